@@ -1,9 +1,9 @@
-# What CI does, step by step; `.ci/run` is the one place that says how.
+# Shortcuts for the steps of CI; `.ci/run` defines each step.
 
-# All checks, as CI runs them.
+# Runs all checks, as CI does.
 default: ci
 
-# Formatting, lints, tests, docs and the suites on a real control plane.
+# Runs formatting, lints, tests, docs and the suites on a real control plane.
 ci:
     bash .ci/run
 
@@ -11,58 +11,58 @@ ci:
 fmt:
     cargo fmt --all
 
-# Formatting and lints, warnings denied.
+# Checks formatting and lints, warnings denied.
 lint:
     bash .ci/run format lint
 
-# The README's command.
+# Runs all tests.
 test:
     cargo test --workspace
 
-# The documentation, warnings denied.
+# Builds the documentation, warnings denied.
 docs:
     bash .ci/run docs
 
-# The behaviour suites on a real kube-apiserver and etcd, built from their modules if need be.
+# Runs the behaviour suites on a real kube-apiserver and etcd, and builds these first if necessary.
 real:
     bash .ci/run real
 
-# Builds the real control plane into the user's cache and prints where.
+# Builds the real control plane into the user's cache and prints its folder.
 control-plane:
     hack/control-plane/build
 
-# controller-runtime's own envtest suites on the embedded server: `just envtest`, `just envtest --real client`.
+# Runs controller-runtime's own envtest suites on the embedded server: `just envtest`, `just envtest --real client`.
 envtest *arguments:
     hack/envtest/run {{ arguments }}
 
-# Licences, sources, bans and advisories of the dependencies (needs cargo-deny, and the network for its advisory database).
+# Checks licences, sources, bans and advisories of the dependencies (needs cargo-deny, and network access for its advisory database).
 deny:
     cargo deny check
 
-# Reads the facts about the built-in kinds anew from a running API server (kubeconfig as argument).
+# Regenerates the data about built-in kinds from a running API server (kubeconfig as argument).
 registry kubeconfig:
     hack/registry/reduce --kubeconfig {{ kubeconfig }}
 
-# Compares with the rivals in one run: `just bench`, `just bench queue cache`, `just bench --json run.json --svg run.svg`.
+# Benchmarks Windlass against other implementations in one run: `just bench`, `just bench queue cache`, `just bench --json run.json --svg run.svg`.
 bench *arguments:
     cargo run --release -p windlass-bench -- {{ arguments }}
 
-# How fast an embedded cluster of a thousand nodes comes alive, and what it costs at rest.
+# Measures how fast an embedded cluster of a thousand nodes starts, and its cost when idle.
 bench-cluster:
     cargo run --release -p windlass-bench --bin windlass-bench-cluster
 
-# Half an hour of mixed load on the embedded server, without and then with a hostile client: `just soak`, `just soak --minutes 5`.
+# Runs mixed load on the embedded server, half an hour without and half an hour with a hostile client: `just soak`, `just soak --minutes 5`.
 soak *arguments:
     cargo run --release -p windlass-bench --bin windlass-soak -- {{ arguments }}
 
-# Fuzzes everything that reads bytes from outside, each target for some minutes: `just fuzz`, `just fuzz yaml 30`. See fuzz/README.md.
+# Fuzzes everything that parses untrusted bytes, each target for some minutes: `just fuzz`, `just fuzz yaml 30`. See fuzz/README.md.
 fuzz target="" minutes="2":
     cargo run --profile fuzz -p windlass-fuzz -- {{ target }} --minutes {{ minutes }}
 
-# Where the embedded API server still differs from the recorded real one.
-ahead:
-    cargo run -p windlass-conformance -- replay --ahead
+# Replays the conformance scenarios that the embedded API server does not pass yet.
+pending:
+    cargo run -p windlass-conformance -- replay --pending
 
-# The demo on the embedded cluster.
+# Runs the demo on the embedded cluster.
 demo:
     cargo run --release -- demo

@@ -1,39 +1,39 @@
-//! What knowing its users costs the embedded API server: in its start, and in every request.
+//! The cost of RBAC on the embedded API server: at startup and per request.
 
 use anyhow::Context;
 use kube::{Client, client::Body};
 use serde_json::json;
 use tokio::runtime::{Builder, Runtime};
 use windlass_bench::{
-    cases::{Figures, Line, Plan},
+    cases::{Measurements, Plan, ReportedValue},
     report::Report,
 };
 use windlass_cluster::Cluster;
 
-use crate::measure::{LINES, measure};
+use crate::measure::{VALUES, measure};
 
-/// How many users have a binding of their own in the namespace.
+/// Number of users with their own binding in the namespace.
 const USERS: usize = 1_000;
 
-/// How many requests are timed together.
+/// Number of requests that are timed together.
 const REQUESTS: u32 = 200;
 
 const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings";
 const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles";
-const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// The server that asks nobody; the ratio of the others is what asking costs.
-const OPEN: &str = "without RBAC";
+/// The server without authorization; the ratio of the others to it is the cost of authorization.
+const WITHOUT_RBAC: &str = "without RBAC";
 
-/// A contender's name and how it measures itself.
-type Contender<'a> = (&'a str, Box<dyn Fn() -> Figures + 'a>);
+/// A contender's name and its measurement.
+type Contender<'a> = (&'a str, Box<dyn Fn() -> Measurements + 'a>);
 
-/// Measures in this process, round by round.
+/// Measures all contenders in this process, in rounds.
 pub(crate) fn bench(plan: &Plan) -> anyhow::Result<Report> {
     let runtime = Builder::new_current_thread()
         .enable_all()
         .build()
-        .context("a runtime")?;
+        .context("cannot start a runtime")?;
     let started = |rbac| {
         measure(
             1,
@@ -41,34 +41,34 @@ pub(crate) fn bench(plan: &Plan) -> anyhow::Result<Report> {
             |()| drop(runtime.block_on(start(rbac)).expect("it starts")),
         )
     };
-    let open = runtime.block_on(populated(false))?;
-    let asking = runtime.block_on(populated(true))?;
-    let one = runtime.block_on(asking.user("user-500", [""; 0]))?.client();
-    let (open, admin) = (open.client(), asking.client());
+    let open = runtime.block_on(populated_cluster(false))?;
+    let guarded = runtime.block_on(populated_cluster(true))?;
+    let one = runtime.block_on(guarded.user("user-500", [""; 0]))?.client();
+    let (open, admin) = (open.client(), guarded.client());
     let cases: [(&str, Vec<Contender<'_>>); 2] = [
         (
             "start in the process",
             vec![
-                (OPEN, Box::new(|| started(false))),
+                (WITHOUT_RBAC, Box::new(|| started(false))),
                 ("with RBAC", Box::new(|| started(true))),
             ],
         ),
         (
             "get of a config map in the process",
             vec![
-                (OPEN, Box::new(|| gets(&runtime, &open))),
+                (WITHOUT_RBAC, Box::new(|| gets(&runtime, &open))),
                 ("administrator", Box::new(|| gets(&runtime, &admin))),
                 ("one user of 1,000", Box::new(|| gets(&runtime, &one))),
             ],
         ),
     ];
-    let mut report = Report::new("access", OPEN);
-    for (title, contenders) in cases.iter().filter(|(title, _)| plan.wants(title)) {
+    let mut report = Report::new("access", WITHOUT_RBAC);
+    for (title, contenders) in cases.iter().filter(|(title, _)| plan.includes(title)) {
         for _ in plan.rounds() {
             for (name, measure) in contenders {
-                let figures = measure();
-                for Line { what, key, unit } in LINES {
-                    report.add(&format!("{title}{what}"), name, *unit, figures[*key]);
+                let measurements = measure();
+                for ReportedValue { suffix, key, unit } in VALUES {
+                    report.add(&format!("{title}{suffix}"), name, *unit, measurements[*key]);
                 }
             }
         }
@@ -85,11 +85,11 @@ async fn start(rbac: bool) -> anyhow::Result<Cluster> {
     Ok(embedded.start().await?)
 }
 
-/// A cluster with a config map, and with users who may read it.
-async fn populated(rbac: bool) -> anyhow::Result<Cluster> {
+/// Starts a cluster with a ConfigMap and users who may read it.
+async fn populated_cluster(rbac: bool) -> anyhow::Result<Cluster> {
     let cluster = start(rbac).await?;
     let client = cluster.client();
-    post(&client, MAPS, json!({"metadata": {"name": "one"}})).await?;
+    post(&client, CONFIG_MAPS, json!({"metadata": {"name": "one"}})).await?;
     let rules = json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["configmaps"]}]);
     let role = json!({"metadata": {"name": "reader"}, "rules": rules});
     post(&client, ROLES, role).await?;
@@ -111,16 +111,19 @@ async fn post(client: &Client, path: &str, body: serde_json::Value) -> anyhow::R
     Ok(())
 }
 
-fn gets(runtime: &Runtime, client: &Client) -> Figures {
+fn gets(runtime: &Runtime, client: &Client) -> Measurements {
     measure(
         REQUESTS,
         || (),
         |()| {
             runtime.block_on(async {
                 for _ in 0..REQUESTS {
-                    let request = http::Request::get(format!("{MAPS}/one")).body(Body::empty());
-                    let answer = client.send(request.expect("a request")).await.expect("an answer");
-                    assert_eq!(answer.status(), 200);
+                    let request = http::Request::get(format!("{CONFIG_MAPS}/one")).body(Body::empty());
+                    let response = client
+                        .send(request.expect("a request"))
+                        .await
+                        .expect("a response");
+                    assert_eq!(response.status(), 200);
                 }
             });
         },

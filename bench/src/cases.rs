@@ -1,7 +1,8 @@
-//! Cases that ours and the rivals are measured on, each measurement in a process of its own, in turns.
+//! Benchmark cases for Windlass and its rivals. Each measurement runs in its own process, and the contenders take
+//! turns.
 //!
-//! In one process that ran from start to end, ours measured up to twice as slow on a busy machine, while the rivals, in
-//! fresh ones, did not.
+//! In a single long-running process, Windlass measured up to twice as slow on a busy machine, while the rivals, in
+//! fresh processes, did not.
 
 use std::{
     collections::BTreeMap,
@@ -14,76 +15,78 @@ use anyhow::{Context, ensure};
 
 use crate::report::{Report, Unit};
 
-/// What one measurement says, by name: one line of JSON. What a contender cannot tell it leaves out.
-pub type Figures = BTreeMap<String, f64>;
+/// The values of one measurement, by name: one line of JSON. A contender omits values that it cannot measure.
+pub type Measurements = BTreeMap<String, f64>;
 
-/// Something to do for several contenders.
+/// A case to measure for several contenders.
 pub struct Case {
-    /// What it is in the table.
+    /// Title in the table.
     pub title: &'static str,
-    /// What the contenders' programs know it by.
+    /// Name for the contenders' programs.
     pub name: &'static str,
-    /// Of what it is about: workers, objects, reconciles in flight.
+    /// The case's parameter: number of workers, objects or reconciles in flight.
     pub number: usize,
-    /// Who does it, ours first.
+    /// The contenders, ours first.
     pub contenders: &'static [&'static str],
-    /// What is told of it.
-    pub lines: &'static [Line],
+    /// The values to report.
+    pub values: &'static [ReportedValue],
 }
 
-/// One of the figures of a case.
-pub struct Line {
-    /// What stands behind the case's title; nothing for the figure that the case is about.
-    pub what: &'static str,
-    /// Its name among the figures.
+/// A reported value of a case.
+pub struct ReportedValue {
+    /// Suffix of the case's title; empty for the main value.
+    pub suffix: &'static str,
+    /// Key in the measurements.
     pub key: &'static str,
-    /// What it counts.
+    /// Its unit.
     pub unit: Unit,
 }
 
-/// How much is measured, as all programs here are told it.
+/// Options of a run, shared by all benchmark programs.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Plan {
-    /// How often each case is measured; an odd number has a median
+    /// Number of measurements per case; odd, so that there is a median
     #[arg(long, default_value = "5")]
     pub rounds: NonZeroUsize,
 
-    /// Only the cases with this in their titles; several times: with one of these
+    /// Measure only cases whose title contains this text; repeat for alternatives
     #[arg(long, value_name = "TEXT")]
     pub only: Vec<String>,
 }
 
 impl Plan {
-    /// The rounds, from the first one on.
+    /// Returns the range of rounds.
     pub fn rounds(&self) -> std::ops::Range<usize> {
         0..self.rounds.get()
     }
 
-    /// Whether a case is measured.
-    pub fn wants(&self, title: &str) -> bool {
+    /// Whether to measure a case.
+    pub fn includes(&self, title: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|part| title.contains(&**part))
     }
 }
 
-/// Measures all contenders on each case, in turns. `command` makes the process that measures one of them once; a contender
-/// for which there is none is left out.
+/// Measures all contenders on each case, in turns. `command` creates the process for one measurement of a contender, or
+/// `None` to skip the contender.
 pub fn compare(
     report: &mut Report,
     plan: &Plan,
     cases: &[Case],
     mut command: impl FnMut(&Case, &str) -> anyhow::Result<Option<Command>>,
 ) -> anyhow::Result<()> {
-    for case in cases.iter().filter(|case| plan.wants(case.title)) {
+    for case in cases.iter().filter(|case| plan.includes(case.title)) {
         let began = Instant::now();
         for _ in plan.rounds() {
             for contender in case.contenders {
                 let Some(mut command) = command(case, contender)? else {
                     continue;
                 };
-                let figures = measured(&mut command)?;
-                for Line { what, key, unit } in case.lines {
-                    let Some(figure) = figures.get(*key) else { continue };
-                    report.add(&format!("{}{what}", case.title), contender, *unit, *figure);
+                let measurements = run_measurement(&mut command)?;
+                for ReportedValue { suffix, key, unit } in case.values {
+                    let Some(value) = measurements.get(*key) else {
+                        continue;
+                    };
+                    report.add(&format!("{}{suffix}", case.title), contender, *unit, *value);
                 }
             }
         }
@@ -97,8 +100,8 @@ pub fn compare(
     Ok(())
 }
 
-/// Runs a measurement and reads what it says.
-fn measured(command: &mut Command) -> anyhow::Result<Figures> {
+/// Runs a measurement and parses its output.
+fn run_measurement(command: &mut Command) -> anyhow::Result<Measurements> {
     let output = command
         .stdin(Stdio::null())
         .output()
@@ -108,16 +111,16 @@ fn measured(command: &mut Command) -> anyhow::Result<Figures> {
         "{command:?}: {}",
         String::from_utf8_lossy(&output.stderr)
     );
-    serde_json::from_slice(&output.stdout).with_context(|| format!("what {command:?} says"))
+    serde_json::from_slice(&output.stdout).with_context(|| format!("invalid output of {command:?}"))
 }
 
-/// Prints what a measurement found, for whoever started this process.
-pub fn tell(figures: &Figures) -> anyhow::Result<()> {
-    println!("{}", serde_json::to_string(figures)?);
+/// Prints a measurement for the parent process.
+pub fn print_measurements(measurements: &Measurements) -> anyhow::Result<()> {
+    println!("{}", serde_json::to_string(measurements)?);
     Ok(())
 }
 
-/// The figures, from pairs.
-pub fn figures<const N: usize>(pairs: [(&str, f64); N]) -> Figures {
-    pairs.map(|(name, figure)| (name.to_owned(), figure)).into()
+/// Creates measurements from pairs.
+pub fn measurements<const N: usize>(pairs: [(&str, f64); N]) -> Measurements {
+    pairs.map(|(name, value)| (name.to_owned(), value)).into()
 }

@@ -1,35 +1,36 @@
-//! The chart of a run: a bar for each case, as long as ours is better than the rival, on a logarithmic scale.
+//! The chart of a run: a bar for each case shows how many times better Windlass is than the rival, on a logarithmic
+//! scale.
 //!
-//! A bar to the right of the line at 1 is a case that we win, one to the left a case that we lose; those stay. It is an SVG
-//! without scripts or fonts of its own, that reads on light and dark pages.
+//! A bar to the right of the line at 1 is a win, one to the left a loss. The SVG has no scripts or embedded fonts, and
+//! is readable on light and dark pages.
 
 use std::fmt::Write as _;
 
-use crate::report::{OURS, Report, Run, figure};
+use crate::report::{OURS, Report, Run, format_number};
 
 const WIDTH: f64 = 860.0;
-/// Where the names of cases end and the bars begin.
+/// Where the case names end and the bars begin.
 const LEFT: f64 = 400.0;
-/// Room for the figure behind the longest bar.
+/// Space for the number after the longest bar.
 const RIGHT: f64 = 150.0;
 const LINE: f64 = 20.0;
 const TITLE: f64 = 30.0;
 const TOP: f64 = 40.0;
 
-const WON: &str = "#2f81f7";
-const LOST: &str = "#d1242f";
+const WIN_COLOUR: &str = "#2f81f7";
+const LOSS_COLOUR: &str = "#d1242f";
 
-/// What a bar stands for.
-struct Beam<'a> {
+/// A bar of the chart.
+struct Bar<'a> {
     case: &'a str,
     ratio: f64,
-    /// Our figure, and the rival's.
-    figures: String,
+    /// Tooltip with our value and the rival's.
+    tooltip: String,
 }
 
-/// Draws all cases that ours and the rival were both measured in.
+/// Draws all cases that have measurements of both Windlass and the rival.
 pub fn draw(run: &Run) -> String {
-    let groups: Vec<(&Report, Vec<Beam<'_>>)> = run
+    let groups: Vec<(&Report, Vec<Bar<'_>>)> = run
         .reports
         .iter()
         .map(|report| (report, bars(report)))
@@ -38,9 +39,9 @@ pub fn draw(run: &Run) -> String {
     let ratios = || {
         groups
             .iter()
-            .flat_map(|(_, bars)| bars.iter().map(|beam| beam.ratio))
+            .flat_map(|(_, bars)| bars.iter().map(|one| one.ratio))
     };
-    // Whole powers of ten, with 1 and 10 always among them.
+    // Powers of ten, always including 1 and 10.
     let least = ratios().fold(1.0, f64::min).log10().floor();
     let most = ratios().fold(10.0, f64::max).log10().ceil();
     let place = |ratio: f64| LEFT + (ratio.log10() - least) / (most - least) * (WIDTH - LEFT - RIGHT);
@@ -51,19 +52,19 @@ pub fn draw(run: &Run) -> String {
         y += TITLE;
         let title = format!("{}: times better than {}", report.subject, report.rival);
         text(&mut drawn, 10.0, y - 8.0, "start", "title", &title);
-        for beam in bars {
-            let (zero, end) = (place(1.0), place(beam.ratio));
+        for row in bars {
+            let (zero, end) = (place(1.0), place(row.ratio));
             let (from, length) = (zero.min(end), (end - zero).abs().max(1.0));
-            let colour = if beam.ratio < 1.0 { LOST } else { WON };
+            let colour = if row.ratio < 1.0 { LOSS_COLOUR } else { WIN_COLOUR };
             let (top, height) = (y + 3.0, LINE - 6.0);
             let _ = writeln!(
                 drawn,
                 r#"<rect x="{from:.1}" y="{top:.1}" width="{length:.1}" height="{height}" fill="{colour}" rx="2"><title>{}</title></rect>"#,
-                escaped(&beam.figures)
+                escaped(&row.tooltip)
             );
-            text(&mut drawn, LEFT - 10.0, y + LINE - 6.0, "end", "case", beam.case);
+            text(&mut drawn, LEFT - 10.0, y + LINE - 6.0, "end", "case", row.case);
             let behind = zero.max(end) + 5.0;
-            let ratio = format!("{}×", figure(beam.ratio));
+            let ratio = format!("{}×", format_number(row.ratio));
             text(&mut drawn, behind, y + LINE - 6.0, "start", "ratio", &ratio);
             y += LINE;
         }
@@ -89,7 +90,7 @@ pub fn draw(run: &Run) -> String {
         height - 10.0,
         "start",
         "axis",
-        &run.machine.line(),
+        &run.machine.summary(),
     );
     format!(
         r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" font-family="ui-sans-serif, system-ui, sans-serif">
@@ -99,21 +100,21 @@ pub fn draw(run: &Run) -> String {
     )
 }
 
-/// A bar for each case; the first of our variants stands for us.
-fn bars(report: &Report) -> Vec<Beam<'_>> {
-    let beam = |case| {
+/// Returns a bar for each case, for the first of our variants.
+fn bars(report: &Report) -> Vec<Bar<'_>> {
+    let draw = |case| {
         let ours = report.of(case).find(|row| row.contender == OURS)?;
         let rival = report.of(case).find(|row| row.contender == report.rival)?;
         let (unit, ratio) = (ours.unit.name(), report.ratio(ours)?);
-        let figures = format!(
+        let tooltip = format!(
             "{} {unit}; {}: {} {unit}",
-            figure(ours.median()),
+            format_number(ours.median()),
             report.rival,
-            figure(rival.median())
+            format_number(rival.median())
         );
-        Some(Beam { case, ratio, figures })
+        Some(Bar { case, ratio, tooltip })
     };
-    report.cases().into_iter().filter_map(beam).collect()
+    report.cases().into_iter().filter_map(draw).collect()
 }
 
 fn text(svg: &mut String, x: f64, y: f64, anchor: &str, class: &str, content: &str) {
@@ -143,16 +144,16 @@ mod tests {
         report.add("lost", "client-go", Unit::PerSecond, 2.0);
         report.add("alone", OURS, Unit::Nanos, 1.0);
         Run {
-            machine: Machine::here(),
+            machine: Machine::current(),
             reports: vec![report, Report::new("empty", "nobody")],
         }
     }
 
     #[test]
-    fn what_is_won_and_what_is_lost_has_a_bar_and_what_has_no_rival_has_none() {
+    fn wins_and_losses_have_a_bar_and_cases_without_a_rival_have_none() {
         let svg = draw(&run());
         assert_eq!(
-            (svg.matches("<rect").count(), svg.matches(LOST).count()),
+            (svg.matches("<rect").count(), svg.matches(LOSS_COLOUR).count()),
             (2, 1),
             "{svg}"
         );

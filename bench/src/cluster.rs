@@ -1,11 +1,11 @@
-//! How fast an embedded cluster comes alive, and what it costs when it has nothing to do.
+//! Measures how fast an embedded cluster starts, and its cost when idle.
 //!
 //! ```text
 //! cargo run --release -p windlass-bench --bin windlass-bench-cluster
 //! ```
 //!
-//! A thousand simulated nodes and a hundred Deployments of a hundred pods, everything in this process. There is no rival
-//! here to run beside it: kwok needs a control plane, and its own gate is 10,000 pods in 60 s, which is what the ratio is to.
+//! A thousand simulated nodes and a hundred Deployments of a hundred pods, all in this process. No rival runs here,
+//! because kwok needs a control plane; the ratio is to kwok's own limit of 10,000 pods in 60 s.
 
 use std::time::{Duration, Instant};
 
@@ -19,27 +19,27 @@ use serde_json::json;
 use windlass_bench::processes;
 use windlass_cluster::{Cluster, Embedded};
 
-// The allocator of the `windlass` program.
+// The same allocator as in the `windlass` program.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// How many clusters are started to see how long that takes.
+/// Number of clusters to start for measuring the start time.
 const STARTS: usize = 200;
 
 const NODES: usize = 1_000;
 const DEPLOYMENTS: usize = 100;
 const PODS_EACH: usize = 100;
 
-/// kwok's gate for as many pods.
+/// kwok's time limit for this number of pods.
 const KWOK: Duration = Duration::from_mins(1);
 
-/// How long nothing happens while its cost is taken.
+/// How long the idle cluster is measured.
 const IDLE: Duration = Duration::from_secs(20);
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    starts("an API server alone is up", Cluster::embedded).await?;
-    starts("with controllers and three ready nodes", || {
+    starts("start of an API server alone", Cluster::embedded).await?;
+    starts("start with controllers and three ready nodes", || {
         Cluster::embedded().nodes(3)
     })
     .await?;
@@ -65,7 +65,7 @@ async fn main() -> anyhow::Result<()> {
         before,
     )?;
     println!(
-        "{:>44}  {:.1}x faster than kwok's gate",
+        "{:>44}  {:.1}x faster than kwok's limit",
         "",
         KWOK.as_secs_f64() / began.elapsed().as_secs_f64()
     );
@@ -73,7 +73,7 @@ async fn main() -> anyhow::Result<()> {
     tokio::time::sleep(Duration::from_secs(5)).await;
     let (began, before) = (Instant::now(), cpu()?);
     tokio::time::sleep(IDLE).await;
-    report("nothing happens but heartbeats", began, before)?;
+    report("idle, except for heartbeats", began, before)?;
     println!(
         "{:>44}  {:.1} % of a core",
         "",
@@ -83,7 +83,7 @@ async fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The median and the worst of many starts, as a test run has them.
+/// Prints the median and the worst of many starts.
 async fn starts(what: &str, how: impl Fn() -> Embedded) -> anyhow::Result<()> {
     let mut times = Vec::new();
     for _ in 0..STARTS {
@@ -117,7 +117,7 @@ async fn create(api: &Api<Deployment>, number: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// How many replicas are available, over all Deployments.
+/// Returns the number of available replicas over all Deployments.
 async fn available(api: &Api<Deployment>) -> anyhow::Result<usize> {
     let list = api.list(&ListParams::default()).await?;
     let counts = list
@@ -137,7 +137,7 @@ fn report(what: &str, since: Instant, cpu_before: Duration) -> anyhow::Result<()
     Ok(())
 }
 
-/// The CPU time of this process so far.
+/// Returns the CPU time of this process.
 fn cpu() -> anyhow::Result<Duration> {
     Ok(Duration::from_secs_f64(
         processes::cpu_micros(std::process::id())? / 1e6,

@@ -2,14 +2,14 @@
 //!
 //! ```text
 //!   windlass            ─┐
-//!   sample-controller   ─┼─ each in a process of its own, in turns ─► Proxy, which counts ─► server
+//!   sample-controller   ─┼─ each in its own process, in turns ──► Proxy, counts requests ─► server
 //!     as shipped        ─┘                                                                    ▲
-//!   this process: makes the Foos, says for each new Deployment that it is available, ─────────┘
-//!                 and waits until every Foo says so too
+//!   this process: creates the Foos, marks each new Deployment as available, ──────────────────┘
+//!                 and waits until every Foo's status shows it
 //! ```
 //!
-//! Upstream as it is shipped holds itself back to five requests a second for each of its clients. So it is compared without
-//! that limit, and once as it is shipped, with a tenth of the Foos.
+//! As shipped, upstream limits each of its clients to five requests per second. So it is compared without that limit,
+//! and once as shipped, with a tenth of the Foos.
 
 use std::{
     collections::HashSet,
@@ -35,29 +35,29 @@ use windlass_bench::{
     proxy::Proxy,
     report::{OURS, Report, Unit},
 };
-use windlass_cache::{Cache, Change, Selection};
+use windlass_cache::{Cache, Change, WatchScope};
 use windlass_cluster::{Cluster, Real};
 use windlass_foo::{Foo, FooSpec};
 
-use crate::rivals::built;
+use crate::rivals::build_program;
 
 const RIVAL: &str = "sample-controller";
 const SHIPPED: &str = "sample-controller as shipped";
 
-/// Where upstream is.
+/// Go module of the upstream controller.
 const MODULE: &str = "k8s.io/sample-controller";
 
-/// Longer than anybody takes.
-const TOO_LONG: Duration = Duration::from_mins(5);
+/// Limit for one contender, longer than any takes.
+const ROUND_TIMEOUT: Duration = Duration::from_mins(5);
 
-/// What is still on its way a second after a contender is done, it sends within this time.
-const TAIL: usize = 10;
+/// Seconds to wait for requests that a contender sends after it is done.
+const TAIL_SECONDS: usize = 10;
 
-/// Measures both on the embedded server, and on a kube-apiserver where there is one.
+/// Measures both on the embedded server, and on a kube-apiserver if available.
 pub(crate) fn bench(plan: &Plan) -> anyhow::Result<Report> {
-    let ours = built("windlass-foo", "foo")?;
+    let ours = build_program("windlass-foo", "foo")?;
     let rivals = Upstream::build()
-        .inspect_err(|reason| eprintln!("without the upstream sample controller: {reason:#}"))
+        .inspect_err(|reason| eprintln!("skipping the upstream sample controller: {reason:#}"))
         .ok();
     let mut report = Report::new("foo", RIVAL);
     Runtime::new()?.block_on(async {
@@ -80,18 +80,27 @@ pub(crate) fn bench(plan: &Plan) -> anyhow::Result<Report> {
             ..embedded[0]
         };
         let programs = (ours.as_path(), rivals.as_ref());
-        if embedded.iter().any(|comparison| plan.wants(comparison.title)) {
+        if embedded.iter().any(|comparison| plan.includes(comparison.title)) {
             let cluster = Cluster::embedded().start().await?;
-            let stage = Stage::set(&cluster).await?;
-            for comparison in embedded.iter().filter(|comparison| plan.wants(comparison.title)) {
-                compare(&mut report, comparison, &stage, programs).await?;
+            let server = PreparedServer::prepare(&cluster).await?;
+            for comparison in embedded
+                .iter()
+                .filter(|comparison| plan.includes(comparison.title))
+            {
+                compare(&mut report, comparison, &server, programs).await?;
             }
             cluster.stop().await;
         }
-        if plan.wants(real.title)
-            && let Some(cluster) = started(Cluster::real()).await?
+        if plan.includes(real.title)
+            && let Some(cluster) = start_real(Cluster::real()).await?
         {
-            compare(&mut report, &real, &Stage::set(&cluster).await?, programs).await?;
+            compare(
+                &mut report,
+                &real,
+                &PreparedServer::prepare(&cluster).await?,
+                programs,
+            )
+            .await?;
             cluster.stop().await;
         }
         anyhow::Ok(())
@@ -99,7 +108,7 @@ pub(crate) fn bench(plan: &Plan) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-/// Who is compared, and on how much.
+/// A comparison: contenders and workload.
 #[derive(Clone, Copy)]
 struct Comparison {
     title: &'static str,
@@ -108,9 +117,9 @@ struct Comparison {
     contenders: &'static [&'static str],
 }
 
-async fn started(real: Real) -> anyhow::Result<Option<Cluster>> {
+async fn start_real(real: Real) -> anyhow::Result<Option<Cluster>> {
     if let Err(reason) = real.available() {
-        eprintln!("without a kube-apiserver: {reason}");
+        eprintln!("skipping kube-apiserver: {reason}");
         return Ok(None);
     }
     Ok(Some(real.start().await?))
@@ -119,7 +128,7 @@ async fn started(real: Real) -> anyhow::Result<Option<Cluster>> {
 async fn compare(
     report: &mut Report,
     comparison: &Comparison,
-    stage: &Stage,
+    server: &PreparedServer,
     (ours, rivals): (&Path, Option<&Upstream>),
 ) -> anyhow::Result<()> {
     let Comparison { title, foos, .. } = *comparison;
@@ -128,46 +137,46 @@ async fn compare(
             let command = match (*contender, rivals) {
                 (OURS, _) => {
                     let mut command = Command::new(ours);
-                    command.arg("--kubeconfig").arg(stage.kubeconfig.path());
+                    command.arg("--kubeconfig").arg(server.kubeconfig.path());
                     command
                 }
                 (_, None) => continue,
                 (RIVAL, Some(rivals)) => {
-                    let mut command = Command::new(&rivals.lifted);
-                    command.arg(stage.proxy.url());
+                    let mut command = Command::new(&rivals.unlimited);
+                    command.arg(server.proxy.url());
                     command
                 }
                 (_, Some(rivals)) => {
                     let mut command = Command::new(&rivals.shipped);
-                    command.args(["-master", &stage.proxy.url()]);
+                    command.args(["-master", &server.proxy.url()]);
                     command
                 }
             };
-            let told = timeout(TOO_LONG, stage.round(command, foos)).await;
-            let told = told.with_context(|| format!("{contender} does not come to an end"))??;
+            let measurement = timeout(ROUND_TIMEOUT, server.round(command, foos)).await;
+            let measurement = measurement.with_context(|| format!("{contender} timed out"))??;
             report.add(
                 &format!("{title}: all statuses right"),
                 contender,
                 Unit::Seconds,
-                told.took,
+                measurement.took,
             );
             report.add(
                 &format!("{title}: CPU per Foo"),
                 contender,
                 Unit::Micros,
-                told.cpu,
+                measurement.cpu,
             );
             report.add(
                 &format!("{title}: requests per Foo"),
                 contender,
                 Unit::Count,
-                told.requests,
+                measurement.requests,
             );
             report.add(
                 &format!("{title}: memory"),
                 contender,
                 Unit::Megabytes,
-                told.memory,
+                measurement.memory,
             );
         }
     }
@@ -175,33 +184,33 @@ async fn compare(
     Ok(())
 }
 
-/// What one contender took.
-struct Told {
+/// Measurement of one contender.
+struct Measurement {
     /// Seconds from the first Foo to the last status.
     took: f64,
-    /// Microseconds for each Foo, of the contender's process.
+    /// CPU microseconds per Foo of the contender's process.
     cpu: f64,
-    /// For each Foo.
+    /// Requests per Foo.
     requests: f64,
-    /// Megabytes in the end.
+    /// Megabytes at the end.
     memory: f64,
 }
 
-/// Where the contenders act.
-struct Stage {
+/// A prepared server for the contenders.
+struct PreparedServer {
     client: Client,
     proxy: Proxy,
-    /// For the proxy.
+    /// Kubeconfig that points to the proxy.
     kubeconfig: NamedTempFile,
 }
 
-impl Stage {
-    async fn set(cluster: &Cluster) -> anyhow::Result<Self> {
+impl PreparedServer {
+    async fn prepare(cluster: &Cluster) -> anyhow::Result<Self> {
         let client = cluster.client();
         let definitions = Api::<v1::CustomResourceDefinition>::all(client.clone());
         definitions.create(&PostParams::default(), &Foo::crd()).await?;
         let foos = Api::<Foo>::namespaced(client.clone(), "default");
-        // It is served a moment after it was made.
+        // The CRD is served a moment after its creation.
         while foos.list(&ListParams::default()).await.is_err() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
@@ -226,14 +235,17 @@ impl Stage {
         })
     }
 
-    /// Starts a contender, makes the Foos, and says what it took when all is right.
-    async fn round(&self, mut command: Command, many: usize) -> anyhow::Result<Told> {
-        let foos = Cache::<Foo>::start(self.client.clone(), &Selection::all());
-        let deployments = Cache::<Deployment>::start(self.client.clone(), &Selection::all());
-        let (foos, deployments) = (foos.synced(TOO_LONG).await?, deployments.synced(TOO_LONG).await?);
+    /// Starts a contender, creates the Foos, and returns its cost once all statuses are right.
+    async fn round(&self, mut command: Command, foos_count: usize) -> anyhow::Result<Measurement> {
+        let foos = Cache::<Foo>::start(self.client.clone(), &WatchScope::all());
+        let deployments = Cache::<Deployment>::start(self.client.clone(), &WatchScope::all());
+        let (foos, deployments) = (
+            foos.synced(ROUND_TIMEOUT).await?,
+            deployments.synced(ROUND_TIMEOUT).await?,
+        );
         ensure!(
             foos.is_empty() && deployments.is_empty(),
-            "the stage is not empty"
+            "objects of an earlier round are left"
         );
         let (mut foos, mut deployments) = (foos.subscribe(), deployments.subscribe());
         self.proxy.take_counts();
@@ -244,7 +256,7 @@ impl Stage {
         let contender = Contender(command.spawn().with_context(|| format!("{command:?}"))?);
         let process = contender.0.id();
         let mut watches = 0;
-        // It is there when it watches both kinds; and then it has a moment to itself.
+        // The contender is ready when it watches both kinds; then give it a moment.
         while watches < 2 {
             tokio::time::sleep(Duration::from_millis(50)).await;
             let counts = self.proxy.take_counts();
@@ -258,8 +270,11 @@ impl Stage {
             let api = Api::<Deployment>::namespaced(self.client.clone(), "default");
             let status = json!({ "status": { "replicas": 1, "readyReplicas": 1, "availableReplicas": 1, "updatedReplicas": 1 } });
             let mut seen = HashSet::new();
-            while seen.len() < many {
-                let change = deployments.next().await.context("the Deployments' watch")?;
+            while seen.len() < foos_count {
+                let change = deployments
+                    .next()
+                    .await
+                    .context("the watch of Deployments ended")?;
                 if !matches!(change, Change::Deleted { .. }) && seen.insert(change.key().clone()) {
                     let patch = Patch::Merge(&status);
                     api.patch_status(change.key().name(), &PatchParams::default(), &patch)
@@ -270,9 +285,9 @@ impl Stage {
         };
         let right = async {
             let mut seen = HashSet::new();
-            while seen.len() < many {
-                let change = foos.next().await.context("the Foos' watch")?;
-                let foo = change.stored().object()?;
+            while seen.len() < foos_count {
+                let change = foos.next().await.context("the watch of Foos ended")?;
+                let foo = change.latest().object()?;
                 if foo
                     .status
                     .as_ref()
@@ -284,13 +299,13 @@ impl Stage {
             anyhow::Ok(())
         };
         let api = Api::<Foo>::namespaced(self.client.clone(), "default");
-        let made = stream::iter(0..many).map(|number| make(&api, number));
-        let made = made.buffer_unordered(16).try_collect::<Vec<_>>();
-        futures::try_join!(made, available, right)?;
+        let created = stream::iter(0..foos_count).map(|number| create_foo(&api, number));
+        let created = created.buffer_unordered(16).try_collect::<Vec<_>>();
+        futures::try_join!(created, available, right)?;
         let took = began.elapsed().as_secs_f64();
-        // What is still on its way is part of the price: statuses, and events, which come last.
+        // Later requests are part of the cost: statuses, and events, which come last.
         let mut counts = self.proxy.take_counts();
-        for _ in 0..TAIL {
+        for _ in 0..TAIL_SECONDS {
             tokio::time::sleep(Duration::from_secs(1)).await;
             let more = self.proxy.take_counts();
             let is_quiet = more.is_empty();
@@ -303,18 +318,18 @@ impl Stage {
         }
         eprintln!("foo: {counts:?}");
         let requests: usize = counts.values().sum();
-        let told = Told {
+        let measurement = Measurement {
             took,
-            cpu: (processes::cpu_micros(process)? - cpu) / count(many),
-            requests: count(requests) / count(many),
+            cpu: (processes::cpu_micros(process)? - cpu) / count(foos_count),
+            requests: count(requests) / count(foos_count),
             memory: processes::resident_megabytes(process)?,
         };
         drop(contender);
         self.clear().await?;
-        Ok(told)
+        Ok(measurement)
     }
 
-    /// There is no collector: Deployments go as the Foos do.
+    /// Deletes Foos and Deployments; there is no garbage collector.
     async fn clear(&self) -> anyhow::Result<()> {
         let (foreground, all) = (DeleteParams::default(), ListParams::default());
         let foos = Api::<Foo>::namespaced(self.client.clone(), "default");
@@ -325,14 +340,14 @@ impl Stage {
     }
 }
 
-async fn make(api: &Api<Foo>, number: usize) -> anyhow::Result<()> {
+async fn create_foo(api: &Api<Foo>, number: usize) -> anyhow::Result<()> {
     let spec = FooSpec {
         deployment_name: format!("web-{number}"),
         replicas: Some(1),
     };
     let foo = Foo::new(&format!("foo-{number}"), spec);
-    let made = api.create(&PostParams::default(), &foo).await?;
-    ensure!(made.uid().is_some(), "it has no UID");
+    let created = api.create(&PostParams::default(), &foo).await?;
+    ensure!(created.uid().is_some(), "the created Foo has no UID");
     Ok(())
 }
 
@@ -341,12 +356,12 @@ fn count(number: usize) -> f64 {
     number as f64
 }
 
-/// A contender's process; it ends with this.
+/// A contender's process, killed on drop.
 struct Contender(Child);
 
 impl Drop for Contender {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have exited already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -355,48 +370,48 @@ impl Drop for Contender {
 /// The upstream sample controller, built from its module.
 struct Upstream {
     shipped: PathBuf,
-    lifted: PathBuf,
-    /// Holds the programs; removed with it.
+    unlimited: PathBuf,
+    /// Folder with the programs, removed on drop.
     _folder: TempDir,
 }
 
 impl Upstream {
     fn build() -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
-        let (shipped, lifted) = (folder.path().join("shipped"), folder.path().join("lifted"));
+        let (shipped, unlimited) = (folder.path().join("shipped"), folder.path().join("lifted"));
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("rivals/foo");
         go(&source, &["build", "-o", path(&shipped)?, MODULE])?;
-        // Go lets nobody replace a file of a module where it keeps it, so the module is copied.
+        // Files in Go's module cache are read-only, so copy the module.
         let module = go(&source, &["list", "-m", "-f", "{{.Dir}}", MODULE])?;
         let copy = folder.path().join("source");
         copy_folder(Path::new(module.trim()), &copy)?;
         let driver = fs::read_to_string(source.join("driver/main.go"))?;
         fs::write(copy.join("main.go"), driver.replace("//go:build ignore", ""))?;
-        go(&copy, &["build", "-o", path(&lifted)?, "."])?;
+        go(&copy, &["build", "-o", path(&unlimited)?, "."])?;
         fs::remove_dir_all(&copy)?;
         Ok(Self {
             shipped,
-            lifted,
+            unlimited,
             _folder: folder,
         })
     }
 }
 
 fn path(path: &Path) -> anyhow::Result<&str> {
-    path.to_str().context("a path that is text")
+    path.to_str().context("the path is not UTF-8")
 }
 
 fn go(folder: &Path, arguments: &[&str]) -> anyhow::Result<String> {
     let mut command = Command::new("go");
     let output = command.args(arguments).current_dir(folder).output();
-    let output = output.context("there is no Go here to build the rivals with")?;
+    let output = output.context("cannot run Go to build the rivals: install it")?;
     if !output.status.success() {
         bail!("{command:?}: {}", String::from_utf8_lossy(&output.stderr));
     }
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// The files of a folder and of those in it; where Go keeps them nobody may write, in the copy one may.
+/// Copies a folder recursively, without the read-only permissions of Go's module cache.
 fn copy_folder(from: &Path, to: &Path) -> anyhow::Result<()> {
     fs::create_dir(to)?;
     for entry in fs::read_dir(from)? {

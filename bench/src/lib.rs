@@ -1,8 +1,8 @@
-//! What the benchmarks' programs have in common: the report that figures go into, its chart, what a process takes, and the
-//! process of the embedded server.
+//! Shared parts of the benchmark programs: reports and charts, process statistics, and the process of the embedded
+//! server.
 //!
 //! ```text
-//!   subject ── measures ours and the rivals in turns ──► Report ──► a table, JSON, a chart
+//!   subject ── measures Windlass and the rivals in turns ──► Report ──► table, JSON, chart
 //! ```
 
 pub mod cases;

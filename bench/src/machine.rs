@@ -1,31 +1,31 @@
-//! The machine and the tools that figures are from: without them they mean nothing.
+//! The machine and tools of a run, without which its results mean nothing.
 
 use std::{fs, process::Command};
 
 use serde::{Deserialize, Serialize};
 
-/// Where a run was; what could not be found out is empty.
+/// The machine of a run; unknown values are empty.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Machine {
-    /// The processor's name for itself.
+    /// Model name of the processor.
     pub processor: String,
-    /// How many cores this process may use.
+    /// Number of cores that this process may use.
     pub cores: usize,
     /// Memory in gigabytes.
     pub memory_gigabytes: f64,
-    /// The kernel's name and version.
+    /// Name and version of the kernel.
     pub kernel: String,
-    /// The Rust compiler.
+    /// Version of the Rust compiler.
     pub rustc: String,
-    /// The Go compiler, which made the rivals.
+    /// Version of the Go compiler, which builds the rivals.
     pub go: String,
-    /// How busy the machine was in the minute before: much more than nothing spoils the figures.
+    /// Load average of the minute before the run; anything much above zero distorts the results.
     pub load: String,
 }
 
 impl Machine {
-    /// This one.
-    pub fn here() -> Self {
+    /// Describes this machine.
+    pub fn current() -> Self {
         let processors = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let processor = processors
             .lines()
@@ -42,15 +42,15 @@ impl Machine {
                 .unwrap_or_default(),
             cores: std::thread::available_parallelism().map_or(0, usize::from),
             memory_gigabytes: (kilobytes.unwrap_or(0.0) / 1024.0 / 1024.0).round(),
-            kernel: said("uname", &["-sr"]),
-            rustc: said("rustc", &["--version"]),
-            go: said("go", &["version"]),
+            kernel: output_of("uname", &["-sr"]),
+            rustc: output_of("rustc", &["--version"]),
+            go: output_of("go", &["version"]),
             load: load.split(' ').next().unwrap_or_default().to_owned(),
         }
     }
 
-    /// In a line.
-    pub fn line(&self) -> String {
+    /// Formats the description as one line.
+    pub fn summary(&self) -> String {
         let Self {
             processor,
             cores,
@@ -66,8 +66,8 @@ impl Machine {
     }
 }
 
-/// What a program prints; nothing if there is none.
-fn said(program: &str, arguments: &[&str]) -> String {
+/// Returns the output of a program; empty if it does not exist.
+fn output_of(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output();
     let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
     text.unwrap_or_default().trim().to_owned()

@@ -1,17 +1,17 @@
-//! Measures Windlass and its rivals on the same cases, in turns, in the same run, and prints one table per subject.
+//! Benchmarks Windlass and its rivals on the same cases, in turns, in one run, and prints one table per subject.
 //!
 //! ```text
 //! cargo run --release -p windlass-bench                                # all subjects
 //! cargo run --release -p windlass-bench -- queue cache                  # some of them
 //! cargo run --release -p windlass-bench -- reconcile --only "no-op"     # some cases
 //! cargo run --release -p windlass-bench -- --json run.json --svg run.svg
-//! cargo run --release -p windlass-bench -- --from run.json --only sync --svg sync.svg   # draws some of it again
+//! cargo run --release -p windlass-bench -- --from run.json --only sync --svg sync.svg   # draws a part of an earlier run
 //! ```
 //!
-//! A subject is a module that makes a report; adding one is adding a variant below. The API server has a program of its
-//! own, `windlass-bench-server`, because this one counts its allocations, and is started by this one; the living cluster and
-//! secretsync, with no rival to run beside them, have `windlass-bench-cluster` and `windlass-bench-secretsync`. Figures are
-//! only worth quoting from a quiet machine.
+//! A subject is a module that returns a report; to add one, add a variant to `Subject`. The API server has a separate
+//! program, `windlass-bench-server`, which this one starts, because this one counts its allocations. The embedded
+//! cluster and secretsync have no rival to run with and use `windlass-bench-cluster` and `windlass-bench-secretsync`.
+//! Quote only results from an idle machine.
 
 mod access;
 mod cache;
@@ -20,7 +20,7 @@ mod measure;
 mod queue;
 mod reconcile;
 mod rivals;
-mod server_apart;
+mod server_program;
 
 use std::{
     alloc::System,
@@ -32,7 +32,7 @@ use anyhow::{Context, bail};
 use clap::{Parser, ValueEnum};
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 use windlass_bench::{
-    cases::{Plan, tell},
+    cases::{Plan, print_measurements},
     chart,
     machine::Machine,
     report::{Report, Run},
@@ -42,25 +42,25 @@ use windlass_bench::{
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// Measures Windlass and its rivals on the same cases, in turns, in one run.
+/// Benchmarks Windlass and its rivals on the same cases, in turns, in one run.
 #[derive(Parser)]
 #[command(name = "windlass-bench")]
 struct Arguments {
-    /// What to measure; nothing: everything
+    /// Subjects to measure [default: all]
     subjects: Vec<Subject>,
 
     #[command(flatten)]
     plan: Plan,
 
-    /// Writes all figures of all rounds, and the machine's, to this file, after each subject
+    /// Write the results of all rounds and the machine's description to this file, after each subject
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
-    /// Draws how many times better ours is, to this file
+    /// Draw a chart of how many times better Windlass is to this file
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 
-    /// Measures nothing, and takes the figures of an earlier run
+    /// Read the results of an earlier run instead of measuring
     #[arg(long, value_name = "FILE", conflicts_with = "subjects")]
     from: Option<PathBuf>,
 }
@@ -77,14 +77,14 @@ enum Subject {
     Server,
     /// The sample controller against the upstream one, from Foos to Deployments
     Foo,
-    /// What knowing its users costs the embedded API server
+    /// The cost of RBAC on the embedded API server
     Access,
 }
 
 fn main() -> anyhow::Result<()> {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        // What the subjects start for each measurement of ours.
+        // Subjects start this program with these arguments for each measurement.
         ["measure", ref measured @ ..] => measure_one(measured),
         [serve::SERVE] => serve::serve(),
         _ => bench(&Arguments::parse()),
@@ -92,13 +92,13 @@ fn main() -> anyhow::Result<()> {
 }
 
 fn measure_one(arguments: &[&str]) -> anyhow::Result<()> {
-    tell(&match *arguments {
+    print_measurements(&match *arguments {
         ["queue", case] => queue::measure_case(case)?,
         ["cache", contender, case, source, pods] => cache::measure_case(contender, case, source, pods)?,
         ["reconcile", contender, case, number, cluster] => {
             reconcile::measure_case(contender, case, number, cluster)?
         }
-        _ => bail!("nothing to measure: {arguments:?}"),
+        _ => bail!("unknown measurement: {arguments:?}"),
     })
 }
 
@@ -115,12 +115,12 @@ fn bench(arguments: &Arguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What an earlier run measured, of it what is wanted.
+/// Reads the selected cases of an earlier run.
 fn read(file: &Path, plan: &Plan) -> anyhow::Result<Run> {
     let mut run: Run = serde_json::from_slice(&fs::read(file).with_context(|| file.display().to_string())?)
-        .with_context(|| format!("{} is not what --json writes", file.display()))?;
+        .with_context(|| format!("{} is not a file written by --json", file.display()))?;
     for report in &mut run.reports {
-        report.keep(|case| plan.wants(case));
+        report.keep(|case| plan.includes(case));
     }
     run.reports.retain(|report| !report.cases().is_empty());
     for report in &run.reports {
@@ -132,10 +132,10 @@ fn read(file: &Path, plan: &Plan) -> anyhow::Result<Run> {
 fn measure_all(arguments: &Arguments) -> anyhow::Result<Run> {
     let plan = &arguments.plan;
     let mut run = Run {
-        machine: Machine::here(),
+        machine: Machine::current(),
         reports: Vec::new(),
     };
-    println!("{}", run.machine.line());
+    println!("{}", run.machine.summary());
     for subject in Subject::value_variants() {
         if !arguments.subjects.is_empty() && !arguments.subjects.contains(subject) {
             continue;
@@ -144,13 +144,13 @@ fn measure_all(arguments: &Arguments) -> anyhow::Result<Run> {
             Subject::Queue => queue::bench(plan),
             Subject::Cache => cache::bench(plan),
             Subject::Reconcile => reconcile::bench(plan),
-            Subject::Server => server_apart::bench(plan),
+            Subject::Server => server_program::bench(plan),
             Subject::Foo => foo::bench(plan),
             Subject::Access => access::bench(plan),
         }?;
         print(&report);
         run.reports.push(report);
-        // All of them take most of an hour; what the last one meets must not cost the others.
+        // All subjects take most of an hour; a failure of a later one must not lose the results of the others.
         write(arguments.json.as_deref(), &run)?;
     }
     Ok(run)

@@ -1,33 +1,33 @@
-//! One measurement of one case: a plain timing loop, with a count of allocations.
+//! One measurement of one case: a timing loop with a count of allocations.
 
 use std::time::{Duration, Instant};
 
 use stats_alloc::Region;
 use windlass_bench::{
-    cases::{Figures, Line, figures},
+    cases::{Measurements, ReportedValue, measurements},
     report::Unit,
 };
 
-/// What one operation costs.
-pub(crate) const LINES: &[Line] = &[
-    Line {
-        what: "",
+/// The cost of one operation.
+pub(crate) const VALUES: &[ReportedValue] = &[
+    ReportedValue {
+        suffix: "",
         key: "nanos",
         unit: Unit::Nanos,
     },
-    Line {
-        what: ": allocations",
+    ReportedValue {
+        suffix: ": allocations",
         key: "allocations",
         unit: Unit::Count,
     },
 ];
 
-/// Runs a case once to warm up and then for at least a quarter of a second. What `prepare` does is not counted.
+/// Runs a case once to warm up and then for at least a quarter of a second. `prepare` is not measured.
 pub(crate) fn measure<T>(
     operations: u32,
     mut prepare: impl FnMut() -> T,
     mut run: impl FnMut(&mut T),
-) -> Figures {
+) -> Measurements {
     run(&mut prepare());
     let mut spent = Duration::ZERO;
     let mut allocations = 0;
@@ -42,7 +42,7 @@ pub(crate) fn measure<T>(
         allocations += u32::try_from(change.allocations + change.reallocations).unwrap_or(u32::MAX);
         total += f64::from(operations);
     }
-    figures([
+    measurements([
         ("nanos", spent.as_secs_f64() * 1e9 / total),
         ("allocations", f64::from(allocations) / total),
     ])

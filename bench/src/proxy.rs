@@ -1,7 +1,7 @@
-//! A door to a server for programs that know neither its certificates nor its users, which counts what goes through.
+//! A proxy to a server for programs without its certificates and credentials. It counts the requests.
 //!
 //! ```text
-//!   contender ── HTTP, no proof of who ──► Proxy ── the administrator's client ──► server
+//!   contender ── HTTP, no credentials ──► Proxy ── the administrator's client ──► server
 //! ```
 
 use std::{
@@ -25,20 +25,23 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// It ends with this.
+/// A running proxy, stopped on drop.
 pub struct Proxy {
     address: SocketAddr,
     counts: Counts,
     task: JoinHandle<()>,
 }
 
-/// How many requests, by method and what it is about: `PATCH deployments`, `PATCH foos/status`. A watch is a method of its own.
+/// Number of requests by method and resource: `PATCH deployments`, `PATCH foos/status`. A watch counts as its own
+/// method.
 type Counts = Arc<Mutex<BTreeMap<String, usize>>>;
 
 impl Proxy {
-    /// Opens a port of this machine.
+    /// Starts the proxy on a local port.
     pub async fn open(client: Client) -> anyhow::Result<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0").await.context("a port")?;
+        let listener = TcpListener::bind("127.0.0.1:0")
+            .await
+            .context("cannot open a port")?;
         let address = listener.local_addr()?;
         let counts = Counts::default();
         let task = tokio::spawn(accept(listener, client, Arc::clone(&counts)));
@@ -49,12 +52,12 @@ impl Proxy {
         })
     }
 
-    /// Where it is.
+    /// Returns the proxy's URL.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// What went through since the last time that this was asked.
+    /// Returns the counts since the last call.
     pub fn take_counts(&self) -> BTreeMap<String, usize> {
         std::mem::take(&mut self.counts.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -66,7 +69,7 @@ impl Drop for Proxy {
     }
 }
 
-/// Owns the connections: they end with the task.
+/// Owns the connections, which end with this task.
 async fn accept(listener: TcpListener, client: Client, counts: Counts) {
     let mut connections = tokio::task::JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
@@ -79,15 +82,15 @@ async fn serve(stream: TcpStream, client: Client, counts: Counts) {
     stream.set_nodelay(true).ok();
     let service = service_fn(move |request: Request<Incoming>| {
         let (client, counts) = (client.clone(), Arc::clone(&counts));
-        async move { Ok::<_, Infallible>(pass(request, &client, &counts).await) }
+        async move { Ok::<_, Infallible>(forward(request, &client, &counts).await) }
     });
-    // A contender that goes away in the middle is no concern of ours.
+    // Ignore contenders that disconnect in the middle of a request.
     let _ = auto::Builder::new(TokioExecutor::new())
         .serve_connection(TokioIo::new(stream), service)
         .await;
 }
 
-async fn pass(request: Request<Incoming>, client: &Client, counts: &Counts) -> Response<Body> {
+async fn forward(request: Request<Incoming>, client: &Client, counts: &Counts) -> Response<Body> {
     let query = request.uri().query().unwrap_or_default();
     let watches = query.contains("watch=true") || query.contains("watch=1");
     let method = if watches {
@@ -98,17 +101,17 @@ async fn pass(request: Request<Incoming>, client: &Client, counts: &Counts) -> R
     *counts
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
-        .entry(format!("{method} {}", subject(request.uri().path())))
+        .entry(format!("{method} {}", resource_of(request.uri().path())))
         .or_default() += 1;
-    answered(request, client).await.unwrap_or_else(|error| {
-        let mut answer = Response::new(Body::from(format!("{error:#}").into_bytes()));
-        *answer.status_mut() = StatusCode::BAD_GATEWAY;
-        answer
+    send(request, client).await.unwrap_or_else(|error| {
+        let mut response = Response::new(Body::from(format!("{error:#}").into_bytes()));
+        *response.status_mut() = StatusCode::BAD_GATEWAY;
+        response
     })
 }
 
-/// What a path is about: the kind and the part, without names. Paths that are about no kind are told as they are.
-fn subject(path: &str) -> String {
+/// Returns the resource and subresource of a path, without names. Other paths are returned unchanged.
+fn resource_of(path: &str) -> String {
     let parts: Vec<_> = path.trim_matches('/').split('/').collect();
     let (["api", _, ref of_group @ ..] | ["apis", _, _, ref of_group @ ..]) = parts[..] else {
         return path.to_owned();
@@ -122,9 +125,9 @@ fn subject(path: &str) -> String {
     }
 }
 
-async fn answered(request: Request<Incoming>, client: &Client) -> anyhow::Result<Response<Body>> {
+async fn send(request: Request<Incoming>, client: &Client) -> anyhow::Result<Response<Body>> {
     let (mut head, body) = request.into_parts();
-    // It is between two parties that are not these.
+    // A hop-by-hop header.
     head.headers.remove(http::header::HOST);
     let body = body.collect().await?.to_bytes();
     let request = Request::from_parts(head, Body::from(body.to_vec()));
@@ -133,10 +136,10 @@ async fn answered(request: Request<Incoming>, client: &Client) -> anyhow::Result
 
 #[cfg(test)]
 mod tests {
-    use super::subject;
+    use super::resource_of;
 
     #[test]
-    fn a_path_is_about_a_kind_and_maybe_a_part_of_it() {
+    fn path_is_reduced_to_resource_and_subresource() {
         for (path, expected) in [
             ("/api/v1/namespaces/default/events", "events"),
             ("/apis/apps/v1/namespaces/default/deployments/web", "deployments"),
@@ -151,7 +154,7 @@ mod tests {
             ("/version", "/version"),
             ("/api/v1", "/api/v1"),
         ] {
-            assert_eq!(subject(path), expected, "{path}");
+            assert_eq!(resource_of(path), expected, "{path}");
         }
     }
 }

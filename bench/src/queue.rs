@@ -1,19 +1,18 @@
-//! The work queue against client-go's and controller-runtime's. The cases are written again, line for line, in
-//! `rivals/go/main.go`.
+//! The work queue against client-go's and controller-runtime's. `rivals/go/main.go` has the same cases, line by line.
 
 use std::time::Duration;
 
 use anyhow::bail;
 use tokio::runtime::{Builder, Runtime};
 use windlass_bench::{
-    cases::{Case, Figures, Plan, compare},
+    cases::{Case, Measurements, Plan, compare},
     report::{OURS, Report},
 };
 use windlass_workqueue::WorkQueue;
 
 use crate::{
-    measure::{LINES, measure},
-    rivals::{GoRivals, own},
+    measure::{VALUES, measure},
+    rivals::{GoRivals, own_command},
 };
 
 const ALL: &[&str] = &[OURS, RIVAL, "controller-runtime"];
@@ -33,17 +32,17 @@ const fn case(name: &'static str, title: &'static str) -> Case {
         name,
         number: 0,
         contenders: ALL,
-        lines: LINES,
+        values: VALUES,
     }
 }
 
-/// Measures them all; without Go, ours alone.
+/// Measures all cases; without Go, only ours.
 pub(crate) fn bench(plan: &Plan) -> anyhow::Result<Report> {
-    let go = GoRivals::build_or_say();
+    let go = GoRivals::build_or_warn();
     let mut report = Report::new("queue", RIVAL);
     compare(&mut report, plan, &CASES, |case, contender| {
         if contender == OURS {
-            let mut command = own()?;
+            let mut command = own_command()?;
             command.args(["queue", case.name]);
             return Ok(Some(command));
         }
@@ -56,18 +55,18 @@ pub(crate) fn bench(plan: &Plan) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-/// Measures ours on one case.
-pub(crate) fn measure_case(name: &str) -> anyhow::Result<Figures> {
+/// Measures our queue on one case.
+pub(crate) fn measure_case(name: &str) -> anyhow::Result<Measurements> {
     Ok(match name {
         "cycle" => cycle(),
         "million" => million(),
         "delayed" => delayed(),
         "crowd" => crowd(),
-        _ => bail!("no case `{name}`"),
+        _ => bail!("unknown case `{name}`"),
     })
 }
 
-fn cycle() -> Figures {
+fn cycle() -> Measurements {
     const KEYS: u32 = 1000;
     let runtime = one_thread();
     let queue = WorkQueue::<u64>::new();
@@ -80,14 +79,14 @@ fn cycle() -> Figures {
                     queue.add(key);
                 }
                 for _ in 0..KEYS {
-                    queue.take().await.expect("added above").done();
+                    queue.next().await.expect("added above").done();
                 }
             });
         },
     )
 }
 
-fn million() -> Figures {
+fn million() -> Measurements {
     const KEYS: u32 = 1_000_000;
     measure(KEYS, WorkQueue::<u64>::new, |queue| {
         for key in 0..u64::from(KEYS) {
@@ -96,9 +95,9 @@ fn million() -> Figures {
     })
 }
 
-fn delayed() -> Figures {
+fn delayed() -> Measurements {
     const KEYS: u32 = 1000;
-    // Between one and eleven minutes, in no order: multiples of a generator modulo a prime.
+    // Delays between one and eleven minutes in no order: multiples of a generator modulo a prime.
     let delays: Vec<_> = (1..=u64::from(KEYS))
         .map(|n| Duration::from_micros(60_000_000 + n * 7_919_003 % 600_000_007))
         .collect();
@@ -109,7 +108,7 @@ fn delayed() -> Figures {
     })
 }
 
-fn crowd() -> Figures {
+fn crowd() -> Measurements {
     const PRODUCERS: u32 = 8;
     const WORKERS: u32 = 8;
     const EACH: u32 = 25_000;
@@ -119,7 +118,7 @@ fn crowd() -> Figures {
             .map(|_| {
                 let queue = queue.clone();
                 runtime.spawn(async move {
-                    while let Some(taken) = queue.take().await {
+                    while let Some(taken) = queue.next().await {
                         taken.done();
                     }
                 })
@@ -131,7 +130,7 @@ fn crowd() -> Figures {
                 runtime.spawn(async move {
                     for n in 0..EACH {
                         queue.add(u64::from(producer * EACH + n));
-                        // Goroutines are preempted; tasks have to give way.
+                        // Goroutines are preempted; tasks have to yield.
                         tokio::task::consume_budget().await;
                     }
                 })

@@ -1,5 +1,5 @@
-//! Figures of several contenders in several cases: the median of the rounds, how far they lie apart, and how many times
-//! better each contender is than the rival that all are compared with.
+//! Results of several contenders in several cases: the median and range of the rounds, and how many times better each
+//! contender is than the rival that all are compared with.
 
 use std::fmt::Write as _;
 
@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::machine::Machine;
 
-/// What ours is called in every subject. A variant of it has a word more: `windlass in-process`.
+/// Name of our contender in every subject. Variants append a word: `windlass in-process`.
 pub const OURS: &str = "windlass";
 
-/// What a figure counts.
+/// Unit of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub enum Unit {
     /// Nanoseconds.
@@ -34,16 +34,16 @@ pub enum Unit {
     /// Megabytes of 1,024 kilobytes.
     #[serde(rename = "MB")]
     Megabytes,
-    /// How often in a second. The only one of which more is better.
+    /// Operations per second; the only unit for which more is better.
     #[serde(rename = "/s")]
     PerSecond,
-    /// How many.
+    /// A number.
     #[serde(rename = "")]
     Count,
 }
 
 impl Unit {
-    /// As it stands behind a figure.
+    /// Returns the unit's symbol.
     pub fn name(self) -> &'static str {
         match self {
             Self::Nanos => "ns",
@@ -58,7 +58,7 @@ impl Unit {
         }
     }
 
-    /// How many times better `one` is than `other`.
+    /// Returns how many times better `one` is than `other`.
     fn ratio(self, one: f64, other: f64) -> f64 {
         match self {
             Self::PerSecond => one / other,
@@ -67,40 +67,40 @@ impl Unit {
     }
 }
 
-/// All figures of a subject, in the order in which their cases were first measured.
+/// All results of a subject, in the order in which their cases were first measured.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct Report {
-    /// What was measured: `cache`, `queue`.
+    /// The subject: `cache`, `queue`.
     pub subject: String,
     /// The rival that all are compared with.
     pub rival: String,
     rows: Vec<Row>,
 }
 
-/// One contender in one case.
+/// Results of one contender in one case.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct Row {
-    /// What was done.
+    /// Title of the case.
     pub case: String,
-    /// Who did it.
+    /// Name of the contender.
     pub contender: String,
-    /// What the figures count.
+    /// Unit of the values.
     pub unit: Unit,
-    /// A figure for each round.
+    /// One value per round.
     pub rounds: Vec<f64>,
 }
 
-/// The reports of a run, and the machine that they are from: what is written as JSON.
+/// The reports of a run and its machine, as written to JSON.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct Run {
-    /// Where it was.
+    /// The machine of the run.
     pub machine: Machine,
-    /// A report for each subject.
+    /// One report per subject.
     pub reports: Vec<Report>,
 }
 
 impl Report {
-    /// One without figures.
+    /// Creates an empty report.
     pub fn new(subject: &str, rival: &str) -> Self {
         Self {
             subject: subject.to_owned(),
@@ -109,26 +109,26 @@ impl Report {
         }
     }
 
-    /// Notes the figure of a round.
-    pub fn add(&mut self, case: &str, contender: &str, unit: Unit, figure: f64) {
+    /// Adds the value of a round.
+    pub fn add(&mut self, case: &str, contender: &str, unit: Unit, value: f64) {
         let same = |row: &&mut Row| row.case == case && row.contender == contender;
         match self.rows.iter_mut().find(same) {
-            Some(row) => row.rounds.push(figure),
+            Some(row) => row.rounds.push(value),
             None => self.rows.push(Row {
                 case: case.to_owned(),
                 contender: contender.to_owned(),
                 unit,
-                rounds: vec![figure],
+                rounds: vec![value],
             }),
         }
     }
 
-    /// Forgets all cases but these.
+    /// Removes all cases except the wanted ones.
     pub fn keep(&mut self, wanted: impl Fn(&str) -> bool) {
         self.rows.retain(|row| wanted(&row.case));
     }
 
-    /// The cases, in order.
+    /// Returns the titles of the cases, in order.
     pub fn cases(&self) -> Vec<&str> {
         let mut cases: Vec<&str> = Vec::new();
         for row in &self.rows {
@@ -139,20 +139,20 @@ impl Report {
         cases
     }
 
-    /// The contenders' rows of a case.
+    /// Returns the rows of a case.
     pub fn of(&self, case: &str) -> impl Iterator<Item = &Row> {
         self.rows.iter().filter(move |row| row.case == case)
     }
 
-    /// How many times better this row's contender is than the rival; `None` where the rival was not measured, and where
-    /// one of them is nothing at all.
+    /// Returns how many times better this row's contender is than the rival; `None` if the rival was not measured or
+    /// one of the values is zero.
     pub fn ratio(&self, row: &Row) -> Option<f64> {
         let rival = self.of(&row.case).find(|other| other.contender == self.rival)?;
         let ratio = row.unit.ratio(row.median(), rival.median());
         (ratio.is_finite() && ratio > 0.0).then_some(ratio)
     }
 
-    /// The table, in Markdown.
+    /// Formats the report as a Markdown table.
     pub fn table(&self) -> String {
         let head = [
             "case".to_owned(),
@@ -169,8 +169,12 @@ impl Report {
                 [
                     row.case.clone(),
                     row.contender.clone(),
-                    figure(row.median()),
-                    format!("{}–{}", figure(sorted[0]), figure(sorted[sorted.len() - 1])),
+                    format_number(row.median()),
+                    format!(
+                        "{}–{}",
+                        format_number(sorted[0]),
+                        format_number(sorted[sorted.len() - 1])
+                    ),
                     row.unit.name().to_owned(),
                     self.ratio(row)
                         .map_or(String::new(), |ratio| format!("{ratio:.2}")),
@@ -206,18 +210,18 @@ impl Report {
 }
 
 impl Row {
-    /// The one in the middle.
+    /// Returns the median of the rounds.
     pub fn median(&self) -> f64 {
         let sorted = self.sorted();
         sorted[sorted.len() / 2]
     }
 
-    /// Whether it is ours, in whatever variant.
+    /// Whether the contender is ours, in any variant.
     pub fn is_ours(&self) -> bool {
         self.contender.split(' ').next() == Some(OURS)
     }
 
-    /// There is at least one: a row begins with a figure.
+    /// Returns the values in order. A row always has at least one.
     fn sorted(&self) -> Vec<f64> {
         let mut sorted = self.rounds.clone();
         sorted.sort_unstable_by(f64::total_cmp);
@@ -225,8 +229,8 @@ impl Row {
     }
 }
 
-/// Three digits at least, and no decimals that nobody reads: `0.61`, `17.6`, `10,496`.
-pub fn figure(number: f64) -> String {
+/// Formats a number with at least three digits and without unnecessary decimals: `0.61`, `17.6`, `10,496`.
+pub fn format_number(number: f64) -> String {
     let decimals = match number.abs() {
         ..1.0 => 3,
         ..10.0 => 2,
@@ -264,8 +268,8 @@ mod tests {
             ("windlass", [30.0, 10.0, 20.0]),
             ("client-go", [80.0, 90.0, 100.0]),
         ] {
-            for figure in rounds {
-                report.add("add", contender, Unit::Nanos, figure);
+            for value in rounds {
+                report.add("add", contender, Unit::Nanos, value);
             }
         }
         report.add("lists", "windlass in-process", Unit::PerSecond, 10_496.4);
@@ -275,14 +279,14 @@ mod tests {
     }
 
     #[test]
-    fn a_ratio_says_how_many_times_better_whatever_the_unit() {
+    fn ratio_is_how_many_times_better_for_every_unit() {
         let report = report();
         let ratios: Vec<_> = report.rows.iter().map(|row| report.ratio(row)).collect();
         assert_eq!(ratios, [Some(4.5), Some(1.0), Some(0.5), Some(1.0), None]);
     }
 
     #[test]
-    fn the_table_has_the_median_the_spread_and_the_ratio() {
+    fn table_has_median_range_and_ratio() {
         let table = report().table();
         let lines: Vec<String> = table
             .lines()
@@ -305,14 +309,14 @@ mod tests {
     }
 
     #[test]
-    fn a_report_is_the_same_after_it_was_written_and_read() {
+    fn report_round_trips_through_json() {
         let written = serde_json::to_string(&report()).expect("plain data");
         let read: Report = serde_json::from_str(&written).expect("what was written");
         assert_eq!(read.table(), report().table());
     }
 
     #[test]
-    fn what_is_kept_of_a_report_is_as_it_was() {
+    fn keep_leaves_wanted_cases_unchanged() {
         let mut report = report();
         report.keep(|case| case == "lists");
         assert_eq!(report.cases(), ["lists"]);
@@ -320,8 +324,8 @@ mod tests {
     }
 
     #[test]
-    fn figures_have_three_digits_and_groups_of_three() {
-        let texts = [0.614, 17.6, -123.24, 10_496.4, -1_234_567.0].map(figure);
+    fn numbers_have_three_digits_and_groups_of_three() {
+        let texts = [0.614, 17.6, -123.24, 10_496.4, -1_234_567.0].map(format_number);
         assert_eq!(texts, ["0.614", "17.6", "-123.2", "10,496", "-1,234,567"]);
     }
 

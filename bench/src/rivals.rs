@@ -1,5 +1,5 @@
-//! Who is measured: our programs, and the rivals written in Go, built once per run from `rivals/go` where their versions
-//! are pinned.
+//! Programs of the contenders: ours, and the rivals written in Go, built once per run from `rivals/go`, which pins
+//! their versions.
 
 use std::{
     path::{Path, PathBuf},
@@ -12,14 +12,14 @@ use tempfile::TempDir;
 /// The program that measures the Go rivals.
 pub(crate) struct GoRivals {
     program: PathBuf,
-    /// Holds the program; removed with it.
+    /// Folder with the program, removed on drop.
     _directory: TempDir,
 }
 
 impl GoRivals {
-    /// Builds the program. Without Go, or without the rivals' modules, there is none: the reason why.
+    /// Builds the program. Fails without Go or without the rivals' modules.
     pub(crate) fn build() -> anyhow::Result<Self> {
-        let directory = tempfile::tempdir().context("a place for the rivals' program")?;
+        let directory = tempfile::tempdir().context("cannot create a folder for the rivals' program")?;
         let program = directory.path().join("rivals");
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("rivals/go");
         let mut build = Command::new("go");
@@ -30,9 +30,9 @@ impl GoRivals {
             .current_dir(source);
         let status = build
             .status()
-            .context("there is no Go here to build the rivals with")?;
+            .context("cannot run Go to build the rivals: install it")?;
         if !status.success() {
-            bail!("the Go rivals do not build: {status}");
+            bail!("cannot build the Go rivals: {status}");
         }
         Ok(Self {
             program,
@@ -40,28 +40,28 @@ impl GoRivals {
         })
     }
 
-    /// Builds the program, or says why there is none: then there are our figures alone.
-    pub(crate) fn build_or_say() -> Option<Self> {
+    /// Builds the program, or prints why it is not available; then only our contenders are measured.
+    pub(crate) fn build_or_warn() -> Option<Self> {
         Self::build()
-            .inspect_err(|reason| eprintln!("without the rivals in Go: {reason:#}"))
+            .inspect_err(|reason| eprintln!("skipping the rivals in Go: {reason:#}"))
             .ok()
     }
 
-    /// The program.
+    /// Returns a command that runs the program.
     pub(crate) fn command(&self) -> Command {
         Command::new(&self.program)
     }
 }
 
-/// This program, to measure ours, or kube-rs, once.
-pub(crate) fn own() -> anyhow::Result<Command> {
+/// Returns a command that runs this program, for one measurement of a Rust contender.
+pub(crate) fn own_command() -> anyhow::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
     command.arg("measure");
     Ok(command)
 }
 
-/// Another program of ours, built as this one was.
-pub(crate) fn built(package: &str, program: &str) -> anyhow::Result<PathBuf> {
+/// Builds another program of the workspace with the same profile, and returns its path.
+pub(crate) fn build_program(package: &str, program: &str) -> anyhow::Result<PathBuf> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     let mut build = Command::new(cargo);
     build.args(["build", "--quiet", "-p", package, "--bin", program]);
@@ -69,9 +69,9 @@ pub(crate) fn built(package: &str, program: &str) -> anyhow::Result<PathBuf> {
         build.arg("--release");
     }
     let status = build.current_dir(env!("CARGO_MANIFEST_DIR")).status();
-    let status = status.with_context(|| format!("cargo, to build `{program}`"))?;
+    let status = status.with_context(|| format!("cannot run cargo to build `{program}`"))?;
     if !status.success() {
-        bail!("`{program}` does not build: {status}");
+        bail!("cannot build `{program}`: {status}");
     }
     Ok(std::env::current_exe()?.with_file_name(program))
 }

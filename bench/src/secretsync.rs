@@ -1,16 +1,16 @@
-//! What it takes secretsync to spread many Secrets to many namespaces, and to keep them there.
+//! Measures how secretsync copies many Secrets to many namespaces and keeps them in sync.
 //!
 //! ```text
 //! cargo run --release -p windlass-bench --bin windlass-bench-secretsync
 //! cargo run --release -p windlass-bench --bin windlass-bench-secretsync -- 10 100 1000
 //! ```
 //!
-//! Sources, namespaces and unrelated Secrets are the three numbers; without them a thousand, a thousand and a hundred thousand.
-//! Everything is in this process on one thread, the API server too, with a paused clock: what is measured is work, and an
-//! hour of doing nothing is over when nothing is left to do. There is no rival to run beside it that could: mittwald's
-//! replicator and reflector write every copy again on every resync, and keep all Secrets of the cluster in memory.
+//! The arguments are the numbers of sources, namespaces and unrelated Secrets; default: 1,000, 1,000 and 100,000.
+//! Everything runs in this process on one thread, including the API server, with a paused clock: only work is measured,
+//! and an idle hour ends as soon as no work is left. No rival could run this: mittwald's replicator and reflector write
+//! every copy again on every resync, and keep all Secrets of the cluster in memory.
 //!
-//! The memory is the operator's own: what the heap loses when it is dropped and the server stays.
+//! The memory is the operator's own: what is freed when it is dropped while the server stays.
 
 use std::{
     alloc::System,
@@ -33,37 +33,38 @@ use serde_json::json;
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 use tokio::sync::{Notify, oneshot};
 use windlass_cluster::Cluster;
-use windlass_runtime::{Install, Manager, Writer};
+use windlass_runtime::{CrdInstaller, Manager, Writer};
 use windlass_secretsync::{
     Arguments, SecretSync,
-    api::{SOURCE_NAMESPACE, SOURCE_UID, SYNC},
+    api::{DEFAULT_SOURCE_NAMESPACE, SOURCE_UID_LABEL, SYNC_ANNOTATION},
     setup,
 };
 
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// How much is in each source: a key and a certificate, say.
+/// Size of each source, such as a key and a certificate.
 const BYTES: usize = 512;
 
-/// Nobody who has something to do is silent for so long.
-const QUIET: Duration = Duration::from_secs(10);
+/// An operator without requests for this long is idle.
+const IDLE_TIME: Duration = Duration::from_secs(10);
 
-const STEADY: Duration = Duration::from_hours(1);
+const IDLE_HOUR: Duration = Duration::from_hours(1);
 
 fn main() -> anyhow::Result<()> {
     let mut numbers = Vec::new();
     for argument in std::env::args().skip(1) {
         let number = argument.parse::<usize>();
         numbers.push(
-            number
-                .with_context(|| format!("`{argument}`: give sources, namespaces and unrelated Secrets"))?,
+            number.with_context(|| {
+                format!("invalid number `{argument}`: usage: SOURCES NAMESPACES UNRELATED")
+            })?,
         );
     }
     let [sources, namespaces, unrelated] = match numbers[..] {
         [] => [1_000, 1_000, 100_000],
         [sources, namespaces, unrelated] => [sources, namespaces, unrelated],
-        _ => anyhow::bail!("give three numbers: sources, namespaces and unrelated Secrets"),
+        _ => anyhow::bail!("expected three numbers: SOURCES NAMESPACES UNRELATED"),
     };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -75,44 +76,47 @@ fn main() -> anyhow::Result<()> {
 async fn bench(sources: usize, namespaces: usize, unrelated: usize) -> anyhow::Result<()> {
     let cluster = Cluster::embedded().start().await?;
     let installer = Writer::new(cluster.client(), "bench");
-    Install::new([SecretSync::crd()]).apply().run(&installer).await?;
+    CrdInstaller::new([SecretSync::crd()])
+        .apply()
+        .run(&installer)
+        .await?;
     fill(&cluster.client(), sources, namespaces, unrelated).await?;
     let copies = sources * namespaces;
     println!("{sources} sources x {namespaces} namespaces = {copies} copies, {unrelated} unrelated Secrets");
 
-    // From nothing to everything.
+    // Create all copies.
     let traffic = Arc::new(Traffic::default());
     let began = Instant::now();
     let running = Running::start(&cluster.client(), &traffic).await?;
-    traffic.until(|traffic| traffic.created() >= copies).await;
+    traffic.wait_until(|traffic| traffic.created() >= copies).await;
     let took = began.elapsed();
-    traffic.quiet(QUIET).await;
+    traffic.wait_until_idle(IDLE_TIME).await;
     report(
-        "all copies are there after",
+        "time until all copies exist",
         format!("{:.1} s", took.as_secs_f64()),
     );
     report(
-        "copies a second",
-        format!("{:.0}", f(copies) / took.as_secs_f64()),
+        "copies per second",
+        format!("{:.0}", as_f64(copies) / took.as_secs_f64()),
     );
     report(
         "writes of copies",
         format!(
             "{} ({:.3} each)",
-            traffic.copying(),
-            f(traffic.copying()) / f(copies)
+            traffic.copy_writes(),
+            as_f64(traffic.copy_writes()) / as_f64(copies)
         ),
     );
-    report("other writes", traffic.telling().to_string());
+    report("other writes", traffic.other_writes().to_string());
     report("reads", traffic.reads().to_string());
 
-    // Nothing happens.
+    // Idle for an hour.
     let before = traffic.writes();
     let reads = traffic.reads();
     let began = Instant::now();
-    tokio::time::sleep(STEADY).await;
+    tokio::time::sleep(IDLE_HOUR).await;
     report(
-        "an hour in which nothing happens",
+        "an idle hour",
         format!(
             "{} writes, {} reads, {:.2} s of work",
             traffic.writes() - before,
@@ -120,58 +124,69 @@ async fn bench(sources: usize, namespaces: usize, unrelated: usize) -> anyhow::R
             began.elapsed().as_secs_f64()
         ),
     );
-    ensure!(traffic.writes() == before, "it wrote when all was in sync");
+    ensure!(
+        traffic.writes() == before,
+        "the operator wrote although everything was in sync"
+    );
 
-    let with = live();
+    let with = allocated_bytes();
     running.stop().await?;
-    let held = with.saturating_sub(live());
+    let held = with.saturating_sub(allocated_bytes());
     report(
-        "memory that it held",
+        "memory of the operator",
         format!(
-            "{:.1} MB ({:.0} bytes a copy)",
-            f(held) / 1e6,
-            f(held) / f(copies.max(1))
+            "{:.1} MB ({:.0} bytes per copy)",
+            as_f64(held) / 1e6,
+            as_f64(held) / as_f64(copies.max(1))
         ),
     );
 
-    // The next one finds everything done.
+    // Restart with everything in sync.
     let traffic = Arc::new(Traffic::default());
     let began = Instant::now();
     let running = Running::start(&cluster.client(), &traffic).await?;
-    traffic.quiet(QUIET).await;
+    traffic.wait_until_idle(IDLE_TIME).await;
     report(
-        "a start when all is there",
+        "restart with everything in sync",
         format!(
             "{:.1} s, {} writes",
             began.elapsed().as_secs_f64(),
             traffic.writes()
         ),
     );
-    ensure!(traffic.writes() == 0, "it wrote when all was in sync");
+    ensure!(
+        traffic.writes() == 0,
+        "the operator wrote although everything was in sync"
+    );
 
-    // One source changes.
+    // Change one source.
     let began = Instant::now();
-    let (before, all) = (traffic.copying(), namespaces);
-    let api = Api::<Secret>::namespaced(cluster.client(), SOURCE_NAMESPACE);
+    let (before, all) = (traffic.copy_writes(), namespaces);
+    let api = Api::<Secret>::namespaced(cluster.client(), DEFAULT_SOURCE_NAMESPACE);
     let patch = kube::api::Patch::Merge(json!({ "stringData": { "key": "changed" } }));
     api.patch("source-0", &kube::api::PatchParams::default(), &patch)
         .await?;
-    traffic.until(|traffic| traffic.copying() >= before + all).await;
+    traffic
+        .wait_until(|traffic| traffic.copy_writes() >= before + all)
+        .await;
     report(
-        "a change of one source is everywhere after",
+        "time until a change is copied everywhere",
         format!("{:.0} ms", began.elapsed().as_secs_f64() * 1e3),
     );
     running.stop().await?;
     let there = count(&cluster.client()).await?;
-    ensure!(there == copies, "{there} copies are on the server");
+    ensure!(
+        there == copies,
+        "the server has {there} copies instead of {copies}"
+    );
     cluster.stop().await;
     Ok(())
 }
 
-/// How many copies are on the server.
+/// Returns the number of copies on the server.
 async fn count(client: &Client) -> anyhow::Result<usize> {
     let (all, mut count) = (Api::<Secret>::all(client.clone()), 0);
-    let mut page = ListParams::default().labels(SOURCE_UID).limit(10_000);
+    let mut page = ListParams::default().labels(SOURCE_UID_LABEL).limit(10_000);
     loop {
         let list = all.list_metadata(&page).await?;
         count += list.items.len();
@@ -182,14 +197,14 @@ async fn count(client: &Client) -> anyhow::Result<usize> {
     }
 }
 
-/// What the cluster has before it starts.
+/// Creates the objects that exist before the operator starts.
 async fn fill(client: &Client, sources: usize, namespaces: usize, unrelated: usize) -> anyhow::Result<()> {
     let post = PostParams::default();
     let all = Api::<Namespace>::all(client.clone());
     for (name, annotations) in (0..namespaces)
-        .map(|number| (format!("ns-{number}"), json!({ SYNC: "true" })))
+        .map(|number| (format!("ns-{number}"), json!({ SYNC_ANNOTATION: "true" })))
         .chain([
-            (SOURCE_NAMESPACE.to_owned(), json!({})),
+            (DEFAULT_SOURCE_NAMESPACE.to_owned(), json!({})),
             ("others".to_owned(), json!({})),
         ])
     {
@@ -203,9 +218,9 @@ async fn fill(client: &Client, sources: usize, namespaces: usize, unrelated: usi
         });
         serde_json::from_value::<Secret>(secret)
     };
-    let home = Api::<Secret>::namespaced(client.clone(), SOURCE_NAMESPACE);
+    let home = Api::<Secret>::namespaced(client.clone(), DEFAULT_SOURCE_NAMESPACE);
     for number in 0..sources {
-        let source = secret(format!("source-{number}"), json!({ SYNC: "" }))?;
+        let source = secret(format!("source-{number}"), json!({ SYNC_ANNOTATION: "" }))?;
         home.create(&post, &source).await?;
     }
     let others = Api::<Secret>::namespaced(client.clone(), "others");
@@ -217,7 +232,7 @@ async fn fill(client: &Client, sources: usize, namespaces: usize, unrelated: usi
     Ok(())
 }
 
-/// The operator at work.
+/// The running operator.
 struct Running {
     stop: oneshot::Sender<()>,
     manager: tokio::task::JoinHandle<Result<(), windlass_runtime::ManagerError>>,
@@ -239,14 +254,14 @@ impl Running {
     }
 }
 
-/// What the operator asked for.
+/// Counts the operator's requests.
 #[derive(Default)]
 struct Traffic {
     reads: AtomicUsize,
     created: AtomicUsize,
     changed: AtomicUsize,
-    telling: AtomicUsize,
-    moved: Notify,
+    other_writes: AtomicUsize,
+    requested: Notify,
 }
 
 impl Traffic {
@@ -257,10 +272,10 @@ impl Traffic {
             let (traffic, inner) = (Arc::clone(&traffic), inner.clone());
             async move {
                 let count = traffic.count_of(&request);
-                let answer = inner.send(request).await;
+                let response = inner.send(request).await;
                 count.fetch_add(1, Ordering::Relaxed);
-                traffic.moved.notify_one();
-                answer
+                traffic.requested.notify_one();
+                response
             }
         });
         Client::new(service, namespace)
@@ -268,12 +283,12 @@ impl Traffic {
 
     fn count_of(&self, request: &Request<Body>) -> &AtomicUsize {
         let path = request.uri().path();
-        let copying = path.contains("/secrets") || path.contains("/configmaps");
+        let copy_writes = path.contains("/secrets") || path.contains("/configmaps");
         match *request.method() {
             Method::GET => &self.reads,
-            Method::POST if copying => &self.created,
-            _ if copying => &self.changed,
-            _ => &self.telling,
+            Method::POST if copy_writes => &self.created,
+            _ if copy_writes => &self.changed,
+            _ => &self.other_writes,
         }
     }
 
@@ -285,42 +300,45 @@ impl Traffic {
         self.created.load(Ordering::Relaxed)
     }
 
-    fn copying(&self) -> usize {
+    fn copy_writes(&self) -> usize {
         self.created() + self.changed.load(Ordering::Relaxed)
     }
 
-    fn telling(&self) -> usize {
-        self.telling.load(Ordering::Relaxed)
+    fn other_writes(&self) -> usize {
+        self.other_writes.load(Ordering::Relaxed)
     }
 
     fn writes(&self) -> usize {
-        self.copying() + self.telling()
+        self.copy_writes() + self.other_writes()
     }
 
-    async fn until(&self, holds: impl Fn(&Self) -> bool) {
+    async fn wait_until(&self, holds: impl Fn(&Self) -> bool) {
         while !holds(self) {
-            self.moved.notified().await;
+            self.requested.notified().await;
         }
     }
 
-    /// Returns when nothing was asked for this long.
-    async fn quiet(&self, long: Duration) {
-        while tokio::time::timeout(long, self.moved.notified()).await.is_ok() {}
+    /// Waits until there was no request for this long.
+    async fn wait_until_idle(&self, long: Duration) {
+        while tokio::time::timeout(long, self.requested.notified())
+            .await
+            .is_ok()
+        {}
     }
 }
 
-/// The bytes of the heap that are in use.
-fn live() -> usize {
+/// Returns the allocated bytes of the heap.
+fn allocated_bytes() -> usize {
     let stats = ALLOCATOR.stats();
     stats.bytes_allocated.saturating_sub(stats.bytes_deallocated)
 }
 
-fn report(what: &str, figure: impl std::fmt::Display) {
-    println!("{what:>44}  {figure}");
+fn report(what: &str, value: impl std::fmt::Display) {
+    println!("{what:>44}  {value}");
 }
 
-/// For ratios, which need no more digits than it has.
+/// Converts to `f64` for ratios, where its precision suffices.
 #[allow(clippy::cast_precision_loss)]
-fn f(number: usize) -> f64 {
+fn as_f64(number: usize) -> f64 {
     number as f64
 }

@@ -1,15 +1,15 @@
-//! The process of the embedded server, which other processes are measured on.
+//! The process of the embedded server that contenders use.
 
 use std::time::Instant;
 
 use tokio::io::AsyncReadExt;
 use windlass_cluster::Cluster;
 
-/// Makes this program that server.
+/// Argument that makes this program the server.
 pub const SERVE: &str = "serve";
 
-/// Serves until it is killed or whoever started it is gone. Says where the kubeconfig is, and how many microseconds its start
-/// took.
+/// Serves until the process is killed or its parent exits. Prints the path of the kubeconfig and the start time in
+/// microseconds.
 pub fn serve() -> anyhow::Result<()> {
     let started = Instant::now();
     tokio::runtime::Runtime::new()?.block_on(async {

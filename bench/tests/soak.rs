@@ -1,4 +1,4 @@
-//! A few seconds of the soak, so that the program does not rot.
+//! Runs the soak test for a few seconds, so that the program keeps working.
 
 use std::process::{Command, Output};
 
@@ -29,7 +29,7 @@ fn soak(arguments: &[&str]) -> (Output, Value) {
 }
 
 #[test]
-fn a_short_soak_loses_no_watch_event() {
+fn short_soak_loses_no_watch_event() {
     let (output, outcomes) = soak(&[]);
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}");
@@ -43,7 +43,7 @@ fn a_short_soak_loses_no_watch_event() {
 }
 
 #[test]
-fn a_soak_whose_server_dies_says_so_and_fails() {
+fn soak_fails_with_a_message_when_its_server_dies() {
     let (output, outcomes) = soak(&["--kill-after", "2"]);
     let text = String::from_utf8_lossy(&output.stdout);
     assert_eq!(output.status.code(), Some(1), "{text}");

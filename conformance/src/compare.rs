@@ -1,4 +1,4 @@
-//! Compares what happened with what was recorded, and knows the differences that are meant to be.
+//! Compares outcomes with the recorded ones, apart from intentional differences.
 
 use std::{collections::BTreeSet, fmt, path::Path};
 
@@ -6,20 +6,20 @@ use anyhow::{Context, Result};
 use serde::Deserialize;
 use serde_json::Value;
 
-/// One place where two outcomes differ.
+/// A difference between two outcomes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
-    /// The step.
+    /// Name of the step.
     pub step: String,
-    /// Where in its outcome, as a JSON pointer.
+    /// JSON pointer into the step's outcome.
     pub pointer: String,
-    /// What the real server said; none if it said nothing there.
+    /// The recorded value of the real server; `None` if absent.
     pub expected: Option<Value>,
-    /// What was said now.
+    /// The value of this run; `None` if absent.
     pub got: Option<Value>,
 }
 
-/// All places where the outcomes of a run differ from the recorded ones.
+/// Returns all differences between the outcomes of a run and the recorded ones.
 pub fn compare(expected: &[Value], got: &[Value]) -> Vec<Difference> {
     let mut found = Vec::new();
     let named =
@@ -83,31 +83,31 @@ fn walk(
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "  [{}] {}", self.step, self.pointer)?;
-        writeln!(f, "    - {}", shown(self.expected.as_ref()))?;
-        write!(f, "    + {}", shown(self.got.as_ref()))
+        writeln!(f, "    - {}", truncated(self.expected.as_ref()))?;
+        write!(f, "    + {}", truncated(self.got.as_ref()))
     }
 }
 
-/// The differences as a developer reads them.
+/// Differences, formatted for developers.
 #[derive(Debug)]
 pub struct Summary {
     /// How many steps differ.
     pub steps: usize,
-    /// One entry a difference; a step with another status has one in all, because nothing else in it can be the same.
+    /// One entry per difference. A step with another status code has only one, because the rest of it differs anyway.
     pub lines: Vec<String>,
 }
 
-/// See [`Summary`].
+/// Formats differences; see [`Summary`].
 pub fn summary(expected: &[Value], got: &[Value], differences: &[Difference]) -> Summary {
     let mut lines = Vec::new();
     let mut steps = Vec::new();
     for difference in differences {
         if !steps.contains(&&difference.step) {
             steps.push(&difference.step);
-        } else if other_status(differences, &difference.step) {
+        } else if status_differs(differences, &difference.step) {
             continue;
         }
-        if other_status(differences, &difference.step) {
+        if status_differs(differences, &difference.step) {
             let gist = |outcomes: &[Value]| {
                 let outcome = outcomes
                     .iter()
@@ -116,8 +116,8 @@ pub fn summary(expected: &[Value], got: &[Value], differences: &[Difference]) ->
                 let message = body.and_then(|body| body.get("message")).or(body);
                 format!(
                     "{} {}",
-                    shown(outcome.map(|outcome| &outcome["status"])),
-                    shown(message)
+                    truncated(outcome.map(|outcome| &outcome["status"])),
+                    truncated(message)
                 )
             };
             lines.push(format!(
@@ -134,72 +134,79 @@ pub fn summary(expected: &[Value], got: &[Value], differences: &[Difference]) ->
     Summary { steps, lines }
 }
 
-fn other_status(differences: &[Difference], step: &str) -> bool {
+fn status_differs(differences: &[Difference], step: &str) -> bool {
     differences
         .iter()
         .any(|difference| difference.step == step && difference.pointer == "/status")
 }
 
-/// Long values are cut: whoever needs all of it finds it in the recording.
-fn shown(value: Option<&Value>) -> String {
-    const ENOUGH: usize = 400;
+/// Truncates long values; the recording has the full ones.
+fn truncated(value: Option<&Value>) -> String {
+    const MAX_LENGTH: usize = 400;
     let text = value.map_or_else(|| "(absent)".to_owned(), Value::to_string);
-    match text.char_indices().nth(ENOUGH) {
+    match text.char_indices().nth(MAX_LENGTH) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text,
     }
 }
 
-/// The differences that are meant to be: `differences.toml`.
+/// The intentional differences: `differences.toml`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Differences {
+pub struct IntentionalDifferences {
     #[serde(default)]
-    difference: Vec<Meant>,
+    difference: Vec<IntentionalDifference>,
 }
 
-/// One of them.
+/// An intentional difference.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Meant {
-    /// Which scenario.
+pub struct IntentionalDifference {
+    /// Name of the scenario.
     pub scenario: String,
-    /// Which step of it.
+    /// Name of the step.
     pub step: String,
-    /// The JSON pointer in the step's outcome; everything below it is meant too.
+    /// JSON pointer into the step's outcome; covers everything below it.
     pub pointer: String,
-    /// Why it is right that the servers differ here.
+    /// Why the servers differ here on purpose.
     pub reason: String,
 }
 
-impl Differences {
-    /// Reads the file. A reason must be given for each.
+impl IntentionalDifferences {
+    /// Reads the file. Every entry must have a reason.
     pub fn read(path: &Path) -> Result<Self> {
         let text =
             std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-        let all: Self = toml::from_str(&text).with_context(|| format!("{} is wrong", path.display()))?;
-        let silent = all.difference.iter().find(|meant| meant.reason.trim().is_empty());
-        anyhow::ensure!(silent.is_none(), "a difference has no reason: {silent:?}");
+        let all: Self = toml::from_str(&text).with_context(|| format!("invalid file {}", path.display()))?;
+        let without_reason = all.difference.iter().find(|entry| entry.reason.trim().is_empty());
+        anyhow::ensure!(
+            without_reason.is_none(),
+            "a difference needs a reason: {without_reason:?}"
+        );
         Ok(all)
     }
 
-    /// Which of `found` are not meant, and which entries for `scenario` excuse nothing.
-    pub fn apply(&self, scenario: &str, found: Vec<Difference>) -> (Vec<Difference>, Vec<Meant>) {
+    /// Returns the differences that are not intentional, and the entries for `scenario` that match no difference.
+    pub fn apply(
+        &self,
+        scenario: &str,
+        found: Vec<Difference>,
+    ) -> (Vec<Difference>, Vec<IntentionalDifference>) {
         let mut unused: Vec<_> = self
             .difference
             .iter()
-            .filter(|meant| meant.scenario == scenario)
+            .filter(|entry| entry.scenario == scenario)
             .cloned()
             .collect();
         let mine = unused.clone();
         let remaining = found
             .into_iter()
             .filter(|difference| {
-                let covers: Vec<_> = mine.iter().filter(|meant| meant.covers(difference)).collect();
-                unused.retain(|meant| {
+                let covers: Vec<_> = mine.iter().filter(|entry| entry.covers(difference)).collect();
+                unused.retain(|entry| {
                     !covers
                         .iter()
-                        .any(|used| used.pointer == meant.pointer && used.step == meant.step)
+                        .any(|used| used.pointer == entry.pointer && used.step == entry.step)
                 });
                 covers.is_empty()
             })
@@ -207,13 +214,13 @@ impl Differences {
         (remaining, unused)
     }
 
-    /// The scenarios that are named.
+    /// Returns the names of the scenarios that have entries.
     pub fn scenarios(&self) -> impl Iterator<Item = &str> {
-        self.difference.iter().map(|meant| meant.scenario.as_str())
+        self.difference.iter().map(|entry| entry.scenario.as_str())
     }
 }
 
-impl Meant {
+impl IntentionalDifference {
     fn covers(&self, difference: &Difference) -> bool {
         let below = difference.pointer.strip_prefix(&self.pointer);
         self.step == difference.step && below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -241,8 +248,8 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_excuses_what_is_below_it_and_an_unused_one_is_reported() {
-        let all: Differences = toml::from_str(
+    fn entry_covers_everything_below_its_pointer_and_unused_entries_are_reported() {
+        let all: IntentionalDifferences = toml::from_str(
             r#"
             [[difference]]
             scenario = "s"

@@ -1,4 +1,4 @@
-//! Where scenarios and recordings are.
+//! Files of scenarios and recordings.
 
 use std::{
     fs,
@@ -10,26 +10,26 @@ use serde_json::Value;
 
 use crate::Scenario;
 
-/// Which scenarios are meant.
+/// A folder of scenarios.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shelf {
-    /// Those that the embedded server passes.
+pub enum ScenarioFolder {
+    /// Scenarios that the embedded server passes.
     Scenarios,
-    /// Those that it does not pass yet.
-    Ahead,
+    /// Scenarios that it does not pass yet.
+    Pending,
 }
 
-/// The folder of this crate.
+/// Returns the folder of this crate.
 pub fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// All scenarios of a shelf in order of their names; only the named ones if there are names. A name ending in `-`
-/// stands for all that start with it.
-pub fn scenarios(shelf: Shelf, names: &[String]) -> Result<Vec<Scenario>> {
-    let folder = root().join(match shelf {
-        Shelf::Scenarios => "scenarios",
-        Shelf::Ahead => "ahead",
+/// Reads the scenarios of a folder, sorted by name: all, or only the named ones. A name that ends in `-` matches as a
+/// prefix.
+pub fn scenarios(folder_kind: ScenarioFolder, names: &[String]) -> Result<Vec<Scenario>> {
+    let folder = root().join(match folder_kind {
+        ScenarioFolder::Scenarios => "scenarios",
+        ScenarioFolder::Pending => "pending",
     });
     let mut files: Vec<PathBuf> = match fs::read_dir(&folder) {
         Ok(entries) => entries
@@ -54,11 +54,11 @@ pub fn scenarios(shelf: Shelf, names: &[String]) -> Result<Vec<Scenario>> {
         .collect()
 }
 
-/// Moves a scenario that the embedded server passes to those that it must pass.
+/// Moves a scenario from `pending/` to `scenarios/`.
 pub fn promote(name: &str) -> Result<()> {
     let file = format!("{name}.yaml");
     let (from, to) = (
-        root().join("ahead").join(&file),
+        root().join("pending").join(&file),
         root().join("scenarios").join(&file),
     );
     fs::rename(&from, &to).with_context(|| format!("cannot move {}", from.display()))
@@ -68,31 +68,31 @@ fn recording(name: &str) -> PathBuf {
     root().join("recordings").join(format!("{name}.json"))
 }
 
-/// What the real server said.
+/// Reads the recorded outcomes of the real server.
 pub fn load(name: &str) -> Result<Vec<Value>> {
     let path = recording(name);
     let text = fs::read_to_string(&path).with_context(|| {
-        format!("{name} was never recorded: cargo run -p windlass-conformance -- record {name}")
+        format!("{name} has no recording: run `cargo run -p windlass-conformance -- record {name}`")
     })?;
-    serde_json::from_str(&text).with_context(|| format!("{} is damaged", path.display()))
+    serde_json::from_str(&text).with_context(|| format!("invalid recording {}", path.display()))
 }
 
-/// Keeps what the real server said.
+/// Stores the outcomes of the real server.
 pub fn store(name: &str, outcomes: &[Value]) -> Result<()> {
     ensure_complete(name, outcomes)?;
     let path = recording(name);
-    fs::create_dir_all(path.parent().expect("it lies in a folder"))?;
+    fs::create_dir_all(path.parent().expect("the path has a parent"))?;
     let mut text = serde_json::to_string_pretty(outcomes)?;
     text.push('\n');
     fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// A scenario that a real server does not come to the end of is wrong.
+/// Checks that the real server got to the end of the scenario; otherwise the scenario is wrong.
 fn ensure_complete(name: &str, outcomes: &[Value]) -> Result<()> {
     let problem = outcomes.iter().find(|outcome| !outcome["problem"].is_null());
     ensure!(
         problem.is_none(),
-        "{name} is wrong, the real server did not come to its end: {}",
+        "invalid scenario {name}: the real server did not complete it: {}",
         serde_json::to_string_pretty(&problem)?
     );
     Ok(())

@@ -1,8 +1,8 @@
-//! Runs kubectl through a proxy that writes down the exchanges it makes.
+//! Runs kubectl through a proxy that records its HTTP exchanges.
 //!
 //! ```text
-//!  kubectl ──plain HTTP──► Proxy ──kube::Client──► the server, wherever it is
-//!                            └──► what was asked and answered, in order of asking
+//!  kubectl ──plain HTTP──► proxy ──kube::Client──► embedded or real server
+//!                            └──► log of exchanges, in order of their requests
 //! ```
 
 use std::{
@@ -33,33 +33,33 @@ use tokio::{
 
 use crate::run;
 
-/// How long a command may take.
-const LIMIT: Duration = Duration::from_mins(1);
+/// Limit for one command.
+const COMMAND_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// A kubectl that talks to one server, in one namespace.
+/// kubectl for one server and one namespace.
 pub struct Kubectl {
     program: PathBuf,
     address: String,
     namespace: String,
-    /// kubectl's caches and home, so that nothing of this machine's owner plays a part.
+    /// kubectl's home and caches, separate from those of the user.
     home: TempDir,
     log: Log,
-    /// Ends with this value.
+    /// The proxy, aborted on drop.
     _proxy: JoinSet<()>,
 }
 
-/// Each exchange is shared with its answer's body, which may pass long after the next one was asked for.
+/// Each exchange is shared with its response body, which may end long after the next request.
 type Log = Arc<Mutex<Vec<Arc<Mutex<Exchange>>>>>;
 
 #[derive(Clone, Default)]
 struct Exchange {
     method: String,
     target: String,
-    kind: String,
-    sent: Bytes,
+    content_type: String,
+    request_body: Bytes,
     status: u16,
     headers: HeaderMap,
-    received: Vec<u8>,
+    response_body: Vec<u8>,
 }
 
 impl Kubectl {
@@ -80,14 +80,14 @@ impl Kubectl {
         })
     }
 
-    /// Runs one command line and tells what it said, asked and was answered.
+    /// Runs one command line and returns its output and its HTTP exchanges.
     pub async fn run(
         &self,
         arguments: &[String],
         stdin: Option<String>,
         lines: Option<usize>,
     ) -> Result<Value> {
-        self.log.lock().expect("nobody panics with it").clear();
+        self.log.lock().expect("not poisoned").clear();
         let mut command = Command::new(&self.program);
         command
             .args(arguments)
@@ -103,34 +103,38 @@ impl Kubectl {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .kill_on_drop(true);
-        let mut child = command.spawn().context("kubectl does not start")?;
+        let mut child = command.spawn().context("cannot start kubectl")?;
         let mut input = child.stdin.take().expect("piped");
         input.write_all(stdin.unwrap_or_default().as_bytes()).await.ok();
         drop(input);
         let mut output = BufReader::new(child.stdout.take().expect("piped")).lines();
         let mut errors = child.stderr.take().expect("piped");
 
-        let mut said = Vec::new();
-        let mut complaint = String::new();
+        let mut stdout_lines = Vec::new();
+        let mut stderr_text = String::new();
         let work = async {
             while let Some(line) = output.next_line().await? {
-                said.push(line);
-                if lines.is_some_and(|wanted| said.len() >= wanted) {
+                stdout_lines.push(line);
+                if lines.is_some_and(|wanted| stdout_lines.len() >= wanted) {
                     child.kill().await?;
                     return Ok(None);
                 }
             }
-            errors.read_to_string(&mut complaint).await?;
+            errors.read_to_string(&mut stderr_text).await?;
             anyhow::Ok(Some(child.wait().await?.code()))
         };
-        let exit = match tokio::time::timeout(LIMIT, work).await {
+        let exit = match tokio::time::timeout(COMMAND_TIMEOUT, work).await {
             Ok(exit) => exit?,
-            Err(_) => return Ok(json!({"kubectl": arguments, "problem": "it did not end", "stdout": said})),
+            Err(_) => {
+                return Ok(
+                    json!({"kubectl": arguments, "problem": "kubectl timed out", "stdout": stdout_lines}),
+                );
+            }
         };
-        let log = std::mem::take(&mut *self.log.lock().expect("nobody panics with it"));
+        let log = std::mem::take(&mut *self.log.lock().expect("not poisoned"));
         let log: Vec<_> = log
             .iter()
-            .map(|exchange| exchange.lock().expect("nobody panics with it").clone())
+            .map(|exchange| exchange.lock().expect("not poisoned").clone())
             .collect();
         let (discovery, exchanges): (Vec<_>, Vec<_>) =
             log.iter().partition(|exchange| exchange.is_discovery());
@@ -138,8 +142,8 @@ impl Kubectl {
         discovery.sort_unstable();
         let mut outcome = json!({
             "kubectl": arguments,
-            "stdout": said,
-            "stderr": complaint.lines().collect::<Vec<_>>(),
+            "stdout": stdout_lines,
+            "stderr": stderr_text.lines().collect::<Vec<_>>(),
             "discovery": discovery,
             "exchanges": exchanges.iter().map(|exchange| exchange.outcome()).collect::<Vec<_>>(),
         });
@@ -151,8 +155,8 @@ impl Kubectl {
 }
 
 impl Exchange {
-    /// Discovery and schemas: large, the same for every command, asked for in parallel and in no fixed order. Scenarios
-    /// of their own compare them; here it counts which of them were asked for.
+    /// Whether this is a request for discovery or schemas. They are large, the same for every command, and requested in
+    /// parallel without a fixed order. Separate scenarios compare their content; here only the set of requests counts.
     fn is_discovery(&self) -> bool {
         let path = self.target.split('?').next().unwrap_or_default();
         let parts = path.split('/').filter(|part| !part.is_empty()).count();
@@ -166,16 +170,16 @@ impl Exchange {
     }
 
     fn summary(&self) -> String {
-        // The hash of a schema document is the server's own.
+        // The hash of a schema document differs between servers.
         let target = self.target.split("?hash=").next().unwrap_or_default();
         format!("{} {target} {}", self.method, self.status)
     }
 
     fn outcome(&self) -> Value {
-        let mut outcome = run::answer(self.status, &self.headers, &self.received);
+        let mut outcome = run::recorded_response(self.status, &self.headers, &self.response_body);
         if self.target.contains("watch=") {
             outcome.retain(|key, _| !matches!(key.as_str(), "body" | "text"));
-            let events: Vec<Value> = serde_json::Deserializer::from_slice(&self.received)
+            let events: Vec<Value> = serde_json::Deserializer::from_slice(&self.response_body)
                 .into_iter()
                 .map_while(Result::ok)
                 .collect();
@@ -191,8 +195,8 @@ impl Exchange {
             },
         );
         let mut request = json!({"method": self.method, "target": target});
-        if let Some((key, value)) = run::content(&self.kind, &self.sent) {
-            request["content-type"] = self.kind.clone().into();
+        if let Some((key, value)) = run::decode_body(&self.content_type, &self.request_body) {
+            request["content-type"] = self.content_type.clone().into();
             request[key] = value;
         }
         outcome.insert("request".to_owned(), request);
@@ -206,7 +210,7 @@ async fn serve(listener: TcpListener, client: Client, log: Log) {
         let (client, log) = (client.clone(), log.clone());
         connections.spawn(async move {
             let forward = service_fn(move |request| forward(client.clone(), log.clone(), request));
-            // What goes wrong on a connection is kubectl's to see.
+            // kubectl reports connection errors itself.
             let _ = http1::Builder::new()
                 .serve_connection(TokioIo::new(socket), forward)
                 .await;
@@ -216,15 +220,19 @@ async fn serve(listener: TcpListener, client: Client, log: Log) {
 
 async fn forward(client: Client, log: Log, request: http::Request<Incoming>) -> Result<Response<Tee>> {
     let (parts, body) = request.into_parts();
-    let sent = body.collect().await?.to_bytes();
-    let exchange = Arc::new(Mutex::new(asked(&parts, sent.clone())));
-    log.lock().expect("nobody panics with it").push(exchange.clone());
-    let mut onward = http::Request::builder()
-        .method(parts.method)
-        .uri(parts.uri.path_and_query().context("no path")?.as_str());
+    let request_body = body.collect().await?.to_bytes();
+    let exchange = Arc::new(Mutex::new(new_exchange(&parts, request_body.clone())));
+    log.lock().expect("not poisoned").push(exchange.clone());
+    let mut onward = http::Request::builder().method(parts.method).uri(
+        parts
+            .uri
+            .path_and_query()
+            .context("the request has no path")?
+            .as_str(),
+    );
     if let Some(accept) = parts.headers.get(header::ACCEPT) {
         let accept = accept.to_str()?;
-        // The schema documents are binary in one of their forms, which is not recorded.
+        // Schema documents also exist in a binary format, which is not recorded.
         let is_schema = parts.uri.path().starts_with("/openapi");
         let wanted = if is_schema {
             accept.to_owned()
@@ -239,24 +247,24 @@ async fn forward(client: Client, log: Log, request: http::Request<Incoming>) -> 
             onward = onward.header(name, value);
         }
     }
-    let response = client.send(onward.body(Body::from(sent))?).await?;
+    let response = client.send(onward.body(Body::from(request_body))?).await?;
     let (mut parts, body) = response.into_parts();
     {
-        let mut exchange = exchange.lock().expect("nobody panics with it");
+        let mut exchange = exchange.lock().expect("not poisoned");
         exchange.status = parts.status.as_u16();
         exchange.headers = parts.headers.clone();
     }
-    // The proxy's own connection frames the body anew.
+    // The proxy's connection to kubectl sets its own framing.
     parts.headers.remove(header::TRANSFER_ENCODING);
     parts.headers.remove(header::CONNECTION);
     Ok(Response::from_parts(parts, Tee { body, exchange }))
 }
 
-/// kubectl takes JSON wherever it would take protobuf, and JSON can be read in a recording.
+/// Removes protobuf from an `Accept` header. kubectl accepts JSON too, which is readable in a recording.
 fn without_protobuf(accept: &str) -> String {
     let kept: Vec<_> = accept
         .split(',')
-        .filter(|kind| !kind.contains("protobuf"))
+        .filter(|content_type| !content_type.contains("protobuf"))
         .collect();
     if kept.is_empty() {
         return "application/json".to_owned();
@@ -264,21 +272,21 @@ fn without_protobuf(accept: &str) -> String {
     kept.join(",")
 }
 
-fn asked(parts: &Parts, sent: Bytes) -> Exchange {
-    let kind = parts.headers.get(header::CONTENT_TYPE);
+fn new_exchange(parts: &Parts, request_body: Bytes) -> Exchange {
+    let content_type = parts.headers.get(header::CONTENT_TYPE);
     Exchange {
         method: parts.method.to_string(),
         target: parts.uri.to_string(),
-        kind: kind
-            .and_then(|kind| kind.to_str().ok())
+        content_type: content_type
+            .and_then(|content_type| content_type.to_str().ok())
             .unwrap_or_default()
             .to_owned(),
-        sent,
+        request_body,
         ..Exchange::default()
     }
 }
 
-/// A body that is written down while it passes.
+/// A body that is recorded while it is forwarded.
 struct Tee {
     body: Body,
     exchange: Arc<Mutex<Exchange>>,
@@ -297,8 +305,8 @@ impl http_body::Body for Tee {
         if let Poll::Ready(Some(Ok(frame))) = &polled
             && let Some(bytes) = frame.data_ref()
         {
-            let mut exchange = this.exchange.lock().expect("nobody panics with it");
-            exchange.received.extend_from_slice(bytes);
+            let mut exchange = this.exchange.lock().expect("not poisoned");
+            exchange.response_body.extend_from_slice(bytes);
         }
         polled
     }

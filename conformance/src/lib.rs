@@ -1,4 +1,4 @@
-//! What a real Kubernetes API server answers, recorded; and the proof that the embedded one answers the same.
+//! Recorded responses of a real Kubernetes API server, and the proof that the embedded one responds the same way.
 //!
 //! ```text
 //!  scenarios/NAME.yaml ─► Scenario ─► run ──► raw outcomes ─► normalise ─► recordings/NAME.json   (record)
@@ -7,12 +7,12 @@
 //!              kube::Client on a real control plane, or on the embedded server
 //! ```
 //!
-//! A [`Scenario`] is data: requests, watches and kubectl command lines. [`run::run`] carries it out on any server that a
-//! `kube::Client` sits on and knows nothing of which one it is, so that a recording and its replay cannot differ in how
-//! they were made. [`normalise`] takes out what no two servers share (uids, revisions, times, chance) and nothing
-//! else. A recording is never edited by hand.
+//! A [`Scenario`] is data: requests, watches and kubectl command lines. [`run::run`] runs it on any server behind a
+//! `kube::Client` without knowing which one it is, so recording and replay cannot differ in how they are made.
+//! [`normalise`] removes what differs between any two servers (UIDs, resource versions, times, random values) and
+//! nothing else. A recording is never edited by hand.
 //!
-//! What this crate does not know: how either server works inside.
+//! This crate knows nothing about the internals of either server.
 
 pub mod compare;
 pub mod corpus;

@@ -7,13 +7,13 @@ use clap::{Parser, Subcommand};
 use serde_json::Value;
 use windlass_conformance::{
     Scenario,
-    compare::{Differences, compare, summary},
-    corpus::{self, Shelf},
+    compare::{IntentionalDifferences, compare, summary},
+    corpus::{self, ScenarioFolder},
     normalise, run,
     target::{self, Clients},
 };
 
-/// What a real Kubernetes API server answers, and whether the embedded one answers the same.
+/// Records responses of a real Kubernetes API server and compares the embedded one with them.
 #[derive(Parser)]
 #[command(name = "windlass-conformance")]
 struct Arguments {
@@ -23,31 +23,31 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Runs scenarios on two real control planes, and stores what they said if it is the same.
+    /// Run scenarios on two real control planes, and store the outcomes if they are equal.
     Record {
-        /// Only these; a name ending in `-` stands for all that start with it. Default: all, those ahead included.
+        /// Names of scenarios; a name that ends in `-` matches as a prefix. Default: all, including pending ones.
         names: Vec<String>,
     },
-    /// Runs scenarios on the embedded server, and shows where it differs from the recordings.
+    /// Run scenarios on the embedded server, and show the differences from the recordings.
     Replay {
-        /// Only these; a name ending in `-` stands for all that start with it.
+        /// Names of scenarios; a name that ends in `-` matches as a prefix. Default: all.
         names: Vec<String>,
-        /// Those that the embedded server does not pass yet.
+        /// Run the pending scenarios, which the embedded server does not pass yet.
         #[arg(long)]
-        ahead: bool,
-        /// Moves those that pass from `ahead/` to `scenarios/`.
-        #[arg(long, requires = "ahead")]
+        pending: bool,
+        /// Move scenarios that pass from `pending/` to `scenarios/`.
+        #[arg(long, requires = "pending")]
         promote: bool,
-        /// How many differences are shown of each scenario.
+        /// Maximum number of differences to show for each scenario.
         #[arg(long, default_value_t = 12)]
         show: usize,
     },
-    /// Runs a sample on a real control plane, to prove that the recordings are true.
+    /// Run a sample on a real control plane, to check that the recordings are still correct.
     Check {
-        /// How many scenarios; 0 means all.
+        /// Number of scenarios; 0 means all.
         #[arg(long, default_value_t = 0)]
         sample: usize,
-        /// Chooses the sample. Default: another one every day.
+        /// Seed for choosing the sample. Default: a different one every day.
         #[arg(long)]
         seed: Option<u64>,
     },
@@ -55,16 +55,20 @@ enum Command {
 
 #[tokio::main]
 async fn main() -> Result<ExitCode> {
-    let good = match Arguments::parse().command {
+    let succeeded = match Arguments::parse().command {
         Command::Record { names } => record(&names).await?,
         Command::Replay {
             names,
-            ahead,
+            pending,
             promote,
             show,
         } => {
-            let shelf = if ahead { Shelf::Ahead } else { Shelf::Scenarios };
-            let passed = replay(&corpus::scenarios(shelf, &names)?, show).await?;
+            let folder = if pending {
+                ScenarioFolder::Pending
+            } else {
+                ScenarioFolder::Scenarios
+            };
+            let passed = replay(&corpus::scenarios(folder, &names)?, show).await?;
             if promote {
                 passed.names.iter().try_for_each(|name| corpus::promote(name))?;
             }
@@ -72,63 +76,63 @@ async fn main() -> Result<ExitCode> {
         }
         Command::Check { sample, seed } => check(sample, seed).await?,
     };
-    Ok(if good {
+    Ok(if succeeded {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
     })
 }
 
-fn both_shelves(names: &[String]) -> Result<Vec<Scenario>> {
-    let mut all = corpus::scenarios(Shelf::Scenarios, names)?;
-    all.extend(corpus::scenarios(Shelf::Ahead, names)?);
+fn all_scenarios(names: &[String]) -> Result<Vec<Scenario>> {
+    let mut all = corpus::scenarios(ScenarioFolder::Scenarios, names)?;
+    all.extend(corpus::scenarios(ScenarioFolder::Pending, names)?);
     Ok(all)
 }
 
 async fn record(names: &[String]) -> Result<bool> {
-    let mut scenarios = both_shelves(names)?;
+    let mut scenarios = all_scenarios(names)?;
     if scenarios.is_empty() {
-        bail!("no scenario is called {names:?}");
+        bail!("no scenario matches {names:?}");
     }
-    let first = on_real(&scenarios).await?;
-    // In the other order, so that nothing depends on what ran before.
+    let first = run_on_real(&scenarios).await?;
+    // Reverse the order, to detect dependencies between scenarios.
     scenarios.reverse();
-    let mut second = on_real(&scenarios).await?;
+    let mut second = run_on_real(&scenarios).await?;
     scenarios.reverse();
     second.reverse();
-    let mut good = true;
+    let mut succeeded = true;
     for ((scenario, first), second) in scenarios.iter().zip(first).zip(second) {
         match (first, second) {
             (Ok(first), Ok(second)) => {
-                let unsteady = compare(&first, &second);
-                if unsteady.is_empty() {
+                let differences = compare(&first, &second);
+                if differences.is_empty() {
                     match corpus::store(&scenario.name, &first) {
                         Ok(()) => println!("{}: {} outcomes", scenario.name, first.len()),
                         Err(error) => {
-                            good = false;
+                            succeeded = false;
                             println!("{error:#}");
                         }
                     }
                 } else {
-                    good = false;
-                    println!("{}: not stored, two runs differ", scenario.name);
-                    unsteady
+                    succeeded = false;
+                    println!("{}: not stored, because two runs differ", scenario.name);
+                    differences
                         .iter()
                         .take(8)
                         .for_each(|difference| println!("{difference}"));
                 }
             }
             (Err(error), _) | (_, Err(error)) => {
-                good = false;
+                succeeded = false;
                 println!("{}: {error:#}", scenario.name);
             }
         }
     }
-    Ok(good)
+    Ok(succeeded)
 }
 
 async fn check(sample: usize, seed: Option<u64>) -> Result<bool> {
-    let mut scenarios = both_shelves(&[])?;
+    let mut scenarios = all_scenarios(&[])?;
     let today = || u64::try_from(jiff::Timestamp::now().as_second() / 86_400).unwrap_or_default();
     let seed = seed.unwrap_or_else(today);
     if sample > 0 {
@@ -136,23 +140,23 @@ async fn check(sample: usize, seed: Option<u64>) -> Result<bool> {
         scenarios.truncate(sample);
     }
     println!("{} scenarios, seed {seed}", scenarios.len());
-    let mut good = true;
-    for (scenario, outcomes) in scenarios.iter().zip(on_real(&scenarios).await?) {
+    let mut succeeded = true;
+    for (scenario, outcomes) in scenarios.iter().zip(run_on_real(&scenarios).await?) {
         let differences = compare(&corpus::load(&scenario.name)?, &outcomes?);
         if differences.is_empty() {
-            println!("{}: true", scenario.name);
+            println!("{}: ok", scenario.name);
             continue;
         }
-        good = false;
-        println!("{}: the real server says something else now", scenario.name);
+        succeeded = false;
+        println!("{}: the real server differs from the recording", scenario.name);
         for difference in differences {
             println!("{difference}");
         }
     }
-    Ok(good)
+    Ok(succeeded)
 }
 
-async fn on_real(scenarios: &[Scenario]) -> Result<Vec<Result<Vec<Value>>>> {
+async fn run_on_real(scenarios: &[Scenario]) -> Result<Vec<Result<Vec<Value>>>> {
     let mut all: Vec<_> = scenarios.iter().map(|_| None).collect();
     for controllers in [false, true] {
         let mut here = scenarios
@@ -165,22 +169,22 @@ async fn on_real(scenarios: &[Scenario]) -> Result<Vec<Result<Vec<Value>>>> {
         }
         let cluster = target::real(controllers).await?;
         let clients = target::clients(&cluster).await?;
-        for (scenario, place) in here {
-            *place = Some(outcomes(scenario, &clients).await);
+        for (scenario, slot) in here {
+            *slot = Some(outcomes(scenario, &clients).await);
         }
         cluster.stop().await;
     }
     Ok(all.into_iter().flatten().collect())
 }
 
-/// Which scenarios the embedded server passed.
-struct Passed {
+/// Scenarios that the embedded server passed.
+struct ReplayResult {
     names: Vec<String>,
     all: bool,
 }
 
-async fn replay(scenarios: &[Scenario], show: usize) -> Result<Passed> {
-    let meant = Differences::read(&corpus::root().join("differences.toml"))?;
+async fn replay(scenarios: &[Scenario], show: usize) -> Result<ReplayResult> {
+    let intentional = IntentionalDifferences::read(&corpus::root().join("differences.toml"))?;
     let mut names = Vec::new();
     for scenario in scenarios {
         let name = &scenario.name;
@@ -198,12 +202,12 @@ async fn replay(scenarios: &[Scenario], show: usize) -> Result<Passed> {
                 continue;
             }
         };
-        let (differences, unused) = meant.apply(name, compare(&expected, &got));
+        let (differences, unused) = intentional.apply(name, compare(&expected, &got));
         for entry in &unused {
-            println!("{name}: excused for nothing: {entry:?}");
+            println!("{name}: entry in differences.toml matches no difference: {entry:?}");
         }
         if differences.is_empty() && unused.is_empty() {
-            println!("{name}: as recorded, {} steps", expected.len());
+            println!("{name}: ok, {} steps", expected.len());
             names.push(name.clone());
             continue;
         }
@@ -217,9 +221,13 @@ async fn replay(scenarios: &[Scenario], show: usize) -> Result<Passed> {
             println!("{line}");
         }
     }
-    println!("{} of {} as recorded", names.len(), scenarios.len());
+    println!(
+        "{} of {} scenarios match their recordings",
+        names.len(),
+        scenarios.len()
+    );
     let all = names.len() == scenarios.len();
-    Ok(Passed { names, all })
+    Ok(ReplayResult { names, all })
 }
 
 async fn outcomes(scenario: &Scenario, clients: &Clients) -> Result<Vec<Value>> {

@@ -1,12 +1,12 @@
-//! Takes out of outcomes what no two servers share, and nothing else.
+//! Removes from outcomes what differs between any two servers, and nothing else.
 //!
-//! - uids become `U1`, `U2`, … in order of appearance, generated names end in `G1`, …, cluster IPs are `IP1`, …
-//! - revisions of objects become their rank among all of the scenario, `R1`, `R2`, …: order and equality stay. The
-//!   revision of a list, a bookmark or a continue token becomes that of the newest object it can contain, because a real
-//!   server's own writes move it on at any time.
-//! - times near now become `T` with their precision; a time that the scenario wrote itself stays.
-//! - `managedFields` go, unless the scenario is about them; then they are sorted by manager.
-//! - ages in tables become `AGE`; tokens are opened and show their claims; what kubectl chooses by chance is `CHANCE`.
+//! - UIDs become `U1`, `U2`, … in order of appearance, suffixes of generated names `G1`, …, cluster IPs `IP1`, …
+//! - Resource versions of objects become their rank in the scenario, `R1`, `R2`, …, which keeps order and equality. The
+//!   resource version of a list, bookmark or continue token becomes that of the newest object it can contain, because a
+//!   real server's own writes advance it at any time.
+//! - Times near now become `T` with their precision; times that the scenario wrote itself stay.
+//! - `managedFields` are removed, unless the scenario is about them; then they are sorted by manager.
+//! - Ages in tables become `AGE`; tokens are decoded to their claims; random values of kubectl become `CHANCE`.
 //!
 //! Absent, null and empty stay different.
 
@@ -22,11 +22,11 @@ use serde_json::{Map, Value};
 
 use crate::{Scenario, run::group};
 
-/// Further from now than this, a time was not made during the run.
-const NEAR: SignedDuration = SignedDuration::from_hours(48);
+/// A time further from now than this was not created during the run.
+const MAX_TIME_DISTANCE: SignedDuration = SignedDuration::from_hours(48);
 
-/// Groups of scenarios end with this; those of others are not this one's business.
-const FOREIGN: &str = ".example.com";
+/// Suffix of the scenarios' API groups; groups of other scenarios are ignored.
+const SCENARIO_GROUP_SUFFIX: &str = ".example.com";
 
 fn pattern(text: &str) -> Regex {
     Regex::new(text).expect("a constant")
@@ -36,29 +36,29 @@ static UID: LazyLock<Regex> =
     LazyLock::new(|| pattern("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"));
 static TIME: LazyLock<Regex> =
     LazyLock::new(|| pattern(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.(\d+))?(?:Z|[+-]\d\d:\d\d)"));
-static BASE: LazyLock<Regex> = LazyLock::new(|| pattern(r#"generateName"?: *"?([^"},\s]+)"#));
-/// Of a schema document.
+static GENERATE_NAME: LazyLock<Regex> = LazyLock::new(|| pattern(r#"generateName"?: *"?([^"},\s]+)"#));
+/// Hash of a schema document.
 static HASH: LazyLock<Regex> = LazyLock::new(|| pattern("hash=[0-9A-F]+"));
 static AGE: LazyLock<Regex> = LazyLock::new(|| pattern(r"^(?:\d+[smhdy])+$"));
 static AGE_IN_TEXT: LazyLock<Regex> = LazyLock::new(|| pattern(r"\b(?:\d+m)?\d+s\b"));
 static IP: LazyLock<Regex> = LazyLock::new(|| pattern(r"^\d+\.\d+\.\d+\.\d+$"));
 static REVISION_LINE: LazyLock<Regex> = LazyLock::new(|| pattern(r#"(resourceVersion"?: ")(\d+)"#));
-/// The folders and the times that diff names.
+/// Folder names and times in the output of diff.
 static DIFF: LazyLock<Regex> =
     LazyLock::new(|| pattern(r"(LIVE|MERGED)-\d+|\t\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+ [+-]\d{4}"));
-/// How the lines begin that kubectl logs: with the time and its process.
+/// Prefix of kubectl's log lines: time and process.
 static LOG: LazyLock<Regex> = LazyLock::new(|| pattern(r"^([IWEF])\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ "));
-/// Where messages name a revision.
+/// Resource versions in messages.
 static REVISION: LazyLock<Regex> =
     LazyLock::new(|| pattern(r"(current: |in record \(|too old resource version: \d+ \()(\d+)"));
 
-/// The outcomes of one run, so that they can be compared with those of another one.
+/// Normalises the outcomes of one run, so that they can be compared with those of another one.
 pub fn normalise(scenario: &Scenario, outcomes: Vec<Value>) -> Vec<Value> {
-    let mut names = Names {
+    let mut normaliser = Normaliser {
         scenario,
         group: group(&scenario.name),
         now: Timestamp::now(),
-        bases: bases(&scenario.text),
+        name_prefixes: name_prefixes(&scenario.text),
         uids: BTreeMap::new(),
         generated: BTreeMap::new(),
         addresses: BTreeMap::new(),
@@ -66,30 +66,30 @@ pub fn normalise(scenario: &Scenario, outcomes: Vec<Value>) -> Vec<Value> {
     };
     let mut revisions = BTreeSet::new();
     for outcome in &outcomes {
-        names.collect(outcome, &mut revisions);
+        normaliser.collect(outcome, &mut revisions);
     }
-    names.revisions = revisions.into_iter().collect();
+    normaliser.revisions = revisions.into_iter().collect();
     outcomes
         .into_iter()
-        .map(|outcome| names.replace("", outcome))
+        .map(|outcome| normaliser.replace("", outcome))
         .collect()
 }
 
-/// What stands for what in one scenario.
-struct Names<'a> {
+/// The replacements of one scenario.
+struct Normaliser<'a> {
     scenario: &'a Scenario,
     group: String,
     now: Timestamp,
-    /// What generated names begin with, and what they look like.
-    bases: Vec<(String, Regex)>,
+    /// Prefixes of generated names, with a pattern for each.
+    name_prefixes: Vec<(String, Regex)>,
     uids: BTreeMap<String, String>,
     generated: BTreeMap<String, String>,
     addresses: BTreeMap<String, String>,
-    /// Of objects, ascending.
+    /// Resource versions of objects, ascending.
     revisions: Vec<u64>,
 }
 
-impl Names<'_> {
+impl Normaliser<'_> {
     fn collect(&mut self, value: &Value, revisions: &mut BTreeSet<u64>) {
         match value {
             Value::String(text) => {
@@ -110,7 +110,7 @@ impl Names<'_> {
                 for key in ["clusterIP", "clusterIPs"] {
                     self.collect_addresses(fields.get(key).unwrap_or(&Value::Null));
                 }
-                // The order must not depend on that of a server's keys.
+                // The numbering must not depend on the order of a server's keys.
                 let mut sorted: Vec<_> = fields.iter().collect();
                 sorted.sort_unstable_by_key(|(key, _)| *key);
                 for (key, value) in sorted {
@@ -123,9 +123,9 @@ impl Names<'_> {
         }
     }
 
-    /// Names that begin as the scenario wished, wherever they are said: a refused one is only in the message.
+    /// Collects generated names from any text: the name of a rejected object occurs only in the message.
     fn collect_generated(&mut self, text: &str) {
-        for (base, pattern) in &self.bases {
+        for (base, pattern) in &self.name_prefixes {
             for found in pattern.find_iter(text) {
                 if !self.generated.contains_key(found.as_str()) {
                     let replacement = format!("{base}G{}", self.generated.len() + 1);
@@ -153,12 +153,12 @@ impl Names<'_> {
                 .map(|item| match key {
                     "cells" if item.as_str().is_some_and(|cell| AGE.is_match(cell)) => "AGE".into(),
                     "stdout" | "stderr" => self.replace_line(item),
-                    "columnDefinitions" => self.replace(key, self.without_prose(item)),
+                    "columnDefinitions" => self.replace(key, self.without_descriptions(item)),
                     _ => self.replace(key, item),
                 })
                 .collect(),
             Value::Object(fields) if key == "metadata" => self.replace_metadata(fields),
-            Value::Object(_) if key == "picked" => self.replace("", self.without_prose(value)),
+            Value::Object(_) if key == "picked" => self.replace("", self.without_descriptions(value)),
             Value::Object(fields) => self.replace_fields(fields),
             other => other,
         }
@@ -175,7 +175,7 @@ impl Names<'_> {
             .filter(|(key, _)| !self.is_foreign_name(key))
             .map(|(key, value)| {
                 let value = if is_schema {
-                    self.without_prose(value)
+                    self.without_descriptions(value)
                 } else {
                     value
                 };
@@ -195,7 +195,7 @@ impl Names<'_> {
             fields.remove("managedFields");
         }
         if let Some(Value::Array(entries)) = fields.get_mut("managedFields") {
-            // Their order is that of their times, to the second, which no two runs share.
+            // The server sorts them by time in seconds, which differs from run to run.
             entries.sort_by_cached_key(|entry| {
                 ["operation", "manager", "apiVersion", "subresource"].map(|key| entry[key].to_string())
             });
@@ -217,7 +217,7 @@ impl Names<'_> {
         match key {
             "resourceVersion" => return self.revision(text, false),
             "serverAddress" => return "ADDRESS".into(),
-            // kubectl spreads the ends of its watches.
+            // kubectl randomises the timeouts of its watches.
             "timeoutSeconds" => return "CHANCE".into(),
             "token" => return self.claims(text),
             _ => {}
@@ -229,7 +229,7 @@ impl Names<'_> {
         Value::String(replaced.into_owned())
     }
 
-    /// Some messages quote a whole object, as JSON in a string; the order of its keys is nobody's business.
+    /// Normalises whole objects that messages quote as JSON; the order of their keys does not matter.
     fn replace_quoted(&self, text: &str) -> String {
         let Some(start) = text.find(r#""{\""#) else {
             return text.to_owned();
@@ -249,7 +249,7 @@ impl Names<'_> {
         }
     }
 
-    /// A line that kubectl wrote; also its tables show ages.
+    /// Normalises a line of kubectl's output; its tables contain ages too.
     fn replace_line(&self, line: Value) -> Value {
         match line {
             Value::String(text) => {
@@ -283,7 +283,7 @@ impl Names<'_> {
     fn time(&self, found: &Captures<'_>) -> String {
         let near = found[0]
             .parse::<Timestamp>()
-            .is_ok_and(|time| time.duration_since(self.now).abs() < NEAR);
+            .is_ok_and(|time| time.duration_since(self.now).abs() < MAX_TIME_DISTANCE);
         match (near, found.get(1).map(|digits| digits.len())) {
             (false, _) => found[0].to_owned(),
             (true, None) => "T".to_owned(),
@@ -292,7 +292,7 @@ impl Names<'_> {
         }
     }
 
-    /// What has no meaning as a revision, such as `0` and the empty one, stays.
+    /// Values that are not a real resource version, such as `0` and the empty string, stay.
     fn revision(&self, text: &str, is_object: bool) -> Value {
         match text.parse::<u64>() {
             Ok(1..) if is_object => self.rank(text).into(),
@@ -304,13 +304,13 @@ impl Names<'_> {
         }
     }
 
-    /// The number of objects' revisions up to this one.
+    /// Returns the number of object resource versions up to this one.
     fn rank(&self, text: &str) -> String {
         let revision = text.parse().unwrap_or(0);
         format!("R{}", self.revisions.partition_point(|known| *known <= revision))
     }
 
-    /// Tokens that the scenario made up stay; those of a server are opened.
+    /// Decodes tokens of the server; tokens from the scenario stay.
     fn token(&self, token: &str) -> Value {
         let opened = URL_SAFE_NO_PAD
             .decode(token.trim_end_matches('='))
@@ -321,7 +321,7 @@ impl Names<'_> {
                 if let Some(revision) = fields.get("rv").and_then(Value::as_i64).filter(|rv| *rv > 0) {
                     fields.insert("rv".to_owned(), self.rank(&revision.to_string()).into());
                 }
-                // A leading slash says only whether the page came from the server's cache or from etcd.
+                // A leading slash only shows whether the page came from the watch cache or from etcd.
                 if let Some(Value::String(start)) = fields.get_mut("start") {
                     *start = start.trim_start_matches('/').to_owned();
                 }
@@ -331,7 +331,7 @@ impl Names<'_> {
         }
     }
 
-    /// What a signed token says; how it is signed is the server's own business.
+    /// Returns the claims of a signed token, without its signature.
     fn claims(&self, token: &str) -> Value {
         let opened = token
             .split('.')
@@ -355,9 +355,9 @@ impl Names<'_> {
         self.replace_fields(claims)
     }
 
-    /// Descriptions of the built-in kinds, their columns and schemas: prose that is not ours to ship. What the
-    /// scenario itself says stays, and so does what is made from it.
-    fn without_prose(&self, value: Value) -> Value {
+    /// Removes descriptions of built-in kinds, columns and schemas, whose text is not ours to ship. Descriptions
+    /// written in the scenario stay, and so do those derived from it.
+    fn without_descriptions(&self, value: Value) -> Value {
         match value {
             Value::Object(fields) => {
                 let kept = fields.into_iter().filter(|(key, value)| {
@@ -368,16 +368,19 @@ impl Names<'_> {
                         })
                 });
                 Value::Object(
-                    kept.map(|(key, value)| (key, self.without_prose(value)))
+                    kept.map(|(key, value)| (key, self.without_descriptions(value)))
                         .collect(),
                 )
             }
-            Value::Array(items) => items.into_iter().map(|item| self.without_prose(item)).collect(),
+            Value::Array(items) => items
+                .into_iter()
+                .map(|item| self.without_descriptions(item))
+                .collect(),
             other => other,
         }
     }
 
-    /// An entry of discovery that belongs to another scenario on the same server.
+    /// Whether a discovery entry belongs to another scenario on the same server.
     fn is_foreign(&self, item: &Value) -> bool {
         let name = match item {
             Value::String(path) if path.starts_with('/') => Some(path.as_str()),
@@ -390,18 +393,18 @@ impl Names<'_> {
     }
 
     fn is_foreign_name(&self, name: &str) -> bool {
-        name.contains(FOREIGN) && !name.contains(&self.group)
+        name.contains(SCENARIO_GROUP_SUFFIX) && !name.contains(&self.group)
     }
 }
 
-/// Objects have a uid; lists and bookmarks have not.
+/// Returns the resource version of an object. Objects have a UID; lists and bookmarks do not.
 fn revision_of_object(metadata: &Value) -> Option<u64> {
     let revision = metadata["resourceVersion"].as_str()?;
     metadata["uid"].as_str().and(revision.parse().ok())
 }
 
-/// The prefixes for which the scenario wants names; they are cut so that the name stays within 63 characters.
-fn bases(text: &str) -> Vec<(String, Regex)> {
+/// Returns the scenario's `generateName` prefixes, truncated so that names stay within 63 characters.
+fn name_prefixes(text: &str) -> Vec<(String, Regex)> {
     let cut = |base: String| {
         let base = base.get(..58).unwrap_or(&base).to_owned();
         let looks = pattern(&format!(
@@ -410,8 +413,8 @@ fn bases(text: &str) -> Vec<(String, Regex)> {
         ));
         (base, looks)
     };
-    let own = BASE.captures_iter(text).map(|found| found[1].to_owned());
-    // The volume that admission adds to pods.
+    let own = GENERATE_NAME.captures_iter(text).map(|found| found[1].to_owned());
+    // The service account volume that admission adds to pods.
     own.chain(["kube-api-access-".to_owned()]).map(cut).collect()
 }
 
@@ -459,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn only_times_near_now_are_replaced_and_their_precision_stays() {
+    fn only_times_near_now_are_replaced_keeping_their_precision() {
         let now = Timestamp::now();
         let second = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let micro = now.strftime("%Y-%m-%dT%H:%M:%S.000001Z").to_string();
@@ -470,14 +473,14 @@ mod tests {
     }
 
     #[test]
-    fn generated_names_are_numbered_wherever_they_stand() {
+    fn generated_names_are_numbered_everywhere() {
         let outcomes = json!([{"metadata": {"name": "gen-bcdfg"}}, {"message": "x \"gen-bcdfg\" and gen-xxxxx, not gen-other-things"}]);
         let expected = json!([{"metadata": {"name": "gen-G1"}}, {"message": "x \"gen-G1\" and gen-G2, not gen-other-things"}]);
         assert_eq!(normalised("generateName: gen-", outcomes), expected);
     }
 
     #[test]
-    fn prose_goes_but_what_the_scenario_says_stays() {
+    fn server_descriptions_are_removed_and_scenario_descriptions_stay() {
         let column = |text: &str| json!([{"columnDefinitions": [{"name": "A", "description": text}]}]);
         let without = json!([{"columnDefinitions": [{"name": "A"}]}]);
         assert_eq!(normalised("how many", column("Long prose.")), without);
@@ -488,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_inside_a_message_is_compared_as_an_object() {
+    fn object_quoted_in_a_message_is_normalised() {
         let quoted = |text: &str| json!([{"message": format!("patch: {}: no", Value::from(text))}]);
         let a = quoted(r#"{"b":1,"a":2,"metadata":{"managedFields":[]}}"#);
         let b = quoted(r#"{"metadata":{},"a":2,"b":1}"#);
@@ -497,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn continue_tokens_are_opened() {
+    fn continue_tokens_are_decoded() {
         let token = URL_SAFE_NO_PAD.encode(r#"{"v":"meta.k8s.io/v1","rv":5,"start":"a"}"#);
         let outcomes = json!([{"metadata": {"continue": token}}, {"metadata": {"continue": "made-up"}}]);
         let expected = json!([
@@ -508,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_of_other_scenarios_are_left_out() {
+    fn groups_of_other_scenarios_are_removed() {
         let group = |name: &str| json!({"name": name, "versions": []});
         let outcomes =
             json!([{"groups": [group("apps"), group("s.example.com"), group("other.example.com")]}]);

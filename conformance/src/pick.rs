@@ -1,32 +1,36 @@
-//! Parts of an answer that is too large to be recorded whole, such as a document of all schemas.
+//! Selects parts of a response that is too large to record in full, such as a document of all schemas.
 
 use serde_json::{Map, Value};
 
-/// Where the shared parameters of an OpenAPI v2 document are.
-const SHARED: &str = "#/parameters/";
+/// Reference prefix of shared parameters in an OpenAPI v2 document.
+const PARAMETERS_REF: &str = "#/parameters/";
 
-/// The parts of a document at these JSON pointers; what is not there is absent.
+/// Returns the parts of a document at these JSON pointers, without those that do not exist.
 ///
-/// References to shared parameters are followed: their names are hashes of the server's prose.
-pub(crate) fn picked(document: &Value, pointers: &[String]) -> Value {
+/// References to shared parameters are resolved, because their names contain hashes of the server's descriptions.
+pub(crate) fn pick(document: &Value, pointers: &[String]) -> Value {
     let found = pointers.iter().filter_map(|pointer| {
         let part = document.pointer(pointer)?;
-        Some((pointer.clone(), followed(part, &document["parameters"])))
+        Some((pointer.clone(), resolve_references(part, &document["parameters"])))
     });
     Value::Object(found.collect::<Map<_, _>>())
 }
 
-fn followed(value: &Value, shared: &Value) -> Value {
+fn resolve_references(value: &Value, shared: &Value) -> Value {
     match value {
         Value::Object(fields) => {
             let target = fields.get("$ref").and_then(Value::as_str);
-            let target = target.and_then(|target| shared.get(target.strip_prefix(SHARED)?));
+            let target = target.and_then(|target| shared.get(target.strip_prefix(PARAMETERS_REF)?));
             target.cloned().unwrap_or_else(|| {
-                let followed = |(key, part): (&String, &Value)| (key.clone(), followed(part, shared));
-                Value::Object(fields.iter().map(followed).collect())
+                let resolve =
+                    |(key, part): (&String, &Value)| (key.clone(), resolve_references(part, shared));
+                Value::Object(fields.iter().map(resolve).collect())
             })
         }
-        Value::Array(items) => items.iter().map(|item| followed(item, shared)).collect(),
+        Value::Array(items) => items
+            .iter()
+            .map(|item| resolve_references(item, shared))
+            .collect(),
         other => other.clone(),
     }
 }
@@ -38,14 +42,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shared_parameters_stand_where_they_are_used() {
+    fn references_to_shared_parameters_are_resolved() {
         let document = json!({
             "paths": {"/a": {"parameters": [{"$ref": "#/parameters/x-1"}, {"$ref": "#/definitions/b"}]}},
             "parameters": {"x-1": {"name": "x"}},
         });
         let pointers = ["/paths/~1a/parameters", "/nothing"].map(str::to_owned);
         assert_eq!(
-            picked(&document, &pointers),
+            pick(&document, &pointers),
             json!({"/paths/~1a/parameters": [{"name": "x"}, {"$ref": "#/definitions/b"}]})
         );
     }

@@ -1,8 +1,8 @@
-//! Carries a scenario out on a server and says what happened, step by step.
+//! Runs a scenario on a server and returns the outcome of each step.
 //!
-//! An outcome is a JSON object: `step`, `request`, `status`, `headers`, and `body`, `picked`, `yaml`, `text`, `base64` or
-//! `events`.
-//! A `problem` in it means that the server did not get as far as the scenario needs; nothing with one is ever stored.
+//! An outcome is a JSON object: `step`, `request`, `status`, `headers`, and `body`, `picked`, `yaml`, `text`, `base64`
+//! or `events`. A `problem` in it means that the server did not reach the state that the scenario needs; such outcomes
+//! are never stored.
 
 use std::{collections::BTreeMap, io::Read, time::Duration};
 
@@ -19,19 +19,19 @@ use tokio::time::Instant;
 use crate::{
     kubectl::Kubectl,
     pick,
-    scenario::{Action, Payload, Request, Scenario, Step, Wish},
-    stream::{PATIENCE, Stream},
+    scenario::{Action, Payload, Request, ResponseCondition, Scenario, Step},
+    stream::{Stream, WAIT_TIMEOUT},
     target::Clients,
     template::Variables,
 };
 
-/// How long one answer may take.
-const ANSWER: Duration = Duration::from_secs(15);
+/// Limit for one response.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// The pause between two tries of an `until`.
-const PAUSE: Duration = Duration::from_millis(50);
+/// Pause between two attempts of an `until`.
+const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The headers of an answer that are recorded as they are.
+/// Response headers that are recorded unchanged.
 const HEADERS: [&str; 6] = [
     "content-type",
     "content-encoding",
@@ -41,15 +41,15 @@ const HEADERS: [&str; 6] = [
     "vary",
 ];
 
-/// The `Cache-Control` that nearly every answer has; only another one is recorded.
+/// The usual `Cache-Control`; only other values are recorded.
 const CACHE_CONTROL: &str = "no-cache, private";
 
 /// The length of a UUID.
-const UUID: usize = 36;
+const UUID_LENGTH: usize = 36;
 
-/// Carries out all steps; the outcomes are as the server gave them, see [`crate::normalise`].
+/// Runs all steps. The outcomes are not normalised yet; see [`crate::normalise`].
 ///
-/// An error means that the scenario is wrong or the server is gone, not that it answered otherwise than expected.
+/// An error means that the scenario is invalid or the server is gone, not that it responded differently than expected.
 pub async fn run(scenario: &Scenario, clients: &Clients) -> Result<Vec<Value>> {
     let mut run = Run {
         clients,
@@ -78,38 +78,38 @@ pub async fn run(scenario: &Scenario, clients: &Clients) -> Result<Vec<Value>> {
             outcomes.push(Value::Object(outcome));
         }
     }
-    // A stream's events stand with the step that opened it.
+    // A stream's events belong to the step that opened it.
     for stream in run.streams.into_values() {
-        let seen = stream.stream.seen();
+        let state = stream.stream.state();
         if let Some(opened) = outcomes.iter_mut().find(|outcome| outcome["step"] == stream.step) {
-            opened["events"] = Value::Array(seen.events.to_vec());
-            opened["closed"] = seen.closed.into();
+            opened["events"] = Value::Array(state.events.to_vec());
+            opened["closed"] = state.closed.into();
         }
     }
     Ok(outcomes)
 }
 
-/// The API group of a scenario's own definitions.
+/// Returns the API group of a scenario's own CRDs.
 pub fn group(scenario: &str) -> String {
     format!("{scenario}.example.com")
 }
 
 struct Run<'a> {
     clients: &'a Clients,
-    /// Started with the first command line.
+    /// Started by the first kubectl step.
     kubectl: Option<Kubectl>,
     variables: Variables,
-    streams: BTreeMap<String, Opened>,
+    streams: BTreeMap<String, OpenStream>,
     namespace: &'a str,
 }
 
-struct Opened {
+struct OpenStream {
     step: String,
     stream: Stream,
 }
 
 impl Run<'_> {
-    /// The namespace, and the account in it that a controller would make and pods need.
+    /// Creates the namespace and its default ServiceAccount, which pods need and a controller would create.
     async fn create_namespace(&self) -> Result<()> {
         let accounts = format!("/api/v1/namespaces/{}/serviceaccounts", self.namespace);
         for (path, name) in [("/api/v1/namespaces", self.namespace), (&accounts, "default")] {
@@ -118,9 +118,9 @@ impl Run<'_> {
                 .header("content-type", "application/json")
                 .body(Body::from(body.into_bytes()))?;
             let response = self.send(&self.clients.admin, request).await?;
-            // Where controllers are at work, the account may be there already.
+            // If controllers run, the ServiceAccount may exist already.
             if response.status() != 201 && (name != "default" || response.status() != 409) {
-                bail!("{name} was not created at {path}: {}", response.status());
+                bail!("cannot create {name} at {path}: {}", response.status());
             }
         }
         Ok(())
@@ -130,11 +130,11 @@ impl Run<'_> {
         match &step.action {
             Action::Request(request) => {
                 let outcome = self.exchange(request).await?;
-                self.picked(request, outcome)
+                self.pick(request, outcome)
             }
-            Action::Until(request, wish) => {
-                let outcome = self.until(request, wish).await?;
-                self.picked(request, outcome)
+            Action::Until(request, condition) => {
+                let outcome = self.until(request, condition).await?;
+                self.pick(request, outcome)
             }
             Action::Watch {
                 stream,
@@ -153,7 +153,9 @@ impl Run<'_> {
                 };
                 Ok(match waited {
                     Ok(()) => Map::new(),
-                    Err(seen) => fields(json!({"problem": format!("{stream} came only to {seen}")})),
+                    Err(state) => {
+                        fields(json!({"problem": format!("timed out waiting for stream {stream}: {state}")}))
+                    }
                 })
             }
             Action::Kubectl {
@@ -178,31 +180,33 @@ impl Run<'_> {
     }
 
     async fn exchange(&mut self, request: &Request) -> Result<Map<String, Value>> {
-        let response = self.send(self.client_of(request), self.built(request)?).await?;
-        let mut outcome = answered(response).await?;
+        let response = self
+            .send(self.client_for(request), self.build_request(request)?)
+            .await?;
+        let mut outcome = read_response(response).await?;
         if request.method == "HEAD" {
-            // HTTP sends none; a server without a socket need not know that.
+            // HTTP sends no body for HEAD, but a server without a socket may return one.
             outcome.retain(|key, _| matches!(key.as_str(), "status" | "headers"));
         }
         for (name, pointer) in &request.capture {
             let captured = match outcome.get("body").and_then(|body| body.pointer(pointer)) {
                 Some(Value::String(text)) => text.clone(),
                 Some(other) => other.to_string(),
-                // The run goes on, so that one gap does not hide all that comes after it.
+                // Continue, so that one missing value does not hide later differences.
                 None => {
-                    let problem = format!("there is no {pointer} to capture");
+                    let problem = format!("cannot capture {pointer}: not found in the response");
                     outcome.insert("problem".to_owned(), problem.into());
                     format!("no-{name}")
                 }
             };
             self.variables.set(name, captured);
         }
-        outcome.insert("request".to_owned(), line(request).into());
+        outcome.insert("request".to_owned(), request_line(request).into());
         Ok(outcome)
     }
 
-    /// What is recorded of an answer.
-    fn picked(&self, request: &Request, mut outcome: Map<String, Value>) -> Result<Map<String, Value>> {
+    /// Reduces an outcome to the parts that the request picks.
+    fn pick(&self, request: &Request, mut outcome: Map<String, Value>) -> Result<Map<String, Value>> {
         if !request.pick.is_empty()
             && let Some(body) = outcome.remove("body")
         {
@@ -211,23 +215,30 @@ impl Run<'_> {
                 .iter()
                 .map(|pointer| self.variables.fill(pointer))
                 .collect::<Result<_>>()?;
-            outcome.insert("picked".to_owned(), pick::picked(&body, &pointers));
+            outcome.insert("picked".to_owned(), pick::pick(&body, &pointers));
         }
         Ok(outcome)
     }
 
-    async fn until(&mut self, request: &Request, wish: &Wish) -> Result<Map<String, Value>> {
-        let end = Instant::now() + PATIENCE;
+    async fn until(
+        &mut self,
+        request: &Request,
+        condition: &ResponseCondition,
+    ) -> Result<Map<String, Value>> {
+        let end = Instant::now() + WAIT_TIMEOUT;
         loop {
             let mut outcome = self.exchange(request).await?;
-            if wish.is_met_by(&outcome) {
+            if condition.is_met_by(&outcome) {
                 return Ok(outcome);
             }
             if Instant::now() > end {
-                outcome.insert("problem".to_owned(), format!("it never came to {wish:?}").into());
+                outcome.insert(
+                    "problem".to_owned(),
+                    format!("timed out waiting for {condition:?}").into(),
+                );
                 return Ok(outcome);
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(RETRY_INTERVAL).await;
         }
     }
 
@@ -238,24 +249,26 @@ impl Run<'_> {
         request: &Request,
         bookmarks: bool,
     ) -> Result<Map<String, Value>> {
-        let response = self.send(self.client_of(request), self.built(request)?).await?;
+        let response = self
+            .send(self.client_for(request), self.build_request(request)?)
+            .await?;
         if response.status() != 200 {
-            let mut outcome = answered(response).await?;
-            outcome.insert("request".to_owned(), line(request).into());
+            let mut outcome = read_response(response).await?;
+            outcome.insert("request".to_owned(), request_line(request).into());
             return Ok(outcome);
         }
         let outcome = json!({
-            "request": line(request),
+            "request": request_line(request),
             "status": 200,
             "headers": headers(response.headers()),
         });
         let stream = Stream::read(response.into_body(), bookmarks);
         let step = step.to_owned();
-        self.streams.insert(name.to_owned(), Opened { step, stream });
+        self.streams.insert(name.to_owned(), OpenStream { step, stream });
         Ok(fields(outcome))
     }
 
-    fn built(&self, request: &Request) -> Result<http::Request<Body>> {
+    fn build_request(&self, request: &Request) -> Result<http::Request<Body>> {
         let mut uri = self.variables.fill(&request.path)?;
         if !request.query.is_empty() {
             let mut query = form_urlencoded::Serializer::new(String::new());
@@ -283,21 +296,21 @@ impl Run<'_> {
         Ok(builder.body(Body::from(body))?)
     }
 
-    fn client_of(&self, request: &Request) -> &Client {
-        if request.stranger {
-            &self.clients.stranger
+    fn client_for(&self, request: &Request) -> &Client {
+        if request.anonymous {
+            &self.clients.anonymous
         } else {
             &self.clients.admin
         }
     }
 
     async fn send(&self, client: &Client, request: http::Request<Body>) -> Result<Response<Body>> {
-        let answer = tokio::time::timeout(ANSWER, client.send(request));
-        Ok(answer.await.context("no answer in time")??)
+        let response = tokio::time::timeout(RESPONSE_TIMEOUT, client.send(request));
+        Ok(response.await.context("no response in time")??)
     }
 }
 
-impl Wish {
+impl ResponseCondition {
     fn is_met_by(&self, outcome: &Map<String, Value>) -> bool {
         let found = |pointer: &String| outcome.get("body").and_then(|body| body.pointer(pointer));
         outcome["status"] == self.status
@@ -308,8 +321,8 @@ impl Wish {
     }
 }
 
-/// The request as the scenario writes it, for the reader of a recording.
-fn line(request: &Request) -> String {
+/// Returns the request line as written in the scenario, for readers of a recording.
+fn request_line(request: &Request) -> String {
     let query: Vec<_> = request
         .query
         .iter()
@@ -319,53 +332,53 @@ fn line(request: &Request) -> String {
     format!("{} {}{mark}{}", request.method, request.path, query.join("&"))
 }
 
-async fn answered(response: Response<Body>) -> Result<Map<String, Value>> {
+async fn read_response(response: Response<Body>) -> Result<Map<String, Value>> {
     let (parts, body) = response.into_parts();
-    let whole = tokio::time::timeout(ANSWER, body.collect()).await;
+    let whole = tokio::time::timeout(RESPONSE_TIMEOUT, body.collect()).await;
     let bytes = whole
-        .context("the answer does not end; is it a watch?")?
-        .context("the answer broke off")?
+        .context("the response body does not end: a watch needs `watch: NAME` in its step")?
+        .context("the response body was cut off")?
         .to_bytes();
-    Ok(answer(parts.status.as_u16(), &parts.headers, &bytes))
+    Ok(recorded_response(parts.status.as_u16(), &parts.headers, &bytes))
 }
 
-/// An answer as it is recorded.
-pub(crate) fn answer(status: u16, all: &HeaderMap, bytes: &[u8]) -> Map<String, Value> {
+/// Converts a response to its recorded form.
+pub(crate) fn recorded_response(status: u16, all: &HeaderMap, bytes: &[u8]) -> Map<String, Value> {
     let mut outcome = fields(json!({"status": status, "headers": headers(all)}));
-    let unpacked = match all.get("content-encoding").map(http::HeaderValue::as_bytes) {
-        Some(b"gzip") => unpacked(bytes),
+    let decompressed = match all.get("content-encoding").map(http::HeaderValue::as_bytes) {
+        Some(b"gzip") => decompress(bytes),
         _ => None,
     };
-    let bytes = unpacked.as_deref().unwrap_or(bytes);
-    let kind = all
+    let bytes = decompressed.as_deref().unwrap_or(bytes);
+    let content_type = all
         .get("content-type")
-        .and_then(|kind| kind.to_str().ok())
+        .and_then(|content_type| content_type.to_str().ok())
         .unwrap_or_default();
-    if let Some((key, value)) = content(kind, bytes) {
+    if let Some((key, value)) = decode_body(content_type, bytes) {
         outcome.insert(key.to_owned(), value);
     }
     outcome
 }
 
-/// What was compressed; none if it was not.
-fn unpacked(bytes: &[u8]) -> Option<Vec<u8>> {
-    let mut unpacked = Vec::new();
-    GzDecoder::new(bytes).read_to_end(&mut unpacked).ok()?;
-    Some(unpacked)
+/// Decompresses gzip; `None` if the bytes are not compressed.
+fn decompress(bytes: &[u8]) -> Option<Vec<u8>> {
+    let mut decompressed = Vec::new();
+    GzDecoder::new(bytes).read_to_end(&mut decompressed).ok()?;
+    Some(decompressed)
 }
 
-/// What a body says, and under which key it is recorded.
-pub(crate) fn content(kind: &str, bytes: &[u8]) -> Option<(&'static str, Value)> {
+/// Decodes a body. Returns the key under which it is recorded, and its value.
+pub(crate) fn decode_body(content_type: &str, bytes: &[u8]) -> Option<(&'static str, Value)> {
     if bytes.is_empty() {
         return None;
     }
     let text = std::str::from_utf8(bytes).ok();
     let json = || serde_json::from_slice(bytes).ok();
     let yaml = || serde_yaml_ng::from_slice(bytes).ok();
-    let parsed = match kind {
-        kind if kind.contains("protobuf") => None,
-        kind if kind.contains("yaml") => yaml().map(|value| ("yaml", value)),
-        kind if kind.contains("json") => json().map(|value| ("body", value)),
+    let parsed = match content_type {
+        content_type if content_type.contains("protobuf") => None,
+        content_type if content_type.contains("yaml") => yaml().map(|value| ("yaml", value)),
+        content_type if content_type.contains("json") => json().map(|value| ("body", value)),
         _ => None,
     };
     let as_text = || Some(("text", text?.into()));
@@ -390,9 +403,9 @@ fn headers(all: &HeaderMap) -> Map<String, Value> {
             kept.insert(name.to_owned(), values.join(", ").into());
         }
     }
-    // One that the client has chosen comes back; every other one is made up.
+    // An audit id that the client chose comes back; every other one is random.
     let audit_id = text("audit-id").join(", ");
-    if audit_id.len() < UUID {
+    if audit_id.len() < UUID_LENGTH {
         kept.insert("audit-id".to_owned(), audit_id.into());
     }
     let warnings = text("warning");

@@ -1,4 +1,4 @@
-//! A scenario as it is written down.
+//! The format of scenarios.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -6,66 +6,66 @@ use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 use serde_json::Value;
 
-/// A sequence of steps on a namespace of its own.
+/// A sequence of steps in its own namespace.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// The file's name without its extension; also the name of the namespace.
+    /// File name without extension; also the name of the namespace.
     pub name: String,
-    /// The file's text: what it says itself is not prose of the server's.
+    /// Text of the file, to distinguish its own descriptions from the server's.
     pub text: String,
-    /// Whether `metadata.managedFields` take part. Elsewhere they would drown what a scenario is about.
+    /// Whether `metadata.managedFields` are compared. In most scenarios they would obscure the rest.
     pub managed: bool,
-    /// Names for what is written often.
+    /// Variables declared with `let`.
     pub variables: BTreeMap<String, String>,
-    /// Whether the built-in controllers of a real cluster are at work.
+    /// Whether the controller manager of a real cluster runs.
     pub controllers: bool,
-    /// What happens, in order.
+    /// Steps, in order.
     pub steps: Vec<Step>,
 }
 
-/// One step, under a name that is unique in its scenario.
+/// A step, with a name that is unique in its scenario.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// What recordings and [differences](crate::compare::Differences) call it.
+    /// Name in recordings and [intentional differences](crate::compare::IntentionalDifferences).
     pub name: String,
-    /// The value of `{{each}}`.
+    /// Value of `{{each}}`.
     pub each: Option<String>,
-    /// What is done.
+    /// The action.
     pub action: Action,
 }
 
-/// What a step does.
+/// Action of a step.
 #[derive(Clone, Debug)]
 pub enum Action {
-    /// A request, and its answer.
+    /// Sends a request and records the response.
     Request(Request),
-    /// A request, again and again until its answer is as wished; only the last answer is recorded.
-    Until(Request, Wish),
-    /// Opens a stream that goes on until the end of the scenario; its events are recorded here.
+    /// Repeats a request until its response meets the condition; only the last response is recorded.
+    Until(Request, ResponseCondition),
+    /// Opens a watch that stays open until the end of the scenario; its events are recorded with this step.
     Watch {
-        /// What later waits call it.
+        /// Name of the stream, for later waits.
         stream: String,
-        /// How it is opened.
+        /// The watch request.
         request: Request,
-        /// Whether bookmarks are recorded. On a real server they come when they come, so only by wish.
+        /// Whether bookmarks are recorded. A real server sends them at unpredictable times, so the default is no.
         bookmarks: bool,
     },
-    /// Waits until a stream has got so far.
+    /// Waits for events of a stream.
     Wait {
-        /// Which stream.
+        /// Name of the stream.
         stream: String,
-        /// How many recorded events it has in all.
+        /// Total number of recorded events to wait for.
         events: usize,
-        /// Whether the server has ended it.
+        /// Whether to wait until the server ends the stream.
         closed: bool,
     },
-    /// A kubectl command line; the exchanges it makes are recorded.
+    /// Runs a kubectl command line and records its HTTP exchanges.
     Kubectl {
-        /// Without the program's name.
+        /// Arguments, without the program name.
         arguments: Vec<String>,
-        /// Its standard input.
+        /// Standard input.
         stdin: Option<String>,
-        /// Ends it after so many lines of output, for a command that watches.
+        /// Kills the command after this many lines of output, for commands that watch.
         lines: Option<usize>,
     },
 }
@@ -73,48 +73,48 @@ pub enum Action {
 /// An HTTP request with placeholders.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// `GET`, and so on.
+    /// HTTP method.
     pub method: String,
-    /// With the query, if it needs no encoding.
+    /// Path, with the query if it needs no encoding.
     pub path: String,
-    /// Parameters to be encoded and appended.
+    /// Query parameters to encode and append.
     pub query: Vec<(String, String)>,
-    /// Beside `Content-Type`.
+    /// Headers besides `Content-Type`.
     pub headers: Vec<(String, String)>,
-    /// Whether it is sent without the administrator's credentials.
-    pub stranger: bool,
-    /// The content type of the body.
+    /// Whether to send it without the administrator's credentials.
+    pub anonymous: bool,
+    /// Content type of the body.
     pub content_type: String,
-    /// What is sent.
+    /// The body.
     pub body: Payload,
-    /// Variables to be set from the answer, by JSON pointer.
+    /// Variables to set from the response, by JSON pointer.
     pub capture: BTreeMap<String, String>,
-    /// The parts of the answer that are recorded, by JSON pointer. Default: all of it.
+    /// JSON pointers of the parts of the response to record. Default: all of it.
     pub pick: Vec<String>,
 }
 
-/// What is sent.
+/// Body of a request.
 #[derive(Clone, Debug)]
 pub enum Payload {
-    /// Nothing.
+    /// No body.
     Empty,
-    /// A JSON value, in whose strings placeholders are filled in.
+    /// JSON; placeholders in its strings are replaced.
     Json(Value),
-    /// Text, as it is but for the placeholders.
+    /// Text; placeholders are replaced.
     Text(String),
 }
 
-/// The answer that is waited for.
+/// Condition on a response.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Wish {
-    /// Its status code. Default: 200.
+pub struct ResponseCondition {
+    /// Status code. Default: 200.
     #[serde(default = "ok")]
     pub status: u16,
-    /// Where to look in it. Default: nowhere.
+    /// JSON pointer into the body. Default: the body is not checked.
     #[serde(default)]
     pub pointer: Option<String>,
-    /// What must be there.
+    /// Value required at the pointer.
     #[serde(default)]
     pub equals: Value,
 }
@@ -123,14 +123,14 @@ fn ok() -> u16 {
     200
 }
 
-/// The content type of what is applied.
+/// Content type of server-side apply.
 const APPLY: &str = "application/apply-patch+yaml";
 
-/// The file's form.
+/// A scenario file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
-    /// For the reader only.
+struct ScenarioFile {
+    /// Description for readers.
     #[serde(rename = "about")]
     _about: String,
     #[serde(default)]
@@ -139,15 +139,15 @@ struct File {
     variables: BTreeMap<String, String>,
     #[serde(default)]
     controllers: bool,
-    steps: Vec<Line>,
+    steps: Vec<StepEntry>,
 }
 
-/// A step's form: exactly one of `get` … `options`, `wait`, `kubectl` and `define` says what it is.
+/// A step in a file. Exactly one of `get` … `options`, `wait`, `kubectl` and `define` sets the action.
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Line {
+struct StepEntry {
     step: String,
-    /// Carries the step out once for each of these.
+    /// Runs the step once for each of these values.
     #[serde(default)]
     each: Vec<String>,
     get: Option<String>,
@@ -159,9 +159,9 @@ struct Line {
     delete: Option<String>,
     /// A server-side apply: a PATCH with its content type.
     apply: Option<String>,
-    /// The applier.
+    /// Field manager of an apply.
     by: Option<String>,
-    /// A CRD to be created; two more steps wait until it is served.
+    /// A CRD to create; two more steps wait until it is served.
     define: Option<Value>,
     wait: Option<String>,
     kubectl: Option<Vec<String>>,
@@ -170,9 +170,9 @@ struct Line {
     query: BTreeMap<String, String>,
     #[serde(default)]
     headers: BTreeMap<String, String>,
-    /// Whom the administrator impersonates.
+    /// The user that the administrator impersonates.
     #[serde(rename = "as")]
-    acting: Option<Acting>,
+    impersonate: Option<Impersonation>,
     /// A bearer token instead of the administrator's credentials; empty for no credentials at all.
     token: Option<String>,
     #[serde(rename = "type")]
@@ -183,7 +183,7 @@ struct Line {
     capture: BTreeMap<String, String>,
     #[serde(default)]
     pick: Vec<String>,
-    until: Option<Wish>,
+    until: Option<ResponseCondition>,
     watch: Option<String>,
     #[serde(default)]
     bookmarks: bool,
@@ -195,12 +195,12 @@ struct Line {
     lines: Option<usize>,
 }
 
-/// Somebody to act as.
+/// An impersonated user.
 #[derive(Clone, Deserialize)]
 #[serde(untagged)]
-enum Acting {
-    Named(String),
-    Described {
+enum Impersonation {
+    User(String),
+    Full {
         #[serde(default)]
         user: String,
         #[serde(default)]
@@ -212,11 +212,11 @@ enum Acting {
     },
 }
 
-impl Acting {
+impl Impersonation {
     fn headers(self) -> Vec<(String, String)> {
         let (user, groups, uid, extra) = match self {
-            Self::Named(user) => (user, Vec::new(), String::new(), BTreeMap::new()),
-            Self::Described {
+            Self::User(user) => (user, Vec::new(), String::new(), BTreeMap::new()),
+            Self::Full {
                 user,
                 groups,
                 uid,
@@ -241,17 +241,17 @@ impl Acting {
 }
 
 impl Scenario {
-    /// Reads one file.
+    /// Reads a file.
     pub fn read(path: &Path) -> Result<Self> {
         let text =
             std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
         let name = path.file_stem().unwrap_or_default().to_string_lossy();
-        Self::parse(&name, text).with_context(|| format!("{} is not a scenario", path.display()))
+        Self::parse(&name, text).with_context(|| format!("invalid scenario {}", path.display()))
     }
 
-    /// Understands a file's text.
+    /// Parses a file's text.
     pub fn parse(name: &str, text: String) -> Result<Self> {
-        let file: File = serde_yaml_ng::from_str(&text)?;
+        let file: ScenarioFile = serde_yaml_ng::from_str(&text)?;
         let mut steps = Vec::new();
         for line in file.steps {
             let title = line.step.clone();
@@ -265,7 +265,7 @@ impl Scenario {
             .zip(names.iter().skip(1))
             .find_map(|(a, b)| (a == b).then_some(a))
         {
-            bail!("two steps are called `{name}`");
+            bail!("duplicate step name `{name}`");
         }
         Ok(Self {
             name: name.to_owned(),
@@ -277,7 +277,7 @@ impl Scenario {
         })
     }
 
-    /// Whether it needs a kubectl.
+    /// Whether a step runs kubectl.
     pub fn needs_kubectl(&self) -> bool {
         self.steps
             .iter()
@@ -285,7 +285,7 @@ impl Scenario {
     }
 }
 
-impl Line {
+impl StepEntry {
     fn expand(mut self, steps: &mut Vec<Step>) -> Result<()> {
         let each = std::mem::take(&mut self.each);
         if each.is_empty() {
@@ -351,11 +351,11 @@ impl Line {
         .filter_map(|(method, path)| Some((method, path?)));
         let (Some((method, path)), None) = (targets.next(), targets.next()) else {
             bail!(
-                "it must have exactly one of get, head, options, post, put, patch, apply, delete, define, wait, kubectl"
+                "a step must have exactly one of get, head, options, post, put, patch, apply, delete, define, wait, kubectl"
             );
         };
         let mut headers: Vec<_> = self.headers.into_iter().collect();
-        headers.extend(self.acting.into_iter().flat_map(Acting::headers));
+        headers.extend(self.impersonate.into_iter().flat_map(Impersonation::headers));
         let bearer = self.token.as_deref().filter(|token| !token.is_empty());
         headers.extend(bearer.map(|token| ("Authorization".to_owned(), format!("Bearer {token}"))));
         let request = Request {
@@ -366,7 +366,7 @@ impl Line {
                 self.query.into_iter().chain(manager).collect()
             },
             headers,
-            stranger: self.token.is_some(),
+            anonymous: self.token.is_some(),
             content_type: self.content_type.unwrap_or_else(|| {
                 let kind = if self.apply.is_some() {
                     APPLY
@@ -379,37 +379,37 @@ impl Line {
                 (None, None) => Payload::Empty,
                 (Some(json), None) => Payload::Json(json),
                 (None, Some(text)) => Payload::Text(text),
-                (Some(_), Some(_)) => bail!("it has both `body` and `raw`"),
+                (Some(_), Some(_)) => bail!("a step cannot have both `body` and `raw`"),
             },
             capture: self.capture,
             pick: self.pick,
         };
         Ok(match (self.until, self.watch) {
             (None, None) => Action::Request(request),
-            (Some(wish), None) => Action::Until(request, wish),
+            (Some(condition), None) => Action::Until(request, condition),
             (None, Some(stream)) => Action::Watch {
                 stream,
                 request,
                 bookmarks: self.bookmarks,
             },
-            (Some(_), Some(_)) => bail!("it has both `until` and `watch`"),
+            (Some(_), Some(_)) => bail!("a step cannot have both `until` and `watch`"),
         })
     }
 }
 
-/// Creates a CRD, waits until it is established, and until its first served version is served.
+/// Creates a CRD, waits until it is established, and then until its first served version responds.
 fn definition_steps(definition: &Value) -> Result<[(&'static str, Action); 3]> {
     let text = |pointer: &str| {
         definition
             .pointer(pointer)
             .and_then(Value::as_str)
-            .with_context(|| format!("the definition has no {pointer}"))
+            .with_context(|| format!("the CRD has no {pointer}"))
     };
     let version = definition["spec"]["versions"]
         .as_array()
         .and_then(|versions| versions.iter().find(|version| version["served"] == true))
         .and_then(|version| version["name"].as_str())
-        .context("the definition serves no version")?;
+        .context("the CRD serves no version")?;
     let served = format!(
         "/apis/{}/{version}/{}",
         text("/spec/group")?,
@@ -422,13 +422,13 @@ fn definition_steps(definition: &Value) -> Result<[(&'static str, Action); 3]> {
         path,
         query: Vec::new(),
         headers: Vec::new(),
-        stranger: false,
+        anonymous: false,
         content_type: "application/json".to_owned(),
         body: Payload::Empty,
         capture: BTreeMap::new(),
         pick: Vec::new(),
     };
-    let wish = |pointer: Option<&str>, equals: Value| Wish {
+    let condition = |pointer: Option<&str>, equals: Value| ResponseCondition {
         status: 200,
         pointer: pointer.map(str::to_owned),
         equals,
@@ -442,8 +442,14 @@ fn definition_steps(definition: &Value) -> Result<[(&'static str, Action); 3]> {
         ("", Action::Request(create)),
         (
             " established",
-            Action::Until(get(one), wish(Some("/status/conditions/1/status"), "True".into())),
+            Action::Until(
+                get(one),
+                condition(Some("/status/conditions/1/status"), "True".into()),
+            ),
         ),
-        (" served", Action::Until(get(served), wish(None, Value::Null))),
+        (
+            " served",
+            Action::Until(get(served), condition(None, Value::Null)),
+        ),
     ])
 }

@@ -1,4 +1,4 @@
-//! An open watch: its events are collected while the scenario goes on.
+//! An open watch, whose events are collected while the scenario continues.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,19 +11,19 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// How long a wait for events may last. Much longer than any event takes, for a machine that is busy.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+/// Limit for waiting for events or for an `until`. Far longer than any of them takes, for busy machines.
+pub const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A watch that is being read.
+/// A watch with a task that reads it.
 pub struct Stream {
-    seen: Receiver<Seen>,
+    state: Receiver<StreamState>,
     reader: JoinHandle<()>,
 }
 
-/// What has come so far.
+/// What a stream has received so far.
 #[derive(Clone, Debug, Default)]
-pub struct Seen {
-    /// The events, bookmarks only by wish.
+pub struct StreamState {
+    /// The events; bookmarks only if requested.
     pub events: Arc<Vec<Value>>,
     /// Whether the server has ended the stream.
     pub closed: bool,
@@ -32,30 +32,30 @@ pub struct Seen {
 impl Stream {
     /// Reads `body` until it ends or the stream is dropped.
     pub fn read(body: Body, bookmarks: bool) -> Self {
-        let (sender, seen) = watch::channel(Seen::default());
+        let (sender, state) = watch::channel(StreamState::default());
         Self {
-            seen,
+            state,
             reader: tokio::spawn(collect(body, bookmarks, sender)),
         }
     }
 
-    /// Waits until so many events have come, and until the end if `closed`; says what was there instead if it takes
-    /// too long.
+    /// Waits for this number of events, and for the end of the stream if `closed`. On timeout, the error describes what
+    /// was received.
     pub async fn wait(&mut self, events: usize, closed: bool) -> Result<(), String> {
-        let enough = |seen: &Seen| seen.events.len() >= events && (seen.closed || !closed);
-        let waited = tokio::time::timeout(PATIENCE, self.seen.wait_for(enough))
+        let enough = |state: &StreamState| state.events.len() >= events && (state.closed || !closed);
+        let waited = tokio::time::timeout(WAIT_TIMEOUT, self.state.wait_for(enough))
             .await
-            .is_ok_and(|seen| seen.is_ok());
+            .is_ok_and(|state| state.is_ok());
         if waited {
             return Ok(());
         }
-        let seen = self.seen();
-        Err(format!("{} events, closed: {}", seen.events.len(), seen.closed))
+        let state = self.state();
+        Err(format!("{} events, closed: {}", state.events.len(), state.closed))
     }
 
-    /// What has come so far.
-    pub fn seen(&self) -> Seen {
-        self.seen.borrow().clone()
+    /// Returns what was received so far.
+    pub fn state(&self) -> StreamState {
+        self.state.borrow().clone()
     }
 }
 
@@ -65,7 +65,7 @@ impl Drop for Stream {
     }
 }
 
-async fn collect(body: Body, bookmarks: bool, sender: Sender<Seen>) {
+async fn collect(body: Body, bookmarks: bool, sender: Sender<StreamState>) {
     let mut buffer = Vec::new();
     let mut frames = body.into_data_stream();
     while let Some(Ok(bytes)) = frames.next().await {
@@ -74,19 +74,19 @@ async fn collect(body: Body, bookmarks: bool, sender: Sender<Seen>) {
             let line: Vec<u8> = buffer.drain(..=end).collect();
             let event = event(&line);
             if bookmarks || event["type"] != "BOOKMARK" {
-                sender.send_modify(|seen| Arc::make_mut(&mut seen.events).push(event));
+                sender.send_modify(|state| Arc::make_mut(&mut state.events).push(event));
             }
         }
     }
-    sender.send_modify(|seen| {
+    sender.send_modify(|state| {
         if !buffer.is_empty() {
-            Arc::make_mut(&mut seen.events).push(event(&buffer));
+            Arc::make_mut(&mut state.events).push(event(&buffer));
         }
-        seen.closed = true;
+        state.closed = true;
     });
 }
 
-/// A line that is no JSON is kept as text, so that it shows up in the comparison.
+/// Parses an event. A line that is not JSON is kept as text, so that the comparison shows it.
 fn event(line: &[u8]) -> Value {
     serde_json::from_slice(line).unwrap_or_else(|_| String::from_utf8_lossy(line).into())
 }

@@ -1,4 +1,4 @@
-//! The servers that a scenario can run on, each behind the same client.
+//! The servers on which scenarios run, behind the same client type.
 
 use anyhow::Result;
 use kube::{
@@ -8,21 +8,21 @@ use kube::{
 use windlass_apiserver::{Server, User};
 use windlass_cluster::Cluster;
 
-/// The bearer tokens that every server takes, and whose they are: user and group.
+/// Static bearer tokens of every server: token, user and group.
 const TOKENS: [(&str, &str, &str); 2] = [
     ("conformance-token", "token-user", "token-group"),
     ("other-token", "other-user", "other-group"),
 ];
 
-/// The two ways to talk to a server.
+/// The two clients of a server.
 pub struct Clients {
-    /// As its administrator.
+    /// Authenticated as administrator.
     pub admin: Client,
-    /// Without credentials, but for those that a request carries itself.
-    pub stranger: Client,
+    /// Without credentials, except those that a request contains.
+    pub anonymous: Client,
 }
 
-/// kube-apiserver and etcd. Without controllers, nobody but the scenario writes. Its admission is that of every cluster.
+/// Starts kube-apiserver and etcd with default admission. Without controllers, only the scenario writes.
 pub async fn real(controllers: bool) -> Result<Cluster> {
     let real = TOKENS.into_iter().fold(
         Cluster::real().service_accounts(),
@@ -32,7 +32,7 @@ pub async fn real(controllers: bool) -> Result<Cluster> {
     Ok(real.start().await?)
 }
 
-/// Clients of a cluster.
+/// Creates the clients of a cluster.
 pub async fn clients(cluster: &Cluster) -> Result<Clients> {
     let kubeconfig = Kubeconfig::read_from(cluster.kubeconfig()?)?;
     let mut bare = kubeconfig.clone();
@@ -41,11 +41,11 @@ pub async fn clients(cluster: &Cluster) -> Result<Clients> {
     }
     Ok(Clients {
         admin: client(kubeconfig).await?,
-        stranger: client(bare).await?,
+        anonymous: client(bare).await?,
     })
 }
 
-/// A client that hands on every answer as it comes: one that tries again would hide the first.
+/// Creates a client without retries, which would hide the first response.
 async fn client(kubeconfig: Kubeconfig) -> Result<Client> {
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
     config.default_retry = false;
@@ -53,7 +53,7 @@ async fn client(kubeconfig: Kubeconfig) -> Result<Client> {
     Ok(Client::try_from(config)?)
 }
 
-/// A new embedded server, in this process and without a socket.
+/// Creates an embedded server in this process, without a socket.
 pub fn embedded() -> Clients {
     let with_tokens = TOKENS
         .into_iter()
@@ -63,6 +63,6 @@ pub fn embedded() -> Clients {
     let server = with_tokens.build();
     Clients {
         admin: Client::new(server.clone(), "default"),
-        stranger: Client::new(server.guarded(), "default"),
+        anonymous: Client::new(server.authenticated(), "default"),
     }
 }

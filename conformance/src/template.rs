@@ -1,39 +1,40 @@
-//! Placeholders: `{{name}}` in a path, a body or an argument stands for what an earlier answer said.
+//! Placeholders: `{{name}}` in a path, body or argument is replaced by a variable, such as a value of an earlier
+//! response.
 
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-/// The values of placeholders.
+/// Values of placeholders.
 #[derive(Clone, Debug, Default)]
 pub struct Variables(BTreeMap<String, String>);
 
 impl Variables {
-    /// Gives `name` another value.
+    /// Sets a variable.
     pub fn set(&mut self, name: &str, value: impl Into<String>) {
         self.0.insert(name.to_owned(), value.into());
     }
 
-    /// `text` with its placeholders filled in; `{{fill N}}` is N times the letter x.
+    /// Returns `text` with its placeholders replaced; `{{fill N}}` is N times the letter x.
     pub fn fill(&self, text: &str) -> Result<String> {
         let mut filled = String::new();
         let mut rest = text;
         while let Some((before, after)) = rest.split_once("{{") {
             let (name, after) = after
                 .split_once("}}")
-                .with_context(|| format!("a placeholder has no end in `{text}`"))?;
+                .with_context(|| format!("unclosed placeholder in `{text}`"))?;
             filled.push_str(before);
             match name.strip_prefix("fill ") {
                 Some(count) => filled.push_str(&"x".repeat(count.parse()?)),
                 None => {
                     let value = self.0.get(name).with_context(|| {
                         format!(
-                            "nothing is called `{name}`; captured or declared with `let` are: {:?}",
+                            "unknown placeholder `{name}`; captured or declared with `let`: {:?}",
                             self.0.keys()
                         )
                     })?;
-                    // A value of `let` may have placeholders itself.
+                    // A value of `let` may contain placeholders.
                     filled.push_str(&self.fill(value)?);
                 }
             }
@@ -43,7 +44,7 @@ impl Variables {
         Ok(filled)
     }
 
-    /// The same for all strings and keys of a value.
+    /// Replaces the placeholders in all strings and keys of a value.
     pub fn fill_json(&self, value: &Value) -> Result<Value> {
         Ok(match value {
             Value::String(text) => Value::String(self.fill(text)?),
@@ -65,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn placeholders_are_filled_in_also_inside_values_and_keys() {
+    fn placeholders_are_replaced_in_text_values_and_keys() {
         let mut variables = Variables::default();
         variables.set("ns", "a");
         variables.set("base", "/ns/{{ns}}");

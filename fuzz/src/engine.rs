@@ -1,4 +1,5 @@
-//! The loop: replays the corpus, then mutates what is known, until the budget is spent or a law is broken.
+//! The fuzzing loop: replays the corpus, then mutates known inputs until the budget is spent or an invariant is
+//! violated.
 
 use std::{
     collections::HashSet,
@@ -13,126 +14,126 @@ use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    laws::{self, Law, Violation},
+    invariants::{self, Invariant, Violation},
     mutate,
 };
 
-/// The largest input that is generated. The server's own limit is 3 MiB; growth shows long before that.
+/// The largest generated input. The server's own limit is 3 MiB; superlinear growth shows long before that.
 const MAX_INPUT: usize = 64 * 1024;
 
-/// How deep a value is made to nest: a little deeper than kube-apiserver takes it.
-const DEEPEST: usize = 10_500;
+/// How deep values are nested: a little deeper than kube-apiserver accepts.
+const MAX_NESTING: usize = 10_500;
 
 /// How many inputs are kept in memory for mutation.
 const MAX_POPULATION: usize = 8_192;
 
-/// So many seeds are all run as they are; of more, chance takes some.
+/// Up to this many seeds are all run unchanged; of more, only a random selection is.
 const FEW_SEEDS: usize = 100;
 
-/// How many attempts are made to shorten an input that breaks a law.
-const SHORTENINGS: usize = 400;
+/// How many attempts are made to shorten an input that violates an invariant.
+const MAX_SHORTEN_ATTEMPTS: usize = 400;
 
 /// Executions since the start, for the watchdog.
 pub static EXECUTIONS: AtomicU64 = AtomicU64::new(0);
 
-/// A reader of bytes from outside.
+/// A parser of untrusted bytes.
 pub trait Target {
-    /// Valid inputs, and inputs that are known to be refused: what mutation starts from.
+    /// Returns the inputs that mutation starts from: valid ones, and some that are known to be rejected.
     fn seeds(&mut self) -> Vec<Vec<u8>>;
 
-    /// Another input, made from one and perhaps parts of a second one.
+    /// Mutates an input, possibly with parts of `donor`.
     fn mutate(&self, input: &[u8], donor: &[u8], rng: &mut Rng) -> Vec<u8> {
         mutate::bytes::mutate(input, donor, rng)
     }
 
-    /// Reads the input and checks the laws.
+    /// Parses the input and checks the invariants.
     fn run(&mut self, input: &[u8]) -> Result<Outcome, Violation>;
 }
 
-/// How an input was answered.
+/// Result of an input that violates no invariant.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// Whether it was accepted, so that it had to be readable again.
+    /// Whether the input was accepted; what it stored was then read back.
     pub accepted: bool,
-    /// The answer without names and numbers: an input whose answer is new is kept and mutated.
-    pub answer: String,
-    /// The bytes that were allocated while it was read.
+    /// The response without names and numbers. An input with a new fingerprint is kept and mutated further.
+    pub fingerprint: String,
+    /// Bytes allocated while the input was parsed.
     pub allocated: usize,
 }
 
 /// When to stop.
 #[derive(Clone, Copy, Debug)]
 pub enum Budget {
-    /// After so many executions besides the corpus.
+    /// After this number of executions, not counting the corpus.
     Runs(u64),
     /// After this time.
     Time(Duration),
 }
 
-/// How to run a target.
+/// Options for running a target.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// What chance starts from: the same seed and the same budget of runs give the same inputs.
+    /// Seed of the random generator: the same seed and number of runs give the same inputs.
     pub seed: u64,
     /// When to stop.
     pub budget: Budget,
     /// Files that are replayed first, in the order of their names.
     pub corpus: PathBuf,
-    /// Where each input is written before it is run, so that it is known if it ends the process.
+    /// File to which each input is written before it runs, so that an input that kills the process is known.
     pub current: PathBuf,
-    /// Where inputs with new answers are written; nowhere by default.
+    /// Folder for inputs with new fingerprints; they are not written by default.
     pub keep: Option<PathBuf>,
 }
 
-/// What a run did.
+/// Statistics of a run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Summary {
     /// How many files of the corpus were replayed.
     pub corpus: u64,
     /// How many inputs were run, the corpus included.
     pub executions: u64,
-    /// How many of them were accepted, and then read again.
+    /// How many of them were accepted, and then read back.
     pub accepted: u64,
-    /// How many different answers there were.
-    pub answers: u64,
-    /// The most bytes that an input made the process allocate for each of its bytes, among inputs of at least 4 KiB.
+    /// Number of different fingerprints.
+    pub fingerprints: u64,
+    /// The most bytes allocated per byte of input, for inputs of at least 4 KiB.
     pub worst_bytes_per_byte: u64,
-    /// The most bytes that a shorter input made the process allocate.
+    /// The most bytes allocated for a shorter input.
     pub worst_bytes: u64,
     /// Time spent, in seconds.
     pub seconds: f64,
 }
 
-/// An input that breaks a law.
+/// An input that violates an invariant.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// As short as it could be made.
+    /// The input, shortened.
     pub input: Vec<u8>,
-    /// What it breaks.
+    /// The violation.
     pub violation: Violation,
 }
 
-/// Runs a target; `Ok(Err(_))` is an input that breaks a law.
+/// Runs a target. `Ok(Err(_))` is an input that violates an invariant.
 pub fn run(target: &mut dyn Target, plan: &Plan) -> io::Result<Result<Summary, Failure>> {
-    laws::record_panics();
+    invariants::record_panics();
     let mut run = Run {
         target,
         current: &plan.current,
         summary: Summary::default(),
-        answers: HashSet::new(),
+        fingerprints: HashSet::new(),
         started: Instant::now(),
     };
     let mut population = run.target.seeds();
-    for (_, input) in files(&plan.corpus)? {
+    for (_, input) in read_files(&plan.corpus)? {
         run.summary.corpus += 1;
-        if let Err(failure) = run.once(&input)? {
+        if let Err(failure) = run.run_input(&input)? {
             return Ok(Err(failure));
         }
         population.push(input);
     }
     if population.len() <= FEW_SEEDS {
         for seed in population.clone() {
-            if let Err(failure) = run.once(&seed)? {
+            if let Err(failure) = run.run_input(&seed)? {
                 return Ok(Err(failure));
             }
         }
@@ -145,16 +146,16 @@ pub fn run(target: &mut dyn Target, plan: &Plan) -> io::Result<Result<Summary, F
         Budget::Time(budget) => run.started.elapsed() < budget,
     } {
         runs += 1;
-        let Some(input) = next(run.target, &population, known, &mut rng) else {
+        let Some(input) = next_input(run.target, &population, known, &mut rng) else {
             continue;
         };
-        match run.once(&input)? {
+        match run.run_input(&input)? {
             Err(failure) => return Ok(Err(failure)),
             Ok(false) => {}
             Ok(true) => {
                 if let Some(folder) = &plan.keep {
                     fs::create_dir_all(folder)?;
-                    fs::write(folder.join(name(&input)), &input)?;
+                    fs::write(folder.join(file_name(&input)), &input)?;
                 }
                 if population.len() < MAX_POPULATION {
                     population.push(input);
@@ -162,22 +163,22 @@ pub fn run(target: &mut dyn Target, plan: &Plan) -> io::Result<Result<Summary, F
             }
         }
     }
-    run.summary.answers = run.answers.len() as u64;
+    run.summary.fingerprints = run.fingerprints.len() as u64;
     run.summary.seconds = run.started.elapsed().as_secs_f64();
     Ok(Ok(run.summary))
 }
 
-/// A name for a file that holds this input: the same bytes have the same name.
-pub fn name(input: &[u8]) -> String {
-    // FNV-1a: nothing depends on it but the name.
+/// Returns a file name for this input, derived from its bytes.
+pub fn file_name(input: &[u8]) -> String {
+    // FNV-1a is enough for a file name.
     let hash = input.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
     });
     format!("{hash:016x}")
 }
 
-/// The files of a folder by name; none if there is no such folder.
-pub fn files(folder: &Path) -> io::Result<Vec<(PathBuf, Vec<u8>)>> {
+/// Returns a folder's files, sorted by name; empty if the folder does not exist.
+pub fn read_files(folder: &Path) -> io::Result<Vec<(PathBuf, Vec<u8>)>> {
     let mut paths = match fs::read_dir(folder) {
         Ok(entries) => entries
             .map(|entry| Ok(entry?.path()))
@@ -192,9 +193,9 @@ pub fn files(folder: &Path) -> io::Result<Vec<(PathBuf, Vec<u8>)>> {
         .collect()
 }
 
-/// An input that is known, or made from what is known. `None` if what came of it is too large.
-fn next(target: &dyn Target, population: &[Vec<u8>], known: usize, rng: &mut Rng) -> Option<Vec<u8>> {
-    // Inputs that were found come as often as those that were there, however few they are.
+/// Picks a known input and usually mutates it. Returns `None` if the result is too large.
+fn next_input(target: &dyn Target, population: &[Vec<u8>], known: usize, rng: &mut Rng) -> Option<Vec<u8>> {
+    // Half of the picks are inputs found in this run, however few there are.
     let pick = |rng: &mut Rng| {
         if population.len() > known && rng.bool() {
             rng.usize(known..population.len())
@@ -203,7 +204,7 @@ fn next(target: &dyn Target, population: &[Vec<u8>], known: usize, rng: &mut Rng
         }
     };
     let mut input = population.get(pick(rng))?.clone();
-    // One in sixteen is run as it is: recorded inputs have laws to keep too.
+    // One in sixteen runs unchanged: the invariants hold for recorded inputs too.
     if rng.u8(..16) > 0 {
         for _ in 0..=rng.usize(..3) {
             let donor = population.get(pick(rng))?;
@@ -211,7 +212,7 @@ fn next(target: &dyn Target, population: &[Vec<u8>], known: usize, rng: &mut Rng
         }
     }
     if rng.u8(..32) == 0 {
-        input = mutate::bytes::deepen(&input, DEEPEST, rng);
+        input = mutate::bytes::deepen(&input, MAX_NESTING, rng);
     }
     (input.len() <= MAX_INPUT).then_some(input)
 }
@@ -220,13 +221,13 @@ struct Run<'a> {
     target: &'a mut dyn Target,
     current: &'a Path,
     summary: Summary,
-    answers: HashSet<String>,
+    fingerprints: HashSet<String>,
     started: Instant,
 }
 
 impl Run<'_> {
-    /// Whether the input's answer is new.
-    fn once(&mut self, input: &[u8]) -> io::Result<Result<bool, Failure>> {
+    /// Runs an input and returns whether its fingerprint is new.
+    fn run_input(&mut self, input: &[u8]) -> io::Result<Result<bool, Failure>> {
         fs::write(self.current, input)?;
         self.summary.executions += 1;
         match execute(self.target, input) {
@@ -238,7 +239,7 @@ impl Run<'_> {
                 } else {
                     self.summary.worst_bytes = self.summary.worst_bytes.max(outcome.allocated as u64);
                 }
-                Ok(Ok(self.answers.insert(outcome.answer)))
+                Ok(Ok(self.fingerprints.insert(outcome.fingerprint)))
             }
             Err(violation) => {
                 let (input, violation) = shorten(self.target, input.to_vec(), violation, self.current)?;
@@ -251,15 +252,15 @@ impl Run<'_> {
 /// Runs one input; an uncaught panic is a violation too.
 pub fn execute(target: &mut dyn Target, input: &[u8]) -> Result<Outcome, Violation> {
     EXECUTIONS.fetch_add(1, Ordering::Relaxed);
-    laws::take_panic();
+    invariants::take_panic();
     let outcome = catch_unwind(AssertUnwindSafe(|| target.run(input)));
-    if let Some(panic) = laws::take_panic() {
-        return Err(Law::NoPanic.broken(panic));
+    if let Some(panic) = invariants::take_panic() {
+        return Err(Invariant::NoPanic.violated(panic));
     }
-    outcome.unwrap_or_else(|_| Err(Law::NoPanic.broken("a panic without a message")))
+    outcome.unwrap_or_else(|_| Err(Invariant::NoPanic.violated("a panic without a message")))
 }
 
-/// Cuts pieces out of an input as long as it breaks the same law.
+/// Removes parts of an input as long as it violates the same invariant.
 fn shorten(
     target: &mut dyn Target,
     mut input: Vec<u8>,
@@ -268,16 +269,16 @@ fn shorten(
 ) -> io::Result<(Vec<u8>, Violation)> {
     let mut attempts = 0;
     let mut piece = (input.len() / 2).max(1);
-    while attempts < SHORTENINGS && !input.is_empty() {
+    while attempts < MAX_SHORTEN_ATTEMPTS && !input.is_empty() {
         let mut start = 0;
         let before = input.len();
-        while start < input.len() && attempts < SHORTENINGS {
+        while start < input.len() && attempts < MAX_SHORTEN_ATTEMPTS {
             attempts += 1;
             let end = (start + piece).min(input.len());
             let shorter = [&input[..start], &input[end..]].concat();
             fs::write(current, &shorter)?;
             match execute(target, &shorter) {
-                Err(same) if same.law == violation.law => {
+                Err(same) if same.invariant == violation.invariant => {
                     input = shorter;
                     violation = same;
                 }

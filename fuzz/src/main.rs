@@ -1,4 +1,4 @@
-//! Runs targets until their budget is spent: `just fuzz`, `just fuzz yaml 10`.
+//! Runs fuzz targets until their budget is spent: `just fuzz`, `just fuzz yaml 10`.
 
 use std::{fs, path::PathBuf, process::ExitCode, sync::Mutex, thread, time::Duration};
 
@@ -10,37 +10,37 @@ use windlass_fuzz::{
     targets,
 };
 
-/// Fuzzes everything in Windlass that reads bytes from outside.
+/// Fuzzes everything in Windlass that parses untrusted bytes.
 #[derive(Parser)]
 struct Arguments {
     /// The targets to run [default: all]
     targets: Vec<String>,
 
-    /// How long to run each target
+    /// Time to run each target, in minutes
     #[arg(long, default_value_t = 2.0)]
     minutes: f64,
 
-    /// Runs each target this often instead of for a time
+    /// Number of inputs to run for each target, instead of a time
     #[arg(long)]
     runs: Option<u64>,
 
-    /// What chance starts from [default: a random number, which is printed]
+    /// Seed of the random generator [default: a random number, which is printed]
     #[arg(long)]
     seed: Option<u64>,
 
-    /// How many targets run at once
+    /// Number of targets that run in parallel
     #[arg(long, default_value_t = 2)]
     jobs: usize,
 
-    /// Writes inputs with new answers into this folder, in a folder for each target
+    /// Write inputs with new fingerprints to this folder, in a subfolder for each target
     #[arg(long, value_name = "FOLDER")]
     keep: Option<PathBuf>,
 
-    /// Runs the input in this file once; its name begins with the target's, or its folder is named so
+    /// Run the input in this file once; the file name must start with the target's name, or the folder must have it
     #[arg(long, value_name = "FILE")]
     replay: Option<PathBuf>,
 
-    /// Lists the targets
+    /// List the targets
     #[arg(long)]
     list: bool,
 
@@ -69,7 +69,7 @@ fn main() -> anyhow::Result<ExitCode> {
             .iter()
             .filter(|name| path.contains(&format!("/{name}/")) || path.contains(&format!("/{name}-")))
             .max_by_key(|name| name.len())
-            .with_context(|| format!("{path} does not say which target it is for"))?;
+            .with_context(|| format!("cannot tell the target of {path}: its name must start with the target's name, or its folder must have that name"))?;
         println!("{}", supervisor::replay(target, input)?);
         return Ok(ExitCode::SUCCESS);
     }
@@ -87,8 +87,8 @@ fn main() -> anyhow::Result<ExitCode> {
             current: arguments.current.clone().context("--current is missing")?,
             keep: arguments.keep.clone(),
         };
-        // Not by returning: a hanging thread of the target would be waited for.
-        std::process::exit(supervisor::work(target, plan)?);
+        // Exit instead of returning, which would wait for a hanging thread of the target.
+        std::process::exit(supervisor::run_worker(target, plan)?);
     }
     println!("seed {seed}");
     let names: Vec<String> = if arguments.targets.is_empty() {
@@ -104,7 +104,8 @@ fn main() -> anyhow::Result<ExitCode> {
                 scope.spawn(|| {
                     let mut failed = 0;
                     loop {
-                        let Some(target) = waiting.lock().expect("nobody panics with it").pop() else {
+                        let Some(target) = waiting.lock().expect("no thread panics while holding it").pop()
+                        else {
                             return failed;
                         };
                         let job = Job {
@@ -115,7 +116,7 @@ fn main() -> anyhow::Result<ExitCode> {
                             failures: supervisor::failures(),
                         };
                         match supervisor::supervise(&program, &job) {
-                            Ok(summary) => println!("{}", line(&job.target, &summary)),
+                            Ok(summary) => println!("{}", summary_line(&job.target, &summary)),
                             Err(error) => {
                                 failed += 1;
                                 println!("FAILED {error:#}");
@@ -133,13 +134,13 @@ fn main() -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(u8::from(failed > 0)))
 }
 
-fn line(target: &str, summary: &Summary) -> String {
+fn summary_line(target: &str, summary: &Summary) -> String {
     format!(
-        "{target:22} {:8} executions in {:6.1} s, {:6} accepted, {:5} different answers, corpus {:3}; at most {:5} KB for less than 4 KB of input, {:4} bytes a byte above",
+        "{target:22} {:8} executions in {:6.1} s, {:6} accepted, {:5} fingerprints, corpus {:3}; at most {:5} KB for inputs under 4 KB, {:4} bytes per byte for larger ones",
         summary.executions,
         summary.seconds,
         summary.accepted,
-        summary.answers,
+        summary.fingerprints,
         summary.corpus,
         summary.worst_bytes / 1024,
         summary.worst_bytes_per_byte

@@ -1,4 +1,4 @@
-//! A target in a process of its own, so that an input that ends the process is found and named.
+//! Runs a target in its own process, so that an input that kills the process is identified.
 
 use std::{
     fs,
@@ -13,53 +13,53 @@ use anyhow::{Context, bail};
 
 use crate::{
     engine::{self, Budget, EXECUTIONS, Failure, Plan, Summary},
-    laws::STACK_BYTES,
+    invariants::STACK_BYTES,
     targets,
 };
 
-/// How long one input may take before the worker gives up. Generous: the machine may be busy, and the build unoptimised.
-const HANG: Duration = Duration::from_mins(2);
+/// How long one input may take before the worker exits. Generous for busy machines and unoptimised builds.
+const INPUT_TIMEOUT: Duration = Duration::from_mins(2);
 
-/// How much address space a worker gets.
+/// Limit of a worker's address space.
 const MEMORY_KIB: u32 = 4 * 1024 * 1024;
 
-/// The worker found an input that breaks a law; the report is on its standard output.
-const BROKEN: i32 = 1;
+/// Exit code: an input violates an invariant; the report is on standard output.
+const EXIT_VIOLATION: i32 = 1;
 
-/// The worker has been running one input for too long.
-const HUNG: i32 = 3;
+/// Exit code: one input took too long.
+const EXIT_HUNG: i32 = 3;
 
-/// Where the corpora are: a folder for each target.
+/// Returns the folder of the corpora, with a subfolder for each target.
 pub fn corpus() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus")
 }
 
-/// Where inputs that break a law are put.
+/// Returns the folder for inputs that violate an invariant.
 pub fn failures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("failures")
 }
 
-/// What to do with a target.
+/// A target to run, with its options.
 #[derive(Clone, Debug)]
 pub struct Job {
     /// One of [`targets::NAMES`], or a planted bug.
     pub target: String,
-    /// What chance starts from.
+    /// Seed of the random generator.
     pub seed: u64,
     /// When to stop.
     pub budget: Budget,
-    /// Where inputs with new answers are written; nowhere by default.
+    /// Folder for inputs with new fingerprints; they are not written by default.
     pub keep: Option<PathBuf>,
-    /// Where an input that breaks a law is written, usually [`failures`].
+    /// Folder for an input that violates an invariant, usually [`failures`].
     pub failures: PathBuf,
 }
 
-/// Runs a target in a process of `program`, which is `windlass-fuzz`. An error says which input breaks which law, and how to
-/// run it again.
+/// Runs a target in a process of `program`, which is `windlass-fuzz`. The error names the input, the invariant it
+/// violates, and the command to replay it.
 pub fn supervise(program: &Path, job: &Job) -> anyhow::Result<Summary> {
     let folder = tempfile::tempdir()?;
     let current = folder.path().join("current");
-    // A shell, for its limit on memory: an input that wants all of it must end the worker, not the machine.
+    // The shell sets a memory limit: an input that exhausts memory must kill the worker, not the machine.
     let mut command = Command::new("sh");
     let limited = format!("ulimit -v {MEMORY_KIB}; exec \"$0\" \"$@\"");
     command.arg("-c").arg(limited).arg(program);
@@ -76,24 +76,25 @@ pub fn supervise(program: &Path, job: &Job) -> anyhow::Result<Summary> {
         .stdin(Stdio::null())
         .output()
         .context("cannot start the worker")?;
-    let said = String::from_utf8_lossy(&output.stdout);
+    let stdout = String::from_utf8_lossy(&output.stdout);
     if output.status.success() {
-        return serde_json::from_str(said.trim()).with_context(|| format!("the worker said: {said}"));
+        return serde_json::from_str(stdout.trim())
+            .with_context(|| format!("unexpected output of the worker: {stdout}"));
     }
     let input = fs::read(&current).unwrap_or_default();
     let file = job
         .failures
-        .join(format!("{}-{}", job.target, engine::name(&input)));
+        .join(format!("{}-{}", job.target, engine::file_name(&input)));
     fs::create_dir_all(&job.failures)?;
     fs::write(&file, &input)?;
     let errors = String::from_utf8_lossy(&output.stderr);
     let what = match output.status.code() {
-        Some(BROKEN) => said.into_owned(),
-        Some(HUNG) => format!("one input took more than {} s", HANG.as_secs()),
+        Some(EXIT_VIOLATION) => stdout.into_owned(),
+        Some(EXIT_HUNG) => format!("one input took more than {} s", INPUT_TIMEOUT.as_secs()),
         _ => format!("the process died ({}): {}", output.status, errors.trim()),
     };
     bail!(
-        "target `{}`, seed {}: {what}\nthe input is in {}; run it again with: cargo run -p windlass-fuzz -- --replay {}",
+        "target `{}`, seed {}: {what}\nthe input is in {}; replay it with: cargo run -p windlass-fuzz -- --replay {}",
         job.target,
         job.seed,
         file.display(),
@@ -101,12 +102,12 @@ pub fn supervise(program: &Path, job: &Job) -> anyhow::Result<Summary> {
     )
 }
 
-/// The work of the process that [`supervise`] starts: returns its exit code.
-pub fn work(name: &str, plan: Plan) -> anyhow::Result<i32> {
+/// Runs a target inside the process that [`supervise`] starts. Returns its exit code.
+pub fn run_worker(name: &str, plan: Plan) -> anyhow::Result<i32> {
     watch_for_hangs();
     let current = plan.current.clone();
     let name = name.to_owned();
-    let result = on_a_small_stack(move || {
+    let result = with_small_stack(move || {
         let mut target = targets::make(&name)?;
         anyhow::Ok(engine::run(&mut *target, &plan)?)
     })?;
@@ -117,27 +118,27 @@ pub fn work(name: &str, plan: Plan) -> anyhow::Result<i32> {
         }
         Err(Failure { input, violation }) => {
             fs::write(current, &input)?;
-            println!("{:?} is broken: {}", violation.law, violation.detail);
-            Ok(BROKEN)
+            println!("{:?} is violated: {}", violation.invariant, violation.detail);
+            Ok(EXIT_VIOLATION)
         }
     }
 }
 
-/// Runs one input and says what came of it.
+/// Runs one input and describes the outcome.
 pub fn replay(name: &str, input: Vec<u8>) -> anyhow::Result<String> {
     watch_for_hangs();
     let name = name.to_owned();
-    on_a_small_stack(move || {
-        crate::laws::record_panics();
+    with_small_stack(move || {
+        crate::invariants::record_panics();
         let mut target = targets::make(&name)?;
         match engine::execute(&mut *target, &input) {
-            Ok(outcome) => Ok(format!("no law is broken: {outcome:?}")),
-            Err(violation) => bail!("{:?} is broken: {}", violation.law, violation.detail),
+            Ok(outcome) => Ok(format!("no invariant is violated: {outcome:?}")),
+            Err(violation) => bail!("{:?} is violated: {}", violation.invariant, violation.detail),
         }
     })
 }
 
-fn on_a_small_stack<T: Send + 'static>(
+fn with_small_stack<T: Send + 'static>(
     work: impl FnOnce() -> anyhow::Result<T> + Send + 'static,
 ) -> anyhow::Result<T> {
     let thread = thread::Builder::new()
@@ -147,7 +148,7 @@ fn on_a_small_stack<T: Send + 'static>(
         Ok(result) => result,
         Err(_) => bail!(
             "the fuzzer itself panicked: {}",
-            crate::laws::take_panic().unwrap_or_default()
+            crate::invariants::take_panic().unwrap_or_default()
         ),
     }
 }
@@ -156,10 +157,10 @@ fn watch_for_hangs() {
     thread::spawn(|| {
         let mut last = EXECUTIONS.load(Ordering::Relaxed);
         loop {
-            thread::sleep(HANG);
+            thread::sleep(INPUT_TIMEOUT);
             let now = EXECUTIONS.load(Ordering::Relaxed);
             if now == last {
-                std::process::exit(HUNG);
+                std::process::exit(EXIT_HUNG);
             }
             last = now;
         }

@@ -1,7 +1,7 @@
-//! A short run of every target, and the proof that each law can be seen broken.
+//! A short run of every target, and a check that planted violations of each invariant are found.
 //!
-//! The seed is fixed, so that a run can be repeated; `WINDLASS_FUZZ_SEED` takes another one, `WINDLASS_FUZZ_RUNS` another number of runs
-//! of each target. The long run is `just fuzz`.
+//! The seed is fixed, so that runs are repeatable. `WINDLASS_FUZZ_SEED` sets another seed, `WINDLASS_FUZZ_RUNS` the
+//! number of runs per target. The long run is `just fuzz`.
 
 use std::{path::Path, process::ExitCode};
 
@@ -14,20 +14,23 @@ use windlass_fuzz::{
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_windlass-fuzz");
 
-/// What chance starts from unless the environment says otherwise.
+/// Seed of the random generator, unless the environment sets one.
 const SEED: u64 = 20;
 
 fn main() -> ExitCode {
     let mut trials: Vec<Trial> = targets::NAMES
         .iter()
         .map(|name| {
-            Trial::ignorable_test(format!("{}_keeps_the_laws", name.replace('-', "_")), move || {
-                // `cargo test --workspace` builds it; a test of this package alone does not.
-                if *name == "drop-in" && drop_in::program().is_none() {
-                    return Ok(Completion::ignored_with("the program `windlass` was not built"));
-                }
-                keeps_the_laws(name).map(|()| Completion::Completed)
-            })
+            Trial::ignorable_test(
+                format!("{}_holds_invariants", name.replace('-', "_")),
+                move || {
+                    // `cargo test --workspace` builds it; testing this package alone does not.
+                    if *name == "drop-in" && drop_in::program().is_none() {
+                        return Ok(Completion::ignored_with("the program `windlass` was not built"));
+                    }
+                    holds_invariants(name).map(|()| Completion::Completed)
+                },
+            )
         })
         .collect();
     for (name, report) in planted::NAMES {
@@ -43,17 +46,17 @@ fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
 }
 
-/// Fewer where one input is many requests.
+/// Number of runs; fewer if one input causes many requests.
 fn runs(target: &str) -> u64 {
     match target {
         "selectors" | "list-parameters" | "tokens" | "field-paths" | "texts" => 1_000,
-        // Each is a process.
+        // Each run starts a process.
         "drop-in" => 20,
         _ => 200,
     }
 }
 
-fn keeps_the_laws(target: &str) -> Result<(), Failed> {
+fn holds_invariants(target: &str) -> Result<(), Failed> {
     let job = Job {
         target: target.to_owned(),
         seed: number("WINDLASS_FUZZ_SEED").unwrap_or(SEED),
@@ -62,8 +65,12 @@ fn keeps_the_laws(target: &str) -> Result<(), Failed> {
         failures: supervisor::failures(),
     };
     let summary = supervisor::supervise(Path::new(PROGRAM), &job).map_err(|error| format!("{error:#}"))?;
-    if summary.accepted == 0 || summary.answers < 3 {
-        return Err(format!("seed {}: nothing was tested: {summary:?}", job.seed).into());
+    if summary.accepted == 0 || summary.fingerprints < 3 {
+        return Err(format!(
+            "seed {}: too few inputs were accepted or differed: {summary:?}",
+            job.seed
+        )
+        .into());
     }
     Ok(())
 }
@@ -80,6 +87,6 @@ fn is_found(target: &str, report: &str) -> Result<(), Failed> {
     match supervisor::supervise(Path::new(PROGRAM), &job) {
         Ok(summary) => Err(format!("the planted bug was not found: {summary:?}").into()),
         Err(error) if format!("{error:#}").contains(report) => Ok(()),
-        Err(error) => Err(format!("found, but not as `{report}`: {error:#}").into()),
+        Err(error) => Err(format!("found, but the report does not contain `{report}`: {error:#}").into()),
     }
 }

@@ -1,4 +1,4 @@
-// Measures envtest's control plane: how long it takes to start and to stop, and the memory that its processes have.
+// Measures envtest's control plane: the time to start and stop it, and the memory of its processes.
 //
 //	start NAME ASSETS
 package main
@@ -37,7 +37,7 @@ func round(name, assets string) error {
 	environment := &envtest.Environment{BinaryAssetsDirectory: assets}
 	began := time.Now()
 	if _, err := environment.Start(); err != nil {
-		return fmt.Errorf("%s does not start: %w", name, err)
+		return fmt.Errorf("cannot start %s: %w", name, err)
 	}
 	started := time.Since(began)
 	memory, err := children()
@@ -46,7 +46,7 @@ func round(name, assets string) error {
 	}
 	began = time.Now()
 	if err := environment.Stop(); err != nil {
-		return fmt.Errorf("%s does not stop: %w", name, err)
+		return fmt.Errorf("cannot stop %s: %w", name, err)
 	}
 	stopped := time.Since(began)
 	fmt.Printf("%-9s start %5d ms  stop %5d ms  memory %6.1f MB (%s)\n",
@@ -59,7 +59,7 @@ type usage struct {
 	parts string
 }
 
-// The resident memory of the processes that this one started, as Linux counts it.
+// children returns the resident memory of this process's children, from Linux's /proc.
 func children() (usage, error) {
 	files, err := filepath.Glob("/proc/[0-9]*/status")
 	if err != nil {
@@ -70,7 +70,7 @@ func children() (usage, error) {
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
-			continue // It has ended since.
+			continue // The process has exited.
 		}
 		fields := map[string]string{}
 		for line := range strings.Lines(string(text)) {
@@ -83,7 +83,7 @@ func children() (usage, error) {
 		}
 		kilobytes, err := strconv.ParseFloat(strings.TrimSuffix(fields["VmRSS"], " kB"), 64)
 		if err != nil {
-			continue // It has ended, and waits to be asked for its result.
+			continue // The process is a zombie.
 		}
 		found.total += kilobytes / 1024
 		parts = append(parts, fmt.Sprintf("%s %.1f", fields["Name"], kilobytes/1024))

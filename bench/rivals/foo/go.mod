@@ -1,5 +1,5 @@
-// Builds the upstream sample controller as it is released: once as shipped, and once with driver/main.go in place of its own
-// main, which differs in that it has no client-side rate limit and is quiet.
+// Builds the released upstream sample controller: once as shipped, and once with driver/main.go instead of its own main,
+// without client-side rate limit and without logs.
 module windlass.rs/bench/rivals/foo
 
 go 1.26.0

@@ -28,8 +28,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Figures are told by name, as in bench/src/cases.rs; what a case does not measure is not there.
-type Figures map[string]float64
+// Measurements are the measured values by name, as in bench/src/cases.rs; a case omits values that it does not measure.
+type Measurements map[string]float64
 
 const eventsSent = 100_000
 
@@ -62,8 +62,8 @@ func readPods(file string) (raw [][]byte, pods []corev1.Pod) {
 	return raw, pods
 }
 
-// servePods answers lists of the pods in a file, in pages, as JSON or protobuf, made before the first request. Watches
-// are silent. It refuses to stream the initial state, so that every client lists.
+// servePods serves lists of the pods in a file, in pages, as JSON or protobuf, encoded before the first request. Watches
+// send no events. It rejects watch lists, so that every client lists.
 func servePods(file string) {
 	raw, pods := readPods(file)
 	encoder := protobuf.NewSerializer(podScheme(), podScheme())
@@ -107,7 +107,7 @@ func servePods(file string) {
 	})))
 }
 
-func measureCache(rival, name, source string) Figures {
+func measureCache(rival, name, source string) Measurements {
 	switch name {
 	case "sync", "sync-real":
 		return syncPods(source, rival == "client-go JSON")
@@ -126,7 +126,7 @@ func measureCache(rival, name, source string) Figures {
 	case "list":
 		return listPods(source)
 	}
-	fail("no case %q", name)
+	fail("unknown case %q", name)
 	return nil
 }
 
@@ -144,16 +144,16 @@ func cpu() time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// peak is the most memory that this process had, in megabytes.
+// peak returns the peak memory of this process in megabytes.
 func peak() float64 {
 	var usage syscall.Rusage
 	must(syscall.Getrusage(syscall.RUSAGE_SELF, &usage))
 	return float64(usage.Maxrss) / 1024
 }
 
-// syncPods fills a shared informer from the server: in protobuf, the default of client-go's typed clients, or in JSON, which
-// is what custom resources come in.
-func syncPods(url string, inJSON bool) Figures {
+// syncPods fills a shared informer from the server: in protobuf, the default of client-go's typed clients, or in JSON, as
+// for custom resources.
+func syncPods(url string, inJSON bool) Measurements {
 	scheme := podScheme()
 	config := &rest.Config{Host: url, APIPath: "/api", QPS: -1}
 	config.GroupVersion = &corev1.SchemeGroupVersion
@@ -186,7 +186,7 @@ func syncPods(url string, inJSON bool) Figures {
 	retained := heap() - before
 	count := float64(len(informer.GetStore().ListKeys()))
 	runtime.KeepAlive(informer)
-	return Figures{
+	return Measurements{
 		"wall":     wall.Seconds() * 1e3,
 		"cpu":      float64(spent.Microseconds()) / count,
 		"retained": retained / count,
@@ -194,7 +194,7 @@ func syncPods(url string, inJSON bool) Figures {
 	}
 }
 
-// source is a list and a watch in memory that gives decoded pods, as client-go's own benchmarks do.
+// source is a list and a watch of decoded pods in memory, as in client-go's own benchmarks.
 type source struct {
 	pods   []corev1.Pod
 	events *watch.FakeWatcher
@@ -214,11 +214,11 @@ func (s *source) informer() cache.SharedIndexInformer {
 	})
 }
 
-// service is the label that has the name of a pod's service.
+// service is the label with the name of a pod's service.
 const service = "app.kubernetes.io/name"
 
-// podEvents sends updates of the first so many pods in turn; 0 are all.
-func podEvents(file string, changing, readers int) Figures {
+// podEvents sends updates of the first `changing` pods in turn; 0 means all.
+func podEvents(file string, changing, readers int) Measurements {
 	_, pods := readPods(file)
 	if changing == 0 {
 		changing = len(pods)
@@ -246,7 +246,7 @@ func podEvents(file string, changing, readers int) Figures {
 			}
 		}()
 	}
-	// A rival that is starved is measured for as long as it takes to know that.
+	// Limits the measurement of a rival that is starved by its readers.
 	start, deadline := time.Now(), time.Now().Add(5*time.Second)
 	go func() {
 		for i := range eventsSent {
@@ -261,10 +261,10 @@ func podEvents(file string, changing, readers int) Figures {
 	case <-done:
 	case <-time.After(time.Until(deadline)):
 	}
-	return Figures{"events": float64(seen.Load()) / time.Since(start).Seconds()}
+	return Measurements{"events": float64(seen.Load()) / time.Since(start).Seconds()}
 }
 
-// filled is an informer with the pods of a file.
+// filled returns an informer with the pods of a file.
 func filled(file string) cache.SharedIndexInformer {
 	_, pods := readPods(file)
 	s := &source{pods: pods, events: watch.NewFake()}
@@ -276,16 +276,16 @@ func filled(file string) cache.SharedIndexInformer {
 	return informer
 }
 
-func each(start time.Time, count int) Figures {
-	return Figures{"nanos": float64(time.Since(start).Nanoseconds()) / float64(count), "used": float64(used)}
+func each(start time.Time, count int) Measurements {
+	return Measurements{"nanos": float64(time.Since(start).Nanoseconds()) / float64(count), "used": float64(used)}
 }
 
-// used is what the cases that read have seen of the pods; told, so that no reading is left out by the compiler.
+// used accumulates a value of the pods that were read; it is printed, so that the compiler cannot remove the reads.
 var used int
 
-// getPods looks pods up as a controller does, by namespace and name through the typed lister, or in the store under keys
-// that were put together before.
-func getPods(file string, inStore bool) Figures {
+// getPods looks up pods as a controller does, by namespace and name through the typed lister, or in the store with keys
+// that were formatted in advance.
+func getPods(file string, inStore bool) Measurements {
 	informer := filled(file)
 	keys := informer.GetStore().ListKeys()[:200]
 	names := make([]cache.ObjectName, len(keys))
@@ -318,7 +318,7 @@ func getPods(file string, inStore bool) Figures {
 }
 
 // indexPods looks up the pods of a hundred services in turn.
-func indexPods(file string) Figures {
+func indexPods(file string) Measurements {
 	informer := filled(file)
 	services := informer.GetIndexer().ListIndexFuncValues(service)[:100]
 	const rounds = 1000
@@ -337,7 +337,7 @@ func indexPods(file string) Figures {
 	return each(start, rounds*len(services))
 }
 
-func listPods(file string) Figures {
+func listPods(file string) Measurements {
 	informer := filled(file)
 	lister := corelisters.NewPodLister(informer.GetIndexer())
 	const rounds = 200

@@ -1,5 +1,5 @@
-// Command rivals measures client-go's work queue and informer, and controller-runtime's priority queue and controller,
-// once, on one of the cases that the windlass-bench program measures ours on, and prints the result as one line of JSON.
+// Command rivals measures client-go's work queue and informer, or controller-runtime's priority queue and controller,
+// once on one of windlass-bench's cases, and prints the result as one line of JSON.
 package main
 
 import (
@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 )
 
-// Queue is what the cases need, and what both rivals offer.
+// Queue has the methods that the cases need and both rivals offer.
 type Queue interface {
 	Add(int)
 	AddAfter(int, time.Duration)
@@ -32,19 +32,19 @@ var rivals = map[string]func() Queue{
 	"controller-runtime": func() Queue { return priorityqueue.New[int]("") },
 }
 
-// Measurement has the figures of bench/src/measure.rs.
+// Measurement has the values of bench/src/measure.rs.
 type Measurement struct {
 	Nanos       float64 `json:"nanos"`       // per operation
 	Allocations float64 `json:"allocations"` // per operation
 }
 
 func main() {
-	rival := flag.String("rival", "client-go", "which queue, or which form of the cache")
-	name := flag.String("case", "cycle", "what to measure")
-	serve := flag.String("serve", "", "a file of pods to serve instead")
-	source := flag.String("source", "", "measures the cache on this server or this file of pods")
-	cluster := flag.String("cluster", "", "measures the controller on the cluster of this kubeconfig")
-	number := flag.String("number", "1", "of what the controller's case is about")
+	rival := flag.String("rival", "client-go", "queue, or variant of the cache, to measure")
+	name := flag.String("case", "cycle", "case to measure")
+	serve := flag.String("serve", "", "serve the pods of this file instead of measuring")
+	source := flag.String("source", "", "measure the cache with this server or this file of pods")
+	cluster := flag.String("cluster", "", "measure the controller on the cluster of this kubeconfig")
+	number := flag.String("number", "1", "parameter of the controller's case, such as the number of workers")
 	flag.Parse()
 	if *cluster != "" {
 		must(json.NewEncoder(os.Stdout).Encode(measureReconcile(*name, *number, *cluster)))
@@ -60,11 +60,11 @@ func main() {
 	}
 	queue, ok := rivals[*rival]
 	if !ok {
-		fail("no rival %q", *rival)
+		fail("unknown rival %q", *rival)
 	}
 	run, ok := cases[*name]
 	if !ok {
-		fail("no case %q", *name)
+		fail("unknown case %q", *name)
 	}
 	if err := json.NewEncoder(os.Stdout).Encode(run(queue)); err != nil {
 		fail("%v", err)
@@ -146,7 +146,7 @@ func crowd(queue func() Queue) Measurement {
 		runtime.GC()
 	}
 	return measure(producers*each, prepare, func() {
-		// Workers of the round before may still be on their way out of its queue.
+		// Workers of the previous round may still be using its queue.
 		q := q
 		var left sync.WaitGroup
 		left.Add(producers * each)
@@ -173,7 +173,7 @@ func crowd(queue func() Queue) Measurement {
 	})
 }
 
-// measure runs a case once to warm up and then for at least a quarter of a second, and counts what prepare does not do.
+// measure runs a case once to warm up and then for at least a quarter of a second. prepare is not measured.
 func measure(operations int, prepare, run func()) Measurement {
 	prepare()
 	run()

@@ -23,7 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// These are those of bench/src/reconcile/mod.rs.
+// The same constants as in bench/src/reconcile/mod.rs.
 const (
 	benchNamespace = "bench"
 	benchAlone     = "bench-alone"
@@ -40,7 +40,7 @@ func start(kubeconfig, namespace string, workers int, build func(*ctrl.Builder, 
 	ctrl.SetLogger(logr.Discard())
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	must(err)
-	config.QPS = -1 // no limit of its own, as controller-runtime's own configuration has it
+	config.QPS = -1 // no client-side limit, as in controller-runtime's own configuration
 	manager, err := ctrl.NewManager(config, ctrl.Options{
 		Metrics: server.Options{BindAddress: "0"},
 		Cache:   cache.Options{DefaultNamespaces: map[string]cache.Config{namespace: {}}},
@@ -59,7 +59,7 @@ func merge(c client.Client, object client.Object, namespace, name, patch string)
 	must(c.Patch(context.Background(), object, client.RawPatch(types.MergePatchType, []byte(patch))))
 }
 
-func measureReconcile(name, number, kubeconfig string) Figures {
+func measureReconcile(name, number, kubeconfig string) Measurements {
 	count, err := strconv.Atoi(number)
 	must(err)
 	switch name {
@@ -78,13 +78,13 @@ func measureReconcile(name, number, kubeconfig string) Figures {
 	case "wake":
 		return wakes(kubeconfig, count)
 	}
-	fail("no case %q", name)
+	fail("unknown case %q", name)
 	return nil
 }
 
-// rounds has objects reconciled whenever the trigger changes; each reconcile reads its object and is done, or writes an
-// annotation if it is the first of the object in its round. Then only those that wrote are counted.
-func rounds(kubeconfig string, workers, objects int, writes bool) Figures {
+// rounds reconciles the objects whenever the trigger changes. Each reconcile only reads its object, or, if writes is set,
+// writes an annotation in the object's first reconcile of the round; then only those that wrote are counted.
+func rounds(kubeconfig string, workers, objects int, writes bool) Measurements {
 	var done, round atomic.Int64
 	var first time.Time
 	var guard sync.Mutex
@@ -131,7 +131,7 @@ func rounds(kubeconfig string, workers, objects int, writes bool) Figures {
 			return reconcile.Result{}, nil
 		})
 	})
-	quiet(&done)
+	waitUntilReconciled(&done)
 	done.Store(0)
 	measuring.Store(true)
 	var spent time.Duration
@@ -143,42 +143,42 @@ func rounds(kubeconfig string, workers, objects int, writes bool) Figures {
 		reconciles += objects - 1
 	}
 	each := float64((cpu() - started).Nanoseconds()) / 1e3 / float64(reconciles)
-	return Figures{"per_second": float64(reconciles) / spent.Seconds(), "cpu": each, "peak": peak()}
+	return Measurements{"per_second": float64(reconciles) / spent.Seconds(), "cpu": each, "peak": peak()}
 }
 
-// moment is how long a process at rest does nothing, but for resting.
+// A process is idle if it uses at most idleCPU within idleInterval.
 const (
-	moment  = 250 * time.Millisecond
-	resting = 10 * time.Millisecond
+	idleInterval = 250 * time.Millisecond
+	idleCPU      = 10 * time.Millisecond
 )
 
-// quiet returns when every object has been reconciled and nothing is any more.
-func quiet(done *atomic.Int64) {
+// waitUntilReconciled waits until every object has been reconciled and the process is idle.
+func waitUntilReconciled(done *atomic.Int64) {
 	for {
 		before := done.Load()
-		time.Sleep(moment)
+		time.Sleep(idleInterval)
 		if now := done.Load(); now >= benchObjects && now == before {
 			break
 		}
 	}
-	atRest()
+	waitUntilIdle()
 }
 
-// atRest returns when the process has nothing to do, and collects no garbage.
-func atRest() {
+// waitUntilIdle waits until the process is idle, including the garbage collector.
+func waitUntilIdle() {
 	for range 120 {
 		before := cpu()
-		time.Sleep(moment)
-		if cpu()-before <= resting {
+		time.Sleep(idleInterval)
+		if cpu()-before <= idleCPU {
 			return
 		}
 	}
-	fail("the controller is never at rest")
+	fail("the controller does not become idle")
 }
 
-// alone has the only object reconciled again and again: each reconcile reads it and asks to come again at once, or writes an
-// annotation, which leads to the next.
-func alone(kubeconfig string, writes bool) Figures {
+// alone reconciles a single object repeatedly: each reconcile reads it and requeues it immediately, or writes an
+// annotation, which triggers the next.
+func alone(kubeconfig string, writes bool) Measurements {
 	var done atomic.Int64
 	start(kubeconfig, benchAlone, 1, func(_ *ctrl.Builder, c client.Client) reconcile.Reconciler {
 		return reconcile.Func(func(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
@@ -200,11 +200,11 @@ func alone(kubeconfig string, writes bool) Figures {
 	time.Sleep(time.Second)
 	reconciles := float64(done.Load() - before)
 	each := float64((cpu() - started).Nanoseconds()) / 1e3 / reconciles
-	return Figures{"per_second": reconciles / time.Since(began).Seconds(), "cpu": each, "peak": peak()}
+	return Measurements{"per_second": reconciles / time.Since(began).Seconds(), "cpu": each, "peak": peak()}
 }
 
-// wakes changes one object while so many others are being reconciled.
-func wakes(kubeconfig string, inFlight int) Figures {
+// wakes changes one object while inFlight others are being reconciled.
+func wakes(kubeconfig string, inFlight int) Measurements {
 	var flying, idle atomic.Int64
 	var measuring atomic.Bool
 	started := make(chan time.Time, 1)
@@ -229,7 +229,7 @@ func wakes(kubeconfig string, inFlight int) Figures {
 	for flying.Load() < int64(inFlight) || idle.Load() < int64(benchObjects-1-inFlight) {
 		time.Sleep(10 * time.Millisecond)
 	}
-	atRest()
+	waitUntilIdle()
 	measuring.Store(true)
 	took := make([]float64, 0, probes)
 	for i := range probes {
@@ -239,5 +239,5 @@ func wakes(kubeconfig string, inFlight int) Figures {
 		time.Sleep(2 * time.Millisecond)
 	}
 	sort.Float64s(took)
-	return Figures{"p50": took[len(took)/2], "p99": took[len(took)*99/100]}
+	return Measurements{"p50": took[len(took)/2], "p99": took[len(took)*99/100]}
 }

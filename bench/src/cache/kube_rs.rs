@@ -1,4 +1,4 @@
-//! kube-rs' watcher and reflector, case by case.
+//! The cases for kube-rs' watcher and reflector.
 
 use std::{
     hint::black_box,
@@ -16,13 +16,14 @@ use kube_runtime::{
     watcher::{self, Event, watcher},
 };
 use tokio::{runtime::Builder, task::JoinHandle};
-use windlass_bench::cases::Figures;
+use windlass_bench::cases::Measurements;
 
 use super::{
-    EVENTS, allocated, client, cpu_seconds, each, memory::FIRST, memory::Source, node, rate, synced,
+    EVENTS, allocated, average_nanos, client, cpu_seconds, events_per_second, memory::FIRST, memory::Source,
+    node_name_length, synced,
 };
 
-pub(super) fn measure(case: &str, source: &str, pods: usize) -> anyhow::Result<Figures> {
+pub(super) fn measure(case: &str, source: &str, pods: usize) -> anyhow::Result<Measurements> {
     let runtime = Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         match case {
@@ -33,12 +34,12 @@ pub(super) fn measure(case: &str, source: &str, pods: usize) -> anyhow::Result<F
             "events-of-few-10-readers" => events(source, 500, 10).await,
             "get" => get(source, pods).await,
             "list" => list(source, pods).await,
-            _ => bail!("no case `{case}`"),
+            _ => bail!("unknown case `{case}`"),
         }
     })
 }
 
-/// A reflector whose task ends when an update has this version.
+/// Starts a reflector whose task ends with the update of this version.
 fn follow(client: Client, last: Option<String>) -> (Store<Pod>, JoinHandle<()>) {
     let (reader, writer) = reflector::store();
     let events = watcher(Api::<Pod>::all(client), watcher::Config::default())
@@ -58,7 +59,7 @@ fn follow(client: Client, last: Option<String>) -> (Store<Pod>, JoinHandle<()>) 
     (reader, task)
 }
 
-async fn sync(url: &str, pods: usize) -> anyhow::Result<Figures> {
+async fn sync(url: &str, pods: usize) -> anyhow::Result<Measurements> {
     let client = client(url)?;
     let (before, started, began) = (allocated(), cpu_seconds()?, Instant::now());
     let (store, _task) = follow(client, None);
@@ -70,8 +71,8 @@ async fn sync(url: &str, pods: usize) -> anyhow::Result<Figures> {
     synced(pods, wall, spent, allocated() - before)
 }
 
-async fn events(file: &str, changing: usize, readers: usize) -> anyhow::Result<Figures> {
-    // It takes so long for each that a tenth of them tells enough.
+async fn events(file: &str, changing: usize, readers: usize) -> anyhow::Result<Measurements> {
+    // A tenth of the events is enough, because each takes very long.
     let count = EVENTS / 10;
     let source = Source::read(file, changing, count)?;
     let (store, task) = follow(source.client(), Some((FIRST + count - 1).to_string()));
@@ -88,18 +89,18 @@ async fn events(file: &str, changing: usize, readers: usize) -> anyhow::Result<F
     }
     let began = Instant::now();
     source.go.send_replace(true);
-    task.await.context("the watch")?;
-    Ok(rate(began, count))
+    task.await.context("the watch failed")?;
+    Ok(events_per_second(began, count))
 }
 
-/// It has no indexes: everything is looked at.
+/// Scans all objects, because the store has no indexes.
 fn of_namespace(store: &Store<Pod>, namespace: &str) -> Vec<Arc<Pod>> {
     let all = store.state().into_iter();
     all.filter(|pod| pod.metadata.namespace.as_deref() == Some(namespace))
         .collect()
 }
 
-async fn get(file: &str, pods: usize) -> anyhow::Result<Figures> {
+async fn get(file: &str, pods: usize) -> anyhow::Result<Measurements> {
     let source = Source::read(file, pods, 0)?;
     let (store, _task) = follow(source.client(), None);
     store.wait_until_ready().await?;
@@ -113,13 +114,13 @@ async fn get(file: &str, pods: usize) -> anyhow::Result<Figures> {
     let began = Instant::now();
     for _ in 0..rounds {
         for key in &keys {
-            black_box(store.get(key).as_deref().map(node));
+            black_box(store.get(key).as_deref().map(node_name_length));
         }
     }
-    Ok(each(began, rounds * keys.len()))
+    Ok(average_nanos(began, rounds * keys.len()))
 }
 
-async fn list(file: &str, pods: usize) -> anyhow::Result<Figures> {
+async fn list(file: &str, pods: usize) -> anyhow::Result<Measurements> {
     let source = Source::read(file, pods, 0)?;
     let (store, _task) = follow(source.client(), None);
     store.wait_until_ready().await?;
@@ -127,7 +128,7 @@ async fn list(file: &str, pods: usize) -> anyhow::Result<Figures> {
     let began = Instant::now();
     for _ in 0..rounds {
         let pods = of_namespace(&store, "team-7");
-        black_box(pods.iter().map(|pod| node(pod)).sum::<usize>());
+        black_box(pods.iter().map(|pod| node_name_length(pod)).sum::<usize>());
     }
-    Ok(each(began, rounds))
+    Ok(average_nanos(began, rounds))
 }

@@ -1,4 +1,4 @@
-//! A list and a watch in memory: bytes as a server would send them, as fast as they are taken.
+//! A list and a watch from memory: the bytes that a server would send, as fast as they are read.
 
 use std::{convert::Infallible, sync::Arc};
 
@@ -9,22 +9,22 @@ use http::{Request, Response};
 use http_body_util::{Either, Full, StreamBody};
 use tokio::sync::watch;
 
-/// How much comes at once, as from a socket.
+/// Size of the chunks, as from a socket.
 const CHUNK: usize = 64 << 10;
 
-/// The first version of an update; all versions have as many digits, so that they can be written over.
+/// Version of the first update. All versions have the same number of digits, so that they can be overwritten in place.
 pub(super) const FIRST: usize = 1_000_001;
 
-/// A pod's text, and where its version is in it.
+/// A pod's JSON, and the offset of its version.
 struct Pod {
     text: String,
     version: usize,
 }
 
-/// Pods, and updates of them when they are let go.
+/// Pods, and updates of them once `go` is set.
 pub(super) struct Source {
     lines: Arc<Vec<Pod>>,
-    /// Updates go over so many pods in turn.
+    /// Number of pods that are updated in turn.
     changing: usize,
     events: usize,
     pub(super) go: watch::Sender<bool>,
@@ -32,7 +32,7 @@ pub(super) struct Source {
 
 impl Source {
     pub(super) fn read(file: &str, changing: usize, events: usize) -> anyhow::Result<Self> {
-        let text = std::fs::read_to_string(file).context("the pods")?;
+        let text = std::fs::read_to_string(file).context("cannot read the pods")?;
         let mark = r#""resourceVersion":""#;
         let pod = |line: &str| {
             Some(Pod {
@@ -41,7 +41,7 @@ impl Source {
             })
         };
         let lines: Option<Vec<_>> = text.lines().map(pod).collect();
-        let lines = lines.context("each pod has a version")?;
+        let lines = lines.context("a pod has no resourceVersion")?;
         Ok(Self {
             lines: Arc::new(lines),
             changing,
@@ -59,7 +59,7 @@ impl Source {
         );
         let service = tower::service_fn(move |request: Request<kube::client::Body>| {
             let query = request.uri().query().unwrap_or_default();
-            let answer = if query.contains("sendInitialEvents") {
+            let response = if query.contains("sendInitialEvents") {
                 Response::builder()
                     .status(422)
                     .body(Either::Left(Full::from("lists only")))
@@ -82,7 +82,7 @@ impl Source {
                 );
                 Response::new(Either::Left(Full::from(list)))
             };
-            async { Ok::<_, Infallible>(answer) }
+            async { Ok::<_, Infallible>(response) }
         });
         kube::Client::new(service, "default")
     }
@@ -97,7 +97,7 @@ fn updates(
     mut go: watch::Receiver<bool>,
 ) -> impl Stream<Item = Frame> + Send + Unpin {
     let start = async move {
-        // The sender lives as long as the measurement.
+        // The sender outlives the measurement.
         let _ = go.wait_for(|go| *go).await;
         stream::iter(Chunks {
             lines,

@@ -1,8 +1,8 @@
 //! The cache against client-go's shared informer and kube-rs' reflector, on the same diverse pods.
 //!
-//! `sync` lists over HTTP from one server process that has its answers ready, in protobuf and in JSON, so that the clients
-//! are what is measured; once more from a kube-apiserver, where there is one. The others have no network: ours and kube-rs'
-//! read frames of JSON from memory, client-go gets decoded pods, as in its own benchmarks.
+//! `sync` lists over HTTP from one server process with prepared responses, in protobuf and in JSON, so that only the
+//! clients are measured; and once more from a kube-apiserver, if available. The other cases have no network: our cache
+//! and kube-rs read JSON frames from memory, client-go gets decoded pods, as in its own benchmarks.
 
 mod kube_rs;
 mod memory;
@@ -21,27 +21,27 @@ use anyhow::Context;
 use k8s_openapi::api::core::v1::Pod;
 use tempfile::TempDir;
 use windlass_bench::{
-    cases::{Case, Figures, Line, Plan, compare, figures},
+    cases::{Case, Measurements, Plan, ReportedValue, compare, measurements},
     processes,
     report::{OURS, Report, Unit},
 };
 
-use crate::rivals::{GoRivals, own};
+use crate::rivals::{GoRivals, own_command};
 
-/// How many update events are sent.
+/// Number of update events.
 const EVENTS: usize = 100_000;
 
 const RIVAL: &str = "client-go";
 const FULL: &str = "windlass full";
 const JSON: &str = "client-go JSON";
-/// Not through its typed lister but in the store, under texts that were put together before.
+/// client-go's store instead of its typed lister, with keys formatted in advance.
 const STORE: &str = "client-go store";
 const KUBE_RS: &str = "kube-rs";
 
 const ALL: &[&str] = &[OURS, RIVAL, KUBE_RS];
 const SYNCS: &[&str] = &[OURS, FULL, RIVAL, JSON, KUBE_RS];
 
-/// How many pods there are where it is not about their number.
+/// Number of pods in cases that do not vary it.
 const PODS: usize = 20_000;
 
 const SYNC: &str = "sync";
@@ -79,24 +79,24 @@ const fn sync(name: &'static str, title: &'static str, number: usize) -> Case {
         name,
         number,
         contenders: SYNCS,
-        lines: &[
-            Line {
-                what: ": until synced",
+        values: &[
+            ReportedValue {
+                suffix: ": until synced",
                 key: "wall",
                 unit: Unit::Millis,
             },
-            Line {
-                what: ": CPU per pod",
+            ReportedValue {
+                suffix: ": CPU per pod",
                 key: "cpu",
                 unit: Unit::Micros,
             },
-            Line {
-                what: ": retained per pod",
+            ReportedValue {
+                suffix: ": retained per pod",
                 key: "retained",
                 unit: Unit::Bytes,
             },
-            Line {
-                what: ": memory at the peak",
+            ReportedValue {
+                suffix: ": memory at the peak",
                 key: "peak",
                 unit: Unit::Megabytes,
             },
@@ -110,8 +110,8 @@ const fn events(name: &'static str, title: &'static str, contenders: &'static [&
         name,
         number: PODS,
         contenders,
-        lines: &[Line {
-            what: "",
+        values: &[ReportedValue {
+            suffix: "",
             key: "events",
             unit: Unit::PerSecond,
         }],
@@ -124,17 +124,17 @@ const fn reads(name: &'static str, title: &'static str, contenders: &'static [&'
         name,
         number: PODS,
         contenders,
-        lines: &[Line {
-            what: "",
+        values: &[ReportedValue {
+            suffix: "",
             key: "nanos",
             unit: Unit::Nanos,
         }],
     }
 }
 
-/// Measures them all. The server that has its answers ready is written in Go, as the rivals are.
+/// Measures all cases. The server with prepared responses is written in Go, as the rivals are.
 pub(crate) fn bench(plan: &Plan) -> anyhow::Result<Report> {
-    let go = GoRivals::build().context("the rivals and the server are written in Go")?;
+    let go = GoRivals::build().context("cannot build the rivals and the server, which are written in Go")?;
     let directory = tempfile::tempdir()?;
     let mut files = HashMap::new();
     let mut server: Option<Server> = None;
@@ -149,11 +149,11 @@ pub(crate) fn bench(plan: &Plan) -> anyhow::Result<Report> {
         let source = match case.name {
             SYNC => {
                 if server.as_ref().is_none_or(|server| server.pods != number) {
-                    // One at a time: each holds all its pods twice.
+                    // One server at a time, because each holds all its pods twice.
                     drop(server.take());
                     server = Some(Server::start(&go, &*file, number)?);
                 }
-                server.as_ref().context("it was started")?.url.clone()
+                server.as_ref().context("no server was started")?.url.clone()
             }
             SYNC_REAL => {
                 drop(server.take());
@@ -174,7 +174,7 @@ pub(crate) fn bench(plan: &Plan) -> anyhow::Result<Report> {
             RIVAL | JSON | STORE => {
                 let mut command = go.command();
                 command.args(["-rival", contender, "-case", case.name, "-source", &source]);
-                // With the default gate it would ask for a stream first, and be refused.
+                // With the default feature gate it would request a watch list first, which the server rejects.
                 command.env(
                     "KUBE_FEATURE_WatchListClient",
                     (case.name == SYNC_REAL).to_string(),
@@ -182,7 +182,7 @@ pub(crate) fn bench(plan: &Plan) -> anyhow::Result<Report> {
                 command
             }
             _ => {
-                let mut command = own()?;
+                let mut command = own_command()?;
                 command.args(["cache", contender, case.name, &source, &number.to_string()]);
                 command
             }
@@ -193,21 +193,26 @@ pub(crate) fn bench(plan: &Plan) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-/// Measures one of those in Rust on one case.
-pub(crate) fn measure_case(contender: &str, case: &str, source: &str, pods: &str) -> anyhow::Result<Figures> {
-    let pods = pods.parse().context("how many pods")?;
+/// Measures a Rust contender on one case.
+pub(crate) fn measure_case(
+    contender: &str,
+    case: &str,
+    source: &str,
+    pods: &str,
+) -> anyhow::Result<Measurements> {
+    let pods = pods.parse().context("invalid number of pods")?;
     match contender {
         KUBE_RS => kube_rs::measure(case, source, pods),
         _ => ours::measure(contender == FULL, case, source, pods),
     }
 }
 
-/// What a sync took: wall and CPU time until everything was there, and memory after that.
-fn synced(pods: usize, wall: f64, cpu: f64, retained: f64) -> anyhow::Result<Figures> {
+/// Returns the cost of a sync: wall and CPU time until synced, and the memory afterwards.
+fn synced(pods: usize, wall: f64, cpu: f64, retained: f64) -> anyhow::Result<Measurements> {
     #[expect(clippy::cast_precision_loss, reason = "a figure for a table")]
     let count = pods as f64;
     let peak = processes::peak_megabytes(std::process::id())?;
-    Ok(figures([
+    Ok(measurements([
         ("wall", wall * 1e3),
         ("cpu", cpu * 1e6 / count),
         ("retained", retained / count),
@@ -215,23 +220,23 @@ fn synced(pods: usize, wall: f64, cpu: f64, retained: f64) -> anyhow::Result<Fig
     ]))
 }
 
-/// The name of its node: what the cases that read use of each pod.
-fn node(pod: &Pod) -> usize {
+/// Returns the length of the pod's node name, so that the reading cases use each pod.
+fn node_name_length(pod: &Pod) -> usize {
     let spec = pod.spec.as_ref();
     spec.and_then(|spec| spec.node_name.as_ref())
         .map_or(0, String::len)
 }
 
-/// How long one of so many took on average.
+/// Returns the average time of an operation.
 #[expect(clippy::cast_precision_loss, reason = "a figure for a table")]
-fn each(began: std::time::Instant, count: usize) -> Figures {
-    figures([("nanos", began.elapsed().as_secs_f64() * 1e9 / count as f64)])
+fn average_nanos(began: std::time::Instant, count: usize) -> Measurements {
+    measurements([("nanos", began.elapsed().as_secs_f64() * 1e9 / count as f64)])
 }
 
-/// How many events came in a second.
+/// Returns the events per second.
 #[expect(clippy::cast_precision_loss, reason = "a figure for a table")]
-fn rate(began: std::time::Instant, events: usize) -> Figures {
-    figures([("events", events as f64 / began.elapsed().as_secs_f64())])
+fn events_per_second(began: std::time::Instant, events: usize) -> Measurements {
+    measurements([("events", events as f64 / began.elapsed().as_secs_f64())])
 }
 
 fn write_pods(directory: &TempDir, number: usize) -> anyhow::Result<String> {
@@ -242,14 +247,14 @@ fn write_pods(directory: &TempDir, number: usize) -> anyhow::Result<String> {
         file.write_all(b"\n")?;
     }
     file.flush()?;
-    Ok(path.to_str().context("a path that is text")?.to_owned())
+    Ok(path.to_str().context("the path is not UTF-8")?.to_owned())
 }
 
-/// The server's process; it ends with this.
+/// The server process, killed on drop.
 struct Server {
     process: Child,
     url: String,
-    /// How many it has.
+    /// Number of pods.
     pods: usize,
 }
 
@@ -259,7 +264,7 @@ impl Server {
         command.arg("-serve").arg(file.as_ref()).stdout(Stdio::piped());
         let mut process = command.spawn()?;
         let mut url = String::new();
-        let output = process.stdout.take().context("its output")?;
+        let output = process.stdout.take().context("the server has no stdout")?;
         BufReader::new(output).read_line(&mut url)?;
         let url = url.trim().to_owned();
         Ok(Self { process, url, pods })
@@ -268,25 +273,25 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have exited already.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// CPU time of this process so far, in seconds.
+/// Returns the CPU time of this process in seconds.
 fn cpu_seconds() -> anyhow::Result<f64> {
     Ok(processes::cpu_micros(std::process::id())? / 1e6)
 }
 
-/// Bytes that are allocated now.
+/// Returns the bytes currently allocated.
 #[expect(clippy::cast_precision_loss, reason = "a figure for a table")]
 fn allocated() -> f64 {
     let stats = crate::ALLOCATOR.stats();
     stats.bytes_allocated as f64 - stats.bytes_deallocated as f64
 }
 
-/// A client for the server of `sync`.
+/// Creates a client for the server of `sync`.
 fn client(url: &str) -> anyhow::Result<kube::Client> {
     Ok(kube::Client::try_from(kube::Config::new(url.parse()?))?)
 }

@@ -1,4 +1,4 @@
-//! Ours, case by case.
+//! The cases for our cache.
 
 use std::{
     hint::black_box,
@@ -9,17 +9,18 @@ use std::{
 use anyhow::bail;
 use k8s_openapi::api::core::v1::Pod;
 use tokio::runtime::Builder;
-use windlass_bench::cases::Figures;
-use windlass_cache::{Cache, IndexBy, Lister, ObjectKey, Query, Selection, Settings};
+use windlass_bench::cases::Measurements;
+use windlass_cache::{Cache, Indexer, Lister, ObjectKey, Query, Settings, WatchScope};
 
 use super::{
-    EVENTS, allocated, client, cpu_seconds, each, memory::FIRST, memory::Source, node, rate, synced,
+    EVENTS, allocated, average_nanos, client, cpu_seconds, events_per_second, memory::FIRST, memory::Source,
+    node_name_length, synced,
 };
 
-/// Longer than anything here takes on a busy machine.
+/// Limit for every wait, longer than any takes on a busy machine.
 const DEADLINE: Duration = Duration::from_mins(5);
 
-pub(super) fn measure(full: bool, case: &str, source: &str, pods: usize) -> anyhow::Result<Figures> {
+pub(super) fn measure(full: bool, case: &str, source: &str, pods: usize) -> anyhow::Result<Measurements> {
     let runtime = Builder::new_multi_thread().enable_all().build()?;
     let settings = if full { Settings::full } else { Settings::compact };
     runtime.block_on(async {
@@ -33,18 +34,18 @@ pub(super) fn measure(full: bool, case: &str, source: &str, pods: usize) -> anyh
             "get-cold" => get_cold(source, pods).await,
             "index" => index(source, pods).await,
             "list" => list(source, pods).await,
-            _ => bail!("no case `{case}`"),
+            _ => bail!("unknown case `{case}`"),
         }
     })
 }
 
-async fn sync(url: &str, settings: Settings<Pod>, pods: usize) -> anyhow::Result<Figures> {
+async fn sync(url: &str, settings: Settings<Pod>, pods: usize) -> anyhow::Result<Measurements> {
     let client = client(url)?;
     let (before, started, began) = (allocated(), cpu_seconds()?, Instant::now());
-    let cache = Cache::start_with(client, &(), &Selection::all(), settings);
+    let cache = Cache::start_with(client, &(), &WatchScope::all(), settings);
     let lister = cache.synced(DEADLINE).await?;
     let wall = began.elapsed().as_secs_f64();
-    // What is fresh is packed when it is quiet; that is part of the price.
+    // The cache packs fresh objects when idle; that is part of the cost.
     tokio::time::sleep(Duration::from_secs(4)).await;
     let spent = cpu_seconds()? - started;
     anyhow::ensure!(lister.len() == pods, "{} of {pods} pods", lister.len());
@@ -52,14 +53,14 @@ async fn sync(url: &str, settings: Settings<Pod>, pods: usize) -> anyhow::Result
 }
 
 async fn start(source: &Source, settings: Settings<Pod>) -> anyhow::Result<Lister<Pod>> {
-    let cache = Cache::start_with(source.client(), &(), &Selection::all(), settings);
+    let cache = Cache::start_with(source.client(), &(), &WatchScope::all(), settings);
     let lister = cache.synced(DEADLINE).await?;
-    // A second until they count as settled, and a fraction of one to pack them.
+    // Objects count as settled after a second, and packing takes a fraction of one.
     tokio::time::sleep(Duration::from_secs(2)).await;
     Ok(lister)
 }
 
-async fn events(file: &str, changing: usize, readers: usize) -> anyhow::Result<Figures> {
+async fn events(file: &str, changing: usize, readers: usize) -> anyhow::Result<Measurements> {
     let source = Source::read(file, changing, EVENTS)?;
     let lister = start(&source, Settings::compact()).await?;
     let mut changes = lister.subscribe();
@@ -79,7 +80,7 @@ async fn events(file: &str, changing: usize, readers: usize) -> anyhow::Result<F
         tokio::spawn(async move {
             let query = Query::all().namespace(format!("team-{reader}"));
             loop {
-                black_box(lister.list_stored(&query));
+                black_box(lister.list_cached(&query));
                 tokio::task::yield_now().await;
             }
         });
@@ -87,13 +88,16 @@ async fn events(file: &str, changing: usize, readers: usize) -> anyhow::Result<F
     let began = Instant::now();
     source.go.send_replace(true);
     let last = u64::try_from(FIRST + EVENTS - 1)?;
-    anyhow::ensure!(lister.reaches(last, DEADLINE).await, "the events did not arrive");
-    let figures = rate(began, EVENTS);
+    anyhow::ensure!(
+        lister.wait_for_resource_version(last, DEADLINE).await,
+        "timed out waiting for the events"
+    );
+    let measurements = events_per_second(began, EVENTS);
     subscriber.abort();
-    Ok(figures)
+    Ok(measurements)
 }
 
-async fn get(file: &str, pods: usize) -> anyhow::Result<Figures> {
+async fn get(file: &str, pods: usize) -> anyhow::Result<Measurements> {
     let source = Source::read(file, pods, 0)?;
     let lister = start(&source, Settings::compact()).await?;
     let keys = keys(&lister, 200);
@@ -104,28 +108,28 @@ async fn get(file: &str, pods: usize) -> anyhow::Result<Figures> {
     let began = Instant::now();
     for _ in 0..rounds {
         for key in &keys {
-            black_box(lister.get(key).as_deref().map(node));
+            black_box(lister.get(key).as_deref().map(node_name_length));
         }
     }
-    Ok(each(began, rounds * keys.len()))
+    Ok(average_nanos(began, rounds * keys.len()))
 }
 
-async fn get_cold(file: &str, pods: usize) -> anyhow::Result<Figures> {
+async fn get_cold(file: &str, pods: usize) -> anyhow::Result<Measurements> {
     let source = Source::read(file, pods, 0)?;
-    let lister = start(&source, Settings::compact().hot_bytes(0)).await?;
+    let lister = start(&source, Settings::compact().decoded_budget(0)).await?;
     let keys = keys(&lister, 5000);
     let began = Instant::now();
     for key in &keys {
-        black_box(lister.get(key).as_deref().map(node));
+        black_box(lister.get(key).as_deref().map(node_name_length));
     }
-    Ok(each(began, keys.len()))
+    Ok(average_nanos(began, keys.len()))
 }
 
-/// The pods of a service, of a hundred services in turn.
-async fn index(file: &str, pods: usize) -> anyhow::Result<Figures> {
+/// Reads the pods of a service by index, for a hundred services in turn.
+async fn index(file: &str, pods: usize) -> anyhow::Result<Measurements> {
     let source = Source::read(file, pods, 0)?;
     let lister = start(&source, Settings::compact()).await?;
-    let index = lister.cache().index(IndexBy::label(super::pods::SERVICE));
+    let index = lister.cache().index(Indexer::label(super::pods::SERVICE));
     let services: Vec<String> = (0..100).map(super::pods::service).collect();
     for service in &services {
         anyhow::ensure!(
@@ -140,10 +144,10 @@ async fn index(file: &str, pods: usize) -> anyhow::Result<Figures> {
             black_box(used(&lister.by_index(&index, service)));
         }
     }
-    Ok(each(began, rounds * services.len()))
+    Ok(average_nanos(began, rounds * services.len()))
 }
 
-async fn list(file: &str, pods: usize) -> anyhow::Result<Figures> {
+async fn list(file: &str, pods: usize) -> anyhow::Result<Measurements> {
     let source = Source::read(file, pods, 0)?;
     let lister = start(&source, Settings::compact()).await?;
     let query = Query::all().namespace("team-7");
@@ -153,16 +157,16 @@ async fn list(file: &str, pods: usize) -> anyhow::Result<Figures> {
     for _ in 0..rounds {
         black_box(used(&lister.list(&query)));
     }
-    Ok(each(began, rounds))
+    Ok(average_nanos(began, rounds))
 }
 
 fn used(pods: &[Arc<Pod>]) -> usize {
-    pods.iter().map(|pod| node(pod)).sum()
+    pods.iter().map(|pod| node_name_length(pod)).sum()
 }
 
-/// Spread over the store.
+/// Returns keys spread over the store.
 fn keys(lister: &Lister<Pod>, count: usize) -> Vec<ObjectKey> {
-    let all = lister.list_stored(&Query::all());
+    let all = lister.list_cached(&Query::all());
     all.iter()
         .step_by(all.len() / count)
         .take(count)

@@ -1,17 +1,17 @@
-//! Pods as a cluster has them: about 7 KB each with what a scheduler, a kubelet and two managers add; no two alike.
+//! Realistic pods: about 7 KB each, including what a scheduler, a kubelet and two field managers add; all different.
 
 use serde_json::{Value, json};
 
-/// Pods of one service share a template; there is a service for so many pods.
+/// Pods per service; they share a template.
 pub(super) const REPLICAS: usize = 12;
 
-/// The label that has the service's name.
+/// Label with the service's name.
 pub(super) const SERVICE: &str = "app.kubernetes.io/name";
 
-/// A small generator (`SplitMix64`), so that the same number always gives the same pod.
-struct Chance(u64);
+/// A small random generator (`SplitMix64`), so that the same number always gives the same pod.
+struct SplitMix64(u64);
 
-impl Chance {
+impl SplitMix64 {
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut mixed = self.0;
@@ -57,47 +57,44 @@ impl Chance {
     }
 }
 
-/// The namespace of a pod: the services are spread over twenty.
+/// Returns the namespace of a pod; the services are spread over twenty namespaces.
 pub(super) fn namespace(number: usize) -> String {
     format!("team-{}", number / REPLICAS % 20)
 }
 
-/// The name of a service.
+/// Returns the name of a service.
 pub(super) fn service(service: usize) -> String {
-    begun(service).0
+    service_name_and_rng(service).0
 }
 
-/// Its name, and the chance that the rest of it is made with.
-fn begun(service: usize) -> (String, Chance) {
-    let mut chance = Chance(service as u64 * 7919 + 1);
-    (
-        format!("{}-{}-{service}", word(&mut chance), word(&mut chance)),
-        chance,
-    )
+/// Returns a service's name and the generator for the rest of it.
+fn service_name_and_rng(service: usize) -> (String, SplitMix64) {
+    let mut rng = SplitMix64(service as u64 * 7919 + 1);
+    (format!("{}-{}-{service}", word(&mut rng), word(&mut rng)), rng)
 }
 
-fn word(chance: &mut Chance) -> &'static str {
+fn word(rng: &mut SplitMix64) -> &'static str {
     const WORDS: [&str; 10] = [
         "orders", "billing", "search", "media", "ledger", "mail", "stock", "session", "report", "audit",
     ];
-    WORDS[chance.choose(WORDS.len())]
+    WORDS[rng.choose(WORDS.len())]
 }
 
-/// The pod with this number, at this version.
+/// Creates the pod with this number, at this version.
 pub(super) fn pod(number: usize, version: u64) -> Value {
     let service = number / REPLICAS;
-    let mut own = Chance(number as u64 * 104_729 + 3);
-    let (name, mut of_service) = begun(service);
-    let hash = of_service.letters(10);
-    let pod_name = format!("{name}-{hash}-{}", own.letters(5));
+    let mut pod_rng = SplitMix64(number as u64 * 104_729 + 3);
+    let (name, mut service_rng) = service_name_and_rng(service);
+    let hash = service_rng.letters(10);
+    let pod_name = format!("{name}-{hash}-{}", pod_rng.letters(5));
     let namespace = namespace(number);
     let node = format!(
         "ip-10-{}-{}-{}.eu-west-1.compute.internal",
-        own.below(4),
-        own.below(200),
-        own.below(250)
+        pod_rng.below(4),
+        pod_rng.below(200),
+        pod_rng.below(250)
     );
-    let second = own.below(60);
+    let second = pod_rng.below(60);
     let at = |minute: u64| {
         format!(
             "2026-11-{:02}T{:02}:{minute:02}:{second:02}Z",
@@ -107,59 +104,64 @@ pub(super) fn pod(number: usize, version: u64) -> Value {
     };
     let zone = format!("eu-west-1{}", ["a", "b", "c"][number % 3]);
     let tier = ["web", "batch", "data"][service % 3];
-    let count = 1 + of_service.below(2);
-    let access = format!("kube-api-access-{}", own.letters(5));
+    let count = 1 + service_rng.below(2);
+    let access = format!("kube-api-access-{}", pod_rng.letters(5));
     let mut containers = Vec::new();
     let mut statuses = Vec::new();
-    for place in 0..count {
-        let container = if place == 0 {
+    for index in 0..count {
+        let container = if index == 0 {
             name.clone()
         } else {
-            format!("{}-sidecar-{place}", word(&mut of_service))
+            format!("{}-sidecar-{index}", word(&mut service_rng))
         };
         let image = format!(
             "registry.example.com/{}/{container}:v{}.{}.{}",
-            word(&mut of_service),
-            of_service.below(4),
-            of_service.below(30),
-            of_service.below(100)
+            word(&mut service_rng),
+            service_rng.below(4),
+            service_rng.below(30),
+            service_rng.below(100)
         );
-        let env: Vec<_> = (0..2 + of_service.below(5) + 3 * (3 - count)).map(|n| {
-            let key = format!("{}_{}_{n}", word(&mut of_service).to_uppercase(), ["URL", "TOKEN_PATH", "LIMIT", "MODE"][of_service.choose(4)]);
+        let env: Vec<_> = (0..2 + service_rng.below(5) + 3 * (3 - count)).map(|n| {
+            let key = format!("{}_{}_{n}", word(&mut service_rng).to_uppercase(), ["URL", "TOKEN_PATH", "LIMIT", "MODE"][service_rng.choose(4)]);
             match n % 4 {
-                0 => json!({"name": key, "valueFrom": {"secretKeyRef": {"name": format!("{name}-{}", word(&mut of_service)), "key": word(&mut of_service)}}}),
-                1 => json!({"name": key, "value": format!("http://{}.{namespace}.svc.cluster.local:{}", word(&mut of_service), 8000 + of_service.below(999))}),
-                _ => json!({"name": key, "value": of_service.letters(12)}),
+                0 => json!({"name": key, "valueFrom": {"secretKeyRef": {"name": format!("{name}-{}", word(&mut service_rng)), "key": word(&mut service_rng)}}}),
+                1 => json!({"name": key, "value": format!("http://{}.{namespace}.svc.cluster.local:{}", word(&mut service_rng), 8000 + service_rng.below(999))}),
+                _ => json!({"name": key, "value": service_rng.letters(12)}),
             }
         }).collect();
         containers.push(json!({
             "name": container, "image": image, "imagePullPolicy": "IfNotPresent",
-            "args": ["--verbose", format!("--shard={}", of_service.below(64))], "env": env,
-            "ports": [{"name": "http", "containerPort": 8080 + place, "protocol": "TCP"}],
-            "resources": {"requests": {"cpu": format!("{}m", 50 * (1 + of_service.below(9))), "memory": format!("{}Mi", 64 * (1 + of_service.below(15)))}, "limits": {"memory": format!("{}Mi", 1024 + 64 * of_service.below(15))}},
-            "readinessProbe": {"httpGet": {"path": "/ready", "port": "http", "scheme": "HTTP"}, "periodSeconds": 5 + of_service.below(10), "timeoutSeconds": 1, "successThreshold": 1, "failureThreshold": 3},
+            "args": ["--verbose", format!("--shard={}", service_rng.below(64))], "env": env,
+            "ports": [{"name": "http", "containerPort": 8080 + index, "protocol": "TCP"}],
+            "resources": {"requests": {"cpu": format!("{}m", 50 * (1 + service_rng.below(9))), "memory": format!("{}Mi", 64 * (1 + service_rng.below(15)))}, "limits": {"memory": format!("{}Mi", 1024 + 64 * service_rng.below(15))}},
+            "readinessProbe": {"httpGet": {"path": "/ready", "port": "http", "scheme": "HTTP"}, "periodSeconds": 5 + service_rng.below(10), "timeoutSeconds": 1, "successThreshold": 1, "failureThreshold": 3},
             "livenessProbe": {"httpGet": {"path": "/live", "port": "http", "scheme": "HTTP"}, "initialDelaySeconds": 10, "periodSeconds": 10, "timeoutSeconds": 1, "successThreshold": 1, "failureThreshold": 3},
             "volumeMounts": [{"name": "settings", "mountPath": "/etc/settings", "readOnly": true}, {"name": access, "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount", "readOnly": true}],
             "securityContext": {"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}, "readOnlyRootFilesystem": true},
             "terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File",
         }));
         statuses.push(json!({
-            "name": container, "image": image, "imageID": format!("registry.example.com/{container}@sha256:{}", of_service.hex(64)),
-            "containerID": format!("containerd://{}", own.hex(64)), "ready": true, "started": true,
-            "restartCount": own.below(3), "lastState": {}, "state": {"running": {"startedAt": at(7)}},
+            "name": container, "image": image, "imageID": format!("registry.example.com/{container}@sha256:{}", service_rng.hex(64)),
+            "containerID": format!("containerd://{}", pod_rng.hex(64)), "ready": true, "started": true,
+            "restartCount": pod_rng.below(3), "lastState": {}, "state": {"running": {"startedAt": at(7)}},
         }));
     }
-    let ip = format!("10.{}.{}.{}", own.below(4), own.below(250), own.below(250));
+    let ip = format!(
+        "10.{}.{}.{}",
+        pod_rng.below(4),
+        pod_rng.below(250),
+        pod_rng.below(250)
+    );
     let condition = |kind: &str, minute| json!({"type": kind, "status": "True", "lastProbeTime": null, "lastTransitionTime": at(minute)});
-    let fields = json!({"f:metadata": {"f:annotations": {".": {}, "f:checksum/config": {}, "f:kubectl.kubernetes.io/restartedAt": {}}, "f:generateName": {}, "f:labels": {".": {}, "f:app.kubernetes.io/name": {}, "f:app.kubernetes.io/instance": {}, "f:pod-template-hash": {}, "f:tier": {}}, "f:ownerReferences": {".": {}, (format!("k:{{\"uid\":\"{}\"}}", own.uid())): {}}}, "f:spec": {"f:containers": {(format!("k:{{\"name\":\"{name}\"}}")): {".": {}, "f:args": {}, "f:env": {}, "f:image": {}, "f:imagePullPolicy": {}, "f:livenessProbe": {}, "f:name": {}, "f:ports": {}, "f:readinessProbe": {}, "f:resources": {}, "f:securityContext": {}, "f:terminationMessagePath": {}, "f:terminationMessagePolicy": {}}}, "f:dnsPolicy": {}, "f:enableServiceLinks": {}, "f:restartPolicy": {}, "f:schedulerName": {}, "f:securityContext": {}, "f:serviceAccount": {}, "f:serviceAccountName": {}, "f:terminationGracePeriodSeconds": {}, "f:volumes": {}}});
+    let fields = json!({"f:metadata": {"f:annotations": {".": {}, "f:checksum/config": {}, "f:kubectl.kubernetes.io/restartedAt": {}}, "f:generateName": {}, "f:labels": {".": {}, "f:app.kubernetes.io/name": {}, "f:app.kubernetes.io/instance": {}, "f:pod-template-hash": {}, "f:tier": {}}, "f:ownerReferences": {".": {}, (format!("k:{{\"uid\":\"{}\"}}", pod_rng.uid())): {}}}, "f:spec": {"f:containers": {(format!("k:{{\"name\":\"{name}\"}}")): {".": {}, "f:args": {}, "f:env": {}, "f:image": {}, "f:imagePullPolicy": {}, "f:livenessProbe": {}, "f:name": {}, "f:ports": {}, "f:readinessProbe": {}, "f:resources": {}, "f:securityContext": {}, "f:terminationMessagePath": {}, "f:terminationMessagePolicy": {}}}, "f:dnsPolicy": {}, "f:enableServiceLinks": {}, "f:restartPolicy": {}, "f:schedulerName": {}, "f:securityContext": {}, "f:serviceAccount": {}, "f:serviceAccountName": {}, "f:terminationGracePeriodSeconds": {}, "f:volumes": {}}});
     let kubelet = json!({"f:status": {"f:conditions": {"k:{\"type\":\"ContainersReady\"}": {".": {}, "f:lastProbeTime": {}, "f:lastTransitionTime": {}, "f:status": {}, "f:type": {}}, "k:{\"type\":\"Initialized\"}": {".": {}, "f:lastProbeTime": {}, "f:lastTransitionTime": {}, "f:status": {}, "f:type": {}}, "k:{\"type\":\"Ready\"}": {".": {}, "f:lastProbeTime": {}, "f:lastTransitionTime": {}, "f:status": {}, "f:type": {}}}, "f:containerStatuses": {}, "f:hostIP": {}, "f:phase": {}, "f:podIP": {}, "f:podIPs": {}, "f:startTime": {}}});
     json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {
-            "name": pod_name, "generateName": format!("{name}-{hash}-"), "namespace": namespace, "uid": own.uid(), "resourceVersion": version.to_string(), "generation": 1, "creationTimestamp": at(5),
+            "name": pod_name, "generateName": format!("{name}-{hash}-"), "namespace": namespace, "uid": pod_rng.uid(), "resourceVersion": version.to_string(), "generation": 1, "creationTimestamp": at(5),
             "labels": {SERVICE: name, "app.kubernetes.io/instance": format!("{name}-{namespace}"), "pod-template-hash": hash, "tier": tier},
-            "annotations": {"checksum/config": of_service.hex(64), "kubectl.kubernetes.io/restartedAt": at(2)},
-            "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": format!("{name}-{hash}"), "uid": of_service.uid(), "controller": true, "blockOwnerDeletion": true}],
+            "annotations": {"checksum/config": service_rng.hex(64), "kubectl.kubernetes.io/restartedAt": at(2)},
+            "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": format!("{name}-{hash}"), "uid": service_rng.uid(), "controller": true, "blockOwnerDeletion": true}],
             "managedFields": [{"manager": "kube-controller-manager", "operation": "Update", "apiVersion": "v1", "time": at(5), "fieldsType": "FieldsV1", "fieldsV1": fields}, {"manager": "kubelet", "operation": "Update", "apiVersion": "v1", "time": at(9), "fieldsType": "FieldsV1", "fieldsV1": kubelet, "subresource": "status"}],
         },
         "spec": {
@@ -181,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pods_have_some_seven_kilobytes_and_differ() {
+    fn pods_have_about_seven_kilobytes_and_differ() {
         let sizes: Vec<_> = (0..200).map(|number| pod(number, 1).to_string().len()).collect();
         let mean = sizes.iter().sum::<usize>() / sizes.len();
         assert!((6_500..7_500).contains(&mean), "{mean}");

@@ -1,4 +1,4 @@
-//! A kube-apiserver with pods in it.
+//! A kube-apiserver with pods.
 
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::{Namespace, Pod};
@@ -10,18 +10,18 @@ use windlass_cluster::Cluster;
 
 use super::pods;
 
-/// A control plane, and a door to it. Both end with this.
+/// A control plane and a proxy to it, both stopped on drop.
 pub(super) struct Pods {
     runtime: Runtime,
     running: Option<(Cluster, Proxy)>,
 }
 
 impl Pods {
-    /// Starts one and makes the pods; `None` where this machine has no control plane, and the reason is told.
+    /// Starts a control plane and creates the pods. Returns `None`, and prints the reason, if this machine has none.
     pub(super) fn serve(pods: usize) -> anyhow::Result<Option<Self>> {
         let real = Cluster::real();
         if let Err(reason) = real.available() {
-            eprintln!("without a kube-apiserver: {reason}");
+            eprintln!("skipping kube-apiserver: {reason}");
             return Ok(None);
         }
         let runtime = Runtime::new()?;
@@ -64,7 +64,7 @@ async fn fill(client: &Client, count: usize) -> anyhow::Result<()> {
     }
     let made = stream::iter(0..count).map(|number| async move {
         let mut pod: Pod = serde_json::from_value(pods::pod(number, 1))?;
-        // What only a server may say.
+        // Fields that only a server sets.
         pod.metadata.resource_version = None;
         pod.metadata.uid = None;
         let status = pod.status.take();

@@ -1,4 +1,4 @@
-//! The server that all contenders talk to, and what is in it.
+//! The server for all contenders, and its objects.
 
 use std::{
     io::{BufRead, BufReader},
@@ -17,14 +17,14 @@ use serde_json::{Value, json};
 
 use super::{ALONE, NAMESPACE, OBJECTS, TRIGGER, object_name};
 
-/// A process with the embedded server; it ends with this.
+/// A process with the embedded server, killed on drop.
 pub(super) struct Server {
     process: Child,
     pub(super) kubeconfig: String,
 }
 
 impl Server {
-    /// Starts it and makes the objects.
+    /// Starts the server and creates the objects.
     pub(super) fn start() -> anyhow::Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
         command
@@ -35,7 +35,7 @@ impl Server {
         let output = process.stdout.take().context("piped")?;
         let mut line = String::new();
         BufReader::new(output).read_line(&mut line)?;
-        let (kubeconfig, _) = line.split_once('\t').context("the server's process ended")?;
+        let (kubeconfig, _) = line.split_once('\t').context("the server process exited")?;
         let server = Self {
             process,
             kubeconfig: kubeconfig.to_owned(),
@@ -43,8 +43,8 @@ impl Server {
         let runtime = tokio::runtime::Runtime::new()?;
         runtime.block_on(async {
             let client = client(kubeconfig).await?;
-            fill(&client, NAMESPACE, OBJECTS).await?;
-            fill(&client, ALONE, 1).await
+            create_objects(&client, NAMESPACE, OBJECTS).await?;
+            create_objects(&client, ALONE, 1).await
         })?;
         Ok(server)
     }
@@ -52,13 +52,13 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have exited already.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// The same client for every contender in Rust.
+/// Creates the client of the Rust contenders.
 pub(super) async fn client(kubeconfig: &str) -> anyhow::Result<Client> {
     let kubeconfig = Kubeconfig::read_from(kubeconfig)?;
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
@@ -66,8 +66,8 @@ pub(super) async fn client(kubeconfig: &str) -> anyhow::Result<Client> {
     Ok(Client::try_from(config)?)
 }
 
-/// Makes the namespace, so many ConfigMaps and the Secret.
-pub(super) async fn fill(client: &Client, namespace: &str, objects: usize) -> anyhow::Result<()> {
+/// Creates the namespace, the ConfigMaps and the Secret.
+pub(super) async fn create_objects(client: &Client, namespace: &str, objects: usize) -> anyhow::Result<()> {
     let post = PostParams::default();
     let made: Namespace = serde_json::from_value(json!({ "metadata": { "name": namespace } }))?;
     Api::all(client.clone()).create(&post, &made).await?;
@@ -90,7 +90,7 @@ pub(super) async fn fill(client: &Client, namespace: &str, objects: usize) -> an
     made.buffer_unordered(32).try_collect().await
 }
 
-/// Changes an object.
+/// Changes an object with a merge patch.
 pub(super) async fn merge<K>(client: &Client, name: &str, patch: Value) -> anyhow::Result<()>
 where
     K: kube::Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>

@@ -1,4 +1,4 @@
-//! kube-rs' controller, case by case.
+//! The cases for kube-rs' controller.
 
 use std::{
     convert::Infallible,
@@ -22,23 +22,23 @@ use kube_runtime::{
     reflector::ObjectRef,
     watcher,
 };
-use windlass_bench::cases::Figures;
+use windlass_bench::cases::Measurements;
 use windlass_cluster::Cluster;
 
 use super::{
     ALONE, FEW, MANY, NAMESPACE,
-    again::{Rounds, quiet},
-    alone::Alone,
-    cluster::{client, fill},
-    flight::Flight,
-    latency::{self, CHANGING, Stamps},
+    cluster::{client, create_objects},
+    in_flight::InFlight,
+    latency::{self, CHANGING, WriteTimes},
     object_name,
+    rounds::{Rounds, wait_until_idle},
+    single_object::SingleObject,
 };
 
-/// After the first reconciles it has nothing more to do.
+/// It has no background work after the first reconciles.
 const SETTLING: Duration = Duration::ZERO;
 
-pub(super) async fn measure(case: &str, number: usize, cluster: &str) -> anyhow::Result<Figures> {
+pub(super) async fn measure(case: &str, number: usize, cluster: &str) -> anyhow::Result<Measurements> {
     match case {
         "noop" => noop(client(cluster).await?, number, MANY).await,
         "noop-few" => noop(client(cluster).await?, number, FEW).await,
@@ -48,14 +48,14 @@ pub(super) async fn measure(case: &str, number: usize, cluster: &str) -> anyhow:
         "write-alone" => write_alone(client(cluster).await?).await,
         "wake" => wake(client(cluster).await?, number).await,
         "latency" => in_process(number).await,
-        _ => bail!("no case `{case}`"),
+        _ => bail!("unknown case `{case}`"),
     }
 }
 
-/// 0 workers: as many as there are objects.
+/// Creates a controller; 0 workers means one per object.
 fn controller(client: &Client, namespace: &str, workers: usize) -> anyhow::Result<Controller<ConfigMap>> {
     let configs = Api::<ConfigMap>::namespaced(client.clone(), namespace);
-    let config = Config::default().concurrency(workers.try_into().context("workers")?);
+    let config = Config::default().concurrency(workers.try_into().context("invalid number of workers")?);
     Ok(Controller::new(configs, watcher::Config::default()).with_config(config))
 }
 
@@ -70,7 +70,7 @@ fn run<Fut>(
     });
 }
 
-/// Runs it; `then` is what is said after each reconcile.
+/// Runs a controller; `then` is the action returned by each reconcile.
 fn run_again<Fut>(
     controller: Controller<ConfigMap>,
     then: Action,
@@ -92,7 +92,7 @@ fn run_again<Fut>(
     tokio::spawn(reconciled.for_each(|_| ready(())));
 }
 
-/// Reconciles the first so many objects whenever a round begins.
+/// Creates a controller that reconciles the first `objects` objects when a round starts.
 fn triggered(
     client: &Client,
     rounds: &Arc<Rounds>,
@@ -105,7 +105,7 @@ fn triggered(
     let rounds = Arc::clone(rounds);
     let secrets = Api::<Secret>::namespaced(client.clone(), NAMESPACE);
     let map = move |secret: Secret| {
-        if rounds.is_begun_by(&secret) {
+        if rounds.is_started_by(&secret) {
             refs.clone()
         } else {
             Vec::new()
@@ -114,7 +114,7 @@ fn triggered(
     Ok(controller(client, NAMESPACE, workers)?.watches(secrets, watcher::Config::default(), map))
 }
 
-async fn noop(client: Client, workers: usize, objects: usize) -> anyhow::Result<Figures> {
+async fn noop(client: Client, workers: usize, objects: usize) -> anyhow::Result<Measurements> {
     let rounds = Rounds::new(objects, SETTLING);
     let counted = Arc::clone(&rounds);
     run(triggered(&client, &rounds, workers, objects)?, move |_| {
@@ -124,7 +124,7 @@ async fn noop(client: Client, workers: usize, objects: usize) -> anyhow::Result<
     rounds.measure(&client).await
 }
 
-async fn write(client: Client, workers: usize, objects: usize) -> anyhow::Result<Figures> {
+async fn write(client: Client, workers: usize, objects: usize) -> anyhow::Result<Measurements> {
     let rounds = Rounds::new(objects, SETTLING);
     let counted = Arc::clone(&rounds);
     let configs = Api::<ConfigMap>::namespaced(client.clone(), NAMESPACE);
@@ -135,7 +135,7 @@ async fn write(client: Client, workers: usize, objects: usize) -> anyhow::Result
                 let patch = Patch::Merge(mark);
                 let (name, how) = (config.name_any(), PatchParams::default());
                 let written = configs.patch(&name, &how, &patch).await;
-                written.expect("nobody else writes it");
+                written.expect("no other writer");
                 counted.reconciled();
             }
         }
@@ -143,46 +143,46 @@ async fn write(client: Client, workers: usize, objects: usize) -> anyhow::Result
     rounds.measure(&client).await
 }
 
-async fn noop_alone(client: Client) -> anyhow::Result<Figures> {
-    let alone = Alone::new();
-    let (counted, at_once) = (Arc::clone(&alone), Action::requeue(Duration::ZERO));
+async fn noop_alone(client: Client) -> anyhow::Result<Measurements> {
+    let single_object = SingleObject::new();
+    let (counted, at_once) = (Arc::clone(&single_object), Action::requeue(Duration::ZERO));
     run_again(controller(&client, ALONE, 1)?, at_once, move |_| {
         counted.reconciled();
         ready(())
     });
-    alone.measure().await
+    single_object.measure().await
 }
 
-async fn write_alone(client: Client) -> anyhow::Result<Figures> {
-    let alone = Alone::new();
-    let counted = Arc::clone(&alone);
+async fn write_alone(client: Client) -> anyhow::Result<Measurements> {
+    let single_object = SingleObject::new();
+    let counted = Arc::clone(&single_object);
     let configs = Api::<ConfigMap>::namespaced(client.clone(), ALONE);
     run(controller(&client, ALONE, 1)?, move |config| {
         let (counted, configs) = (Arc::clone(&counted), configs.clone());
         async move {
             let (name, how) = (config.name_any(), PatchParams::default());
             let written = configs.patch(&name, &how, &Patch::Merge(counted.mark())).await;
-            written.expect("nobody else writes it");
+            written.expect("no other writer");
             counted.reconciled();
         }
     });
-    alone.measure().await
+    single_object.measure().await
 }
 
-async fn wake(client: Client, in_flight: usize) -> anyhow::Result<Figures> {
-    let (flight, starts) = Flight::new(in_flight, SETTLING);
-    let flying = Arc::clone(&flight);
+async fn wake(client: Client, in_flight: usize) -> anyhow::Result<Measurements> {
+    let (tracker, starts) = InFlight::new(in_flight, SETTLING);
+    let shared = Arc::clone(&tracker);
     run(controller(&client, NAMESPACE, 0)?, move |config| {
-        let flight = Arc::clone(&flying);
-        async move { flight.reconcile(&config.name_any()).await }
+        let tracker = Arc::clone(&shared);
+        async move { tracker.reconcile(&config.name_any()).await }
     });
-    flight.measure(&client, starts).await
+    tracker.measure(&client, starts).await
 }
 
-async fn in_process(per_second: usize) -> anyhow::Result<Figures> {
+async fn in_process(per_second: usize) -> anyhow::Result<Measurements> {
     let cluster = Cluster::embedded().start().await?;
-    fill(&cluster.client(), NAMESPACE, CHANGING).await?;
-    let (stamps, measured) = Stamps::new();
+    create_objects(&cluster.client(), NAMESPACE, CHANGING).await?;
+    let (stamps, measured) = WriteTimes::new();
     let counted = Arc::new(AtomicUsize::new(0));
     let (stamped, count) = (stamps.clone(), Arc::clone(&counted));
     run(controller(&cluster.client(), NAMESPACE, 1)?, move |config| {
@@ -190,6 +190,6 @@ async fn in_process(per_second: usize) -> anyhow::Result<Figures> {
         count.fetch_add(1, Ordering::Relaxed);
         ready(())
     });
-    quiet(&counted, CHANGING, SETTLING).await?;
+    wait_until_idle(&counted, CHANGING, SETTLING).await?;
     latency::measure(cluster.client(), per_second, stamps, measured).await
 }

@@ -1,4 +1,4 @@
-//! Writers at a steady pace, and when the reconciles of what they wrote began.
+//! Measures the time from a write to its reconcile, with writers at a steady rate.
 
 use std::{
     sync::{
@@ -12,26 +12,26 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Client;
 use serde_json::json;
 use tokio::{sync::mpsc, task::JoinSet, time::interval};
-use windlass_bench::cases::Figures;
+use windlass_bench::cases::Measurements;
 
-use super::{cluster::merge, figures, object_name};
+use super::{cluster::merge, measurements, object_name};
 
-/// How many objects are written to in turn.
+/// Number of objects that are written in turn.
 pub(super) const CHANGING: usize = 5_000;
 
-/// For how long.
+/// Duration of the writes.
 const SECONDS: usize = 2;
 
-/// When each object was written last, and what became of it.
+/// Time of the last write of each object, and the latencies measured.
 #[derive(Clone)]
-pub(super) struct Stamps {
+pub(super) struct WriteTimes {
     base: Instant,
-    /// Nanoseconds since the base; 0 for an object that waits for nothing.
+    /// Nanoseconds since `base`; 0 if no reconcile is expected.
     written: Arc<[AtomicU64]>,
     took: mpsc::UnboundedSender<Duration>,
 }
 
-impl Stamps {
+impl WriteTimes {
     pub(super) fn new() -> (Self, mpsc::UnboundedReceiver<Duration>) {
         let (took, measured) = mpsc::unbounded_channel();
         let stamps = Self {
@@ -42,7 +42,7 @@ impl Stamps {
         (stamps, measured)
     }
 
-    /// To be called first thing in a reconcile.
+    /// Must be called at the start of each reconcile.
     pub(super) fn reconciled(&self, name: &str) {
         let now = self.now();
         let number = name
@@ -53,7 +53,7 @@ impl Stamps {
         };
         match stamp.swap(0, Ordering::Relaxed) {
             0 => {}
-            // Whoever measures has heard enough.
+            // The measurement is over.
             written => drop(self.took.send(Duration::from_nanos(now.saturating_sub(written)))),
         }
     }
@@ -67,14 +67,13 @@ impl Stamps {
     }
 }
 
-/// Writes so often per second with as many writers as there are writes in a millisecond, and says how long it took to each
-/// reconcile.
+/// Writes at this rate, with one writer for each write per millisecond, and returns the latencies of the reconciles.
 pub(super) async fn measure(
     client: Client,
     per_second: usize,
-    stamps: Stamps,
+    stamps: WriteTimes,
     mut measured: mpsc::UnboundedReceiver<Duration>,
-) -> anyhow::Result<Figures> {
+) -> anyhow::Result<Measurements> {
     let writers = per_second / 1_000;
     let mut writing = JoinSet::new();
     for writer in 0..writers {
@@ -101,11 +100,11 @@ pub(super) async fn measure(
             "the machine is too busy for {per_second} writes per second: {SECONDS} s of them took {spent:?}"
         );
     }
-    // What is still on its way.
+    // Reconciles that are still outstanding.
     tokio::time::sleep(Duration::from_millis(500)).await;
     let mut took = Vec::new();
     while let Ok(one) = measured.try_recv() {
         took.push(one);
     }
-    figures::latency(took)
+    measurements::latency(took)
 }

@@ -1,65 +1,65 @@
-//! The controller against controller-runtime's and kube-rs': what a reconcile that has nothing to do costs, and how long
-//! it takes from a change to the start of its reconcile.
+//! The controller against controller-runtime's and kube-rs': the cost of a no-op reconcile, and the latency from a
+//! change to the start of its reconcile.
 //!
 //! ```text
-//!   windlass, controller-runtime, kube-rs   ── each in a process of its own, in turns
-//!        └── HTTPS ──► the embedded server in a process of its own: a namespace with 20,001 ConfigMaps and a Secret,
+//!   windlass, controller-runtime, kube-rs   ── each in its own process, in turns
+//!        └── HTTPS ──► the embedded server in its own process: a namespace with 20,001 ConfigMaps and a Secret,
 //!                      and one with a single ConfigMap
 //! ```
 //!
-//! Where there are many objects it is measured once all were reconciled for the first time and the controller's process is at
-//! rest.
+//! Cases with many objects start once all objects were reconciled for the first time and the controller's process is
+//! idle.
 //!
-//! - **noop**: every change of the Secret is mapped to 20,000 ConfigMaps; each reconcile reads its object from the cache and
-//!   is done. From the first reconcile to the last, so that the server has no part in it. So many are more than our cache
-//!   keeps decoded by default (32 MB), so that reads decode; 2,000 (`noop-few`) are not.
-//! - **write**, **write-few**: the same, but each reconcile writes a new annotation to its object. The server is part of
-//!   it, and is the same for all.
-//! - **noop-alone**: the only object there is; each reconcile reads it and asks to come again at once. **write-alone**: each
-//!   reconcile writes a new annotation to it, and that change leads to the next. An object is never reconciled twice at the
-//!   same time, so that a second worker would have nothing to do.
-//! - **wake**: so many reconciles are in flight and do not end; one more object is changed. From the call that writes it to
-//!   the start of its reconcile: a round trip and a watch event are in every figure, also in that of nothing in flight.
-//! - **latency**: server, writers and controller in one process, 5,000 writes per second to 5,000 objects in turn; from the
-//!   call that writes to the start of the reconcile. A program in Go cannot be in this process.
+//! - **noop**: every change of the Secret is mapped to 20,000 ConfigMaps; each reconcile only reads its object from the
+//!   cache. The time is from the first reconcile to the last, so that the server has no part in it. 20,000 objects are
+//!   more than our cache keeps decoded by default (32 MB), so reads decode them; 2,000 objects (`noop-few`) fit.
+//! - **write**, **write-few**: the same, but each reconcile writes a new annotation to its object. The server is part
+//!   of the time, and is the same for all.
+//! - **noop-alone**: a single object; each reconcile reads it and requeues it immediately. **write-alone**: each
+//!   reconcile writes a new annotation to it, and that change triggers the next. An object is never reconciled
+//!   concurrently, so a second worker would be idle.
+//! - **wake**: a number of reconciles are in flight and do not end; one more object is changed. The time is from the
+//!   call that writes it to the start of its reconcile: it always includes a round trip and a watch event.
+//! - **latency**: server, writers and controller in one process, 5,000 writes per second to 5,000 objects in turn; from
+//!   the call that writes to the start of the reconcile. A Go program cannot run in this process.
 
-mod again;
-mod alone;
 mod cluster;
-mod figures;
-mod flight;
+mod in_flight;
 mod kube_rs;
 mod latency;
+mod measurements;
 mod ours;
+mod rounds;
+mod single_object;
 
 use anyhow::Context;
 use windlass_bench::{
-    cases::{Case, Figures, Line, Plan, compare},
+    cases::{Case, Measurements, Plan, ReportedValue, compare},
     report::{OURS, Report, Unit},
 };
 
 use self::cluster::Server;
-use crate::rivals::{GoRivals, own};
+use crate::rivals::{GoRivals, own_command};
 
-/// In which namespace nearly everything is.
+/// Namespace of nearly all objects.
 const NAMESPACE: &str = "bench";
 
-/// In which namespace one object is all there is.
+/// Namespace with a single object.
 const ALONE: &str = "bench-alone";
 
-/// How many ConfigMaps there are. The last is the one that is changed while all others are in flight.
+/// Number of ConfigMaps. The last one is changed while all others are in flight.
 const OBJECTS: usize = 20_001;
 
-/// How many of them are reconciled where many are.
+/// Number of objects reconciled in the cases with many.
 const MANY: usize = 20_000;
 
-/// How many of them are reconciled where few are.
+/// Number of objects reconciled in the cases with few.
 const FEW: usize = 2_000;
 
-/// The Secret that leads to them all.
+/// Name of the Secret that is mapped to all ConfigMaps.
 const TRIGGER: &str = "trigger";
 
-/// How often an object is changed to see when its reconcile starts.
+/// Number of changes for measuring the latency.
 const PROBES: usize = 200;
 
 const RIVAL: &str = "controller-runtime";
@@ -116,19 +116,19 @@ const fn per_second(name: &'static str, title: &'static str, workers: usize) -> 
         name,
         number: workers,
         contenders: ALL,
-        lines: &[
-            Line {
-                what: "",
+        values: &[
+            ReportedValue {
+                suffix: "",
                 key: "per_second",
                 unit: Unit::PerSecond,
             },
-            Line {
-                what: ": CPU each",
+            ReportedValue {
+                suffix: ": CPU each",
                 key: "cpu",
                 unit: Unit::Micros,
             },
-            Line {
-                what: ": memory at the peak",
+            ReportedValue {
+                suffix: ": memory at the peak",
                 key: "peak",
                 unit: Unit::Megabytes,
             },
@@ -147,14 +147,14 @@ const fn latency(
         name,
         number,
         contenders,
-        lines: &[
-            Line {
-                what: ": p50",
+        values: &[
+            ReportedValue {
+                suffix: ": p50",
                 key: "p50",
                 unit: Unit::Micros,
             },
-            Line {
-                what: ": p99",
+            ReportedValue {
+                suffix: ": p99",
                 key: "p99",
                 unit: Unit::Micros,
             },
@@ -162,9 +162,9 @@ const fn latency(
     }
 }
 
-/// Measures them all; without Go, those in Rust alone.
+/// Measures all cases; without Go, only the Rust contenders.
 pub(crate) fn bench(plan: &Plan) -> anyhow::Result<Report> {
-    let go = GoRivals::build_or_say();
+    let go = GoRivals::build_or_warn();
     let server = Server::start()?;
     let mut report = Report::new("reconcile", RIVAL);
     compare(&mut report, plan, &CASES, |case, contender| {
@@ -175,7 +175,7 @@ pub(crate) fn bench(plan: &Plan) -> anyhow::Result<Report> {
             command.args(["-case", case.name, "-number", &number, "-cluster"]);
             command
         } else {
-            let mut command = own()?;
+            let mut command = own_command()?;
             command.args(["reconcile", contender, case.name, &number]);
             command
         };
@@ -185,18 +185,19 @@ pub(crate) fn bench(plan: &Plan) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-/// Measures one of the two in Rust on one case.
+/// Measures a Rust contender on one case.
 pub(crate) fn measure_case(
     contender: &str,
     case: &str,
     number: &str,
     cluster: &str,
-) -> anyhow::Result<Figures> {
-    let number = number.parse().context("a number")?;
+) -> anyhow::Result<Measurements> {
+    let number = number.parse().context("invalid number")?;
     let is_kube_rs = contender == KUBE_RS;
     let (case, cluster) = (case.to_owned(), cluster.to_owned());
-    let runtime = tokio::runtime::Runtime::new().context("a runtime")?;
-    // In a task: this thread is none of the runtime's, and what it asks them for would wake one of them first, and be counted.
+    let runtime = tokio::runtime::Runtime::new().context("cannot start a runtime")?;
+    // Run in a task: this thread does not belong to the runtime, and its requests would first have to wake a worker
+    // thread.
     let measuring = runtime.spawn(async move {
         if is_kube_rs {
             kube_rs::measure(&case, number, &cluster).await

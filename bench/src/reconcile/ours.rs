@@ -1,4 +1,4 @@
-//! Ours, case by case.
+//! The cases for our controller.
 
 use std::{
     future::pending,
@@ -13,25 +13,25 @@ use std::{
 use anyhow::bail;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Client;
-use windlass_bench::cases::Figures;
+use windlass_bench::cases::Measurements;
 use windlass_cluster::Cluster;
 use windlass_runtime::{Action, Context, Controller, Error, Manager, ObjectKey, Reconciler, Request};
 
 use super::{
     ALONE, FEW, MANY, NAMESPACE,
-    again::{Rounds, quiet},
-    alone::Alone,
-    cluster::{client, fill},
-    flight::Flight,
-    latency::{self, CHANGING, Stamps},
+    cluster::{client, create_objects},
+    in_flight::InFlight,
+    latency::{self, CHANGING, WriteTimes},
     object_name,
+    rounds::{Rounds, wait_until_idle},
+    single_object::SingleObject,
 };
 
-/// Our cache packs objects a second or two after they came. Until then it has work left from the start, and reads cost less
-/// than they will.
+/// Our cache packs objects a second or two after they arrive. Until then it has background work, and reads are cheaper
+/// than later.
 const SETTLING: Duration = Duration::from_millis(1_750);
 
-pub(super) async fn measure(case: &str, number: usize, cluster: &str) -> anyhow::Result<Figures> {
+pub(super) async fn measure(case: &str, number: usize, cluster: &str) -> anyhow::Result<Measurements> {
     match case {
         "noop" => noop(client(cluster).await?, number, MANY).await,
         "noop-few" => noop(client(cluster).await?, number, FEW).await,
@@ -41,7 +41,7 @@ pub(super) async fn measure(case: &str, number: usize, cluster: &str) -> anyhow:
         "write-alone" => write_alone(client(cluster).await?).await,
         "wake" => wake(client(cluster).await?, number).await,
         "latency" => in_process(number).await,
-        _ => bail!("no case `{case}`"),
+        _ => bail!("unknown case `{case}`"),
     }
 }
 
@@ -50,14 +50,14 @@ fn controller(workers: usize) -> Controller<ConfigMap> {
     Controller::<ConfigMap>::new("bench").concurrency(workers)
 }
 
-/// Reconciles the first so many objects whenever a round begins.
+/// Creates a controller that reconciles the first `objects` objects when a round starts.
 fn triggered(rounds: &Arc<Rounds>, workers: usize, objects: usize) -> Controller<ConfigMap> {
     let keys: Vec<_> = (0..objects)
         .map(|number| ObjectKey::namespaced(NAMESPACE, object_name(number)))
         .collect();
     let rounds = Arc::clone(rounds);
     controller(workers).watches::<Secret>(move |secret| {
-        if rounds.is_begun_by(secret) {
+        if rounds.is_started_by(secret) {
             keys.clone()
         } else {
             Vec::new()
@@ -70,7 +70,7 @@ fn run(client: Client, namespace: &str, controller: Controller<ConfigMap, impl R
     tokio::spawn(manager.run_until(pending()));
 }
 
-async fn noop(client: Client, workers: usize, objects: usize) -> anyhow::Result<Figures> {
+async fn noop(client: Client, workers: usize, objects: usize) -> anyhow::Result<Measurements> {
     let rounds = Rounds::new(objects, SETTLING);
     let counted = Arc::clone(&rounds);
     let controller = triggered(&rounds, workers, objects).reconcile(move |request: Request, ctx: Context| {
@@ -85,7 +85,7 @@ async fn noop(client: Client, workers: usize, objects: usize) -> anyhow::Result<
     rounds.measure(&client).await
 }
 
-async fn write(client: Client, workers: usize, objects: usize) -> anyhow::Result<Figures> {
+async fn write(client: Client, workers: usize, objects: usize) -> anyhow::Result<Measurements> {
     let rounds = Rounds::new(objects, SETTLING);
     let counted = Arc::clone(&rounds);
     let controller = triggered(&rounds, workers, objects).reconcile(move |request: Request, ctx: Context| {
@@ -95,7 +95,7 @@ async fn write(client: Client, workers: usize, objects: usize) -> anyhow::Result
                 return Err(Error::from("it is gone"));
             };
             if let Some(mark) = counted.mark(&config) {
-                ctx.writer().merge(&*config, &mark).await?;
+                ctx.writer().merge_patch(&*config, &mark).await?;
                 counted.reconciled();
             }
             Ok(Action::done())
@@ -105,9 +105,9 @@ async fn write(client: Client, workers: usize, objects: usize) -> anyhow::Result
     rounds.measure(&client).await
 }
 
-async fn noop_alone(client: Client) -> anyhow::Result<Figures> {
-    let alone = Alone::new();
-    let counted = Arc::clone(&alone);
+async fn noop_alone(client: Client) -> anyhow::Result<Measurements> {
+    let single_object = SingleObject::new();
+    let counted = Arc::clone(&single_object);
     let controller = controller(1).reconcile(move |request: Request, ctx: Context| {
         let counted = Arc::clone(&counted);
         async move {
@@ -119,45 +119,45 @@ async fn noop_alone(client: Client) -> anyhow::Result<Figures> {
         }
     });
     run(client, ALONE, controller);
-    alone.measure().await
+    single_object.measure().await
 }
 
-async fn write_alone(client: Client) -> anyhow::Result<Figures> {
-    let alone = Alone::new();
-    let counted = Arc::clone(&alone);
+async fn write_alone(client: Client) -> anyhow::Result<Measurements> {
+    let single_object = SingleObject::new();
+    let counted = Arc::clone(&single_object);
     let controller = controller(1).reconcile(move |request: Request, ctx: Context| {
         let counted = Arc::clone(&counted);
         async move {
             let Some(config) = ctx.lister::<ConfigMap>()?.get(&request.key) else {
                 return Err(Error::from("it is gone"));
             };
-            ctx.writer().merge(&*config, &counted.mark()).await?;
+            ctx.writer().merge_patch(&*config, &counted.mark()).await?;
             counted.reconciled();
             Ok(Action::done())
         }
     });
     run(client, ALONE, controller);
-    alone.measure().await
+    single_object.measure().await
 }
 
-async fn wake(client: Client, in_flight: usize) -> anyhow::Result<Figures> {
-    let (flight, starts) = Flight::new(in_flight, SETTLING);
-    let flying = Arc::clone(&flight);
+async fn wake(client: Client, in_flight: usize) -> anyhow::Result<Measurements> {
+    let (tracker, starts) = InFlight::new(in_flight, SETTLING);
+    let shared = Arc::clone(&tracker);
     let controller = controller(in_flight + 1).reconcile(move |request: Request, _: Context| {
-        let flight = Arc::clone(&flying);
+        let tracker = Arc::clone(&shared);
         async move {
-            flight.reconcile(request.key.name()).await;
+            tracker.reconcile(request.key.name()).await;
             Ok(Action::done())
         }
     });
     run(client.clone(), NAMESPACE, controller);
-    flight.measure(&client, starts).await
+    tracker.measure(&client, starts).await
 }
 
-async fn in_process(per_second: usize) -> anyhow::Result<Figures> {
+async fn in_process(per_second: usize) -> anyhow::Result<Measurements> {
     let cluster = Cluster::embedded().start().await?;
-    fill(&cluster.client(), NAMESPACE, CHANGING).await?;
-    let (stamps, measured) = Stamps::new();
+    create_objects(&cluster.client(), NAMESPACE, CHANGING).await?;
+    let (stamps, measured) = WriteTimes::new();
     let counted = Arc::new(AtomicUsize::new(0));
     let (stamped, count) = (stamps.clone(), Arc::clone(&counted));
     let controller = controller(1).reconcile(move |request: Request, _: Context| {
@@ -166,6 +166,6 @@ async fn in_process(per_second: usize) -> anyhow::Result<Figures> {
         async { Ok(Action::done()) }
     });
     run(cluster.client(), NAMESPACE, controller);
-    quiet(&counted, CHANGING, SETTLING).await?;
+    wait_until_idle(&counted, CHANGING, SETTLING).await?;
     latency::measure(cluster.client(), per_second, stamps, measured).await
 }

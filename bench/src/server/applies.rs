@@ -1,24 +1,24 @@
-//! Server-side apply of Deployments of some size.
+//! Server-side apply of Deployments of various sizes.
 
 use anyhow::ensure;
 use http::Request;
 use serde_json::{Value, json};
 
-use super::loads::{Load, Pace};
+use super::loads::{Load, Throughput};
 
 impl Load {
-    /// Applies what is there already.
-    pub(super) async fn apply_again(
+    /// Applies an unchanged configuration.
+    pub(super) async fn apply_unchanged(
         &self,
         kilobytes: usize,
         at_once: usize,
         times: usize,
-    ) -> anyhow::Result<Pace> {
+    ) -> anyhow::Result<Throughput> {
         let path = path(kilobytes);
         let body = deployment(kilobytes, "1").to_string();
         ensure!(
             (kilobytes * 900..kilobytes * 1_150).contains(&body.len()),
-            "{} bytes are no {kilobytes} KB",
+            "{} bytes instead of {kilobytes} KB",
             body.len()
         );
         let requests =
@@ -27,8 +27,8 @@ impl Load {
         self.rate(requests(times)?, at_once).await
     }
 
-    /// Applies another image every time.
-    pub(super) async fn apply_changed(&self, kilobytes: usize, times: usize) -> anyhow::Result<Pace> {
+    /// Applies a different image every time.
+    pub(super) async fn apply_changed(&self, kilobytes: usize, times: usize) -> anyhow::Result<Throughput> {
         let path = path(kilobytes);
         let changed = |time| apply(&path, &deployment(kilobytes, &format!("2.{time}")).to_string());
         let requests = (0..times).map(changed).collect::<anyhow::Result<_>>()?;
@@ -45,7 +45,7 @@ fn path(kilobytes: usize) -> String {
     format!("/apis/apps/v1/namespaces/few/deployments/size-{kilobytes}?fieldManager=bench")
 }
 
-/// A Deployment of one container, as large as its environment makes it.
+/// Creates a Deployment with one container, padded to the size by environment variables.
 fn deployment(kilobytes: usize, tag: &str) -> Value {
     let labels =
         json!({"app.kubernetes.io/name": "bench", "app.kubernetes.io/instance": format!("size-{kilobytes}")});

@@ -1,4 +1,4 @@
-//! The servers, started from nothing.
+//! Starts the servers.
 
 use std::{
     path::PathBuf,
@@ -20,30 +20,30 @@ use windlass_cluster::Cluster;
 
 use windlass_bench::processes;
 
-use super::{loads::Load, wire::Wire};
+use super::{loads::Load, transport::Transport};
 
-/// What ours are compared with.
+/// The contender that ours are compared with.
 pub(super) const RIVAL: &str = "kube-apiserver";
 
 /// A running server.
 pub(super) struct Contender {
     pub(super) name: &'static str,
     pub(super) client: Client,
-    wire: Wire,
-    /// Whose memory is its memory; empty for a server in this process, which has the client's too.
+    transport: Transport,
+    /// Processes of the server; empty for a server in this process, whose memory includes the client's.
     pub(super) processes: Vec<u32>,
-    /// What the server's own process says that its start took.
-    pub(super) start_inside: Option<Duration>,
+    /// Start time reported by the server process.
+    pub(super) reported_start: Option<Duration>,
     running: Running,
 }
 
-/// Owns what was started.
+/// The started process or cluster.
 enum Running {
     Process(Child),
     Cluster(Cluster),
 }
 
-/// A way to start a server; `None` where this machine does not have it.
+/// Starts a server; `None` if this machine does not have it.
 type Start = fn() -> LocalBoxFuture<'static, anyhow::Result<Option<(Contender, Duration)>>>;
 
 /// In the order of the tables.
@@ -53,7 +53,7 @@ pub(super) const STARTS: [Start; 3] = [
     || Box::pin(async { in_process().await.map(Some) }),
 ];
 
-/// One of each, with the namespaces that the loads work in.
+/// Starts one of each, with the namespaces for the loads.
 pub(super) async fn start_all() -> anyhow::Result<Vec<Contender>> {
     let mut contenders = Vec::new();
     for start in STARTS {
@@ -70,13 +70,13 @@ pub(super) async fn start_all() -> anyhow::Result<Vec<Contender>> {
 
 impl Contender {
     pub(super) fn load(&self) -> Load {
-        Load::new(self.client.clone(), self.wire.clone())
+        Load::new(self.client.clone(), self.transport.clone())
     }
 
     pub(super) fn megabytes(&self) -> anyhow::Result<f64> {
         ensure!(
             !self.processes.is_empty(),
-            "{} has no process of its own",
+            "{} does not run in a separate process",
             self.name
         );
         self.processes
@@ -85,7 +85,7 @@ impl Contender {
             .sum()
     }
 
-    /// How long its processes have been computing; `None` where it has none of its own.
+    /// Returns the CPU time of the server's processes; `None` for a server in this process.
     pub(super) fn cpu_micros(&self) -> Option<f64> {
         let used = self
             .processes
@@ -94,10 +94,10 @@ impl Contender {
         used.sum::<Option<f64>>().filter(|_| !self.processes.is_empty())
     }
 
-    pub(super) fn forget_peak(&self) {
+    pub(super) fn reset_peak(&self) {
         self.processes
             .iter()
-            .for_each(|process| processes::forget_peak(*process));
+            .for_each(|process| processes::reset_peak(*process));
     }
 
     pub(super) fn peak_megabytes(&self) -> Option<f64> {
@@ -128,17 +128,19 @@ async fn process() -> anyhow::Result<(Contender, Duration)> {
         .spawn()?;
     let output = child.stdout.take().context("piped")?;
     let line = BufReader::new(output).lines().next_line().await?;
-    let line = line.context("the server's process ended")?;
-    let (kubeconfig, micros) = line.split_once('\t').context("a path and a time")?;
-    let (client, wire) = client(kubeconfig.into()).await?;
+    let line = line.context("the server process exited")?;
+    let (kubeconfig, micros) = line
+        .split_once('\t')
+        .context("invalid output of the server process")?;
+    let (client, transport) = client(kubeconfig.into()).await?;
     ready(&client).await?;
     let took = started.elapsed();
     let contender = Contender {
         name: "windlass",
         client,
-        wire,
-        processes: vec![child.id().context("a process that runs")?],
-        start_inside: Some(Duration::from_micros(micros.parse()?)),
+        transport,
+        processes: vec![child.id().context("the server process has exited")?],
+        reported_start: Some(Duration::from_micros(micros.parse()?)),
         running: Running::Process(child),
     };
     Ok((contender, took))
@@ -147,20 +149,24 @@ async fn process() -> anyhow::Result<(Contender, Duration)> {
 async fn real() -> anyhow::Result<Option<(Contender, Duration)>> {
     let real = Cluster::real();
     if let Err(reason) = real.available() {
-        println!("These are our figures alone: {reason}.");
+        println!("Measuring only Windlass: {reason}.");
         return Ok(None);
     }
     let started = Instant::now();
     let cluster = real.start().await?;
     let took = started.elapsed();
     let kubeconfig = cluster.kubeconfig()?;
-    let (client, wire) = client(kubeconfig.clone()).await?;
+    let (client, transport) = client(kubeconfig.clone()).await?;
     let contender = Contender {
         name: RIVAL,
         client,
-        wire,
-        processes: processes::processes_of(kubeconfig.parent().context("in a folder")?),
-        start_inside: None,
+        transport,
+        processes: processes::processes_of(
+            kubeconfig
+                .parent()
+                .context("the kubeconfig has no parent folder")?,
+        ),
+        reported_start: None,
         running: Running::Cluster(cluster),
     };
     Ok(Some((contender, took)))
@@ -174,27 +180,30 @@ async fn in_process() -> anyhow::Result<(Contender, Duration)> {
     let contender = Contender {
         name: "windlass in-process",
         client: cluster.client(),
-        wire: Wire::Inside(cluster.client()),
+        transport: Transport::Inside(cluster.client()),
         processes: Vec::new(),
-        start_inside: None,
+        reported_start: None,
         running: Running::Cluster(cluster),
     };
     Ok((contender, took))
 }
 
-/// The same client for every server that has a socket.
-async fn client(kubeconfig: PathBuf) -> anyhow::Result<(Client, Wire)> {
+/// Creates the client for servers with a socket.
+async fn client(kubeconfig: PathBuf) -> anyhow::Result<(Client, Transport)> {
     let mut config =
         Config::from_custom_kubeconfig(Kubeconfig::read_from(kubeconfig)?, &KubeConfigOptions::default())
             .await?;
     config.proxy_url = None;
-    Ok((Client::try_from(config.clone())?, Wire::Https(Box::new(config))))
+    Ok((
+        Client::try_from(config.clone())?,
+        Transport::Https(Box::new(config)),
+    ))
 }
 
 async fn ready(client: &Client) -> anyhow::Result<()> {
-    let said = client
+    let text = client
         .request_text(http::Request::get("/readyz").body(Vec::new())?)
         .await?;
-    ensure!(said == "ok", "/readyz says {said}");
+    ensure!(text == "ok", "/readyz returned {text}");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What is asked of a server: plain requests, so that the client costs as little as it can.
+//! Requests to a server, kept simple so that the client costs as little as possible.
 
 use std::{
     sync::{Arc, Mutex},
@@ -16,42 +16,42 @@ use windlass_bench::processes;
 
 use super::{
     pods,
-    wire::{Prepared, Wire},
+    transport::{Prepared, Transport},
 };
 
-/// A client with work to do.
+/// A load-generating client.
 pub(super) struct Load {
     client: Client,
-    wire: Wire,
+    transport: Transport,
 }
 
-/// What came of a fan-out.
+/// Result of a fan-out.
 pub(super) struct FanOut {
-    /// Events that watchers read, all watchers together.
+    /// Events read by all watchers together.
     pub(super) delivered_per_second: f64,
-    /// How much more memory the server had with all watchers than without, where it can be told.
+    /// Additional memory of the server with all watchers, if it can be measured.
     pub(super) memory: Option<f64>,
 }
 
-/// How fast requests were answered.
+/// Throughput of requests.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Pace {
+pub(super) struct Throughput {
     pub(super) per_second: f64,
-    /// What each took of this process's CPU time, in microseconds, where that can be told: the client's work, and the
-    /// server's if it is in this process.
-    pub(super) own_micros: Option<f64>,
+    /// CPU time of this process per request in microseconds, if it can be measured: the client's, and the server's if
+    /// it is in this process.
+    pub(super) client_cpu_micros: Option<f64>,
 }
 
 impl Load {
-    pub(super) fn new(client: Client, wire: Wire) -> Self {
-        Self { client, wire }
+    pub(super) fn new(client: Client, transport: Transport) -> Self {
+        Self { client, transport }
     }
 
-    /// Creates a namespace in which pods can be made.
+    /// Creates a namespace with the service account that pods need.
     pub(super) async fn namespace(&self, name: &str) -> anyhow::Result<()> {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
         self.post("/api/v1/namespaces", &namespace).await?;
-        // Nobody else makes it, and a pod needs it.
+        // Pods need it, and no controller creates it.
         let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}});
         self.post(&format!("/api/v1/namespaces/{name}/serviceaccounts"), &account)
             .await
@@ -63,7 +63,7 @@ impl Load {
         namespace: &str,
         names: &[String],
         at_once: usize,
-    ) -> anyhow::Result<Pace> {
+    ) -> anyhow::Result<Throughput> {
         let bodies: Vec<_> = names.iter().map(|name| pods::pod(name)).collect();
         self.post_all(&path(namespace, "pods"), &bodies, at_once).await
     }
@@ -74,13 +74,13 @@ impl Load {
         namespace: &str,
         names: &[String],
         at_once: usize,
-    ) -> anyhow::Result<Pace> {
+    ) -> anyhow::Result<Throughput> {
         let bodies: Vec<_> = names.iter().map(|name| pods::config_map(name)).collect();
         self.post_all(&path(namespace, "configmaps"), &bodies, at_once)
             .await
     }
 
-    async fn post_all(&self, path: &str, bodies: &[Value], at_once: usize) -> anyhow::Result<Pace> {
+    async fn post_all(&self, path: &str, bodies: &[Value], at_once: usize) -> anyhow::Result<Throughput> {
         let requests = bodies
             .iter()
             .map(|body| post(path, body))
@@ -88,13 +88,13 @@ impl Load {
         self.rate(requests, at_once).await
     }
 
-    /// Puts every pod anew with another label.
+    /// Updates every pod with another label.
     pub(super) async fn update(
         &self,
         namespace: &str,
         names: &[String],
         at_once: usize,
-    ) -> anyhow::Result<Pace> {
+    ) -> anyhow::Result<Throughput> {
         let path = path(namespace, "pods");
         let mut changed = Vec::with_capacity(names.len());
         for name in names {
@@ -112,14 +112,14 @@ impl Load {
         namespace: &str,
         names: &[String],
         at_once: usize,
-    ) -> anyhow::Result<Pace> {
+    ) -> anyhow::Result<Throughput> {
         let path = path(namespace, "pods");
         let request = |name| Request::get(format!("{path}/{name}")).body(Vec::new());
         let requests = names.iter().map(request).collect::<Result<_, _>>()?;
         self.rate(requests, at_once).await
     }
 
-    /// Lists all pods of a namespace at once.
+    /// Lists all pods of a namespace in one request.
     pub(super) async fn list(&self, namespace: &str, expected: usize) -> anyhow::Result<Duration> {
         let request = Request::get(path(namespace, "pods")).body(Vec::new())?;
         let started = Instant::now();
@@ -136,12 +136,12 @@ impl Load {
         let took = started.elapsed();
         ensure!(
             bytes > expected * 5_000,
-            "a list of {bytes} bytes has no {expected} pods"
+            "the list of {bytes} bytes does not have {expected} pods"
         );
         Ok(took)
     }
 
-    /// Opens watches, then writes, and sees how long it takes until every watcher has read everything.
+    /// Opens watches, then writes, and measures the time until every watcher has read all events.
     pub(super) async fn fan_out(
         &self,
         namespace: &str,
@@ -154,7 +154,7 @@ impl Load {
         let list: Value = serde_json::from_str(&self.text(&path).await?)?;
         let version = list["metadata"]["resourceVersion"]
             .as_str()
-            .context("a version")?;
+            .context("the list has no resourceVersion")?;
         let before = memory();
         let target = format!("{path}?watch=true&resourceVersion={version}&timeoutSeconds=300");
         let start = |_| async {
@@ -206,41 +206,51 @@ impl Load {
     }
 
     /// Sends all requests, `at_once` at a time.
-    pub(super) async fn rate(&self, requests: Vec<Request<Vec<u8>>>, at_once: usize) -> anyhow::Result<Pace> {
-        let prepared = requests.into_iter().map(|request| self.wire.prepare(request));
+    pub(super) async fn rate(
+        &self,
+        requests: Vec<Request<Vec<u8>>>,
+        at_once: usize,
+    ) -> anyhow::Result<Throughput> {
+        let prepared = requests
+            .into_iter()
+            .map(|request| self.transport.prepare(request));
         let prepared: Vec<_> = prepared.collect::<anyhow::Result<_>>()?;
-        let wire = self.wire.clone();
-        if let Wire::Inside(_) = &wire {
-            return drive(wire, prepared, at_once).await;
+        let transport = self.transport.clone();
+        if let Transport::Inside(_) = &transport {
+            return send_all(transport, prepared, at_once).await;
         }
-        // A client on one thread wakes no other, and leaves the cores to the server.
+        // A single-threaded client wakes no other threads and leaves the cores to the server.
         let client = move || {
             let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
-            runtime.block_on(drive(wire, prepared, at_once))
+            runtime.block_on(send_all(transport, prepared, at_once))
         };
         tokio::task::spawn_blocking(client).await?
     }
 }
 
-/// Sends all requests with as many workers as there may be requests at once, on the runtime that this is called in.
-async fn drive(wire: Wire, requests: Vec<Prepared>, at_once: usize) -> anyhow::Result<Pace> {
+/// Sends all requests with `at_once` workers on the current runtime.
+async fn send_all(
+    transport: Transport,
+    requests: Vec<Prepared>,
+    at_once: usize,
+) -> anyhow::Result<Throughput> {
     #[expect(clippy::cast_precision_loss, reason = "far below the 52 bits of a float")]
     let count = requests.len() as f64;
     let requests = Arc::new(Mutex::new(requests.into_iter()));
-    let mut lines = Vec::with_capacity(at_once);
+    let mut senders = Vec::with_capacity(at_once);
     for _ in 0..at_once {
-        lines.push(wire.open().await?);
+        senders.push(transport.open().await?);
     }
-    let own = || processes::cpu_micros(std::process::id()).ok();
-    let before = own();
+    let own_cpu = || processes::cpu_micros(std::process::id()).ok();
+    let before = own_cpu();
     let started = Instant::now();
     let mut workers = JoinSet::new();
-    for mut line in lines {
+    for mut sender in senders {
         let requests = requests.clone();
         workers.spawn(async move {
-            let next = || requests.lock().expect("nobody panics").next();
+            let next = || requests.lock().expect("not poisoned").next();
             while let Some(request) = next() {
-                line.send(request).await?;
+                sender.send(request).await?;
             }
             anyhow::Ok(())
         });
@@ -249,9 +259,9 @@ async fn drive(wire: Wire, requests: Vec<Prepared>, at_once: usize) -> anyhow::R
         worker??;
     }
     let took = started.elapsed();
-    Ok(Pace {
+    Ok(Throughput {
         per_second: count / took.as_secs_f64(),
-        own_micros: own().zip(before).map(|(now, before)| (now - before) / count),
+        client_cpu_micros: own_cpu().zip(before).map(|(now, before)| (now - before) / count),
     })
 }
 

@@ -1,7 +1,7 @@
 //! The embedded API server against kube-apiserver and etcd: the same client, the same requests, in turns.
 //!
 //! ```text
-//!   this process ── Wire ── HTTPS ──► a process of its own with the embedded server   (windlass)
+//!   this process ── Wire ── HTTPS ──► separate process with the embedded server       (windlass)
 //!                ├─ Wire ── HTTPS ──► kube-apiserver + etcd, fsync off                (kube-apiserver)
 //!                └─ kube::Client ───► the embedded server in this process, no socket  (windlass in-process)
 //! ```
@@ -11,17 +11,17 @@
 //! cargo run --release -p windlass-bench --bin windlass-bench-server -- --only creates
 //! ```
 //!
-//! `wire` says what the client does and what it leaves out, which is the same for both servers that have a socket.
-//! Each round does every case once on every server. The pods that the rounds create are what is listed in the end.
-//! It is a program of its own because the other subjects count their allocations: that is four locked operations on
-//! one line of memory for every allocation, which two busy cores wait for longer than for the allocations themselves.
+//! `wire` describes the client, which is the same for both servers with a socket. Each round runs every case once on
+//! every server. The lists at the end return the pods that the rounds created. This is a separate program because the
+//! other subjects count their allocations: four atomic operations on one cache line per allocation, which take longer
+//! on two busy cores than the allocations themselves.
 
-mod answer;
 mod applies;
 mod contenders;
 mod loads;
 mod pods;
-mod wire;
+mod response;
+mod transport;
 
 use std::{fs, path::PathBuf, time::Duration};
 
@@ -30,30 +30,30 @@ use clap::Parser;
 use tokio::runtime::Runtime;
 use windlass_bench::{
     cases::Plan,
-    report::{Report, Unit, figure},
+    report::{Report, Unit, format_number},
     serve,
 };
 
 use contenders::Contender;
-use loads::Pace;
+use loads::Throughput;
 
-/// How many pods are created in each round: one after the other, and sixteen at a time. After five rounds these
-/// are the lists of 1,000 and 20,000.
+/// Number of pods created in each round, one at a time and sixteen at a time. After five rounds these make the lists of
+/// 1,000 and 20,000.
 const FEW: usize = 200;
 const MANY: usize = 4_000;
 
-/// The one that the `windlass` program has.
+/// The same allocator as in the `windlass` program.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Measures the embedded API server beside kube-apiserver and etcd.
+/// Benchmarks the embedded API server against kube-apiserver and etcd.
 #[derive(Parser)]
 #[command(name = "windlass-bench-server")]
 struct Arguments {
     #[command(flatten)]
     plan: Plan,
 
-    /// Writes the figures to this file instead of printing a table
+    /// Write the results to this file instead of printing a table
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
@@ -63,9 +63,9 @@ fn main() -> anyhow::Result<()> {
         return serve::serve();
     }
     let arguments = Arguments::parse();
-    // All cores for the server in this process; the client of the others brings a runtime of its own.
+    // All cores for the server in this process; the client of the others has its own runtime.
     let report = Runtime::new()
-        .context("a runtime")?
+        .context("cannot start a runtime")?
         .block_on(bench(&arguments.plan))?;
     match &arguments.json {
         Some(file) => fs::write(file, serde_json::to_string(&report)?)?,
@@ -74,18 +74,19 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A group is measured whole, for what is created is what is listed; it is wanted by one of its words.
+/// A group of cases is always measured as a whole, because later cases list what earlier ones create; one matching
+/// title selects it.
 async fn bench(plan: &Plan) -> anyhow::Result<Report> {
     let rounds = plan.rounds.get();
-    let named = |title: &&str| plan.wants(title) || plan.only.iter().any(|part| part.contains(*title));
-    let wants = |titles: &[&str]| titles.iter().any(named);
+    let named = |title: &&str| plan.includes(title) || plan.only.iter().any(|part| part.contains(*title));
+    let includes = |titles: &[&str]| titles.iter().any(named);
     let mut report = Report::new("server", contenders::RIVAL);
-    if wants(&["starts"]) {
+    if includes(&["starts"]) {
         starts(rounds, &mut report).await?;
     }
     let contenders = contenders::start_all().await?;
-    // Lists are of what the requests have made.
-    if wants(&["creates", "updates", "gets", "lists"]) {
+    // The lists return what the requests have created.
+    if includes(&["creates", "updates", "gets", "lists"]) {
         for round in 0..rounds {
             for contender in &contenders {
                 requests(contender, round, &mut report).await?;
@@ -93,15 +94,15 @@ async fn bench(plan: &Plan) -> anyhow::Result<Report> {
         }
         eprintln!("server: requests");
     }
-    if wants(&["applies"]) {
-        apply_again(rounds, &contenders, &mut report).await?;
+    if includes(&["applies"]) {
+        apply_unchanged(rounds, &contenders, &mut report).await?;
         eprintln!("server: applies");
     }
-    if wants(&["lists"]) {
+    if includes(&["lists"]) {
         lists(rounds, &contenders, &mut report).await?;
         eprintln!("server: lists");
     }
-    if wants(&["events"]) {
+    if includes(&["events"]) {
         fan_out(rounds, &contenders, &mut report).await?;
         eprintln!("server: events");
     }
@@ -111,29 +112,29 @@ async fn bench(plan: &Plan) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-/// What controllers do most of the time: apply what is so already. The cost must grow with the size, not faster.
-async fn apply_again(rounds: usize, contenders: &[Contender], report: &mut Report) -> anyhow::Result<()> {
+/// Applies unchanged configurations, as controllers do most of the time. The cost must not grow faster than the size.
+async fn apply_unchanged(rounds: usize, contenders: &[Contender], report: &mut Report) -> anyhow::Result<()> {
     for _ in 0..rounds {
         for contender in contenders {
             let load = contender.load();
             for (kilobytes, at_once, times) in [(5, 1, 200), (5, 16, 1_000), (50, 1, 100), (500, 1, 20)] {
-                let pace = load.apply_again(kilobytes, at_once, times).await?;
+                let throughput = load.apply_unchanged(kilobytes, at_once, times).await?;
                 let case = format!("applies of the same {kilobytes} KB, {at_once} at a time");
-                report.add(&case, contender.name, Unit::PerSecond, pace.per_second);
+                report.add(&case, contender.name, Unit::PerSecond, throughput.per_second);
             }
-            let pace = load.apply_changed(5, 200).await?;
+            let throughput = load.apply_changed(5, 200).await?;
             report.add(
                 "applies of 5 KB with a change, 1 at a time",
                 contender.name,
                 Unit::PerSecond,
-                pace.per_second,
+                throughput.per_second,
             );
         }
     }
     Ok(())
 }
 
-/// From nothing to a served `/readyz`, and what that takes.
+/// Measures the time from process start to a served `/readyz`, and the memory.
 async fn starts(rounds: usize, report: &mut Report) -> anyhow::Result<()> {
     for _ in 0..rounds {
         for start in contenders::STARTS {
@@ -142,7 +143,7 @@ async fn starts(rounds: usize, report: &mut Report) -> anyhow::Result<()> {
             };
             let name = contender.name;
             report.add("start to /readyz", name, Unit::Millis, millis(took));
-            if let Some(inside) = contender.start_inside {
+            if let Some(inside) = contender.reported_start {
                 report.add("start inside that process", name, Unit::Millis, millis(inside));
             }
             if !contender.processes.is_empty() {
@@ -161,9 +162,9 @@ async fn requests(contender: &Contender, round: usize, report: &mut Report) -> a
     let small = pods::names(round, 1_000);
     let some = &many[..1_000];
     let mut cpu = contender.cpu_micros();
-    // Updates read what they change first, and that is no part of them.
-    let mut note = |case: &str, count: usize, pace: Pace| {
-        report.add(case, contender.name, Unit::PerSecond, pace.per_second);
+    // Updates first read the objects, which is not part of the measurement.
+    let mut note = |case: &str, count: usize, throughput: Throughput| {
+        report.add(case, contender.name, Unit::PerSecond, throughput.per_second);
         let now = contender.cpu_micros();
         let before = std::mem::replace(&mut cpu, now);
         if let Some((now, before)) = now.zip(before).filter(|_| !case.starts_with("updates")) {
@@ -171,26 +172,33 @@ async fn requests(contender: &Contender, round: usize, report: &mut Report) -> a
             let each = (now - before) / count as f64;
             report.add(&format!("{case}: CPU each"), contender.name, Unit::Micros, each);
         }
-        // The clock that this is read from ticks a hundred times a second: too seldom for a few requests.
-        if let Some(client) = pace.own_micros.filter(|_| count >= 1_000 && now.is_some()) {
+        // The CPU clock ticks a hundred times per second: too coarse for a few requests.
+        if let Some(client) = throughput
+            .client_cpu_micros
+            .filter(|_| count >= 1_000 && now.is_some())
+        {
             let case = format!("{case}: CPU of the client");
             report.add(&case, contender.name, Unit::Micros, client);
         }
     };
-    let pace = load.create("few", &few, 1).await?;
-    note("creates, 1 at a time (6 KB pods)", FEW, pace);
-    let pace = load.create("many", &many, 16).await?;
-    note("creates, 16 at a time (6 KB pods)", MANY, pace);
-    let pace = load.create_small("small", &small, 16).await?;
-    note("creates, 16 at a time (small config maps)", small.len(), pace);
-    let pace = load.update("few", &few, 1).await?;
-    note("updates, 1 at a time", FEW, pace);
-    let pace = load.update("many", some, 16).await?;
-    note("updates, 16 at a time", some.len(), pace);
-    let pace = load.get("few", &few, 1).await?;
-    note("gets, 1 at a time", FEW, pace);
-    let pace = load.get("many", some, 16).await?;
-    note("gets, 16 at a time", some.len(), pace);
+    let throughput = load.create("few", &few, 1).await?;
+    note("creates, 1 at a time (6 KB pods)", FEW, throughput);
+    let throughput = load.create("many", &many, 16).await?;
+    note("creates, 16 at a time (6 KB pods)", MANY, throughput);
+    let throughput = load.create_small("small", &small, 16).await?;
+    note(
+        "creates, 16 at a time (small config maps)",
+        small.len(),
+        throughput,
+    );
+    let throughput = load.update("few", &few, 1).await?;
+    note("updates, 1 at a time", FEW, throughput);
+    let throughput = load.update("many", some, 16).await?;
+    note("updates, 16 at a time", some.len(), throughput);
+    let throughput = load.get("few", &few, 1).await?;
+    note("gets, 1 at a time", FEW, throughput);
+    let throughput = load.get("many", some, 16).await?;
+    note("gets, 16 at a time", some.len(), throughput);
     Ok(())
 }
 
@@ -202,7 +210,7 @@ async fn lists(rounds: usize, contenders: &[Contender], report: &mut Report) -> 
                 ("few", list_of(rounds * FEW), rounds * FEW),
                 ("many", list_of(rounds * MANY), rounds * MANY),
             ] {
-                contender.forget_peak();
+                contender.reset_peak();
                 let before = contender.megabytes().unwrap_or(0.0);
                 let took = load.list(namespace, expected).await?;
                 report.add(&title, contender.name, Unit::Millis, millis(took));
@@ -225,7 +233,7 @@ async fn lists(rounds: usize, contenders: &[Contender], report: &mut Report) -> 
     Ok(())
 }
 
-/// One writer, and more and more who watch.
+/// Measures one writer with an increasing number of watchers.
 async fn fan_out(rounds: usize, contenders: &[Contender], report: &mut Report) -> anyhow::Result<()> {
     for round in 0..rounds {
         for contender in contenders {
@@ -260,5 +268,5 @@ fn millis(duration: Duration) -> f64 {
 
 #[expect(clippy::cast_precision_loss, reason = "far below the 52 bits of a float")]
 fn list_of(pods: usize) -> String {
-    format!("list of {} pods", figure(pods as f64))
+    format!("list of {} pods", format_number(pods as f64))
 }

@@ -1,17 +1,17 @@
-//! Pods as a cluster has them: some 6 KB each, and no two alike.
+//! Realistic pods: about 6 KB each, all different.
 
 use serde_json::{Value, json};
 
-/// The names of the pods that a round makes.
+/// Returns the names of the pods of a round.
 pub(super) fn names(round: usize, count: usize) -> Vec<String> {
     (0..count)
         .map(|number| format!("pod-{round}-{number:05}"))
         .collect()
 }
 
-/// A pod of three containers with environments, probes and volumes, as an operator would make it.
+/// Creates a pod of three containers with environments, probes and volumes, as an operator would.
 pub(super) fn pod(name: &str) -> Value {
-    // What differs from pod to pod, for ever the same for a name.
+    // Varies from pod to pod, but is always the same for a name.
     let seed = name.bytes().fold(7_u64, |sum, byte| {
         sum.wrapping_mul(31).wrapping_add(u64::from(byte))
     });
@@ -69,7 +69,7 @@ pub(super) fn pod(name: &str) -> Value {
     })
 }
 
-/// A small object.
+/// Creates a small object.
 pub(super) fn config_map(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"a": "1"}})
 }
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pods_have_some_six_kilobytes_and_differ() {
+    fn pods_have_about_six_kilobytes_and_differ() {
         let [one, other] = ["pod-0-00001", "pod-0-00002"].map(|name| pod(name).to_string());
         assert!((4_500..7_000).contains(&one.len()), "{}", one.len());
         assert_ne!(one, other);

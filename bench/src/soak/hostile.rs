@@ -1,4 +1,5 @@
-//! One client that means harm: a user with rights in a namespace of its own, who sends what once brought the server down.
+//! A hostile client: a user with permissions in its own namespace, who sends requests that once brought the server
+//! down.
 
 use std::{collections::BTreeMap, fmt::Write, time::Duration};
 
@@ -8,15 +9,15 @@ use http_body_util::Full;
 use serde_json::{Value, json};
 use tokio::{io::AsyncWriteExt, sync::watch, time::timeout};
 
-use super::wire::{Protocol, Wire};
+use super::endpoint::{Endpoint, Protocol};
 
-/// The namespace in which the hostile user may do what the role `admin` allows.
+/// The namespace in which the hostile user has the role `admin`.
 pub(crate) const NAMESPACE: &str = "hostile";
 
-/// How long connections that do not go on are held.
-const HELD: Duration = Duration::from_secs(5);
+/// How long stalled connections are held open.
+const STALL_TIME: Duration = Duration::from_secs(5);
 
-/// A request that costs its sender little.
+/// A request that is cheap for its sender.
 struct Attack {
     name: &'static str,
     method: &'static str,
@@ -25,12 +26,12 @@ struct Attack {
     body: Bytes,
 }
 
-/// How often each attack was made, by what was answered.
+/// Number of attacks by name and response.
 pub(crate) type Tally = BTreeMap<String, BTreeMap<String, u64>>;
 
-/// Attacks until it is told to stop. `progress` has the names of the last attack and of the one that is under way.
+/// Attacks until `stop` is set. `progress` has the names of the last and the current attack.
 pub(crate) async fn attack(
-    wire: Wire,
+    endpoint: Endpoint,
     progress: watch::Sender<[&'static str; 2]>,
     mut stop: watch::Receiver<bool>,
 ) -> Tally {
@@ -48,49 +49,50 @@ pub(crate) async fn attack(
         for attack in &attacks {
             begin(attack.name);
             tokio::select! {
-                outcome = send(&wire, attack) => note(attack.name, outcome),
+                outcome = send(&endpoint, attack) => note(attack.name, outcome),
                 _ = stop.wait_for(|stop| *stop) => return tally,
             }
         }
-        for (name, held) in [
-            ("silent connections", Held::Silent),
-            ("slow headers", Held::Headers),
-            ("half a body", Held::Body),
+        for (name, stall) in [
+            ("silent connections", Stall::Silent),
+            ("slow headers", Stall::Headers),
+            ("half a body", Stall::Body),
         ] {
             begin(name);
             tokio::select! {
-                outcome = hold(&wire, held) => note(name, outcome),
+                outcome = stall_connections(&endpoint, stall) => note(name, outcome),
                 _ = stop.wait_for(|stop| *stop) => return tally,
             }
         }
         begin("stream resets");
         tokio::select! {
-            outcome = reset(&wire) => note("stream resets", outcome),
+            outcome = reset_streams(&endpoint) => note("stream resets", outcome),
             _ = stop.wait_for(|stop| *stop) => return tally,
         }
         for attack in &clean_up() {
             begin(attack.name);
             tokio::select! {
-                outcome = send(&wire, attack) => note(attack.name, outcome),
+                outcome = send(&endpoint, attack) => note(attack.name, outcome),
                 _ = stop.wait_for(|stop| *stop) => return tally,
             }
         }
     }
 }
 
-async fn send(wire: &Wire, attack: &Attack) -> String {
-    let answer = async {
-        let mut line = wire.connect(Protocol::Http1).await?;
-        line.send(
-            attack.method,
-            &attack.target,
-            attack.content_type,
-            attack.body.clone(),
-        )
-        .await
+async fn send(endpoint: &Endpoint, attack: &Attack) -> String {
+    let response = async {
+        let mut connection = endpoint.connect(Protocol::Http1).await?;
+        connection
+            .send(
+                attack.method,
+                &attack.target,
+                attack.content_type,
+                attack.body.clone(),
+            )
+            .await
     };
-    match answer.await {
-        Ok(answer) => answer.code.to_string(),
+    match response.await {
+        Ok(response) => response.code.to_string(),
         Err(error) => format!("{error:#}").chars().take(60).collect(),
     }
 }
@@ -133,7 +135,7 @@ fn requests() -> Vec<Attack> {
         post("managed fields", core("configmaps"), managed_fields(12_000)),
         post("16,000 ports", core("services"), ports(16_000)),
         post("volumes with mounts", core("pods"), volumes(6_000)),
-        post("a role that is a product", roles, product()),
+        post("a role that is a product", roles, large_role()),
         post("40,000 warnings", format!("{}?dryRun=All", core("configmaps")), unknown_fields(40_000)),
     ]
 }
@@ -160,7 +162,7 @@ fn clean_up() -> Vec<Attack> {
     .collect()
 }
 
-/// Each operation makes the tree one level deeper.
+/// Each operation nests the tree one level deeper.
 fn moves() -> String {
     let mut operations = vec![json!({"op": "add", "path": "/data", "value": {"x": {}}})];
     for _ in 0..3_000 {
@@ -206,7 +208,7 @@ fn volumes(count: usize) -> String {
         .to_string()
 }
 
-fn product() -> String {
+fn large_role() -> String {
     let list = |prefix: &str| {
         (0..400)
             .map(|number| format!("{prefix}{number}"))
@@ -224,31 +226,31 @@ fn unknown_fields(count: usize) -> String {
     body + "}"
 }
 
-/// Where a connection stops.
+/// Where a connection stalls.
 #[derive(Clone, Copy)]
-enum Held {
+enum Stall {
     Silent,
     Headers,
     Body,
 }
 
-/// Fifty connections that do not go on, for a few seconds.
-async fn hold(wire: &Wire, held: Held) -> String {
+/// Opens fifty connections that stall for a few seconds.
+async fn stall_connections(endpoint: &Endpoint, stall: Stall) -> String {
     let mut tcp = Vec::new();
     let mut tls = Vec::new();
     for _ in 0..50 {
-        if let Held::Silent = held {
-            tcp.extend(wire.tcp().await.ok());
+        if let Stall::Silent = stall {
+            tcp.extend(endpoint.tcp().await.ok());
             continue;
         }
-        let Ok(mut stream) = wire.tls(Protocol::Http1).await else {
+        let Ok(mut stream) = endpoint.tls(Protocol::Http1).await else {
             continue;
         };
-        let Ok(text) = wire.head("POST", "/api/v1/namespaces/hostile/configmaps", 1_000_000) else {
+        let Ok(text) = endpoint.head("POST", "/api/v1/namespaces/hostile/configmaps", 1_000_000) else {
             continue;
         };
-        let sent = match held {
-            Held::Headers => &text.as_bytes()[..text.len() / 2],
+        let sent = match stall {
+            Stall::Headers => &text.as_bytes()[..text.len() / 2],
             _ => text.as_bytes(),
         };
         if stream.write_all(sent).await.is_ok() && stream.flush().await.is_ok() {
@@ -257,9 +259,13 @@ async fn hold(wire: &Wire, held: Held) -> String {
     }
     let opened = tcp.len() + tls.len();
     for _ in 0..5 {
-        tokio::time::sleep(HELD / 5).await;
+        tokio::time::sleep(STALL_TIME / 5).await;
         for stream in &mut tls {
-            let more: &[u8] = if matches!(held, Held::Headers) { b"x" } else { b" " };
+            let more: &[u8] = if matches!(stall, Stall::Headers) {
+                b"x"
+            } else {
+                b" "
+            };
             timeout(Duration::from_millis(50), stream.write_all(more))
                 .await
                 .ok();
@@ -268,26 +274,26 @@ async fn hold(wire: &Wire, held: Held) -> String {
     format!("{opened} of 50 opened")
 }
 
-/// A thousand requests on one connection of HTTP/2, each taken back at once.
-async fn reset(wire: &Wire) -> String {
+/// Sends a thousand requests on one HTTP/2 connection and resets each immediately.
+async fn reset_streams(endpoint: &Endpoint) -> String {
     let work = async {
-        let line = wire.connect(Protocol::Http2).await?;
-        let sender = line.multiplexed().context("HTTP/2")?;
-        let mut reset = 0;
+        let connection = endpoint.connect(Protocol::Http2).await?;
+        let sender = connection.multiplexed().context("HTTP/2")?;
+        let mut resets = 0;
         for _ in 0..1_000 {
             let target = format!("/api/v1/namespaces/{NAMESPACE}/configmaps");
-            let mut request = wire.request("GET", &target, "", Bytes::new())?;
+            let mut request = endpoint.request("GET", &target, "", Bytes::new())?;
             request.headers_mut().remove("host");
             let mut sender = sender.clone();
             if sender.ready().await.is_err() {
                 break;
             }
-            let answer = sender.send_request(request.map(|body: Full<Bytes>| body));
-            // Polled once, so that it is sent, and dropped.
-            timeout(Duration::from_micros(200), answer).await.ok();
-            reset += 1;
+            let response = sender.send_request(request.map(|body: Full<Bytes>| body));
+            // Poll once, so that the request is sent, then drop it.
+            timeout(Duration::from_micros(200), response).await.ok();
+            resets += 1;
         }
-        anyhow::Ok(reset)
+        anyhow::Ok(resets)
     };
     match timeout(Duration::from_mins(1), work).await {
         Ok(Ok(1_000)) => "all of 1,000".to_owned(),

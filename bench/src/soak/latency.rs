@@ -1,10 +1,10 @@
-//! How long requests took, as a histogram that does not grow.
+//! A histogram of request latencies with a fixed size.
 
 use std::time::Duration;
 
 use serde::Serialize;
 
-/// Buckets grow by 2 % each: a figure is at most that much too high.
+/// Buckets grow by 2 %: a quantile is at most that much too high.
 const GROWTH: f64 = 1.02;
 
 /// From a microsecond to an hour.
@@ -17,9 +17,9 @@ pub(crate) struct Histogram {
     longest: Duration,
 }
 
-/// What is said of a histogram.
+/// Summary of a histogram.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
-pub(crate) struct Figures {
+pub(crate) struct LatencySummary {
     pub(crate) requests: u64,
     pub(crate) p50_ms: f64,
     pub(crate) p99_ms: f64,
@@ -51,8 +51,8 @@ impl Histogram {
         self.longest = self.longest.max(took);
     }
 
-    pub(crate) fn figures(&self) -> Figures {
-        Figures {
+    pub(crate) fn summary(&self) -> LatencySummary {
+        LatencySummary {
             requests: self.total,
             p50_ms: self.quantile(0.5),
             p99_ms: self.quantile(0.99),
@@ -61,7 +61,7 @@ impl Histogram {
         }
     }
 
-    /// In milliseconds; 0 if there was nothing.
+    /// Returns a quantile in milliseconds; 0 if the histogram is empty.
     fn quantile(&self, part: f64) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "far fewer than 2^52 requests")]
         let wanted = self.total as f64 * part;
@@ -89,17 +89,17 @@ mod tests {
         for millis in 1..=1_000 {
             histogram.add(Duration::from_millis(millis));
         }
-        let figures = histogram.figures();
+        let summary = histogram.summary();
         for (figure, exact) in [
-            (figures.p50_ms, 500.0),
-            (figures.p99_ms, 990.0),
-            (figures.p999_ms, 999.0),
+            (summary.p50_ms, 500.0),
+            (summary.p99_ms, 990.0),
+            (summary.p999_ms, 999.0),
         ] {
             assert!(
                 (exact..=exact * 1.021).contains(&figure),
                 "{figure} is not {exact}"
             );
         }
-        assert!((figures.max_ms - 1_000.0).abs() < 1e-9);
+        assert!((summary.max_ms - 1_000.0).abs() < 1e-9);
     }
 }

@@ -1,19 +1,19 @@
-//! Mixed load on the embedded server over a real socket for half an hour, with and without a hostile client: what happens to its
-//! memory, to watches, and to the latency of everybody else.
+//! Soak test: mixed load on the embedded server over a real socket for half an hour, without and with a hostile client.
+//! Checks the server's memory, the watches, and the latency of the other clients.
 //!
 //! ```text
-//!   workers ──► server (a process of its own) ──► watchers
-//!      │ acknowledged                                │ seen
+//!   workers ──► server (in its own process) ──────► watchers
+//!      │ acknowledged                                │ observed
 //!      └──────────────────► model ◄──────────────────┘
 //! ```
 
+mod endpoint;
 mod hostile;
 mod latency;
 mod load;
 mod model;
 mod run;
 mod watch;
-mod wire;
 
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
@@ -25,49 +25,50 @@ use run::{Outcome, Plan};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// The most that memory may grow from the first minute to the end.
-const GROWTH: f64 = 1.10;
+/// Maximum growth of memory from the first minute to the end.
+const MAX_MEMORY_GROWTH: f64 = 1.10;
 
-/// Shorter runs are not judged by their memory: the history of events, which is bounded, is still filling.
-const JUDGED: Duration = Duration::from_mins(5);
+/// Memory is checked only in runs of at least this length: before, the bounded event history is still filling.
+const MIN_CHECKED_RUN: Duration = Duration::from_mins(5);
 
-/// Soaks the embedded API server: mixed load of many clients over HTTPS, watches that stall, connections that die, and one hostile client.
+/// Soak test of the embedded API server: mixed load of many clients over HTTPS, watches that stall, connections that
+/// die, and a hostile client.
 ///
-/// Runs twice by default, without and with the hostile client, and prints both side by side. Fails if the server dies, if a watch event is
-/// lost, reordered or wrong, if a client that behaves is refused without an attack, or if the server's memory at the end is more than 10 % above
-/// that of the first minute.
+/// Runs twice by default, without and with the hostile client, and prints both side by side. Fails if the server dies,
+/// if a watch event is lost, reordered or wrong, if a well-behaved client gets an error without an attack, or if the
+/// server's memory at the end is more than 10 % above that of the first minute.
 #[derive(Parser)]
 #[command(name = "windlass-soak")]
 struct Arguments {
-    /// How long each run takes
+    /// Duration of each run, in minutes
     #[arg(long, default_value_t = 30.0)]
     minutes: f64,
 
-    /// How many clients there are; a fifth of them watch
+    /// Number of clients; a fifth of them watch
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u16).range(8..=5_000))]
     clients: u16,
 
-    /// How many requests per second all clients make together
+    /// Requests per second of all clients together
     #[arg(long, default_value_t = 400.0)]
     rate: f64,
 
-    /// Runs only with the hostile client
+    /// Run only with the hostile client
     #[arg(long, conflicts_with = "no_hostile")]
     hostile: bool,
 
-    /// Runs only without the hostile client
+    /// Run only without the hostile client
     #[arg(long)]
     no_hostile: bool,
 
-    /// What chance starts from [default: a random number, which is printed]
+    /// Seed of the random generator [default: a random number, which is printed]
     #[arg(long)]
     seed: Option<u64>,
 
-    /// Writes the outcomes as JSON into this file
+    /// Write the outcomes as JSON to this file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
-    /// Kills the server after so many seconds, for a test of this program
+    /// Kill the server after this many seconds, to test this program
     #[arg(long, hide = true)]
     kill_after: Option<f64>,
 }
@@ -121,7 +122,7 @@ fn main() -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(u8::from(!faults.is_empty())))
 }
 
-/// What is wrong with a run.
+/// Returns what failed in a run.
 fn faults(outcome: &Outcome) -> Vec<String> {
     let run = name(outcome);
     let mut faults = Vec::new();
@@ -137,18 +138,21 @@ fn faults(outcome: &Outcome) -> Vec<String> {
             .collect::<Vec<_>>()
             .join("; ");
         faults.push(format!(
-            "{run}: {} watch events are wrong: {first}",
+            "{run}: {} wrong watch events, the first: {first}",
             outcome.violations.len()
         ));
     }
-    if !outcome.hostile && outcome.died.is_none() && !outcome.surprises.is_empty() {
-        faults.push(format!("{run}: clients that behave got {:?}", outcome.surprises));
+    if !outcome.hostile && outcome.died.is_none() && !outcome.unexpected.is_empty() {
+        faults.push(format!(
+            "{run}: well-behaved clients got unexpected responses: {:?}",
+            outcome.unexpected
+        ));
     }
     if outcome.latency.requests == 0 || (outcome.watch_events == 0 && outcome.died.is_none()) {
-        faults.push(format!("{run}: nothing happened"));
+        faults.push(format!("{run}: no requests or watch events"));
     }
     let growth = outcome.memory_end_mb / outcome.memory_first_mb.max(f64::MIN_POSITIVE);
-    if outcome.seconds >= JUDGED.as_secs_f64() && growth > GROWTH {
+    if outcome.seconds >= MIN_CHECKED_RUN.as_secs_f64() && growth > MAX_MEMORY_GROWTH {
         faults.push(format!(
             "{run}: memory grew from {:.0} to {:.0} MB",
             outcome.memory_first_mb, outcome.memory_end_mb
@@ -161,13 +165,13 @@ fn name(outcome: &Outcome) -> &'static str {
     if outcome.hostile { "hostile" } else { "calm" }
 }
 
-/// A line of the table: what it is, and where it comes from.
+/// A row of the table: title and value.
 type Row = (&'static str, fn(&Outcome) -> f64);
 
 /// Both runs side by side, with a ratio.
 fn print(outcomes: &[Outcome]) {
     let rows: [Row; 12] = [
-        ("requests", |outcome| precise(outcome.latency.requests)),
+        ("requests", |outcome| as_f64(outcome.latency.requests)),
         ("latency p50, ms", |outcome| outcome.latency.p50_ms),
         ("latency p99, ms", |outcome| outcome.latency.p99_ms),
         ("latency p99.9, ms", |outcome| outcome.latency.p999_ms),
@@ -177,8 +181,8 @@ fn print(outcomes: &[Outcome]) {
         ("memory first minute, MB", |outcome| outcome.memory_first_mb),
         ("memory end, MB", |outcome| outcome.memory_end_mb),
         ("memory peak, MB", |outcome| outcome.memory_peak_mb),
-        ("watch events", |outcome| precise(outcome.watch_events)),
-        ("relists", |outcome| precise(outcome.relists)),
+        ("watch events", |outcome| as_f64(outcome.watch_events)),
+        ("relists", |outcome| as_f64(outcome.relists)),
     ];
     print!("{:26}", "");
     for outcome in outcomes {
@@ -196,29 +200,29 @@ fn print(outcomes: &[Outcome]) {
         }
     }
     for outcome in outcomes {
-        if !outcome.surprises.is_empty() {
+        if !outcome.unexpected.is_empty() {
             println!(
-                "{}: clients that behave got {:?}",
+                "{}: well-behaved clients got unexpected responses: {:?}",
                 name(outcome),
-                outcome.surprises
+                outcome.unexpected
             );
         }
-        for (attack, answers) in &outcome.attacks {
-            println!("{attack:40} {answers:?}");
+        for (attack, responses) in &outcome.attacks {
+            println!("{attack:40} {responses:?}");
         }
     }
     if outcomes
         .iter()
-        .any(|outcome| outcome.seconds < JUDGED.as_secs_f64())
+        .any(|outcome| outcome.seconds < MIN_CHECKED_RUN.as_secs_f64())
     {
         println!(
-            "memory is not judged: the run is shorter than {} minutes",
-            JUDGED.as_secs() / 60
+            "memory growth is not checked: the run is shorter than {} minutes",
+            MIN_CHECKED_RUN.as_secs() / 60
         );
     }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "far less than 2^52")]
-fn precise(count: u64) -> f64 {
+fn as_f64(count: u64) -> f64 {
     count as f64
 }

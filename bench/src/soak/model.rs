@@ -1,17 +1,18 @@
-//! What watchers must see, given what writers were told.
+//! Checks the events of watchers against the acknowledged writes.
 //!
 //! ```text
 //!   writers ── acknowledged (revision, key, event) ──► Log ──┐
 //!                                                            ├──► audit: lost, reordered or wrong events
-//!   watchers ── seen (revision, key, event) ──► View ────────┘
+//!   watchers ── observed (revision, key, event) ──► View ────┘
 //! ```
 //!
-//! An acknowledgement can come after the event, never much later: an audit looks only at what was seen before the audit before
-//! it, and those are further apart than a request may take. What was audited is forgotten, so that memory is bounded. No I/O, no clock.
+//! An acknowledgement can arrive after its event, but only within the request timeout. So an audit checks only events
+//! that were observed before the previous audit, and audits are further apart than a request may take. Audited events
+//! are dropped, so memory is bounded. No I/O, no clock.
 
 use std::collections::{BTreeMap, VecDeque};
 
-/// What happened to an object.
+/// Type of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     Added,
@@ -30,12 +31,12 @@ impl Event {
     }
 }
 
-/// Writes of a namespace that were acknowledged, by their revision. A deletion's answer does not say its revision, so that deletions are
-/// checked by what is there: see [`View::see`] and [`View::compare`].
+/// Acknowledged writes of a namespace, by revision. The response to a delete has no revision, so deletes are checked by
+/// the set of existing objects: see [`View::observe`] and [`View::compare`].
 #[derive(Debug, Default)]
 pub(crate) struct Log {
     acknowledged: BTreeMap<u64, (String, Event)>,
-    /// Writes with an unknown outcome: each may be seen, and need not be.
+    /// Number of writes with an unknown outcome: each may cause an event or not.
     unknown: u64,
 }
 
@@ -48,22 +49,22 @@ impl Log {
         self.unknown += 1;
     }
 
-    /// Forgets what every watcher has been audited for.
+    /// Drops writes for which every watcher has been audited.
     pub(crate) fn forget_up_to(&mut self, revision: u64) {
         self.acknowledged = self.acknowledged.split_off(&(revision + 1));
     }
 }
 
-/// What one watcher has seen of a namespace.
+/// One watcher's view of a namespace.
 #[derive(Debug, Default)]
 pub(crate) struct View {
-    /// The objects that there are, with their revisions.
+    /// Existing objects with their revisions.
     objects: BTreeMap<String, u64>,
-    /// Revisions that were seen and not audited yet, oldest first.
-    seen: VecDeque<(u64, String, Event)>,
-    /// The last revision.
+    /// Events that are not audited yet, oldest first.
+    observed: VecDeque<(u64, String, Event)>,
+    /// The latest revision.
     last: u64,
-    /// Where the audit before ended, and where the next one ends.
+    /// Where the previous audit ended, and where the next one ends.
     audited: u64,
     next_audit: u64,
     unexplained: u64,
@@ -72,10 +73,10 @@ pub(crate) struct View {
 }
 
 impl View {
-    /// Begins again from a list: what happened before it need not be seen any more.
+    /// Restarts from a list: earlier events are no longer expected.
     pub(crate) fn list(&mut self, revision: u64, objects: BTreeMap<String, u64>) {
         self.objects = objects;
-        self.seen.clear();
+        self.observed.clear();
         self.last = revision;
         self.audited = revision;
         self.next_audit = revision;
@@ -90,14 +91,17 @@ impl View {
         self.audited
     }
 
-    /// Takes an event; the error says what is wrong with it.
-    pub(crate) fn see(&mut self, revision: u64, key: &str, event: Event) -> Result<(), String> {
+    /// Applies an event; the error describes what is wrong with it.
+    pub(crate) fn observe(&mut self, revision: u64, key: &str, event: Event) -> Result<(), String> {
         if revision <= self.last {
-            return Err(format!("{event:?} {key} at {revision} came after {}", self.last));
+            return Err(format!(
+                "{event:?} {key} at {revision} arrived after {}",
+                self.last
+            ));
         }
         let known = self.objects.contains_key(key);
         if known == (event == Event::Added) {
-            let state = if known { "is there already" } else { "is not there" };
+            let state = if known { "exists already" } else { "does not exist" };
             return Err(format!("{event:?} {key} at {revision}, which {state}"));
         }
         match event {
@@ -110,46 +114,46 @@ impl View {
         }
         self.last = revision;
         self.events += 1;
-        self.seen.push_back((revision, key.to_owned(), event));
+        self.observed.push_back((revision, key.to_owned(), event));
         Ok(())
     }
 
-    /// A bookmark: nothing happened up to there.
+    /// Applies a bookmark: there are no events up to this revision.
     pub(crate) fn bookmark(&mut self, revision: u64) {
         self.last = self.last.max(revision);
     }
 
-    /// Compares what was seen before the last audit with what was acknowledged.
+    /// Compares the events observed before the last audit with the acknowledged writes.
     pub(crate) fn audit(&mut self, log: &Log) -> Vec<String> {
         let until = std::mem::replace(&mut self.next_audit, self.last);
         self.compare_up_to(until, log)
     }
 
-    /// The same for everything that was seen, once nothing is in flight any more.
+    /// Compares all events, once no request is in flight.
     pub(crate) fn audit_all(&mut self, log: &Log) -> Vec<String> {
         self.compare_up_to(self.last, log)
     }
 
     fn compare_up_to(&mut self, until: u64, log: &Log) -> Vec<String> {
-        let mut wrong = Vec::new();
+        let mut violations = Vec::new();
         let mut expected = if until > self.audited {
             log.acknowledged.range(self.audited + 1..=until).peekable()
         } else {
             log.acknowledged.range(..0).peekable()
         };
-        while let Some((revision, _, _)) = self.seen.front().filter(|(revision, ..)| *revision <= until) {
+        while let Some((revision, _, _)) = self.observed.front().filter(|(revision, ..)| *revision <= until) {
             while let Some((lost, (key, event))) = expected.next_if(|(expected, _)| *expected < revision) {
-                wrong.push(format!("lost: {event:?} {key} at {lost}"));
+                violations.push(format!("lost: {event:?} {key} at {lost}"));
             }
             let acknowledged = expected.next_if(|(expected, _)| *expected == revision);
-            let Some((revision, key, event)) = self.seen.pop_front() else {
+            let Some((revision, key, event)) = self.observed.pop_front() else {
                 break;
             };
             match acknowledged {
                 Some((_, (known, kind))) if *known == key && *kind == event => {}
                 Some((_, (known, kind))) => {
-                    wrong.push(format!(
-                        "{kind:?} {known} at {revision} was seen as {event:?} {key}"
+                    violations.push(format!(
+                        "{kind:?} {known} at {revision} was observed as {event:?} {key}"
                     ));
                 }
                 None if event == Event::Deleted => {}
@@ -157,33 +161,33 @@ impl View {
             }
         }
         for (lost, (key, event)) in expected {
-            wrong.push(format!("lost: {event:?} {key} at {lost}"));
+            violations.push(format!("lost: {event:?} {key} at {lost}"));
         }
         if self.unexplained > log.unknown {
-            wrong.push(format!(
-                "{} events that no writer caused, and {} writes whose outcome is unknown",
+            violations.push(format!(
+                "{} events without a write, and only {} writes with an unknown outcome",
                 self.unexplained, log.unknown
             ));
             self.unexplained = 0;
         }
         self.audited = self.audited.max(until);
-        wrong
+        violations
     }
 
     /// Compares the objects with a list.
     pub(crate) fn compare(&self, listed: &BTreeMap<String, u64>) -> Vec<String> {
-        let mut wrong = Vec::new();
+        let mut violations = Vec::new();
         for (key, revision) in listed {
             if self.objects.get(key) != Some(revision) {
-                wrong.push(format!(
-                    "{key} is at {revision}, and the watcher knows {:?}",
+                violations.push(format!(
+                    "{key} is at {revision}, but the watcher has {:?}",
                     self.objects.get(key)
                 ));
             }
         }
         let gone = self.objects.keys().filter(|key| !listed.contains_key(*key));
-        wrong.extend(gone.map(|key| format!("{key} is gone, and the watcher has it")));
-        wrong
+        violations.extend(gone.map(|key| format!("{key} is deleted, but the watcher has it")));
+        violations
     }
 }
 
@@ -203,22 +207,22 @@ mod tests {
         let mut view = View::default();
         view.list(1, BTreeMap::new());
         for (revision, key, event) in events {
-            view.see(*revision, key, *event).expect("in order");
+            view.observe(*revision, key, *event).expect("in order");
         }
         view
     }
 
-    const STORY: [(u64, &str, Event); 3] = [
+    const HISTORY: [(u64, &str, Event); 3] = [
         (2, "a", Event::Added),
         (4, "a", Event::Modified),
         (7, "b", Event::Added),
     ];
 
     #[test]
-    fn everything_in_order_is_right() {
-        let mut view = view(&STORY);
-        view.see(9, "a", Event::Deleted).expect("it is there");
-        assert_eq!(view.audit_all(&log(&STORY)), Vec::<String>::new());
+    fn events_in_order_pass_the_audit() {
+        let mut view = view(&HISTORY);
+        view.observe(9, "a", Event::Deleted).expect("the object exists");
+        assert_eq!(view.audit_all(&log(&HISTORY)), Vec::<String>::new());
         assert_eq!(
             view.compare(&BTreeMap::from([("b".to_owned(), 7)])),
             Vec::<String>::new()
@@ -226,55 +230,67 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_event_is_found() {
-        let mut seen = view(&[STORY[0], STORY[2]]);
-        assert_eq!(seen.audit_all(&log(&STORY)), ["lost: Modified a at 4"]);
-        let mut seen = view(&STORY[..2]);
-        seen.bookmark(8);
-        assert_eq!(seen.audit_all(&log(&STORY)), ["lost: Added b at 7"]);
+    fn audit_finds_a_lost_event() {
+        let mut observed = view(&[HISTORY[0], HISTORY[2]]);
+        assert_eq!(observed.audit_all(&log(&HISTORY)), ["lost: Modified a at 4"]);
+        let mut observed = view(&HISTORY[..2]);
+        observed.bookmark(8);
+        assert_eq!(observed.audit_all(&log(&HISTORY)), ["lost: Added b at 7"]);
     }
 
     #[test]
-    fn events_out_of_order_or_place_are_found() {
-        let mut seen = view(&STORY);
-        assert!(seen.see(6, "c", Event::Added).is_err(), "a lower revision");
-        assert!(seen.see(8, "a", Event::Added).is_err(), "it is there");
-        assert!(seen.see(8, "c", Event::Modified).is_err(), "it is not there");
-        assert!(seen.see(8, "c", Event::Deleted).is_err(), "it is not there");
+    fn observe_rejects_events_out_of_order_or_of_the_wrong_type() {
+        let mut observed = view(&HISTORY);
+        assert!(
+            observed.observe(6, "c", Event::Added).is_err(),
+            "a lower revision"
+        );
+        assert!(
+            observed.observe(8, "a", Event::Added).is_err(),
+            "the object exists"
+        );
+        assert!(
+            observed.observe(8, "c", Event::Modified).is_err(),
+            "the object does not exist"
+        );
+        assert!(
+            observed.observe(8, "c", Event::Deleted).is_err(),
+            "the object does not exist"
+        );
     }
 
     #[test]
-    fn an_event_that_differs_from_the_write_is_found() {
-        let mut seen = view(&STORY);
-        let log = log(&[STORY[0], (4, "other", Event::Modified), STORY[2]]);
-        assert_eq!(seen.audit_all(&log).len(), 1);
+    fn audit_finds_an_event_that_differs_from_its_write() {
+        let mut observed = view(&HISTORY);
+        let log = log(&[HISTORY[0], (4, "other", Event::Modified), HISTORY[2]]);
+        assert_eq!(observed.audit_all(&log).len(), 1);
     }
 
     #[test]
-    fn an_event_without_a_write_needs_one_whose_outcome_is_unknown() {
-        let mut log = log(&[STORY[0], STORY[2]]);
-        assert_eq!(view(&STORY).audit_all(&log).len(), 1);
+    fn event_without_a_write_needs_one_with_an_unknown_outcome() {
+        let mut log = log(&[HISTORY[0], HISTORY[2]]);
+        assert_eq!(view(&HISTORY).audit_all(&log).len(), 1);
         log.unknown();
-        assert_eq!(view(&STORY).audit_all(&log), Vec::<String>::new());
+        assert_eq!(view(&HISTORY).audit_all(&log), Vec::<String>::new());
     }
 
     #[test]
-    fn an_acknowledgement_may_be_late_by_one_audit() {
-        let mut seen = view(&STORY);
+    fn acknowledgement_may_be_one_audit_late() {
+        let mut observed = view(&HISTORY);
         let early = log(&[]);
-        assert_eq!(seen.audit(&early), Vec::<String>::new(), "nothing is due yet");
-        assert_eq!(seen.audit(&log(&STORY)), Vec::<String>::new());
-        assert_eq!(seen.audited(), 7);
+        assert_eq!(observed.audit(&early), Vec::<String>::new(), "nothing is due yet");
+        assert_eq!(observed.audit(&log(&HISTORY)), Vec::<String>::new());
+        assert_eq!(observed.audited(), 7);
     }
 
     #[test]
-    fn a_list_takes_the_place_of_lost_events() {
-        let mut seen = view(&STORY[..1]);
-        seen.list(7, BTreeMap::from([("a".to_owned(), 4), ("b".to_owned(), 7)]));
-        assert_eq!(seen.audit_all(&log(&STORY)), Vec::<String>::new());
+    fn list_replaces_lost_events() {
+        let mut observed = view(&HISTORY[..1]);
+        observed.list(7, BTreeMap::from([("a".to_owned(), 4), ("b".to_owned(), 7)]));
+        assert_eq!(observed.audit_all(&log(&HISTORY)), Vec::<String>::new());
         assert_eq!(
-            seen.compare(&BTreeMap::from([("a".to_owned(), 4)])),
-            ["b is gone, and the watcher has it"]
+            observed.compare(&BTreeMap::from([("a".to_owned(), 4)])),
+            ["b is deleted, but the watcher has it"]
         );
     }
 }

@@ -1,4 +1,4 @@
-//! One run: a server of its own, clients, watchers, perhaps a hostile one, and what came of it.
+//! One run: a server process, clients, watchers, optionally a hostile client, and the outcome.
 
 use std::{
     collections::BTreeMap,
@@ -21,24 +21,24 @@ use tokio::{
 use windlass_bench::{processes, serve};
 
 use super::{
+    endpoint::{Connection, Endpoint, Protocol, REQUEST_TIMEOUT},
     hostile::{self, Tally},
-    latency::{Figures, Histogram},
-    load::{self, NAMESPACES, Shared, Worker, locked},
+    latency::{Histogram, LatencySummary},
+    load::{self, NAMESPACES, Shared, Worker, lock},
     model::{Event, View},
-    watch::{self as watching, MARKER, Manner, Watcher},
-    wire::{Line, Protocol, REQUEST, Wire},
+    watch::{self as watching, Behaviour, MARKER, Watcher},
 };
 
-/// How far audits of the watches are apart: further than a request may take, so that no acknowledgement is later than the next one.
-const AUDIT: Duration = Duration::from_secs(REQUEST.as_secs() + 5);
+/// Interval of the audits: longer than a request may take, so that every acknowledgement arrives before the next audit.
+const AUDIT_INTERVAL: Duration = Duration::from_secs(REQUEST_TIMEOUT.as_secs() + 5);
 
-/// The server is killed when it takes more, so that the machine survives what the hostile client does.
+/// The server is killed when it uses more memory, to protect the machine from the hostile client's attacks.
 const MEMORY_LIMIT_MB: f64 = 4_096.0;
 
-/// How long the end may take: the last requests, and watches that are behind.
-const ENDING: Duration = Duration::from_mins(2);
+/// Limit for the shutdown: the last requests, and watches that are behind.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_mins(2);
 
-/// How a run is made.
+/// Options of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) time: Duration,
@@ -51,15 +51,15 @@ pub(crate) struct Plan {
     pub(crate) kill_after: Option<Duration>,
 }
 
-/// What came of a run.
+/// Outcome of a run.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Outcome {
     pub(crate) hostile: bool,
     pub(crate) seconds: f64,
-    /// Requests of clients that behave.
-    pub(crate) latency: Figures,
-    /// `/livez`, asked four times a second.
-    pub(crate) livez: Figures,
+    /// Latency of the well-behaved clients.
+    pub(crate) latency: LatencySummary,
+    /// Latency of `/livez`, requested four times per second.
+    pub(crate) livez: LatencySummary,
     /// Resident memory of the server in the first minute, and at the end.
     pub(crate) memory_first_mb: f64,
     pub(crate) memory_end_mb: f64,
@@ -68,45 +68,42 @@ pub(crate) struct Outcome {
     pub(crate) relists: u64,
     /// Watch events that were lost, reordered or wrong.
     pub(crate) violations: Vec<String>,
-    /// Answers and errors that clients that behave should not get.
-    pub(crate) surprises: BTreeMap<String, u64>,
-    /// How the server ended before it was told to.
+    /// Responses and errors that well-behaved clients should not get.
+    pub(crate) unexpected: BTreeMap<String, u64>,
+    /// How the server died, if it did.
     pub(crate) died: Option<String>,
     pub(crate) attacks: Tally,
 }
 
 pub(crate) async fn run(plan: &Plan) -> anyhow::Result<Outcome> {
-    // The server ends when its standard input does, which waiting for it would close.
-    let (mut server, _input, wire) = start().await?;
-    let process = server.id().context("a process that runs")?;
-    let hostile_wire = prepare(&wire, plan).await?;
+    // The server exits when its standard input closes, and `wait` would close it.
+    let (mut server, _input, endpoint) = start().await?;
+    let process = server.id().context("the server process has exited")?;
+    let hostile_endpoint = prepare(&endpoint, plan).await?;
     let shared = Shared::new();
     let (stop_sender, stop) = watch::channel(false);
     let (finish_sender, finish) = watch::channel(false);
     let (attack_sender, attack) = watch::channel(["", ""]);
     let mut rng = Rng::with_seed(plan.seed);
 
-    let (mut watchers, views) = watchers(plan, &wire, &shared, &finish, &mut rng);
-    let mut workers = workers(plan, &wire, &shared, &stop, &mut rng);
-    let probing = tokio::spawn(probe(wire.clone(), stop.clone()));
-    let attacking = hostile_wire.map(|wire| tokio::spawn(hostile::attack(wire, attack_sender, stop.clone())));
+    let (mut watchers, views) = watchers(plan, &endpoint, &shared, &finish, &mut rng);
+    let mut workers = workers(plan, &endpoint, &shared, &stop, &mut rng);
+    let probing = tokio::spawn(probe(endpoint.clone(), stop.clone()));
+    let attacking =
+        hostile_endpoint.map(|endpoint| tokio::spawn(hostile::attack(endpoint, attack_sender, stop.clone())));
 
     let started = Instant::now();
     let mut memory = Vec::new();
     let mut died = None;
     let mut is_too_large = false;
     let mut ticks = tokio::time::interval(Duration::from_secs(1));
-    let mut next_audit = started + AUDIT;
+    let mut next_audit = started + AUDIT_INTERVAL;
     let mut next_line = started + Duration::from_secs(10);
     while started.elapsed() < plan.time {
         tokio::select! {
             _ = ticks.tick() => {}
             status = server.wait() => {
-                let during = match *attack.borrow() {
-                    ["", ""] => String::new(),
-                    ["", attack] => format!(" during the attack `{attack}`"),
-                    [last, attack] => format!(" during the attack `{attack}`, after `{last}`"),
-                };
+                let during = during(*attack.borrow());
                 let why = if is_too_large { " (killed at 4 GB of memory)" } else { "" };
                 let seconds = started.elapsed().as_secs_f64();
                 died = Some(format!("{}{why} after {seconds:.0} s{during}", status?));
@@ -127,11 +124,11 @@ pub(crate) async fn run(plan: &Plan) -> anyhow::Result<Outcome> {
         let now = Instant::now();
         if now >= next_audit {
             audit(&views, &shared);
-            next_audit = now + AUDIT;
+            next_audit = now + AUDIT_INTERVAL;
         }
         if now >= next_line {
             next_line = now + Duration::from_secs(10);
-            progress(started.elapsed(), &shared, &memory, attack.borrow()[1]);
+            print_progress(started.elapsed(), &shared, &memory, attack.borrow()[1]);
         }
     }
     let seconds = started.elapsed().as_secs_f64();
@@ -143,56 +140,60 @@ pub(crate) async fn run(plan: &Plan) -> anyhow::Result<Outcome> {
         ..Outcome::default()
     };
     if outcome.died.is_none() {
-        let ended = timeout(ENDING, async { while workers.join_next().await.is_some() {} }).await;
+        let ended = timeout(SHUTDOWN_TIMEOUT, async {
+            while workers.join_next().await.is_some() {}
+        })
+        .await;
         if ended.is_err() {
-            shared.wrong(["clients did not end".to_owned()]);
+            shared.add_violations(["clients did not stop in time".to_owned()]);
         }
-        // Before the marker is written, the clients have stopped reading.
+        // The clients have stopped before the marker is written.
         finish_sender.send_replace(true);
-        if let Err(error) = compare(&wire, &views, &shared, &mut watchers).await {
-            shared.wrong([format!("the end could not be compared: {error:#}")]);
+        if let Err(error) = compare(&endpoint, &views, &shared, &mut watchers).await {
+            shared.add_violations([format!("cannot compare the final state: {error:#}")]);
         }
     }
-    outcome.livez = timeout(ENDING, probing)
+    outcome.livez = timeout(SHUTDOWN_TIMEOUT, probing)
         .await
-        .context("the probe did not end")??
-        .figures();
+        .context("the probe did not stop in time")??
+        .summary();
     if let Some(attacking) = attacking {
-        outcome.attacks = timeout(ENDING, attacking)
+        outcome.attacks = timeout(SHUTDOWN_TIMEOUT, attacking)
             .await
-            .context("the hostile client did not end")??;
+            .context("the hostile client did not stop in time")??;
     }
     workers.abort_all();
     watchers.abort_all();
     server.kill().await.ok();
     for (_, view) in &views {
-        let view = locked(view);
+        let view = lock(view);
         outcome.watch_events += view.events;
         outcome.relists += view.relists.saturating_sub(1);
     }
-    outcome.latency = shared.latency().figures();
+    outcome.latency = shared.latency().summary();
     outcome.violations = shared.violations();
-    outcome.surprises = shared.surprises();
-    remember(&mut outcome, &memory);
+    outcome.unexpected = shared.unexpected();
+    store_memory(&mut outcome, &memory);
     Ok(outcome)
 }
 
-/// A progress line.
-fn progress(elapsed: Duration, shared: &Shared, memory: &[f64], attack: &str) {
-    let figures = shared.latency().figures();
+/// Prints a progress line.
+fn print_progress(elapsed: Duration, shared: &Shared, memory: &[f64], attack: &str) {
+    let summary = shared.latency().summary();
     eprintln!(
-        "{:5.0} s  {:8} requests, p99 {:7.1} ms, {:6.0} MB, {} violations, {} surprises  {attack}",
+        "{:5.0} s  {:8} requests, p99 {:7.1} ms, {:6.0} MB, {} violations, {} unexpected  {attack}",
         elapsed.as_secs_f64(),
-        figures.requests,
-        figures.p99_ms,
+        summary.requests,
+        summary.p99_ms,
         memory.last().copied().unwrap_or_default(),
         shared.violations().len(),
-        shared.surprises().values().sum::<u64>(),
+        shared.unexpected().values().sum::<u64>(),
     );
 }
 
-/// The server in a process of its own, so that its memory is its own; and as whom to come.
-async fn start() -> anyhow::Result<(Child, ChildStdin, Wire)> {
+/// Starts the server in its own process, so that its memory can be measured. Returns it with the administrator's
+/// access.
+async fn start() -> anyhow::Result<(Child, ChildStdin, Endpoint)> {
     let mut child = Command::new(std::env::current_exe()?)
         .arg(serve::SERVE)
         .stdin(Stdio::piped())
@@ -201,24 +202,30 @@ async fn start() -> anyhow::Result<(Child, ChildStdin, Wire)> {
         .spawn()?;
     let output = child.stdout.take().context("piped")?;
     let line = BufReader::new(output).lines().next_line().await?;
-    let line = line.context("the server's process ended before it served")?;
-    let (kubeconfig, _) = line.split_once('\t').context("a path and a time")?;
-    let wire = Wire::open(kubeconfig).await?;
+    let line = line.context("the server process exited before it served")?;
+    let (kubeconfig, _) = line
+        .split_once('\t')
+        .context("invalid output of the server process")?;
+    let endpoint = Endpoint::open(kubeconfig).await?;
     let input = child.stdin.take().context("piped")?;
-    Ok((child, input, wire))
+    Ok((child, input, endpoint))
 }
 
-/// Makes the namespaces, and a user for the hostile client if there is one.
-async fn prepare(wire: &Wire, plan: &Plan) -> anyhow::Result<Option<Wire>> {
-    let mut line = wire.connect(Protocol::Http1).await?;
+/// Creates the namespaces, and a user for the hostile client if there is one.
+async fn prepare(endpoint: &Endpoint, plan: &Plan) -> anyhow::Result<Option<Endpoint>> {
+    let mut connection = endpoint.connect(Protocol::Http1).await?;
     let json = "application/json";
-    let own = [load::DYING.to_owned(), hostile::NAMESPACE.to_owned()];
+    let own = [load::DYING_NAMESPACE.to_owned(), hostile::NAMESPACE.to_owned()];
     for name in (0..NAMESPACES).map(load::namespace).chain(own) {
         let body = json!({"metadata": {"name": name}}).to_string();
-        let answer = line.send("POST", "/api/v1/namespaces", json, body).await?;
-        ensure!(answer.code == 201, "namespace {name}: {}", answer.json());
+        let response = connection.send("POST", "/api/v1/namespaces", json, body).await?;
+        ensure!(
+            response.code == 201,
+            "cannot create namespace {name}: {}",
+            response.json()
+        );
     }
-    fill_history(&mut line).await?;
+    fill_history(&mut connection).await?;
     if !plan.is_hostile {
         return Ok(None);
     }
@@ -235,45 +242,56 @@ async fn prepare(wire: &Wire, plan: &Plan) -> anyhow::Result<Option<Wire>> {
             json!({"metadata": {"name": "mallory"}, "roleRef": role, "subjects": [subject]}),
         ),
     ] {
-        let answer = line.send("POST", path, json, body.to_string()).await?;
-        ensure!([201, 409].contains(&answer.code), "{path}: {}", answer.json());
+        let response = connection.send("POST", path, json, body.to_string()).await?;
+        ensure!([201, 409].contains(&response.code), "{path}: {}", response.json());
     }
     let request = json!({"spec": {"expirationSeconds": 24 * 3600}}).to_string();
-    let answer = line
+    let response = connection
         .send("POST", &format!("{accounts}/mallory/token"), json, request)
         .await?
         .json();
-    let token = answer["status"]["token"].as_str().context("a token")?;
-    Ok(Some(wire.with_token(token)))
+    let token = response["status"]["token"]
+        .as_str()
+        .context("the response has no token")?;
+    Ok(Some(endpoint.with_token(token)))
 }
 
-/// Fills the server's history of events, which is bounded in bytes: its memory then grows only by what is not bounded.
-async fn fill_history(line: &mut Line) -> anyhow::Result<()> {
+/// Names the last attack and the current one, for a message about the server's end.
+fn during(attacks: [&str; 2]) -> String {
+    match attacks {
+        ["", ""] => String::new(),
+        ["", attack] => format!(" during the attack `{attack}`"),
+        [last, attack] => format!(" during the attack `{attack}`, after `{last}`"),
+    }
+}
+
+/// Fills the server's event history, which is bounded in bytes, so that later growth of its memory is a leak.
+async fn fill_history(connection: &mut Connection) -> anyhow::Result<()> {
     /// More than the default history of 64 MiB, in secrets of 680 KiB.
     const EVENTS: usize = 128;
     const BYTES: usize = 512 * 1024;
-    let secrets = format!("/api/v1/namespaces/{}/secrets", load::DYING);
+    let secrets = format!("/api/v1/namespaces/{}/secrets", load::DYING_NAMESPACE);
     let secret = |number: usize| {
         let text = number.to_string() + &"x".repeat(BYTES);
         json!({"metadata": {"name": "history"}, "stringData": {"text": text}}).to_string()
     };
     let json = "application/json";
-    let answer = line.send("POST", &secrets, json, secret(0)).await?;
-    ensure!(answer.code == 201, "{secrets}: {}", answer.json());
+    let response = connection.send("POST", &secrets, json, secret(0)).await?;
+    ensure!(response.code == 201, "{secrets}: {}", response.json());
     let target = format!("{secrets}/history");
     for number in 1..=EVENTS {
-        let answer = line.send("PUT", &target, json, secret(number)).await?;
-        ensure!(answer.code == 200, "{target}: {}", answer.json());
+        let response = connection.send("PUT", &target, json, secret(number)).await?;
+        ensure!(response.code == 200, "{target}: {}", response.json());
     }
     Ok(())
 }
 
 type Views = Vec<(String, Arc<Mutex<View>>)>;
 
-/// A fifth of the clients watch; every third of them does not read for a while, every third drops its connections too.
+/// Starts the watchers, a fifth of the clients. A third of them stall, and another third also drop their connections.
 fn watchers(
     plan: &Plan,
-    wire: &Wire,
+    endpoint: &Endpoint,
     shared: &Arc<Shared>,
     finish: &watch::Receiver<bool>,
     rng: &mut Rng,
@@ -285,14 +303,14 @@ fn watchers(
         let view = Arc::new(Mutex::new(View::default()));
         views.push((namespace.clone(), Arc::clone(&view)));
         let watcher = Watcher {
-            wire: wire.clone(),
+            endpoint: endpoint.clone(),
             protocol: if (number / 3).is_multiple_of(2) {
                 Protocol::Http1
             } else {
                 Protocol::Http2
             },
             namespace,
-            manner: [Manner::Attentive, Manner::Stalling, Manner::Dropping][number % 3],
+            behaviour: [Behaviour::Attentive, Behaviour::Stalling, Behaviour::Dropping][number % 3],
             view,
             shared: Arc::clone(shared),
             rng: rng.fork(),
@@ -303,17 +321,21 @@ fn watchers(
     (tasks, views)
 }
 
-/// The other clients; two of them have connections that die.
+/// Starts the other clients; two of them have connections that die.
 fn workers(
     plan: &Plan,
-    wire: &Wire,
+    endpoint: &Endpoint,
     shared: &Arc<Shared>,
     stop: &watch::Receiver<bool>,
     rng: &mut Rng,
 ) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     for _ in 0..2 {
-        tasks.spawn(load::die_again_and_again(wire.clone(), rng.fork(), stop.clone()));
+        tasks.spawn(load::run_with_dying_connections(
+            endpoint.clone(),
+            rng.fork(),
+            stop.clone(),
+        ));
     }
     let count = plan.clients.saturating_sub((plan.clients / 5).max(2) + 2).max(1);
     #[expect(clippy::cast_precision_loss, reason = "a few hundred")]
@@ -321,7 +343,7 @@ fn workers(
     for number in 0..count {
         let worker = Worker {
             number,
-            wire: wire.clone(),
+            endpoint: endpoint.clone(),
             shared: Arc::clone(shared),
             pause,
             rng: rng.fork(),
@@ -332,93 +354,105 @@ fn workers(
     tasks
 }
 
-/// Whether the server is alive, as a kubelet would ask.
-async fn probe(wire: Wire, mut stop: watch::Receiver<bool>) -> Histogram {
+/// Requests `/livez`, as a kubelet would.
+async fn probe(endpoint: Endpoint, mut stop: watch::Receiver<bool>) -> Histogram {
     let mut histogram = Histogram::default();
-    let mut line: Option<Line> = None;
+    let mut connection: Option<Connection> = None;
     loop {
         tokio::select! {
             () = tokio::time::sleep(Duration::from_millis(250)) => {}
             _ = stop.wait_for(|stop| *stop) => return histogram,
         }
-        let asked = Instant::now();
-        if line.is_none() {
-            line = wire.connect(Protocol::Http1).await.ok();
+        let requested_at = Instant::now();
+        if connection.is_none() {
+            connection = endpoint.connect(Protocol::Http1).await.ok();
         }
-        if let Some(open) = &mut line
+        if let Some(open) = &mut connection
             && open.get("/livez").await.is_err()
         {
-            line = None;
+            connection = None;
         }
-        histogram.add(asked.elapsed());
+        histogram.add(requested_at.elapsed());
     }
 }
 
-/// Looks at what every watcher has seen, and forgets what all of them have.
+/// Audits every watcher, and drops the writes that all of them have observed.
 fn audit(views: &Views, shared: &Shared) {
     let mut audited: BTreeMap<&str, u64> = BTreeMap::new();
     for (namespace, view) in views {
         let Some(log) = shared.log(namespace) else {
             continue;
         };
-        let mut view = locked(view);
-        let wrong = view.audit(&locked(log));
-        shared.wrong(wrong.into_iter().map(|wrong| format!("{namespace}: {wrong}")));
+        let mut view = lock(view);
+        let violations = view.audit(&lock(log));
+        shared.add_violations(
+            violations
+                .into_iter()
+                .map(|violation| format!("{namespace}: {violation}")),
+        );
         let least = audited.entry(namespace).or_insert(u64::MAX);
         *least = view.audited().min(*least);
     }
     for (namespace, revision) in audited {
         if let Some(log) = shared.log(namespace) {
-            locked(log).forget_up_to(revision);
+            lock(log).forget_up_to(revision);
         }
     }
 }
 
-/// When all writes are over: every watcher sees the last one, and then knows what is there.
+/// Compares the final state: after all writes, every watcher must observe the last one and know the existing objects.
 async fn compare(
-    wire: &Wire,
+    endpoint: &Endpoint,
     views: &Views,
     shared: &Shared,
     watchers: &mut JoinSet<()>,
 ) -> anyhow::Result<()> {
-    let mut line = wire.connect(Protocol::Http1).await?;
+    let mut connection = endpoint.connect(Protocol::Http1).await?;
     for number in 0..NAMESPACES {
         let namespace = load::namespace(number);
         let path = format!("/api/v1/namespaces/{namespace}/configmaps");
         let body = json!({"metadata": {"name": MARKER, "labels": {"app": "soak"}}}).to_string();
-        let answer = line.send("POST", &path, "application/json", body).await?;
-        let revision = answer
+        let response = connection.send("POST", &path, "application/json", body).await?;
+        let revision = response
             .revision()
-            .with_context(|| format!("marker: {}", answer.code))?;
+            .with_context(|| format!("marker: {}", response.code))?;
         if let Some(log) = shared.log(&namespace) {
-            locked(log).acknowledge(revision, MARKER, Event::Added);
+            lock(log).acknowledge(revision, MARKER, Event::Added);
         }
     }
-    let ended = timeout(ENDING, async { while watchers.join_next().await.is_some() {} }).await;
+    let ended = timeout(SHUTDOWN_TIMEOUT, async {
+        while watchers.join_next().await.is_some() {}
+    })
+    .await;
     if ended.is_err() {
-        shared.wrong([format!(
-            "{} watchers have not seen the last write",
+        shared.add_violations([format!(
+            "{} watchers have not observed the last write",
             watchers.len()
         )]);
     }
     let mut lists = BTreeMap::new();
     for (namespace, view) in views {
         if !lists.contains_key(namespace) {
-            let (_, objects) = watching::list(&mut line, namespace).await?;
+            let (_, objects) = watching::list(&mut connection, namespace).await?;
             lists.insert(namespace.clone(), objects);
         }
-        let mut view = locked(view);
-        let mut wrong = view.compare(&lists[namespace]);
+        let mut view = lock(view);
+        let mut violations = view.compare(&lists[namespace]);
         if let Some(log) = shared.log(namespace) {
-            wrong.extend(view.audit_all(&locked(log)));
+            violations.extend(view.audit_all(&lock(log)));
         }
-        shared.wrong(wrong.into_iter().map(|wrong| format!("{namespace}: {wrong}")));
+        shared.add_violations(
+            violations
+                .into_iter()
+                .map(|violation| format!("{namespace}: {violation}")),
+        );
     }
     Ok(())
 }
 
-/// Medians of the second half of the first minute and of the last half minute; of a short run, of its thirds.
-fn remember(outcome: &mut Outcome, memory: &[f64]) {
+/// Stores the median memory of the second half of the first minute and of the last half minute; in a short run, of its
+/// thirds.
+fn store_memory(outcome: &mut Outcome, memory: &[f64]) {
     let window = (memory.len() / 3).clamp(1, 60);
     let median = |part: &[f64]| {
         let mut sorted = part.to_vec();

@@ -1,16 +1,16 @@
-//! What a client would like an answer to be, from its `Accept` header.
+//! Parses the `Accept` header.
 
 use http::HeaderMap;
 
-/// One form that a client takes.
+/// One media range of an `Accept` header.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Offer<'a> {
-    /// `application/json`, or with a `*` for either part.
+pub(crate) struct MediaRange<'a> {
+    /// `application/json`; either part may be `*`.
     pub(crate) media: &'a str,
     parameters: Vec<(&'a str, &'a str)>,
 }
 
-impl<'a> Offer<'a> {
+impl<'a> MediaRange<'a> {
     /// A parameter of the media type, such as `as` and `g`.
     pub(crate) fn parameter(&self, name: &str) -> Option<&'a str> {
         let found = self.parameters.iter().find(|(key, _)| *key == name);
@@ -18,8 +18,8 @@ impl<'a> Offer<'a> {
     }
 }
 
-/// The forms that a client takes, the dearest first; none where it does not say.
-pub(crate) fn offers(headers: &HeaderMap) -> Vec<Offer<'_>> {
+/// The media ranges that a client accepts, preferred ones first; empty without the header.
+pub(crate) fn media_ranges(headers: &HeaderMap) -> Vec<MediaRange<'_>> {
     let accept = headers
         .get(http::header::ACCEPT)
         .and_then(|value| value.to_str().ok())
@@ -32,18 +32,18 @@ pub(crate) fn offers(headers: &HeaderMap) -> Vec<Offer<'_>> {
             let mut parts = part.split(';').map(str::trim);
             let media = parts.next().unwrap_or_default();
             let parameters = parts.filter_map(|part| part.split_once('='));
-            Offer {
+            MediaRange {
                 media,
                 parameters: parameters.collect(),
             }
         })
         .collect();
-    // A stable sort: what is equally dear stays in the order of the header.
-    offers.sort_by(|a, b| weight(b).total_cmp(&weight(a)));
+    // The sort is stable: equal ones stay in the order of the header.
+    offers.sort_by(|a, b| quality(b).total_cmp(&quality(a)));
     offers
 }
 
-fn weight(offer: &Offer<'_>) -> f32 {
+fn quality(offer: &MediaRange<'_>) -> f32 {
     let weight = offer.parameter("q").and_then(|text| text.parse::<f32>().ok());
     weight.filter(|weight| weight.is_finite()).unwrap_or(1.0)
 }
@@ -55,13 +55,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_dearest_offer_comes_first_and_equals_stay_in_order() {
+    fn media_ranges_are_sorted_by_quality_and_stable() {
         let mut headers = HeaderMap::new();
-        assert!(offers(&headers).is_empty());
+        assert!(media_ranges(&headers).is_empty());
         let text =
             "text/plain;q=0.1, application/json;as=Table;g=meta.k8s.io , */*;q=x, application/yaml;q=0.9";
         headers.insert(ACCEPT, HeaderValue::from_static(text));
-        let all = offers(&headers);
+        let all = media_ranges(&headers);
         let media: Vec<_> = all.iter().map(|offer| offer.media).collect();
         assert_eq!(
             media,

@@ -1,4 +1,5 @@
-//! What the admission plugins that every real server runs do to a new object, as far as a client sees it.
+//! The mutating and validating admission plugins that a real server enables by default, as far as a client can see
+//! them.
 //!
 //! ```text
 //!   NamespaceLifecycle ─► ServiceAccount ─► TaintNodesByCondition ─► Priority ─► DefaultTolerationSeconds
@@ -12,61 +13,57 @@ use serde_json::{Map, Value, json};
 use crate::{
     object::Object,
     registry::Resource,
-    rules::MIRROR,
+    rules::MIRROR_ANNOTATION,
     status::Status,
     storage::{Entry, Key},
     verbs::Api,
 };
 
-/// Where pods find the token of their service account.
+/// Path at which pods find their service account's token.
 const TOKEN_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/// The classes that every cluster has, by name and value.
+/// Built-in priority classes, by name and value.
 const SYSTEM_PRIORITIES: [(&str, i64); 2] = [
     ("system-cluster-critical", 2_000_000_000),
     ("system-node-critical", 2_000_001_000),
 ];
 
-/// Whether pods need a service account.
+/// Whether the `ServiceAccount` admission plugin runs for pods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Accounts {
-    /// They do, and get its token.
+pub(crate) enum ServiceAccountAdmission {
+    /// A pod needs an existing service account and gets its token mounted.
     #[default]
     Required,
-    /// Nobody looks.
+    /// The plugin is disabled.
     Ignored,
 }
 
 impl Api {
-    /// Completes a new object, or refuses it.
+    /// Applies the admission plugins to a new object: completes it, or rejects it.
     pub(crate) fn admit(&self, resource: &Resource, object: &mut Object) -> Result<(), Status> {
-        if resource
-            .defined
-            .as_ref()
-            .is_some_and(|defined| defined.terminating)
-        {
+        if resource.crd.as_ref().is_some_and(|defined| defined.terminating) {
             let why = "create not allowed while custom resource definition is terminating";
             return Err(Status::forbidden(resource, object.name(), why));
         }
         if resource.namespaced {
             self.check_namespace(resource, object)?;
         }
-        if resource.custom {
+        if resource.is_custom {
             return Ok(());
         }
         match (&*resource.group, &*resource.kind) {
             ("", "Pod") => {
-                if self.accounts == Accounts::Required {
+                if self.service_accounts == ServiceAccountAdmission::Required {
                     self.admit_service_account(resource, object)?;
                 }
                 self.admit_priority(resource, object)?;
-                tolerate_for_a_while(object);
+                add_default_tolerations(object);
                 self.admit_runtime_class(resource, object)?;
             }
-            ("", "Node") => taint_as_not_ready(object),
-            ("", "PersistentVolume") => protect(object, "kubernetes.io/pv-protection"),
+            ("", "Node") => add_not_ready_taint(object),
+            ("", "PersistentVolume") => add_finalizer(object, "kubernetes.io/pv-protection"),
             ("", "PersistentVolumeClaim") => {
-                protect(object, "kubernetes.io/pvc-protection");
+                add_finalizer(object, "kubernetes.io/pvc-protection");
                 self.set_default_class(
                     object,
                     "storageClassName",
@@ -85,7 +82,7 @@ impl Api {
         Ok(())
     }
 
-    /// New objects need a namespace that is there and will stay.
+    /// `NamespaceLifecycle`: a new object needs a namespace that exists and is not terminating.
     fn check_namespace(&self, resource: &Resource, object: &Object) -> Result<(), Status> {
         let catalogue = self.registry.catalogue();
         let namespaces = catalogue.find("", "v1", "namespaces").expect("built in");
@@ -99,28 +96,31 @@ impl Api {
         }
     }
 
-    /// A pod runs as a service account that exists, and has its token mounted.
-    /// A kubelet's mirror of its own pod has none, and stays as it is: the kubelet would take another for wrong.
+    /// `ServiceAccount`: a pod runs as a service account that exists, and has its token mounted. A mirror pod has none
+    /// and stays unchanged, because the kubelet would treat any difference as an error.
     fn admit_service_account(&self, resource: &Resource, pod: &mut Object) -> Result<(), Status> {
-        if pod.tree()["metadata"]["annotations"].get(MIRROR).is_some() {
+        if pod.tree()["metadata"]["annotations"]
+            .get(MIRROR_ANNOTATION)
+            .is_some()
+        {
             if pod.text_at("spec.serviceAccountName").is_empty() {
                 return Ok(());
             }
             let why = "a mirror pod may not reference service accounts";
-            return Err(Status::forbidden(resource, shown_name(pod), why));
+            return Err(Status::forbidden(resource, name_or_generate_name(pod), why));
         }
         let namespace = pod.namespace().to_owned();
         let name = match pod.text_at("spec.serviceAccountName") {
             empty if empty.is_empty() => "default".to_owned(),
             name => name,
         };
-        let Some(account) = self.stored(("", "serviceaccounts"), &Key::new(&namespace, &name)) else {
+        let Some(account) = self.builtin_entry(("", "serviceaccounts"), &Key::new(&namespace, &name)) else {
             let why = format!(
                 "error looking up service account {namespace}/{name}: serviceaccount \"{name}\" not found"
             );
-            return Err(Status::forbidden(resource, shown_name(pod), &why));
+            return Err(Status::forbidden(resource, name_or_generate_name(pod), &why));
         };
-        // Most accounts say nothing of either.
+        // Most accounts set neither field, so a byte search saves the decoding.
         let says = |key: &str| memchr::memmem::find(account.object.json(), key.as_bytes()).is_some();
         let account = (says("imagePullSecrets") || says("automount")).then(|| account.object.decode());
         let account = account.transpose()?;
@@ -144,38 +144,41 @@ impl Api {
             _ => own("automountServiceAccountToken") != Some(Value::Bool(false)),
         };
         if wanted {
-            mount_token(spec, &format!("kube-api-access-{}", self.world.name_suffix()));
+            mount_token(
+                spec,
+                &format!("kube-api-access-{}", self.environment.name_suffix()),
+            );
         }
         Ok(())
     }
 
-    /// A pod's priority is its class's, or that of the cluster's default class.
+    /// `Priority`: a pod's priority is that of its class, or of the cluster's default class.
     fn admit_priority(&self, resource: &Resource, pod: &mut Object) -> Result<(), Status> {
         let name = pod.text_at("spec.priorityClassName");
         let (class, value, policy) = if name.is_empty() {
             let default = self.default_priority_class();
             let class = default.as_ref().map_or("", |class| class.name()).to_owned();
-            let (value, policy) = default.as_ref().map_or((0, None), priority);
+            let (value, policy) = default.as_ref().map_or((0, None), class_priority);
             (class, value, policy)
         } else {
             let system = SYSTEM_PRIORITIES.iter().find(|(known, _)| *known == name);
             match (
-                self.stored(("scheduling.k8s.io", "priorityclasses"), &Key::new("", &name)),
+                self.builtin_entry(("scheduling.k8s.io", "priorityclasses"), &Key::new("", &name)),
                 system,
             ) {
                 (Some(entry), _) => {
-                    let (value, policy) = priority(&entry.object.decode()?);
+                    let (value, policy) = class_priority(&entry.object.decode()?);
                     (name, value, policy)
                 }
                 (None, Some((_, value))) => (name, *value, None),
                 (None, None) => {
                     let why = format!("no PriorityClass with name {name} was found");
-                    return Err(Status::forbidden(resource, shown_name(pod), &why));
+                    return Err(Status::forbidden(resource, name_or_generate_name(pod), &why));
                 }
             }
         };
         let policy = policy.unwrap_or_else(|| "PreemptLowerPriority".to_owned());
-        let shown = shown_name(pod).to_owned();
+        let shown = name_or_generate_name(pod).to_owned();
         let Some(spec) = pod.fields_mut().get_mut("spec") else {
             return Ok(());
         };
@@ -202,14 +205,14 @@ impl Api {
     }
 
     fn default_priority_class(&self) -> Option<Object> {
-        let classes = self.all(("scheduling.k8s.io", "priorityclasses"));
+        let classes = self.builtin_objects(("scheduling.k8s.io", "priorityclasses"));
         let defaults =
             classes.filter(|class| class.fields().get("globalDefault") == Some(&Value::Bool(true)));
-        // Of several, the least.
-        defaults.min_by_key(|class| priority(class).0)
+        // If several are marked as the default, the one with the lowest value wins.
+        defaults.min_by_key(|class| class_priority(class).0)
     }
 
-    /// Names the class that is marked as the default, where the object names none.
+    /// Sets the class marked as the default if the object names none.
     fn set_default_class(&self, object: &mut Object, field: &str, resource: (&str, &str), mark: &str) {
         let spec = object.fields().get("spec");
         if spec.is_none_or(|spec| !spec[field].is_null()) {
@@ -219,9 +222,9 @@ impl Api {
             let annotations = class.metadata().get("annotations");
             annotations.is_some_and(|annotations| annotations[mark] == "true")
         };
-        // Of several, the youngest.
+        // If several are marked as the default, the newest wins.
         let class = self
-            .all(resource)
+            .builtin_objects(resource)
             .filter(marked)
             .max_by_key(|class| class.meta("creationTimestamp").to_owned());
         if let Some(class) = class {
@@ -230,14 +233,17 @@ impl Api {
         }
     }
 
-    pub(crate) fn stored(&self, (group, plural): (&str, &str), key: &Key) -> Option<Arc<Entry>> {
+    pub(crate) fn builtin_entry(&self, (group, plural): (&str, &str), key: &Key) -> Option<Arc<Entry>> {
         let catalogue = self.registry.catalogue();
         let resource = catalogue.find(group, "v1", plural)?;
         self.storage.get(&resource.table, key)
     }
 
     /// All objects of a built-in resource.
-    pub(crate) fn all(&self, (group, plural): (&str, &str)) -> impl Iterator<Item = Object> + use<> {
+    pub(crate) fn builtin_objects(
+        &self,
+        (group, plural): (&str, &str),
+    ) -> impl Iterator<Item = Object> + use<> {
         let catalogue = self.registry.catalogue();
         let table = catalogue
             .find(group, "v1", plural)
@@ -252,15 +258,15 @@ impl Api {
     }
 }
 
-/// What the plugins do to a changed object.
+/// Applies the admission plugins to an updated object.
 pub(crate) fn admit_update(resource: &Resource, object: &mut Object) {
-    if !resource.custom && (&*resource.group, &*resource.kind) == ("", "Pod") {
-        tolerate_for_a_while(object);
+    if !resource.is_custom && (&*resource.group, &*resource.kind) == ("", "Pod") {
+        add_default_tolerations(object);
     }
 }
 
-/// Plugins run before a name is generated.
-fn shown_name(object: &Object) -> &str {
+/// The name for messages: plugins run before a name is generated.
+fn name_or_generate_name(object: &Object) -> &str {
     if object.name().is_empty() {
         object.meta("generateName")
     } else {
@@ -268,20 +274,20 @@ fn shown_name(object: &Object) -> &str {
     }
 }
 
-fn priority(class: &Object) -> (i64, Option<String>) {
+fn class_priority(class: &Object) -> (i64, Option<String>) {
     let value = class.fields().get("value").and_then(Value::as_i64).unwrap_or(0);
     let policy = class.fields().get("preemptionPolicy").and_then(Value::as_str);
     (value, policy.map(str::to_owned))
 }
 
-/// Adds the token's volume, and mounts it in every container that has nothing there yet.
+/// Adds the token volume and mounts it in every container that has nothing mounted at that path.
 fn mount_token(spec: &mut Value, volume: &str) {
     let Value::Object(spec) = spec else { return };
     let mut used = false;
     for list in ["initContainers", "containers"] {
         let containers = spec.get_mut(list).and_then(Value::as_array_mut);
         for container in containers.into_iter().flatten().filter_map(Value::as_object_mut) {
-            let mounts = list_in(container, "volumeMounts");
+            let mounts = list_or_insert(container, "volumeMounts");
             if mounts.iter().all(|mount| mount["mountPath"] != TOKEN_PATH) {
                 used = true;
                 mounts.push(json!({"name": volume, "readOnly": true, "mountPath": TOKEN_PATH}));
@@ -289,7 +295,7 @@ fn mount_token(spec: &mut Value, volume: &str) {
         }
     }
     if used {
-        list_in(spec, "volumes").push(json!({"name": volume, "projected": {"defaultMode": 0o644, "sources": [
+        list_or_insert(spec, "volumes").push(json!({"name": volume, "projected": {"defaultMode": 0o644, "sources": [
             {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
             {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
             {"downwardAPI": {"items": [
@@ -299,17 +305,18 @@ fn mount_token(spec: &mut Value, volume: &str) {
     }
 }
 
-/// The list under a name, which is there afterwards.
-fn list_in<'a>(fields: &'a mut Map<String, Value>, name: &str) -> &'a mut Vec<Value> {
+/// Returns the list at `name`, inserting an empty one if there is none.
+fn list_or_insert<'a>(fields: &'a mut Map<String, Value>, name: &str) -> &'a mut Vec<Value> {
     let place = fields.entry(name).or_insert(Value::Null);
     if !place.is_array() {
         *place = Value::Array(Vec::new());
     }
-    place.as_array_mut().expect("a list by now")
+    place.as_array_mut().expect("set above")
 }
 
-/// A pod stays for five minutes on a node that is not ready or not reachable, unless it says what it tolerates.
-fn tolerate_for_a_while(pod: &mut Object) {
+/// `DefaultTolerationSeconds`: a pod tolerates a not-ready or unreachable node for five minutes unless it has
+/// tolerations of its own for them.
+fn add_default_tolerations(pod: &mut Object) {
     let Some(spec) = pod.fields_mut().get_mut("spec") else {
         return;
     };
@@ -332,8 +339,8 @@ fn tolerate_for_a_while(pod: &mut Object) {
     spec["tolerations"] = tolerations.into();
 }
 
-/// Nothing is to run on a new node before it says that it is ready.
-fn taint_as_not_ready(node: &mut Object) {
+/// `TaintNodesByCondition`: nothing is scheduled onto a new node before it is ready.
+fn add_not_ready_taint(node: &mut Object) {
     let spec = node.fields_mut().entry("spec").or_insert_with(|| json!({}));
     let mut taints = spec["taints"].as_array().cloned().unwrap_or_default();
     let taint = json!({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"});
@@ -346,7 +353,7 @@ fn taint_as_not_ready(node: &mut Object) {
     spec["taints"] = taints.into();
 }
 
-fn protect(object: &mut Object, finalizer: &str) {
+fn add_finalizer(object: &mut Object, finalizer: &str) {
     let finalizers: Vec<_> = object.finalizers().map(str::to_owned).collect();
     if !finalizers.iter().any(|known| known == finalizer) {
         let all: Vec<_> = finalizers.into_iter().chain([finalizer.to_owned()]).collect();
@@ -372,7 +379,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn pods_need_a_service_account_unless_told_otherwise() {
+    async fn pods_need_a_service_account_unless_the_plugin_is_disabled() {
         assert_eq!(create_pod(Server::new()).await, 403);
         assert_eq!(
             create_pod(Server::builder().without_service_accounts().build()).await,

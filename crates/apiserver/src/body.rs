@@ -1,4 +1,4 @@
-//! What answers are made of: bytes at once, a list piece by piece, or a watch without end.
+//! Response bodies: bytes, a list in pieces, or a stream.
 
 use std::{
     collections::VecDeque,
@@ -13,23 +13,23 @@ use futures::{StreamExt, stream::BoxStream};
 use http_body::{Frame, SizeHint};
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::{gzip::Packer, listing::ListBody, verbs::WatchStream};
+use crate::{gzip::Compressor, listing::ListBody, verbs::WatchStream};
 
-/// The body of an answer.
+/// The body of a response.
 pub struct Body {
     inner: Inner,
-    /// The request's place among those that are worked on, until the answer is sent.
-    place: Option<OwnedSemaphorePermit>,
+    /// The permit of the in-flight request, held until the body is dropped.
+    permit: Option<OwnedSemaphorePermit>,
 }
 
 enum Inner {
     Whole(Bytes),
     List(Box<Pieces>),
-    Packed(Packer, Box<Pieces>),
+    Compressed(Compressor, Box<Pieces>),
     Stream(BoxStream<'static, Bytes>),
 }
 
-/// What is ready, and then the rest of a list.
+/// Ready pieces, and then the rest of a list.
 struct Pieces {
     ready: VecDeque<Bytes>,
     list: Option<ListBody>,
@@ -48,7 +48,7 @@ impl Inner {
             Self::Whole(bytes) if bytes.is_empty() => None,
             Self::Whole(bytes) => Some(std::mem::take(bytes)),
             Self::List(pieces) => pieces.next(),
-            Self::Packed(packer, pieces) => packer.next_piece(|| pieces.next()),
+            Self::Compressed(packer, pieces) => packer.next_piece(|| pieces.next()),
             Self::Stream(frames) => return frames.as_mut().poll_next(context),
         })
     }
@@ -56,7 +56,7 @@ impl Inner {
 
 impl From<Inner> for Body {
     fn from(inner: Inner) -> Self {
-        Self { inner, place: None }
+        Self { inner, permit: None }
     }
 }
 
@@ -65,9 +65,9 @@ impl Body {
         Inner::Whole(bytes.into()).into()
     }
 
-    /// Keeps a place until the body is dropped.
-    pub(crate) fn keep(&mut self, place: Option<OwnedSemaphorePermit>) {
-        self.place = place;
+    /// Holds a permit until the body is dropped.
+    pub(crate) fn hold_permit(&mut self, permit: Option<OwnedSemaphorePermit>) {
+        self.permit = permit;
     }
 
     pub(crate) fn list(mut list: ListBody) -> Self {
@@ -91,30 +91,30 @@ impl Body {
         Self::stream(frames.boxed())
     }
 
-    /// Pieces of which none is empty, until there are no more.
+    /// A stream of pieces, none of them empty.
     pub(crate) fn stream(pieces: BoxStream<'static, Bytes>) -> Self {
         Inner::Stream(pieces).into()
     }
 
-    /// The same, compressed, if there is more of it than `least` bytes; else as it was.
-    pub(crate) fn packed_beyond(self, least: usize) -> Result<Self, Self> {
-        let Self { inner, place } = self;
-        let with_place = |inner: Inner| Self { inner, place };
+    /// Compresses the body if it has more than `least` bytes; else returns it unchanged as an error.
+    pub(crate) fn compressed_above(self, least: usize) -> Result<Self, Self> {
+        let Self { inner, permit } = self;
+        let with_permit = |inner: Inner| Self { inner, permit };
         let mut pieces = match inner {
             Inner::Whole(bytes) => Box::new(Pieces {
                 ready: [bytes].into(),
                 list: None,
             }),
             Inner::List(pieces) => pieces,
-            other => return Err(with_place(other)),
+            other => return Err(with_permit(other)),
         };
         while pieces.ready.iter().map(Bytes::len).sum::<usize>() <= least {
             match pieces.list.as_mut().and_then(ListBody::next_piece) {
                 Some(piece) => pieces.ready.push_back(piece),
-                None => return Err(with_place(Inner::Whole(Vec::from(pieces.ready).concat().into()))),
+                None => return Err(with_permit(Inner::Whole(Vec::from(pieces.ready).concat().into()))),
             }
         }
-        Ok(with_place(Inner::Packed(Packer::new(), pieces)))
+        Ok(with_permit(Inner::Compressed(Compressor::new(), pieces)))
     }
 }
 
@@ -126,11 +126,11 @@ impl http_body::Body for Body {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        // Inside the process it is the client's task that polls: a defect here must not take it along. What was sent
-        // breaks off, as if the connection had.
+        // In the process, the client's task polls the body, and a bug here must not panic it. The body ends early, like
+        // a lost connection.
         let next = std::panic::catch_unwind(AssertUnwindSafe(|| self.inner.poll_next(context)));
         let next = next.unwrap_or_else(|_| {
-            tracing::error!("an answer panicked and breaks off");
+            tracing::error!("response body panicked and is truncated");
             self.inner = Inner::Whole(Bytes::new());
             Poll::Ready(None)
         });
@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn panic_ends_the_answer_and_not_its_reader() {
+    async fn panic_ends_the_body_without_panicking_its_reader() {
         let pieces = futures::stream::iter([0, 1, 2]).map(|number| {
             assert_ne!(number, 1, "a defect");
             Bytes::from_static(b"piece")

@@ -1,4 +1,4 @@
-//! How deep documents may nest, and the stack that deep ones take.
+//! Limits on the nesting of documents, and large stacks for deep ones.
 //!
 //! Everything that handles a tree (reading, comparing, merging, writing, even dropping it) recurses over it. A real
 //! kube-apiserver accepts 10,000 levels, because goroutine stacks grow; a Rust thread's stack does not. So there are two
@@ -8,13 +8,13 @@
 //!   body, patch result, stored object
 //!        │ at most SHALLOW levels ──► handled where it is, on the caller's stack
 //!        │ at most MAX levels ──────► handled on a thread with a large stack, which exists for this request only
-//!        └ more ────────────────────► refused before anything recurses over it
+//!        └ more ────────────────────► rejected before anything recurses over it
 //! ```
 //!
-//! Nearly no request pays for that: a reader notices on its way that a document is deep, asks for room
-//! ([`check`]), and the request begins again with it ([`run`]). What is stored is bytes, and has no depth until it is read.
-//! An object that is deep says so ([`Encoded::is_deep`](crate::object::Encoded::is_deep)), and so does its table
-//! ([`DeepTables`]). Only custom resources can be deep: other parts of the server read built-in kinds at any time.
+//! Nearly no request pays for that: a parser detects a deep document and asks for a large stack ([`check`]), and the
+//! request starts again with one ([`run`]). Stored objects are bytes, and parsing them is the first step that recurses.
+//! A deep object is marked ([`Encoded::is_deep`](crate::object::Encoded::is_deep)), and so is its table
+//! ([`DeepTables`]). Only custom resources can be deep: other parts of the server read built-in kinds on small stacks.
 
 use std::{
     cell::Cell,
@@ -28,97 +28,97 @@ use serde_json::Value;
 
 use crate::storage::TableName;
 
-/// How deep any document may nest: the limit of kube-apiserver's decoders.
+/// The maximum depth of any document, as in kube-apiserver's decoders.
 pub(crate) const MAX: usize = 10_000;
 
-/// How deep a document may nest that is handled on the caller's stack, which may be a test's in a debug build.
+/// The maximum depth on the caller's stack, which may be a test's in a debug build.
 pub(crate) const SHALLOW: usize = 128;
 
-/// The stack for deep documents: four times what the deepest one was seen to take, in a debug build. Only what is used of
-/// it becomes memory.
-const STACK: usize = 512 * 1024 * 1024;
+/// The stack for deep documents, in bytes: four times what the deepest one was seen to use in a debug build. Only the used
+/// part takes memory.
+const LARGE_STACK_BYTES: usize = 512 * 1024 * 1024;
 
 thread_local! {
     /// Whether this thread has a large stack.
-    static ROOM: Cell<bool> = const { Cell::new(false) };
-    /// Whether what this thread does needs a large stack, and must begin again.
-    static WANTED: Cell<bool> = const { Cell::new(false) };
+    static HAS_LARGE_STACK: Cell<bool> = const { Cell::new(false) };
+    /// Whether the current work needs a large stack and must start again.
+    static NEEDS_LARGE_STACK: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Whether deep documents can be handled on this thread.
-pub(crate) fn has_room() -> bool {
-    ROOM.get()
+pub(crate) fn has_large_stack() -> bool {
+    HAS_LARGE_STACK.get()
 }
 
-/// How deep a document may be that is handled on this thread.
+/// The maximum depth of documents on this thread.
 pub(crate) fn limit() -> usize {
-    if has_room() { MAX } else { SHALLOW }
+    if has_large_stack() { MAX } else { SHALLOW }
 }
 
-/// How deep JSON may be that this server has written and reads again on this thread: defaults and managed fields come on
-/// top of what a client sent.
-pub(crate) fn own_limit() -> usize {
+/// The maximum depth on this thread of JSON that the server itself wrote: defaults and managed fields are deeper than
+/// what the client sent.
+pub(crate) fn stored_limit() -> usize {
     2 * limit()
 }
 
-/// Passes a document of this depth, if it can be handled here. If it only needs more room, [`run`] will see to that, and
-/// the refusal is never shown.
-pub(crate) fn check(depth: usize) -> Result<(), Exceeded> {
+/// Checks that a document of this depth can be handled on this thread. If it needs a large stack, [`run`] starts the work
+/// again with one and discards the error.
+pub(crate) fn check(depth: usize) -> Result<(), TooDeep> {
     if depth <= limit() {
         return Ok(());
     }
-    WANTED.set(depth <= MAX);
-    Err(Exceeded)
+    NEEDS_LARGE_STACK.set(depth <= MAX);
+    Err(TooDeep)
 }
 
-/// A document nests deeper than can be handled here.
+/// A document is too deep for this thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Exceeded;
+pub(crate) struct TooDeep;
 
-/// Does some work, and does it again with a large stack if it turns out to need one. `deep` says that it is known to.
+/// Runs some work, and again with a large stack if it needs one. `deep` means that it is known to need one.
 ///
 /// The work must not have changed anything when it calls [`check`].
 pub(crate) fn run<R: Send>(deep: bool, mut work: impl FnMut() -> R + Send) -> R {
     if !deep {
-        WANTED.set(false);
+        NEEDS_LARGE_STACK.set(false);
         let done = work();
-        if !WANTED.replace(false) {
+        if !NEEDS_LARGE_STACK.replace(false) {
             return done;
         }
     }
-    with_room(work)
+    with_large_stack(work)
 }
 
-/// Does some work on a large stack. It must not return anything that is deep.
-pub(crate) fn with_room<R: Send>(work: impl FnOnce() -> R + Send) -> R {
-    if has_room() {
+/// Runs some work on a large stack. Its result must not be deep.
+pub(crate) fn with_large_stack<R: Send>(work: impl FnOnce() -> R + Send) -> R {
+    if has_large_stack() {
         return work();
     }
     let runtime = tokio::runtime::Handle::try_current().ok();
     thread::scope(|scope| {
-        let roomy = thread::Builder::new()
+        let worker = thread::Builder::new()
             .name("windlass-deep".to_owned())
-            .stack_size(STACK)
+            .stack_size(LARGE_STACK_BYTES)
             .spawn_scoped(scope, || {
-                // The work may ask for the time.
+                // The work may read tokio's clock.
                 let _context = runtime.as_ref().map(tokio::runtime::Handle::enter);
-                ROOM.set(true);
+                HAS_LARGE_STACK.set(true);
                 work()
             });
-        // Without memory for a thread, this request fails like any other that panics, and nothing else does.
-        let roomy = roomy.unwrap_or_else(|error| panic!("no stack for a deeply nested document: {error}"));
-        roomy
+        // Without memory for a thread, only this request fails, like any other that panics.
+        let worker = worker.unwrap_or_else(|error| panic!("no stack for a deeply nested document: {error}"));
+        worker
             .join()
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
 }
 
-/// How deep a tree nests; 0 for what is neither an object nor a list.
+/// The depth of a tree; 0 for scalars.
 pub(crate) fn of_value(value: &Value) -> usize {
     measure(value, &mut usize::MAX.clone()).unwrap_or(usize::MAX)
 }
 
-/// As [`of_value`], unless the tree has more values than are left of the budget.
+/// Like [`of_value`]; none if the tree has more values than the budget.
 pub(crate) fn measure(value: &Value, budget: &mut usize) -> Option<usize> {
     let mut deepest = 0;
     let mut open = vec![(value, 0)];
@@ -135,12 +135,12 @@ pub(crate) fn measure(value: &Value, budget: &mut usize) -> Option<usize> {
     Some(deepest)
 }
 
-/// How deep JSON text nests. Text that is not JSON has some depth, too.
+/// The depth of JSON text. Invalid JSON has some depth, too.
 pub(crate) fn of_json(text: &[u8]) -> usize {
     scan(text, |_, _| {})
 }
 
-/// As [`of_json`], with a look at every opening bracket and its depth.
+/// Like [`of_json`], and calls `open` with every opening bracket and its depth.
 pub(crate) fn scan(text: &[u8], mut open: impl FnMut(u8, usize)) -> usize {
     let (mut depth, mut deepest) = (0_usize, 0);
     let mut bytes = text.iter();
@@ -167,10 +167,10 @@ pub(crate) fn scan(text: &[u8], mut open: impl FnMut(u8, usize)) -> usize {
     deepest
 }
 
-/// The tables that have held an object which is deeper than [`SHALLOW`].
+/// The tables that have ever had an object deeper than [`SHALLOW`].
 #[derive(Debug, Default)]
 pub(crate) struct DeepTables {
-    /// Spares requests the lock on every server on which nothing is deep.
+    /// Avoids the lock on servers without deep objects.
     any: AtomicBool,
     tables: RwLock<HashSet<TableName>>,
 }
@@ -209,27 +209,30 @@ mod tests {
     }
 
     #[test]
-    fn work_begins_again_with_room_when_a_reader_asks_for_it() {
+    fn work_runs_again_on_large_stack_if_needed() {
         let mut tries = 0;
         let seen = run(false, || {
             tries += 1;
-            check(SHALLOW + 1).map(|()| has_room())
+            check(SHALLOW + 1).map(|()| has_large_stack())
         });
         assert_eq!((seen, tries), (Ok(true), 2));
-        assert_eq!(run(false, || check(SHALLOW).map(|()| has_room())), Ok(false));
-        assert!(run(true, has_room));
+        assert_eq!(
+            run(false, || check(SHALLOW).map(|()| has_large_stack())),
+            Ok(false)
+        );
+        assert!(run(true, has_large_stack));
         let mut tries = 0;
         let refused = run(false, || {
             tries += 1;
             check(MAX + 1)
         });
-        assert_eq!((refused, tries), (Err(Exceeded), 1));
-        assert!(!has_room());
+        assert_eq!((refused, tries), (Err(TooDeep), 1));
+        assert!(!has_large_stack());
     }
 
     proptest! {
         #[test]
-        fn no_bytes_break_the_scan(text in prop::collection::vec(prop::sample::select(b"{}[]\"\\a".to_vec()), 0..64)) {
+        fn scan_accepts_any_bytes(text in prop::collection::vec(prop::sample::select(b"{}[]\"\\a".to_vec()), 0..64)) {
             prop_assert!(of_json(&text) <= text.len());
         }
     }

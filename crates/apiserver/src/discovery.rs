@@ -1,4 +1,4 @@
-//! What the server says it serves: plain and aggregated discovery.
+//! Plain and aggregated discovery.
 
 use serde_json::{Value, json};
 
@@ -38,9 +38,13 @@ fn group_fields(group: &Group) -> Value {
 
 /// `/api/v1`, `/apis/apps/v1`
 pub(crate) fn resources(catalogue: &Catalogue, group: &str, version: &str) -> Value {
-    let entries = catalogue.of_version(group, version).flat_map(|resource| {
-        std::iter::once(plain(resource))
-            .chain(resource.subresources.iter().map(|sub| plain_sub(resource, sub)))
+    let entries = catalogue.in_group_version(group, version).flat_map(|resource| {
+        std::iter::once(api_resource(resource)).chain(
+            resource
+                .subresources
+                .iter()
+                .map(|sub| api_subresource(resource, sub)),
+        )
     });
     let mut list = json!({
         "kind": "APIResourceList",
@@ -53,7 +57,7 @@ pub(crate) fn resources(catalogue: &Catalogue, group: &str, version: &str) -> Va
     list
 }
 
-fn plain(resource: &Resource) -> Value {
+fn api_resource(resource: &Resource) -> Value {
     let mut value = json!({
         "name": &*resource.plural,
         "singularName": &*resource.singular,
@@ -61,8 +65,8 @@ fn plain(resource: &Resource) -> Value {
         "kind": &*resource.kind,
         "verbs": verbs(resource),
     });
-    if !resource.storage_hash.is_empty() {
-        value["storageVersionHash"] = resource.storage_hash.to_string().into();
+    if !resource.storage_version_hash.is_empty() {
+        value["storageVersionHash"] = resource.storage_version_hash.to_string().into();
     }
     for (key, list) in [
         ("shortNames", &resource.short_names),
@@ -75,18 +79,15 @@ fn plain(resource: &Resource) -> Value {
     value
 }
 
-/// What can be done; less with what is going away.
+/// Verbs of a resource. A terminating CRD's resource can no longer be created, updated or patched.
 fn verbs(resource: &Resource) -> Value {
-    let terminating = resource
-        .defined
-        .as_ref()
-        .is_some_and(|defined| defined.terminating);
+    let terminating = resource.crd.as_ref().is_some_and(|defined| defined.terminating);
     let kept = |verb: &&str| !terminating || !matches!(*verb, "create" | "update" | "patch");
     let verbs = resource.verbs.iter().map(|verb| &**verb);
     verbs.filter(kept).map(Value::from).collect()
 }
 
-fn plain_sub(resource: &Resource, sub: &Subresource) -> Value {
+fn api_subresource(resource: &Resource, sub: &Subresource) -> Value {
     let mut value = json!({
         "name": format!("{}/{}", resource.plural, sub.name),
         "singularName": "",
@@ -102,7 +103,7 @@ fn plain_sub(resource: &Resource, sub: &Subresource) -> Value {
     value
 }
 
-/// `/api` or `/apis` for clients that ask for everything at once.
+/// `/api` or `/apis` for clients that request aggregated discovery.
 pub(crate) fn aggregated(catalogue: &Catalogue, core: bool) -> Value {
     let groups = catalogue
         .groups
@@ -119,7 +120,7 @@ pub(crate) fn aggregated(catalogue: &Catalogue, core: bool) -> Value {
 fn aggregated_group(catalogue: &Catalogue, group: &Group) -> Value {
     let versions = group.versions.iter().map(|version| {
         let resources = catalogue
-            .of_version(&group.name, version)
+            .in_group_version(&group.name, version)
             .map(|r| aggregated_resource(r));
         json!({"version": &**version, "resources": resources.collect::<Vec<_>>(), "freshness": "Current"})
     });
@@ -134,7 +135,7 @@ fn aggregated_group(catalogue: &Catalogue, group: &Group) -> Value {
 fn aggregated_resource(resource: &Resource) -> Value {
     let mut value = json!({
         "resource": &*resource.plural,
-        "responseKind": {"group": own(resource, &resource.group), "version": own(resource, &resource.version), "kind": &*resource.kind},
+        "responseKind": {"group": custom_only(resource, &resource.group), "version": custom_only(resource, &resource.version), "kind": &*resource.kind},
         "scope": if resource.namespaced { "Namespaced" } else { "Cluster" },
         "singularResource": &*resource.singular,
         "verbs": verbs(resource),
@@ -152,8 +153,8 @@ fn aggregated_resource(resource: &Resource) -> Value {
             json!({
                 "subresource": &*sub.name,
                 "responseKind": {
-                    "group": sub_own(resource, &sub.group, &resource.group),
-                    "version": sub_own(resource, &sub.version, &resource.version),
+                    "group": subresource_custom_only(resource, &sub.group, &resource.group),
+                    "version": subresource_custom_only(resource, &sub.version, &resource.version),
                     "kind": &*sub.kind,
                 },
                 "verbs": sub.verbs,
@@ -164,15 +165,15 @@ fn aggregated_resource(resource: &Resource) -> Value {
     value
 }
 
-/// A kind's group or version, which aggregated discovery says of custom resources only.
-fn own<'a>(resource: &Resource, text: &'a str) -> &'a str {
-    if resource.custom { text } else { "" }
+/// A resource's group or version. Aggregated discovery includes it only for custom resources.
+fn custom_only<'a>(resource: &Resource, text: &'a str) -> &'a str {
+    if resource.is_custom { text } else { "" }
 }
 
-/// The same for what a subresource answers with: its own where it has one.
-fn sub_own<'a>(resource: &Resource, text: &'a str, inherited: &'a str) -> &'a str {
+/// The same for the response kind of a subresource, which may have its own.
+fn subresource_custom_only<'a>(resource: &Resource, text: &'a str, inherited: &'a str) -> &'a str {
     if text.is_empty() {
-        own(resource, inherited)
+        custom_only(resource, inherited)
     } else {
         text
     }

@@ -1,4 +1,4 @@
-//! Writing trees as JSON, byte for byte as `serde_json` does: an object is written whole with every write to it.
+//! Encodes JSON trees, with the same bytes as `serde_json` but faster: every write encodes the whole object.
 
 use serde_json::Value;
 
@@ -42,7 +42,7 @@ pub(crate) fn write_field(json: &mut Vec<u8>, key: &str, value: &Value) {
 
 /// Appends a string in quotes.
 pub(crate) fn write_text(json: &mut Vec<u8>, text: &str) {
-    if is_plain(text) {
+    if needs_no_escaping(text) {
         json.reserve(text.len() + 2);
         json.push(b'"');
         json.extend_from_slice(text.as_bytes());
@@ -52,30 +52,30 @@ pub(crate) fn write_text(json: &mut Vec<u8>, text: &str) {
     }
 }
 
-/// Whether a text stands in JSON as it is.
-pub(crate) fn is_plain(text: &str) -> bool {
+/// Whether a text needs no escaping in JSON.
+pub(crate) fn needs_no_escaping(text: &str) -> bool {
     let bytes = text.as_bytes();
-    let word = |word: &[u8; 8]| specials(u64::from_le_bytes(*word));
-    // The last eight are looked at together, whether or not some of them were before.
+    let word = |word: &[u8; 8]| special_bytes(u64::from_le_bytes(*word));
+    // The last eight bytes are checked together, and may overlap with earlier ones.
     if let Some(last) = bytes.last_chunk() {
         let words = bytes.as_chunks().0.iter();
         return words.fold(word(last), |found, next| found | word(next)) == 0;
     }
     if let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) {
         let half = |half: &[u8; 4]| u64::from(u32::from_le_bytes(*half));
-        return specials(half(first) | half(last) << 32) == 0;
+        return special_bytes(half(first) | half(last) << 32) == 0;
     }
     bytes.iter().all(|byte| !matches!(byte, 0..b' ' | b'"' | b'\\'))
 }
 
-/// Of eight bytes of text, sets the top bit of the first that does not stand for itself in a string of JSON (a quote, a
-/// backslash, a control character), and of none before it; nothing if all do.
-pub(crate) fn specials(word: u64) -> u64 {
-    /// A byte in all eight places.
+/// Of eight bytes of text, sets the top bit of the first that needs escaping in a JSON string (a quote, a backslash, a
+/// control character), and of none before it; 0 if there is none.
+pub(crate) fn special_bytes(word: u64) -> u64 {
+    /// A byte repeated eight times.
     const fn all(byte: u8) -> u64 {
         u64::from_ne_bytes([byte; 8])
     }
-    // What is subtracted borrows from the next byte only where it found something.
+    // The subtraction borrows from the next byte only after a match.
     let below = |word: u64, byte: u8| word.wrapping_sub(all(byte)) & !word & all(0x80);
     below(word ^ all(b'"'), 1) | below(word ^ all(b'\\'), 1) | below(word, b' ')
 }
@@ -94,14 +94,14 @@ mod tests {
     }
 
     #[test]
-    fn trees_are_written_as_serde_json_writes_them() {
+    fn trees_are_encoded_like_serde_json() {
         let value = json!({"a": [null, true, false, -1, 1.5, 1e300, u64::MAX], "b": {}, "c": [], "\"é\n": {"x": "\\"}});
         assert_eq!(written(&value), value.to_string());
     }
 
     proptest! {
         #[test]
-        fn texts_are_written_as_serde_json_writes_them(text in prop_oneof![any::<String>(), "[ -~]{0,40}", "[a-z\u{7f}\u{1f}\"]{0,20}"]) {
+        fn strings_are_encoded_like_serde_json(text in prop_oneof![any::<String>(), "[ -~]{0,40}", "[a-z\u{7f}\u{1f}\"]{0,20}"]) {
             let value = Value::from(text);
             prop_assert_eq!(written(&value), value.to_string());
         }

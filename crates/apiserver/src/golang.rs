@@ -1,33 +1,33 @@
-//! How Go prints values: the real server's texts quote them.
+//! Formats values like Go, because the real server's messages quote them.
 
 use serde_json::Value;
 
 /// A value as `%v` prints it: `map[a:1 b:[x y]]`.
-pub(crate) fn printed(value: &Value) -> String {
+pub(crate) fn format_value(value: &Value) -> String {
     match value {
         Value::Null => "<nil>".to_owned(),
         Value::Bool(_) => value.to_string(),
         Value::Number(number) => match number.as_i64() {
             Some(integer) => integer.to_string(),
-            None => float(number.as_f64().unwrap_or_default()),
+            None => format_float(number.as_f64().unwrap_or_default()),
         },
         Value::String(text) => text.clone(),
         Value::Array(items) => {
-            let items: Vec<_> = items.iter().map(printed).collect();
+            let items: Vec<_> = items.iter().map(format_value).collect();
             format!("[{}]", items.join(" "))
         }
         Value::Object(fields) => {
             let fields: Vec<_> = fields
                 .iter()
-                .map(|(key, value)| format!("{key}:{}", printed(value)))
+                .map(|(key, value)| format!("{key}:{}", format_value(value)))
                 .collect();
             format!("map[{}]", fields.join(" "))
         }
     }
 }
 
-/// Go changes to an exponent at 10²¹ and below 10⁻⁴, and writes it with a sign and two digits.
-fn float(number: f64) -> String {
+/// Formats a float. Go uses an exponent from 10²¹ and below 10⁻⁴, with a sign and two digits.
+fn format_float(number: f64) -> String {
     let size = number.abs();
     if size == 0.0 || (1e-4..1e21).contains(&size) {
         return number.to_string();
@@ -40,7 +40,7 @@ fn float(number: f64) -> String {
     format!("{digits}e{sign}{exponent:0>2}")
 }
 
-/// What Go calls the dynamic type of a decoded JSON value.
+/// Go's name of the dynamic type of a decoded JSON value.
 pub(crate) fn type_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "%!s(<nil>)",
@@ -53,7 +53,7 @@ pub(crate) fn type_of(value: &Value) -> &'static str {
     }
 }
 
-/// What Go's JSON decoder calls the kind of a value that does not fit.
+/// The name of a value's type in errors of Go's JSON decoder.
 pub(crate) fn json_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_read_as_in_go() {
+    fn values_are_formatted_like_go() {
         for (value, text) in [
             (
                 json!({"b": [1, "x", null], "a": true}),
@@ -83,7 +83,7 @@ mod tests {
             (json!(0.00001), "1e-05"),
             (json!([]), "[]"),
         ] {
-            assert_eq!(printed(&value), text);
+            assert_eq!(format_value(&value), text);
         }
     }
 }

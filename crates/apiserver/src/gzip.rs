@@ -1,7 +1,7 @@
-//! Answers in fewer bytes, for those who take them.
+//! Compression of responses.
 //!
-//! As on the real server: only what is large (128 KiB), only for clients that say `gzip`, never a watch, and with the least
-//! effort that helps, because the client is often next door.
+//! As in the real server: only large ones (128 KiB), only for clients that accept `gzip`, never a watch, and at the fastest
+//! level, because clients are often close by.
 
 use std::io::Write;
 
@@ -11,20 +11,20 @@ use http::{HeaderMap, HeaderValue, Response, header};
 
 use crate::body::Body;
 
-/// What is smaller is not worth the work.
-const LEAST: usize = 128 * 1024;
+/// Smaller responses are not compressed.
+const MIN_BYTES: usize = 128 * 1024;
 
-/// Whether a client takes compressed answers.
-pub(crate) fn is_taken(headers: &HeaderMap) -> bool {
+/// Whether a client accepts compressed responses.
+pub(crate) fn is_accepted(headers: &HeaderMap) -> bool {
     let accepted = headers.get(header::ACCEPT_ENCODING);
     let accepted = accepted.and_then(|value| value.to_str().ok()).unwrap_or_default();
     accepted.split(',').any(|token| token.trim() == "gzip")
 }
 
-/// An answer, compressed if it is large.
-pub(crate) fn packed(response: Response<Body>) -> Response<Body> {
+/// Compresses a response if it is large.
+pub(crate) fn compress(response: Response<Body>) -> Response<Body> {
     let (mut parts, body) = response.into_parts();
-    let body = match body.packed_beyond(LEAST) {
+    let body = match body.compressed_above(MIN_BYTES) {
         Ok(packed) => {
             let gzip = HeaderValue::from_static("gzip");
             parts.headers.insert(header::CONTENT_ENCODING, gzip);
@@ -44,22 +44,22 @@ pub(crate) fn packed(response: Response<Body>) -> Response<Body> {
     Response::from_parts(parts, body)
 }
 
-/// Compresses pieces as they come.
-pub(crate) struct Packer(Option<Box<GzEncoder<Vec<u8>>>>);
+/// Compresses a body piece by piece.
+pub(crate) struct Compressor(Option<Box<GzEncoder<Vec<u8>>>>);
 
-impl Packer {
+impl Compressor {
     pub(crate) fn new() -> Self {
         Self(Some(Box::new(GzEncoder::new(Vec::new(), Compression::fast()))))
     }
 
-    /// The next compressed piece, given where the plain ones come from; `None` after the last.
+    /// The next compressed piece of the pieces that `plain` returns; `None` after the last.
     pub(crate) fn next_piece(&mut self, mut plain: impl FnMut() -> Option<Bytes>) -> Option<Bytes> {
         while let Some(encoder) = &mut self.0 {
             let Some(piece) = plain() else {
                 let rest = self.0.take()?.finish().unwrap_or_default();
                 return Some(rest.into());
             };
-            // A vector takes everything.
+            // Writing to a vector does not fail.
             let _ = encoder.write_all(&piece);
             let packed = std::mem::take(encoder.get_mut());
             if !packed.is_empty() {
@@ -77,10 +77,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_come_out_as_they_went_in() {
+    fn compressed_pieces_decompress_to_the_input() {
         let plain: Vec<Bytes> = (0..50_u8).map(|n| vec![n; 10_000].into()).collect();
         let mut rest = plain.iter().cloned();
-        let mut encoder = Packer::new();
+        let mut encoder = Compressor::new();
         let mut packed = Vec::new();
         while let Some(piece) = encoder.next_piece(|| rest.next()) {
             packed.extend_from_slice(&piece);
@@ -94,17 +94,17 @@ mod tests {
     }
 
     #[test]
-    fn a_client_says_that_it_takes_gzip() {
-        for (said, taken) in [
+    fn gzip_is_accepted_by_name_only() {
+        for (encodings, accepted) in [
             ("gzip", true),
             ("br, gzip", true),
             ("gzip;q=1", false),
             ("identity", false),
         ] {
             let mut headers = HeaderMap::new();
-            assert!(!is_taken(&headers));
-            headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static(said));
-            assert_eq!(is_taken(&headers), taken, "{said}");
+            assert!(!is_accepted(&headers));
+            headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static(encodings));
+            assert_eq!(is_accepted(&headers), accepted, "{encodings}");
         }
     }
 }

@@ -1,7 +1,6 @@
-//! Reading JSON as the real server does: it takes the last of two fields with one name and says so, and has words of
-//! its own for what is no JSON.
+//! Reads JSON like the real server: the last of duplicate fields wins and is reported, and syntax errors have Go's messages.
 
-mod quick;
+mod fast_path;
 
 use std::{collections::HashSet, fmt};
 
@@ -11,25 +10,24 @@ use serde::{
 };
 use serde_json::{Map, Number, Value, map::Entry};
 
-use crate::{depth, trail::Trail};
+use crate::{depth, field_path::FieldPath};
 
-/// The paths of fields that should not be there: how many of them are named, as in the real server, and how long they may
-/// be together.
-const NOTED: usize = 100;
-const NOTED_BYTES: usize = 64 * 1024;
+/// How many unknown or duplicate fields are reported, as in the real server, and the maximum length of their paths together.
+const MAX_REPORTED: usize = 100;
+const MAX_REPORTED_BYTES: usize = 64 * 1024;
 
-/// The paths of fields that should not be there, each once, up to a limit.
+/// The paths of unknown or duplicate fields, each once, up to a limit.
 #[derive(Debug, Default)]
-pub(crate) struct Noted {
+pub(crate) struct ReportedPaths {
     paths: Vec<String>,
     seen: HashSet<String>,
     length: usize,
 }
 
-impl Noted {
-    /// Takes note of a path. It is not written out if there is no room for it.
-    pub(crate) fn note(&mut self, path: &Trail<'_>) {
-        if self.paths.len() >= NOTED || self.length >= NOTED_BYTES {
+impl ReportedPaths {
+    /// Adds a path. It is not formatted if the limit is reached.
+    pub(crate) fn add(&mut self, path: &FieldPath<'_>) {
+        if self.paths.len() >= MAX_REPORTED || self.length >= MAX_REPORTED_BYTES {
             return;
         }
         let path = path.to_string();
@@ -44,27 +42,27 @@ impl Noted {
     }
 }
 
-/// The first of the problems with fields, as many as the real server names.
+/// The first problems with fields, as many as the real server reports.
 pub(crate) fn first_problems(problems: impl Iterator<Item = String>) -> Vec<String> {
-    problems.take(NOTED).collect()
+    problems.take(MAX_REPORTED).collect()
 }
 
-/// A document, and the paths of the fields that it holds more than once; or Go's words on why it is none.
+/// Reads a document. Returns it with the paths of duplicate fields, or Go's error message.
 pub(crate) fn read(bytes: &[u8]) -> Result<(Value, Vec<String>), String> {
     let text = std::str::from_utf8(bytes);
-    if let Some(value) = text.ok().and_then(|text| quick::read(text, depth::limit())) {
+    if let Some(value) = text.ok().and_then(|text| fast_path::read(text, depth::limit())) {
         return Ok((value, Vec::new()));
     }
     check_depth(bytes)?;
     let read = match text {
-        // Of what is known to be text as a whole, not every string is looked at again.
+        // Valid UTF-8: strings are not checked again.
         Ok(text) => read_all(serde_json::Deserializer::from_str(text)),
         Err(_) => read_all(serde_json::Deserializer::from_slice(bytes)),
     };
-    read.map_err(|error| in_go(&error, bytes))
+    read.map_err(|error| go_message(&error, bytes))
 }
 
-/// Refuses what is too deep in Go's words.
+/// Rejects documents that are too deep, with Go's message.
 fn check_depth(bytes: &[u8]) -> Result<(), String> {
     let mut beyond = None;
     let depth = depth::scan(bytes, |bracket, depth| {
@@ -78,9 +76,9 @@ fn check_depth(bytes: &[u8]) -> Result<(), String> {
 
 /// Reads JSON that this server has written.
 pub(crate) fn parse<'de, T: Deserialize<'de>>(text: &'de str) -> serde_json::Result<T> {
-    // Nearly everything is within serde_json's own limit, and then nothing has to be measured.
+    // Nearly every document is within serde_json's own limit, and then the depth need not be measured.
     serde_json::from_str(text).or_else(|error| {
-        if depth::of_json(text.as_bytes()) > depth::own_limit() {
+        if depth::of_json(text.as_bytes()) > depth::stored_limit() {
             return Err(error);
         }
         let mut reader = serde_json::Deserializer::from_str(text);
@@ -91,14 +89,14 @@ pub(crate) fn parse<'de, T: Deserialize<'de>>(text: &'de str) -> serde_json::Res
     })
 }
 
-/// As [`parse`], of bytes.
+/// Like [`parse`], for bytes.
 pub(crate) fn parse_bytes<'de, T: Deserialize<'de>>(bytes: &'de [u8]) -> serde_json::Result<T> {
     parse(std::str::from_utf8(bytes).map_err(serde::de::Error::custom)?)
 }
 
-/// As [`parse`], for trees.
-pub(crate) fn read_own(text: &str) -> serde_json::Result<Value> {
-    quick::read(text, depth::own_limit()).map_or_else(|| parse(text), Ok)
+/// Like [`parse`], for trees.
+pub(crate) fn read_stored(text: &str) -> serde_json::Result<Value> {
+    fast_path::read(text, depth::stored_limit()).map_or_else(|| parse(text), Ok)
 }
 
 /// Reads a document whose depth has been checked.
@@ -106,9 +104,9 @@ fn read_all<'de, R: serde_json::de::Read<'de>>(
     mut reader: serde_json::Deserializer<R>,
 ) -> serde_json::Result<(Value, Vec<String>)> {
     reader.disable_recursion_limit();
-    let mut duplicates = Noted::default();
-    let tree = Tree {
-        place: &Trail::Root,
+    let mut duplicates = ReportedPaths::default();
+    let tree = TreeBuilder {
+        path: &FieldPath::Root,
         duplicates: &mut duplicates,
     };
     let value = tree.deserialize(&mut reader)?;
@@ -116,13 +114,13 @@ fn read_all<'de, R: serde_json::de::Read<'de>>(
     Ok((value, duplicates.into_paths()))
 }
 
-/// What Go says of the first byte that does not fit.
-fn in_go(error: &serde_json::Error, bytes: &[u8]) -> String {
+/// Go's message for a syntax error.
+fn go_message(error: &serde_json::Error, bytes: &[u8]) -> String {
     if error.is_eof() {
         return "unexpected end of JSON input".to_owned();
     }
     let text = error.to_string();
-    let place = [
+    let context = [
         ("trailing characters", "after top-level value"),
         ("expected value", "looking for beginning of value"),
         (
@@ -145,57 +143,57 @@ fn in_go(error: &serde_json::Error, bytes: &[u8]) -> String {
         .sum::<usize>()
         + error.column().saturating_sub(1);
     if text.starts_with("expected ident")
-        && let Some(why) = broken_literal(bytes, offset)
+        && let Some(why) = go_literal_message(bytes, offset)
     {
         return why;
     }
-    match (place, bytes.get(offset)) {
-        (Some((_, place)), Some(byte)) => {
-            // Go names bytes beyond ASCII as Latin-1.
-            format!("invalid character {:?} {place}", char::from(*byte))
+    match (context, bytes.get(offset)) {
+        (Some((_, context)), Some(byte)) => {
+            // Go shows bytes beyond ASCII as Latin-1.
+            format!("invalid character {:?} {context}", char::from(*byte))
         }
         _ => text,
     }
 }
 
 /// `invalid character 'o' in literal null (expecting 'u')`
-fn broken_literal(bytes: &[u8], near: usize) -> Option<String> {
+fn go_literal_message(bytes: &[u8], near: usize) -> Option<String> {
     let is_letter = |byte: &u8| byte.is_ascii_alphabetic();
     let head = bytes.get(..=near.min(bytes.len().checked_sub(1)?))?;
     let start = head
         .iter()
         .rposition(|byte| !is_letter(byte))
-        .map_or(0, |place| place + 1);
+        .map_or(0, |offset| offset + 1);
     let literal = ["null", "true", "false"]
         .into_iter()
         .find(|literal| literal.as_bytes().first() == bytes.get(start))?;
-    let (place, wanted) = literal
+    let (offset, wanted) = literal
         .bytes()
         .enumerate()
         .find(|(index, wanted)| bytes.get(start + index) != Some(wanted))?;
-    let found = char::from(*bytes.get(start + place)?);
+    let found = char::from(*bytes.get(start + offset)?);
     let wanted = char::from(wanted);
     Some(format!(
         "invalid character {found:?} in literal {literal} (expecting {wanted:?})"
     ))
 }
 
-/// Builds a tree, and notes what it meets twice.
-struct Tree<'a> {
-    place: &'a Trail<'a>,
-    duplicates: &'a mut Noted,
+/// Builds a tree, and records duplicate fields.
+struct TreeBuilder<'a> {
+    path: &'a FieldPath<'a>,
+    duplicates: &'a mut ReportedPaths,
 }
 
-impl Tree<'_> {
-    fn inner<'b>(&'b mut self, place: &'b Trail<'b>) -> Tree<'b> {
-        Tree {
-            place,
+impl TreeBuilder<'_> {
+    fn child<'b>(&'b mut self, path: &'b FieldPath<'b>) -> TreeBuilder<'b> {
+        TreeBuilder {
+            path,
             duplicates: self.duplicates,
         }
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Tree<'_> {
+impl<'de> DeserializeSeed<'de> for TreeBuilder<'_> {
     type Value = Value;
 
     fn deserialize<D: serde::Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
@@ -203,7 +201,7 @@ impl<'de> DeserializeSeed<'de> for Tree<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Tree<'_> {
+impl<'de> Visitor<'de> for TreeBuilder<'_> {
     type Value = Value;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -242,9 +240,9 @@ impl<'de> Visitor<'de> for Tree<'_> {
     fn visit_seq<A: SeqAccess<'de>>(mut self, mut access: A) -> Result<Value, A::Error> {
         let mut items = Vec::new();
         loop {
-            let place = self.place;
-            let item = Trail::Item(place, items.len());
-            match access.next_element_seed(self.inner(&item))? {
+            let path = self.path;
+            let item = FieldPath::Index(path, items.len());
+            match access.next_element_seed(self.child(&item))? {
                 Some(item) => items.push(item),
                 None => return Ok(items.into()),
             }
@@ -253,22 +251,22 @@ impl<'de> Visitor<'de> for Tree<'_> {
 
     fn visit_map<A: MapAccess<'de>>(mut self, mut access: A) -> Result<Value, A::Error> {
         let mut fields = Map::new();
-        // Each is named once, however often it is there: paths can be long.
+        // Each is recorded once, because paths can be long.
         let mut repeated = HashSet::new();
         while let Some(key) = access.next_key::<String>()? {
-            let place = self.place;
+            let path = self.path;
             match fields.entry(key) {
                 Entry::Vacant(free) => {
-                    let field = Trail::Field(place, free.key());
-                    let value = access.next_value_seed(self.inner(&field))?;
+                    let field = FieldPath::Child(path, free.key());
+                    let value = access.next_value_seed(self.child(&field))?;
                     free.insert(value);
                 }
                 Entry::Occupied(mut taken) => {
-                    let field = Trail::Field(place, taken.key());
+                    let field = FieldPath::Child(path, taken.key());
                     if repeated.insert(taken.key().clone()) {
-                        self.duplicates.note(&field);
+                        self.duplicates.add(&field);
                     }
-                    let value = access.next_value_seed(self.inner(&field))?;
+                    let value = access.next_value_seed(self.child(&field))?;
                     taken.insert(value);
                 }
             }
@@ -284,7 +282,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_of_two_fields_counts_and_is_named() {
+    fn last_duplicate_field_wins_and_is_reported() {
         let (value, duplicates) =
             read(br#"{"a":{"b":1,"b":2,"b":3},"l":[{"c":1,"c":2}],"n":[1.5,null,-3,true,"\u00e9"]}"#)
                 .expect("JSON");
@@ -296,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_json_is_told_in_gos_words() {
+    fn syntax_errors_have_the_messages_of_go() {
         for (text, why) in [
             ("", "unexpected end of JSON input"),
             ("{\"a\":", "unexpected end of JSON input"),

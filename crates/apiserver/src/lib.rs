@@ -7,23 +7,22 @@
 //!           bindings        built-in + CRDs    └──► Body: bytes, list pieces, watch frames
 //! ```
 //!
-//! [`Server`] is a [`tower::Service`] first, so that a `kube::Client` sits on it without a socket, and an HTTPS
-//! server second ([`Server::serve`]). All kinds, built-in or defined by a CRD, go through the same verbs: a kind is
-//! data (a schema, a few facts) and never a handler of its own. Objects are JSON trees while a request works on them
-//! and shared bytes otherwise.
+//! [`Server`] is a [`tower::Service`], so a `kube::Client` can use it without a socket, and also an HTTPS server
+//! ([`Server::serve`]). All kinds, built-in or defined by a CRD, go through the same verbs: a kind is data (a schema and
+//! a few properties), not a handler. Objects are JSON trees while a request changes them and shared bytes otherwise.
 //!
-//! Who owns what: the storage owns objects and history; the registry owns what is served; a watch owns nothing but a
-//! cursor. Time and chance come from outside ([`Server::seeded`], [`Builder::epoch`], tokio's clock).
+//! The storage owns objects and history, the registry owns the served resources, and a watch owns only a cursor. Time and
+//! randomness are injected ([`Server::seeded`], [`Builder::epoch`], tokio's clock).
 //!
-//! Everybody may do everything, as themselves, unless [`Builder::rbac`] makes the server look at what roles and bindings
-//! allow them, with the roles that every cluster begins with. Who comes through a socket ([`Server::serve`],
-//! [`Server::guarded`]) is who their credentials prove. Whoever holds a [`Server`] in the process is its administrator;
-//! [`Server::as_user`] is somebody else. [`Limits`] bounds what all of them can make it hold.
+//! Code that holds a [`Server`] in the process is its administrator; [`Server::as_user`] acts as another user. On a socket
+//! ([`Server::serve`]) and with [`Server::authenticated`], users must authenticate. Every user may do everything, unless
+//! [`Builder::rbac`] enables roles and bindings, including those that every cluster has. [`Limits`] bounds what clients
+//! can make the server hold.
 //!
-//! The crate knows nothing of controllers, nodes or what any kind is good for.
+//! The crate contains no controllers and does not depend on what any kind is used for.
 //!
-//! What it does not do yet: **rules in CEL**. A CRD with `x-kubernetes-validations` is accepted, and the rules are stored
-//! and published, but objects are not held to them. Nor are conversion webhooks called.
+//! Not supported yet: **CEL rules** (a CRD with `x-kubernetes-validations` is accepted, and the rules are stored and
+//! published, but not evaluated) and conversion webhooks.
 //!
 //! ```
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -41,16 +40,20 @@ mod accept;
 mod admission;
 mod auth;
 mod body;
+mod built_in_strategies;
+mod conversion;
 mod crd;
 mod defaults;
 mod depth;
 mod discovery;
 mod encode;
+mod environment;
+mod field_path;
 mod fields;
 mod golang;
 mod gzip;
 mod https;
-mod internals;
+mod internal_types;
 mod json;
 mod limits;
 mod listing;
@@ -59,7 +62,6 @@ mod media;
 mod naming;
 mod object;
 mod openapi;
-mod particular;
 mod patch;
 mod pick;
 pub mod protobuf;
@@ -72,15 +74,12 @@ mod selector;
 mod server;
 mod status;
 pub mod storage;
-mod strategies;
+mod strategy;
 mod subresources;
-mod trail;
 mod validation;
 mod verbs;
-mod versions;
 mod view;
 mod warnings;
-mod world;
 mod yaml;
 
 pub use auth::User;

@@ -1,16 +1,16 @@
-//! What the server allows: how long a request may take, how large an object may be, how many may watch.
+//! Limits: how long a request may take, how large an object may be, how many watches may be open.
 //!
-//! | limit | of | past it |
+//! | limit | of | beyond it |
 //! |---|---|---|
 //! | 3 MiB | a body | 413 |
-//! | 1.5 MiB | a stored object, as etcd has it | 500, in etcd's words |
-//! | 10,000 levels | any document, as kube-apiserver's decoders have it | 400, 422 for a patch's outcome |
+//! | 1.5 MiB | a stored object, as in etcd | 500, with etcd's message |
+//! | 10,000 levels | any document, as in kube-apiserver's decoders | 400; 422 for the result of a patch |
 //! | 128 levels | a stored object of a built-in kind | 400 |
-//! | a minute, or the query's `timeout` | a request that is no watch | 504 |
+//! | a minute, or the query's `timeout` | a request other than a watch | 504 |
 //! | [`Limits::watches`] | open watches | 429 with `Retry-After` |
-//! | [`Limits::reads`], [`Limits::writes`], [`Limits::received`] | work at once | 429 with `Retry-After`, except for administrators |
+//! | [`Limits::reads`], [`Limits::writes`], [`Limits::received_bytes`] | concurrent requests | 429 with `Retry-After`, except for administrators |
 //! | the storage's window | history | 410 |
-//! | the others of [`Limits`] | connections | they end |
+//! | the others of [`Limits`] | connections | closed |
 
 use std::{str::FromStr, time::Duration};
 
@@ -18,65 +18,64 @@ use serde_json::Value;
 
 use crate::{depth, object::Object, registry::Resource, status::Status};
 
-/// The largest body that is read.
-pub(crate) const BODY: usize = 3 * 1024 * 1024;
+/// The largest request body.
+pub(crate) const MAX_BODY_BYTES: usize = 3 * 1024 * 1024;
 
-/// What clients can make a server hold, and for how long; see [`Builder::limits`](crate::Builder::limits).
+/// Limits on what clients can make a server hold, and for how long; see [`Builder::limits`](crate::Builder::limits).
 ///
-/// Administrators are those in `system:masters`: they come through where others have to wait. Health checks do too.
+/// Some limits do not apply to administrators (`system:masters`) and health checks.
 ///
 /// ```
 /// use std::time::Duration;
 /// use windlass_apiserver::{Limits, Server};
 ///
 /// let mut limits = Limits::default();
-/// limits.idle = Duration::from_secs(10);
+/// limits.idle_timeout = Duration::from_secs(10);
 /// let server = Server::builder().limits(limits).build();
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// Watches that may be open at once; each takes a few kilobytes. Default: 10,000.
+    /// Open watches; each takes a few kilobytes. Default: 10,000.
     pub watches: usize,
-    /// Reads that are worked on at once, until their answer has been sent; watches and logs do not count. Default: 400, as
+    /// Concurrent reads, until their answer is sent; watches and logs do not count. Default: 400, like
     /// `--max-requests-inflight`.
     pub reads: usize,
-    /// Writes that are worked on at once, from when their body is there. Default: 200, as
-    /// `--max-mutating-requests-inflight`.
+    /// Concurrent writes, from when their body is received. Default: 200, like `--max-mutating-requests-inflight`.
     pub writes: usize,
-    /// Bytes of request bodies that are held at once. Default: 256 MiB.
-    pub received: usize,
-    /// The size from which work is large: the bytes of a body and of the object that it changes. On a socket of a
-    /// multi-thread runtime, large work does not run on the threads that answer everybody else. Default: 64 KiB.
-    pub large: usize,
-    /// How long a TLS handshake may take. Default: 10 s.
-    pub handshake: Duration,
-    /// How long the first request's head may take after the handshake, and any head after its first byte. Default: 32 s, as
-    /// kube-apiserver.
-    pub header: Duration,
-    /// How long a body may pause. Default: 15 s. The whole request has a minute.
-    pub body: Duration,
-    /// How long a connection stays open without a request. Default: 90 s, as kube-apiserver.
-    pub idle: Duration,
-    /// How long a client may leave unread what it was sent, before its answer or watch is cut. Default: 2 min.
-    pub unread: Duration,
-    /// Connections that may be open at once. Where there are more, the ones that idle longest are closed, first of those
-    /// that never proved who they are; if all are busy, further clients get 429 and are disconnected. Default: 4,000.
+    /// Bytes of request bodies in memory. Default: 256 MiB.
+    pub received_bytes: usize,
+    /// The size from which work is large, in bytes of the body and of the object that it changes. On a socket with a
+    /// multi-thread runtime, large work does not run on the threads that serve other requests. Default: 64 KiB.
+    pub large_work_bytes: usize,
+    /// Timeout of a TLS handshake. Default: 10 s.
+    pub handshake_timeout: Duration,
+    /// Timeout of the first request's head after the handshake, and of every head after its first byte. Default: 32 s, as
+    /// in kube-apiserver.
+    pub header_timeout: Duration,
+    /// The longest pause within a body. Default: 15 s. The whole request has a minute.
+    pub body_timeout: Duration,
+    /// How long a connection stays open without a request. Default: 90 s, as in kube-apiserver.
+    pub idle_timeout: Duration,
+    /// How long a client may not read its answer or watch before the server ends it. Default: 2 min.
+    pub unread_timeout: Duration,
+    /// Open connections. For further ones, the server closes those that are idle longest, unauthenticated ones first. If
+    /// all are busy, further clients get 429 and are disconnected. Default: 4,000.
     pub connections: usize,
-    /// Further connections that only administrators may keep: everybody may connect, and has to show with the first
-    /// request who they are. Default: 400.
-    pub reserved: usize,
-    /// Requests that may be open at once on one HTTP/2 connection. Default: 100, as kube-apiserver.
+    /// Further connections that only administrators may keep: any client may connect, and must authenticate with its
+    /// first request. Default: 400.
+    pub reserved_connections: usize,
+    /// Concurrent requests on one HTTP/2 connection. Default: 100, as in kube-apiserver.
     pub streams: u32,
-    /// Requests that a client may take back on one HTTP/2 connection within [`Limits::ping`]; past it, the connection is
-    /// closed. Default: 400.
+    /// Requests that a client may reset on one HTTP/2 connection within [`Limits::ping_interval`]; beyond it, the
+    /// connection is closed. Default: 400.
     pub resets: usize,
-    /// How often an HTTP/2 client is asked whether it is still there. Default: 30 s.
-    pub ping: Duration,
-    /// How long it may take to answer that. Default: 20 s.
-    pub pong: Duration,
-    /// The largest head of a request. Default: 64 KiB.
-    pub head: u32,
+    /// Interval of HTTP/2 keep-alive pings. Default: 30 s.
+    pub ping_interval: Duration,
+    /// Timeout of the answer to a ping. Default: 20 s.
+    pub ping_timeout: Duration,
+    /// The largest head of a request, in bytes. Default: 64 KiB.
+    pub header_bytes: u32,
 }
 
 impl Default for Limits {
@@ -85,34 +84,34 @@ impl Default for Limits {
             watches: 10_000,
             reads: 400,
             writes: 200,
-            received: 256 * 1024 * 1024,
-            large: 64 * 1024,
-            handshake: Duration::from_secs(10),
-            header: Duration::from_secs(32),
-            body: Duration::from_secs(15),
-            idle: Duration::from_secs(90),
-            unread: Duration::from_mins(2),
+            received_bytes: 256 * 1024 * 1024,
+            large_work_bytes: 64 * 1024,
+            handshake_timeout: Duration::from_secs(10),
+            header_timeout: Duration::from_secs(32),
+            body_timeout: Duration::from_secs(15),
+            idle_timeout: Duration::from_secs(90),
+            unread_timeout: Duration::from_mins(2),
             connections: 4_000,
-            reserved: 400,
+            reserved_connections: 400,
             streams: 100,
             resets: 400,
-            ping: Duration::from_secs(30),
-            pong: Duration::from_secs(20),
-            head: 64 * 1024,
+            ping_interval: Duration::from_secs(30),
+            ping_timeout: Duration::from_secs(20),
+            header_bytes: 64 * 1024,
         }
     }
 }
 
-/// The largest object that is stored: etcd's limit for a request.
-const OBJECT: usize = 1024 * 1024 * 3 / 2;
+/// The largest stored object, in bytes: etcd's limit for a request.
+const MAX_OBJECT_BYTES: usize = 1024 * 1024 * 3 / 2;
 
-/// How long a request may take that does not say how long.
-const REQUEST: Duration = Duration::from_mins(1);
+/// The default and maximum timeout of a request.
+const REQUEST_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Refuses an object that cannot be stored: one that etcd would not take, or a built-in kind that is so deep that only
-/// requests for it could read it. A real server stores the latter.
-pub(crate) fn check_stored(resource: &Resource, object: &Object) -> Result<(), Status> {
-    if depth::has_room() && !resource.custom && depth::of_value(object.tree()) > depth::SHALLOW {
+/// Rejects an object that cannot be stored: it is larger than etcd's limit, or of a built-in kind and too deep for the
+/// parts of the server that read it on a small stack. A real server stores the latter.
+pub(crate) fn check_storable(resource: &Resource, object: &Object) -> Result<(), Status> {
+    if depth::has_large_stack() && !resource.is_custom && depth::of_value(object.tree()) > depth::SHALLOW {
         return Err(Status::bad_request(format!(
             "{} {:?} nests deeper than {} levels",
             resource.kind,
@@ -127,46 +126,46 @@ fn check_size(object: &Object) -> Result<(), Status> {
     let size: usize = object
         .fields()
         .iter()
-        .map(|(key, value)| key.len() + size(value))
+        .map(|(key, value)| key.len() + approximate_size(value))
         .sum();
-    if size > OBJECT {
-        return Err(Status::unexplained("etcdserver: request is too large"));
+    if size > MAX_OBJECT_BYTES {
+        return Err(Status::without_reason("etcdserver: request is too large"));
     }
     Ok(())
 }
 
-/// About as long as the value's JSON.
-fn size(value: &Value) -> usize {
+/// The approximate length of the value's JSON.
+fn approximate_size(value: &Value) -> usize {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => 5,
         Value::String(text) => text.len() + 3,
-        Value::Array(items) => items.iter().map(|item| size(item) + 1).sum(),
+        Value::Array(items) => items.iter().map(|item| approximate_size(item) + 1).sum(),
         Value::Object(fields) => fields
             .iter()
-            .map(|(key, value)| key.len() + 4 + size(value))
+            .map(|(key, value)| key.len() + 4 + approximate_size(value))
             .sum(),
     }
 }
 
-/// How long a request may take; `said` is the query's `timeout`.
-pub(crate) fn timeout(said: Option<&str>) -> Result<Duration, Status> {
-    let Some(text) = said else {
-        return Ok(REQUEST);
+/// The timeout of a request; `query` is the query's `timeout`.
+pub(crate) fn timeout(query: Option<&str>) -> Result<Duration, Status> {
+    let Some(text) = query else {
+        return Ok(REQUEST_TIMEOUT);
     };
-    let seconds = go_seconds(text).ok_or_else(|| {
+    let seconds = parse_go_duration(text).ok_or_else(|| {
         Status::bad_request(format!(
             "invalid timeout specified in the request URL - time: invalid duration {text:?}"
         ))
     })?;
-    // No time at all, or less, means the usual time.
+    // Zero or less means the default.
     Ok(Duration::try_from_secs_f64(seconds)
         .ok()
         .filter(|time| !time.is_zero() || seconds > 0.0)
-        .map_or(REQUEST, |time| time.min(REQUEST)))
+        .map_or(REQUEST_TIMEOUT, |time| time.min(REQUEST_TIMEOUT)))
 }
 
-/// A duration as Go writes it: `1h2m3.5s`.
-fn go_seconds(text: &str) -> Option<f64> {
+/// Parses a Go duration: `1h2m3.5s`.
+fn parse_go_duration(text: &str) -> Option<f64> {
     let (sign, mut rest) = match text.strip_prefix('-') {
         Some(rest) => (-1.0, rest),
         None => (1.0, text.strip_prefix('+').unwrap_or(text)),
@@ -204,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_timeout_is_a_go_duration_of_at_most_a_minute() {
+    fn timeout_is_a_go_duration_of_at_most_a_minute() {
         for (text, expected) in [
             ("32s", 32.0),
             ("1m0.5s", 60.0),
@@ -226,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_have_etcds_limit() {
+    fn object_size_is_limited_as_in_etcd() {
         let object = |size: usize| {
             Object::new(json!({"metadata": {}, "spec": ["x".repeat(size)]})).expect("an object")
         };

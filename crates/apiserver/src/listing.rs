@@ -1,10 +1,10 @@
-//! A list as it is sent: put together piece by piece, an object at a time, whatever it is shown as.
+//! Encodes a list in pieces, one object at a time, in every view and encoding.
 //!
 //! ```text
 //!   Page (shared entries) ─► head ─► item, item, … ─► tail
 //!                                     │
-//!                     the object's own bytes where it is shown as it is,
-//!                     else one tree at a time: a row, bare metadata, YAML
+//!                     the object's own bytes in the default view,
+//!                     else one tree at a time: a table row, partial metadata, YAML
 //! ```
 
 use std::{collections::VecDeque, fmt::Write, sync::Arc};
@@ -14,23 +14,22 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use crate::{
-    depth, encode,
+    conversion, depth, encode,
     media::Encoding,
     object::Object,
     registry::Resource,
     storage::Entry,
-    verbs::{Page, head},
-    versions,
+    verbs::{Page, type_prefix},
     view::View,
     yaml,
 };
 
-/// How many bytes of a list are put together at a time.
-const PIECE: usize = 64 * 1024;
+/// The minimum size of a piece, in bytes.
+const PIECE_BYTES: usize = 64 * 1024;
 
-/// What a list is shown as.
+/// The format of a list.
 #[derive(Clone, Copy)]
-pub(crate) struct Shown {
+pub(crate) struct ListFormat {
     pub(crate) view: View,
     pub(crate) encoding: Encoding,
     pub(crate) now: Timestamp,
@@ -39,78 +38,88 @@ pub(crate) struct Shown {
 /// The body of a list.
 pub(crate) struct ListBody {
     resource: Arc<Resource>,
-    shown: Shown,
+    format: ListFormat,
     head: String,
-    /// What every item begins with where its own bytes follow.
+    /// The bytes before `"metadata"` of items that are copied.
     item_head: Option<String>,
     entries: VecDeque<Arc<Entry>>,
     tail: &'static str,
-    state: Part,
+    position: Position,
 }
 
-enum Part {
+enum Position {
     Head,
     Items { first: bool },
     Done,
 }
 
 impl ListBody {
-    pub(crate) fn new(resource: &Arc<Resource>, page: Page, shown: Shown) -> Self {
-        let frame = shown.view.frame(resource, &page.metadata(resource));
-        let (head, tail) = match shown.encoding {
-            Encoding::Yaml => around_yaml(&frame.fields, frame.list, page.entries.is_empty(), &frame.empty),
-            _ => around_json(&frame.fields, frame.list, page.entries.is_empty(), &frame.empty),
+    pub(crate) fn new(resource: &Arc<Resource>, page: Page, format: ListFormat) -> Self {
+        let frame = format.view.list_envelope(resource, &page.metadata(resource));
+        let (head, tail) = match format.encoding {
+            Encoding::Yaml => yaml_envelope(
+                &frame.fields,
+                frame.items_field,
+                page.entries.is_empty(),
+                &frame.empty,
+            ),
+            _ => json_envelope(
+                &frame.fields,
+                frame.items_field,
+                page.entries.is_empty(),
+                &frame.empty,
+            ),
         };
         Self {
             head,
             tail,
-            // Custom items say what they are; built-in ones leave it to the list.
-            item_head: resource.custom.then(|| self::head(resource)),
+            // Only items of custom resources have kind and version.
+            item_head: resource.is_custom.then(|| self::type_prefix(resource)),
             entries: page.entries.into(),
             resource: resource.clone(),
-            shown,
-            state: Part::Head,
+            format,
+            position: Position::Head,
         }
     }
 
-    /// Whether every piece was taken.
+    /// Whether the last piece was returned.
     pub(crate) fn is_done(&self) -> bool {
-        matches!(self.state, Part::Done)
+        matches!(self.position, Position::Done)
     }
 
     /// The next piece; `None` after the last.
     pub(crate) fn next_piece(&mut self) -> Option<Bytes> {
         let mut piece = Vec::new();
-        while piece.len() < PIECE {
-            match self.state {
-                Part::Head => {
+        while piece.len() < PIECE_BYTES {
+            match self.position {
+                Position::Head => {
                     piece.extend_from_slice(self.head.as_bytes());
-                    self.state = Part::Items { first: true };
+                    self.position = Position::Items { first: true };
                 }
-                Part::Items { first } => match self.entries.pop_front() {
+                Position::Items { first } => match self.entries.pop_front() {
                     Some(entry) => {
-                        // Only what is being sent is turned into another shape.
-                        let entry = versions::shown_entry(&entry, &self.resource);
+                        // Objects are converted only when they are sent.
+                        let entry = conversion::convert_entry_for_read(&entry, &self.resource);
                         if entry.object.is_deep() {
-                            depth::with_room(|| self.add(&entry, first, &mut piece));
+                            depth::with_large_stack(|| self.write_item(&entry, first, &mut piece));
                         } else {
-                            self.add(&entry, first, &mut piece);
+                            self.write_item(&entry, first, &mut piece);
                         }
-                        self.state = Part::Items { first: false };
+                        self.position = Position::Items { first: false };
                     }
                     None => {
                         piece.extend_from_slice(self.tail.as_bytes());
-                        self.state = Part::Done;
+                        self.position = Position::Done;
                     }
                 },
-                Part::Done => break,
+                Position::Done => break,
             }
         }
         (!piece.is_empty()).then(|| piece.into())
     }
 
-    fn add(&self, entry: &Entry, first: bool, piece: &mut Vec<u8>) {
-        let Shown { view, encoding, now } = self.shown;
+    fn write_item(&self, entry: &Entry, first: bool, piece: &mut Vec<u8>) {
+        let ListFormat { view, encoding, now } = self.format;
         if encoding != Encoding::Yaml && !first {
             piece.push(b',');
         }
@@ -122,16 +131,16 @@ impl ListBody {
         let object = entry.object.decode();
         let mut object = object.map_or_else(|error| error.to_value(), Object::into_value);
         if view == View::Object
-            && !self.resource.custom
+            && !self.resource.is_custom
             && let Some(fields) = object.as_object_mut()
         {
             fields.retain(|key, _| !matches!(&**key, "kind" | "apiVersion"));
         }
-        let item = view.item(&self.resource, object, now);
+        let item = view.render_item(&self.resource, object, now);
         match encoding {
             Encoding::Yaml => {
                 let mut text = String::new();
-                yaml::item(&item, &mut text);
+                yaml::append_item(&item, &mut text);
                 piece.extend_from_slice(text.as_bytes());
             }
             _ => encode::write(piece, &item),
@@ -139,7 +148,7 @@ impl ListBody {
     }
 }
 
-fn around_json(
+fn json_envelope(
     fields: &Map<String, Value>,
     list: &str,
     is_empty: bool,
@@ -157,13 +166,13 @@ fn around_json(
     (text, "]}\n")
 }
 
-fn around_yaml(
+fn yaml_envelope(
     fields: &Map<String, Value>,
     list: &str,
     is_empty: bool,
     empty: &Value,
 ) -> (String, &'static str) {
-    let mut text = yaml::to_text(&Value::Object(fields.clone()));
+    let mut text = yaml::to_yaml(&Value::Object(fields.clone()));
     let _ = if is_empty {
         writeln!(text, "{list}: {empty}")
     } else {
@@ -179,19 +188,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_in_pieces_is_the_list() {
+    fn head_items_and_tail_form_the_list() {
         let fields = json!({"kind": "FooList", "metadata": {"resourceVersion": "7"}});
         let fields = fields.as_object().expect("an object");
-        let (head, tail) = around_json(fields, "items", false, &json!([]));
+        let (head, tail) = json_envelope(fields, "items", false, &json!([]));
         assert_eq!(
             serde_json::from_str::<Value>(&format!("{head}1,2{tail}")).ok(),
             Some(json!({"kind": "FooList", "metadata": {"resourceVersion": "7"}, "items": [1, 2]}))
         );
-        let (head, _) = around_yaml(fields, "rows", true, &Value::Null);
+        let (head, _) = yaml_envelope(fields, "rows", true, &Value::Null);
         let (value, _) = yaml::read(head.as_bytes()).expect("YAML");
         assert_eq!(value["rows"], Value::Null);
-        let (mut head, _) = around_yaml(fields, "items", false, &Value::Null);
-        yaml::item(&json!({"a": {"b": "c"}}), &mut head);
+        let (mut head, _) = yaml_envelope(fields, "items", false, &Value::Null);
+        yaml::append_item(&json!({"a": {"b": "c"}}), &mut head);
         let (value, _) = yaml::read(head.as_bytes()).expect("YAML");
         assert_eq!(value["items"], json!([{"a": {"b": "c"}}]));
     }

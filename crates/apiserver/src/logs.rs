@@ -1,12 +1,11 @@
-//! What containers print: whoever runs a pod writes it here, and `pods/log` reads it.
+//! Container logs, written with [`Logs`] and read with `pods/log`.
 //!
 //! ```text
-//!   Logs::print ─► lines with their time, the last mebibyte of each container ─► tail, since, limit ─► the client
-//!                                              └─ previous: the run before the last restart          └─ follow
+//!   Logs::print ─► lines with their time, the last 1 MiB of each container ─► tail, since, limit ─► the client
+//!                                              └─ previous: the run before the last restart       └─ follow
 //! ```
 //!
-//! A log belongs to a pod's UID, so that a pod that comes again under the same name starts with an empty one. It goes
-//! with its pod.
+//! A log belongs to a pod's UID, so a new pod with the same name starts with an empty one. It is deleted with its pod.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -19,50 +18,50 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::server::Shared;
+use crate::server::SharedApi;
 
-/// How much of a container's output is kept; what is older goes first.
-const KEPT: usize = 1024 * 1024;
+/// The maximum size of a container's log in bytes; the oldest lines are dropped first.
+const MAX_LOG_BYTES: usize = 1024 * 1024;
 
-/// The logs of a server's pods, for whoever runs them; see [`crate::Server::logs`].
+/// Writes the logs of a server's pods; see [`crate::Server::logs`].
 #[derive(Clone)]
 pub struct Logs {
-    server: Shared,
+    server: SharedApi,
 }
 
 impl Logs {
-    pub(crate) fn new(server: Shared) -> Self {
+    pub(crate) fn new(server: SharedApi) -> Self {
         Self { server }
     }
 
-    /// Notes that a container of the pod with this UID printed a text: one line, or several.
+    /// Appends one or more lines to the log of a container; `pod` is the pod's UID.
     pub fn print(&self, pod: &str, container: &str, text: &str) {
-        let now = self.server.world.now();
-        let log = self.server.printed.of(pod, container);
+        let now = self.server.environment.now();
+        let log = self.server.pod_logs.log(pod, container);
         log.change(|state| text.lines().for_each(|line| state.run.push(now, line)));
     }
 
-    /// Notes that a container was started anew: what it had printed is now its previous log.
+    /// Starts a new log after a container's restart. The current one becomes the previous one.
     pub fn restart(&self, pod: &str, container: &str) {
-        let log = self.server.printed.of(pod, container);
+        let log = self.server.pod_logs.log(pod, container);
         log.change(|state| state.previous = Some(std::mem::take(&mut state.run)));
     }
 
-    /// Notes that a container has ended and prints nothing any more: who follows its log is done.
+    /// Ends a container's log, and with it all requests that follow it.
     pub fn end(&self, pod: &str, container: &str) {
-        self.server.printed.of(pod, container).end();
+        self.server.pod_logs.log(pod, container).end();
     }
 }
 
-/// All that pods have printed, by UID.
+/// The logs of all pods, by UID.
 #[derive(Default)]
-pub(crate) struct Printed(Mutex<HashMap<Box<str>, Containers>>);
+pub(crate) struct LogStore(Mutex<HashMap<Box<str>, Containers>>);
 
-/// What a pod's containers have printed, by name.
+/// The logs of a pod's containers, by name.
 type Containers = HashMap<Box<str>, Arc<Log>>;
 
-impl Printed {
-    fn of(&self, pod: &str, container: &str) -> Arc<Log> {
+impl LogStore {
+    fn log(&self, pod: &str, container: &str) -> Arc<Log> {
         let mut pods = self.0.lock();
         let containers = pods.entry(pod.into()).or_default();
         containers.entry(container.into()).or_default().clone()
@@ -72,33 +71,33 @@ impl Printed {
         self.0.lock().is_empty()
     }
 
-    /// Ends and drops the logs of a pod that is gone.
-    pub(crate) fn forget(&self, pod: &str) {
+    /// Ends and drops the logs of a deleted pod.
+    pub(crate) fn remove_pod(&self, pod: &str) {
         let gone = self.0.lock().remove(pod);
         for log in gone.into_iter().flat_map(HashMap::into_values) {
             log.end();
         }
     }
 
-    /// What a client asked to see; none if there was no previous run.
+    /// Reads a log; none if the previous one was requested and there is none.
     pub(crate) fn read(
         &self,
         pod: &str,
         container: &str,
-        wanted: &Wanted,
+        wanted: &LogOptions,
     ) -> Option<BoxStream<'static, Bytes>> {
-        let log = self.of(pod, container);
+        let log = self.log(pod, container);
         let wanted = wanted.clone();
         if wanted.previous {
             let state = log.state.lock();
-            let text = state.previous.as_ref()?.show(&wanted);
+            let text = state.previous.as_ref()?.read(&wanted);
             return Some(futures::stream::iter([text]).boxed());
         }
         let (text, next) = {
             let state = log.state.lock();
-            (state.run.show(&wanted), state.run.next())
+            (state.run.read(&wanted), state.run.next())
         };
-        let left = wanted.bytes.map(|limit| limit.saturating_sub(text.len()));
+        let left = wanted.limit_bytes.map(|limit| limit.saturating_sub(text.len()));
         let first = futures::stream::iter([text]);
         if !wanted.follow {
             return Some(first.boxed());
@@ -110,24 +109,24 @@ impl Printed {
             timestamps: wanted.timestamps,
         };
         let rest = futures::stream::unfold(rest, |mut follower| async {
-            let text = follower.more().await?;
+            let text = follower.next_piece().await?;
             Some((text, follower))
         });
         Some(first.chain(rest).boxed())
     }
 }
 
-/// What of a log a client wants to see.
+/// Selects the part of a log to read (`PodLogOptions`).
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Wanted {
+pub(crate) struct LogOptions {
     pub(crate) follow: bool,
     pub(crate) previous: bool,
     pub(crate) timestamps: bool,
-    /// The last so many lines, of all that there are.
+    /// Only the last lines, counted before `since` applies.
     pub(crate) tail: Option<usize>,
-    /// Nothing that was printed before.
+    /// Only lines from this time on.
     pub(crate) since: Option<Timestamp>,
-    pub(crate) bytes: Option<usize>,
+    pub(crate) limit_bytes: Option<usize>,
 }
 
 #[derive(Default)]
@@ -158,7 +157,7 @@ impl Log {
     }
 }
 
-/// What a container has printed between two starts.
+/// The log of a container between two starts.
 #[derive(Default)]
 struct Run {
     lines: VecDeque<Line>,
@@ -175,7 +174,7 @@ struct Line {
 impl Line {
     fn write(&self, timestamps: bool, to: &mut String) {
         if timestamps {
-            // As the kubelet does: to the nanosecond, all nine digits.
+            // Like the kubelet, always with nine digits.
             to.push_str(&self.at.strftime("%Y-%m-%dT%H:%M:%S.%9fZ ").to_string());
         }
         to.push_str(&self.text);
@@ -190,7 +189,7 @@ impl Run {
             at,
             text: text.into(),
         });
-        while self.bytes > KEPT {
+        while self.bytes > MAX_LOG_BYTES {
             let Some(line) = self.lines.pop_front() else {
                 break;
             };
@@ -199,12 +198,12 @@ impl Run {
         }
     }
 
-    /// The number of the line that is printed next.
+    /// The number of the next line.
     fn next(&self) -> u64 {
         self.dropped + self.lines.len() as u64
     }
 
-    fn show(&self, wanted: &Wanted) -> Bytes {
+    fn read(&self, wanted: &LogOptions) -> Bytes {
         let skipped = wanted
             .tail
             .map_or(0, |tail| self.lines.len().saturating_sub(tail));
@@ -214,17 +213,17 @@ impl Run {
                 line.write(wanted.timestamps, &mut text);
             }
         }
-        cut(text.into(), wanted.bytes)
+        truncate(text.into(), wanted.limit_bytes)
     }
 }
 
-/// Limits count bytes and may end in the middle of a letter.
-fn cut(mut text: Bytes, limit: Option<usize>) -> Bytes {
+/// Truncates to a number of bytes, which may split a character.
+fn truncate(mut text: Bytes, limit: Option<usize>) -> Bytes {
     text.truncate(limit.unwrap_or(usize::MAX));
     text
 }
 
-/// Reads on as a container prints.
+/// Follows a container's log.
 struct Follower {
     log: Arc<Log>,
     next: u64,
@@ -233,18 +232,18 @@ struct Follower {
 }
 
 impl Follower {
-    /// The next piece; none when the container has ended or the client has seen all that it wanted.
-    async fn more(&mut self) -> Option<Bytes> {
+    /// The next piece; none when the log has ended or the limit is reached.
+    async fn next_piece(&mut self) -> Option<Bytes> {
         loop {
             if self.left == Some(0) {
                 return None;
             }
             let mut changed = std::pin::pin!(self.log.changed.notified());
-            // Before looking, so that nothing that is printed meanwhile is missed.
+            // Registered before reading, so that no line is missed.
             changed.as_mut().enable();
             {
                 let state = self.log.state.lock();
-                // A restart begins a new count.
+                // After a restart, lines are numbered from 0 again.
                 if self.next > state.run.next() {
                     self.next = 0;
                 }
@@ -255,7 +254,7 @@ impl Follower {
                 }
                 self.next = state.run.next();
                 if !text.is_empty() {
-                    let text = cut(text.into(), self.left);
+                    let text = truncate(text.into(), self.left);
                     self.left = self.left.map(|left| left - text.len());
                     return Some(text);
                 }

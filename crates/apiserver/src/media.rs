@@ -1,26 +1,26 @@
-//! The forms in which objects travel.
+//! Encodings of request and response bodies.
 
 use bytes::Bytes;
 use http::HeaderMap;
 use serde_json::Value;
 
-use crate::{json, protobuf, registry::Resource, status::Status, view::Form, yaml};
+use crate::{json, protobuf, registry::Resource, status::Status, view::Representation, yaml};
 
-/// What bodies may be in.
+/// The encoding of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Encoding {
     Json,
     Yaml,
-    /// Bodies only: answers are never in it, and clients that send it take JSON too.
+    /// For requests only. Clients that send it accept JSON, too.
     Protobuf,
 }
 
 const BODY_TYPES: [&str; 3] = ["application/json", "application/yaml", protobuf::MEDIA_TYPE];
-const ANSWER_TYPES: [&str; 2] = ["application/json", "application/yaml"];
+const RESPONSE_TYPES: [&str; 2] = ["application/json", "application/yaml"];
 
 impl Encoding {
-    /// The encoding of a request's body. JSON where none is named, as the real server has it.
-    pub(crate) fn of_body(headers: &HeaderMap) -> Result<Self, Status> {
+    /// The encoding of a request's body; JSON without a content type, as in the real server.
+    pub(crate) fn of_request(headers: &HeaderMap) -> Result<Self, Status> {
         match media_type(headers, http::header::CONTENT_TYPE) {
             "" | "application/json" => Ok(Self::Json),
             "application/yaml" => Ok(Self::Yaml),
@@ -29,15 +29,15 @@ impl Encoding {
         }
     }
 
-    /// The encoding that a client would like the answer in.
-    pub(crate) fn of_answer(headers: &HeaderMap, resource: &Resource, watch: bool) -> Result<Self, Status> {
+    /// The encoding that a client accepts for the response.
+    pub(crate) fn of_response(headers: &HeaderMap, resource: &Resource, watch: bool) -> Result<Self, Status> {
         let Some(accept) = headers
             .get(http::header::ACCEPT)
             .and_then(|value| value.to_str().ok())
         else {
             return Ok(Self::Json);
         };
-        // Parameters such as `as=Table` ask for another view of the object, which there must be.
+        // Parameters such as `as=Table` ask for another representation, which must exist.
         let mut only_the_form = false;
         for offer in accept.split(',') {
             let encoding = match offer.split(';').next().unwrap_or_default().trim() {
@@ -45,12 +45,12 @@ impl Encoding {
                 "application/yaml" => Self::Yaml,
                 _ => continue,
             };
-            if !matches!(Form::of(offer), Form::Unknown) {
+            if !matches!(Representation::parse(offer), Representation::Unknown) {
                 return Ok(encoding);
             }
             only_the_form = true;
         }
-        // Named as the real server names them, whose answers come in protobuf too.
+        // As in the real server's message, which supports protobuf too.
         let mut offered = vec![
             "application/json",
             "application/yaml",
@@ -62,17 +62,19 @@ impl Encoding {
                 "application/vnd.kubernetes.protobuf;stream=watch",
             ]);
         }
-        offered.retain(|kind| !resource.custom || !kind.contains("protobuf"));
+        offered.retain(|kind| !resource.is_custom || !kind.contains("protobuf"));
         Err(if only_the_form {
             let offered = offered.join(", ");
-            Status::wrong_shape(&format!("only the following media types are accepted: {offered}"))
+            Status::unsupported_representation(&format!(
+                "only the following media types are accepted: {offered}"
+            ))
         } else {
             Status::not_acceptable(&offered)
         })
     }
 
-    /// The encoding of a refusal, which every client gets in some form.
-    pub(crate) fn of_refusal(headers: &HeaderMap) -> Self {
+    /// The encoding of an error: JSON if the client accepts none of ours.
+    pub(crate) fn of_error(headers: &HeaderMap) -> Self {
         match media_type(headers, http::header::ACCEPT) {
             "application/yaml" => Self::Yaml,
             _ => Self::Json,
@@ -87,20 +89,20 @@ impl Encoding {
         }
     }
 
-    /// JSON bytes in this encoding.
+    /// Converts JSON to this encoding.
     pub(crate) fn encode(self, json: Bytes) -> Result<Bytes, Status> {
         match self {
             Self::Json => Ok(json),
             Self::Yaml => {
                 let value: Value = json::parse_bytes(&json).map_err(|e| Status::internal(e.to_string()))?;
-                Ok(yaml::to_text(&value).into())
+                Ok(yaml::to_yaml(&value).into())
             }
-            Self::Protobuf => Err(Status::not_acceptable(&ANSWER_TYPES)),
+            Self::Protobuf => Err(Status::not_acceptable(&RESPONSE_TYPES)),
         }
     }
 }
 
-/// The media type that a header names, without its parameters.
+/// The media type in a header, without its parameters.
 pub(crate) fn media_type(headers: &HeaderMap, header: http::HeaderName) -> &str {
     let value = headers
         .get(header)
@@ -109,30 +111,30 @@ pub(crate) fn media_type(headers: &HeaderMap, header: http::HeaderName) -> &str 
     value.split(';').next().unwrap_or_default().trim()
 }
 
-/// Reads a body; `kind` is what the refusal calls the thing that was expected.
+/// Decodes a body; `kind` is the expected kind in error messages.
 pub(crate) fn decode(body: &[u8], encoding: Encoding, kind: &str) -> Result<Value, Status> {
     read(body, encoding, kind).map(|(value, _)| value)
 }
 
-/// As [`decode`], with what is said of fields that the body holds more than once.
+/// Like [`decode`], and also returns messages about duplicate fields.
 pub(crate) fn read(body: &[u8], encoding: Encoding, kind: &str) -> Result<(Value, Vec<String>), Status> {
     match encoding {
         Encoding::Json => {
             let (value, paths) = json::read(body).map_err(|why| unrecognized(body, kind, &why))?;
-            Ok((value, repeated(paths)))
+            Ok((value, duplicate_field_messages(paths)))
         }
-        Encoding::Yaml => yaml::read(body).map_err(|why| refused(body, kind, &why)),
+        Encoding::Yaml => yaml::read(body).map_err(|why| unrecognized_object(body, kind, &why)),
         Encoding::Protobuf => decode_protobuf(body, "", kind).map(|value| (value, Vec::new())),
     }
 }
 
-/// What is said of the fields that JSON holds more than once.
-pub(crate) fn repeated(paths: Vec<String>) -> Vec<String> {
-    let told = paths.into_iter().map(|path| format!("duplicate field {path:?}"));
-    told.collect()
+/// Messages about duplicate fields in JSON.
+pub(crate) fn duplicate_field_messages(paths: Vec<String>) -> Vec<String> {
+    let messages = paths.into_iter().map(|path| format!("duplicate field {path:?}"));
+    messages.collect()
 }
 
-/// Reads the options of a deletion, whose refusals are shorter than those of objects.
+/// Decodes the options of a deletion, which have shorter error messages than objects.
 pub(crate) fn decode_options(body: &[u8], encoding: Encoding) -> Result<Value, Status> {
     const KIND: &str = "DeleteOptions";
     let value = match encoding {
@@ -155,15 +157,16 @@ pub(crate) fn decode_options(body: &[u8], encoding: Encoding) -> Result<Value, S
     }
 }
 
-/// Reads the body of a write to `resource`, with what is said of fields that it holds more than once.
+/// Decodes the body of a write to `resource`. Also returns messages about duplicate fields.
 pub(crate) fn read_object(
     body: &[u8],
     encoding: Encoding,
     resource: &Resource,
 ) -> Result<(Value, Vec<String>), Status> {
     match encoding {
-        // No struct, no protobuf. The real server says so for other types; at this one it breaks the connection.
-        Encoding::Protobuf if resource.custom => Err(Status::unsupported_media_type(&ANSWER_TYPES)),
+        // Custom resources do not support protobuf. The real server has this error for other types; for protobuf it
+        // closes the connection.
+        Encoding::Protobuf if resource.is_custom => Err(Status::unsupported_media_type(&RESPONSE_TYPES)),
         Encoding::Protobuf => {
             decode_protobuf(body, &resource.api_version(), &resource.kind).map(|value| (value, Vec::new()))
         }
@@ -171,15 +174,15 @@ pub(crate) fn read_object(
     }
 }
 
-/// `api_version` is that of a body which does not say its own.
+/// `api_version` is the default for a body without one.
 fn decode_protobuf(body: &[u8], api_version: &str, expected: &str) -> Result<Value, Status> {
     const OPTIONS: &str = "DeleteOptions";
     let result = protobuf::decode(body, api_version, expected).and_then(|value| {
-        let said = |key: &str| value[key].as_str().unwrap_or_default().to_owned();
+        let text = |key: &str| value[key].as_str().unwrap_or_default().to_owned();
         if expected == OPTIONS && value["kind"] != OPTIONS {
             return Err(protobuf::Error::UnknownKind {
-                api_version: said("apiVersion"),
-                kind: said("kind"),
+                api_version: text("apiVersion"),
+                kind: text("kind"),
             });
         }
         Ok(value)
@@ -203,34 +206,34 @@ fn decode_protobuf(body: &[u8], api_version: &str, expected: &str) -> Result<Val
     })
 }
 
-/// The refusal of a body that does not say what it is.
+/// The error for a body without a readable `kind` and `apiVersion`.
 pub(crate) fn unrecognized(body: &[u8], kind: &str, why: &str) -> Status {
-    refused(
+    unrecognized_object(
         body,
         kind,
         &format!("couldn't get version/kind; json parse error: {why}"),
     )
 }
 
-/// The refusal of a body that names a version as no version can be named.
+/// The error for a body with a malformed `apiVersion`.
 pub(crate) fn malformed_version(body: &[u8], kind: &str, version: &str) -> Status {
-    refused(body, kind, &format!("unexpected GroupVersion string: {version}"))
+    unrecognized_object(body, kind, &format!("unexpected GroupVersion string: {version}"))
 }
 
-/// The refusal of a body that should say its kind, and does not.
-pub(crate) fn without_kind(body: &[u8], kind: &str) -> Status {
+/// The error for a body without the required `kind`.
+pub(crate) fn missing_kind(body: &[u8], kind: &str) -> Status {
     let whole = String::from_utf8_lossy(body);
-    refused(body, kind, &format!("Object 'Kind' is missing in '{whole}'"))
+    unrecognized_object(body, kind, &format!("Object 'Kind' is missing in '{whole}'"))
 }
 
-fn refused(body: &[u8], kind: &str, why: &str) -> Status {
+fn unrecognized_object(body: &[u8], kind: &str, why: &str) -> Status {
     Status::bad_request(format!(
         "the object provided is unrecognized (must be of type {kind}): {why} ({})",
         summary(body)
     ))
 }
 
-/// The beginning of a body as the real server quotes it: as hex where it is no JSON object.
+/// The beginning of a body as the real server quotes it: as hex unless it is a JSON object.
 fn summary(body: &[u8]) -> String {
     const QUOTED: usize = 30;
     let (head, more) = match body.get(..QUOTED) {

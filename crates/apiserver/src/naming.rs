@@ -1,4 +1,4 @@
-//! What names, keys and values may look like, and what is wrong with those that do not: in the real server's words.
+//! Syntax of names, keys and values, with the real server's messages for invalid ones.
 
 const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
@@ -33,7 +33,7 @@ pub(crate) fn label(text: &str) -> Vec<String> {
     problems
 }
 
-/// As a label, but it starts with a letter: kinds, resources and versions.
+/// Like a label, but it starts with a letter: kinds, resources and versions.
 pub(crate) fn label_1035(text: &str) -> Vec<String> {
     let mut problems = too_long(text, 63);
     if !is_label(text) || text.starts_with(|c: char| c.is_ascii_digit()) {
@@ -42,7 +42,7 @@ pub(crate) fn label_1035(text: &str) -> Vec<String> {
     problems
 }
 
-/// Anything that can stand in a path: the RBAC kinds have names such as `system:node`.
+/// Anything valid as a path segment: the RBAC kinds have names such as `system:node`.
 pub(crate) fn path_segment(text: &str) -> Vec<String> {
     if matches!(text, "." | "..") {
         return vec![format!("may not be '{text}'")];
@@ -51,7 +51,7 @@ pub(crate) fn path_segment(text: &str) -> Vec<String> {
     bad.map(|part| format!("may not contain '{part}'")).collect()
 }
 
-/// A key of labels, annotations and such: a name, with a domain before it or not.
+/// A qualified name (a key of labels, annotations and such): a name with an optional DNS subdomain prefix.
 pub(crate) fn qualified(key: &str) -> Vec<String> {
     if key.matches('/').count() > 1 {
         let name = QUALIFIED.replace("name part", "a valid label key");
@@ -97,7 +97,7 @@ pub(crate) fn label_value(text: &str) -> Vec<String> {
     problems
 }
 
-/// The name of a port: what IANA allows as the name of a service.
+/// The name of a port: an IANA service name.
 pub(crate) fn port_name(text: &str) -> Vec<String> {
     let mut problems = Vec::new();
     if text.len() > 15 {
@@ -155,7 +155,7 @@ pub(crate) fn percent(text: &str) -> Vec<String> {
     }
 }
 
-pub(crate) fn address(text: &str) -> Vec<String> {
+pub(crate) fn ip_address(text: &str) -> Vec<String> {
     if text.parse::<std::net::IpAddr>().is_ok() {
         return Vec::new();
     }
@@ -168,7 +168,7 @@ pub(crate) fn address(text: &str) -> Vec<String> {
     vec![why.to_owned()]
 }
 
-pub(crate) fn address_block(text: &str) -> Vec<String> {
+pub(crate) fn cidr(text: &str) -> Vec<String> {
     let bits = |text: &str| -> Option<(u128, u32)> {
         Some(match text.parse::<std::net::IpAddr>().ok()? {
             std::net::IpAddr::V4(ip) => (u128::from(u32::from(ip)), 32),
@@ -177,7 +177,7 @@ pub(crate) fn address_block(text: &str) -> Vec<String> {
     };
     let parse = |address: &str, length: &str| -> Option<bool> {
         let ((address, bits), length) = (bits(address)?, length.parse::<u32>().ok()?);
-        // Whether nothing is said beyond the prefix.
+        // Whether no bits are set beyond the prefix.
         (length <= bits).then(|| (0..bits - length).all(|bit| address >> bit & 1 == 0))
     };
     let (address, length) = text.split_once('/').unwrap_or_default();
@@ -197,7 +197,7 @@ pub(crate) fn address_block(text: &str) -> Vec<String> {
     vec![why.to_owned()]
 }
 
-/// `07` as `7`.
+/// Strips leading zeros: `07` becomes `7`.
 fn without_zeros(digits: &str) -> &str {
     match digits.trim_start_matches('0') {
         "" if !digits.is_empty() => "0",
@@ -205,7 +205,7 @@ fn without_zeros(digits: &str) -> &str {
     }
 }
 
-/// A domain, of which the first part may be any: `*.example.com`.
+/// A domain whose first label is a wildcard: `*.example.com`.
 pub(crate) fn wildcard(text: &str) -> Vec<String> {
     let mut problems = too_long(text, 253);
     if !text.strip_prefix("*.").is_some_and(is_subdomain) {
@@ -214,7 +214,7 @@ pub(crate) fn wildcard(text: &str) -> Vec<String> {
     problems
 }
 
-/// A path below a domain: `acme.io/foo`. Tells each problem with the part that has it.
+/// A domain-prefixed path: `acme.io/foo`. Reports each problem with the part that has it.
 pub(crate) fn domain_path(text: &str, mut report: impl FnMut(&str, &str)) {
     const PATH: &str = r"Invalid path (regex used for validation is '[A-Za-z0-9/\-._~%!$&'()*+,;=:]+')";
     let Some((domain, path)) = text
@@ -268,7 +268,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_told_from_what_is_none() {
+    fn valid_and_invalid_names_are_distinguished() {
         type Rule = fn(&str) -> Vec<String>;
         for (rule, good, bad) in [
             (
@@ -291,9 +291,9 @@ mod tests {
                 vec!["", ".", "..", "..a", "a b"],
             ),
             (percent, vec!["1%", "200%"], vec!["x", "%", "1"]),
-            (address, vec!["1.2.3.4", "::1"], vec!["x", "1.2.3"]),
+            (ip_address, vec!["1.2.3.4", "::1"], vec!["x", "1.2.3"]),
             (
-                address_block,
+                cidr,
                 vec!["10.0.0.0/8", "::/0"],
                 vec![
                     "x",

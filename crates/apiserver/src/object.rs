@@ -1,4 +1,4 @@
-//! An object as the server handles it: a JSON tree while a request changes it, shared bytes while it is kept.
+//! An object: a JSON tree while a request changes it ([`Object`]), shared bytes while it is stored ([`Encoded`]).
 
 use std::ops::Range;
 
@@ -7,49 +7,49 @@ use serde_json::{Map, Value};
 
 use crate::{depth, encode, json, scratch, status::Status, storage::Revision};
 
-/// What stands before the list of an object's managed fields.
-const ACCOUNT: &str = ",\"managedFields\":";
+/// The text before the list of managed fields in an encoded object.
+const MANAGED_FIELDS_KEY: &str = ",\"managedFields\":";
 
-/// A JSON object that has a `metadata` object. Its `metadata.managedFields` are not in the tree: few writes ask for them.
+/// A JSON object with a `metadata` object. Its `metadata.managedFields` are kept outside the tree: few writes need them.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Object {
     tree: Value,
-    account: Account,
+    managed_fields: ManagedFields,
 }
 
 /// An object's `metadata.managedFields`.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) enum Account {
-    /// There are none.
+pub(crate) enum ManagedFields {
+    /// The object has none.
     #[default]
     None,
-    /// As a client sent them, which does not mean that they will be so.
-    Said(Value),
-    /// As they are stored: the JSON of a list.
-    Kept(Box<str>),
+    /// As a client sent them; the server may not accept them.
+    Submitted(Value),
+    /// As they are stored, the JSON of a list.
+    Stored(Box<str>),
 }
 
-impl Account {
-    /// As it is written; nothing where nobody owns anything.
-    pub(crate) fn kept(json: String) -> Self {
+impl ManagedFields {
+    /// From their stored JSON; empty means none.
+    pub(crate) fn from_stored(json: String) -> Self {
         if json.is_empty() {
             Self::None
         } else {
-            Self::Kept(json.into())
+            Self::Stored(json.into())
         }
     }
 
-    /// The text of what is kept.
-    pub(crate) fn text(&self) -> &str {
+    /// The stored JSON; empty if there is none.
+    pub(crate) fn stored_json(&self) -> &str {
         match self {
-            Self::Kept(json) => json,
+            Self::Stored(json) => json,
             _ => "",
         }
     }
 }
 
 impl Object {
-    /// Takes any JSON object; an absent or null `metadata` becomes an empty one.
+    /// Creates an object from a JSON object. An absent or null `metadata` becomes an empty one. None for other values.
     pub(crate) fn new(mut value: Value) -> Option<Self> {
         let fields = value.as_object_mut()?;
         match fields.get("metadata") {
@@ -59,35 +59,34 @@ impl Object {
             Some(Value::Object(_)) => {}
             Some(_) => return None,
         }
-        let said = value["metadata"]
+        let submitted = value["metadata"]
             .as_object_mut()
             .and_then(|metadata| metadata.remove("managedFields"));
-        let account = said.map_or(Account::None, Account::Said);
-        Some(Self { tree: value, account })
+        let managed_fields = submitted.map_or(ManagedFields::None, ManagedFields::Submitted);
+        Some(Self {
+            tree: value,
+            managed_fields,
+        })
     }
 
-    pub(crate) fn account(&self) -> &Account {
-        &self.account
+    pub(crate) fn managed_fields(&self) -> &ManagedFields {
+        &self.managed_fields
     }
 
-    pub(crate) fn set_account(&mut self, account: Account) {
-        self.account = account;
+    pub(crate) fn set_managed_fields(&mut self, account: ManagedFields) {
+        self.managed_fields = account;
     }
 
-    pub(crate) fn take_account(&mut self) -> Account {
-        std::mem::take(&mut self.account)
+    pub(crate) fn take_managed_fields(&mut self) -> ManagedFields {
+        std::mem::take(&mut self.managed_fields)
     }
 
     pub(crate) fn fields(&self) -> &Map<String, Value> {
-        self.tree
-            .as_object()
-            .expect("kept by every constructor and method")
+        self.tree.as_object().expect("checked by every constructor")
     }
 
     pub(crate) fn fields_mut(&mut self) -> &mut Map<String, Value> {
-        self.tree
-            .as_object_mut()
-            .expect("kept by every constructor and method")
+        self.tree.as_object_mut().expect("checked by every constructor")
     }
 
     /// The tree, without `managedFields`.
@@ -100,13 +99,13 @@ impl Object {
         self.tree
     }
 
-    /// The whole object.
+    /// The tree with `managedFields`.
     pub(crate) fn into_value(self) -> Value {
         let mut value = self.tree;
-        let account = match self.account {
-            Account::None => return value,
-            Account::Said(said) => said,
-            Account::Kept(json) => json::read_own(&json).unwrap_or_else(|error| {
+        let account = match self.managed_fields {
+            ManagedFields::None => return value,
+            ManagedFields::Submitted(submitted) => submitted,
+            ManagedFields::Stored(json) => json::read_stored(&json).unwrap_or_else(|error| {
                 tracing::error!(%error, "stored managed fields cannot be read");
                 Value::Null
             }),
@@ -118,16 +117,16 @@ impl Object {
     pub(crate) fn metadata(&self) -> &Map<String, Value> {
         self.tree["metadata"]
             .as_object()
-            .expect("kept by every constructor and method")
+            .expect("checked by every constructor")
     }
 
     pub(crate) fn metadata_mut(&mut self) -> &mut Map<String, Value> {
         self.tree["metadata"]
             .as_object_mut()
-            .expect("kept by every constructor and method")
+            .expect("checked by every constructor")
     }
 
-    /// A string of the metadata; an absent one reads as empty, as it does in Go.
+    /// A string of the metadata; empty if absent, as in Go.
     pub(crate) fn meta(&self, key: &str) -> &str {
         self.metadata()
             .get(key)
@@ -139,7 +138,7 @@ impl Object {
         self.metadata_mut().insert(key.to_owned(), value.into());
     }
 
-    /// Makes a metadata field what it was in another state of the object, absence included.
+    /// Sets a metadata field to its value in another state of the object, or removes it if absent there.
     pub(crate) fn keep_meta(&mut self, key: &str, from: &Object) {
         match from.metadata().get(key) {
             Some(value) => self.set_meta(key, value.clone()),
@@ -182,7 +181,7 @@ impl Object {
         labels.map(|(key, value)| (key.as_str(), value.as_str().unwrap_or_default()))
     }
 
-    /// The string at a dotted path (`spec.nodeName`); numbers and booleans as text, anything else empty.
+    /// The text at a dotted path (`spec.nodeName`): strings, numbers and booleans; empty for anything else.
     pub(crate) fn text_at(&self, path: &str) -> String {
         let mut parts = path.split('.');
         let first = parts.next().and_then(|part| self.fields().get(part));
@@ -193,47 +192,47 @@ impl Object {
         }
     }
 
-    /// Encodes the object as of a revision, and notes what selectors will ask for.
+    /// Encodes the object at a revision, with the values that selectors need.
     pub(crate) fn encode(&mut self, revision: Revision, selectable: &[Box<str>]) -> Encoded {
         let draft = self.draft(revision, selectable);
         self.set_meta("resourceVersion", revision.to_string());
-        draft.at(revision)
+        draft.at_revision(revision)
     }
 
-    /// Encodes the object before its revision is known. All that is left to do then is to write its digits over those
-    /// of a good guess.
+    /// Encodes the object before its revision is known, with a guessed one. [`Draft::at_revision`] then only overwrites
+    /// the digits.
     pub(crate) fn draft(&mut self, guess: Revision, selectable: &[Box<str>]) -> Draft {
         let digits = guess.to_string();
         let length = digits.len();
         self.set_meta("resourceVersion", digits);
-        let (mut head, mut revision, mut account) = (0, 0..0, 0..0);
+        let (mut metadata_start, mut revision, mut managed_fields) = (0, 0..0, 0..0);
         let mut labels: Box<[_]> = self.labels().map(|(k, v)| (k.into(), v.into())).collect();
         labels.sort_unstable();
-        let json = scratch::written(|json| {
-            (head, revision, account) = self.write(json, length);
+        let json = scratch::write_to_vec(|json| {
+            (metadata_start, revision, managed_fields) = self.write(json, length);
         });
         Draft {
-            deep: depth::has_room() && depth::of_json(&json) > depth::SHALLOW,
+            deep: depth::has_large_stack() && depth::of_json(&json) > depth::SHALLOW,
             json,
-            head,
+            metadata_start,
             revision,
-            account,
+            managed_fields,
             deleting: self.is_deleting(),
             labels,
             fields: selectable.iter().map(|path| self.text_at(path).into()).collect(),
         }
     }
 
-    /// Writes the object as it is kept. Returns where the metadata begin, and where the revision's digits and the account
-    /// are.
+    /// Writes the object's JSON. Returns where the metadata begins, and the ranges of the revision's digits and of the
+    /// managed fields.
     fn write(&self, json: &mut Vec<u8>, digits: usize) -> (usize, Range<usize>, Range<usize>) {
         json.push(b'{');
         for key in ["kind", "apiVersion"] {
             encode::write_field(json, key, self.tree.get(key).unwrap_or(&Value::Null));
             json.push(b',');
         }
-        let head = json.len();
-        let mut revision = head..head;
+        let metadata_start = json.len();
+        let mut revision = metadata_start..metadata_start;
         json.extend_from_slice(b"\"metadata\":{");
         for (index, (key, value)) in self.metadata().iter().enumerate() {
             if index > 0 {
@@ -245,12 +244,12 @@ impl Object {
                 revision = json.len() - 1 - digits..json.len() - 1;
             }
         }
-        let account = json.len();
-        if let Account::Kept(list) = &self.account {
-            json.extend_from_slice(ACCOUNT.as_bytes());
+        let managed_fields = json.len();
+        if let ManagedFields::Stored(list) = &self.managed_fields {
+            json.extend_from_slice(MANAGED_FIELDS_KEY.as_bytes());
             json.extend_from_slice(list.as_bytes());
         }
-        let account = account..json.len();
+        let managed_fields = managed_fields..json.len();
         json.push(b'}');
         for (key, value) in self
             .fields()
@@ -261,18 +260,18 @@ impl Object {
             encode::write_field(json, key, value);
         }
         json.push(b'}');
-        (head, revision, account)
+        (metadata_start, revision, managed_fields)
     }
 }
 
-/// An object that is encoded as of a revision that was guessed.
+/// An object that is encoded with a guessed revision.
 pub(crate) struct Draft {
     json: Vec<u8>,
     deep: bool,
-    head: usize,
-    /// Where the revision's digits are: before the account.
+    metadata_start: usize,
+    /// The range of the revision's digits, before the managed fields.
     revision: Range<usize>,
-    account: Range<usize>,
+    managed_fields: Range<usize>,
     deleting: bool,
     labels: Box<[(Box<str>, Box<str>)]>,
     fields: Box<[Box<str>]>,
@@ -284,8 +283,8 @@ impl Draft {
         self.deep
     }
 
-    /// The object as of a revision.
-    pub(crate) fn at(mut self, revision: Revision) -> Encoded {
+    /// Completes the encoding with the actual revision.
+    pub(crate) fn at_revision(mut self, revision: Revision) -> Encoded {
         let digits = revision.to_string();
         let guessed = self.revision.len();
         if digits.len() == guessed {
@@ -294,14 +293,14 @@ impl Draft {
             let (before, after) = (&self.json[..self.revision.start], &self.json[self.revision.end..]);
             self.json = [before, digits.as_bytes(), after].concat();
         }
-        // The account stands behind the digits.
+        // The managed fields come after the digits.
         let moved = |place: usize| place + digits.len() - guessed;
         Encoded {
-            shape: 0,
+            schema_hash: 0,
             deep: self.deep,
             json: self.json.into(),
-            head: self.head,
-            account: moved(self.account.start)..moved(self.account.end),
+            metadata_start: self.metadata_start,
+            managed_fields: moved(self.managed_fields.start)..moved(self.managed_fields.end),
             deleting: self.deleting,
             labels: self.labels,
             fields: self.fields,
@@ -309,36 +308,36 @@ impl Draft {
     }
 }
 
-/// An object as it is kept and sent: its JSON, with `kind` and `apiVersion` in front, and what selectors ask for.
+/// An object as it is stored and sent: its JSON, with `kind` and `apiVersion` first, and the values that selectors need.
 #[derive(Debug, Default)]
 pub struct Encoded {
     json: Bytes,
-    /// Where `"metadata"` begins: what is before says kind and version and nothing else.
-    head: usize,
-    /// Where `managedFields` are, from the comma before them; last in the metadata.
-    account: Range<usize>,
+    /// Where `"metadata"` begins. Only kind and version come before.
+    metadata_start: usize,
+    /// The range of `managedFields` with the comma before it; last in the metadata.
+    managed_fields: Range<usize>,
     deleting: bool,
-    /// In the order of their names.
+    /// Sorted by key.
     labels: Box<[(Box<str>, Box<str>)]>,
     /// The values of the resource's selectable fields, in the resource's order.
     fields: Box<[Box<str>]>,
-    /// What a custom resource's schema was when it was encoded; 0 where that is not known.
-    shape: u64,
+    /// The hash of a custom resource's schema when it was encoded; 0 if unknown.
+    schema_hash: u64,
     deep: bool,
 }
 
 impl Encoded {
-    /// The whole object. Sharing it costs no copy.
+    /// The JSON of the whole object. Cloning it copies nothing.
     pub(crate) fn json(&self) -> &Bytes {
         &self.json
     }
 
-    /// The object as an item of a list that says kind and version once for all.
+    /// The JSON from `"metadata"` on, without the opening brace, `kind` and `apiVersion`.
     pub(crate) fn without_type(&self) -> &[u8] {
-        &self.json[self.head..]
+        &self.json[self.metadata_start..]
     }
 
-    /// Whether its deletion has begun.
+    /// Whether it has a deletion timestamp.
     pub(crate) fn is_deleting(&self) -> bool {
         self.deleting
     }
@@ -352,49 +351,49 @@ impl Encoded {
         &self.fields[index]
     }
 
-    /// See [`crate::crd`].
-    pub(crate) fn shape(&self) -> u64 {
-        self.shape
+    /// The hash of the schema that it was encoded with, see [`crate::crd`].
+    pub(crate) fn schema_hash(&self) -> u64 {
+        self.schema_hash
     }
 
-    pub(crate) fn with_shape(mut self, shape: u64) -> Self {
-        self.shape = shape;
+    pub(crate) fn with_schema_hash(mut self, shape: u64) -> Self {
+        self.schema_hash = shape;
         self
     }
 
-    /// Whether it nests so deep that it can be handled only with [room](crate::depth).
+    /// Whether it nests so deep that it needs a [large stack](crate::depth).
     pub(crate) fn is_deep(&self) -> bool {
         self.deep
     }
 
-    /// The uid; empty where the object cannot be read.
+    /// The uid; empty if the object cannot be decoded.
     pub(crate) fn uid(&self) -> String {
         self.decode()
             .map(|object| object.meta("uid").to_owned())
             .unwrap_or_default()
     }
 
-    /// The tree again, to change it.
+    /// Decodes the object, to change it.
     pub(crate) fn decode(&self) -> Result<Object, Status> {
-        let Range { start, end } = self.account;
+        let Range { start, end } = self.managed_fields;
         let unreadable = |why: String| Status::internal(format!("a stored object cannot be read: {why}"));
         let text = std::str::from_utf8(&self.json).map_err(|error| unreadable(error.to_string()))?;
         let tree = if start == end {
-            json::read_own(text)
+            json::read_stored(text)
         } else {
-            json::read_own(&[&text[..start], &text[end..]].concat())
+            json::read_stored(&[&text[..start], &text[end..]].concat())
         };
         let tree = tree.map_err(|error| unreadable(error.to_string()))?;
         let mut object = Object::new(tree).ok_or_else(|| unreadable("it is not an object".to_owned()))?;
-        object.account = Account::kept(self.account().to_owned());
+        object.managed_fields = ManagedFields::from_stored(self.managed_fields().to_owned());
         Ok(object)
     }
 
-    /// The text of `managedFields`; empty where there are none.
-    pub(crate) fn account(&self) -> &str {
+    /// The JSON of `managedFields`; empty if there are none.
+    pub(crate) fn managed_fields(&self) -> &str {
         let list = self
             .json
-            .get(self.account.start + ACCOUNT.len()..self.account.end);
+            .get(self.managed_fields.start + MANAGED_FIELDS_KEY.len()..self.managed_fields.end);
         std::str::from_utf8(list.unwrap_or_default()).unwrap_or_default()
     }
 }
@@ -406,7 +405,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_encoded_object_decodes_to_itself_and_shows_what_selectors_need() {
+    fn encoded_object_round_trips_and_has_selectable_values() {
         let mut object = Object::new(json!({
             "apiVersion": "v1", "kind": "Pod", "data": 1, "metadata": {"name": "a", "labels": {"app": "x"}},
             "spec": {"nodeName": "n1"},
@@ -426,15 +425,15 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_guess_of_the_revision_changes_nothing() {
+    fn wrong_revision_guess_does_not_change_the_encoding() {
         let mut object = Object::new(json!({"metadata": {"name": "a", "uid": "u"}, "data": {"x": "y"}}))
             .expect("an object");
-        object.set_account(Account::kept("[{}]".to_owned()));
+        object.set_managed_fields(ManagedFields::from_stored("[{}]".to_owned()));
         let right = object.encode(Revision(1000), &[]);
         for guess in [1, 999, 1000, 1001, 123_456] {
-            let encoded = object.draft(Revision(guess), &[]).at(Revision(1000));
+            let encoded = object.draft(Revision(guess), &[]).at_revision(Revision(1000));
             assert_eq!(encoded.json(), right.json(), "{guess}");
-            assert_eq!(encoded.account, right.account, "{guess}");
+            assert_eq!(encoded.managed_fields, right.managed_fields, "{guess}");
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Several fields of an object at once.
+//! Looks up several fields of an object at once.
 //!
-//! A rule asks for many fields, most of which are not there. Each question alone is a search through the names that are; all
-//! of them together are one walk over both, because both are in order.
+//! A validation rule reads many fields, most of which are absent. One by one, each is a search in the map. Together they
+//! take one walk over both, because both are sorted.
 
 use std::cmp::Ordering;
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 static NULL: Value = Value::Null;
 
-/// What stands under these names, which must be in their order; null where nothing does, as indexing has it.
+/// The values of these fields, whose names must be sorted; null for absent ones, like indexing.
 pub(crate) fn pick<'v, const N: usize>(value: &'v Value, names: [&str; N]) -> [&'v Value; N] {
     debug_assert!(names.is_sorted(), "{names:?}");
     let mut found = [&NULL; N];
@@ -18,12 +18,12 @@ pub(crate) fn pick<'v, const N: usize>(value: &'v Value, names: [&str; N]) -> [&
     };
     let mut fields = fields.iter();
     let mut field = fields.next();
-    for (name, place) in names.iter().zip(&mut found) {
+    for (name, slot) in names.iter().zip(&mut found) {
         while let Some((key, value)) = field {
             match key.as_str().cmp(name) {
                 Ordering::Less => field = fields.next(),
                 Ordering::Equal => {
-                    *place = value;
+                    *slot = value;
                     break;
                 }
                 Ordering::Greater => break,
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_finds_what_indexing_finds() {
+    fn pick_equals_indexing() {
         let value = json!({"a": 1, "c": 2, "cc": 3, "e": null, "g": [4]});
         for names in [["a", "c", "g"], ["", "b", "d"], ["c", "cc", "z"], ["e", "e", "f"]] {
             assert_eq!(pick(&value, names), names.map(|name| &value[name]), "{names:?}");

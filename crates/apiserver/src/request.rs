@@ -1,12 +1,12 @@
-//! What a request asks for, looked up in what is served.
+//! Resolves a request to a served resource or document.
 //!
-//! The request's line itself is read by [`RequestInfo`] alone, once, for the authoriser and for what follows it.
+//! The request line itself is parsed once, by [`RequestInfo`], for the authorizer and for routing.
 
 use std::sync::Arc;
 
 use http::Method;
 pub(crate) use windlass_rights::Query;
-use windlass_rights::{InvalidNumber, Object, PathVerb, RequestInfo};
+use windlass_rights::{AccessTarget, InvalidNumber, PathVerb, RequestInfo};
 
 use crate::{
     registry::{Catalogue, Resource},
@@ -27,19 +27,19 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// Whether nothing is there for a method: custom resources with namespaces can only be read across all of them.
-    pub(crate) fn is_nowhere(&self, method: &Method) -> bool {
+    /// Whether the path has no such method: namespaced custom resources can only be read across all namespaces.
+    pub(crate) fn has_no_method(&self, method: &Method) -> bool {
         let resource = &self.resource;
-        resource.custom && resource.namespaced && self.namespace.is_empty() && method != Method::GET
+        resource.is_custom && resource.namespaced && self.namespace.is_empty() && method != Method::GET
     }
 
-    /// Where the object is stored.
+    /// The storage key of the object.
     pub(crate) fn key(&self) -> Key {
         Key::new(&self.namespace, &self.name)
     }
 }
 
-/// Where a path leads.
+/// The destination of a path.
 #[derive(Debug)]
 pub(crate) enum Route {
     /// Objects.
@@ -57,22 +57,22 @@ pub(crate) enum Route {
 }
 
 impl Route {
-    pub(crate) fn of(info: &RequestInfo, catalogue: &Catalogue) -> Self {
-        let Object::Resource {
+    pub(crate) fn resolve(info: &RequestInfo, catalogue: &Catalogue) -> Self {
+        let AccessTarget::Resource {
             group,
             version,
             resource,
             subresource,
             namespace,
             ..
-        } = &info.access.object
+        } = &info.access.target
         else {
-            return Self::document(&info.segments(), catalogue);
+            return Self::non_resource(&info.segments(), catalogue);
         };
-        if let Some(unknown) = Self::unknown(group, version, catalogue) {
+        if let Some(unknown) = Self::unknown_version(group, version, catalogue) {
             return unknown;
         }
-        let path = Path {
+        let path = ResourcePath {
             plural: resource,
             namespace: if info.in_namespace { namespace } else { "" },
             name: if info.is_named() { info.access.name() } else { "" },
@@ -80,14 +80,14 @@ impl Route {
         };
         let found = match info.path_verb {
             Some(PathVerb::Proxy) => None,
-            // Nothing is below a subresource.
+            // A subresource has no children.
             _ if info.depth > 3 => None,
             _ => path.target(group, version, catalogue),
         };
         let built_in = || {
             catalogue
-                .of_version(group, version)
-                .any(|resource| !resource.custom)
+                .in_group_version(group, version)
+                .any(|resource| !resource.is_custom)
         };
         match found {
             Some(target) => Self::Resource(target),
@@ -96,33 +96,33 @@ impl Route {
         }
     }
 
-    /// What is no resource.
-    fn document(segments: &[&str], catalogue: &Catalogue) -> Self {
+    /// Resolves a path that is not a resource's.
+    fn non_resource(segments: &[&str], catalogue: &Catalogue) -> Self {
         match *segments {
             ["api"] => Self::Groups { core: true },
             ["apis"] => Self::Groups { core: false },
             ["apis", group] if catalogue.group(group).is_some() => Self::Group(group.into()),
-            ["api", version] => Self::unknown("", version, catalogue)
+            ["api", version] => Self::unknown_version("", version, catalogue)
                 .unwrap_or_else(|| Self::Version("".into(), version.into())),
-            ["apis", group, version] if !group.is_empty() => Self::unknown(group, version, catalogue)
+            ["apis", group, version] if !group.is_empty() => Self::unknown_version(group, version, catalogue)
                 .unwrap_or_else(|| Self::Version(group.into(), version.into())),
             _ => Self::Other,
         }
     }
 
-    /// Where a path with a group and version leads that are not served.
-    fn unknown(group: &str, version: &str, catalogue: &Catalogue) -> Option<Self> {
+    /// The route of a group and version that are not served; none if they are.
+    fn unknown_version(group: &str, version: &str, catalogue: &Catalogue) -> Option<Self> {
         let known = catalogue
             .group(group)
             .is_some_and(|g| g.versions.iter().any(|v| **v == *version));
         if known {
             return None;
         }
-        // An unknown version of a built-in group is a resource that is not there; of any other group it is nothing.
+        // For an unknown version of a built-in group the real server has another 404.
         let built_in = catalogue
             .resources
             .iter()
-            .any(|r| *r.group == *group && !r.custom);
+            .any(|r| *r.group == *group && !r.is_custom);
         Some(if built_in {
             Self::NoSuchResource
         } else {
@@ -131,15 +131,15 @@ impl Route {
     }
 }
 
-/// The parts of a path that say which objects it is about; empty where there are none.
-struct Path<'a> {
+/// The parts of a resource path; empty if absent.
+struct ResourcePath<'a> {
     plural: &'a str,
     namespace: &'a str,
     name: &'a str,
     subresource: &'a str,
 }
 
-impl Path<'_> {
+impl ResourcePath<'_> {
     fn target(&self, group: &str, version: &str, catalogue: &Catalogue) -> Option<Target> {
         let resource = catalogue.find(group, version, self.plural)?.clone();
         if !self.namespace.is_empty() && !resource.namespaced {
@@ -148,15 +148,15 @@ impl Path<'_> {
         if resource.namespaced && self.namespace.is_empty() && !self.name.is_empty() {
             return None;
         }
-        // What can only be created has no names.
+        // Objects of a create-only resource have no names.
         if !self.name.is_empty()
             && self.subresource.is_empty()
             && matches!(&resource.verbs[..], [only] if **only == *"create")
         {
             return None;
         }
-        // A part that a custom resource does not have is refused with the object's name.
-        if !self.subresource.is_empty() && !resource.custom {
+        // An unknown subresource of a custom resource is rejected later, with the object's name.
+        if !self.subresource.is_empty() && !resource.is_custom {
             resource.subresource(self.subresource)?;
         }
         Some(Target {
@@ -168,7 +168,7 @@ impl Path<'_> {
     }
 }
 
-/// What is to be done, in the words that RBAC uses.
+/// The verb of a request, as in RBAC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verb {
     Get,
@@ -182,8 +182,8 @@ pub(crate) enum Verb {
 }
 
 impl Verb {
-    /// The verb that the request was authorised for, if the target takes it.
-    pub(crate) fn of(method: &Method, target: &Target, info: &RequestInfo) -> Result<Self, Status> {
+    /// The verb that the request was authorized for, if the target supports it.
+    pub(crate) fn from_request(method: &Method, target: &Target, info: &RequestInfo) -> Result<Self, Status> {
         let on_object = !target.name.is_empty();
         let verb = match (method.as_str(), &*info.access.verb, on_object) {
             ("GET", "watch", _) => Self::Watch,
@@ -198,7 +198,7 @@ impl Verb {
             _ => return Err(Status::method_not_allowed()),
         };
         let resource = &target.resource;
-        if !target.subresource.is_empty() && resource.custom {
+        if !target.subresource.is_empty() && resource.is_custom {
             let Some(subresource) = resource.subresource(&target.subresource) else {
                 return Err(Status::not_found(resource, &target.name));
             };
@@ -209,7 +209,7 @@ impl Verb {
         let allowed = match resource.subresource(&target.subresource) {
             Some(subresource) => subresource.verbs.iter().any(|v| **v == *verb.name()),
             // A watch on one object is a watch on the collection.
-            None => resource.allows(verb.name()),
+            None => resource.supports(verb.name()),
         };
         let across = resource.namespaced && target.namespace.is_empty();
         if !allowed || across && !matches!(verb, Self::List | Self::Watch) {
@@ -233,12 +233,12 @@ impl Verb {
     }
 }
 
-/// Refuses names that no object can be stored under.
+/// Rejects names that are not valid path segments.
 fn check_name(name: &str) -> Result<(), Status> {
     let why = match name {
         "." => "may not be '.'",
         ".." => "may not be '..'",
-        // The path was split at its slashes.
+        // A slash cannot occur: the path was split at slashes.
         _ if name.contains('%') => "may not contain '%'",
         _ => return Ok(()),
     };
@@ -259,9 +259,9 @@ mod tests {
     use crate::registry::Registry;
 
     #[test]
-    fn paths_lead_to_resources() {
+    fn paths_resolve_to_routes() {
         let catalogue = Registry::new().catalogue();
-        let read = |path: &str| match Route::of(&RequestInfo::of(&Method::GET, path, None), &catalogue) {
+        let read = |path: &str| match Route::resolve(&RequestInfo::of(&Method::GET, path, None), &catalogue) {
             Route::Resource(t) => {
                 format!(
                     "{} ns={} name={} sub={}",

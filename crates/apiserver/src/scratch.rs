@@ -1,23 +1,22 @@
-//! A buffer that each thread writes into again and again, so that what is kept has as many bytes as it takes, and nothing
-//! is copied while it grows.
+//! A reusable buffer per thread. Results are copied out of it at their exact size, and encoding does not reallocate.
 
 use std::cell::Cell;
 
-/// A buffer that has become larger than nearly every object is not kept.
-const KEPT: usize = 64 * 1024;
+/// The largest capacity that a buffer keeps; nearly every object is smaller.
+const MAX_RETAINED_CAPACITY: usize = 64 * 1024;
 
 thread_local! {
     static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// What `write` appends to an empty buffer.
-pub(crate) fn written(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
-    // Whoever writes inside of `write` finds no buffer, and makes one.
+/// Returns what `write` appends to an empty buffer.
+pub(crate) fn write_to_vec(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    // A nested call finds no buffer and allocates one.
     let mut buffer = BUFFER.take();
     buffer.clear();
     write(&mut buffer);
     let written = buffer.as_slice().to_vec();
-    if buffer.capacity() <= KEPT {
+    if buffer.capacity() <= MAX_RETAINED_CAPACITY {
         BUFFER.set(buffer);
     }
     written
@@ -28,16 +27,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_written_before_is_gone_and_nothing_is_kept_that_is_not_needed() {
-        assert_eq!(written(|buffer| buffer.extend(b"longer than the next")).len(), 20);
-        let outer = written(|buffer| {
+    fn buffer_is_cleared_and_large_buffers_are_dropped() {
+        assert_eq!(
+            write_to_vec(|buffer| buffer.extend(b"longer than the next")).len(),
+            20
+        );
+        let outer = write_to_vec(|buffer| {
             buffer.push(b'a');
-            buffer.extend(written(|inner| inner.push(b'b')));
+            buffer.extend(write_to_vec(|inner| inner.push(b'b')));
         });
         assert_eq!(outer, b"ab");
         assert_eq!(outer.capacity(), 2);
-        let large = written(|buffer| buffer.resize(KEPT + 1, b'x'));
-        assert_eq!(large.len(), KEPT + 1);
-        assert!(BUFFER.take().capacity() <= KEPT);
+        let large = write_to_vec(|buffer| buffer.resize(MAX_RETAINED_CAPACITY + 1, b'x'));
+        assert_eq!(large.len(), MAX_RETAINED_CAPACITY + 1);
+        assert!(BUFFER.take().capacity() <= MAX_RETAINED_CAPACITY);
     }
 }

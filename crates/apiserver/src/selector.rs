@@ -5,32 +5,32 @@ use std::fmt;
 use serde_json::Value;
 use windlass_rights::FieldTerm;
 
-use crate::{naming, object::Encoded, registry::Resource, status::Status, versions};
+use crate::{conversion, naming, object::Encoded, registry::Resource, status::Status};
 
-/// Which objects a list or watch shows.
+/// Selects the objects of a list or watch, by labels and fields.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Selector {
     labels: Vec<Requirement>,
     fields: Vec<FieldRequirement>,
 }
 
-/// One condition on labels; all of a selector's must hold.
+/// One requirement on labels; an object must match all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Requirement {
     Exists(String),
-    Absent(String),
+    DoesNotExist(String),
     In(String, Vec<String>),
-    /// Also holds where the label is absent.
+    /// Also matches if the label is absent.
     NotIn(String, Vec<String>),
-    /// The label is a number greater than this.
-    Above(String, i64),
-    /// The label is a number less than this.
-    Below(String, i64),
+    /// The label is an integer greater than this.
+    GreaterThan(String, i64),
+    /// The label is an integer less than this.
+    LessThan(String, i64),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct FieldRequirement {
-    /// The place in the resource's list of selectable fields.
+    /// The index in the resource's list of selectable fields.
     field: usize,
     value: String,
     equal: bool,
@@ -54,7 +54,7 @@ impl Selector {
         self.labels.is_empty() && self.fields.is_empty()
     }
 
-    /// Narrows to the object of one name.
+    /// Also requires a name.
     pub(crate) fn with_name(mut self, name: &str) -> Self {
         // `metadata.name` is the first selectable field of every resource.
         self.fields.push(FieldRequirement {
@@ -66,13 +66,13 @@ impl Selector {
     }
 
     pub(crate) fn matches(&self, object: &Encoded) -> bool {
-        let label_holds = |requirement: &Requirement| requirement.holds(object.label(requirement.key()));
+        let label_holds = |requirement: &Requirement| requirement.matches(object.label(requirement.key()));
         let field_holds = |r: &FieldRequirement| (object.field(r.field) == r.value) == r.equal;
         self.labels.iter().all(label_holds) && self.fields.iter().all(field_holds)
     }
 }
 
-/// A selector as objects carry it: `matchLabels` and `matchExpressions`.
+/// A label selector of an object: `matchLabels` and `matchExpressions`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LabelSelector(Vec<Requirement>);
 
@@ -92,7 +92,7 @@ impl LabelSelector {
                 Some("In") => Requirement::In(key, values),
                 Some("NotIn") => Requirement::NotIn(key, values),
                 Some("Exists") => Requirement::Exists(key),
-                _ => Requirement::Absent(key),
+                _ => Requirement::DoesNotExist(key),
             }
         });
         let mut requirements: Vec<_> = equal.chain(others).collect();
@@ -103,7 +103,7 @@ impl LabelSelector {
     pub(crate) fn matches<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
         self.0
             .iter()
-            .all(|requirement| requirement.holds(label(requirement.key())))
+            .all(|requirement| requirement.matches(label(requirement.key())))
     }
 }
 
@@ -116,12 +116,12 @@ impl fmt::Display for LabelSelector {
             }
             match requirement {
                 Requirement::Exists(key) => write!(f, "{key}")?,
-                Requirement::Absent(key) => write!(f, "!{key}")?,
+                Requirement::DoesNotExist(key) => write!(f, "!{key}")?,
                 Requirement::In(key, values) if values.len() == 1 => write!(f, "{key}={}", values[0])?,
                 Requirement::In(key, values) => write!(f, "{key} in ({})", values.join(","))?,
                 Requirement::NotIn(key, values) => write!(f, "{key} notin ({})", values.join(","))?,
-                Requirement::Above(key, bound) => write!(f, "{key}>{bound}")?,
-                Requirement::Below(key, bound) => write!(f, "{key}<{bound}")?,
+                Requirement::GreaterThan(key, bound) => write!(f, "{key}>{bound}")?,
+                Requirement::LessThan(key, bound) => write!(f, "{key}<{bound}")?,
             }
         }
         Ok(())
@@ -132,31 +132,31 @@ impl Requirement {
     fn key(&self) -> &str {
         match self {
             Self::Exists(key)
-            | Self::Absent(key)
+            | Self::DoesNotExist(key)
             | Self::In(key, _)
             | Self::NotIn(key, _)
-            | Self::Above(key, _)
-            | Self::Below(key, _) => key,
+            | Self::GreaterThan(key, _)
+            | Self::LessThan(key, _) => key,
         }
     }
 
-    fn holds(&self, label: Option<&str>) -> bool {
+    fn matches(&self, label: Option<&str>) -> bool {
         match self {
             Self::Exists(_) => label.is_some(),
-            Self::Absent(_) => label.is_none(),
+            Self::DoesNotExist(_) => label.is_none(),
             Self::In(_, values) => label.is_some_and(|v| values.iter().any(|x| x == v)),
             Self::NotIn(_, values) => label.is_none_or(|v| !values.iter().any(|x| x == v)),
-            Self::Above(_, bound) => label
+            Self::GreaterThan(_, bound) => label
                 .and_then(|v| v.parse::<i64>().ok())
                 .is_some_and(|v| v > *bound),
-            Self::Below(_, bound) => label
+            Self::LessThan(_, bound) => label
                 .and_then(|v| v.parse::<i64>().ok())
                 .is_some_and(|v| v < *bound),
         }
     }
 }
 
-/// Parses a label selector as the real server does, whose words of refusal these are.
+/// Parses a label selector, with the real server's error messages.
 fn parse_labels(text: &str) -> Result<Vec<Requirement>, String> {
     let mut parser = Parser {
         tokens: tokens(text),
@@ -179,7 +179,7 @@ fn parse_labels(text: &str) -> Result<Vec<Requirement>, String> {
                 .requirement()
                 .map_err(|why| format!("unable to parse requirement: {why}"))?,
         );
-        match parser.take() {
+        match parser.next_token() {
             Token::End => return Ok(requirements),
             Token::Symbol(",") => {
                 let next = parser.peek();
@@ -236,7 +236,7 @@ fn tokens(text: &str) -> Vec<Token> {
 }
 
 struct Parser {
-    /// Ends in `End`.
+    /// The last one is `End`.
     tokens: Vec<Token>,
     next: usize,
 }
@@ -246,7 +246,7 @@ impl Parser {
         &self.tokens[self.next.min(self.tokens.len() - 1)]
     }
 
-    fn take(&mut self) -> Token {
+    fn next_token(&mut self) -> Token {
         let token = self.peek().clone();
         self.next += 1;
         token
@@ -255,9 +255,9 @@ impl Parser {
     fn requirement(&mut self) -> Result<Requirement, String> {
         let absent = *self.peek() == Token::Symbol("!");
         if absent {
-            self.take();
+            self.next_token();
         }
-        let key = match self.take() {
+        let key = match self.next_token() {
             Token::Word(key) => key,
             other => return Err(format!("found '{}', expected: identifier", other.text())),
         };
@@ -265,20 +265,20 @@ impl Parser {
             return Err(format!("<nil>: Invalid value: {key:?}: {why}"));
         }
         if absent {
-            return Ok(Requirement::Absent(key));
+            return Ok(Requirement::DoesNotExist(key));
         }
         let requirement = match self.peek().clone() {
             Token::End | Token::Symbol(",") => return Ok(Requirement::Exists(key)),
             Token::Symbol("=" | "==") => {
-                self.take();
+                self.next_token();
                 Requirement::In(key, vec![self.value()?])
             }
             Token::Symbol("!=") => {
-                self.take();
+                self.next_token();
                 Requirement::NotIn(key, vec![self.value()?])
             }
             Token::Symbol(sign @ ("<" | ">")) => {
-                self.take();
+                self.next_token();
                 let value = self.value()?;
                 let bound = value.parse().map_err(|_| {
                     format!(
@@ -286,13 +286,13 @@ impl Parser {
                     )
                 })?;
                 return Ok(if sign == ">" {
-                    Requirement::Above(key, bound)
+                    Requirement::GreaterThan(key, bound)
                 } else {
-                    Requirement::Below(key, bound)
+                    Requirement::LessThan(key, bound)
                 });
             }
             Token::Word(word) if word == "in" || word == "notin" => {
-                self.take();
+                self.next_token();
                 let values = self.values()?;
                 if word == "in" {
                     Requirement::In(key, values)
@@ -321,7 +321,7 @@ impl Parser {
     fn value(&mut self) -> Result<String, String> {
         match self.peek().clone() {
             Token::Word(value) => {
-                self.take();
+                self.next_token();
                 Ok(value)
             }
             Token::End | Token::Symbol(",") => Ok(String::new()),
@@ -329,16 +329,16 @@ impl Parser {
         }
     }
 
-    /// `(a, b)`, in which values may be left out: `(,a)`.
+    /// Parses `(a, b)`. Values may be empty: `(,a)`.
     fn values(&mut self) -> Result<Vec<String>, String> {
-        let open = self.take();
+        let open = self.next_token();
         if open != Token::Symbol("(") {
             return Err(format!("found '{}' expected: '('", open.text()));
         }
         let mut values = Vec::new();
         let mut expects_value = true;
         loop {
-            match self.take() {
+            match self.next_token() {
                 Token::Word(value) if expects_value => {
                     values.push(value);
                     expects_value = false;
@@ -366,30 +366,35 @@ impl Parser {
     }
 }
 
-/// Whether a text is a selector of labels.
-pub(crate) fn are_labels(text: &str) -> bool {
+/// Whether a text is a valid label selector.
+pub(crate) fn is_label_selector(text: &str) -> bool {
     parse_labels(text).is_ok()
 }
 
-/// Whether a text is a selector of fields, whatever they are called.
-pub(crate) fn are_fields(text: &str) -> bool {
+/// Whether a text is a valid field selector, regardless of the fields.
+pub(crate) fn is_field_selector(text: &str) -> bool {
     FieldTerm::parse_all(text).is_ok()
 }
 
 fn parse_fields(text: &str, resource: &Resource) -> Result<Vec<FieldRequirement>, Status> {
     let mut requirements = Vec::new();
     for FieldTerm { field, value, equal } in FieldTerm::parse_all(text).map_err(Status::bad_request)? {
-        let stored = versions::stored_field(resource, &field);
-        let place = stored.and_then(|stored| resource.selectable.iter().position(|known| **known == *stored));
+        let stored = conversion::stored_field(resource, &field);
+        let place = stored.and_then(|stored| {
+            resource
+                .selectable_fields
+                .iter()
+                .position(|known| **known == *stored)
+        });
         let field = place.ok_or_else(|| unknown_field(&field, resource))?;
         requirements.push(FieldRequirement { field, value, equal });
     }
     Ok(requirements)
 }
 
-/// The real server has two texts: one for kinds with selectable fields of their own, one for the rest.
+/// The real server has two messages: one for kinds with further selectable fields, one for the rest.
 fn unknown_field(field: &str, resource: &Resource) -> Status {
-    Status::bad_request(if resource.custom || resource.selectable.len() > 2 {
+    Status::bad_request(if resource.is_custom || resource.selectable_fields.len() > 2 {
         format!("field label not supported: {field}")
     } else {
         format!("{field:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
@@ -405,7 +410,7 @@ mod tests {
     use crate::{object::Object, registry::Registry, storage::Revision};
 
     #[test]
-    fn label_selectors_select_as_they_read() {
+    fn label_selectors_match() {
         let mut object = Object::new(
             json!({"kind": "Pod", "metadata": {"name": "a", "labels": {"app": "web", "tier": "b", "n": "2", "e": ""}}}),
         )
@@ -440,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_selectors_are_refused_in_the_servers_words() {
+    fn invalid_label_selectors_are_rejected() {
         assert_eq!(
             parse_labels("=x").expect_err("bad"),
             "found '=', expected: !, identifier, or 'end of string'"
@@ -451,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn field_selectors_know_the_fields_of_the_kind() {
+    fn field_selectors_accept_only_selectable_fields() {
         let catalogue = Registry::new().catalogue();
         let pods = catalogue.find("", "v1", "pods").expect("served");
         let maps = catalogue.find("", "v1", "configmaps").expect("served");
@@ -470,40 +475,40 @@ mod tests {
     fn requirement() -> impl Strategy<Value = Requirement> {
         let key = || {
             "(in|notin|[a-z]{1,6}(\\.io/[a-z]{1,4})?)"
-                .prop_filter("a key that is no operator", |key| key != "in" && key != "notin")
+                .prop_filter("not an operator", |key| key != "in" && key != "notin")
         };
         let value = || "[a-zA-Z0-9]([a-z0-9._-]{0,5}[a-z0-9])?";
-        // Sorted and without doubles, as the parser leaves them.
+        // Sorted and without duplicates, like the parser's.
         let values = move || {
             prop::collection::btree_set(value(), 1..4)
                 .prop_map(|values| values.into_iter().collect::<Vec<_>>())
         };
         prop_oneof![
             key().prop_map(Requirement::Exists),
-            key().prop_map(Requirement::Absent),
+            key().prop_map(Requirement::DoesNotExist),
             (key(), values()).prop_map(|(key, values)| Requirement::In(key, values)),
             (key(), values()).prop_map(|(key, values)| Requirement::NotIn(key, values)),
-            (key(), 0..i64::MAX).prop_map(|(key, bound)| Requirement::Above(key, bound)),
-            (key(), 0..i64::MAX).prop_map(|(key, bound)| Requirement::Below(key, bound)),
+            (key(), 0..i64::MAX).prop_map(|(key, bound)| Requirement::GreaterThan(key, bound)),
+            (key(), 0..i64::MAX).prop_map(|(key, bound)| Requirement::LessThan(key, bound)),
         ]
     }
 
     proptest! {
         #[test]
-        fn a_selector_reads_back_as_what_it_was_written_from(requirements in prop::collection::vec(requirement(), 0..5)) {
+        fn label_selector_round_trips_through_text(requirements in prop::collection::vec(requirement(), 0..5)) {
             let text = LabelSelector(requirements.clone()).to_string();
             prop_assert_eq!(parse_labels(&text), Ok(requirements), "{}", text);
         }
 
         #[test]
-        fn no_text_breaks_the_parser(text in "[a-c0-9=!,()<> \\PC]{0,24}", any in ".{0,24}") {
+        fn parser_accepts_any_text(text in "[a-c0-9=!,()<> \\PC]{0,24}", any in ".{0,24}") {
             let catalogue = Registry::new().catalogue();
             let pods = catalogue.find("", "v1", "pods").expect("served");
             for text in [text, any] {
                 if let Ok(requirements) = parse_labels(&text) {
-                    // What was understood can be said again.
-                    let said = LabelSelector(requirements.clone()).to_string();
-                    prop_assert_eq!(parse_labels(&said), Ok(requirements), "{:?} as {:?}", text, said);
+                    // A parsed selector round-trips.
+                    let formatted = LabelSelector(requirements.clone()).to_string();
+                    prop_assert_eq!(parse_labels(&formatted), Ok(requirements), "{:?} as {:?}", text, formatted);
                 }
                 let _ = parse_fields(&text, pods);
             }

@@ -1,34 +1,34 @@
-//! What the server answers when it does not do what was asked: `Status` objects, with the real server's texts.
+//! Error responses: `Status` objects with the real server's messages.
 
 use std::collections::HashSet;
 
 use serde_json::{Map, Value, json};
-use windlass_rights::{Access, Object};
+use windlass_rights::{Access, AccessTarget};
 
 use crate::{fields::Conflicts, registry::Resource, schema::FieldError};
 
-/// How many causes a refusal lists, and of how many bytes together (the last one may exceed them). The real server has no
-/// such limit: a list of empty strings in a body comes back as a hundred times as many bytes.
-const CAUSES: usize = 1_000;
-const CAUSE_BYTES: usize = 256 * 1024;
+/// The maximum number of causes, and of their bytes (which the last one may exceed). The real server has no such limit: a
+/// list of empty strings in a body comes back as a hundred times as many bytes.
+const MAX_CAUSES: usize = 1_000;
+const MAX_CAUSE_BYTES: usize = 256 * 1024;
 
-/// A refusal: an HTTP status with a `Status` object as its body.
+/// An error: an HTTP status with a `Status` object as its body.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Status {
     pub(crate) code: u16,
-    /// The machine-readable reason; the real server leaves it out in a few places, and so do we.
+    /// The machine-readable reason; absent where the real server has none.
     reason: Option<&'static str>,
     message: String,
-    /// Apart, so that a refusal stays small on its way.
+    /// Boxed to keep results small.
     details: Option<Box<Map<String, Value>>>,
-    /// What the client should know besides.
+    /// Warnings for the client.
     pub(crate) warnings: Box<[String]>,
-    /// Where a list could go on all the same.
+    /// A token with which an expired list can continue.
     continue_token: Option<Box<str>>,
 }
 
-/// What a client is told that has to come again, in the words of the real server's priority and fairness.
-pub(crate) const BUSY: &str = "Too many requests, please try again later.";
+/// The message of the real server's priority and fairness.
+pub(crate) const BUSY_MESSAGE: &str = "Too many requests, please try again later.";
 
 impl Status {
     fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
@@ -42,7 +42,7 @@ impl Status {
         }
     }
 
-    /// The refusal with what was remarked on before it; a refusal that has remarks keeps its own.
+    /// Adds warnings, unless the status has some already.
     pub(crate) fn with_warnings(mut self, warnings: &[String]) -> Self {
         if self.warnings.is_empty() {
             self.warnings = warnings.into();
@@ -50,8 +50,8 @@ impl Status {
         self
     }
 
-    /// Names the resource and the object, as most refusals do.
-    fn about(mut self, resource: &Resource, name: &str) -> Self {
+    /// Adds the resource and the object's name to the details.
+    fn with_object(mut self, resource: &Resource, name: &str) -> Self {
         let details = self.details.get_or_insert_default();
         if !name.is_empty() {
             details.insert("name".into(), name.into());
@@ -77,7 +77,7 @@ impl Status {
         self
     }
 
-    /// The seconds after which the client may try again.
+    /// The seconds after which the client may retry.
     pub(crate) fn retry_after(&self) -> Option<u64> {
         self.details.as_ref()?.get("retryAfterSeconds")?.as_u64()
     }
@@ -107,31 +107,31 @@ impl Status {
         Self::new(
             404,
             "NotFound",
-            format!("{} \"{name}\" not found", resource.qualified()),
+            format!("{} \"{name}\" not found", resource.qualified_name()),
         )
-        .about(resource, name)
+        .with_object(resource, name)
     }
 
-    /// A path that names no resource of a known group.
+    /// The path has an unknown resource of a known group.
     pub(crate) fn no_such_resource() -> Self {
         Self::new(
             404,
             "NotFound",
             "the server could not find the requested resource",
         )
-        .bare()
+        .with_empty_details()
     }
 
     pub(crate) fn already_exists(resource: &Resource, name: &str) -> Self {
         Self::new(
             409,
             "AlreadyExists",
-            format!("{} \"{name}\" already exists", resource.qualified()),
+            format!("{} \"{name}\" already exists", resource.qualified_name()),
         )
-        .about(resource, name)
+        .with_object(resource, name)
     }
 
-    /// A generated name was taken, and the next ones too.
+    /// Several generated names exist already.
     pub(crate) fn no_unique_name(resource: &Resource, name: &str) -> Self {
         let mut status = Self::already_exists(resource, name).with_retry_after(1);
         status
@@ -143,20 +143,20 @@ impl Status {
     pub(crate) fn being_deleted(resource: &Resource, name: &str) -> Self {
         let message = format!(
             "object is being deleted: {} \"{name}\" already exists",
-            resource.qualified()
+            resource.qualified_name()
         );
-        Self::new(409, "AlreadyExists", message).about(resource, name)
+        Self::new(409, "AlreadyExists", message).with_object(resource, name)
     }
 
     pub(crate) fn conflict(resource: &Resource, name: &str, why: &str) -> Self {
         let message = format!(
             "Operation cannot be fulfilled on {} \"{name}\": {why}",
-            resource.qualified()
+            resource.qualified_name()
         );
-        Self::new(409, "Conflict", message).about(resource, name)
+        Self::new(409, "Conflict", message).with_object(resource, name)
     }
 
-    /// An apply that would change what others own.
+    /// An apply conflicts with other field managers.
     pub(crate) fn apply_conflicts(Conflicts(conflicts): &Conflicts) -> Self {
         let cause = |manager: &str, field: &str| {
             let message = format!("conflict with {manager}");
@@ -185,7 +185,7 @@ impl Status {
         Self::new(409, "Conflict", message).with_causes(causes)
     }
 
-    /// A deletion whose precondition does not hold: names the kind where others name the resource.
+    /// A deletion's precondition failed. Has the kind where other errors have the resource.
     pub(crate) fn precondition(resource: &Resource, name: &str, why: &str) -> Self {
         let kind = &resource.kind;
         let mut status = Self::new(
@@ -193,7 +193,7 @@ impl Status {
             "Conflict",
             format!("Operation cannot be fulfilled on {kind} \"{name}\": {why}"),
         )
-        .about(resource, name);
+        .with_object(resource, name);
         status
             .details
             .get_or_insert_default()
@@ -201,7 +201,7 @@ impl Status {
         status
     }
 
-    /// The state changed since the client read it.
+    /// The object was modified since the client read it.
     pub(crate) fn modified(resource: &Resource, name: &str) -> Self {
         Self::conflict(
             resource,
@@ -223,7 +223,7 @@ impl Status {
         let (mut texts, mut seen) = (Vec::new(), HashSet::new());
         let (mut causes, mut length) = (Vec::new(), 0);
         for error in errors {
-            if causes.len() >= CAUSES || length >= CAUSE_BYTES {
+            if causes.len() >= MAX_CAUSES || length >= MAX_CAUSE_BYTES {
                 texts.push(format!("and {} more errors", errors.len() - causes.len()));
                 break;
             }
@@ -235,7 +235,7 @@ impl Status {
             }
             causes.push(json!({"reason": error.reason(), "message": message, "field": error.field}));
         }
-        let said = if texts.len() == 1 {
+        let summary = if texts.len() == 1 {
             texts[0].clone()
         } else {
             format!("[{}]", texts.join(", "))
@@ -243,7 +243,7 @@ impl Status {
         let mut status = Self::new(
             422,
             "Invalid",
-            format!("{qualified} \"{name}\" is invalid: {said}"),
+            format!("{qualified} \"{name}\" is invalid: {summary}"),
         );
         let details = status.details.get_or_insert_default();
         if !name.is_empty() {
@@ -258,18 +258,18 @@ impl Status {
         status.with_causes(causes)
     }
 
-    /// A patch that does not apply: the real server says no more than this.
+    /// A patch cannot be applied. The real server does not say why.
     pub(crate) fn patch_rejected() -> Self {
         Self::new(
             422,
             "Invalid",
             "the server rejected our request due to an error in our request",
         )
-        .bare()
+        .with_empty_details()
     }
 
-    /// With `details: {}`, where the real server has nothing to say but says it.
-    fn bare(mut self) -> Self {
+    /// Sets `details: {}`, as the real server does in some errors.
+    fn with_empty_details(mut self) -> Self {
         self.details = Some(Box::default());
         self
     }
@@ -279,34 +279,34 @@ impl Status {
             403,
             "Forbidden",
             if name.is_empty() {
-                format!("{} is forbidden: {why}", resource.qualified())
+                format!("{} is forbidden: {why}", resource.qualified_name())
             } else {
-                format!("{} \"{name}\" is forbidden: {why}", resource.qualified())
+                format!("{} \"{name}\" is forbidden: {why}", resource.qualified_name())
             },
         )
-        .about(resource, name)
+        .with_object(resource, name)
     }
 
-    /// A request for a token that means an account of another uid.
-    pub(crate) fn token_conflict(name: &str, said: &str, uid: &str) -> Self {
+    /// A token request has another uid than the service account.
+    pub(crate) fn token_conflict(name: &str, requested: &str, uid: &str) -> Self {
         let message = format!(
             "Operation cannot be fulfilled on TokenRequest.authentication.k8s.io {name:?}: the UID in the token request \
-             ({said}) does not match the UID of the service account ({uid})"
+             ({requested}) does not match the UID of the service account ({uid})"
         );
-        Self::new(409, "Conflict", message).of("authentication.k8s.io", "TokenRequest", name)
+        Self::new(409, "Conflict", message).with_details("authentication.k8s.io", "TokenRequest", name)
     }
 
-    /// No credentials, or none that are good.
+    /// Credentials are missing or invalid.
     pub(crate) fn unauthorized() -> Self {
         Self::new(401, "Unauthorized", "Unauthorized")
     }
 
-    /// Something that a user has no right to do.
+    /// The user is not authorized.
     pub(crate) fn not_allowed(user: &str, access: &Access, reason: &str) -> Self {
         let verb = &access.verb;
-        let (what, details) = match &access.object {
-            Object::Path(path) => (format!("User {user:?} cannot {verb} path {path:?}"), ["", "", ""]),
-            Object::Resource {
+        let (what, details) = match &access.target {
+            AccessTarget::Path(path) => (format!("User {user:?} cannot {verb} path {path:?}"), ["", "", ""]),
+            AccessTarget::Resource {
                 group,
                 resource,
                 subresource,
@@ -327,7 +327,7 @@ impl Status {
                 (what, [group.as_str(), resource.as_str(), name.as_str()])
             }
         };
-        // Nothing that a browser could take for a page.
+        // Escaped like in the real server, in case a browser shows it.
         let what = what
             .replace('&', "&amp;")
             .replace('<', "&lt;")
@@ -348,12 +348,12 @@ impl Status {
             (_, name) => format!("{qualified} {name:?} is forbidden: {why}"),
         };
         Self::new(403, "Forbidden", message)
-            .bare()
-            .of(group, resource, name)
+            .with_empty_details()
+            .with_details(group, resource, name)
     }
 
-    /// Names what it is about, as far as there is something to name.
-    fn of(mut self, group: &str, kind: &str, name: &str) -> Self {
+    /// Adds the non-empty values to the details.
+    fn with_details(mut self, group: &str, kind: &str, name: &str) -> Self {
         let details = self.details.get_or_insert_default();
         for (key, value) in [("name", name), ("group", group), ("kind", kind)] {
             if !value.is_empty() {
@@ -363,7 +363,7 @@ impl Status {
         self
     }
 
-    /// New content for a namespace that is going away.
+    /// An object cannot be created in a namespace that is being deleted.
     pub(crate) fn namespace_terminating(resource: &Resource, name: &str, namespace: &str) -> Self {
         let why =
             format!("unable to create new content in namespace {namespace} because it is being terminated");
@@ -374,7 +374,7 @@ impl Status {
         })])
     }
 
-    /// A pod that cannot be put on a node.
+    /// A pod cannot be bound to a node.
     pub(crate) fn binding_conflict(name: &str, why: &str) -> Self {
         let message = format!("Operation cannot be fulfilled on pods/binding \"{name}\": {why}");
         let mut status = Self::new(409, "Conflict", message);
@@ -384,7 +384,7 @@ impl Status {
         status
     }
 
-    /// An eviction that a disruption budget does not allow now.
+    /// A disruption budget does not allow an eviction now.
     pub(crate) fn eviction_refused(why: &str, retry_after: Option<u32>) -> Self {
         let message = "Cannot evict pod as it would violate the pod's disruption budget.";
         let status = Self::new(429, "TooManyRequests", message)
@@ -395,23 +395,23 @@ impl Status {
         }
     }
 
-    /// An eviction that more than one budget would have to allow.
-    pub(crate) fn several_budgets() -> Self {
-        Self::unexplained(
+    /// More than one disruption budget covers the pod.
+    pub(crate) fn multiple_budgets() -> Self {
+        Self::without_reason(
             "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
         )
     }
 
-    /// A request that took longer than it may.
-    /// More than the server does at once; answered as plain text.
+    /// Too many concurrent requests. Sent as plain text.
     pub(crate) fn busy() -> Self {
-        Self::new(429, "TooManyRequests", BUSY).with_retry_after(1)
+        Self::new(429, "TooManyRequests", BUSY_MESSAGE).with_retry_after(1)
     }
 
     pub(crate) fn is_busy(&self) -> bool {
-        self.message == BUSY
+        self.message == BUSY_MESSAGE
     }
 
+    /// The request took too long.
     pub(crate) fn timeout() -> Self {
         let mut status = Self::new(
             504,
@@ -428,16 +428,16 @@ impl Status {
             "MethodNotAllowed",
             "the server does not allow this method on the requested resource",
         )
-        .bare()
+        .with_empty_details()
     }
 
-    /// A verb that a custom resource's part does not have.
+    /// A custom resource's subresource does not support the verb.
     pub(crate) fn not_supported(resource: &Resource, verb: &str) -> Self {
         let message = format!(
             "{verb} is not supported on resources of kind {:?}",
-            resource.qualified()
+            resource.qualified_name()
         );
-        Self::new(405, "MethodNotAllowed", message).about(resource, "")
+        Self::new(405, "MethodNotAllowed", message).with_object(resource, "")
     }
 
     pub(crate) fn unsupported_media_type(accepted: &[&str]) -> Self {
@@ -451,9 +451,9 @@ impl Status {
         )
     }
 
-    /// A patch whose content type is none that any kind takes.
+    /// No kind supports the content type of the patch.
     pub(crate) fn unknown_patch_type() -> Self {
-        Self::new(415, "UnsupportedMediaType", "415: Unsupported Media Type").bare()
+        Self::new(415, "UnsupportedMediaType", "415: Unsupported Media Type").with_empty_details()
     }
 
     pub(crate) fn not_acceptable(offered: &[&str]) -> Self {
@@ -461,11 +461,11 @@ impl Status {
             "406: Not Acceptable\n\nAvailable representations: {}",
             offered.join(", ")
         );
-        Self::new(406, "NotAcceptable", message).bare()
+        Self::new(406, "NotAcceptable", message).with_empty_details()
     }
 
-    /// A view that the answer does not have.
-    pub(crate) fn wrong_shape(message: &str) -> Self {
+    /// The requested representation does not exist.
+    pub(crate) fn unsupported_representation(message: &str) -> Self {
         Self::new(406, "NotAcceptable", message)
     }
 
@@ -487,19 +487,19 @@ impl Status {
         )
     }
 
-    /// A list or watch from before the history window.
+    /// The revision of a list or watch is older than the history window.
     pub(crate) fn expired(message: impl Into<String>) -> Self {
         Self::new(410, "Expired", message)
     }
 
-    /// Gives the client a token to go on with.
+    /// Adds a token with which the client can continue.
     pub(crate) fn with_continue(mut self, token: String) -> Self {
         self.continue_token = Some(token.into());
         self
     }
 
-    /// A list or get that asks for a revision that has not come yet.
-    pub(crate) fn revision_too_large(requested: u64, current: u64) -> Self {
+    /// A list or get requests a revision that the server has not reached yet.
+    pub(crate) fn resource_version_too_large(requested: u64, current: u64) -> Self {
         Self::new(
             504,
             "Timeout",
@@ -511,8 +511,8 @@ impl Status {
         .with_retry_after(1)
     }
 
-    /// The few refusals for which the real server gives a 500 with no reason.
-    pub(crate) fn unexplained(message: impl Into<String>) -> Self {
+    /// A 500 without a reason, which the real server returns for errors that are not a `Status`.
+    pub(crate) fn without_reason(message: impl Into<String>) -> Self {
         Self {
             code: 500,
             reason: None,

@@ -1,4 +1,4 @@
-//! Rules that hold for the metadata of every object.
+//! Validation of object metadata, for every kind.
 
 use serde_json::Value;
 
@@ -6,18 +6,18 @@ use crate::{
     naming,
     object::Object,
     registry::{NameRule, Resource},
-    rules::Changed,
+    rules::UpdateErrors,
     schema::{FieldError, Problem},
 };
 
-/// All annotations of an object together may be this long.
-const ANNOTATIONS: usize = 256 * 1024;
+/// Limit on the total size of an object's annotations, in bytes.
+const MAX_ANNOTATIONS_BYTES: usize = 256 * 1024;
 
-/// The finalizers that need no domain.
+/// Finalizers that need no domain prefix.
 pub(crate) const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
 
-/// What is wrong with the name of a new object.
-pub(crate) fn name(object: &Object, rule: NameRule) -> Vec<FieldError> {
+/// Validates the name of a new object.
+pub(crate) fn check_name(object: &Object, rule: NameRule) -> Vec<FieldError> {
     let check = |text: &str| match rule {
         NameRule::Subdomain => naming::subdomain(text),
         NameRule::Label => naming::label(text),
@@ -26,22 +26,22 @@ pub(crate) fn name(object: &Object, rule: NameRule) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let base = object.meta("generateName");
     if !base.is_empty() {
-        // What is generated may end the base's dash.
+        // The generated suffix follows the trailing dash.
         let probe = base
             .strip_suffix('-')
             .map_or_else(|| base.to_owned(), |base| format!("{base}a"));
-        report(&mut errors, "metadata.generateName", base, check(&probe));
+        add_invalid(&mut errors, "metadata.generateName", base, check(&probe));
     }
     if object.name().is_empty() {
         let why = "name or generateName is required".to_owned();
         errors.push(FieldError::new("metadata.name", Problem::Required(why)));
     } else {
-        report(&mut errors, "metadata.name", object.name(), check(object.name()));
+        add_invalid(&mut errors, "metadata.name", object.name(), check(object.name()));
     }
     errors
 }
 
-fn report(errors: &mut Vec<FieldError>, field: &str, value: &str, problems: Vec<String>) {
+fn add_invalid(errors: &mut Vec<FieldError>, field: &str, value: &str, problems: Vec<String>) {
     errors.extend(
         problems
             .into_iter()
@@ -49,11 +49,11 @@ fn report(errors: &mut Vec<FieldError>, field: &str, value: &str, problems: Vec<
     );
 }
 
-/// What is wrong with an object's labels, annotations, finalizers and owners.
-pub(crate) fn metadata(object: &Object, resource: &Resource) -> Vec<FieldError> {
-    let mut errors = custom_metadata(object);
-    // Custom objects get away with a warning.
-    let checked = !resource.custom && Looks::of(resource).finalizers > 0;
+/// Validates an object's labels, annotations, finalizers and owner references.
+pub(crate) fn check_metadata(object: &Object, resource: &Resource) -> Vec<FieldError> {
+    let mut errors = check_custom_metadata(object);
+    // For custom resources an unqualified finalizer is only a warning.
+    let checked = !resource.is_custom && MetadataChecks::for_resource(resource).finalizers > 0;
     for (index, finalizer) in object.finalizers().enumerate().filter(|_| checked) {
         if !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(&finalizer) {
             let why = "name is neither a standard finalizer name nor is it fully qualified".to_owned();
@@ -66,32 +66,32 @@ pub(crate) fn metadata(object: &Object, resource: &Resource) -> Vec<FieldError> 
     errors
 }
 
-/// What is wrong with the metadata of custom resources, and of resources inside them.
-pub(crate) fn custom_metadata(object: &Object) -> Vec<FieldError> {
+/// Validates the metadata of custom resources, and of resources embedded in them.
+pub(crate) fn check_custom_metadata(object: &Object) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for (key, value) in object.labels() {
-        report(&mut errors, "metadata.labels", key, naming::qualified(key));
-        report(&mut errors, "metadata.labels", value, naming::label_value(value));
+        add_invalid(&mut errors, "metadata.labels", key, naming::qualified(key));
+        add_invalid(&mut errors, "metadata.labels", value, naming::label_value(value));
     }
     let annotations = object.metadata().get("annotations").and_then(Value::as_object);
     let mut size = 0;
     for (key, value) in annotations.into_iter().flatten() {
-        // Case does not matter to annotations: only what is wrong as it stands is looked at again.
+        // Annotation keys are case-insensitive: only a key that is invalid as written is checked again in lower case.
         if !naming::qualified(key).is_empty() {
             let key = key.to_lowercase();
-            report(&mut errors, "metadata.annotations", &key, naming::qualified(&key));
+            add_invalid(&mut errors, "metadata.annotations", &key, naming::qualified(&key));
         }
         size += key.len() + value.as_str().map_or(0, str::len);
     }
-    if size > ANNOTATIONS {
+    if size > MAX_ANNOTATIONS_BYTES {
         errors.push(FieldError::new(
             "metadata.annotations",
-            Problem::TooLong(ANNOTATIONS as u64),
+            Problem::TooLong(MAX_ANNOTATIONS_BYTES as u64),
         ));
     }
-    owners(object, &mut errors);
+    check_owner_references(object, &mut errors);
     for finalizer in object.finalizers() {
-        report(
+        add_invalid(
             &mut errors,
             "metadata.finalizers",
             finalizer,
@@ -112,7 +112,7 @@ pub(crate) fn custom_metadata(object: &Object) -> Vec<FieldError> {
     errors
 }
 
-fn owners(object: &Object, errors: &mut Vec<FieldError>) {
+fn check_owner_references(object: &Object, errors: &mut Vec<FieldError>) {
     let owners = object.metadata().get("ownerReferences").and_then(Value::as_array);
     let owners = owners.map_or(&[][..], Vec::as_slice);
     for owner in owners {
@@ -138,7 +138,7 @@ fn owners(object: &Object, errors: &mut Vec<FieldError>) {
         let why = "/v1, Kind=Event is disallowed from being an owner".to_owned();
         errors.push(FieldError::new(
             "metadata.ownerReferences",
-            Problem::InvalidText(shown_owner(owner), why),
+            Problem::InvalidText(format_owner_reference(owner), why),
         ));
     }
     let controllers: Vec<_> = owners
@@ -155,7 +155,7 @@ fn owners(object: &Object, errors: &mut Vec<FieldError>) {
             named(first),
             named(second)
         );
-        let all: Vec<_> = owners.iter().map(shown_owner).collect();
+        let all: Vec<_> = owners.iter().map(format_owner_reference).collect();
         errors.push(FieldError::new(
             "metadata.ownerReferences",
             Problem::InvalidText(format!("[{}]", all.join(",")), why),
@@ -163,8 +163,8 @@ fn owners(object: &Object, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// A reference in Go's order of fields.
-fn shown_owner(owner: &Value) -> String {
+/// Formats an owner reference in the field order of Go's struct.
+fn format_owner_reference(owner: &Value) -> String {
     let fields = [
         "apiVersion",
         "kind",
@@ -181,13 +181,20 @@ fn shown_owner(owner: &Value) -> String {
     format!("{{{}}}", fields.join(","))
 }
 
-/// What is wrong with a changed object, in the order and as often as the real server's checks come upon it.
-pub(crate) fn of_changed(metadata: &[FieldError], changed: Changed, resource: &Resource) -> Vec<FieldError> {
-    let Changed { rules, changes } = changed;
+/// The errors of an update, in the order and with the repetitions of the real server's checks.
+pub(crate) fn update_errors(
+    metadata: &[FieldError],
+    changed: UpdateErrors,
+    resource: &Resource,
+) -> Vec<FieldError> {
+    let UpdateErrors {
+        rules,
+        immutable_fields,
+    } = changed;
     if metadata.is_empty() {
-        return rules.into_iter().chain(changes).collect();
+        return rules.into_iter().chain(immutable_fields).collect();
     }
-    let looks = Looks::of(resource);
+    let looks = MetadataChecks::for_resource(resource);
     let names = |error: &&FieldError| error.field.starts_with("metadata.finalizers[");
     let always = |error: &&FieldError| {
         matches!(&*error.field, "metadata.labels" | "metadata.annotations")
@@ -205,46 +212,46 @@ pub(crate) fn of_changed(metadata: &[FieldError], changed: Changed, resource: &R
     errors.extend(once.cloned());
     again(&mut errors, false);
     let (first, second) = match looks.order {
-        Order::ChangesFirst => (changes, rules),
-        Order::Together | Order::Between => (rules, changes),
+        CheckOrder::ChangesFirst => (immutable_fields, rules),
+        CheckOrder::MetadataFirst | CheckOrder::MetadataBetween => (rules, immutable_fields),
     };
     if looks.metadata > 2 {
         again(&mut errors, looks.finalizers > 0);
     }
-    if looks.metadata > 3 && looks.order == Order::Together {
+    if looks.metadata > 3 && looks.order == CheckOrder::MetadataFirst {
         again(&mut errors, looks.finalizers > 0);
     }
     errors.extend(first);
-    if looks.metadata > 3 && looks.order != Order::Together {
+    if looks.metadata > 3 && looks.order != CheckOrder::MetadataFirst {
         again(&mut errors, looks.finalizers > 0);
     }
     errors.extend(second);
     errors
 }
 
-/// How many of the real server's checks look at the metadata of a changed object.
-struct Looks {
+/// How many of the real server's update checks validate the metadata.
+struct MetadataChecks {
     metadata: usize,
-    /// Whose names are looked at by the older checks alone; where there are none of these, they may be any.
+    /// How many checks validate finalizer names. Only the older checks do; without them, any name is valid.
     finalizers: usize,
-    order: Order,
+    order: CheckOrder,
 }
 
-/// In which order a kind's checks of changed objects look at things.
+/// The order in which a kind's update checks run.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Order {
-    /// All of the metadata, then the rules, then what may not change.
-    Together,
-    /// The metadata once more between rules and changes.
-    Between,
-    /// As [`Order::Between`], with the changes before the rules.
+enum CheckOrder {
+    /// All of the metadata, then the rules, then immutable fields.
+    MetadataFirst,
+    /// The metadata once more between rules and immutable fields.
+    MetadataBetween,
+    /// Like [`CheckOrder::MetadataBetween`], with immutable fields before the rules.
     ChangesFirst,
 }
 
-impl Looks {
-    fn of(resource: &Resource) -> Self {
+impl MetadataChecks {
+    fn for_resource(resource: &Resource) -> Self {
         let (metadata, finalizers) = match (&*resource.group, &*resource.kind) {
-            _ if resource.custom => (3, 1),
+            _ if resource.is_custom => (3, 1),
             ("" | "events.k8s.io", "Event") | ("policy", "PodDisruptionBudget") => (2, 0),
             ("coordination.k8s.io", "Lease") => (3, 0),
             ("node.k8s.io", "RuntimeClass") => (4, 0),
@@ -257,9 +264,9 @@ impl Looks {
             _ => (4, 2),
         };
         let order = match (&*resource.group, &*resource.kind) {
-            ("batch", "Job") | ("", "Node") | ("rbac.authorization.k8s.io", _) => Order::Between,
-            ("networking.k8s.io", "IngressClass") => Order::ChangesFirst,
-            _ => Order::Together,
+            ("batch", "Job") | ("", "Node") | ("rbac.authorization.k8s.io", _) => CheckOrder::MetadataBetween,
+            ("networking.k8s.io", "IngressClass") => CheckOrder::ChangesFirst,
+            _ => CheckOrder::MetadataFirst,
         };
         Self {
             metadata,
@@ -276,10 +283,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_or_the_base_of_one_is_checked() {
+    fn name_and_generate_name_are_validated() {
         let errors = |metadata: Value| {
             let object = Object::new(json!({"metadata": metadata})).expect("an object");
-            name(&object, NameRule::Subdomain)
+            check_name(&object, NameRule::Subdomain)
                 .into_iter()
                 .map(|error| error.field)
                 .collect::<Vec<_>>()
@@ -297,12 +304,12 @@ mod tests {
     }
 
     #[test]
-    fn labels_owners_and_finalizers_are_checked() {
+    fn labels_owners_and_finalizers_are_validated() {
         let catalogue = crate::registry::Registry::new().catalogue();
         let resource = catalogue.find("", "v1", "pods").expect("built in");
         let count = |value: Value| {
             let object = Object::new(json!({"metadata": value})).expect("an object");
-            metadata(&object, resource).len()
+            check_metadata(&object, resource).len()
         };
         assert_eq!(count(json!({"labels": {"a.b/c_D": "x-Y.z", "e": ""}})), 0);
         assert_eq!(count(json!({"labels": {"a": "-x"}})), 1);

@@ -1,4 +1,4 @@
-//! Who may do what, on a server in this process: the policy follows what is written, and tokens end when they should.
+//! RBAC and tokens on an in-process server: the policy follows role and binding writes, and tokens expire on time.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles
 const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings";
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
-async fn ask(server: &Server, request: http::request::Builder, body: &Value) -> (StatusCode, Value) {
+async fn call(server: &Server, request: http::request::Builder, body: &Value) -> (StatusCode, Value) {
     let bytes = match body {
         Value::Null => Bytes::new(),
         body => body.to_string().into(),
@@ -30,13 +30,13 @@ async fn ask(server: &Server, request: http::request::Builder, body: &Value) -> 
 }
 
 async fn post(server: &Server, path: &str, body: Value) -> Value {
-    let (status, value) = ask(server, Request::post(path), &body).await;
+    let (status, value) = call(server, Request::post(path), &body).await;
     assert_eq!(status, 201, "{path}: {value}");
     value
 }
 
 async fn code(server: &Server, path: &str) -> u16 {
-    ask(server, Request::get(path), &Value::Null).await.0.as_u16()
+    call(server, Request::get(path), &Value::Null).await.0.as_u16()
 }
 
 fn role(name: &str, verb: &str) -> Value {
@@ -56,41 +56,41 @@ fn user(name: &str) -> Value {
 }
 
 #[tokio::test]
-async fn rights_come_and_go_with_what_is_written() {
+async fn permissions_follow_role_and_binding_changes() {
     let server = Server::builder().rbac().build();
     let alice = server.as_user(User::new("alice", ["makers"]));
     assert_eq!(code(&alice, PODS).await, 403);
-    // The binding comes first: a role that is not there yet grants nothing.
+    // The binding exists before its role, and so grants nothing yet.
     post(&server, BINDINGS, binding("b", "r", &user("alice"))).await;
     assert_eq!(code(&alice, PODS).await, 403);
     post(&server, ROLES, role("r", "list")).await;
     assert_eq!(code(&alice, PODS).await, 200);
     let changed = Request::put(format!("{ROLES}/r"));
-    assert_eq!(ask(&server, changed, &role("r", "get")).await.0, 200);
+    assert_eq!(call(&server, changed, &role("r", "get")).await.0, 200);
     assert_eq!(code(&alice, PODS).await, 403);
     let changed = Request::put(format!("{ROLES}/r"));
-    assert_eq!(ask(&server, changed, &role("r", "list")).await.0, 200);
+    assert_eq!(call(&server, changed, &role("r", "list")).await.0, 200);
     assert_eq!(code(&alice, PODS).await, 200);
-    // Another subject, then the same one again by its group.
+    // Bind another user, then alice again through her group.
     let others = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "makers"});
     for (subject, expected) in [(user("bob"), 403), (others, 200)] {
         let changed = Request::put(format!("{BINDINGS}/b"));
-        assert_eq!(ask(&server, changed, &binding("b", "r", &subject)).await.0, 200);
+        assert_eq!(call(&server, changed, &binding("b", "r", &subject)).await.0, 200);
         assert_eq!(code(&alice, PODS).await, expected, "{subject}");
     }
     let gone = Request::delete(format!("{BINDINGS}/b"));
-    assert_eq!(ask(&server, gone, &Value::Null).await.0, 200);
+    assert_eq!(call(&server, gone, &Value::Null).await.0, 200);
     assert_eq!(code(&alice, PODS).await, 403);
     assert_eq!(
         code(&server, PODS).await,
         200,
-        "who holds the server is its administrator"
+        "an unguarded handle acts as administrator"
     );
 }
 
 #[tokio::test]
-async fn the_policy_is_read_anew_where_the_history_does_not_reach_back() {
-    // No table remembers more than its last event, so that every look but the first comes too late for some.
+async fn policy_is_relisted_when_the_event_history_is_too_short() {
+    // Each table keeps only its last event, so every policy refresh after the first has missed some.
     let server = Server::builder().rbac().storage(Memory::new(1)).build();
     let alice = server.as_user(User::new("alice", [""; 0]));
     for index in 0..4 {
@@ -110,7 +110,7 @@ async fn the_policy_is_read_anew_where_the_history_does_not_reach_back() {
     assert_eq!(code(&alice, PODS).await, 200);
     for name in ["b1", "b2"] {
         let gone = Request::delete(format!("{BINDINGS}/{name}"));
-        assert_eq!(ask(&server, gone, &Value::Null).await.0, 200);
+        assert_eq!(call(&server, gone, &Value::Null).await.0, 200);
     }
     assert_eq!(code(&alice, PODS).await, 403);
     assert_eq!(
@@ -121,23 +121,27 @@ async fn the_policy_is_read_anew_where_the_history_does_not_reach_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_ends_a_minute_after_its_time() {
+async fn token_is_rejected_one_minute_after_it_expires() {
     let server = Server::builder().rbac().build();
     let accounts = "/api/v1/namespaces/default/serviceaccounts";
     post(&server, accounts, json!({"metadata": {"name": "robot"}})).await;
-    let asked = json!({"spec": {"expirationSeconds": 600}});
-    let token = post(&server, &format!("{accounts}/robot/token"), asked).await;
+    let request_body = json!({"spec": {"expirationSeconds": 600}});
+    let token = post(&server, &format!("{accounts}/robot/token"), request_body).await;
     let token = token["status"]["token"].as_str().expect("a token").to_owned();
-    let outside = server.guarded();
-    let come = || {
+    let outside = server.authenticated();
+    let authenticate = || {
         let request = Request::get("/api").header("authorization", format!("Bearer {token}"));
-        ask(&outside, request, &Value::Null)
+        call(&outside, request, &Value::Null)
     };
-    assert_eq!(come().await.0, 200);
+    assert_eq!(authenticate().await.0, 200);
     tokio::time::advance(Duration::from_secs(600 + 59)).await;
-    assert_eq!(come().await.0, 200, "clocks differ");
+    assert_eq!(
+        authenticate().await.0,
+        200,
+        "one minute of clock skew is tolerated"
+    );
     tokio::time::advance(Duration::from_secs(2)).await;
-    assert_eq!(come().await.0, 401);
+    assert_eq!(authenticate().await.0, 401);
     let review = json!({"spec": {"token": token}});
     let review = post(&server, "/apis/authentication.k8s.io/v1/tokenreviews", review).await;
     assert_eq!(
@@ -147,7 +151,7 @@ async fn a_token_ends_a_minute_after_its_time() {
 }
 
 #[tokio::test]
-async fn a_token_of_another_server_is_nobodys() {
+async fn token_from_another_server_is_rejected() {
     let [one, other] = [1, 2].map(|seed| Server::seeded(seed).rbac().build());
     let accounts = "/api/v1/namespaces/default/serviceaccounts";
     for server in [&one, &other] {
@@ -156,24 +160,24 @@ async fn a_token_of_another_server_is_nobodys() {
     let token = post(&one, &format!("{accounts}/robot/token"), json!({})).await;
     let token = token["status"]["token"].as_str().expect("a token");
     let request = || Request::get("/api").header("authorization", format!("Bearer {token}"));
-    assert_eq!(ask(&one.guarded(), request(), &Value::Null).await.0, 200);
-    assert_eq!(ask(&other.guarded(), request(), &Value::Null).await.0, 401);
-    // Nor does it help to change what it says.
+    assert_eq!(call(&one.authenticated(), request(), &Value::Null).await.0, 200);
+    assert_eq!(call(&other.authenticated(), request(), &Value::Null).await.0, 401);
+    // A token with changed claims is rejected too.
     let (head, rest) = token.split_once('.').expect("three parts");
     let (claims, signature) = rest.split_once('.').expect("three parts");
     let (before, after) = claims.split_at(20);
     let other = if after.starts_with('x') { 'y' } else { 'x' };
     let forged = format!("{head}.{before}{other}{}.{signature}", &after[1..]);
     let request = Request::get("/api").header("authorization", format!("Bearer {forged}"));
-    assert_eq!(ask(&one.guarded(), request, &Value::Null).await.0, 401);
+    assert_eq!(call(&one.authenticated(), request, &Value::Null).await.0, 401);
 }
 
 #[tokio::test]
-async fn without_rbac_nobody_is_asked() {
+async fn every_request_is_allowed_without_rbac() {
     let server = Server::new();
     for server in [
         server.clone(),
-        server.guarded(),
+        server.authenticated(),
         server.as_user(User::anonymous()),
     ] {
         assert_eq!(code(&server, PODS).await, 200);
@@ -189,18 +193,18 @@ async fn without_rbac_nobody_is_asked() {
 }
 
 #[tokio::test]
-async fn the_recorder_knows_who_asked_and_who_was_refused() {
+async fn recorder_counts_requests_and_denials_per_user() {
     let recorder = Recorder::new();
     let server = Server::builder().rbac().recorder(recorder.clone()).build();
     code(&server.as_user(User::new("alice", [""; 0])), PODS).await;
     let request = Request::get(PODS).header("impersonate-user", "bob");
-    ask(&server, request, &Value::Null).await;
-    code(&server.guarded(), "/version").await;
+    call(&server, request, &Value::Null).await;
+    code(&server.authenticated(), "/version").await;
     let seen: Vec<_> = recorder
-        .uses()
-        .all
+        .records()
+        .records
         .into_iter()
-        .map(|one| (one.user, one.access.to_string(), one.count, one.refused))
+        .map(|one| (one.user, one.access.to_string(), one.count, one.forbidden))
         .collect();
     let expect = |user: &str, access: &str, refused| (user.to_owned(), access.to_owned(), 1, refused);
     assert_eq!(
@@ -214,34 +218,34 @@ async fn the_recorder_knows_who_asked_and_who_was_refused() {
 }
 
 #[tokio::test]
-async fn roles_that_gather_each_other_come_to_an_end() {
+async fn aggregated_cluster_roles_that_select_each_other_terminate() {
     let server = Server::builder().rbac().build();
     let roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
-    let gathering = |name: &str, other: &str| {
+    let aggregating = |name: &str, other: &str| {
         json!({
             "metadata": {"name": name, "labels": {"circle": name}},
             "aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"circle": other}}]},
         })
     };
-    post(&server, roles, gathering("a", "b")).await;
-    post(&server, roles, gathering("b", "c")).await;
-    post(&server, roles, gathering("c", "a")).await;
+    post(&server, roles, aggregating("a", "b")).await;
+    post(&server, roles, aggregating("b", "c")).await;
+    post(&server, roles, aggregating("c", "a")).await;
     let mut source = role("source", "get");
     source["metadata"]["labels"] = json!({"circle": "b"});
     post(&server, roles, source).await;
-    // Two that gather each other and something else, each in another order.
+    // Two roles that aggregate each other and one more role each, created in different orders.
     for (name, other, verb) in [("p", "q", "list"), ("q", "p", "watch")] {
         let mut source = role(&format!("z-{name}"), verb);
         source["metadata"]["labels"] = json!({"circle": other});
         post(&server, roles, source).await;
-        post(&server, roles, gathering(name, other)).await;
+        post(&server, roles, aggregating(name, other)).await;
     }
     for name in ["p", "q"] {
-        let (_, role) = ask(&server, Request::get(format!("{roles}/{name}")), &Value::Null).await;
+        let (_, role) = call(&server, Request::get(format!("{roles}/{name}")), &Value::Null).await;
         assert_eq!(role["rules"].as_array().map(Vec::len), Some(2), "{name}: {role}");
     }
     for name in ["a", "b", "c"] {
-        let (_, role) = ask(&server, Request::get(format!("{roles}/{name}")), &Value::Null).await;
+        let (_, role) = call(&server, Request::get(format!("{roles}/{name}")), &Value::Null).await;
         assert_eq!(role["rules"][0]["verbs"], json!(["get"]), "{name}");
     }
 }

@@ -1,7 +1,7 @@
-//! Random histories: a watch opened at any time, folded, is the list at the end; a list in pages is one snapshot,
-//! whoever writes in between.
+//! Random histories. A watch opened at any time, folded, equals the list at the end. A paged list is one snapshot,
+//! whatever is written between its pages.
 
-mod asking;
+mod client;
 
 use std::collections::BTreeMap;
 
@@ -10,58 +10,58 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use windlass_apiserver::{Body, Server};
 
-use asking::{read, send};
+use client::{read, send};
 
 const NAMESPACES: [&str; 2] = ["default", "kube-public"];
 const NAMES: [&str; 4] = ["a", "b", "b-c", "z"];
 
-/// One thing that somebody does.
+/// One request of a client.
 #[derive(Clone, Debug)]
 enum Step {
-    Create(Place, Labels),
-    /// A whole new state, whatever there was.
-    Update(Place, Labels, u8),
-    /// A merge patch; one that changes nothing is no event.
-    Patch(Place, u8),
-    Delete(Place),
-    Hold(Place),
-    Release(Place),
-    /// Something elsewhere: the revision moves on.
-    Elsewhere,
-    Watch(Scope, From),
+    Create(ObjectKey, Labels),
+    /// An unconditional replacement.
+    Update(ObjectKey, Labels, u8),
+    /// A merge patch; one that changes nothing causes no event.
+    Patch(ObjectKey, u8),
+    Delete(ObjectKey),
+    AddFinalizer(ObjectKey),
+    RemoveFinalizers(ObjectKey),
+    /// A write to another resource, which advances the revision.
+    WriteElsewhere,
+    Watch(Scope, InitialState),
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Place(&'static str, &'static str);
+struct ObjectKey(&'static str, &'static str);
 
-/// Whether the object has the label `app=web`, and another one.
+/// Whether the object has the labels `app=web` and `other=x`.
 #[derive(Clone, Copy, Debug)]
 struct Labels(bool, bool);
 
-/// Where and what a watch or list is about.
+/// Namespace and selector of a watch or list.
 #[derive(Clone, Copy, Debug)]
 struct Scope {
     namespace: Option<&'static str>,
     selector: &'static str,
 }
 
-/// What a watch begins with.
+/// How a watch gets its initial state.
 #[derive(Clone, Copy, Debug)]
-enum From {
-    /// A list, then what comes after it.
+enum InitialState {
+    /// A list; the watch starts at its resource version.
     List,
-    /// What is there, as events.
+    /// Synthetic `ADDED` events.
     Start,
-    /// The same, closed by a bookmark.
+    /// Initial events that end with a bookmark (`sendInitialEvents`).
     WatchList,
 }
 
-fn place() -> impl Strategy<Value = Place> {
+fn any_key() -> impl Strategy<Value = ObjectKey> {
     (
         prop::sample::select(&NAMESPACES[..]),
         prop::sample::select(&NAMES[..]),
     )
-        .prop_map(|(namespace, name)| Place(namespace, name))
+        .prop_map(|(namespace, name)| ObjectKey(namespace, name))
 }
 
 fn scope() -> impl Strategy<Value = Scope> {
@@ -85,19 +85,19 @@ fn scope() -> impl Strategy<Value = Scope> {
 fn step() -> impl Strategy<Value = Step> {
     let labels = || any::<(bool, bool)>().prop_map(|(app, other)| Labels(app, other));
     prop_oneof![
-        4 => (place(), labels()).prop_map(|(place, labels)| Step::Create(place, labels)),
-        3 => (place(), labels(), 0..3_u8).prop_map(|(place, labels, data)| Step::Update(place, labels, data)),
-        2 => (place(), 0..3_u8).prop_map(|(place, data)| Step::Patch(place, data)),
-        2 => place().prop_map(Step::Delete),
-        1 => place().prop_map(Step::Hold),
-        1 => place().prop_map(Step::Release),
-        1 => Just(Step::Elsewhere),
-        2 => (scope(), prop::sample::select(vec![From::List, From::Start, From::WatchList]))
+        4 => (any_key(), labels()).prop_map(|(key, labels)| Step::Create(key, labels)),
+        3 => (any_key(), labels(), 0..3_u8).prop_map(|(key, labels, data)| Step::Update(key, labels, data)),
+        2 => (any_key(), 0..3_u8).prop_map(|(key, data)| Step::Patch(key, data)),
+        2 => any_key().prop_map(Step::Delete),
+        1 => any_key().prop_map(Step::AddFinalizer),
+        1 => any_key().prop_map(Step::RemoveFinalizers),
+        1 => Just(Step::WriteElsewhere),
+        2 => (scope(), prop::sample::select(vec![InitialState::List, InitialState::Start, InitialState::WatchList]))
             .prop_map(|(scope, from)| Step::Watch(scope, from)),
     ]
 }
 
-impl Place {
+impl ObjectKey {
     fn collection(self) -> String {
         format!("/api/v1/namespaces/{}/configmaps", self.0)
     }
@@ -117,13 +117,13 @@ impl Scope {
     }
 }
 
-async fn ask(server: &Server, method: &str, path: &str, body: Option<Value>) -> (u16, Value) {
+async fn call(server: &Server, method: &str, path: &str, body: Option<Value>) -> (u16, Value) {
     let body = body.map(|body| body.to_string()).unwrap_or_default();
     read(send(server, method, path, None, body).await).await
 }
 
-fn object(place: Place, labels: Labels, data: u8) -> Value {
-    let mut object = json!({"metadata": {"name": place.1, "labels": {}}, "data": {"n": data.to_string()}});
+fn object(key: ObjectKey, labels: Labels, data: u8) -> Value {
+    let mut object = json!({"metadata": {"name": key.1, "labels": {}}, "data": {"n": data.to_string()}});
     if labels.0 {
         object["metadata"]["labels"]["app"] = "web".into();
     }
@@ -133,44 +133,38 @@ fn object(place: Place, labels: Labels, data: u8) -> Value {
     object
 }
 
-/// Does a step; what the state does not allow is refused by the server, which is as good.
-async fn act(server: &Server, step: &Step) {
+/// Performs a step. The server rejects steps that the current state does not allow; that is fine.
+async fn perform(server: &Server, step: &Step) {
     match *step {
-        Step::Create(place, labels) => {
-            ask(
-                server,
-                "POST",
-                &place.collection(),
-                Some(object(place, labels, 0)),
-            )
-            .await;
+        Step::Create(key, labels) => {
+            call(server, "POST", &key.collection(), Some(object(key, labels, 0))).await;
         }
-        Step::Update(place, labels, data) => {
-            ask(server, "PUT", &place.path(), Some(object(place, labels, data))).await;
+        Step::Update(key, labels, data) => {
+            call(server, "PUT", &key.path(), Some(object(key, labels, data))).await;
         }
-        Step::Patch(place, data) => {
+        Step::Patch(key, data) => {
             let patch = json!({"data": {"n": data.to_string()}});
-            ask(server, "PATCH", &place.path(), Some(patch)).await;
+            call(server, "PATCH", &key.path(), Some(patch)).await;
         }
-        Step::Delete(place) => {
-            ask(server, "DELETE", &place.path(), None).await;
+        Step::Delete(key) => {
+            call(server, "DELETE", &key.path(), None).await;
         }
-        Step::Hold(place) => {
+        Step::AddFinalizer(key) => {
             let patch = json!({"metadata": {"finalizers": ["example.com/hold"]}});
-            ask(server, "PATCH", &place.path(), Some(patch)).await;
+            call(server, "PATCH", &key.path(), Some(patch)).await;
         }
-        Step::Release(place) => {
-            ask(
+        Step::RemoveFinalizers(key) => {
+            call(
                 server,
                 "PATCH",
-                &place.path(),
+                &key.path(),
                 Some(json!({"metadata": {"finalizers": null}})),
             )
             .await;
         }
-        Step::Elsewhere => {
+        Step::WriteElsewhere => {
             let secret = json!({"metadata": {"generateName": "elsewhere-"}});
-            ask(server, "POST", "/api/v1/namespaces/default/secrets", Some(secret)).await;
+            call(server, "POST", "/api/v1/namespaces/default/secrets", Some(secret)).await;
         }
         Step::Watch(..) => {}
     }
@@ -188,7 +182,7 @@ fn revision(object: &Value) -> u64 {
     text.parse().expect("a number")
 }
 
-/// The items of a list, as a watch shows them.
+/// The items of a list in the form of watch events, with `kind` and `apiVersion`.
 fn state(list: &Value) -> State {
     let items = list["items"].as_array().expect("a list").iter();
     items
@@ -201,20 +195,20 @@ fn state(list: &Value) -> State {
         .collect()
 }
 
-/// Somebody who watches, and what they know.
+/// An open watch with the client's view of the state.
 struct Watcher {
     scope: Scope,
-    from: From,
+    from: InitialState,
     known: State,
-    seen: u64,
+    last_revision: u64,
     body: Body,
 }
 
 impl Watcher {
-    async fn open(server: &Server, scope: Scope, from: From) -> Self {
-        let (known, seen, query) = match from {
-            From::List => {
-                let (_, list) = ask(server, "GET", &scope.path(""), None).await;
+    async fn open(server: &Server, scope: Scope, from: InitialState) -> Self {
+        let (known, last_revision, query) = match from {
+            InitialState::List => {
+                let (_, list) = call(server, "GET", &scope.path(""), None).await;
                 let version = revision(&list);
                 (
                     state(&list),
@@ -222,8 +216,8 @@ impl Watcher {
                     format!("watch=1&resourceVersion={version}"),
                 )
             }
-            From::Start => (State::new(), 0, "watch=1".to_owned()),
-            From::WatchList => (
+            InitialState::Start => (State::new(), 0, "watch=1".to_owned()),
+            InitialState::WatchList => (
                 State::new(),
                 0,
                 "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
@@ -237,15 +231,15 @@ impl Watcher {
             scope,
             from,
             known,
-            seen,
+            last_revision,
             body: response.into_body(),
         }
     }
 
-    /// Reads to the end of the watch and folds every event, checking that each makes sense where it comes.
+    /// Reads the watch to its end and folds the events, checking that each is valid after the previous ones.
     async fn fold(mut self) -> Result<State, String> {
         let bytes = self.body.collect().await.expect("never fails").to_bytes();
-        let mut initial = !matches!(self.from, From::List);
+        let mut initial = !matches!(self.from, InitialState::List);
         let mut bookmarked = false;
         for event in serde_json::Deserializer::from_slice(&bytes).into_iter::<Value>() {
             let event = event.map_err(|error| error.to_string())?;
@@ -258,10 +252,10 @@ impl Watcher {
                     if end {
                         initial = false;
                     }
-                    if at < self.seen {
-                        return Err(format!("a bookmark goes back from {}: {event}", self.seen));
+                    if at < self.last_revision {
+                        return Err(format!("bookmark is older than {}: {event}", self.last_revision));
                     }
-                    self.seen = at;
+                    self.last_revision = at;
                     continue;
                 }
                 "ADDED" => {
@@ -283,20 +277,20 @@ impl Watcher {
                 }
                 other => return Err(format!("{other}: {event}")),
             }
-            // What is there at the start comes in the order of keys; then everything in the order of revisions.
-            if !initial && at <= self.seen && !matches!(self.from, From::Start) {
-                return Err(format!("out of order after {}: {event}", self.seen));
+            // Initial events are in key order; all later ones are in revision order.
+            if !initial && at <= self.last_revision && !matches!(self.from, InitialState::Start) {
+                return Err(format!("out of order after {}: {event}", self.last_revision));
             }
-            self.seen = self.seen.max(at);
+            self.last_revision = self.last_revision.max(at);
         }
-        if matches!(self.from, From::WatchList) && !bookmarked {
-            return Err("the initial events have no end".to_owned());
+        if matches!(self.from, InitialState::WatchList) && !bookmarked {
+            return Err("no bookmark ended the initial events".to_owned());
         }
         Ok(self.known)
     }
 }
 
-fn on_a_paused_clock<T>(work: impl Future<Output = T>) -> T {
+fn with_paused_clock<T>(work: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .start_paused(true)
@@ -316,19 +310,19 @@ proptest! {
     #![proptest_config(config(250))]
 
     #[test]
-    fn a_watch_folds_to_the_list(story in prop::collection::vec(step(), 1..60)) {
-        let outcome: Result<(), String> = on_a_paused_clock(async {
+    fn watch_events_fold_to_the_list(steps in prop::collection::vec(step(), 1..60)) {
+        let outcome: Result<(), String> = with_paused_clock(async {
             let server = Server::seeded(1).build();
             let mut watchers = Vec::new();
-            for step in &story {
+            for step in &steps {
                 match *step {
                     Step::Watch(scope, from) => watchers.push(Watcher::open(&server, scope, from).await),
-                    _ => act(&server, step).await,
+                    _ => perform(&server, step).await,
                 }
             }
             for watcher in watchers {
                 let (scope, from) = (watcher.scope, watcher.from);
-                let (_, list) = ask(&server, "GET", &scope.path(""), None).await;
+                let (_, list) = call(&server, "GET", &scope.path(""), None).await;
                 let folded = watcher.fold().await.map_err(|why| format!("{scope:?} {from:?}: {why}"))?;
                 let listed = state(&list);
                 if folded != listed {
@@ -341,55 +335,55 @@ proptest! {
     }
 
     #[test]
-    fn pages_are_one_snapshot(
+    fn paged_list_is_one_snapshot(
         before in prop::collection::vec(step(), 0..40),
         between in prop::collection::vec(prop::collection::vec(step(), 0..6), 8),
         scope in scope(),
         limit in 1..4_usize,
     ) {
-        let outcome: Result<(), String> = on_a_paused_clock(async {
+        let outcome: Result<(), String> = with_paused_clock(async {
             let server = Server::seeded(1).build();
             for step in &before {
-                act(&server, step).await;
+                perform(&server, step).await;
             }
-            let (_, whole) = ask(&server, "GET", &scope.path(""), None).await;
+            let (_, whole) = call(&server, "GET", &scope.path(""), None).await;
             let mut read = Vec::new();
             let mut query = format!("limit={limit}");
             let mut writers = between.iter();
             loop {
-                let (code, page) = ask(&server, "GET", &scope.path(&query), None).await;
+                let (code, page) = call(&server, "GET", &scope.path(&query), None).await;
                 if code != 200 || revision(&page) != revision(&whole) {
-                    return Err(format!("page of another time: {page}"));
+                    return Err(format!("page of another revision: {page}"));
                 }
                 let items = page["items"].as_array().expect("a list");
                 read.extend(items.iter().cloned());
                 let left = page["metadata"]["remainingItemCount"].as_u64();
                 let all = whole["items"].as_array().expect("a list").len() as u64;
                 if left.is_some_and(|left| left + read.len() as u64 != all) {
-                    return Err(format!("wrong count of what is left: {page}"));
+                    return Err(format!("wrong remainingItemCount: {page}"));
                 }
                 let Some(token) = page["metadata"]["continue"].as_str().filter(|token| !token.is_empty()) else {
                     break;
                 };
                 if items.len() != limit {
-                    return Err(format!("a page of {} that goes on", items.len()));
+                    return Err(format!("page of {} items has a continue token", items.len()));
                 }
                 query = format!("limit={limit}&continue={token}");
                 for step in writers.next().into_iter().flatten() {
-                    act(&server, step).await;
+                    perform(&server, step).await;
                 }
             }
-            // The same state can be asked for by its number, too.
+            // A list at the exact revision returns the same state.
             let exact = format!("resourceVersion={}&resourceVersionMatch=Exact", revision(&whole));
-            let (_, exact) = ask(&server, "GET", &scope.path(&exact), None).await;
+            let (_, exact) = call(&server, "GET", &scope.path(&exact), None).await;
             if Value::from(read.clone()) != whole["items"] || exact["items"] != whole["items"] {
                 return Err(format!("read {read:?}\n of {whole}"));
             }
-            // And a list that may be of any time is no older than what was seen.
+            // A `NotOlderThan` list is not older than the revision requested.
             let any = format!("resourceVersion={}&resourceVersionMatch=NotOlderThan", revision(&whole));
-            let (_, any) = ask(&server, "GET", &scope.path(&any), None).await;
+            let (_, any) = call(&server, "GET", &scope.path(&any), None).await;
             if revision(&any) < revision(&whole) {
-                return Err(format!("older than asked for: {any}"));
+                return Err(format!("older than the requested revision: {any}"));
             }
             Ok(())
         });

@@ -1,6 +1,6 @@
-//! Past a limit the client gets the status that the real server gives, and memory stays bounded.
+//! Beyond a limit, the client gets the same status as from a real server, and memory stays bounded.
 
-mod asking;
+mod client;
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use serde_json::{Value, json};
 use tower::ServiceExt;
 use windlass_apiserver::{Body, Server, storage::Memory};
 
-use asking::{read, send};
+use client::{read, send};
 
-const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-async fn ask(server: &Server, method: &str, path: &str, body: impl Into<Bytes>) -> (u16, Value) {
+async fn call(server: &Server, method: &str, path: &str, body: impl Into<Bytes>) -> (u16, Value) {
     read(send(server, method, path, None, body).await).await
 }
 
@@ -26,13 +26,13 @@ async fn get(server: &Server, path: &str) -> Response<Body> {
 async fn create(server: &Server, name: &str, size: usize) {
     let object = json!({"metadata": {"name": name}, "data": {"a": "x".repeat(size)}});
     assert_eq!(
-        ask(server, "POST", MAPS, object.to_string()).await.0,
+        call(server, "POST", CONFIG_MAPS, object.to_string()).await.0,
         201,
         "{name}"
     );
 }
 
-/// The next event of a watch, in one piece.
+/// Reads the next event of a watch.
 async fn event(body: &mut Body) -> Option<Value> {
     let mut line = Vec::new();
     while !line.ends_with(b"\n") {
@@ -43,24 +43,24 @@ async fn event(body: &mut Body) -> Option<Value> {
 }
 
 #[tokio::test]
-async fn one_watcher_too_many_is_told_to_come_again() {
-    let server = Server::builder().watchers(2).build();
-    let path = format!("{MAPS}?watch=true");
+async fn watch_beyond_the_limit_gets_429_with_retry_after() {
+    let server = Server::builder().max_watches(2).build();
+    let path = format!("{CONFIG_MAPS}?watch=true");
     let [one, two] = [get(&server, &path).await, get(&server, &path).await];
     assert_eq!((one.status().as_u16(), two.status().as_u16()), (200, 200));
-    let refused = get(&server, &path).await;
-    assert_eq!(refused.status(), 429);
-    assert_eq!(refused.headers()["retry-after"], "1");
-    let text = refused
+    let rejected = get(&server, &path).await;
+    assert_eq!(rejected.status(), 429);
+    assert_eq!(rejected.headers()["retry-after"], "1");
+    let text = rejected
         .into_body()
         .collect()
         .await
         .expect("never fails")
         .to_bytes();
     assert_eq!(text, "Too many requests, please try again later.\n");
-    // Other requests are none of these.
-    assert_eq!(ask(&server, "GET", MAPS, "").await.0, 200);
-    // A client that goes away leaves its place.
+    // Other requests do not count as watches.
+    assert_eq!(call(&server, "GET", CONFIG_MAPS, "").await.0, 200);
+    // A closed watch frees its slot.
     drop(one);
     let again = get(&server, &path).await;
     assert_eq!(again.status(), 200);
@@ -68,42 +68,45 @@ async fn one_watcher_too_many_is_told_to_come_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_ended_leaves_its_place() {
-    let server = Server::builder().watchers(1).build();
-    let path = format!("{MAPS}?watch=true&timeoutSeconds=3");
+async fn finished_watch_frees_its_slot() {
+    let server = Server::builder().max_watches(1).build();
+    let path = format!("{CONFIG_MAPS}?watch=true&timeoutSeconds=3");
     let started = tokio::time::Instant::now();
-    let (code, _) = ask(&server, "GET", &path, "").await;
+    let (code, _) = call(&server, "GET", &path, "").await;
     assert_eq!((code, started.elapsed().as_secs()), (200, 3));
     assert_eq!(get(&server, &path).await.status(), 200);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watcher_that_does_not_read_is_left_behind_and_told_so() {
-    // A history of ten objects' worth.
+async fn slow_watcher_gets_410_when_its_events_expire() {
+    // The history holds about ten of these objects.
     let server = Server::builder()
         .storage(Memory::new(100_000).history_bytes(1_000_000))
         .build();
     create(&server, "first", 100_000).await;
-    let watch = get(&server, &format!("{MAPS}?watch=true&resourceVersion=1")).await;
+    let watch = get(&server, &format!("{CONFIG_MAPS}?watch=true&resourceVersion=1")).await;
     let mut body = watch.into_body();
     for n in 0..100 {
         let change = json!({"data": {"a": n.to_string().repeat(50_000)}});
-        let path = format!("{MAPS}/first");
-        assert_eq!(ask(&server, "PATCH", &path, change.to_string()).await.0, 200);
+        let path = format!("{CONFIG_MAPS}/first");
+        assert_eq!(call(&server, "PATCH", &path, change.to_string()).await.0, 200);
     }
-    let refused = event(&mut body).await.expect("a last word");
-    assert_eq!(refused["type"], "ERROR");
+    let rejected = event(&mut body).await.expect("an ERROR event");
+    assert_eq!(rejected["type"], "ERROR");
     assert_eq!(
-        (&refused["object"]["code"], &refused["object"]["reason"]),
+        (&rejected["object"]["code"], &rejected["object"]["reason"]),
         (&410.into(), &"Expired".into())
     );
-    assert_eq!(event(&mut body).await, None, "then the watch is over");
-    // Who lists and watches from there goes on.
-    let (_, list) = ask(&server, "GET", MAPS, "").await;
+    assert_eq!(event(&mut body).await, None, "the watch ends after the error");
+    // A new list and watch continue from the current state.
+    let (_, list) = call(&server, "GET", CONFIG_MAPS, "").await;
     let version = list["metadata"]["resourceVersion"].as_str().expect("a version");
-    let mut body = get(&server, &format!("{MAPS}?watch=true&resourceVersion={version}"))
-        .await
-        .into_body();
+    let mut body = get(
+        &server,
+        &format!("{CONFIG_MAPS}?watch=true&resourceVersion={version}"),
+    )
+    .await
+    .into_body();
     create(&server, "second", 10).await;
     assert_eq!(
         event(&mut body).await.expect("an event")["object"]["metadata"]["name"],
@@ -112,7 +115,7 @@ async fn a_watcher_that_does_not_read_is_left_behind_and_told_so() {
 }
 
 #[tokio::test]
-async fn an_object_beyond_etcds_limit_is_refused_as_etcd_does() {
+async fn object_beyond_etcds_limit_gets_etcds_error() {
     let server = Server::new();
     let object = |size: usize| {
         json!({"metadata": {"name": "big"}, "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": {
@@ -120,17 +123,17 @@ async fn an_object_beyond_etcds_limit_is_refused_as_etcd_does() {
         }}})
     };
     let path = "/apis/apps/v1/namespaces/default/deployments";
-    let (code, status) = ask(&server, "POST", path, object(2_000_000).to_string()).await;
+    let (code, status) = call(&server, "POST", path, object(2_000_000).to_string()).await;
     assert_eq!(
         (code, &status["message"]),
         (500, &"etcdserver: request is too large".into())
     );
     assert_eq!(status.get("reason"), None);
     assert_eq!(
-        ask(&server, "POST", path, object(1_000_000).to_string()).await.0,
+        call(&server, "POST", path, object(1_000_000).to_string()).await.0,
         201
     );
-    let (code, _) = ask(
+    let (code, _) = call(
         &server,
         "PUT",
         &format!("{path}/big"),
@@ -141,24 +144,24 @@ async fn an_object_beyond_etcds_limit_is_refused_as_etcd_does() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_has_the_time_that_it_asks_for() {
+async fn timeout_parameter_bounds_the_request() {
     let server = Server::new();
-    // A revision that will not come is waited for, three seconds long.
-    let path = format!("{MAPS}?resourceVersion=999&resourceVersionMatch=NotOlderThan");
-    let (code, status) = ask(&server, "GET", &path, "").await;
+    // The server waits three seconds for a future revision.
+    let path = format!("{CONFIG_MAPS}?resourceVersion=999&resourceVersionMatch=NotOlderThan");
+    let (code, status) = call(&server, "GET", &path, "").await;
     assert_eq!(
         (code, &status["details"]["causes"][0]["reason"]),
         (504, &"ResourceVersionTooLarge".into())
     );
     let started = tokio::time::Instant::now();
-    let (code, status) = ask(&server, "GET", &format!("{path}&timeout=1s"), "").await;
+    let (code, status) = call(&server, "GET", &format!("{path}&timeout=1s"), "").await;
     assert_eq!(started.elapsed(), Duration::from_secs(1));
     assert_eq!(code, 504);
     assert_eq!(
         status["message"],
         "Timeout: request did not complete within the allotted timeout"
     );
-    let (code, status) = ask(&server, "GET", &format!("{MAPS}?timeout=soon"), "").await;
+    let (code, status) = call(&server, "GET", &format!("{CONFIG_MAPS}?timeout=soon"), "").await;
     assert_eq!(code, 400);
     assert_eq!(
         status["message"],
@@ -167,36 +170,36 @@ async fn a_request_has_the_time_that_it_asks_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_never_ends_is_given_up() {
+async fn endless_request_body_gets_504() {
     let server = Server::new();
     let body = http_body_util::StreamBody::new(futures::stream::pending::<
         Result<http_body::Frame<Bytes>, std::io::Error>,
     >());
-    let request = Request::post(MAPS).body(body).expect("a request");
+    let request = Request::post(CONFIG_MAPS).body(body).expect("a request");
     let response = server.oneshot(request).await.expect("infallible");
     assert_eq!(response.status(), 504);
 }
 
 #[tokio::test]
-async fn a_list_is_sent_in_pieces_of_which_none_is_large() {
+async fn list_is_sent_in_small_chunks() {
     let server = Server::new();
     for n in 0..200 {
         create(&server, &format!("m-{n:03}"), 6_000).await;
     }
-    let mut body = get(&server, MAPS).await.into_body();
-    let (mut pieces, mut bytes) = (0, Vec::new());
+    let mut body = get(&server, CONFIG_MAPS).await.into_body();
+    let (mut chunks, mut bytes) = (0, Vec::new());
     while let Some(frame) = body.frame().await {
         let frame = frame.expect("never fails").into_data().expect("data");
-        // A piece is closed by the object that fills it.
+        // A chunk ends with the object that fills it.
         assert!(
             frame.len() < 64 * 1024 + 8_000,
-            "a piece of {} bytes",
+            "a chunk of {} bytes",
             frame.len()
         );
-        pieces += 1;
+        chunks += 1;
         bytes.extend_from_slice(&frame);
     }
-    assert!(pieces > 15, "{} bytes in {pieces} pieces", bytes.len());
+    assert!(chunks > 15, "{} bytes in {chunks} chunks", bytes.len());
     let list: Value = serde_json::from_slice(&bytes).expect("a list");
     assert_eq!(list["items"].as_array().map(Vec::len), Some(200));
 }

@@ -1,4 +1,4 @@
-//! What `pods/log` answers once somebody says what the containers print.
+//! Responses of `pods/log` for containers whose output the test sets.
 
 use bytes::Bytes;
 use http::Request;
@@ -23,8 +23,8 @@ async fn log(server: &Server, query: &str) -> (u16, String) {
     (code, text(body).await)
 }
 
-/// A server with a pod on a node. Returns the pod's UID.
-async fn with_pod() -> (Server, String) {
+/// Creates a server with a pod on a node. Returns both the server and the pod's UID.
+async fn server_with_pod() -> (Server, String) {
     let epoch = "2026-01-01T00:00:00Z".parse().expect("a time");
     let server = Server::builder().without_service_accounts().epoch(epoch).build();
     let uid = create_pod(&server).await;
@@ -41,9 +41,9 @@ async fn create_pod(server: &Server) -> String {
         .body(pod.to_string())
         .expect("a request");
     let (code, body) = send(server, request).await;
-    let answer = text(body).await;
-    assert_eq!(code, 201, "{answer}");
-    let pod: Value = serde_json::from_str(&answer).expect("JSON");
+    let response = text(body).await;
+    assert_eq!(code, 201, "{response}");
+    let pod: Value = serde_json::from_str(&response).expect("JSON");
     pod["metadata"]["uid"].as_str().expect("a uid").to_owned()
 }
 
@@ -58,8 +58,8 @@ async fn delete_pod(server: &Server) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_sees_as_much_as_it_asks_for() {
-    let (server, uid) = with_pod().await;
+async fn log_options_limit_what_is_returned() {
+    let (server, uid) = server_with_pod().await;
     assert_eq!(log(&server, "").await, (200, String::new()));
     for line in ["one", "two", "three"] {
         server.logs().print(&uid, "c", line);
@@ -83,8 +83,8 @@ async fn a_client_sees_as_much_as_it_asks_for() {
 }
 
 #[tokio::test]
-async fn a_restart_makes_the_log_the_previous_one() {
-    let (server, uid) = with_pod().await;
+async fn restart_turns_the_log_into_the_previous_log() {
+    let (server, uid) = server_with_pod().await;
     let (code, why) = log(&server, "previous=true").await;
     assert_eq!(code, 400);
     assert!(
@@ -102,8 +102,8 @@ async fn a_restart_makes_the_log_the_previous_one() {
 }
 
 #[tokio::test]
-async fn who_follows_reads_on_until_the_container_ends() {
-    let (server, uid) = with_pod().await;
+async fn follow_streams_until_the_container_ends() {
+    let (server, uid) = server_with_pod().await;
     let logs = server.logs();
     logs.print(&uid, "c", "one");
     let path = "/api/v1/namespaces/default/pods/p/log?follow=true";
@@ -121,7 +121,7 @@ async fn who_follows_reads_on_until_the_container_ends() {
     assert_eq!(next().await, Some(Bytes::from("three\n")));
     assert_eq!(next().await, None);
 
-    // A pod that goes takes its log along, and one that comes again has none.
+    // Deleting the pod deletes its log; a new pod of the same name starts with an empty one.
     logs.restart(&uid, "c");
     let (_, body) = send(&server, request()).await;
     delete_pod(&server).await;
@@ -131,8 +131,8 @@ async fn who_follows_reads_on_until_the_container_ends() {
 }
 
 #[tokio::test]
-async fn what_is_kept_is_bounded() {
-    let (server, uid) = with_pod().await;
+async fn log_keeps_at_most_one_mebibyte() {
+    let (server, uid) = server_with_pod().await;
     let line = "x".repeat(1023);
     for _ in 0..2_000 {
         server.logs().print(&uid, "c", &line);

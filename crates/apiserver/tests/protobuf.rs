@@ -1,8 +1,8 @@
-//! Every served kind in protobuf reads as its JSON, by Kubernetes' own test data.
+//! Every served kind decodes from protobuf to its JSON form, checked with Kubernetes' own test data.
 //!
-//! The Go modules carry, for each kind and for several releases, an object with all fields set in both encodings. They
-//! are read where Go keeps them and are no part of this repository: without them each test says that it was ignored,
-//! and fails if `WINDLASS_REQUIRE_REAL=1`. Fetch them with `hack/control-plane/build` or
+//! The Go modules contain, for each kind and several releases, an object with all fields set in both encodings. The
+//! test reads them from Go's module cache; they are not part of this repository. Without them each test is ignored, or
+//! fails if `WINDLASS_REQUIRE_REAL=1`. Fetch them with `hack/control-plane/build` or
 //! `cd hack/control-plane && go mod download k8s.io/api k8s.io/apiextensions-apiserver`.
 
 use std::{
@@ -16,7 +16,7 @@ use std::{
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use serde_json::Value;
 
-/// Served kinds of which Kubernetes has no test data.
+/// Served kinds for which Kubernetes has no test data.
 const WITHOUT_DATA: [&str; 1] = ["apiregistration.k8s.io/v1/APIService"];
 
 fn main() -> ExitCode {
@@ -28,7 +28,7 @@ fn main() -> ExitCode {
     {
         let folders = folders.clone();
         trials.push(Trial::ignorable_test(kind.clone(), move || match folders {
-            Ok(folders) => reads_as_its_json(&kind, &folders).map(|()| Completion::Completed),
+            Ok(folders) => decodes_to_its_json(&kind, &folders).map(|()| Completion::Completed),
             Err(why) if std::env::var_os("WINDLASS_REQUIRE_REAL").is_some() => Err(why.into()),
             Err(why) => Ok(Completion::ignored_with(why)),
         }));
@@ -36,7 +36,7 @@ fn main() -> ExitCode {
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 
-/// `apps/v1/Deployment`, from the data that the crate ships.
+/// Returns the served kinds, such as `apps/v1/Deployment`, from the crate's registry data.
 fn served_kinds() -> Vec<String> {
     let packed = include_bytes!("../data/protobuf.json.gz");
     let mut text = String::new();
@@ -48,7 +48,7 @@ fn served_kinds() -> Vec<String> {
     kinds.keys().cloned().collect()
 }
 
-/// The folders that hold test data, one for each release, in the modules that `hack/control-plane/go.mod` pins.
+/// Returns the folders with test data, one per release, in the modules that `hack/control-plane/go.mod` pins.
 fn data_folders() -> Result<Vec<PathBuf>, String> {
     let cache = match std::env::var_os("GOMODCACHE") {
         Some(cache) => cache.into(),
@@ -78,29 +78,28 @@ fn data_folders() -> Result<Vec<PathBuf>, String> {
 }
 
 fn go_env(name: &str) -> Result<String, String> {
-    let output = Command::new("go")
-        .args(["env", name])
-        .output()
-        .map_err(|error| format!("no Go to ask where its modules are: {error}; set GOMODCACHE"))?;
+    let output = Command::new("go").args(["env", name]).output().map_err(|error| {
+        format!("cannot run `go env` to find the module cache: {error}; install Go or set GOMODCACHE")
+    })?;
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-fn reads_as_its_json(kind: &str, folders: &[PathBuf]) -> Result<(), Failed> {
+fn decodes_to_its_json(kind: &str, folders: &[PathBuf]) -> Result<(), Failed> {
     let file = match kind.split('/').collect::<Vec<_>>()[..] {
         ["meta.k8s.io", version, kind] | [version, kind] => format!("core.{version}.{kind}"),
         [group, version, kind] => format!("{group}.{version}.{kind}"),
-        _ => return Err(format!("{kind} is no kind").into()),
+        _ => return Err(format!("invalid kind {kind}: expected group/version/kind or version/kind").into()),
     };
     let mut compared = 0;
     for folder in folders {
         let path = |ending: &str| folder.join(format!("{file}{ending}"));
         let Ok(body) = fs::read(path(".pb")) else { continue };
-        // What an older release wrote and this one does not know is lost on the way; that is its own file.
+        // Fields of older releases that this one does not know are dropped; `.after_roundtrip.json` is without them.
         let json = [path(".after_roundtrip.json"), path(".json")];
         let json = fs::read(
             json.iter()
                 .find(|path| path.exists())
-                .ok_or("no JSON beside it")?,
+                .ok_or("the .pb file has no .json file beside it")?,
         )?;
         let expected: Value = serde_json::from_slice(&json)?;
         let read = windlass_apiserver::protobuf::decode(&body, "", "")?;
@@ -116,7 +115,7 @@ fn reads_as_its_json(kind: &str, folders: &[PathBuf]) -> Result<(), Failed> {
     Ok(())
 }
 
-/// The places at which two trees differ, with what they hold there.
+/// Returns the paths at which two trees differ, with both values.
 fn differences(expected: &Value, read: &Value) -> Vec<String> {
     let (mut expected, read) = (leaves(expected), leaves(read));
     let mut out = Vec::new();

@@ -1,9 +1,9 @@
-//! What a real kube-apiserver 1.36.4 answered (`hack/recordings/record`), asked again of the embedded server.
+//! Replays requests recorded from a real kube-apiserver 1.36.4 (`hack/recordings/record`) against the embedded server.
 //!
-//! Answers are compared whole: absent, null and empty are different. Masked on both sides is what differs from run to
-//! run, and the objects that some refusals of patches quote.
+//! Responses are compared in full: absent, null and empty differ. Values that differ from run to run are masked on both
+//! sides, and so are the objects that some patch errors quote.
 
-mod asking;
+mod client;
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use windlass_apiserver::Server;
 
-use asking::{read, send};
+use client::{read, send};
 
 #[derive(Deserialize)]
 struct Case {
@@ -31,7 +31,7 @@ struct Step {
     kind: String,
     #[serde(default)]
     name: String,
-    /// The subresource that is put, if not the object.
+    /// The subresource to put; empty for the object itself.
     #[serde(default)]
     part: String,
     code: u16,
@@ -43,53 +43,53 @@ struct Step {
 #[derive(Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Action {
-    /// A body: JSON, or the text that should have been.
+    /// A body: JSON, or a string with invalid JSON.
     Post(Value),
-    /// Changes to the last answer.
+    /// Edits to the last response.
     Put(Vec<(String, Value)>),
     Patch(Value),
-    /// A body that is put where nothing is.
+    /// A body that is put to a name that does not exist.
     Replace(Value),
 }
 
-struct Answer {
+struct Response {
     code: u16,
     body: Value,
     warnings: Vec<String>,
 }
 
 #[tokio::test]
-async fn bodies_are_read_as_a_real_server_reads_them() {
+async fn request_bodies_parse_as_on_a_real_server() {
     replay(include_str!("recorded/bodies.json")).await;
 }
 
 #[tokio::test]
-async fn objects_come_back_as_a_real_server_completes_them() {
+async fn created_objects_get_the_defaults_of_a_real_server() {
     replay(include_str!("recorded/objects.json")).await;
 }
 
 #[tokio::test]
-async fn patches_do_what_they_do_on_a_real_server() {
+async fn patches_have_the_same_result_as_on_a_real_server() {
     replay(include_str!("recorded/patches.json")).await;
 }
 
 #[tokio::test]
-async fn new_objects_are_refused_as_by_a_real_server() {
+async fn invalid_creates_get_the_errors_of_a_real_server() {
     replay(include_str!("recorded/refusals.json")).await;
 }
 
 #[tokio::test]
-async fn changes_are_taken_or_refused_as_by_a_real_server() {
+async fn updates_are_accepted_or_rejected_as_on_a_real_server() {
     replay(include_str!("recorded/updates.json")).await;
 }
 
 #[tokio::test]
-async fn what_a_real_server_warns_of_is_warned_of() {
+async fn warnings_are_those_of_a_real_server() {
     replay(include_str!("recorded/warnings.json")).await;
 }
 
 #[tokio::test]
-async fn rules_are_those_of_a_real_server() {
+async fn validation_rules_are_those_of_a_real_server() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recorded/rules");
     let mut files: Vec<_> = std::fs::read_dir(folder)
         .expect("a folder")
@@ -117,7 +117,7 @@ fn report(failures: &[String]) {
     );
 }
 
-/// What the embedded server answers otherwise than the real one did.
+/// Returns the cases in which the embedded server's response differs from the real one's.
 async fn differences(recorded: &str) -> Vec<String> {
     let cases: Vec<Case> = serde_json::from_str(recorded).expect("cases");
     let masks = Masks::new();
@@ -125,7 +125,7 @@ async fn differences(recorded: &str) -> Vec<String> {
     for case in &cases {
         let server = Server::new();
         let account = json!({"metadata": {"name": "default"}}).to_string();
-        ask(
+        call(
             &server,
             "POST",
             "/api/v1/namespaces/default/serviceaccounts",
@@ -135,14 +135,14 @@ async fn differences(recorded: &str) -> Vec<String> {
         .await;
         let (mut item, mut last) = (String::new(), Value::Null);
         for (index, step) in case.steps.iter().enumerate() {
-            let answer = perform(&server, case, step, &mut item, &last).await;
+            let response = perform(&server, case, step, &mut item, &last).await;
             let wanted = (step.code, step.warnings.clone(), step.answer.clone());
-            let shown = step.answer.is_some().then(|| masks.masked(answer.body.clone()));
-            let got = (answer.code, answer.warnings, shown);
+            let shown = step.answer.is_some().then(|| masks.masked(response.body.clone()));
+            let got = (response.code, response.warnings, shown);
             if wanted != got {
                 let shown = |(code, warnings, body): &(u16, Vec<String>, Option<Value>)| {
                     let body = body.clone().unwrap_or_default();
-                    // A refusal says all in its message, as long as that is what differs.
+                    // If the messages differ, show only those instead of the whole Status.
                     let same = wanted.2.as_ref().map(|body| &body["message"])
                         == got.2.as_ref().map(|body| &body["message"]);
                     let body = match &body["message"] {
@@ -158,13 +158,13 @@ async fn differences(recorded: &str) -> Vec<String> {
                     shown(&got)
                 ));
             }
-            last = answer.body;
+            last = response.body;
         }
     }
     failures
 }
 
-async fn perform(server: &Server, case: &Case, step: &Step, item: &mut String, last: &Value) -> Answer {
+async fn perform(server: &Server, case: &Case, step: &Step, item: &mut String, last: &Value) -> Response {
     let text = |body: &Value| body.as_str().map_or_else(|| body.to_string(), str::to_owned);
     let (method, path, content, body) = match &step.action {
         Action::Post(body) => {
@@ -202,20 +202,20 @@ async fn perform(server: &Server, case: &Case, step: &Step, item: &mut String, l
             ("PATCH", format!("{item}{}", case.query), content, text(body))
         }
     };
-    ask(server, method, &path, content, body).await
+    call(server, method, &path, content, body).await
 }
 
-async fn ask(server: &Server, method: &str, path: &str, content: &str, body: String) -> Answer {
+async fn call(server: &Server, method: &str, path: &str, content: &str, body: String) -> Response {
     let response = send(server, method, path, Some(content), body).await;
     let warnings = response.headers().get_all("warning").iter();
     let warnings = warnings
         .map(|value| value.to_str().expect("text").to_owned())
         .collect();
     let (code, body) = read(response).await;
-    Answer { code, body, warnings }
+    Response { code, body, warnings }
 }
 
-/// Sets what a path such as `spec/containers/0/image` leads to; `__absent__` takes it away.
+/// Sets the value at a path such as `spec/containers/0/image`; `__absent__` removes it.
 fn edit(body: &mut Value, path: &str, value: &Value) {
     let (parents, last) = path.rsplit_once('/').unwrap_or(("", path));
     let mut place = body;
@@ -235,7 +235,7 @@ fn edit(body: &mut Value, path: &str, value: &Value) {
     }
 }
 
-/// What stands for the things that differ from run to run.
+/// Replaces values that differ from run to run.
 struct Masks {
     texts: Vec<(Regex, &'static str)>,
     quoted: Regex,
@@ -250,7 +250,7 @@ impl Masks {
                     regex("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"),
                     "UID",
                 ),
-                // The lower addresses are not given away: they are those that cases ask for.
+                // The server does not allocate the lower addresses; cases request them explicitly.
                 (
                     regex(r#""10\.0\.0\.(1[7-9]|[2-9]\d|1\d\d|2[0-4]\d|25[0-4])""#),
                     "\"ADDRESS\"",

@@ -1,4 +1,4 @@
-//! A cache of one kind: who owns the watches, and how to get from "started" to "readable".
+//! A cache of one kind: the owner of its watches, and the way from "started" to "readable".
 
 use std::{
     collections::{BTreeMap, BTreeSet, btree_map::Entry},
@@ -14,79 +14,85 @@ use tokio::{sync::watch, task::JoinHandle, time::timeout};
 
 use crate::{
     backoff::Backoff,
-    core::{Core, Trouble},
+    core::{CacheError, Core},
     driver,
     entry::Decode,
-    fresh::keep_packed,
-    index::{Index, IndexBy},
-    kind::{Cacheable, KindName, Selection},
+    index::{Index, Indexer},
+    kind::{Cacheable, GroupVersionKind, WatchScope},
     lister::Lister,
+    pack_queue::run_packer,
     protocol::ListWatch,
-    settings::{Keeping, Settings},
+    settings::{Settings, UntypedSettings},
     stats::Stats,
-    store::Scope,
+    store::NamespaceScope,
     subscription::Subscription,
     target::Target,
 };
 
-/// A cache of one kind that keeps itself current, possibly not complete yet, read as `T`s.
+/// A cache of one kind, read as `T`s. It may not be complete yet.
 ///
-/// There is nothing to read here: [`synced`](Self::synced) gives the [`Lister`] that can. Clones share one watch.
-/// It ends when the last clone, lister and subscription are gone, or with [`close`](Self::close).
+/// It has no read methods: [`synced`](Self::synced) returns the [`Lister`] that has. Clones share one watch, which ends
+/// when the last clone, lister and subscription are gone, or with [`close`](Self::close).
 pub struct Cache<T> {
     pub(crate) shared: Arc<Shared>,
     pub(crate) decode: Decode<T>,
 }
 
 impl<K: Cacheable> Cache<K> {
-    /// Starts to list and watch the selected objects. Must be called within a tokio runtime.
-    pub fn start(client: Client, selection: &Selection) -> Self
+    /// Starts to list and watch the objects in this scope. Must be called within a tokio runtime.
+    pub fn start(client: Client, scope: &WatchScope) -> Self
     where
         K::DynamicType: Default,
     {
-        Self::start_dynamic(client, &K::DynamicType::default(), selection)
+        Self::start_dynamic(client, &K::DynamicType::default(), scope)
     }
 
-    /// Like [`start`](Self::start) for a type that learns its kind at run time.
-    pub fn start_dynamic(client: Client, dynamic: &K::DynamicType, selection: &Selection) -> Self {
-        Cache::start_with(client, dynamic, selection, Settings::<K>::compact())
+    /// Like [`start`](Self::start) for a type that gets its kind at run time.
+    pub fn start_dynamic(client: Client, dynamic: &K::DynamicType, scope: &WatchScope) -> Self {
+        Cache::start_with(client, dynamic, scope, Settings::<K>::compact())
     }
 }
 
 impl<V: Send + Sync + 'static> Cache<V> {
-    /// Like [`start`](Cache::start), with settings. `dynamic` is `&()` for types that know their kind.
+    /// Like [`start`](Cache::start), with settings. `dynamic` is `&()` for static types.
     pub fn start_with<K: Cacheable>(
         client: Client,
         dynamic: &K::DynamicType,
-        selection: &Selection,
+        selection: &WatchScope,
         settings: Settings<K, V>,
     ) -> Self {
         let target = Target::of::<K>(dynamic, selection, K::metadata_api());
         Self {
-            shared: Shared::start(client, KindName::of::<K>(dynamic), target, settings.keeping, None),
+            shared: Shared::start(
+                client,
+                GroupVersionKind::of::<K>(dynamic),
+                target,
+                settings.untyped,
+                None,
+            ),
             decode: settings.decode,
         }
     }
 
-    /// Which kind is cached.
-    pub fn kind(&self) -> &KindName {
+    /// Returns the cached kind.
+    pub fn kind(&self) -> &GroupVersionKind {
         &self.shared.core.kind
     }
 
-    /// Waits until the cache holds everything that was there when it started, and gives the means to read it.
+    /// Waits for the first complete list and returns a lister (client-go's `WaitForCacheSync`).
     ///
-    /// The error says what is missing and the last thing that went wrong. Cancellation-safe.
+    /// The error names what is missing and the last error. Cancellation-safe.
     pub async fn synced(&self, deadline: Duration) -> Result<Lister<V>, SyncError> {
         let mut progress = self.shared.core.progress.subscribe();
         let kind = || self.kind().clone();
         let outcome = timeout(
             deadline,
-            progress.wait_for(|progress| progress.is_complete() || progress.ended),
+            progress.wait_for(|progress| progress.is_complete() || progress.closed),
         )
         .await;
         match outcome {
             Ok(Ok(progress)) if progress.is_complete() => {}
-            Ok(_) => return Err(SyncError::Ended { kind: kind() }),
+            Ok(_) => return Err(SyncError::Closed { kind: kind() }),
             Err(_) => {
                 return Err(SyncError::Deadline {
                     kind: kind(),
@@ -98,12 +104,12 @@ impl<V: Send + Sync + 'static> Cache<V> {
         Ok(Lister { cache: self.clone() })
     }
 
-    /// What currently keeps the cache from following the server, in one line; `None` if nothing does.
-    pub fn trouble(&self) -> Option<String> {
-        self.shared.core.current_trouble()
+    /// Returns the error that currently keeps the cache from following the server; `None` while it follows.
+    pub fn last_error(&self) -> Option<String> {
+        self.shared.core.last_error()
     }
 
-    /// All objects as they are now, and every change from now on.
+    /// Subscribes to all current objects and every later change.
     pub fn subscribe(&self) -> Subscription<V> {
         Subscription {
             buffer: self.shared.core.store.subscribe(),
@@ -114,19 +120,19 @@ impl<V: Send + Sync + 'static> Cache<V> {
         }
     }
 
-    /// An index, filled at once from what is there; asking again for the same one gives the same. It lives as long as
-    /// the cache.
-    pub fn index(&self, by: IndexBy<V>) -> Index<V> {
+    /// Returns an index, built from the current objects. A second call with the same indexer returns the same index. It
+    /// lives as long as the cache.
+    pub fn index(&self, by: Indexer<V>) -> Index<V> {
         Index::of(self.shared.core.store.index(by))
     }
 
-    /// An index by what a function says of each object, which is decoded for that once per state.
+    /// Returns an index by the values that a function returns for each object. Decodes each object once per state.
     pub fn index_by(&self, values: impl Fn(&V) -> Vec<String> + Send + Sync + 'static) -> Index<V> {
-        self.index(IndexBy::function(self.decode, values))
+        self.index(Indexer::function(self.decode, values))
     }
 
-    /// The same objects read as another type, for example as `DynamicObject` or `PartialObjectMeta`; nothing is
-    /// stored twice. It must be a type of the same kind.
+    /// Returns a view of the same objects as another type, for example `DynamicObject` or `PartialObjectMeta`. Nothing
+    /// is stored twice. The type must be of the same kind.
     pub fn view<W: Cacheable>(&self) -> Cache<W> {
         Cache {
             shared: Arc::clone(&self.shared),
@@ -134,31 +140,31 @@ impl<V: Send + Sync + 'static> Cache<V> {
         }
     }
 
-    /// From now on these namespaces are cached, for every user of this cache: others end, and their objects with them;
-    /// new ones start. Who asks [`Caches`](crate::Caches) for the old set gets a cache of its own. Says nothing for kinds that live outside namespaces, nor for a cache of all namespaces.
+    /// Changes the cached namespaces for every user of this cache. Watches of other namespaces end and their objects
+    /// are removed; watches of new ones start. A later request to [`CacheSet`](crate::CacheSet) for the old namespaces
+    /// gets another cache. Has no effect for cluster-scoped kinds and for caches of all namespaces.
     pub fn set_namespaces(&self, namespaces: impl IntoIterator<Item = impl Into<String>>) {
         self.shared
             .set_namespaces(namespaces.into_iter().map(Into::into).collect());
     }
 
-    /// The figures of this cache.
+    /// Returns the statistics of this cache.
     pub fn stats(&self) -> Stats {
         self.shared.core.stats()
     }
 
-    /// Ends the watch for every user of this cache and waits until its tasks are gone. Listers keep what they have;
+    /// Ends the watch for every user of this cache and waits until its tasks are gone. Listers keep their last state;
     /// subscriptions end.
     pub async fn close(&self) {
         let tasks = std::mem::take(&mut *self.shared.tasks.lock());
         for mut task in tasks.into_values() {
             task.0.abort();
-            // It was aborted.
             let _ = (&mut task.0).await;
         }
-        self.shared.core.end();
+        self.shared.core.close();
         let packing = self.shared.packing.lock().take();
         if let Some(mut packing) = packing {
-            // It was told to end, and is waited for with what it has begun.
+            // It was stopped above; wait until it has finished its current batch.
             let _ = (&mut packing.0).await;
         }
     }
@@ -173,47 +179,47 @@ impl<T> Clone for Cache<T> {
     }
 }
 
-/// Why a cache could not be read in time.
+/// Why [`Cache::synced`] failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SyncError {
-    /// The first list did not come in time.
+    /// The first list was not complete in time.
     #[error("{kind} was not listed within {waited:?}: {missing}")]
     Deadline {
-        /// Which kind.
-        kind: KindName,
-        /// How long it was waited for.
+        /// The cached kind.
+        kind: GroupVersionKind,
+        /// The deadline.
         waited: Duration,
-        /// What is missing, and the last thing that went wrong.
+        /// What is missing, and the last error.
         missing: String,
     },
     /// The cache was closed.
-    #[error("the cache of {kind} has ended")]
-    Ended {
-        /// Which cache.
-        kind: KindName,
+    #[error("the cache of {kind} was closed")]
+    Closed {
+        /// The cached kind.
+        kind: GroupVersionKind,
     },
 }
 
-/// What the users of a cache own together.
+/// The state that the users of a cache own together.
 pub(crate) struct Shared {
     pub(crate) core: Arc<Core>,
     client: Client,
     pub(crate) target: Target,
     closing: Option<watch::Sender<bool>>,
-    /// One for each scope.
-    tasks: Mutex<BTreeMap<Scope, Task>>,
-    /// Makes small what the drivers took; none where nothing is kept that could be packed.
+    /// One driver for each scope.
+    tasks: Mutex<BTreeMap<NamespaceScope, Task>>,
+    /// Packs the objects that the drivers stored; `None` for a projection, which keeps no JSON.
     packing: Mutex<Option<Task>>,
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // A thread that packs cannot be aborted, only told.
-        self.core.fresh.stop();
+        // A blocking thread cannot be aborted, only asked to stop.
+        self.core.pack_queue.stop();
     }
 }
 
-/// A task of the cache; it does not outlive its owner.
+/// A task that is aborted on drop.
 struct Task(JoinHandle<()>);
 
 impl Drop for Task {
@@ -223,23 +229,23 @@ impl Drop for Task {
 }
 
 impl Shared {
-    /// Starts a cache that also ends when `closing` turns true; no receiver is left when its tasks are gone.
+    /// Starts a cache that also ends when `closing` becomes true. Its tasks drop their receivers when they end.
     pub(crate) fn start(
         client: Client,
-        kind: KindName,
+        kind: GroupVersionKind,
         target: Target,
-        keeping: Keeping,
+        keeping: UntypedSettings,
         closing: Option<watch::Sender<bool>>,
     ) -> Arc<Self> {
-        let packs = keeping.text;
+        let packs = keeping.keep_json;
         let core = Arc::new(Core::new(kind, keeping));
         let scopes = target.scopes();
         let receiver = closing.as_ref().map(watch::Sender::subscribe);
-        let fresh = Arc::clone(&core.fresh);
+        let fresh = Arc::clone(&core.pack_queue);
         let packing = packs.then(|| {
             Task(tokio::spawn(async move {
-                keep_packed(fresh).await;
-                // Held until then: whoever waits for the end of all tasks waits for this one too.
+                run_packer(fresh).await;
+                // Held until here, so that `CacheSet::close` waits for this task too.
                 drop(receiver);
             }))
         });
@@ -251,34 +257,34 @@ impl Shared {
             tasks: Mutex::default(),
             packing: Mutex::new(packing),
         });
-        // All are known before one is complete, or the first would make the cache look complete.
+        // Register all scopes first: otherwise the first complete one would make the cache look complete.
         for scope in &scopes {
-            shared.core.open(scope);
+            shared.core.add_scope(scope);
         }
         let mut tasks = shared.tasks.lock();
         for scope in scopes {
-            let task = shared.follow(&scope);
+            let task = shared.spawn_driver(&scope);
             tasks.insert(scope, task);
         }
         drop(tasks);
         shared
     }
 
-    fn follow(&self, scope: &Scope) -> Task {
+    fn spawn_driver(&self, scope: &NamespaceScope) -> Task {
         let core = Arc::clone(&self.core);
         let (client, target, scope) = (self.client.clone(), self.target.clone(), Arc::clone(scope));
         let mut closing = self.closing.as_ref().map(watch::Sender::subscribe);
         Task(tokio::spawn(async move {
             tokio::select! {
-                () = drive(client, target, scope, Arc::clone(&core)) => {}
-                () = asked_to_close(closing.as_mut()) => core.end(),
+                () = run_driver(client, target, scope, Arc::clone(&core)) => {}
+                () = wait_for_close(closing.as_mut()) => core.close(),
             }
         }))
     }
 
-    /// What is cached now: namespaces may have come and gone.
-    pub(crate) fn selection(&self) -> Selection {
-        let mut selection = self.target.selection.clone();
+    /// Returns the current scope: namespaces may have changed since the start.
+    pub(crate) fn watch_scope(&self) -> WatchScope {
+        let mut selection = self.target.watch_scope.clone();
         let tasks = self.tasks.lock();
         if let Some(namespaces) = &mut selection.namespaces
             && !tasks.contains_key("")
@@ -294,27 +300,28 @@ impl Shared {
         if tasks.contains_key("") {
             return;
         }
-        let gone: Vec<Scope> = tasks
+        let removed: Vec<NamespaceScope> = tasks
             .keys()
             .filter(|scope| !wanted.contains(&***scope))
             .cloned()
             .collect();
         for scope in wanted {
-            if let Entry::Vacant(vacant) = tasks.entry(Scope::from(scope)) {
-                self.core.open(vacant.key());
-                let task = self.follow(vacant.key());
+            if let Entry::Vacant(vacant) = tasks.entry(NamespaceScope::from(scope)) {
+                self.core.add_scope(vacant.key());
+                let task = self.spawn_driver(vacant.key());
                 vacant.insert(task);
             }
         }
-        for scope in gone {
+        for scope in removed {
             drop(tasks.remove(&scope));
-            self.core.abandon(&scope);
+            self.core.remove_scope(&scope);
         }
     }
 }
 
-/// Never returns for a cache that is not part of a set, or whose set is gone: such a one lives by its users alone.
-async fn asked_to_close(closing: Option<&mut watch::Receiver<bool>>) {
+/// Waits until the set is closed. Never returns for a cache without a set, or whose set was dropped: only its users
+/// keep it alive.
+async fn wait_for_close(closing: Option<&mut watch::Receiver<bool>>) {
     if let Some(closing) = closing
         && closing.wait_for(|closing| *closing).await.is_ok()
     {
@@ -323,17 +330,17 @@ async fn asked_to_close(closing: Option<&mut watch::Receiver<bool>>) {
     std::future::pending::<()>().await;
 }
 
-/// Follows a scope for as long as it is polled. A driver that panics is replaced by a new one, which lists again: until
-/// then the cache shows what it has, as it does when the server cannot be reached.
-async fn drive(client: Client, target: Target, scope: Scope, core: Arc<Core>) {
+/// Runs the driver of a scope until it is cancelled. A driver that panics is replaced by a new one, which lists again;
+/// until then the cache keeps its last state, as it does when the server cannot be reached.
+async fn run_driver(client: Client, target: Target, scope: NamespaceScope, core: Arc<Core>) {
     let mut backoff = Backoff::new(fastrand::Rng::new());
     loop {
         let now = tokio::time::Instant::now().into_std();
         let protocol = ListWatch::new(fastrand::Rng::new(), now);
-        let protocol = if core.streaming {
+        let protocol = if core.watch_list {
             protocol
         } else {
-            protocol.listing()
+            protocol.without_watch_list()
         };
         let driver = driver::run(
             client.clone(),
@@ -343,7 +350,7 @@ async fn drive(client: Client, target: Target, scope: Scope, core: Arc<Core>) {
             protocol,
         );
         if let Err(panic) = AssertUnwindSafe(driver).catch_unwind().await {
-            core.trouble(&scope, Trouble::Panic(&*panic));
+            core.record_error(&scope, CacheError::Panic(&*panic));
         }
         let delay = backoff.next(tokio::time::Instant::now().into_std());
         tokio::time::sleep(delay).await;

@@ -1,73 +1,75 @@
-//! What happened to an object, as a subscriber sees it.
+//! Changes of objects, as delivered to subscribers.
 
 use std::sync::Arc;
 
-use crate::{core::Core, entry::Decode, entry::Entry, key::ObjectKey, meta::Meta, stored::Stored};
+use crate::{
+    cached_object::CachedObject, core::Core, entry::Decode, entry::Entry, key::ObjectKey, meta::Meta,
+};
 
-/// One object changed. Objects are shared and immutable, and decoded when somebody asks.
+/// A change of one object. Objects are shared, immutable, and decoded on demand.
 pub enum Change<T> {
     /// The object exists in a new state.
     Applied {
-        /// The state that this subscriber saw before; `None` if it sees the object for the first time.
-        old: Option<Stored<T>>,
-        /// The state now.
-        new: Stored<T>,
-        /// The object was there when the subscription (or the cache) started and has not changed since.
+        /// The state that was delivered before; `None` if the object is new to this subscriber.
+        old: Option<CachedObject<T>>,
+        /// The current state.
+        new: CachedObject<T>,
+        /// The object existed when the subscription (or the cache) started and has not changed since.
         initial: bool,
     },
-    /// The object is gone.
+    /// The object was deleted.
     Deleted {
-        /// The state that this subscriber saw before; for an object that came and went unseen, its last state.
-        old: Stored<T>,
-        /// Its last known state; newer than `old` if changes were missed, or if the deletion itself changed it.
-        last: Stored<T>,
-        /// How we know.
-        how: Deletion,
+        /// The state that was delivered before; the last state if the subscriber never received the object.
+        old: CachedObject<T>,
+        /// The last known state; newer than `old` if changes were missed, or if the deletion itself changed it.
+        last: CachedObject<T>,
+        /// How the deletion became known.
+        deletion: Deletion,
     },
 }
 
 /// How a deletion became known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deletion {
-    /// The server said so; the last state is the true last state.
-    Seen,
-    /// The object was missing when the kind was listed again; it may have changed unseen before it went.
+    /// By a `DELETED` watch event or an own write; the last known state is the final one.
+    Observed,
+    /// By a relist that does not contain the object. It may have changed before it was deleted (client-go's tombstone).
     Inferred,
 }
 
 impl<T> Change<T> {
-    /// Which object.
+    /// Returns the object's key.
     pub fn key(&self) -> &ObjectKey {
         self.meta().key()
     }
 
-    /// What is known of the object's newest state without decoding it.
+    /// Returns the metadata of the newest known state, which needs no decoding.
     pub fn meta(&self) -> &Meta {
-        self.stored().meta()
+        self.latest().meta()
     }
 
-    /// The object's newest known state.
-    pub fn stored(&self) -> &Stored<T> {
+    /// Returns the newest known state.
+    pub fn latest(&self) -> &CachedObject<T> {
         match self {
             Self::Applied { new, .. } => new,
             Self::Deleted { last, .. } => last,
         }
     }
 
-    /// The state that this subscriber saw before; `None` if it sees the object for the first time.
-    pub fn old(&self) -> Option<&Stored<T>> {
+    /// Returns the state that was delivered before; `None` if the object is new to this subscriber.
+    pub fn old(&self) -> Option<&CachedObject<T>> {
         match self {
             Self::Applied { old, .. } => old.as_ref(),
             Self::Deleted { old, .. } => Some(old),
         }
     }
 
-    /// Whether the object was deleted and created again under the same name since the subscriber last saw it.
-    pub fn recreated(&self) -> bool {
+    /// Returns whether the object was deleted and created again since its last delivered state.
+    pub fn is_recreated(&self) -> bool {
         matches!(self, Self::Applied { old: Some(old), new, .. } if old.meta().uid() != new.meta().uid())
     }
 
-    /// Whether nothing changed, and the subscriber asked to be told of everything again.
+    /// Returns whether nothing changed and this is a resync.
     pub fn is_resync(&self) -> bool {
         matches!(self, Self::Applied { old: Some(old), new, .. } if old.is_same(new))
     }
@@ -81,16 +83,16 @@ impl<T> Clone for Change<T> {
                 new: new.clone(),
                 initial: *initial,
             },
-            Self::Deleted { old, last, how } => Self::Deleted {
+            Self::Deleted { old, last, deletion } => Self::Deleted {
                 old: old.clone(),
                 last: last.clone(),
-                how: *how,
+                deletion: *deletion,
             },
         }
     }
 }
 
-/// A change before anybody says what type the objects are to be read as.
+/// A change that is not bound to a type yet.
 #[derive(Clone)]
 pub(crate) enum RawChange {
     Applied {
@@ -99,7 +101,7 @@ pub(crate) enum RawChange {
         initial: bool,
     },
     Deleted {
-        /// `None`: it came and went before the subscriber looked.
+        /// `None`: the subscriber never received the object.
         old: Option<Arc<Entry>>,
         last: Arc<Entry>,
         how: Deletion,
@@ -113,10 +115,11 @@ impl RawChange {
         }
     }
 
-    /// What a subscriber sees that missed `self` and now gets `later`.
+    /// Merges `self`, which was not delivered yet, with `later`.
     ///
-    /// An object that came and went in between is told of too: whoever made it, and counts on it, must hear that it is gone.
-    pub(crate) fn followed_by(self, later: Self) -> Self {
+    /// An object that was created and deleted in between yields a deletion: the controller that created it must learn
+    /// that it is gone.
+    pub(crate) fn merge_later(self, later: Self) -> Self {
         let (Self::Applied { old: seen, .. } | Self::Deleted { old: seen, .. }) = self;
         match later {
             Self::Applied { new, .. } => Self::Applied {
@@ -128,23 +131,27 @@ impl RawChange {
         }
     }
 
-    /// Whether the subscriber never saw the object, and now it is gone.
-    pub(crate) fn is_fleeting(&self) -> bool {
+    /// Returns whether the object was deleted before the subscriber received it.
+    pub(crate) fn is_unseen_deletion(&self) -> bool {
         matches!(self, Self::Deleted { old: None, .. })
     }
 
     pub(crate) fn read_as<T>(self, core: &Arc<Core>, decode: Decode<T>) -> Change<T> {
-        let stored = |entry| Stored::new(entry, core, decode);
+        let stored = |entry| CachedObject::new(entry, core, decode);
         match self {
             Self::Applied { old, new, initial } => Change::Applied {
                 old: old.map(stored),
                 new: stored(new),
                 initial,
             },
-            Self::Deleted { old, last, how } => Change::Deleted {
+            Self::Deleted {
+                old,
+                last,
+                how: deletion,
+            } => Change::Deleted {
                 old: stored(old.unwrap_or_else(|| Arc::clone(&last))),
                 last: stored(last),
-                how,
+                deletion,
             },
         }
     }

@@ -1,4 +1,4 @@
-//! What the drivers' tasks and the users of a cache have in common: the store, what fills it, and how well that goes.
+//! The state that a cache's drivers and users share: the store, its ingest, and the progress of the watches.
 
 use std::{any::Any, collections::BTreeMap, fmt, sync::Arc};
 
@@ -6,40 +6,40 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::{
-    failure::{Cause, Failure},
-    fresh::Fresh,
-    hot::Hot,
-    ingest::{Broken, Ingest},
-    kind::KindName,
-    settings::Keeping,
+    decoded::DecodedCache,
+    ingest::{Ingest, InvalidObject},
+    kind::GroupVersionKind,
+    pack_queue::PackQueue,
+    settings::UntypedSettings,
     stats::{Counters, Stats},
-    store::{Scope, Store},
+    store::{NamespaceScope, Store},
+    watch_error::{WatchError, WatchErrorKind},
 };
 
-/// What the drivers' tasks and the users have in common.
+/// State shared by drivers and users.
 pub(crate) struct Core {
-    pub(crate) kind: KindName,
+    pub(crate) kind: GroupVersionKind,
     pub(crate) store: Store,
     pub(crate) ingest: Mutex<Ingest>,
-    pub(crate) fresh: Arc<Fresh>,
-    pub(crate) hot: Hot,
+    pub(crate) pack_queue: Arc<PackQueue>,
+    pub(crate) decoded: DecodedCache,
     pub(crate) stats: Counters,
     pub(crate) progress: watch::Sender<Progress>,
-    pub(crate) streaming: bool,
+    pub(crate) watch_list: bool,
 }
 
 #[derive(Default)]
 pub(crate) struct Progress {
-    scopes: BTreeMap<Scope, Reached>,
-    /// The tasks are gone.
-    pub(crate) ended: bool,
+    scopes: BTreeMap<NamespaceScope, ScopeProgress>,
+    /// The cache was closed.
+    pub(crate) closed: bool,
 }
 
 #[derive(Default)]
-struct Reached {
-    /// The first list is in the store.
+struct ScopeProgress {
+    /// The first list is stored.
     complete: bool,
-    trouble: Option<String>,
+    last_error: Option<String>,
 }
 
 impl Progress {
@@ -52,7 +52,7 @@ impl Progress {
         let texts: Vec<_> = missing
             .map(|(scope, reached)| {
                 let trouble = reached
-                    .trouble
+                    .last_error
                     .as_deref()
                     .unwrap_or("the server has not answered yet");
                 match &**scope {
@@ -65,86 +65,89 @@ impl Progress {
     }
 }
 
-/// Something that a person should know about.
+/// An error to report to users.
 #[derive(Clone, Copy)]
-pub(crate) enum Trouble<'a> {
-    List(&'a Failure),
-    Watch(&'a Failure),
-    Object(&'a Broken),
-    /// What a driver's panic carried.
+pub(crate) enum CacheError<'a> {
+    List(&'a WatchError),
+    Watch(&'a WatchError),
+    Object(&'a InvalidObject),
+    /// The payload of a driver's panic.
     Panic(&'a (dyn Any + Send)),
 }
 
 impl Core {
-    pub(crate) fn new(kind: KindName, keeping: Keeping) -> Self {
-        let (hot, streaming) = (Hot::new(keeping.hot_bytes), keeping.streaming);
+    pub(crate) fn new(kind: GroupVersionKind, keeping: UntypedSettings) -> Self {
+        let (decoded, watch_list) = (DecodedCache::new(keeping.decoded_budget), keeping.watch_list);
         let ingest = Ingest::new(kind.clone(), keeping);
         Self {
             store: Store::new(),
             progress: watch::Sender::new(Progress::default()),
-            hot,
+            decoded,
             stats: Counters::default(),
-            streaming,
-            fresh: Arc::clone(ingest.fresh()),
+            watch_list,
+            pack_queue: Arc::clone(ingest.pack_queue()),
             ingest: Mutex::new(ingest),
             kind,
         }
     }
 
-    pub(crate) fn open(&self, scope: &Scope) {
-        self.store.open(scope);
-        self.progress
-            .send_modify(|progress| drop(progress.scopes.insert(Arc::clone(scope), Reached::default())));
+    pub(crate) fn add_scope(&self, scope: &NamespaceScope) {
+        self.store.add_scope(scope);
+        self.progress.send_modify(|progress| {
+            progress
+                .scopes
+                .insert(Arc::clone(scope), ScopeProgress::default());
+        });
     }
 
-    pub(crate) fn abandon(&self, scope: &Scope) {
-        self.store.abandon(scope);
+    pub(crate) fn remove_scope(&self, scope: &NamespaceScope) {
+        self.store.remove_scope(scope);
         self.progress
             .send_modify(|progress| drop(progress.scopes.remove(scope)));
     }
 
-    fn reach(&self, scope: &Scope, act: impl FnOnce(&mut Reached)) {
+    fn update_progress(&self, scope: &NamespaceScope, act: impl FnOnce(&mut ScopeProgress)) {
         self.progress.send_modify(|progress| {
-            // A namespace that was given up may still have something to say.
+            // The driver of a removed namespace may still report.
             if let Some(reached) = progress.scopes.get_mut(scope) {
                 act(reached);
             }
         });
     }
 
-    pub(crate) fn complete(&self, scope: &Scope) {
-        self.reach(scope, |reached| {
+    pub(crate) fn mark_complete(&self, scope: &NamespaceScope) {
+        self.update_progress(scope, |reached| {
             reached.complete = true;
-            reached.trouble = None;
+            reached.last_error = None;
         });
     }
 
-    pub(crate) fn recovered(&self, scope: &Scope) {
-        self.reach(scope, |reached| reached.trouble = None);
+    pub(crate) fn clear_error(&self, scope: &NamespaceScope) {
+        self.update_progress(scope, |reached| reached.last_error = None);
     }
 
-    pub(crate) fn current_trouble(&self) -> Option<String> {
+    pub(crate) fn last_error(&self) -> Option<String> {
         let progress = self.progress.borrow();
         progress
             .scopes
             .values()
-            .find_map(|reached| reached.trouble.clone())
+            .find_map(|reached| reached.last_error.clone())
     }
 
-    pub(crate) fn end(&self) {
-        self.fresh.stop();
+    pub(crate) fn close(&self) {
+        self.pack_queue.stop();
         self.store.close();
-        self.progress.send_modify(|progress| progress.ended = true);
+        self.progress.send_modify(|progress| progress.closed = true);
     }
 
     pub(crate) fn stats(&self) -> Stats {
         let snapshot = self.store.snapshot();
-        let (subscribers, pending, unconfirmed) = self.store.waiting();
+        let (subscribers, pending, unconfirmed) = self.store.backlog();
         Stats {
             objects: snapshot.objects.len(),
             bytes: snapshot.objects.iter().map(|entry| entry.bytes()).sum(),
-            hot_bytes: self.hot.used(),
-            dictionaries: self.fresh.dictionaries(),
+            decoded_bytes: self.decoded.used(),
+            dictionaries: self.pack_queue.dictionaries(),
             subscribers,
             pending,
             unconfirmed,
@@ -152,52 +155,54 @@ impl Core {
         }
     }
 
-    pub(crate) fn report(&self, trouble: Trouble<'_>) {
-        let Trouble::Object(Broken { key, error }) = trouble else {
+    pub(crate) fn report_object_error(&self, error: CacheError<'_>) {
+        let CacheError::Object(InvalidObject { key, error }) = error else {
             return;
         };
         let kind = &self.kind;
         self.stats.undecodable();
         let key = key.as_ref().map_or("?".to_owned(), ToString::to_string);
-        tracing::warn!(%kind, %key, error, "an object does not decode and is skipped");
+        tracing::warn!(%kind, %key, error, "skipped an object that does not decode");
     }
 
-    pub(crate) fn trouble(&self, scope: &Scope, trouble: Trouble<'_>) {
+    pub(crate) fn record_error(&self, scope: &NamespaceScope, trouble: CacheError<'_>) {
         let text = match trouble {
-            Trouble::Object(_) => return self.report(trouble),
-            Trouble::List(Failure {
-                cause: Cause::NotInstalled,
+            CacheError::Object(_) => return self.report_object_error(trouble),
+            CacheError::List(WatchError {
+                kind: WatchErrorKind::NotInstalled,
                 message,
             }) => {
-                format!("it is not installed; waiting for its definition ({message})")
+                format!("the kind is not installed; waiting for its CRD ({message})")
             }
-            Trouble::List(failure) => format!("cannot list: {}", failure.message),
-            Trouble::Watch(failure) => format!("cannot watch: {}", failure.message),
-            Trouble::Panic(panic) => format!("its driver panicked and starts again: {}", said_by(panic)),
+            CacheError::List(failure) => format!("cannot list: {}", failure.message),
+            CacheError::Watch(failure) => format!("cannot watch: {}", failure.message),
+            CacheError::Panic(panic) => {
+                format!("the watch panicked and is restarted: {}", panic_message(panic))
+            }
         };
         self.stats.failure();
         let kind = &self.kind;
-        // The same trouble again, after each backoff, is not news.
+        // Log a repeated error only once at warn level.
         let known = |progress: &Progress| {
             progress
                 .scopes
                 .get(scope)
-                .is_some_and(|reached| reached.trouble.as_ref() == Some(&text))
+                .is_some_and(|reached| reached.last_error.as_ref() == Some(&text))
         };
         if known(&self.progress.borrow()) {
-            tracing::debug!(%kind, namespace = %scope, trouble = text, "still in trouble");
+            tracing::debug!(%kind, namespace = %scope, error = text, "cache still cannot follow the server");
         } else {
-            tracing::warn!(%kind, namespace = %scope, trouble = text, "the cache is in trouble");
-            self.reach(scope, |reached| reached.trouble = Some(text));
+            tracing::warn!(%kind, namespace = %scope, error = text, "cache cannot follow the server");
+            self.update_progress(scope, |reached| reached.last_error = Some(text));
         }
     }
 }
 
-/// The message of a panic.
-fn said_by(panic: &(dyn Any + Send)) -> &str {
+/// Returns the message of a panic.
+fn panic_message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("it does not say why")
+        .unwrap_or("no message")
 }
 
 impl fmt::Debug for Core {

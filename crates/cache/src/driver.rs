@@ -1,4 +1,4 @@
-//! Runs the protocol for one kind against a client. It does what the protocol says, and decides nothing.
+//! Runs the protocol of one kind with a client. It executes the protocol's steps and makes no decisions.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,45 +10,51 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::Instrument;
 
 use crate::{
-    core::{Core, Trouble},
-    failure::{Failure, with_sources},
-    ingest::Arrival,
+    core::{CacheError, Core},
+    ingest::Ingested,
     key::ObjectKey,
     protocol::{Effect, Input, ListCall, ListWatch, Step, WatchCall},
-    scan::Scanned,
-    store::{Scope, Staged, Told},
+    scan::ScannedObject,
+    store::{NamespaceScope, StagedObjects, WatchChange},
     target::Target,
+    watch_error::{WatchError, with_sources},
     wire::{Frame, Lines, Page},
 };
 
-/// How much longer than asked a watch may live before we end it ourselves: the server or the path to it is dead.
+/// How long after its requested timeout a watch is ended here: the server or the connection to it is dead.
 const WATCH_GRACE: Duration = Duration::from_secs(30);
 
-/// A server that has said nothing for so long will not. kube-apiserver itself gives up on a request after a minute.
-const PATIENCE: Duration = Duration::from_mins(2);
+/// How long to wait for a response. kube-apiserver itself ends a request after a minute.
+const RESPONSE_TIMEOUT: Duration = Duration::from_mins(2);
 
-/// A server that streams initial events and stops in the middle for so long does not know their end.
-const INITIAL_SILENCE: Duration = Duration::from_secs(20);
+/// A server that pauses for this long in the middle of the initial events does not mark their end.
+const INITIAL_EVENTS_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Of an error response no more than this is read.
-const LONGEST_ERROR: usize = 1 << 20;
+/// How much of an error response is read.
+const MAX_ERROR_BODY: usize = 1 << 20;
 
-/// After so many objects other tasks get a turn.
-const PER_TURN: usize = 64;
+/// The task yields after this many objects.
+const YIELD_EVERY: usize = 64;
 
-/// No more changes than this are held back for one write of the store.
-const LARGEST_BATCH: usize = 256;
+/// The largest number of changes in one write of the store.
+const MAX_BATCH: usize = 256;
 
-/// Runs until it is cancelled, which is safe at any point: a list that is not complete was never in the store.
-pub(crate) async fn run(client: Client, target: Target, scope: Scope, core: Arc<Core>, protocol: ListWatch) {
+/// Runs until it is cancelled, which is safe at any point: an incomplete list is never in the store.
+pub(crate) async fn run(
+    client: Client,
+    target: Target,
+    scope: NamespaceScope,
+    core: Arc<Core>,
+    protocol: ListWatch,
+) {
     let mut driver = Driver {
         client,
         target,
         scope,
         core,
         protocol,
-        staged: Staged::new(),
-        told: Vec::new(),
+        staged: StagedObjects::new(),
+        pending: Vec::new(),
     };
     loop {
         match driver.protocol.step() {
@@ -71,12 +77,12 @@ pub(crate) async fn run(client: Client, target: Target, scope: Scope, core: Arc<
 struct Driver {
     client: Client,
     target: Target,
-    scope: Scope,
+    scope: NamespaceScope,
     core: Arc<Core>,
     protocol: ListWatch,
-    staged: Staged,
-    /// What the watch told and the store does not know yet.
-    told: Vec<Told>,
+    staged: StagedObjects,
+    /// Watch events that are not in the store yet.
+    pending: Vec<WatchChange>,
 }
 
 impl Driver {
@@ -90,7 +96,7 @@ impl Driver {
                 now(),
             ),
             Err(failure) => {
-                self.core.trouble(&self.scope, Trouble::List(&failure));
+                self.core.record_error(&self.scope, CacheError::List(&failure));
                 self.protocol.input(&Input::ListFailed(&failure), now())
             }
         };
@@ -99,31 +105,33 @@ impl Driver {
             Effect::Discard => self.staged.clear(),
             Effect::Clear => {
                 self.staged.clear();
-                self.core.store.replace(&self.scope, Staged::new(), "");
+                self.core.store.replace(&self.scope, StagedObjects::new(), "");
             }
             Effect::Stage | Effect::Unstage | Effect::None | Effect::Apply | Effect::Remove => {}
         }
     }
 
-    /// Gets a page; its items are put aside as they arrive.
-    async fn fetch(&mut self, call: &ListCall) -> Result<Page, Failure> {
+    /// Fetches a page; its items are staged as they arrive.
+    async fn fetch(&mut self, call: &ListCall) -> Result<Page, WatchError> {
         let not_a_list =
-            |wire: crate::wire::NotAList| Failure::other(format!("the list is not readable: {}", wire.0));
+            |wire: crate::wire::InvalidList| WatchError::other(format!("invalid list response: {}", wire.0));
         let request = self.target.list(&self.scope, call)?;
-        let mut body = patiently(send(&self.client, request)).await?.into_body();
+        let mut body = with_response_timeout(send(&self.client, request))
+            .await?
+            .into_body();
         let mut page = Page::default();
         loop {
-            let next = patiently(async { Ok(body.frame().await) }).await?;
+            let next = with_response_timeout(async { Ok(body.frame().await) }).await?;
             let Some(frame) = next else { break };
-            let frame = frame.map_err(|error| Failure::other(with_sources(&error)))?;
+            let frame = frame.map_err(|error| WatchError::other(with_sources(&error)))?;
             if let Some(chunk) = frame.data_ref() {
-                self.core.stats.heard();
-                // Other tasks get a turn between pieces, however large the server's chunks are.
-                for piece in chunk.chunks(PER_TURN << 10) {
+                self.core.stats.record_contact();
+                // Yield between pieces, however large the server's chunks are.
+                for piece in chunk.chunks(YIELD_EVERY << 10) {
                     page.push(piece).map_err(not_a_list)?;
                     page.items(|raw, found| self.stage(raw, found))
                         .map_err(not_a_list)?;
-                    self.core.fresh.room().await;
+                    self.core.pack_queue.wait_for_room().await;
                     tokio::task::yield_now().await;
                 }
             }
@@ -133,11 +141,11 @@ impl Driver {
         Ok(page)
     }
 
-    fn stage(&mut self, raw: &[u8], found: &Scanned<'_>) {
-        match self.arrival(raw, found) {
-            Arrival::Object(entry) => drop(self.staged.insert(entry.meta.key.clone(), Some(entry))),
-            Arrival::Broken(broken) => {
-                self.core.report(Trouble::Object(&broken));
+    fn stage(&mut self, raw: &[u8], found: &ScannedObject<'_>) {
+        match self.ingest(raw, found) {
+            Ingested::Object(entry) => drop(self.staged.insert(entry.meta.key.clone(), Some(entry))),
+            Ingested::Invalid(broken) => {
+                self.core.report_object_error(CacheError::Object(&broken));
                 if let Some(key) = broken.key {
                     self.staged.insert(key, None);
                 }
@@ -145,15 +153,15 @@ impl Driver {
         }
     }
 
-    /// What arrived, to be stored. What is known in this very state need not be made again: most of a list after a
-    /// broken watch, and every write that went through [`Caches::client`](crate::Caches::client) and comes back.
-    fn arrival(&self, raw: &[u8], found: &Scanned<'_>) -> Arrival {
+    /// Makes an entry of an object, or reuses the stored one of the same version: most of a relist, and every own write
+    /// (through [`CacheSet::client`](crate::CacheSet::client)) that the watch reports.
+    fn ingest(&self, raw: &[u8], found: &ScannedObject<'_>) -> Ingested {
         let snapshot = self.core.store.snapshot();
-        match snapshot.objects.named(&found.namespace, &found.name) {
-            Some(known) if known.meta.is_at(&found.uid, &found.resource_version) => {
-                Arrival::Object(Arc::clone(known))
+        match snapshot.objects.get_by_name(&found.namespace, &found.name) {
+            Some(known) if known.meta.has_version(&found.uid, &found.resource_version) => {
+                Ingested::Object(Arc::clone(known))
             }
-            _ => self.core.ingest.lock().take(raw, found),
+            _ => self.core.ingest.lock().make_and_queue(raw, found),
         }
     }
 
@@ -164,98 +172,98 @@ impl Driver {
         tracing::debug!(
             objects,
             version = self.protocol.resource_version(),
-            "the whole state is known"
+            "the list is complete"
         );
         self.core
             .store
             .replace(&self.scope, staged, self.protocol.resource_version());
-        self.core.complete(&self.scope);
+        self.core.mark_complete(&self.scope);
     }
 
     async fn watch(&mut self, call: WatchCall) {
         let request = self.target.watch(&self.scope, &call);
         let deadline = Instant::now() + call.timeout + WATCH_GRACE;
-        let response = match patiently(async { send(&self.client, request?).await }).await {
+        let response = match with_response_timeout(async { send(&self.client, request?).await }).await {
             Ok(response) => response,
             Err(failure) => {
-                // A server that cannot stream is listed; that it cannot is no trouble.
+                // A server without WatchList is listed instead; that is not an error.
                 if !call.initial_events {
-                    self.core.trouble(&self.scope, Trouble::Watch(&failure));
+                    self.core.record_error(&self.scope, CacheError::Watch(&failure));
                 }
-                self.take(&Input::WatchFailed(&failure));
+                self.end_watch(&Input::WatchFailed(&failure));
                 return;
             }
         };
         self.core.stats.watch();
-        self.core.recovered(&self.scope);
+        self.core.clear_error(&self.scope);
         let mut synced = !call.initial_events;
         let mut body = response.into_body();
         let mut lines = Lines::default();
         loop {
             let mut count = 0;
             while let Some(line) = lines.next() {
-                if let Err(failure) = self.line(&line, &mut synced) {
+                if let Err(failure) = self.process_line(&line, &mut synced) {
                     self.commit();
-                    self.core.trouble(&self.scope, Trouble::Watch(&failure));
-                    self.take(&Input::StreamFailed(&failure));
+                    self.core.record_error(&self.scope, CacheError::Watch(&failure));
+                    self.end_watch(&Input::StreamFailed(&failure));
                     return;
                 }
                 count += 1;
-                if count % PER_TURN == 0 {
+                if count % YIELD_EVERY == 0 {
                     tokio::task::consume_budget().await;
                 }
             }
             self.commit();
-            self.core.fresh.room().await;
+            self.core.pack_queue.wait_for_room().await;
             let silence = if synced {
                 deadline
             } else {
-                deadline.min(Instant::now() + INITIAL_SILENCE)
+                deadline.min(Instant::now() + INITIAL_EVENTS_TIMEOUT)
             };
-            let chunk = match self.chunk(&mut body, silence).await {
+            let chunk = match self.next_chunk(&mut body, silence).await {
                 Some(chunk) => chunk,
                 None if !synced && Instant::now() < deadline && Instant::now() >= silence => {
-                    let failure = Failure::other("the initial events do not end");
-                    self.take(&Input::StreamFailed(&failure));
+                    let failure = WatchError::other("the server does not mark the end of the initial events");
+                    self.end_watch(&Input::StreamFailed(&failure));
                     return;
                 }
-                // A broken connection is an ended one: what was received is whole lines, and counts.
+                // A broken connection is like an ended one: the complete lines received so far are valid.
                 None => {
-                    self.take(&Input::StreamEnded);
+                    self.end_watch(&Input::StreamEnded);
                     return;
                 }
             };
             if lines.push(chunk).is_err() {
-                let failure = Failure::other("a line of the watch is too long to be an object");
-                self.core.trouble(&self.scope, Trouble::Watch(&failure));
-                self.take(&Input::StreamFailed(&failure));
+                let failure = WatchError::other("a watch event is too large");
+                self.core.record_error(&self.scope, CacheError::Watch(&failure));
+                self.end_watch(&Input::StreamFailed(&failure));
                 return;
             }
         }
     }
 
-    /// The next piece of the body, `None` at its end or at the deadline.
-    async fn chunk(&self, body: &mut Body, deadline: Instant) -> Option<Bytes> {
+    /// Returns the next chunk of the body, `None` at its end or at the deadline.
+    async fn next_chunk(&self, body: &mut Body, deadline: Instant) -> Option<Bytes> {
         loop {
             let frame = timeout_at(deadline, body.frame()).await.ok()??;
             if let Ok(chunk) = frame.ok()?.into_data() {
-                self.core.stats.heard();
+                self.core.stats.record_contact();
                 return Some(chunk);
             }
         }
     }
 
-    /// Takes one line of a watch; an error ends the watch.
-    fn line(&mut self, line: &[u8], synced: &mut bool) -> Result<(), Failure> {
-        let (event, raw, found) = match Frame::parse(line) {
+    /// Processes one line of a watch; an error ends the watch.
+    fn process_line(&mut self, line: &[u8], synced: &mut bool) -> Result<(), WatchError> {
+        let (event_type, raw, found) = match Frame::parse(line) {
             Ok(Frame::Event(event, raw, found)) => (event, raw, found),
             Ok(Frame::Bookmark {
                 resource_version,
-                initial_end,
+                initial_events_end,
             }) => {
                 let bookmark = Input::Bookmark {
                     resource_version: &resource_version,
-                    initial_end,
+                    initial_events_end,
                 };
                 if self.protocol.input(&bookmark, now()) == Effect::Replace {
                     self.replace();
@@ -265,18 +273,16 @@ impl Driver {
                 }
                 return Ok(());
             }
-            Ok(Frame::Error(status)) => return Err(Failure::from_status(&status, None)),
+            Ok(Frame::Error(status)) => return Err(WatchError::from_status(&status, None)),
             Ok(Frame::Unknown) => return Ok(()),
-            // Which change this was cannot be known, so nothing after it can be trusted.
+            // The lost event is unknown, so the state after it would be wrong.
             Err(error) => {
-                return Err(Failure::other(format!(
-                    "a line of the watch is not readable: {error}"
-                )));
+                return Err(WatchError::other(format!("invalid watch event: {error}")));
             }
         };
         self.core.stats.event();
         let input = Input::Event {
-            event,
+            event_type,
             resource_version: &found.resource_version,
         };
         match self.protocol.input(&input, now()) {
@@ -285,57 +291,59 @@ impl Driver {
                 self.staged
                     .remove(&ObjectKey::namespaced(&*found.namespace, &*found.name));
             }
-            Effect::Apply => match self.arrival(raw, &found) {
-                Arrival::Object(entry) => self.told.push(Told::Applied(entry)),
-                Arrival::Broken(broken) => self.core.report(Trouble::Object(&broken)),
+            Effect::Apply => match self.ingest(raw, &found) {
+                Ingested::Object(entry) => self.pending.push(WatchChange::Applied(entry)),
+                Ingested::Invalid(broken) => self.core.report_object_error(CacheError::Object(&broken)),
             },
-            Effect::Remove => match self.core.ingest.lock().make(raw, &found) {
-                Arrival::Object(last) => self.told.push(Told::Removed(last)),
-                Arrival::Broken(broken) => self.told.extend(broken.key.map(Told::RemovedBroken)),
+            Effect::Remove => match self.core.ingest.lock().make_entry(raw, &found) {
+                Ingested::Object(last) => self.pending.push(WatchChange::Removed(last)),
+                Ingested::Invalid(broken) => self.pending.extend(broken.key.map(WatchChange::RemovedInvalid)),
             },
             Effect::None | Effect::Replace | Effect::Discard | Effect::Clear => {}
         }
-        if self.told.len() >= LARGEST_BATCH {
+        if self.pending.len() >= MAX_BATCH {
             self.commit();
         }
         Ok(())
     }
 
     fn commit(&mut self) {
-        if !self.told.is_empty() {
+        if !self.pending.is_empty() {
             self.write();
         }
     }
 
-    /// Tells the store what the watch told, and how far it has come.
+    /// Writes the pending watch events and the reached resource version to the store.
     fn write(&mut self) {
-        let told = std::mem::take(&mut self.told);
+        let changes = std::mem::take(&mut self.pending);
         self.core
             .store
-            .commit(&self.scope, told, self.protocol.resource_version());
+            .commit(&self.scope, changes, self.protocol.resource_version());
     }
 
-    /// The end of a watch: what was put aside for the initial state may be void.
-    fn take(&mut self, input: &Input<'_>) {
+    /// Reports the end of a watch to the protocol, and drops the staged objects if it says so.
+    fn end_watch(&mut self, input: &Input<'_>) {
         if self.protocol.input(input, now()) == Effect::Discard {
             self.staged.clear();
         }
     }
 }
 
-async fn patiently<T>(request: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
-    let late = |_| Failure::other(format!("no answer within {} s", PATIENCE.as_secs()));
-    timeout(PATIENCE, request)
+async fn with_response_timeout<T>(
+    request: impl Future<Output = Result<T, WatchError>>,
+) -> Result<T, WatchError> {
+    let late = |_| WatchError::other(format!("no response within {} s", RESPONSE_TIMEOUT.as_secs()));
+    timeout(RESPONSE_TIMEOUT, request)
         .await
         .unwrap_or_else(|elapsed| Err(late(elapsed)))
 }
 
-/// Sends a request and turns an error response into a failure.
-async fn send(client: &Client, request: http::Request<Body>) -> Result<Response<Body>, Failure> {
+/// Sends a request and turns an error response into an error.
+async fn send(client: &Client, request: http::Request<Body>) -> Result<Response<Body>, WatchError> {
     let response = client
         .send(request)
         .await
-        .map_err(|error| Failure::from_client(&error))?;
+        .map_err(|error| WatchError::from_client(&error))?;
     let code = response.status();
     if code.is_success() {
         return Ok(response);
@@ -344,12 +352,12 @@ async fn send(client: &Client, request: http::Request<Body>) -> Result<Response<
     let retry_after = retry_after
         .and_then(|value| value.to_str().ok()?.parse().ok())
         .map(Duration::from_secs);
-    let body = Limited::new(response.into_body(), LONGEST_ERROR).collect().await;
+    let body = Limited::new(response.into_body(), MAX_ERROR_BODY).collect().await;
     let body = body.map(http_body_util::Collected::to_bytes).unwrap_or_default();
-    Err(Failure::from_status(&status_of(code, &body), retry_after))
+    Err(WatchError::from_status(&status_of(code, &body), retry_after))
 }
 
-/// The server's status object, or one made from the code where the answer is none (an unknown path is plain text).
+/// Returns the server's status object, or one made from the code if the body has none (an unknown path is plain text).
 fn status_of(code: http::StatusCode, body: &[u8]) -> Status {
     match serde_json::from_slice::<Status>(body) {
         Ok(status) if status.code != 0 || !status.reason.is_empty() => status,

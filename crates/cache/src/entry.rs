@@ -1,11 +1,11 @@
-//! What is kept of one object, and how it is read.
+//! The stored form of one object, and how it is read.
 //!
 //! ```text
-//!   Entry ── Meta                       always at hand
-//!         ├─ Body: Plain ─► Packed      JSON without managedFields; plain while it is fresh
-//!         │        Dropped              a projection keeps none
-//!         ├─ pinned                     the object itself, or its projection, if the settings say so
-//!         └─ decoded objects            those that somebody read lately, within the budget of `Hot`
+//!   Entry ── Meta                       always in memory
+//!         ├─ Body: Plain ─► Packed      JSON without managedFields; plain until it is packed
+//!         │        Dropped              a projection stores none
+//!         ├─ pinned                     the object itself, or its projection, depending on the settings
+//!         └─ decoded objects            recently read ones, within the budget of `DecodedCache`
 //! ```
 
 use std::{
@@ -23,26 +23,26 @@ use crate::{meta::Meta, packing::Packed};
 
 pub(crate) type AnyObject = Arc<dyn Any + Send + Sync>;
 
-/// How a view reads an object from its JSON.
+/// Decodes an object from its JSON.
 pub(crate) type Decode<T> = fn(&[u8]) -> Result<T, String>;
 
-/// One object in one state. Only the form of it changes, never what it says.
+/// One state of an object. Only its representation changes, never its content.
 pub(crate) struct Entry {
     pub(crate) meta: Meta,
-    form: Mutex<Form>,
-    /// The form's first object stays, whatever the budget.
+    representation: Mutex<Representation>,
+    /// The first object stays decoded, whatever the budget.
     is_pinned: bool,
-    /// Somebody read it since [`Hot`](crate::hot::Hot) last asked.
-    touched: AtomicBool,
-    /// That it does not decode has been reported.
-    pub(crate) reported: AtomicBool,
+    /// It was read since [`DecodedCache`](crate::decoded::DecodedCache) last checked.
+    recently_read: AtomicBool,
+    /// The decode error was logged.
+    pub(crate) error_logged: AtomicBool,
 }
 
-struct Form {
+struct Representation {
     body: Body,
-    /// Nearly always an object is read as one type, and then it is here.
+    /// The decoded object; nearly always an object is read as one type only.
     object: Option<AnyObject>,
-    /// What it was read as besides: one for each type.
+    /// The object decoded as further types.
     others: Option<Box<Others>>,
 }
 
@@ -56,15 +56,15 @@ pub(crate) enum Body {
     Dropped,
 }
 
-/// An object that was decoded, and what it took.
+/// A decoded object, and the cost of decoding it.
 pub(crate) struct Decoded<T> {
     pub(crate) object: Arc<T>,
-    pub(crate) took: Duration,
+    pub(crate) elapsed: Duration,
     pub(crate) text_bytes: usize,
 }
 
-impl Form {
-    fn known(&self) -> impl Iterator<Item = &AnyObject> {
+impl Representation {
+    fn objects(&self) -> impl Iterator<Item = &AnyObject> {
         let others = self.others.iter().flat_map(|others| &others.0);
         self.object.iter().chain(others)
     }
@@ -72,7 +72,7 @@ impl Form {
 
 impl Entry {
     pub(crate) fn new(meta: Meta, body: Body, pinned: Option<AnyObject>) -> Self {
-        let form = Form {
+        let form = Representation {
             body,
             object: pinned,
             others: None,
@@ -80,45 +80,45 @@ impl Entry {
         Self {
             meta,
             is_pinned: form.object.is_some(),
-            form: Mutex::new(form),
-            touched: AtomicBool::new(false),
-            reported: AtomicBool::new(false),
+            representation: Mutex::new(form),
+            recently_read: AtomicBool::new(false),
+            error_logged: AtomicBool::new(false),
         }
     }
 
-    /// The object, if it is at hand as a `T`.
-    pub(crate) fn at_hand<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
-        let form = self.form.lock();
-        let found = Arc::clone(form.known().find(|object| object.is::<T>())?);
+    /// Returns the object if it is in memory as a `T`.
+    pub(crate) fn decoded<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
+        let form = self.representation.lock();
+        let found = Arc::clone(form.objects().find(|object| object.is::<T>())?);
         drop(form);
-        if !self.touched.load(Ordering::Relaxed) {
-            self.touched.store(true, Ordering::Relaxed);
+        if !self.recently_read.load(Ordering::Relaxed) {
+            self.recently_read.store(true, Ordering::Relaxed);
         }
         found.downcast().ok()
     }
 
-    /// The object decoded anew. The caller keeps it; see [`Hot::keep`](crate::hot::Hot::keep).
+    /// Decodes the object. The caller stores it with [`DecodedCache::insert`](crate::decoded::DecodedCache::insert).
     pub(crate) fn decode<T: Send + Sync + 'static>(&self, decode: Decode<T>) -> Result<Decoded<T>, String> {
         let start = Instant::now();
-        let body = self.form.lock().body.clone();
+        let body = self.representation.lock().body.clone();
         let (object, text_bytes) = match body {
             Body::Plain(text) => (decode(&text)?, text.len()),
             Body::Packed(packed) => {
                 let text = packed.unpack();
                 (decode(&text)?, text.len())
             }
-            Body::Dropped => return Err("only a projection of it is kept".to_owned()),
+            Body::Dropped => return Err("only a projection of the object is stored".to_owned()),
         };
         Ok(Decoded {
             object: Arc::new(object),
-            took: start.elapsed(),
+            elapsed: start.elapsed(),
             text_bytes,
         })
     }
 
-    /// The object's JSON; `None` if only a projection is kept.
+    /// Returns the object's JSON; `None` if only a projection is stored.
     pub(crate) fn text(&self) -> Option<Arc<Vec<u8>>> {
-        let body = self.form.lock().body.clone();
+        let body = self.representation.lock().body.clone();
         match body {
             Body::Plain(text) => Some(text),
             Body::Packed(packed) => Some(Arc::new(packed.unpack())),
@@ -126,34 +126,34 @@ impl Entry {
         }
     }
 
-    /// The JSON while it is fresh.
+    /// Returns the JSON if it is not packed yet.
     pub(crate) fn plain(&self) -> Option<Arc<Vec<u8>>> {
-        match &self.form.lock().body {
+        match &self.representation.lock().body {
             Body::Plain(text) => Some(Arc::clone(text)),
             Body::Packed(_) | Body::Dropped => None,
         }
     }
 
     pub(crate) fn pack(&self, packed: Packed) {
-        let plain = std::mem::replace(&mut self.form.lock().body, Body::Packed(packed));
-        // Readers do not wait until it is freed.
+        let plain = std::mem::replace(&mut self.representation.lock().body, Body::Packed(packed));
+        // Free it after the lock is released.
         drop(plain);
     }
 
-    /// Bytes of JSON that it takes, plain or packed; 0 for a projection, whose size nobody knows.
+    /// Returns the size of the JSON, plain or packed; 0 for a projection, whose size is unknown.
     pub(crate) fn bytes(&self) -> usize {
-        match &self.form.lock().body {
+        match &self.representation.lock().body {
             Body::Plain(text) => text.len(),
             Body::Packed(packed) => packed.len(),
             Body::Dropped => 0,
         }
     }
 
-    /// Keeps a decoded object; `false` if it has one of that type already.
-    pub(crate) fn warm(&self, object: AnyObject) -> bool {
-        let mut form = self.form.lock();
+    /// Stores a decoded object; `false` if there is one of that type already.
+    pub(crate) fn keep_decoded(&self, object: AnyObject) -> bool {
+        let mut form = self.representation.lock();
         if form
-            .known()
+            .objects()
             .any(|known| (**known).type_id() == (*object).type_id())
         {
             return false;
@@ -165,19 +165,19 @@ impl Entry {
         true
     }
 
-    /// Lets the decoded objects go.
-    pub(crate) fn cool(&self) {
-        let mut form = self.form.lock();
+    /// Drops the decoded objects.
+    pub(crate) fn drop_decoded(&self) {
+        let mut form = self.representation.lock();
         let object = if self.is_pinned { None } else { form.object.take() };
         let others = form.others.take();
         drop(form);
-        // Readers do not wait until they are freed.
+        // Free them after the lock is released.
         drop((object, others));
     }
 
-    /// Whether somebody has read it since this was last asked.
-    pub(crate) fn was_read(&self) -> bool {
-        self.touched.swap(false, Ordering::Relaxed)
+    /// Returns whether the entry was read since the last call.
+    pub(crate) fn take_recently_read(&self) -> bool {
+        self.recently_read.swap(false, Ordering::Relaxed)
     }
 }
 
@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_entry_is_no_larger_than_a_hundred_thousand_of_them_may_be() {
+    fn entry_size_does_not_grow() {
         assert_eq!(size_of::<Entry>(), 184);
     }
 }

@@ -1,4 +1,4 @@
-//! Finding objects by what they say: definitions of indexes, and the writer's part in keeping them exact.
+//! Indexes: their definitions, and the writer's side of keeping them up to date.
 
 use std::{
     borrow::Cow,
@@ -14,21 +14,21 @@ use std::{
 
 use crate::{
     entry::{Decode, Entry},
+    field_path::FieldPath,
     key::ObjectKey,
     meta::Uid,
-    path::FieldPath,
     snapshot::{Bucket, Buckets, Slot},
 };
 
-/// By what objects are found. An object may have several values, or none.
+/// Computes the index values of an object, which may have several or none.
 #[derive(Clone)]
-pub struct IndexBy<T> {
-    source: Source,
+pub struct Indexer<T> {
+    source: IndexSource,
     view: PhantomData<fn() -> T>,
 }
 
 #[derive(Clone)]
-pub(crate) enum Source {
+pub(crate) enum IndexSource {
     Label(Box<str>),
     Owner,
     Field(FieldPath),
@@ -37,23 +37,23 @@ pub(crate) enum Source {
 
 type Function = Arc<dyn Fn(&Entry) -> Vec<Box<str>> + Send + Sync>;
 
-impl<T: Send + Sync + 'static> IndexBy<T> {
-    /// By the value of a label. Decodes nothing.
+impl<T: Send + Sync + 'static> Indexer<T> {
+    /// Indexes by the value of a label. Decodes nothing.
     pub fn label(name: impl Into<Box<str>>) -> Self {
-        Self::from(Source::Label(name.into()))
+        Self::from(IndexSource::Label(name.into()))
     }
 
-    /// By the UID of each owner. Decodes nothing.
+    /// Indexes by the UID of each owner reference. Decodes nothing.
     pub fn owner() -> Self {
-        Self::from(Source::Owner)
+        Self::from(IndexSource::Owner)
     }
 
-    /// By the values of a field. Decodes nothing.
+    /// Indexes by the values of a field. Decodes nothing.
     pub fn field(path: FieldPath) -> Self {
-        Self::from(Source::Field(path))
+        Self::from(IndexSource::Field(path))
     }
 
-    fn from(source: Source) -> Self {
+    fn from(source: IndexSource) -> Self {
         Self {
             source,
             view: PhantomData,
@@ -64,9 +64,9 @@ impl<T: Send + Sync + 'static> IndexBy<T> {
         decode: Decode<T>,
         values: impl Fn(&T) -> Vec<String> + Send + Sync + 'static,
     ) -> Self {
-        Self::from(Source::Function(Arc::new(move |entry| {
+        Self::from(IndexSource::Function(Arc::new(move |entry| {
             let object = entry
-                .at_hand::<T>()
+                .decoded::<T>()
                 .or_else(|| entry.decode(decode).ok().map(|decoded| decoded.object));
             let values = object.map(|object| values(&object)).unwrap_or_default();
             values.into_iter().map(String::into_boxed_str).collect()
@@ -74,9 +74,9 @@ impl<T: Send + Sync + 'static> IndexBy<T> {
     }
 }
 
-/// An index of a cache, to be asked through its [`Lister`](crate::Lister).
+/// An index of a cache, for queries with its [`Lister`](crate::Lister).
 pub struct Index<T> {
-    pub(crate) definition: Arc<Definition>,
+    pub(crate) definition: Arc<IndexDefinition>,
     view: PhantomData<fn() -> T>,
 }
 
@@ -87,7 +87,7 @@ impl<T> Clone for Index<T> {
 }
 
 impl<T> Index<T> {
-    pub(crate) fn of(definition: Arc<Definition>) -> Self {
+    pub(crate) fn of(definition: Arc<IndexDefinition>) -> Self {
         Self {
             definition,
             view: PhantomData,
@@ -95,13 +95,13 @@ impl<T> Index<T> {
     }
 }
 
-pub(crate) struct Definition {
+pub(crate) struct IndexDefinition {
     pub(crate) id: u64,
-    source: Source,
+    source: IndexSource,
 }
 
-impl Definition {
-    pub(crate) fn new<T>(by: IndexBy<T>) -> Self {
+impl IndexDefinition {
+    pub(crate) fn new<T>(by: Indexer<T>) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Self {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
@@ -109,39 +109,39 @@ impl Definition {
         }
     }
 
-    /// Whether this index is already the one that is asked for; two functions are never known to be the same.
-    pub(crate) fn answers<T>(&self, by: &IndexBy<T>) -> bool {
+    /// Returns whether this index has the same source. Two functions never count as the same.
+    pub(crate) fn has_source<T>(&self, by: &Indexer<T>) -> bool {
         match (&self.source, &by.source) {
-            (Source::Label(one), Source::Label(other)) => one == other,
-            (Source::Field(one), Source::Field(other)) => one == other,
-            (Source::Owner, Source::Owner) => true,
-            (Source::Function(one), Source::Function(other)) => Arc::ptr_eq(one, other),
+            (IndexSource::Label(one), IndexSource::Label(other)) => one == other,
+            (IndexSource::Field(one), IndexSource::Field(other)) => one == other,
+            (IndexSource::Owner, IndexSource::Owner) => true,
+            (IndexSource::Function(one), IndexSource::Function(other)) => Arc::ptr_eq(one, other),
             _ => false,
         }
     }
 
     pub(crate) fn is_for_field(&self, path: &FieldPath) -> bool {
-        matches!(&self.source, Source::Field(own) if own == path)
+        matches!(&self.source, IndexSource::Field(own) if own == path)
     }
 
-    /// The values of an object, each once. A function that panics gives none, and hurts nobody else.
+    /// Returns the distinct values of an object; none if a function panics.
     pub(crate) fn values(&self, entry: &Entry) -> Box<[Arc<str>]> {
         let mut values: Vec<Arc<str>> = match &self.source {
-            Source::Label(name) => entry.meta.label(name).map(Arc::from).into_iter().collect(),
-            Source::Owner => entry
+            IndexSource::Label(name) => entry.meta.label(name).map(Arc::from).into_iter().collect(),
+            IndexSource::Owner => entry
                 .meta
                 .owners()
                 .iter()
                 .map(|uid| owner_value(*uid).into())
                 .collect(),
-            Source::Field(path) => {
+            IndexSource::Field(path) => {
                 let values = entry.text().map(|text| path.values(&text)).unwrap_or_default();
                 values.into_iter().map(Arc::from).collect()
             }
-            Source::Function(function) => {
+            IndexSource::Function(function) => {
                 let outcome = catch_unwind(AssertUnwindSafe(|| function(entry)));
                 let values = outcome.unwrap_or_else(|_| {
-                    tracing::error!(object = %entry.meta.key, "an index function panicked; the object is not in its index");
+                    tracing::error!(object = %entry.meta.key, "index function panicked; the object is not in the index");
                     Vec::new()
                 });
                 values.into_iter().map(Arc::from).collect()
@@ -152,22 +152,22 @@ impl Definition {
         values.into()
     }
 
-    /// What to look up for a value that a user gave.
-    pub(crate) fn asked<'a>(&self, value: &'a str) -> Cow<'a, str> {
+    /// Converts a user's value to the form that is stored in the index.
+    pub(crate) fn lookup_value<'a>(&self, value: &'a str) -> Cow<'a, str> {
         match self.source {
-            Source::Owner => owner_value(Uid::from(value)).into(),
+            IndexSource::Owner => owner_value(Uid::from(value)).into(),
             _ => value.into(),
         }
     }
 }
 
-impl fmt::Debug for Definition {
+impl fmt::Debug for IndexDefinition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.source {
-            Source::Label(name) => write!(f, "label {name}"),
-            Source::Owner => f.write_str("owner"),
-            Source::Field(path) => write!(f, "field {path}"),
-            Source::Function(_) => f.write_str("function"),
+            IndexSource::Label(name) => write!(f, "label {name}"),
+            IndexSource::Owner => f.write_str("owner"),
+            IndexSource::Field(path) => write!(f, "field {path}"),
+            IndexSource::Function(_) => f.write_str("function"),
         }
     }
 }
@@ -176,22 +176,22 @@ fn owner_value(uid: Uid) -> String {
     uid.to_string()
 }
 
-/// The writer's side of one index.
-pub(crate) struct Kept {
-    pub(crate) definition: Arc<Definition>,
-    /// The values under which each object stands, since the old state may be costly to ask again.
+/// The writer's state of one index.
+pub(crate) struct IndexState {
+    pub(crate) definition: Arc<IndexDefinition>,
+    /// The current values of each object: computing them again from the old state may be expensive.
     values: HashMap<ObjectKey, Box<[Arc<str>]>>,
 }
 
-impl Kept {
-    pub(crate) fn new(definition: Arc<Definition>) -> Self {
+impl IndexState {
+    pub(crate) fn new(definition: Arc<IndexDefinition>) -> Self {
         Self {
             definition,
             values: HashMap::new(),
         }
     }
 
-    /// Puts the object, which is in this slot, where it belongs now; `None` takes it out.
+    /// Updates the buckets for an object in this slot; `None` removes it.
     pub(crate) fn update(&mut self, buckets: &mut Buckets, key: &ObjectKey, now: Option<(Slot, &Entry)>) {
         let new = now
             .map(|(_, entry)| self.definition.values(entry))

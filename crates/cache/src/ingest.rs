@@ -1,4 +1,4 @@
-//! From the bytes of an object to its entry: `managedFields` and a user's transform go here, exactly once.
+//! Makes entries from objects' JSON: removes `managedFields` and applies the user's transform, exactly once.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -9,78 +9,78 @@ use serde_json::Value;
 
 use crate::{
     entry::{Body, Entry},
-    fresh::Fresh,
     key::ObjectKey,
-    kind::KindName,
+    kind::GroupVersionKind,
     meta::Interner,
-    scan::{Cursor, Scanned},
-    settings::Keeping,
+    pack_queue::PackQueue,
+    scan::{Cursor, ScannedObject},
+    settings::UntypedSettings,
 };
 
-/// An object as it arrived.
-pub(crate) enum Arrival {
+/// An ingested object.
+pub(crate) enum Ingested {
     Object(Arc<Entry>),
-    Broken(Broken),
+    Invalid(InvalidObject),
 }
 
-/// An object that cannot be kept: something exists under this key, we cannot say what.
+/// An object that cannot be stored: it exists, but its state is unknown.
 #[derive(Debug)]
-pub(crate) struct Broken {
-    /// `None` if not even that could be read.
+pub(crate) struct InvalidObject {
+    /// `None` if not even the key could be read.
     pub(crate) key: Option<ObjectKey>,
     pub(crate) error: String,
 }
 
-/// Makes entries. Belongs to one store; drivers take turns.
+/// Makes the entries of one store. Shared by its drivers.
 pub(crate) struct Ingest {
-    kind: KindName,
-    keeping: Keeping,
+    kind: GroupVersionKind,
+    settings: UntypedSettings,
     interner: Interner,
-    fresh: Arc<Fresh>,
+    pack_queue: Arc<PackQueue>,
 }
 
 impl Ingest {
-    pub(crate) fn new(kind: KindName, keeping: Keeping) -> Self {
+    pub(crate) fn new(kind: GroupVersionKind, settings: UntypedSettings) -> Self {
         Self {
             kind,
-            keeping,
+            settings,
             interner: Interner::default(),
-            fresh: Arc::new(Fresh::new()),
+            pack_queue: Arc::new(PackQueue::new()),
         }
     }
 
-    /// What it took that is not packed.
-    pub(crate) fn fresh(&self) -> &Arc<Fresh> {
-        &self.fresh
+    /// Returns the entries that are not packed yet.
+    pub(crate) fn pack_queue(&self) -> &Arc<PackQueue> {
+        &self.pack_queue
     }
 
-    /// Takes an object that is to be stored.
-    pub(crate) fn take(&mut self, raw: &[u8], found: &Scanned<'_>) -> Arrival {
-        let arrival = self.make(raw, found);
-        if let Arrival::Object(entry) = &arrival
-            && self.keeping.text
+    /// Makes the entry of an object to store.
+    pub(crate) fn make_and_queue(&mut self, raw: &[u8], found: &ScannedObject<'_>) -> Ingested {
+        let arrival = self.make_entry(raw, found);
+        if let Ingested::Object(entry) = &arrival
+            && self.settings.keep_json
         {
-            self.fresh.admit(entry);
+            self.pack_queue.push(entry);
         }
         arrival
     }
 
-    /// Takes an object that is only to be told of, since it is gone.
-    pub(crate) fn make(&mut self, raw: &[u8], found: &Scanned<'_>) -> Arrival {
+    /// Makes an entry without queueing it for packing, for the last state of a deleted object.
+    pub(crate) fn make_entry(&mut self, raw: &[u8], found: &ScannedObject<'_>) -> Ingested {
         let broken = |error: &str| {
             let is_object = found.kind != "Table" && !found.name.is_empty();
             let key = is_object.then(|| ObjectKey::namespaced(&*found.namespace, &*found.name));
             let error = error.to_owned();
-            Arrival::Broken(Broken { key, error })
+            Ingested::Invalid(InvalidObject { key, error })
         };
         if found.kind == "Table" {
-            return broken("it is a table");
+            return broken("it is a Table");
         }
         if found.name.is_empty() {
             return broken("it has no metadata.name");
         }
         let mut text = self.text(raw, found);
-        let meta = match self.keeping.transform.clone() {
+        let meta = match self.settings.transform.clone() {
             None => self.interner.meta(found),
             Some(transform) => {
                 let transformed = catch_unwind(AssertUnwindSafe(|| -> Result<_, serde_json::Error> {
@@ -101,7 +101,7 @@ impl Ingest {
                 }
             }
         };
-        let pinned = match &self.keeping.pin {
+        let pinned = match &self.settings.pin {
             None => None,
             Some(pin) => match catch_unwind(AssertUnwindSafe(|| pin(&text))) {
                 Ok(Ok(object)) => Some(object),
@@ -109,20 +109,21 @@ impl Ingest {
                 Err(_) => return broken("the projection panicked"),
             },
         };
-        let body = if self.keeping.text {
+        let body = if self.settings.keep_json {
             Body::Plain(Arc::new(text))
         } else {
             Body::Dropped
         };
-        Arrival::Object(Arc::new(Entry::new(meta, body, pinned)))
+        Ingested::Object(Arc::new(Entry::new(meta, body, pinned)))
     }
 
-    /// The object's text without `managedFields`, unless somebody wants to see them, and with the type that items of a list leave out.
-    fn text(&self, raw: &[u8], found: &Scanned<'_>) -> Vec<u8> {
-        let KindName { api_version, kind } = &self.kind;
+    /// Returns the object's JSON without `managedFields` (unless the settings keep them), and with the type, which list
+    /// items leave out.
+    fn text(&self, raw: &[u8], found: &ScannedObject<'_>) -> Vec<u8> {
+        let GroupVersionKind { api_version, kind } = &self.kind;
         let (mut parts, mut kept) = (Vec::<&[u8]>::with_capacity(9), 0);
         if found.kind.is_empty() || !found.has_api_version {
-            // A named object has members, so a comma is in place.
+            // A named object has members, so a comma is valid here.
             kept = raw.iter().position(|byte| *byte == b'{').map_or(0, |at| at + 1);
             parts.push(b"{");
             if !found.has_api_version {
@@ -134,7 +135,7 @@ impl Ingest {
         }
         let nothing = raw.len()..raw.len();
         let cut = match &found.managed_fields {
-            Some(range) if !self.keeping.managed_fields => range.clone(),
+            Some(range) if !self.settings.keep_managed_fields => range.clone(),
             _ => nothing,
         };
         parts.extend([&raw[kept..cut.start], &raw[cut.end..]]);

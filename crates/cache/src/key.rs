@@ -1,4 +1,4 @@
-//! Which object: its namespace and its name.
+//! The namespace and name of an object.
 
 use std::{fmt, sync::Arc};
 
@@ -6,24 +6,24 @@ use kube::Resource;
 
 /// The namespace and name of an object of a known kind.
 ///
-/// This is what caches store under, subscriptions coalesce by, and work queues hold. Keys order by namespace,
-/// then name, so the objects of one namespace lie next to each other. Cloning costs two reference counts.
+/// Caches store objects under it, subscriptions coalesce changes by it, and work queues hold it. Keys are ordered by
+/// namespace, then name, so the objects of one namespace are adjacent. Cloning costs two reference counts.
 ///
 /// ```
 /// use windlass_cache::ObjectKey;
 ///
 /// assert_eq!(ObjectKey::namespaced("shop", "web").to_string(), "shop/web");
-/// assert_eq!(ObjectKey::cluster("node-1").to_string(), "node-1");
+/// assert_eq!(ObjectKey::cluster_scoped("node-1").to_string(), "node-1");
 /// ```
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectKey {
-    /// Empty for objects outside any namespace; Kubernetes allows no empty namespace name.
+    /// Empty for cluster-scoped objects; Kubernetes allows no empty namespace name.
     pub(crate) namespace: Arc<str>,
     pub(crate) name: Arc<str>,
 }
 
 impl ObjectKey {
-    /// The key of an object that lives in a namespace.
+    /// Creates the key of an object in a namespace.
     pub fn namespaced(namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Self {
         Self {
             namespace: namespace.into(),
@@ -31,15 +31,15 @@ impl ObjectKey {
         }
     }
 
-    /// The key of an object that lives outside any namespace, such as a Node.
-    pub fn cluster(name: impl Into<Arc<str>>) -> Self {
+    /// Creates the key of a cluster-scoped object, such as a Node.
+    pub fn cluster_scoped(name: impl Into<Arc<str>>) -> Self {
         Self {
             namespace: "".into(),
             name: name.into(),
         }
     }
 
-    /// The key of `object`. An object that was never on a server may have an empty name.
+    /// Returns the key of `object`. The name is empty for an object that has none yet.
     pub fn of<K: Resource>(object: &K) -> Self {
         let meta = object.meta();
         Self {
@@ -48,12 +48,12 @@ impl ObjectKey {
         }
     }
 
-    /// The namespace, or `None` for a cluster-scoped object.
+    /// Returns the namespace, or `None` for a cluster-scoped object.
     pub fn namespace(&self) -> Option<&str> {
         (!self.namespace.is_empty()).then_some(&*self.namespace)
     }
 
-    /// The name.
+    /// Returns the name.
     pub fn name(&self) -> &str {
         &self.name
     }

@@ -1,4 +1,4 @@
-//! What is cached: a kind, and which of its objects.
+//! Which objects a cache holds: a kind and a scope.
 
 use std::{any::TypeId, collections::BTreeSet, fmt};
 
@@ -10,22 +10,22 @@ pub trait Cacheable: Resource<Scope: 'static> + DeserializeOwned + Send + Sync +
 
 impl<K: Resource<Scope: 'static> + DeserializeOwned + Send + Sync + 'static> Cacheable for K {}
 
-/// Whether objects of `K` are known to live outside any namespace.
+/// Returns whether `K` is statically known to be cluster-scoped.
 pub fn is_cluster_scoped<K: Resource<Scope: 'static>>() -> bool {
     TypeId::of::<K::Scope>() == TypeId::of::<k8s_openapi::ClusterResourceScope>()
 }
 
-/// The names of a kind, for messages and for addressing the API.
+/// The API version and name of a kind.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct KindName {
+pub struct GroupVersionKind {
     /// For example `apps/v1`, or `v1` for the core group.
     pub api_version: String,
     /// For example `Deployment`.
     pub kind: String,
 }
 
-impl KindName {
-    /// The names of `K`; `dynamic` is `()` for types that know their kind at compile time.
+impl GroupVersionKind {
+    /// Returns the kind of `K`; `dynamic` is `()` for static types.
     pub fn of<K: Resource>(dynamic: &K::DynamicType) -> Self {
         Self {
             api_version: K::api_version(dynamic).into_owned(),
@@ -34,18 +34,18 @@ impl KindName {
     }
 }
 
-impl fmt::Display for KindName {
+impl fmt::Display for GroupVersionKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({})", self.kind, self.api_version)
     }
 }
 
-/// Which objects of a kind are cached. The default is all of them.
+/// Which objects of a kind are listed and watched. The default is all of them.
 ///
-/// The server filters, so what is not selected costs nothing here; it also cannot be told apart from what does
-/// not exist.
+/// The server filters, so objects outside the scope cost nothing here. The cache cannot distinguish them from objects
+/// that do not exist.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Selection {
+pub struct WatchScope {
     /// `None`: all.
     pub(crate) namespaces: Option<BTreeSet<String>>,
     pub(crate) labels: Option<String>,
@@ -53,43 +53,43 @@ pub struct Selection {
     pub(crate) metadata_only: bool,
 }
 
-impl Selection {
-    /// Every object of the kind, in every namespace.
+impl WatchScope {
+    /// Selects every object of the kind, in every namespace.
     pub fn all() -> Self {
         Self::default()
     }
 
-    /// Only objects in this namespace. Says nothing about kinds that live outside namespaces: of those, all.
+    /// Selects only objects in this namespace. Has no effect on cluster-scoped kinds.
     #[must_use]
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.namespaces = Some(BTreeSet::from([namespace.into()]));
         self
     }
 
-    /// Only objects in these namespaces, each with a watch of its own; for a controller without rights in the whole
-    /// cluster. The set can change later: [`Cache::set_namespaces`](crate::Cache::set_namespaces).
+    /// Selects only objects in these namespaces, each with a watch of its own; for a controller without cluster-wide
+    /// rights. The set can change later: [`Cache::set_namespaces`](crate::Cache::set_namespaces).
     #[must_use]
     pub fn namespaces(mut self, namespaces: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.namespaces = Some(namespaces.into_iter().map(Into::into).collect());
         self
     }
 
-    /// Asks the server for metadata alone. Such a cache is one of its own: it can only be read as `PartialObjectMeta`
-    /// or dynamically. Default: whole objects, of which metadata is one view.
+    /// Requests only metadata from the server. The cache is separate from that of whole objects and can be read only as
+    /// `PartialObjectMeta` or dynamically. Default: whole objects, of which metadata is one view.
     #[must_use]
     pub fn metadata_only(mut self) -> Self {
         self.metadata_only = true;
         self
     }
 
-    /// Only objects whose labels match, in the server's syntax (`app=web,tier!=cache`).
+    /// Selects only objects whose labels match a selector in the server's syntax (`app=web,tier!=cache`).
     #[must_use]
     pub fn labels(mut self, selector: impl Into<String>) -> Self {
         self.labels = Some(selector.into());
         self
     }
 
-    /// Only objects whose fields match, in the server's syntax (`spec.nodeName=n1`).
+    /// Selects only objects whose fields match a selector in the server's syntax (`spec.nodeName=n1`).
     #[must_use]
     pub fn fields(mut self, selector: impl Into<String>) -> Self {
         self.fields = Some(selector.into());
@@ -97,7 +97,7 @@ impl Selection {
     }
 }
 
-impl fmt::Display for Selection {
+impl fmt::Display for WatchScope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.namespaces {
             None => f.write_str("all namespaces")?,

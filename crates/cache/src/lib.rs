@@ -1,38 +1,39 @@
-//! A shared, typed, always-current view of Kubernetes objects.
+//! A shared cache of Kubernetes objects, kept current by list and watch (client-go's shared informer).
 //!
 //! ```text
 //!               requests                 effects
 //!   protocol ─────────────► driver ── ingest ──────► store ──► Snapshot ◄── Lister, Query, Index
 //!   (no I/O) ◄───────────── (a task) ◄── kube::Client   │ ▲
-//!               inputs                                  │ └──── writes: answers to our own writes
+//!               inputs                                  │ └──── write_through: responses to our own writes
 //!                                                       └─────► Buffer per Subscription
 //! ```
 //!
-//! A [`Cache`] gets the whole state of a kind, watches it from there, and follows the server through lost connections,
-//! restarts and expired versions. It becomes readable by [`Cache::synced`], which gives a [`Lister`]; so acting on a
-//! half-filled cache does not compile. A [`Subscription`] tells of changes with the state before and after.
+//! A [`Cache`] lists a kind, watches it from there, and follows the server through lost connections, restarts and
+//! expired resource versions. [`Cache::synced`] waits for the first complete list and returns a [`Lister`], which
+//! reads; so acting on a half-filled cache does not compile. A [`Subscription`] delivers changes with the state before
+//! and after.
 //!
-//! What is kept of an object is small: a [`Meta`], and its JSON without `managedFields`, packed with a dictionary that is
-//! trained from the kind's own objects. It is decoded when somebody reads it, as whatever type, and stays decoded within
-//! a budget; [`Settings`] has the alternatives. Objects come out as `Arc`s: shared, immutable, no copy. What has just
-//! arrived is packed a second later and apart from the watch, unless it has changed again; until then it takes what its
-//! JSON takes, 8 MiB of a kind while things change and never more than 48 MiB.
+//! An object takes little memory: a [`Meta`], and its JSON without `managedFields`, compressed with a dictionary
+//! trained from the kind's own objects. It is decoded when it is read, as any type, and stays decoded within a budget;
+//! [`Settings`] has the alternatives. Readers get `Arc`s: shared, immutable, no copy. An object is packed about a
+//! second after it arrived, off the watch's task, unless it has changed again. Until then it takes the size of its
+//! JSON: 8 MiB per kind while objects change, and never more than 48 MiB.
 //!
-//! Who owns what: the users of a cache (its clones, listers and subscriptions) own the drivers' tasks together, and
-//! they end with the last of them. A driver writes the store; what was written through [`Caches::client`] is put in as
-//! well, and stays until the watch has come that far. Each subscription owns its buffer, so one that does not read
-//! delays nobody. [`Caches`] hands out one cache per kind and selection and owns none.
+//! Ownership: the users of a cache (its clones, listers and subscriptions) together own the drivers' tasks, which end
+//! with the last user. A driver writes the store. Responses to writes through [`CacheSet::client`] are stored as well,
+//! and the watch cannot undo them with older events. Each subscription owns its buffer, so a slow subscriber delays no
+//! other. [`CacheSet`] hands out one cache per kind and scope and owns none.
 //!
-//! This crate knows nothing of reconciling or work queues, and never writes to the API by itself. `STATEMENTS.md` maps
-//! each behaviour that it promises to the test that shows it.
+//! This crate does not know about reconciling or work queues, and never writes to the API on its own. `STATEMENTS.md`
+//! maps each guaranteed behaviour to its test.
 //!
 //! ```no_run
 //! use std::time::Duration;
 //! use k8s_openapi::api::core::v1::Pod;
-//! use windlass_cache::{Cache, ObjectKey, Selection};
+//! use windlass_cache::{Cache, ObjectKey, WatchScope};
 //!
 //! # async fn example(client: kube::Client) -> Result<(), Box<dyn std::error::Error>> {
-//! let cache = Cache::<Pod>::start(client, &Selection::all().namespace("shop"));
+//! let cache = Cache::<Pod>::start(client, &WatchScope::all().namespace("shop"));
 //! let pods = cache.synced(Duration::from_secs(30)).await?;
 //! if let Some(pod) = pods.get(&ObjectKey::namespaced("shop", "web-0")) {
 //!     println!("{:?}", pod.status);
@@ -40,7 +41,7 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Reading before it is complete does not compile:
+//! Reading before the first list is complete does not compile:
 //!
 //! ```compile_fail,E0599
 //! # use k8s_openapi::api::core::v1::Pod;
@@ -50,7 +51,7 @@
 //! }
 //! ```
 //!
-//! Nor does changing an object that others read too:
+//! Nor does changing a shared object:
 //!
 //! ```compile_fail,E0594
 //! # use k8s_openapi::api::core::v1::Pod;
@@ -64,25 +65,24 @@
 
 mod backoff;
 mod cache;
-mod caches;
+mod cache_set;
+mod cached_object;
 mod change;
 mod core;
+mod decoded;
 mod driver;
 mod entry;
-mod failure;
-mod fresh;
-mod hot;
+mod field_path;
 mod index;
 mod ingest;
 mod key;
 mod kind;
 mod lister;
 mod meta;
-mod own;
+mod own_writes;
+mod pack_queue;
 mod packing;
 mod paged;
-mod path;
-mod places;
 pub mod protocol;
 mod query;
 mod report;
@@ -92,25 +92,26 @@ mod settings;
 mod snapshot;
 mod stats;
 mod store;
-mod stored;
 mod subscription;
+mod table;
 mod target;
+mod watch_error;
 mod wire;
-mod writes;
+mod write_through;
 
 pub use cache::{Cache, SyncError};
-pub use caches::Caches;
+pub use cache_set::CacheSet;
+pub use cached_object::{CachedObject, DecodeError};
 pub use change::{Change, Deletion};
-pub use failure::{Cause, Failure};
-pub use index::{Index, IndexBy};
+pub use field_path::{FieldPath, InvalidFieldPath};
+pub use index::{Index, Indexer};
 pub use key::ObjectKey;
-pub use kind::{Cacheable, KindName, Selection, is_cluster_scoped};
+pub use kind::{Cacheable, GroupVersionKind, WatchScope, is_cluster_scoped};
 pub use lister::Lister;
 pub use meta::{Meta, Uid};
-pub use path::{FieldPath, InvalidPath};
-pub use query::{Fields, Query};
+pub use query::{FieldSelector, Query};
 pub use report::Report;
 pub use settings::Settings;
 pub use stats::Stats;
-pub use stored::{Stored, Undecodable};
-pub use subscription::{Handler, Subscription, Synced};
+pub use subscription::{SubscriberHandle, Subscription, SyncHandle};
+pub use watch_error::{WatchError, WatchErrorKind};

@@ -4,33 +4,33 @@ use std::{sync::Arc, time::Duration};
 
 use crate::{
     cache::Cache,
+    cached_object::{CachedObject, DecodeError, read},
     index::Index,
     key::ObjectKey,
-    kind::KindName,
+    kind::GroupVersionKind,
     query::Query,
-    stored::{Stored, Undecodable, read},
     subscription::Subscription,
 };
 
-/// Reads objects of one kind as `T`s. It exists only for a cache that is complete, from [`Cache::synced`].
+/// Reads objects of one kind as `T`s. Exists only for a synced cache; see [`Cache::synced`].
 ///
-/// Reads take no part in the writer's work: each one sees a consistent state, and objects are shared and
-/// immutable. What is read may be older than the server by as much as the watch is behind, but never older than what
-/// was written through [`Caches::client`](crate::Caches::client).
+/// Reads never block the writer: each one sees a consistent snapshot, and objects are shared and immutable. Reads may
+/// lag behind the server as much as the watch does, but always include writes made through
+/// [`CacheSet::client`](crate::CacheSet::client).
 pub struct Lister<T> {
     pub(crate) cache: Cache<T>,
 }
 
 impl<T: Send + Sync + 'static> Lister<T> {
-    /// The object under this key, if there is one. One that does not decode is reported once and not given; see
-    /// [`try_get`](Self::try_get).
+    /// Returns the object with this key, or `None`. An object that does not decode is logged once and counts as absent;
+    /// see [`try_get`](Self::try_get).
     pub fn get(&self, key: &ObjectKey) -> Option<Arc<T>> {
         self.try_get(key).ok().flatten()
     }
 
-    /// Like [`get`](Self::get), and tells an object that does not decode from none: for whoever cleans up after what is
-    /// gone.
-    pub fn try_get(&self, key: &ObjectKey) -> Result<Option<Arc<T>>, Undecodable> {
+    /// Like [`get`](Self::get), but fails for an object that does not decode. Use it where an absent object has
+    /// consequences, such as cleaning up after it.
+    pub fn try_get(&self, key: &ObjectKey) -> Result<Option<Arc<T>>, DecodeError> {
         let core = &self.cache.shared.core;
         let snapshot = core.store.snapshot();
         let entry = snapshot.objects.get(key);
@@ -39,14 +39,14 @@ impl<T: Send + Sync + 'static> Lister<T> {
             .transpose()
     }
 
-    /// The object under this key, not decoded.
-    pub fn stored(&self, key: &ObjectKey) -> Option<Stored<T>> {
+    /// Returns the object with this key without decoding it.
+    pub fn get_cached(&self, key: &ObjectKey) -> Option<CachedObject<T>> {
         let core = &self.cache.shared.core;
         let entry = core.store.snapshot().objects.get(key).cloned()?;
-        Some(Stored::new(entry, core, self.cache.decode))
+        Some(CachedObject::new(entry, core, self.cache.decode))
     }
 
-    /// The objects that match, ordered by key. Those that do not decode are reported and left out.
+    /// Returns the matching objects, ordered by key. Objects that do not decode are logged and left out.
     ///
     /// ```no_run
     /// # use windlass_cache::Lister;
@@ -70,33 +70,33 @@ impl<T: Send + Sync + 'static> Lister<T> {
             .collect()
     }
 
-    /// Like [`list`](Self::list), and fails if one of them does not decode: for whoever counts them, or acts on what is
-    /// missing.
-    pub fn try_list(&self, query: &Query) -> Result<Vec<Arc<T>>, Undecodable> {
+    /// Like [`list`](Self::list), but fails if an object does not decode. Use it to count objects or to act on missing
+    /// ones.
+    pub fn try_list(&self, query: &Query) -> Result<Vec<Arc<T>>, DecodeError> {
         let (core, decode) = (&self.cache.shared.core, self.cache.decode);
         let snapshot = core.store.snapshot();
         let found = query.run(&snapshot, &core.store.definitions());
         found.into_iter().map(|entry| read(entry, core, decode)).collect()
     }
 
-    /// The objects that match, ordered by key, not decoded.
-    pub fn list_stored(&self, query: &Query) -> Vec<Stored<T>> {
+    /// Returns the matching objects, ordered by key, without decoding them.
+    pub fn list_cached(&self, query: &Query) -> Vec<CachedObject<T>> {
         let (core, decode) = (&self.cache.shared.core, self.cache.decode);
         let snapshot = core.store.snapshot();
         let found = query.run(&snapshot, &core.store.definitions());
         found
             .into_iter()
-            .map(|entry| Stored::new(Arc::clone(entry), core, decode))
+            .map(|entry| CachedObject::new(Arc::clone(entry), core, decode))
             .collect()
     }
 
-    /// The objects that have this value in the index, ordered by key.
+    /// Returns the objects with this value in the index, ordered by key.
     ///
     /// ```no_run
-    /// # use windlass_cache::{IndexBy, Lister};
+    /// # use windlass_cache::{Indexer, Lister};
     /// # use k8s_openapi::api::core::v1::Pod;
     /// # fn f(pods: Lister<Pod>) -> Result<(), Box<dyn std::error::Error>> {
-    /// let by_node = pods.cache().index(IndexBy::field("spec.nodeName".parse()?));
+    /// let by_node = pods.cache().index(Indexer::field("spec.nodeName".parse()?));
     /// let on_n1 = pods.by_index(&by_node, "n1");
     /// # Ok(()) }
     /// ```
@@ -104,10 +104,10 @@ impl<T: Send + Sync + 'static> Lister<T> {
         let (core, decode) = (&self.cache.shared.core, self.cache.decode);
         let (snapshot, definition) = (core.store.snapshot(), &index.definition);
         let Some(buckets) = snapshot.indexes.get(&definition.id) else {
-            // It is an index of another cache.
+            // An index of another cache.
             return self.list(&Query::all().indexed(index, value));
         };
-        let Some(bucket) = buckets.get(&*definition.asked(value)) else {
+        let Some(bucket) = buckets.get(&*definition.lookup_value(value)) else {
             return Vec::new();
         };
         let found = bucket.values().filter_map(|slot| snapshot.objects.in_slot(*slot));
@@ -116,25 +116,25 @@ impl<T: Send + Sync + 'static> Lister<T> {
         objects
     }
 
-    /// How many objects there are.
+    /// Returns the number of objects.
     pub fn len(&self) -> usize {
         self.cache.shared.core.store.snapshot().objects.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no objects.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The server's version that reads reflect now; with several namespaces, the oldest of theirs. Empty after the
+    /// Returns the resource version that reads reflect; with several namespaces, the oldest of theirs. Empty after the
     /// kind was uninstalled.
     pub fn resource_version(&self) -> Arc<str> {
         Arc::clone(&self.cache.shared.core.store.snapshot().resource_version)
     }
 
-    /// Waits until reads reflect at least this version, for a write that somebody else made and told of. `false` if
-    /// it did not happen in time. Cancellation-safe.
-    pub async fn reaches(&self, resource_version: u64, deadline: Duration) -> bool {
+    /// Waits until reads reflect at least this resource version, for example of a write by another process. Returns
+    /// `false` at the deadline. Cancellation-safe.
+    pub async fn wait_for_resource_version(&self, resource_version: u64, deadline: Duration) -> bool {
         let reached = || {
             self.resource_version()
                 .parse::<u64>()
@@ -152,17 +152,17 @@ impl<T: Send + Sync + 'static> Lister<T> {
         tokio::time::timeout(deadline, arrived).await.unwrap_or(false)
     }
 
-    /// Which kind is cached.
-    pub fn kind(&self) -> &KindName {
+    /// Returns the cached kind.
+    pub fn kind(&self) -> &GroupVersionKind {
         self.cache.kind()
     }
 
-    /// The cache, for its indexes and figures.
+    /// Returns the cache, for its indexes and statistics.
     pub fn cache(&self) -> &Cache<T> {
         &self.cache
     }
 
-    /// All objects as they are now, and every [`Change`](crate::Change) from now on.
+    /// Subscribes to all current objects and every later [`Change`](crate::Change).
     pub fn subscribe(&self) -> Subscription<T> {
         self.cache.subscribe()
     }

@@ -1,4 +1,4 @@
-//! The small part of an object that is always at hand: what keys, owners, labels and versions need.
+//! The metadata of an object that is always in memory: key, owners, labels and versions.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -7,9 +7,9 @@ use std::{
     sync::Arc,
 };
 
-use crate::{key::ObjectKey, scan::Scanned};
+use crate::{key::ObjectKey, scan::ScannedObject};
 
-/// What a cache knows of an object without decoding it.
+/// Metadata of a cached object, available without decoding it.
 #[derive(Clone, Debug)]
 pub struct Meta {
     pub(crate) key: ObjectKey,
@@ -18,49 +18,49 @@ pub struct Meta {
     pub(crate) resource_version: u64,
     pub(crate) generation: i64,
     pub(crate) deleting: bool,
-    /// Names and values in turn, each ended by a NUL, sorted by name. Pods of one ReplicaSet share one text.
+    /// Alternating names and values, each ended by a NUL, sorted by name. Pods of one ReplicaSet share one string.
     labels: Arc<str>,
     pub(crate) owners: Box<[Uid]>,
 }
 
 impl Meta {
-    /// Which object.
+    /// Returns the object's key.
     pub fn key(&self) -> &ObjectKey {
         &self.key
     }
 
-    /// Tells apart objects of the same name.
+    /// Returns the UID, which distinguishes objects of the same name.
     pub fn uid(&self) -> Uid {
         self.uid
     }
 
-    /// The version; 0 if the server's is not a number.
+    /// Returns the resource version; 0 if the server's is not a number.
     pub fn resource_version(&self) -> u64 {
         self.resource_version
     }
 
-    /// How often the desired state has changed; 0 where the kind does not count.
+    /// Returns the generation of the spec; 0 if the kind has none.
     pub fn generation(&self) -> i64 {
         self.generation
     }
 
-    /// Whether somebody asked for its deletion.
+    /// Returns whether the object has a deletion timestamp.
     pub fn is_deleting(&self) -> bool {
         self.deleting
     }
 
-    /// The owners' UIDs.
+    /// Returns the UIDs of the owner references.
     pub fn owners(&self) -> &[Uid] {
         &self.owners
     }
 
-    /// The labels, by name.
+    /// Returns the labels, ordered by name.
     pub fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
         let mut parts = self.labels.split_terminator('\0');
         std::iter::from_fn(move || Some((parts.next()?, parts.next()?)))
     }
 
-    /// The value of one label.
+    /// Returns the value of one label.
     pub fn label(&self, name: &str) -> Option<&str> {
         self.labels()
             .find(|(found, _)| *found == name)
@@ -73,23 +73,23 @@ impl Meta {
             .collect()
     }
 
-    /// Whether this is the state that the server calls so.
-    pub(crate) fn is_at(&self, uid: &str, resource_version: &str) -> bool {
+    /// Returns whether this is the state with this UID and resource version.
+    pub(crate) fn has_version(&self, uid: &str, resource_version: &str) -> bool {
         self.resource_version != 0
             && resource_version.parse() == Ok(self.resource_version)
             && self.uid == Uid::from(uid)
     }
 
-    /// Whether both are the same state of the same object.
+    /// Returns whether both are the same state of the same object.
     pub(crate) fn is_same_version(&self, other: &Self) -> bool {
         self.resource_version != 0 && self.resource_version == other.resource_version && self.uid == other.uid
     }
 }
 
-/// A UID in 16 bytes; what is not a UUID is hashed.
+/// A UID in 16 bytes; a string that is not a UUID is hashed.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Uid(
-    /// Not as a number, which would have to lie at a multiple of 16 and leave gaps in each entry.
+    /// Not a `u128`, whose alignment of 16 would leave gaps in each entry.
     [u8; 16],
 );
 
@@ -119,7 +119,7 @@ impl From<&str> for Uid {
     }
 }
 
-/// As the server writes it, if it was a UUID.
+/// Writes the server's form, if it was a UUID.
 impl fmt::Display for Uid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let digits = format!("{:032x}", u128::from_be_bytes(self.0));
@@ -134,12 +134,12 @@ impl fmt::Debug for Uid {
     }
 }
 
-/// Texts that many objects share are kept once. Owned by the writer.
+/// Stores strings that many objects share only once. Owned by the writer.
 #[derive(Default)]
 pub(crate) struct Interner {
     texts: HashSet<Arc<str>, foldhash::fast::RandomState>,
     scratch: String,
-    /// Sweep when this many are kept.
+    /// Sweep when there are this many.
     sweep_at: usize,
 }
 
@@ -157,7 +157,7 @@ impl Interner {
         text
     }
 
-    pub(crate) fn meta(&mut self, found: &Scanned<'_>) -> Meta {
+    pub(crate) fn meta(&mut self, found: &ScannedObject<'_>) -> Meta {
         let mut labels: Vec<_> = found.labels.iter().collect();
         labels.sort_unstable();
         let mut text = std::mem::take(&mut self.scratch);
@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn uids_differ_as_their_texts_do() {
+    fn uids_of_different_strings_differ() {
         let uuid = "8c1d7c3e-6a0f-4b52-9f43-0a5de2b1c001";
         let number = 0x8c1d_7c3e_6a0f_4b52_9f43_0a5d_e2b1_c001_u128;
         assert_eq!(Uid::from(uuid).0, number.to_be_bytes());
@@ -196,15 +196,15 @@ mod tests {
     }
 
     #[test]
-    fn objects_share_namespaces_and_label_sets() {
+    fn interner_shares_namespaces_and_label_sets() {
         let mut interner = Interner::default();
-        let scanned = |labels: &[(&'static str, &'static str)]| Scanned {
+        let scanned = |labels: &[(&'static str, &'static str)]| ScannedObject {
             namespace: "shop".into(),
             labels: labels
                 .iter()
                 .map(|(name, value)| ((*name).into(), (*value).into()))
                 .collect(),
-            ..Scanned::default()
+            ..ScannedObject::default()
         };
         let one = interner.meta(&scanned(&[("b", ""), ("a", "1")]));
         let two = interner.meta(&scanned(&[("a", "1"), ("b", "")]));

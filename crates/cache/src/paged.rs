@@ -1,7 +1,7 @@
-//! An array that is cheap to copy and to change a little: pages that copies share until one of them writes.
+//! A persistent array, cheap to clone: clones share pages until one of them writes (copy on write).
 //!
 //! ```text
-//!   branches ─► [ 32 leaves ] ─► [ 32 values ]        a copy that changes one value makes one of each anew
+//!   branches ─► [ 32 leaves ] ─► [ 32 values ]        changing one value of a clone copies one of each
 //! ```
 
 use std::sync::Arc;
@@ -12,7 +12,7 @@ const WIDTH: usize = 32;
 type Leaf<T> = [T; WIDTH];
 type Branch<T> = [Option<Arc<Leaf<T>>>; WIDTH];
 
-/// Values by number, without an end: what was never set is the default.
+/// Values by index, without an upper bound. A value that was never set is the default.
 #[derive(Clone)]
 pub(crate) struct Paged<T> {
     branches: Vec<Arc<Branch<T>>>,
@@ -32,7 +32,7 @@ impl<T: Clone + Default> Paged<T> {
         Some(&leaf[at % WIDTH])
     }
 
-    /// Sets a value; returns the one before.
+    /// Sets a value; returns the previous one.
     pub(crate) fn set(&mut self, at: usize, value: T) -> T {
         let number = at / (WIDTH * WIDTH);
         while self.branches.len() <= number {
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_copy_keeps_what_the_other_changes() {
+    fn clones_are_independent() {
         let mut one = Paged::<u32>::default();
         for at in 0..5000 {
             one.set(at, u32::try_from(at).unwrap());

@@ -1,14 +1,14 @@
-//! The list-and-watch protocol without I/O: what came in, what to do to the store, what to ask next.
+//! The list-and-watch protocol as a state machine without I/O.
 //!
 //! ```text
-//!        ┌────────┐ ──┐ a frame: Stage, Unstage
+//!        ┌────────┐ ──┐ event: Stage, Unstage
 //!   ●──► │ Stream │ ◄─┘
-//!        └────────┘ ──── the marked bookmark: Replace, the same watch goes on ──┐
+//!        └────────┘ ──── initial-events-end bookmark: Replace, same watch ──────┐
 //!           │ refused by the server                                             │
 //!           ▼                                                                   ▼
-//!        ┌──────┐ ──┐ a page with a continue token: Stage               ┌───────┐ ──┐ a frame: Apply, Remove
-//!        │ List │ ◄─┘                                                   │ Watch │ ◄─┘ the end: again from the last
-//!        └──────┘ ──── last page: Replace ────────────────────────────► └───────┘     version
+//!        ┌──────┐ ──┐ page with a continue token: Stage                 ┌───────┐ ──┐ event: Apply, Remove
+//!        │ List │ ◄─┘                                                   │ Watch │ ◄─┘ end: again from the last
+//!        └──────┘ ──── last page: Replace ────────────────────────────► └───────┘     resource version
 //!           │                                                              │ ▲
 //!    failed │        Stream again after any other failure                  ▼ │ refused, 429
 //!        ┌──────────────────────────────────────────────────────────────────────┐
@@ -16,32 +16,32 @@
 //!        └──────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! [`ListWatch`] holds resource versions and timing, and no objects: the driver keeps the payload of an
-//! [`Input`] and does with it what the returned [`Effect`] says. So the rules can be tested with strings, and
-//! the driver has none to get wrong. The rules are client-go's reflector's; the tests name each one.
+//! [`ListWatch`] holds resource versions and timing, but no objects: the driver keeps the payload of an [`Input`] and
+//! executes the returned [`Effect`] on it. So the rules can be tested with strings, and the driver has none. The rules
+//! are those of client-go's reflector.
 
 mod messages;
 
 use std::time::{Duration, Instant};
 
-pub use messages::{Effect, Event, Input, ListCall, Step, WatchCall};
+pub use messages::{Effect, EventType, Input, ListCall, Step, WatchCall};
 
 use crate::{
     backoff::Backoff,
-    failure::{Cause, Failure},
+    watch_error::{WatchError, WatchErrorKind},
 };
 
-/// Objects per page where paging does not cost the server more than it saves (client-go's pager).
+/// Objects per page of a paged list (client-go's pager).
 pub const PAGE_SIZE: u32 = 500;
 
-/// The server ends a watch after a random time in this range, so that watches do not end all together.
+/// Range of the random watch timeout, so that watches do not all end together.
 const WATCH_SECONDS: std::ops::Range<u64> = 300..600;
 
-/// A watch that ends sooner than this with nothing seen is a failure, or a broken proxy would be asked in a loop.
-const VERY_SHORT: Duration = Duration::from_secs(1);
+/// A watch that ends sooner than this without an event is a failure. Otherwise a broken proxy would cause a busy loop.
+const MIN_WATCH_DURATION: Duration = Duration::from_secs(1);
 
-/// So many 404s in a row say that the kind is gone. One alone may be a server that is just starting.
-const NOT_INSTALLED_CONFIRMED: u32 = 2;
+/// Number of consecutive 404s that prove that the kind is gone. A single one may come from a server that is starting.
+const NOT_INSTALLED_THRESHOLD: u32 = 2;
 
 /// The protocol's state for one kind.
 #[derive(Debug)]
@@ -49,14 +49,14 @@ pub struct ListWatch {
     phase: Phase,
     /// The newest version that the store reflects; empty before the first complete list.
     resource_version: String,
-    /// The server does not know `resource_version` any more, or not yet: the next list asks for the newest state.
+    /// The server does not know `resource_version` any more, or not yet: the next list requests the newest state.
     version_unavailable: bool,
-    /// The initial state is streamed if the server can.
-    streaming: bool,
-    /// A list at version 0 came in pages, so the server has no watch cache, and lists at a version are not cheap.
-    server_pages: bool,
-    /// 404s in a row.
-    not_installed: u32,
+    /// The initial state is streamed (WatchList) if the server supports it.
+    watch_list: bool,
+    /// A list at version 0 was paged, so the server has no watch cache, and lists at a version are not cheap.
+    server_lacks_watch_cache: bool,
+    /// Number of consecutive 404s.
+    not_found_count: u32,
     backoff: Backoff,
     random: fastrand::Rng,
 }
@@ -65,10 +65,10 @@ pub struct ListWatch {
 enum Phase {
     List {
         call: ListCall,
-        /// The version that the first page asked for; later pages carry it in their token.
+        /// The version that the first page requested; later pages have it in their token.
         requested: String,
     },
-    /// A watch that has not told of all initial objects yet.
+    /// A WatchList that has not sent all initial objects yet.
     Stream {
         call: WatchCall,
         since: Instant,
@@ -78,33 +78,33 @@ enum Phase {
         call: WatchCall,
         since: Instant,
         frames: u64,
-        /// The watch has no version to start from, so it starts by telling of every object, in no certain order.
-        /// Until something else comes, the versions say nothing about what was told.
+        /// The watch has no start version, so it first sends every object, in no particular order. Until another event
+        /// comes, an event's version does not mean that all older ones were sent.
         unordered: bool,
     },
     Wait {
         delay: Duration,
-        then: Then,
+        then: AfterWait,
     },
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Then {
+enum AfterWait {
     Start,
     Watch,
 }
 
 impl ListWatch {
-    /// A protocol that has seen nothing. `random` spreads timeouts and retries; seed it to repeat a run.
+    /// Creates a protocol before the first list. `random` spreads timeouts and retries; seed it to reproduce a run.
     pub fn new(mut random: fastrand::Rng, now: Instant) -> Self {
         let backoff = Backoff::new(random.fork());
         let mut protocol = Self {
             phase: list_phase("0".to_owned(), false),
             resource_version: String::new(),
             version_unavailable: false,
-            streaming: true,
-            server_pages: false,
-            not_installed: 0,
+            watch_list: true,
+            server_lacks_watch_cache: false,
+            not_found_count: 0,
             backoff,
             random,
         };
@@ -112,15 +112,15 @@ impl ListWatch {
         protocol
     }
 
-    /// The initial state is listed, never streamed.
+    /// Lists the initial state instead of streaming it.
     #[must_use]
-    pub fn listing(mut self) -> Self {
-        self.streaming = false;
+    pub fn without_watch_list(mut self) -> Self {
+        self.watch_list = false;
         self.relist();
         self
     }
 
-    /// What to do now. Asking twice gives the same answer.
+    /// Returns the current step. It changes only by [`input`](Self::input).
     pub fn step(&self) -> Step {
         match &self.phase {
             Phase::List { call, .. } => Step::List(call.clone()),
@@ -129,14 +129,14 @@ impl ListWatch {
         }
     }
 
-    /// The newest version that the store reflects once the effects are done; empty before the first list.
+    /// Returns the newest version that the store reflects after all effects; empty before the first list.
     pub fn resource_version(&self) -> &str {
         &self.resource_version
     }
 
-    /// Takes what came back for the current [`step`](Self::step).
+    /// Processes a result of the current [`step`](Self::step).
     ///
-    /// An input that does not belong to the current step is a mistake of the driver and changes nothing.
+    /// An input that does not belong to the current step is a bug of the driver and changes nothing.
     pub fn input(&mut self, input: &Input<'_>, now: Instant) -> Effect {
         match (input, &mut self.phase) {
             (
@@ -149,12 +149,12 @@ impl ListWatch {
                 let Some(token) = continue_token.filter(|token| !token.is_empty()) else {
                     (*resource_version).clone_into(&mut self.resource_version);
                     self.version_unavailable = false;
-                    self.not_installed = 0;
+                    self.not_found_count = 0;
                     self.watch(now);
                     return Effect::Replace;
                 };
-                self.server_pages |= requested == "0";
-                // The token carries the version; a request with both is invalid.
+                self.server_lacks_watch_cache |= requested == "0";
+                // The token contains the version; a request with both is invalid.
                 call.resource_version.clear();
                 call.continue_token = Some(token.to_owned());
                 Effect::Stage
@@ -163,18 +163,22 @@ impl ListWatch {
             (input, Phase::Stream { .. }) => self.stream_input(input, now),
             (Input::WatchFailed(failure) | Input::StreamFailed(failure), Phase::Watch { .. }) => {
                 let unversioned = self.is_unversioned();
-                let then = match failure.cause {
-                    // The server is busy or restarting; what we hold is as good as before.
-                    Cause::Refused | Cause::TooManyRequests { .. } if !unversioned => Then::Watch,
+                let then = match failure.kind {
+                    // The server is overloaded or restarting; the resource version is still valid.
+                    WatchErrorKind::ConnectionRefused | WatchErrorKind::TooManyRequests { .. }
+                        if !unversioned =>
+                    {
+                        AfterWait::Watch
+                    }
                     // A 410 does not make the version unavailable for a list: the server may still list at it.
-                    _ => Then::Start,
+                    _ => AfterWait::Start,
                 };
-                self.wait(failure.cause, then, now);
+                self.wait(failure.kind, then, now);
                 Effect::None
             }
             (
                 Input::Event {
-                    event,
+                    event_type,
                     resource_version,
                 },
                 Phase::Watch {
@@ -182,13 +186,13 @@ impl ListWatch {
                 },
             ) => {
                 *frames += 1;
-                *unordered &= *event == Event::Added;
+                *unordered &= *event_type == EventType::Added;
                 if !*unordered {
                     self.advance(resource_version);
                 }
-                match event {
-                    Event::Added | Event::Modified => Effect::Apply,
-                    Event::Deleted => Effect::Remove,
+                match event_type {
+                    EventType::Added | EventType::Modified => Effect::Apply,
+                    EventType::Deleted => Effect::Remove,
                 }
             }
             (
@@ -203,10 +207,10 @@ impl ListWatch {
                 Effect::None
             }
             (Input::StreamEnded, Phase::Watch { since, frames, .. }) => {
-                if *frames == 0 && now.duration_since(*since) < VERY_SHORT {
-                    self.wait(Cause::Other, Then::Start, now);
+                if *frames == 0 && now.duration_since(*since) < MIN_WATCH_DURATION {
+                    self.wait(WatchErrorKind::Other, AfterWait::Start, now);
                 } else if self.is_unversioned() {
-                    // Another such watch would not tell what was deleted in between.
+                    // Another such watch would not report deletions in between.
                     self.start(now);
                 } else {
                     self.watch(now);
@@ -215,8 +219,8 @@ impl ListWatch {
             }
             (Input::Waited, Phase::Wait { then, .. }) => {
                 match then {
-                    Then::Start => self.start(now),
-                    Then::Watch => self.watch(now),
+                    AfterWait::Start => self.start(now),
+                    AfterWait::Watch => self.watch(now),
                 }
                 Effect::None
             }
@@ -227,33 +231,33 @@ impl ListWatch {
         }
     }
 
-    /// Takes what came back for a watch that has not told of all initial objects yet.
+    /// Processes a result of a WatchList that has not sent all initial objects yet.
     fn stream_input(&mut self, input: &Input<'_>, now: Instant) -> Effect {
         match (input, &mut self.phase) {
             (Input::WatchFailed(failure) | Input::StreamFailed(failure), Phase::Stream { .. }) => {
                 self.initial_stream_failed(failure, now)
             }
-            (Input::Event { event, .. }, Phase::Stream { frames, .. }) => {
+            (Input::Event { event_type, .. }, Phase::Stream { frames, .. }) => {
                 *frames += 1;
-                match event {
-                    Event::Added | Event::Modified => Effect::Stage,
-                    Event::Deleted => Effect::Unstage,
+                match event_type {
+                    EventType::Added | EventType::Modified => Effect::Stage,
+                    EventType::Deleted => Effect::Unstage,
                 }
             }
             (
                 Input::Bookmark {
                     resource_version,
-                    initial_end,
+                    initial_events_end,
                 },
                 Phase::Stream { call, since, frames },
             ) => {
                 *frames += 1;
-                if !initial_end {
+                if !initial_events_end {
                     return Effect::None;
                 }
                 (*resource_version).clone_into(&mut self.resource_version);
                 self.version_unavailable = false;
-                self.not_installed = 0;
+                self.not_found_count = 0;
                 self.phase = Phase::Watch {
                     call: call.clone(),
                     since: *since,
@@ -263,8 +267,8 @@ impl ListWatch {
                 Effect::Replace
             }
             (Input::StreamEnded, Phase::Stream { since, frames, .. }) => {
-                if *frames == 0 && now.duration_since(*since) < VERY_SHORT {
-                    self.wait(Cause::Other, Then::Start, now);
+                if *frames == 0 && now.duration_since(*since) < MIN_WATCH_DURATION {
+                    self.wait(WatchErrorKind::Other, AfterWait::Start, now);
                 } else {
                     self.start(now);
                 }
@@ -277,63 +281,68 @@ impl ListWatch {
         }
     }
 
-    /// The stream of initial events was refused or broke off.
-    fn initial_stream_failed(&mut self, failure: &Failure, now: Instant) -> Effect {
+    /// Handles a WatchList that was rejected or that broke off.
+    fn initial_stream_failed(&mut self, failure: &WatchError, now: Instant) -> Effect {
         let Phase::Stream { call, .. } = &self.phase else {
             return Effect::None;
         };
-        match failure.cause {
-            Cause::Expired | Cause::TooLarge if !call.resource_version.is_empty() => {
+        match failure.kind {
+            WatchErrorKind::Expired | WatchErrorKind::VersionTooLarge
+                if !call.resource_version.is_empty() =>
+            {
                 self.version_unavailable = true;
                 self.start(now);
             }
-            Cause::Refused | Cause::TooManyRequests { .. } | Cause::Expired | Cause::TooLarge => {
-                self.wait(failure.cause, Then::Start, now);
+            WatchErrorKind::ConnectionRefused
+            | WatchErrorKind::TooManyRequests { .. }
+            | WatchErrorKind::Expired
+            | WatchErrorKind::VersionTooLarge => {
+                self.wait(failure.kind, AfterWait::Start, now);
             }
-            // The server cannot do it, or not now: this time it is a list.
-            Cause::NotInstalled | Cause::Other => self.relist(),
+            // The server does not support it, or not now: list instead.
+            WatchErrorKind::NotInstalled | WatchErrorKind::Other => self.relist(),
         }
         Effect::Discard
     }
 
-    fn list_failed(&mut self, failure: &Failure, now: Instant) -> Effect {
+    fn list_failed(&mut self, failure: &WatchError, now: Instant) -> Effect {
         let Phase::List { call, requested } = &mut self.phase else {
             return Effect::None;
         };
-        if failure.cause != Cause::NotInstalled {
-            self.not_installed = 0;
+        if failure.kind != WatchErrorKind::NotInstalled {
+            self.not_found_count = 0;
         }
-        match failure.cause {
-            // Paging took longer than the server keeps history: page by page it would again.
-            Cause::Expired if call.continue_token.is_some() => {
+        match failure.kind {
+            // Paging took longer than the server keeps history, and would again: list without pages.
+            WatchErrorKind::Expired if call.continue_token.is_some() => {
                 *call = ListCall {
                     resource_version: requested.clone(),
                     limit: None,
                     continue_token: None,
                 };
             }
-            Cause::Expired | Cause::TooLarge if !requested.is_empty() => {
+            WatchErrorKind::Expired | WatchErrorKind::VersionTooLarge if !requested.is_empty() => {
                 self.version_unavailable = true;
                 self.relist();
             }
-            Cause::NotInstalled => {
-                self.not_installed += 1;
-                self.wait(failure.cause, Then::Start, now);
-                if self.not_installed == NOT_INSTALLED_CONFIRMED && !self.resource_version.is_empty() {
-                    // If it is installed again, it starts from nothing.
+            WatchErrorKind::NotInstalled => {
+                self.not_found_count += 1;
+                self.wait(failure.kind, AfterWait::Start, now);
+                if self.not_found_count == NOT_INSTALLED_THRESHOLD && !self.resource_version.is_empty() {
+                    // If the kind is installed again, it starts without a version.
                     self.resource_version.clear();
                     self.version_unavailable = false;
                     return Effect::Clear;
                 }
             }
-            cause => self.wait(cause, Then::Start, now),
+            cause => self.wait(cause, AfterWait::Start, now),
         }
         Effect::Discard
     }
 
-    /// Gets the whole state, not older than what is known.
+    /// Requests the whole state, not older than the known version.
     fn start(&mut self, now: Instant) {
-        if !self.streaming {
+        if !self.watch_list {
             return self.relist();
         }
         let resource_version = if self.version_unavailable {
@@ -359,7 +368,7 @@ impl ListWatch {
             "" => "0",
             known => known,
         };
-        self.phase = list_phase(version.to_owned(), self.server_pages);
+        self.phase = list_phase(version.to_owned(), self.server_lacks_watch_cache);
     }
 
     fn watch(&mut self, now: Instant) {
@@ -378,16 +387,16 @@ impl ListWatch {
         };
     }
 
-    fn wait(&mut self, cause: Cause, then: Then, now: Instant) {
-        let asked = match cause {
-            Cause::TooManyRequests { retry_after } => retry_after.unwrap_or_default(),
+    fn wait(&mut self, cause: WatchErrorKind, then: AfterWait, now: Instant) {
+        let requested = match cause {
+            WatchErrorKind::TooManyRequests { retry_after } => retry_after.unwrap_or_default(),
             _ => Duration::ZERO,
         };
-        let delay = self.backoff.next(now).max(asked);
+        let delay = self.backoff.next(now).max(requested);
         self.phase = Phase::Wait { delay, then };
     }
 
-    /// A watch from here starts by telling of every object.
+    /// Returns whether a watch from here would first send every object.
     fn is_unversioned(&self) -> bool {
         matches!(self.resource_version.as_str(), "" | "0")
     }
@@ -399,8 +408,8 @@ impl ListWatch {
     }
 }
 
-/// A list at a version comes from the server's watch cache, which answers in one piece and would go to etcd for
-/// pages; at no version or at 0 it may page.
+/// The server's watch cache serves a list at a version in one piece, and would read pages from etcd. So only lists
+/// without a version or at 0 are paged.
 fn list_phase(version: String, server_pages: bool) -> Phase {
     let limit = (server_pages || version.is_empty() || version == "0").then_some(PAGE_SIZE);
     let call = ListCall {

@@ -1,4 +1,4 @@
-//! Which objects a lister is asked for.
+//! Queries of a lister.
 
 use std::{str::FromStr, sync::Arc};
 
@@ -6,15 +6,15 @@ use kube::core::{Selector, SelectorExt};
 
 use crate::{
     entry::Entry,
-    index::{Definition, Index},
-    path::{FieldPath, InvalidPath, or_empty},
+    field_path::{FieldPath, InvalidFieldPath, or_empty},
+    index::{Index, IndexDefinition},
     snapshot::{Bucket, Snapshot},
 };
 
-/// What to list. Everything that is said must hold; the default is every object.
+/// Selects objects to list. All conditions must hold; the default is every object.
 ///
 /// ```
-/// use windlass_cache::{Fields, Query};
+/// use windlass_cache::Query;
 ///
 /// # fn f() -> Result<(), Box<dyn std::error::Error>> {
 /// let waiting = Query::all().namespace("shop").fields("spec.nodeName=,status.phase!=Failed".parse()?);
@@ -25,56 +25,60 @@ use crate::{
 pub struct Query {
     namespace: Option<Box<str>>,
     labels: Option<Selector>,
-    fields: Fields,
-    indexes: Vec<(Arc<Definition>, Arc<str>)>,
+    fields: FieldSelector,
+    indexes: Vec<(Arc<IndexDefinition>, Arc<str>)>,
     limit: Option<usize>,
 }
 
 impl Query {
-    /// Every object.
+    /// Selects every object.
     pub fn all() -> Self {
         Self::default()
     }
 
-    /// Only objects in this namespace.
+    /// Selects only objects in this namespace.
     pub fn namespace(mut self, namespace: impl Into<Box<str>>) -> Self {
         self.namespace = Some(namespace.into());
         self
     }
 
-    /// Only objects whose labels match. Decodes nothing.
+    /// Selects only objects whose labels match. Decodes nothing.
     pub fn labels(mut self, selector: impl Into<Selector>) -> Self {
         self.labels = Some(selector.into());
         self
     }
 
-    /// Only objects whose fields match. A field that has an index is looked up there when it must equal something;
-    /// any other is read from each object's JSON, which is slower.
-    pub fn fields(mut self, fields: Fields) -> Self {
+    /// Selects only objects whose fields match. An equality on an indexed field uses the index; any other field is read
+    /// from each object's JSON, which is slower.
+    pub fn fields(mut self, fields: FieldSelector) -> Self {
         self.fields = fields;
         self
     }
 
-    /// Only objects that have this value in the index. More than one index: those that are in all.
+    /// Selects only objects with this value in the index. Several indexes are intersected.
     pub fn indexed<T>(mut self, index: &Index<T>, value: &str) -> Self {
-        let value = index.definition.asked(value).into();
+        let value = index.definition.lookup_value(value).into();
         self.indexes.push((Arc::clone(&index.definition), value));
         self
     }
 
-    /// No more than so many, the first by key.
+    /// Returns at most this many objects, the first by key.
     pub fn limit(mut self, limit: usize) -> Self {
         self.limit = Some(limit);
         self
     }
 
-    /// The entries that match, by key. `known` are the indexes that the snapshot may have.
-    pub(crate) fn run<'a>(&self, snapshot: &'a Snapshot, known: &[Arc<Definition>]) -> Vec<&'a Arc<Entry>> {
+    /// Returns the matching entries, ordered by key. `known` are the indexes that the snapshot may have.
+    pub(crate) fn run<'a>(
+        &self,
+        snapshot: &'a Snapshot,
+        known: &[Arc<IndexDefinition>],
+    ) -> Vec<&'a Arc<Entry>> {
         let limit = self.limit.unwrap_or(usize::MAX);
         let Some(mut plan) = self.plan(snapshot, known) else {
             return Vec::new();
         };
-        // What is taken from a set need not be looked for in it.
+        // Iterate over the smallest set; it needs no membership test then.
         let narrowest = (0..plan.sets.len()).min_by_key(|place| plan.sets[*place].len());
         let narrowest = narrowest.map(|place| plan.sets.swap_remove(place));
         let matching = |entry: &&'a Arc<Entry>| self.matches(entry, &plan);
@@ -86,14 +90,18 @@ impl Query {
                 found.filter(matching).take(limit).collect()
             }
             None => {
-                let all = snapshot.objects.within(self.namespace.as_deref());
+                let all = snapshot.objects.in_namespace(self.namespace.as_deref());
                 all.filter(matching).take(limit).collect()
             }
         }
     }
 
-    /// How to find the objects; `None` if an index says that there are none.
-    fn plan<'q, 'a>(&'q self, snapshot: &'a Snapshot, known: &[Arc<Definition>]) -> Option<Plan<'q, 'a>> {
+    /// Plans the query; `None` if an index shows that nothing matches.
+    fn plan<'q, 'a>(
+        &'q self,
+        snapshot: &'a Snapshot,
+        known: &[Arc<IndexDefinition>],
+    ) -> Option<Plan<'q, 'a>> {
         let mut plan = Plan::default();
         for (index, value) in &self.indexes {
             match snapshot.indexes.get(&index.id) {
@@ -101,9 +109,14 @@ impl Query {
                 None => plan.unindexed.push((index, value)),
             }
         }
-        for Requirement { path, values, wanted } in &self.fields.0 {
+        for Requirement {
+            path,
+            values,
+            must_match,
+        } in &self.fields.0
+        {
             // An absent field is in no bucket.
-            if let ([value], true) = (&values[..], wanted)
+            if let ([value], true) = (&values[..], must_match)
                 && !value.is_empty()
                 && let Some(index) = known.iter().find(|index| index.is_for_field(path))
                 && let Some(buckets) = snapshot.indexes.get(&index.id)
@@ -132,64 +145,67 @@ impl Query {
     }
 }
 
-/// What indexes say about a query.
+/// How indexes help with a query.
 #[derive(Default)]
 struct Plan<'q, 'a> {
-    /// Only objects that are in all of these.
+    /// The objects must be in all of these.
     sets: Vec<&'a Bucket>,
-    /// Indexes of another cache, which say nothing here: each object is asked.
-    unindexed: Vec<(&'q Arc<Definition>, &'q Arc<str>)>,
+    /// Indexes of another cache: their values are computed for each object.
+    unindexed: Vec<(&'q Arc<IndexDefinition>, &'q Arc<str>)>,
 }
 
-/// Conditions on fields, as on the server: `spec.nodeName=n1,status.phase!=Running`. A field that is absent equals
-/// the empty text. One that has several values matches if any of them does.
+/// Conditions on fields in the server's syntax: `spec.nodeName=n1,status.phase!=Running`. An absent field equals the
+/// empty string. A field with several values matches if any of them does.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use]
-pub struct Fields(Vec<Requirement>);
+pub struct FieldSelector(Vec<Requirement>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Requirement {
     path: FieldPath,
-    /// One of these…
     values: Vec<Box<str>>,
-    /// …must be, or must not be.
-    wanted: bool,
+    /// Whether the field must have one of the values, or none of them.
+    must_match: bool,
 }
 
-impl Fields {
-    /// No condition.
+impl FieldSelector {
+    /// Creates a selector without conditions.
     pub fn any() -> Self {
         Self::default()
     }
 
-    /// The field is this.
+    /// Requires the field to equal this value.
     pub fn equal(self, path: FieldPath, value: impl Into<Box<str>>) -> Self {
         self.and(path, vec![value.into()], true)
     }
 
-    /// The field is not this.
+    /// Requires the field not to equal this value.
     pub fn not_equal(self, path: FieldPath, value: impl Into<Box<str>>) -> Self {
         self.and(path, vec![value.into()], false)
     }
 
-    /// The field is one of these.
+    /// Requires the field to equal one of these values.
     pub fn is_in(self, path: FieldPath, values: impl IntoIterator<Item = impl Into<Box<str>>>) -> Self {
         self.and(path, values.into_iter().map(Into::into).collect(), true)
     }
 
-    /// The field is none of these.
+    /// Requires the field to equal none of these values.
     pub fn not_in(self, path: FieldPath, values: impl IntoIterator<Item = impl Into<Box<str>>>) -> Self {
         self.and(path, values.into_iter().map(Into::into).collect(), false)
     }
 
-    fn and(mut self, path: FieldPath, values: Vec<Box<str>>, wanted: bool) -> Self {
-        self.0.push(Requirement { path, values, wanted });
+    fn and(mut self, path: FieldPath, values: Vec<Box<str>>, must_match: bool) -> Self {
+        self.0.push(Requirement {
+            path,
+            values,
+            must_match,
+        });
         self
     }
 
-    /// Whether metadata alone is enough to tell.
-    pub(crate) fn is_of_metadata(&self) -> bool {
-        self.0.iter().all(|requirement| requirement.path.is_of_metadata())
+    /// Returns whether all fields are in the metadata.
+    pub(crate) fn is_metadata_only(&self) -> bool {
+        self.0.iter().all(|requirement| requirement.path.is_in_metadata())
     }
 
     pub(crate) fn matches(&self, text: &[u8]) -> bool {
@@ -197,16 +213,16 @@ impl Fields {
             let values = or_empty(requirement.path.values(text));
             let found = values
                 .iter()
-                .any(|value| requirement.values.iter().any(|wanted| **wanted == **value));
-            found == requirement.wanted
+                .any(|value| requirement.values.iter().any(|expected| **expected == **value));
+            found == requirement.must_match
         })
     }
 }
 
-impl FromStr for Fields {
-    type Err = InvalidPath;
+impl FromStr for FieldSelector {
+    type Err = InvalidFieldPath;
 
-    fn from_str(text: &str) -> Result<Self, InvalidPath> {
+    fn from_str(text: &str) -> Result<Self, InvalidFieldPath> {
         let mut fields = Self::default();
         for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
             let (path, value, wanted) = if let Some((path, value)) = part.split_once("!=") {
@@ -214,7 +230,7 @@ impl FromStr for Fields {
             } else if let Some((path, value)) = part.split_once("==").or_else(|| part.split_once('=')) {
                 (path, value, true)
             } else {
-                return Err(InvalidPath::from(part));
+                return Err(InvalidFieldPath::from(part));
             };
             fields = fields.and(path.trim().parse()?, vec![value.trim().into()], wanted);
         }
@@ -227,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_are_compared_as_the_server_does() {
+    fn field_selector_matches_like_the_server() {
         let text =
             br#"{"spec":{"nodeName":"n1"},"status":{"phase":"Running","ips":[{"ip":"1"},{"ip":"2"}]}}"#;
         for (fields, expected) in [
@@ -242,18 +258,22 @@ mod tests {
             ("status.ips.ip!=2", false),
         ] {
             assert_eq!(
-                fields.parse::<Fields>().expect("fields").matches(text),
+                fields.parse::<FieldSelector>().expect("fields").matches(text),
                 expected,
                 "{fields}"
             );
         }
         let phase: FieldPath = "status.phase".parse().expect("a path");
         assert!(
-            Fields::any()
+            FieldSelector::any()
                 .is_in(phase.clone(), ["Pending", "Running"])
                 .matches(text)
         );
-        assert!(!Fields::any().not_in(phase, ["Pending", "Running"]).matches(text));
-        assert!("spec.nodeName".parse::<Fields>().is_err());
+        assert!(
+            !FieldSelector::any()
+                .not_in(phase, ["Pending", "Running"])
+                .matches(text)
+        );
+        assert!("spec.nodeName".parse::<FieldSelector>().is_err());
     }
 }

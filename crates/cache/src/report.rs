@@ -1,4 +1,4 @@
-//! The debug view: what is cached, for whom, and how well it goes.
+//! Reports of caches, for debug pages and metrics.
 
 use std::{
     fmt::{self, Write as _},
@@ -7,28 +7,28 @@ use std::{
 
 use crate::{
     cache::Shared,
-    kind::{KindName, Selection},
+    kind::{GroupVersionKind, WatchScope},
     stats::Stats,
 };
 
-/// One watch and its store, from [`Caches::reports`](crate::Caches::reports). Displays as a line for a person, and
-/// [`metrics`](Self::metrics) as lines for a machine.
+/// State of one watch and its store, from [`CacheSet::reports`](crate::CacheSet::reports). `Display` writes one
+/// readable line, [`metrics`](Self::metrics) the Prometheus format.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Report {
-    /// What is cached.
-    pub kind: KindName,
-    /// Which part of it.
-    pub selection: Selection,
-    /// Clones, listers and subscriptions that keep it alive.
+    /// The cached kind.
+    pub kind: GroupVersionKind,
+    /// The cached objects of it.
+    pub scope: WatchScope,
+    /// Clones, listers and subscriptions that keep the watch alive.
     pub users: usize,
-    /// The version that reads reflect.
+    /// The resource version that reads reflect.
     pub resource_version: Arc<str>,
-    /// The indexes that it has.
+    /// The indexes.
     pub indexes: Vec<String>,
-    /// What keeps it from following the server.
-    pub trouble: Option<String>,
-    /// Its figures.
+    /// The error that keeps the cache from following the server.
+    pub last_error: Option<String>,
+    /// The statistics.
     pub stats: Stats,
 }
 
@@ -38,25 +38,25 @@ impl Report {
         let definitions = core.store.definitions();
         Self {
             kind: core.kind.clone(),
-            selection: shared.selection(),
-            // Not the one that asks.
+            scope: shared.watch_scope(),
+            // Without the caller.
             users: Arc::strong_count(shared) - 1,
             resource_version: Arc::clone(&core.store.snapshot().resource_version),
             indexes: definitions
                 .iter()
                 .map(|definition| format!("{definition:?}"))
                 .collect(),
-            trouble: core.current_trouble(),
+            last_error: core.last_error(),
             stats: core.stats(),
         }
     }
 
-    /// The figures in the text format that Prometheus reads, labelled by kind and selection.
+    /// Returns the statistics in the Prometheus text format, labelled by kind and scope.
     pub fn metrics(&self) -> String {
         let Stats {
             objects,
             bytes,
-            hot_bytes,
+            decoded_bytes: hot_bytes,
             events,
             lists,
             failures,
@@ -69,18 +69,18 @@ impl Report {
             ..
         } = &self.stats;
         let labels = format!(
-            r#"kind="{}",selection="{}""#,
+            r#"kind="{}",scope="{}""#,
             self.kind,
-            self.selection.to_string().replace('"', "'")
+            self.scope.to_string().replace('"', "'")
         );
         let mut lines = String::new();
         let mut line = |name: &str, value: String| {
-            // Writing to a text does not fail.
+            // Writing to a string does not fail.
             let _ = writeln!(lines, "windlass_cache_{name}{{{labels}}} {value}");
         };
         line("objects", objects.to_string());
         line("bytes", bytes.to_string());
-        line("hot_bytes", hot_bytes.to_string());
+        line("decoded_bytes", hot_bytes.to_string());
         line("events_total", events.to_string());
         line("lists_total", lists.to_string());
         line("failures_total", failures.to_string());
@@ -100,23 +100,23 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             kind,
-            selection,
+            scope,
             users,
             resource_version,
             indexes,
-            trouble,
+            last_error,
             stats,
         } = self;
         write!(
             f,
-            "{kind}, {selection}: {} objects in {} bytes at version {resource_version}, {users} users, {} subscribers with {} pending",
+            "{kind}, {scope}: {} objects in {} bytes at version {resource_version}, {users} users, {} subscribers with {} pending",
             stats.objects, stats.bytes, stats.subscribers, stats.pending
         )?;
         if !indexes.is_empty() {
             write!(f, ", indexed by {}", indexes.join(", "))?;
         }
-        match trouble {
-            Some(trouble) => write!(f, "; in trouble: {trouble}"),
+        match last_error {
+            Some(trouble) => write!(f, "; error: {trouble}"),
             None => Ok(()),
         }
     }

@@ -1,51 +1,50 @@
-//! One pass over an object's JSON: where it ends, what its metadata says, and where its `managedFields` lie.
+//! One pass over an object's JSON: finds its end, its metadata, and the range of its `managedFields`.
 //!
-//! The scanner follows brackets and strings and reads only metadata; it does not judge the rest. Whether an object is
-//! what its kind says shows when somebody decodes it.
+//! The scanner follows brackets and strings and reads only metadata. It does not validate the rest: decoding does.
 
 use std::{borrow::Cow, ops::Range};
 
 use memchr::memchr2;
 
-/// Why a text cannot be scanned.
+/// Why a scan failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Trouble {
-    /// It ends too early; more may come.
+pub(crate) enum ScanError {
+    /// The text is truncated; more may arrive.
     Incomplete,
-    /// It is not JSON of the expected shape.
+    /// The text is not JSON of the expected shape.
     Malformed(&'static str),
 }
 
-/// Names and most values are no longer than this.
-const SHORT: usize = 32;
+/// Member names and most values are no longer than this.
+const SHORT_STRING: usize = 32;
 
-/// As many bytes as are looked at together.
+/// Number of bytes that are scanned together.
 const WORD: usize = 8;
 
-type Result<T> = std::result::Result<T, Trouble>;
+type Result<T> = std::result::Result<T, ScanError>;
 
-/// What a pass over an object finds.
+/// The metadata of a scanned object.
 #[derive(Debug, Default)]
-pub(crate) struct Scanned<'a> {
+pub(crate) struct ScannedObject<'a> {
     pub(crate) name: Cow<'a, str>,
     pub(crate) namespace: Cow<'a, str>,
     pub(crate) uid: Cow<'a, str>,
     pub(crate) resource_version: Cow<'a, str>,
     pub(crate) generation: i64,
     pub(crate) deleting: bool,
-    /// The server marks the bookmark that ends the initial events of a watch.
+    /// Whether a bookmark marks the end of the initial events.
     pub(crate) initial_events_end: bool,
     pub(crate) labels: Vec<(Cow<'a, str>, Cow<'a, str>)>,
     /// UIDs of all owners.
     pub(crate) owners: Vec<Cow<'a, str>>,
-    /// Where `managedFields` and its comma are.
+    /// The range of `managedFields` with its comma.
     pub(crate) managed_fields: Option<Range<usize>>,
-    /// Empty if it does not say, as items of a list do not.
+    /// Empty if absent, as in list items.
     pub(crate) kind: Cow<'a, str>,
     pub(crate) has_api_version: bool,
 }
 
-/// A place in a text.
+/// A position in a text.
 pub(crate) struct Cursor<'a> {
     pub(crate) text: &'a [u8],
     pub(crate) at: usize,
@@ -56,7 +55,7 @@ impl<'a> Cursor<'a> {
         Self { text, at: 0 }
     }
 
-    /// The next byte that is not white space.
+    /// Returns the next byte that is not white space.
     pub(crate) fn peek(&mut self) -> Result<u8> {
         while let Some(byte) = self.text.get(self.at) {
             if !byte.is_ascii_whitespace() {
@@ -64,23 +63,23 @@ impl<'a> Cursor<'a> {
             }
             self.at += 1;
         }
-        Err(Trouble::Incomplete)
+        Err(ScanError::Incomplete)
     }
 
     pub(crate) fn expect(&mut self, byte: u8) -> Result<()> {
         if self.peek()? != byte {
-            return Err(Trouble::Malformed("another sign is expected"));
+            return Err(ScanError::Malformed("unexpected character"));
         }
         self.at += 1;
         Ok(())
     }
 
-    /// A string without its quotes, still escaped.
+    /// Reads a string, without its quotes, still escaped.
     pub(crate) fn string(&mut self) -> Result<&'a [u8]> {
         self.expect(b'"')?;
         let start = self.at;
-        // Most strings are short: a call of the fast search costs more than it saves on them.
-        while self.at < start + SHORT
+        // Most strings are short: calling the vectorised search costs more than it saves on them.
+        while self.at < start + SHORT_STRING
             && let Some(word) = self.text.get(self.at..).and_then(<[u8]>::first_chunk::<WORD>)
         {
             match quote_or_escape(*word) {
@@ -98,7 +97,7 @@ impl<'a> Cursor<'a> {
     fn rest_of_string(&mut self, start: usize) -> Result<&'a [u8]> {
         loop {
             let rest = self.text.get(self.at..).unwrap_or_default();
-            let found = memchr2(b'"', b'\\', rest).ok_or(Trouble::Incomplete)?;
+            let found = memchr2(b'"', b'\\', rest).ok_or(ScanError::Incomplete)?;
             self.at += found;
             if self.text[self.at] == b'"' {
                 self.at += 1;
@@ -108,13 +107,13 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Goes over one value of any sort.
+    /// Skips one value.
     pub(crate) fn skip(&mut self) -> Result<()> {
-        self.place().map(|_| ())
+        self.value_range().map(|_| ())
     }
 
-    /// Goes over one value of any sort and gives its place.
-    pub(crate) fn place(&mut self) -> Result<Range<usize>> {
+    /// Skips one value and returns its range.
+    pub(crate) fn value_range(&mut self) -> Result<Range<usize>> {
         let first = self.peek()?;
         let start = self.at;
         match first {
@@ -124,7 +123,7 @@ impl<'a> Cursor<'a> {
             b'{' | b'[' => {
                 let mut depth = 0_u32;
                 loop {
-                    match self.text.get(self.at).ok_or(Trouble::Incomplete)? {
+                    match self.text.get(self.at).ok_or(ScanError::Incomplete)? {
                         b'"' => {
                             self.string()?;
                             continue;
@@ -144,20 +143,20 @@ impl<'a> Cursor<'a> {
                 let end = rest
                     .iter()
                     .position(|byte| !byte.is_ascii_alphanumeric() && !matches!(byte, b'+' | b'-' | b'.'));
-                self.at += end.ok_or(Trouble::Incomplete)?;
+                self.at += end.ok_or(ScanError::Incomplete)?;
             }
-            _ => return Err(Trouble::Malformed("a value is expected")),
+            _ => return Err(ScanError::Malformed("expected a value")),
         }
         Ok(start..self.at)
     }
 
-    /// Calls `act` with each member's name, standing at its value, which `act` must go over.
+    /// Calls `act` with the name of each member. The cursor is at the value, which `act` must consume.
     pub(crate) fn members(&mut self, mut act: impl FnMut(&mut Self, &'a [u8]) -> Result<()>) -> Result<()> {
         self.members_until(|cursor, name| act(cursor, name).map(|()| false))
             .map(drop)
     }
 
-    /// The same until `act` says that it has enough; whether it did.
+    /// Like `members`, but stops when `act` returns true; returns whether it did.
     fn members_until(&mut self, mut act: impl FnMut(&mut Self, &'a [u8]) -> Result<bool>) -> Result<bool> {
         self.expect(b'{')?;
         if self.peek()? == b'}' {
@@ -176,12 +175,12 @@ impl<'a> Cursor<'a> {
                     self.at += 1;
                     return Ok(false);
                 }
-                _ => return Err(Trouble::Malformed("a comma or the end of an object is expected")),
+                _ => return Err(ScanError::Malformed("expected a comma or the end of an object")),
             }
         }
     }
 
-    /// Calls `act` at each element of an array, which `act` must go over.
+    /// Calls `act` at each element of an array, which `act` must consume.
     pub(crate) fn elements(&mut self, mut act: impl FnMut(&mut Self) -> Result<()>) -> Result<()> {
         self.expect(b'[')?;
         if self.peek()? == b']' {
@@ -196,12 +195,12 @@ impl<'a> Cursor<'a> {
                     self.at += 1;
                     return Ok(());
                 }
-                _ => return Err(Trouble::Malformed("a comma or the end of an array is expected")),
+                _ => return Err(ScanError::Malformed("expected a comma or the end of an array")),
             }
         }
     }
 
-    /// A string's text, or an empty one for a value of another sort.
+    /// Reads a string; returns an empty one for a value of another type.
     pub(crate) fn text_value(&mut self) -> Result<Cow<'a, str>> {
         if self.peek()? == b'"' {
             return unescape(self.string()?);
@@ -210,18 +209,18 @@ impl<'a> Cursor<'a> {
         Ok(Cow::Borrowed(""))
     }
 
-    /// Goes over an object and reads its metadata.
-    pub(crate) fn object(&mut self) -> Result<Scanned<'a>> {
+    /// Skips an object and reads its metadata.
+    pub(crate) fn object(&mut self) -> Result<ScannedObject<'a>> {
         self.read_object(None)
     }
 
-    /// The same for an object that is known to end at `end`: what comes after its metadata is not looked at.
-    pub(crate) fn object_until(&mut self, end: usize) -> Result<Scanned<'a>> {
+    /// Like `object`, for an object known to end at `end`: the part after its metadata is not scanned.
+    pub(crate) fn object_until(&mut self, end: usize) -> Result<ScannedObject<'a>> {
         self.read_object(Some(end))
     }
 
-    fn read_object(&mut self, end: Option<usize>) -> Result<Scanned<'a>> {
-        let mut found = Scanned::default();
+    fn read_object(&mut self, end: Option<usize>) -> Result<ScannedObject<'a>> {
+        let mut found = ScannedObject::default();
         let mut has_metadata = false;
         let start = {
             self.peek()?;
@@ -243,9 +242,9 @@ impl<'a> Cursor<'a> {
             Ok(end.is_some() && has_metadata && found.has_api_version && !found.kind.is_empty())
         })?;
         if let Some(end) = end.filter(|_| enough) {
-            // Its last bracket must still come.
+            // Its closing bracket must come after the metadata.
             if self.at >= end {
-                return Err(Trouble::Incomplete);
+                return Err(ScanError::Incomplete);
             }
             self.at = end;
         }
@@ -253,12 +252,12 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Where the first quote or backslash is among some bytes.
+/// Returns the index of the first quote or backslash.
 fn quote_or_escape(word: [u8; WORD]) -> Option<usize> {
     const ONES: u64 = u64::from_le_bytes([1; WORD]);
     const TOPS: u64 = u64::from_le_bytes([0x80; WORD]);
     let word = u64::from_le_bytes(word);
-    // The top bit of each byte that is `byte`; a borrow may set more of them, but only above a true one.
+    // The top bit of each byte that equals `byte`; a borrow may set more of them, but only above a true one.
     let is = |byte: u8| {
         let differing = word ^ (ONES * u64::from(byte));
         differing.wrapping_sub(ONES) & !differing & TOPS
@@ -267,7 +266,7 @@ fn quote_or_escape(word: [u8; WORD]) -> Option<usize> {
     (found != 0).then(|| found.trailing_zeros() as usize / 8)
 }
 
-fn metadata<'a>(cursor: &mut Cursor<'a>, found: &mut Scanned<'a>, start: usize) -> Result<()> {
+fn metadata<'a>(cursor: &mut Cursor<'a>, found: &mut ScannedObject<'a>, start: usize) -> Result<()> {
     let mut previous_end = cursor.at + 1;
     let mut first = true;
     cursor.members(|cursor, name| {
@@ -277,7 +276,7 @@ fn metadata<'a>(cursor: &mut Cursor<'a>, found: &mut Scanned<'a>, start: usize) 
             b"uid" => found.uid = cursor.text_value()?,
             b"resourceVersion" => found.resource_version = cursor.text_value()?,
             b"generation" => {
-                let place = cursor.place()?;
+                let place = cursor.value_range()?;
                 let digits = std::str::from_utf8(&cursor.text[place]).unwrap_or_default();
                 found.generation = digits.parse().unwrap_or_default();
             }
@@ -306,7 +305,7 @@ fn metadata<'a>(cursor: &mut Cursor<'a>, found: &mut Scanned<'a>, start: usize) 
             })?,
             b"managedFields" => {
                 cursor.skip()?;
-                // With the comma before it, or the one after it if it comes first.
+                // Include the preceding comma, or the following one if it is the first member.
                 let mut end = cursor.at;
                 if first && cursor.peek()? == b',' {
                     end = cursor.at + 1;
@@ -322,13 +321,13 @@ fn metadata<'a>(cursor: &mut Cursor<'a>, found: &mut Scanned<'a>, start: usize) 
 }
 
 pub(crate) fn unescape(text: &[u8]) -> Result<Cow<'_, str>> {
-    let plain = std::str::from_utf8(text).map_err(|_| Trouble::Malformed("a string is not UTF-8"))?;
+    let plain = std::str::from_utf8(text).map_err(|_| ScanError::Malformed("a string is not UTF-8"))?;
     if !text.contains(&b'\\') {
         return Ok(Cow::Borrowed(plain));
     }
     serde_json::from_str::<String>(&format!("\"{plain}\""))
         .map(Cow::Owned)
-        .map_err(|_| Trouble::Malformed("a string has a wrong escape"))
+        .map_err(|_| ScanError::Malformed("invalid escape in a string"))
 }
 
 #[cfg(test)]
@@ -338,12 +337,12 @@ mod tests {
 
     use super::*;
 
-    fn scan(text: &str) -> Result<Scanned<'_>> {
+    fn scan(text: &str) -> Result<ScannedObject<'_>> {
         Cursor::new(text.as_bytes()).object()
     }
 
     #[test]
-    fn metadata_is_read_wherever_it_stands() {
+    fn metadata_is_read_at_any_position() {
         let text = r#"{ "spec" : {"a":"}\"{"}, "metadata":{"uid":"u","labels":{"a\/b":"c"},"ownerReferences":[{"name":"x","uid":"o"}],
             "generation":7,"name":"n","namespace":"s","resourceVersion":"12","deletionTimestamp":"now"}, "kind":"K" }"#;
         let found = scan(text).expect("an object");
@@ -358,13 +357,13 @@ mod tests {
     }
 
     #[test]
-    fn every_beginning_of_an_object_is_incomplete() {
+    fn every_prefix_of_an_object_is_incomplete() {
         let text =
             r#"{"metadata":{"name":"a\"b","managedFields":[{}],"labels":{"x":"y"}},"n":[1,2.5,true,null]}"#;
         for end in 0..text.len() {
             assert_eq!(
                 scan(&text[..end]).err(),
-                Some(Trouble::Incomplete),
+                Some(ScanError::Incomplete),
                 "{}",
                 &text[..end]
             );
@@ -372,7 +371,7 @@ mod tests {
         assert!(scan(text).is_ok());
         for wrong in ["5", "[]", r#"{"a" 5}"#, r#"{"a":}"#, r#"{"a":5;"b":6}"#, "<html>"] {
             assert!(
-                matches!(scan(wrong).err(), Some(Trouble::Malformed(_))),
+                matches!(scan(wrong).err(), Some(ScanError::Malformed(_))),
                 "{wrong}"
             );
         }
@@ -380,13 +379,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn quotes_and_escapes_are_found_where_they_are(word in prop::array::uniform8(prop_oneof![Just(b'"'), Just(b'\\'), any::<u8>(), Just(b'#'), Just(b'!')])) {
+        fn quotes_and_escapes_are_found(word in prop::array::uniform8(prop_oneof![Just(b'"'), Just(b'\\'), any::<u8>(), Just(b'#'), Just(b'!')])) {
             let expected = word.iter().position(|byte| matches!(byte, b'"' | b'\\'));
             prop_assert_eq!(quote_or_escape(word), expected);
         }
 
         #[test]
-        fn a_string_ends_at_its_quote(text in "[a-z\"\\\\é]{0,80}", after in "[a-z\"]{0,9}") {
+        fn string_ends_at_its_closing_quote(text in "[a-z\"\\\\é]{0,80}", after in "[a-z\"]{0,9}") {
             let json = Value::String(text).to_string();
             let all = format!("{json}{after}");
             let mut cursor = Cursor::new(all.as_bytes());
@@ -396,7 +395,7 @@ mod tests {
 
         /// Cutting `managedFields` out of the text is the same as removing it from the value.
         #[test]
-        fn managed_fields_are_cut_out_exactly(before in 0..3_usize, after in 0..3_usize, spaces in "[ \n]{0,2}") {
+        fn managed_fields_range_is_exact(before in 0..3_usize, after in 0..3_usize, spaces in "[ \n]{0,2}") {
             let mut metadata = serde_json::Map::new();
             let members: Vec<_> = (0..before).map(|n| (format!("a{n}"), json!({"x": [n, "]}\\\""]})))
                 .chain([("managedFields".to_owned(), json!([{"f:a": {}}, {"f:b": "}"}]))])

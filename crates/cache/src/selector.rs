@@ -1,8 +1,8 @@
-//! The server's label selectors, judged here: whether an object that was written belongs into a cache.
+//! Evaluates label selectors, to decide whether a written object belongs to a cache.
 
 use crate::meta::Meta;
 
-/// Whether the labels match a selector in the server's syntax; `None` if it cannot be read.
+/// Returns whether the labels match a selector in the server's syntax; `None` if it cannot be parsed.
 pub(crate) fn labels_match(selector: &str, meta: &Meta) -> Option<bool> {
     let mut matches = true;
     for part in parts(selector) {
@@ -53,16 +53,16 @@ fn part_matches(part: &str, meta: &Meta) -> Option<bool> {
 
 #[cfg(test)]
 mod tests {
-    use crate::{meta::Interner, scan::Scanned};
+    use crate::{meta::Interner, scan::ScannedObject};
 
     use super::*;
 
     #[test]
-    fn selectors_mean_what_the_server_says() {
+    fn label_selector_matches_like_the_server() {
         let labels = [("app", "web"), ("tier", "")];
-        let found = Scanned {
+        let found = ScannedObject {
             labels: labels.map(|(name, value)| (name.into(), value.into())).to_vec(),
-            ..Scanned::default()
+            ..ScannedObject::default()
         };
         let meta = Interner::default().meta(&found);
         for (selector, expected) in [

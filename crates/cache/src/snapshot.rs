@@ -1,9 +1,9 @@
-//! A consistent state of the store: persistent maps, so that a reader's costs nothing and the writer never waits.
+//! A consistent, immutable state of the store, made of persistent maps: cheap for readers, and the writer never waits.
 //!
 //! ```text
-//!   hash of a key ─► Places ─┐
-//!   namespace ─► name ───────┼─► slot ─► Entry       a new state of an object changes only what is in its slot
-//!   index ─► value ─► key ───┘
+//!   hash of a key ─► SlotTable ─┐
+//!   namespace ─► name ──────────┼─► slot ─► Entry       a new state of an object changes only its slot
+//!   index ─► value ─► key ──────┘
 //! ```
 
 use std::{hash::BuildHasher, ops::Bound, sync::Arc};
@@ -11,37 +11,37 @@ use std::{hash::BuildHasher, ops::Bound, sync::Arc};
 use foldhash::fast::RandomState;
 use imbl::{OrdMap, Vector};
 
-use crate::{entry::Entry, key::ObjectKey, paged::Paged, places::Places};
+use crate::{entry::Entry, key::ObjectKey, paged::Paged, table::SlotTable};
 
-/// Objects by namespace and name. Those outside any namespace are in the one with the empty name.
+/// Objects by namespace and name. Cluster-scoped objects have the empty namespace.
 #[derive(Clone, Default)]
 pub(crate) struct Objects {
     slots: Paged<Option<Arc<Entry>>>,
-    places: Places,
-    /// For their order.
+    places: SlotTable,
+    /// Keeps the objects in order.
     namespaces: OrdMap<Arc<str>, Names>,
-    /// Slots that are empty, below the number of slots ever used at once.
+    /// Empty slots below the highest one in use.
     free: Vector<Slot>,
     len: u32,
     hasher: RandomState,
 }
 
-/// The number of an object's place, the same for as long as there is an object of its key.
+/// The slot number of an object, constant while an object with its key exists.
 pub(crate) type Slot = u32;
 
 type Names = OrdMap<Arc<str>, Slot>;
 
-/// Which objects have a value.
+/// The objects with one index value.
 pub(crate) type Bucket = OrdMap<ObjectKey, Slot>;
 
-/// Which objects have which values, for one index.
+/// The objects of one index by value.
 pub(crate) type Buckets = OrdMap<Arc<str>, Bucket>;
 
-/// What readers see.
+/// The state that readers see.
 #[derive(Clone, Default)]
 pub(crate) struct Snapshot {
     pub(crate) objects: Objects,
-    /// By the number of their definition. No bucket is empty.
+    /// By the id of their definition. No bucket is empty.
     pub(crate) indexes: OrdMap<u64, Buckets>,
     /// The oldest version of all scopes.
     pub(crate) resource_version: Arc<str>,
@@ -53,7 +53,7 @@ impl Objects {
         self.in_slot(self.slot(key)?)
     }
 
-    /// Where the object of this key is.
+    /// Returns the slot of this key.
     #[inline]
     pub(crate) fn slot(&self, key: &ObjectKey) -> Option<Slot> {
         self.places.find(self.hash(key), |slot| {
@@ -61,9 +61,9 @@ impl Objects {
         })
     }
 
-    /// The object of this name, for who has no key yet.
-    pub(crate) fn named(&self, namespace: &str, name: &str) -> Option<&Arc<Entry>> {
-        // As a key is hashed.
+    /// Like `get`, without an allocated key.
+    pub(crate) fn get_by_name(&self, namespace: &str, name: &str) -> Option<&Arc<Entry>> {
+        // Same hash as that of a key.
         let hash = (self.hasher.hash_one((namespace, name)) >> 32) as u32;
         let slot = self.places.find(hash, |slot| {
             self.in_slot(slot).is_some_and(|entry| {
@@ -92,7 +92,7 @@ impl Objects {
         if let Some(slot) = self.slot(key) {
             return self.slots.set(slot as usize, Some(entry));
         }
-        // Without an empty one, all below the number of objects are in use.
+        // Without an empty slot, all slots below the number of objects are in use.
         let slot = self.free.pop_back().unwrap_or(self.len);
         self.places.insert(self.hash(key), slot);
         let ObjectKey { namespace, name } = key.clone();
@@ -117,7 +117,7 @@ impl Objects {
         self.free.push_back(slot);
         self.len -= 1;
         if self.len == 0 {
-            // Nothing refers to a slot any more: the memory of the most that there ever were goes back.
+            // No slot is in use any more: free the memory of all.
             let mut all = std::mem::take(self);
             return all.slots.set(slot as usize, None);
         }
@@ -128,13 +128,13 @@ impl Objects {
         self.len as usize
     }
 
-    /// Everything, ordered by key.
+    /// Returns all objects, ordered by key.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Entry>> {
-        self.within(None)
+        self.in_namespace(None)
     }
 
-    /// The objects of one namespace, or of all.
-    pub(crate) fn within(&self, namespace: Option<&str>) -> impl Iterator<Item = &Arc<Entry>> {
+    /// Returns the objects of one namespace, or of all.
+    pub(crate) fn in_namespace(&self, namespace: Option<&str>) -> impl Iterator<Item = &Arc<Entry>> {
         let range = match namespace {
             Some(namespace) => (Bound::Included(namespace), Bound::Included(namespace)),
             None => (Bound::Unbounded, Bound::Unbounded),

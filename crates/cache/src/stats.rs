@@ -1,4 +1,4 @@
-//! What a cache counts.
+//! Statistics of a cache.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -17,10 +17,10 @@ pub(crate) struct Counters {
     undecodable: AtomicU64,
     decodes: AtomicU64,
     decode_nanos: AtomicU64,
-    heard: Mutex<Option<Instant>>,
+    last_contact: Mutex<Option<Instant>>,
 }
 
-/// The figures of one cache, from [`Cache::stats`](crate::Cache::stats). Counters only grow.
+/// Statistics of one cache, from [`Cache::stats`](crate::Cache::stats). Counters only grow.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
@@ -28,13 +28,13 @@ pub struct Stats {
     pub objects: usize,
     /// Bytes of JSON in the store, packed or not yet.
     pub bytes: usize,
-    /// Bytes of decoded objects that are kept for the next reader, as far as can be told.
-    pub hot_bytes: usize,
+    /// Bytes of decoded objects in memory, by estimate.
+    pub decoded_bytes: usize,
     /// Dictionaries trained.
     pub dictionaries: u32,
-    /// Frames of watches that told of an object.
+    /// Watch events of objects.
     pub events: u64,
-    /// Complete initial states received, by list or by stream. More than one for each namespace: it had to start over.
+    /// Complete initial states received, by list or by stream. More than one per namespace means relists.
     pub lists: u64,
     /// Watches opened.
     pub watches: u64,
@@ -44,14 +44,14 @@ pub struct Stats {
     pub undecodable: u64,
     /// Objects decoded for readers.
     pub decodes: u64,
-    /// Time spent on that.
+    /// Time spent on decoding.
     pub decode_time: Duration,
-    /// How long ago the server last said anything about this kind: objects may be older than the server's by as much.
-    /// `None` before it said anything.
+    /// Time since the server last sent data for this kind: an upper bound for how far objects lag behind. `None` before
+    /// the first data.
     pub lag: Option<Duration>,
-    /// Subscriptions and handlers.
+    /// Subscriptions, including those with a callback.
     pub subscribers: usize,
-    /// Changes that subscribers have not taken.
+    /// Changes in subscribers' buffers.
     pub pending: usize,
     /// Own writes that the watch has not confirmed.
     pub unconfirmed: usize,
@@ -84,8 +84,8 @@ impl Counters {
         self.decode_nanos.fetch_add(nanos, Ordering::Relaxed);
     }
 
-    pub(crate) fn heard(&self) {
-        *self.heard.lock() = Some(Instant::now());
+    pub(crate) fn record_contact(&self) {
+        *self.last_contact.lock() = Some(Instant::now());
     }
 
     pub(crate) fn read(&self) -> Stats {
@@ -98,7 +98,7 @@ impl Counters {
             undecodable: get(&self.undecodable),
             decodes: get(&self.decodes),
             decode_time: Duration::from_nanos(get(&self.decode_nanos)),
-            lag: self.heard.lock().map(|heard| heard.elapsed()),
+            lag: self.last_contact.lock().map(|contact| contact.elapsed()),
             ..Stats::default()
         }
     }

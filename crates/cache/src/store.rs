@@ -18,51 +18,51 @@ use tokio::sync::watch;
 use crate::{
     change::{Deletion, RawChange},
     entry::Entry,
-    index::{Definition, IndexBy, Kept},
+    index::{IndexDefinition, IndexState, Indexer},
     key::ObjectKey,
-    own::OwnWrites,
+    own_writes::OwnWrites,
     snapshot::Snapshot,
     subscription::Buffer,
 };
 
-/// The part of the store that one watch fills: a namespace, or all of it for the empty name.
-pub(crate) type Scope = Arc<str>;
+/// The part of the store that one watch fills: a namespace, or everything for the empty name.
+pub(crate) type NamespaceScope = Arc<str>;
 
-/// Objects put aside until a list is complete. `None`: an object that exists but cannot be kept.
-pub(crate) type Staged = BTreeMap<ObjectKey, Option<Arc<Entry>>>;
+/// Objects of an incomplete list. `None`: an object that exists but cannot be stored.
+pub(crate) type StagedObjects = BTreeMap<ObjectKey, Option<Arc<Entry>>>;
 
-/// What a watch told since the store was last written.
-pub(crate) enum Told {
+/// A change reported by a watch, to be written to the store.
+pub(crate) enum WatchChange {
     Applied(Arc<Entry>),
     /// With the object's last state.
     Removed(Arc<Entry>),
-    /// It is gone, and its last state cannot be read.
-    RemovedBroken(ObjectKey),
+    /// Deleted, and its last state cannot be read.
+    RemovedInvalid(ObjectKey),
 }
 
 pub(crate) struct Store {
     published: ArcSwap<Snapshot>,
-    /// Held for a whole change, so that a new subscriber gets each change either replayed or pushed, never both.
+    /// Locked for a whole change, so that a new subscriber gets each change either replayed or pushed, never both.
     writer: Mutex<Writer>,
     /// The definitions of the writer's indexes, for queries.
-    definitions: RwLock<Arc<[Arc<Definition>]>>,
-    /// Wakes whoever waits for a version.
+    definitions: RwLock<Arc<[Arc<IndexDefinition>]>>,
+    /// Notifies tasks that wait for a resource version.
     written: watch::Sender<()>,
 }
 
 struct Writer {
     subscribers: Vec<Weak<Buffer>>,
-    indexes: Vec<Kept>,
-    scopes: BTreeMap<Scope, Position>,
-    own: OwnWrites,
+    indexes: Vec<IndexState>,
+    scopes: BTreeMap<NamespaceScope, Position>,
+    own_writes: OwnWrites,
     closed: bool,
 }
 
 #[derive(Default)]
 struct Position {
-    /// Everything up to here is in the store.
+    /// Everything up to this version is in the store.
     resource_version: Arc<str>,
-    /// The first list has been stored.
+    /// The first list is stored.
     complete: bool,
 }
 
@@ -78,7 +78,7 @@ impl Store {
             subscribers: Vec::new(),
             indexes: Vec::new(),
             scopes: BTreeMap::new(),
-            own: OwnWrites::default(),
+            own_writes: OwnWrites::default(),
             closed: false,
         };
         Self {
@@ -97,18 +97,18 @@ impl Store {
         self.written.subscribe()
     }
 
-    /// A watch will fill this part.
-    pub(crate) fn open(&self, scope: &Scope) {
+    /// Adds a scope that a watch will fill.
+    pub(crate) fn add_scope(&self, scope: &NamespaceScope) {
         self.writer.lock().scopes.entry(Arc::clone(scope)).or_default();
     }
 
-    /// No watch fills this part any more: what was in it is unknown, hence gone.
-    pub(crate) fn abandon(&self, scope: &Scope) {
-        self.replace(scope, Staged::new(), "");
+    /// Removes a scope that is not watched any more, with its objects.
+    pub(crate) fn remove_scope(&self, scope: &NamespaceScope) {
+        self.replace(scope, StagedObjects::new(), "");
         let mut writer = self.writer.lock();
         writer.scopes.remove(scope);
         if writer.is_complete() {
-            writer.each(Buffer::initial_complete);
+            writer.for_each_subscriber(Buffer::mark_initial_complete);
         }
     }
 
@@ -121,7 +121,7 @@ impl Store {
             initial: true,
         }));
         if writer.is_complete() {
-            buffer.initial_complete();
+            buffer.mark_initial_complete();
         }
         if writer.closed {
             buffer.close();
@@ -130,22 +130,26 @@ impl Store {
         buffer
     }
 
-    /// Tells a subscriber of every object again.
+    /// Delivers every object to a subscriber again.
     pub(crate) fn resync(&self, buffer: &Buffer) {
         let _writer = self.writer.lock();
         for entry in self.snapshot().objects.iter() {
-            buffer.push_again(entry);
+            buffer.push_resync(entry);
         }
     }
 
-    /// The index that is asked for; if it is new it is filled from what is there.
-    pub(crate) fn index<T>(&self, by: IndexBy<T>) -> Arc<Definition> {
+    /// Returns the index of this source, and builds it if it is new.
+    pub(crate) fn index<T>(&self, by: Indexer<T>) -> Arc<IndexDefinition> {
         let mut writer = self.writer.lock();
-        if let Some(known) = writer.indexes.iter().find(|known| known.definition.answers(&by)) {
+        if let Some(known) = writer
+            .indexes
+            .iter()
+            .find(|known| known.definition.has_source(&by))
+        {
             return Arc::clone(&known.definition);
         }
-        let definition = Arc::new(Definition::new(by));
-        let mut kept = Kept::new(Arc::clone(&definition));
+        let definition = Arc::new(IndexDefinition::new(by));
+        let mut kept = IndexState::new(Arc::clone(&definition));
         let mut snapshot = Snapshot::clone(&self.snapshot());
         let mut buckets = crate::snapshot::Buckets::new();
         for entry in snapshot.objects.iter() {
@@ -163,34 +167,39 @@ impl Store {
         definition
     }
 
-    pub(crate) fn definitions(&self) -> Arc<[Arc<Definition>]> {
+    pub(crate) fn definitions(&self) -> Arc<[Arc<IndexDefinition>]> {
         Arc::clone(&self.definitions.read())
     }
 
-    /// The list is complete: what is staged is now the content of the scope. What is missing from it is gone; what
-    /// cannot be kept stays as it was last known.
-    pub(crate) fn replace(&self, scope: &Scope, staged: Staged, resource_version: &str) {
+    /// Replaces the content of a scope with a complete list. Objects that are not in the list are deleted; those that
+    /// cannot be stored keep their last state.
+    pub(crate) fn replace(&self, scope: &NamespaceScope, staged: StagedObjects, resource_version: &str) {
         let mut writer = self.writer.lock();
-        let mut change = Writing::new(self, &mut writer);
+        let mut change = Transaction::new(self, &mut writer);
         let listed = resource_version.parse().unwrap_or(u64::MAX);
         let initial = !change
             .writer
             .scopes
             .get(scope)
             .is_some_and(|position| position.complete);
-        // Deletions first: whoever frees something by name can take it again.
-        let before: Vec<_> = change.snapshot.objects.within(covered(scope)).cloned().collect();
+        // Deletions first: a subscriber can free a resource by name before another object takes it.
+        let before: Vec<_> = change
+            .snapshot
+            .objects
+            .in_namespace(namespace_filter(scope))
+            .cloned()
+            .collect();
         for old in before {
             let key = &old.meta.key;
-            if !staged.contains_key(key) && !change.writer.own.is_newer_than(key, listed) {
+            if !staged.contains_key(key) && !change.writer.own_writes.is_newer_than(key, listed) {
                 change.remove(&old.meta.key.clone(), Arc::clone(&old), Deletion::Inferred);
             }
         }
         for (key, entry) in staged {
             if let Some(entry) = entry
-                && !change.writer.own.is_newer_than(&key, listed)
+                && !change.writer.own_writes.is_newer_than(&key, listed)
             {
-                change.apply(&entry, initial, Order::Listed);
+                change.apply(&entry, initial, ApplyRule::IfDifferent);
             }
         }
         if let Some(position) = change.writer.scopes.get_mut(scope) {
@@ -198,30 +207,30 @@ impl Store {
         }
         change.finish(scope, resource_version);
         if writer.is_complete() {
-            writer.each(Buffer::initial_complete);
+            writer.for_each_subscriber(Buffer::mark_initial_complete);
         }
     }
 
-    /// The watch told of these changes, and has come to this version.
-    pub(crate) fn commit(&self, scope: &Scope, told: Vec<Told>, resource_version: &str) {
+    /// Writes changes of a watch that has reached this version.
+    pub(crate) fn commit(&self, scope: &NamespaceScope, changes: Vec<WatchChange>, resource_version: &str) {
         let mut writer = self.writer.lock();
-        let mut change = Writing::new(self, &mut writer);
-        for told in told {
-            match told {
-                Told::Applied(entry) => change.apply(&entry, false, Order::Watched),
-                Told::Removed(last) => {
-                    change.writer.own.ended(&last.meta);
+        let mut change = Transaction::new(self, &mut writer);
+        for event in changes {
+            match event {
+                WatchChange::Applied(entry) => change.apply(&entry, false, ApplyRule::IfNewer),
+                WatchChange::Removed(last) => {
+                    change.writer.own_writes.confirm_delete(&last.meta);
                     let known = change.snapshot.objects.get(&last.meta.key);
-                    // An own write has made it again since.
+                    // An own write may have created it again since.
                     let is_older =
                         known.is_some_and(|known| last.meta.resource_version < known.meta.resource_version);
                     if !is_older || last.meta.resource_version == 0 {
-                        change.remove(&last.meta.key.clone(), last, Deletion::Seen);
+                        change.remove(&last.meta.key.clone(), last, Deletion::Observed);
                     }
                 }
-                Told::RemovedBroken(key) => {
+                WatchChange::RemovedInvalid(key) => {
                     if let Some(known) = change.snapshot.objects.get(&key).cloned() {
-                        change.remove(&key, known, Deletion::Seen);
+                        change.remove(&key, known, Deletion::Observed);
                     }
                 }
             }
@@ -229,48 +238,51 @@ impl Store {
         change.finish(scope, resource_version);
     }
 
-    /// Somebody here wrote this state, and the server took it. `selected`: it belongs into this cache.
-    pub(crate) fn wrote(&self, entry: Arc<Entry>, selected: bool) {
+    /// Stores the result of an own write. `selected`: the object belongs to this cache.
+    pub(crate) fn apply_own_write(&self, entry: Arc<Entry>, selected: bool) {
         let mut writer = self.writer.lock();
         if writer
-            .covers(&entry.meta.key)
-            .is_none_or(|told| entry.meta.resource_version <= told)
+            .watched_version(&entry.meta.key)
+            .is_none_or(|watched| entry.meta.resource_version <= watched)
         {
-            // The watch has come further, or was never asked about it.
+            // The watch is ahead of the write, or does not cover the object.
             return;
         }
-        let mut change = Writing::new(self, &mut writer);
+        let mut change = Transaction::new(self, &mut writer);
         let key = entry.meta.key.clone();
-        if change.writer.own.supersedes(&entry.meta) {
+        if change.writer.own_writes.supersedes(&entry.meta) {
             return;
         }
-        change.writer.own.wrote(key.clone(), entry.meta.resource_version);
+        change
+            .writer
+            .own_writes
+            .record_write(key.clone(), entry.meta.resource_version);
         if selected {
-            change.apply(&entry, false, Order::Listed);
+            change.apply(&entry, false, ApplyRule::IfDifferent);
         } else {
-            change.remove(&key, entry, Deletion::Seen);
+            change.remove(&key, entry, Deletion::Observed);
         }
         change.publish();
     }
 
-    /// Somebody here deleted this object, and it is gone.
-    pub(crate) fn deleted(&self, key: &ObjectKey, uid: crate::meta::Uid) {
+    /// Removes an object after an own delete.
+    pub(crate) fn apply_own_delete(&self, key: &ObjectKey, uid: crate::meta::Uid) {
         let mut writer = self.writer.lock();
-        if writer.covers(key).is_none() {
+        if writer.watched_version(key).is_none() {
             return;
         }
-        writer.own.deleted(key.clone(), uid);
-        let mut change = Writing::new(self, &mut writer);
+        writer.own_writes.record_delete(key.clone(), uid);
+        let mut change = Transaction::new(self, &mut writer);
         if let Some(known) = change.snapshot.objects.get(key).cloned()
             && known.meta.uid == uid
         {
-            change.remove(key, known, Deletion::Seen);
+            change.remove(key, known, Deletion::Observed);
             change.publish();
         }
     }
 
-    /// Whether reads reflect this version of an object that somebody wrote; `outside`: it belongs elsewhere, and has
-    /// only to be gone. True also where nobody can read: there is no watch that tells of it, or it is not complete.
+    /// Returns whether reads reflect this version of a written object; `outside`: the scope excludes it, so it must be
+    /// absent. Also true if it cannot be read anyway: no watch covers it, or its watch is not synced.
     pub(crate) fn reflects(&self, key: &ObjectKey, version: u64, outside: bool) -> bool {
         let writer = self.writer.lock();
         let snapshot = self.snapshot();
@@ -285,9 +297,9 @@ impl Store {
                 .is_none_or(|position| !position.complete || position.version() >= version)
     }
 
-    /// Whether reads reflect a later version of the object than this, or that there is none. True also where nobody can
-    /// read.
-    pub(crate) fn is_past(&self, key: &ObjectKey, version: u64) -> bool {
+    /// Returns whether reads reflect a later version of the object, or its absence. Also true if it cannot be read
+    /// anyway.
+    pub(crate) fn reflects_later(&self, key: &ObjectKey, version: u64) -> bool {
         let writer = self.writer.lock();
         let snapshot = self.snapshot();
         let known = snapshot.objects.get(key);
@@ -296,45 +308,45 @@ impl Store {
             || writer.position(key).is_none_or(|position| !position.complete)
     }
 
-    /// No change will come any more.
+    /// Closes all subscriptions.
     pub(crate) fn close(&self) {
         let mut writer = self.writer.lock();
         writer.closed = true;
-        writer.each(Buffer::close);
+        writer.for_each_subscriber(Buffer::close);
         drop(writer);
         self.written.send_replace(());
     }
 
-    /// Subscribers, changes that they have not taken, own writes that are not confirmed.
-    pub(crate) fn waiting(&self) -> (usize, usize, usize) {
+    /// Returns the numbers of subscribers, of changes in their buffers, and of unconfirmed own writes.
+    pub(crate) fn backlog(&self) -> (usize, usize, usize) {
         let mut writer = self.writer.lock();
         let (mut subscribers, mut pending) = (0, 0);
-        writer.each(|buffer| {
+        writer.for_each_subscriber(|buffer| {
             subscribers += 1;
             pending += buffer.pending();
         });
-        (subscribers, pending, writer.own.len())
+        (subscribers, pending, writer.own_writes.len())
     }
 }
 
-/// Which states count as news.
+/// Which states replace the stored one.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Order {
-    /// Any that differs: a list is what is there now, older or not.
-    Listed,
-    /// Only newer ones: what was written here may be ahead of the watch.
-    Watched,
+enum ApplyRule {
+    /// Any other version: a list is the current state, even if a version is older.
+    IfDifferent,
+    /// Only newer versions: an own write may be ahead of the watch.
+    IfNewer,
 }
 
-/// A change of the store that nobody sees yet.
-struct Writing<'a> {
+/// A change of the store that is not published yet.
+struct Transaction<'a> {
     store: &'a Store,
     writer: &'a mut Writer,
     snapshot: Snapshot,
     changes: Vec<RawChange>,
 }
 
-impl<'a> Writing<'a> {
+impl<'a> Transaction<'a> {
     fn new(store: &'a Store, writer: &'a mut Writer) -> Self {
         Self {
             store,
@@ -344,15 +356,17 @@ impl<'a> Writing<'a> {
         }
     }
 
-    fn apply(&mut self, new: &Arc<Entry>, initial: bool, order: Order) {
-        if self.writer.own.supersedes(&new.meta) {
+    fn apply(&mut self, new: &Arc<Entry>, initial: bool, order: ApplyRule) {
+        if self.writer.own_writes.supersedes(&new.meta) {
             return;
         }
         let key = &new.meta.key;
         let old = self.snapshot.objects.get(key);
         if let Some(old) = old {
-            let (known, told) = (old.meta.resource_version, new.meta.resource_version);
-            if old.meta.is_same_version(&new.meta) || (order == Order::Watched && told != 0 && told < known) {
+            let (old_version, new_version) = (old.meta.resource_version, new.meta.resource_version);
+            if old.meta.is_same_version(&new.meta)
+                || (order == ApplyRule::IfNewer && new_version != 0 && new_version < old_version)
+            {
                 return;
             }
         }
@@ -365,7 +379,7 @@ impl<'a> Writing<'a> {
         self.reindex(&new.meta.key, Some(new));
     }
 
-    /// An object that was never in the store is known to no subscriber.
+    /// Removes an object. One that was not in the store produces no change.
     fn remove(&mut self, key: &ObjectKey, last: Arc<Entry>, how: Deletion) {
         if let Some(old) = self.snapshot.objects.remove(key) {
             self.reindex(key, None);
@@ -389,32 +403,33 @@ impl<'a> Writing<'a> {
         }
     }
 
-    fn finish(mut self, scope: &Scope, resource_version: &str) {
+    fn finish(mut self, scope: &NamespaceScope, resource_version: &str) {
         if let Some(position) = self.writer.scopes.get_mut(scope)
             && *position.resource_version != *resource_version
         {
             position.resource_version = resource_version.into();
             self.snapshot.resource_version = self.writer.oldest_version();
-            if !self.writer.own.is_empty()
+            if !self.writer.own_writes.is_empty()
                 && let Ok(version) = resource_version.parse()
             {
                 self.writer
-                    .own
-                    .told_up_to(version, |key| scope.is_empty() || key.namespace == *scope);
+                    .own_writes
+                    .confirm_up_to(version, |key| scope.is_empty() || key.namespace == *scope);
             }
         }
         self.publish();
     }
 
     fn publish(self) {
-        // Freeing a large snapshot takes time; readers do not wait for it.
+        // Freeing a large snapshot takes time; it happens after the new one is visible.
         drop(self.store.published.swap(Arc::new(self.snapshot)));
         if self.store.written.receiver_count() > 0 {
             self.store.written.send_replace(());
         }
         let changes = self.changes;
         if !changes.is_empty() {
-            self.writer.each(|buffer| buffer.push(changes.iter().cloned()));
+            self.writer
+                .for_each_subscriber(|buffer| buffer.push(changes.iter().cloned()));
         }
     }
 }
@@ -424,8 +439,8 @@ impl Writer {
         self.scopes.values().all(|position| position.complete)
     }
 
-    /// How far the watch has come that tells of this key; `None` if there is none.
-    fn covers(&self, key: &ObjectKey) -> Option<u64> {
+    /// Returns the version that the watch covering this key has reached; `None` if there is no such watch.
+    fn watched_version(&self, key: &ObjectKey) -> Option<u64> {
         self.position(key).map(Position::version)
     }
 
@@ -440,13 +455,13 @@ impl Writer {
             .unwrap_or_default()
     }
 
-    fn each(&mut self, mut act: impl FnMut(&Buffer)) {
+    fn for_each_subscriber(&mut self, mut act: impl FnMut(&Buffer)) {
         self.subscribers
             .retain(|subscriber| subscriber.upgrade().inspect(|buffer| act(buffer)).is_some());
     }
 }
 
-fn covered(scope: &Scope) -> Option<&str> {
+fn namespace_filter(scope: &NamespaceScope) -> Option<&str> {
     (!scope.is_empty()).then_some(scope)
 }
 

@@ -1,4 +1,4 @@
-//! A subscriber's own buffer of changes, one per object.
+//! Subscriptions: a buffer of changes for each subscriber, at most one per object.
 
 use std::{
     any::Any,
@@ -24,16 +24,16 @@ use crate::{
 
 /// A stream of changes for one subscriber, from [`Cache::subscribe`](crate::Cache::subscribe).
 ///
-/// It starts with every object that is already there. Changes of one object arrive in order; several that were
-/// not taken yet arrive as one, so a slow subscriber sees fewer states, never old ones, and delays nobody. An object
-/// that came and went before the subscriber asked is not told at all: it never knew it. So the buffer never holds
-/// more than one change for each object that the subscriber knows or the store has.
+/// It starts with every current object. Changes of one object arrive in order and are coalesced while they wait: a slow
+/// subscriber gets fewer states, never old ones, and delays no other. Of objects that were created and deleted before
+/// the subscriber received them, only the newest 256 are delivered. So the buffer holds at most one change for each
+/// object that the subscriber knows or the store has, and those 256.
 pub struct Subscription<T> {
     pub(crate) buffer: Arc<Buffer>,
     pub(crate) core: Arc<Core>,
     pub(crate) decode: Decode<T>,
     pub(crate) resync: Option<Resync>,
-    /// Keeps the watch alive while somebody listens.
+    /// Keeps the watch alive.
     pub(crate) _cache: Arc<dyn Any + Send + Sync>,
 }
 
@@ -43,18 +43,18 @@ pub(crate) struct Resync {
 }
 
 impl<T: Send + Sync + 'static> Subscription<T> {
-    /// The next change; `None` once the cache has stopped and everything was taken.
+    /// Waits for the next change; `None` once the cache is closed and the buffer is empty.
     ///
-    /// Asking for the next change says that the one before was dealt with: [`Synced`] counts on that.
-    /// Cancellation-safe: a change is taken only when it is returned.
+    /// A call marks the previous change as processed, which [`SyncHandle`] relies on. Cancellation-safe: a change
+    /// leaves the buffer only when it is returned.
     pub async fn next(&mut self) -> Option<Change<T>> {
         loop {
-            // Registered before looking, or a change that comes in between would not wake us.
+            // Register before checking; otherwise a change in between would not wake us.
             let changed = self.buffer.changed.notified();
-            match self.buffer.take() {
-                Taken::Change(change) => return Some(change.read_as(&self.core, self.decode)),
-                Taken::Closed => return None,
-                Taken::Nothing => {}
+            match self.buffer.pop() {
+                NextChange::Change(change) => return Some(change.read_as(&self.core, self.decode)),
+                NextChange::Closed => return None,
+                NextChange::Empty => {}
             }
             let Some(resync) = &mut self.resync else {
                 changed.await;
@@ -70,12 +70,12 @@ impl<T: Send + Sync + 'static> Subscription<T> {
         }
     }
 
-    /// Every object is told again, as a change from itself to itself; one that has a change pending is not.
+    /// Delivers every object again as a change without a difference, except those with a pending change.
     pub fn resync(&self) {
         self.core.store.resync(&self.buffer);
     }
 
-    /// The same, again and again while somebody waits for changes. Default: never.
+    /// Resyncs at this interval while `next` waits for changes. Default: never.
     #[must_use]
     pub fn resync_every(mut self, every: Duration) -> Self {
         let next = Instant::now() + every;
@@ -83,16 +83,16 @@ impl<T: Send + Sync + 'static> Subscription<T> {
         self
     }
 
-    /// A handle that tells when this subscriber has dealt with every object that was there at the start.
-    pub fn synced(&self) -> Synced {
-        Synced(self.buffer.synced.subscribe())
+    /// Returns a handle that reports when this subscriber has processed every initial object.
+    pub fn synced(&self) -> SyncHandle {
+        SyncHandle(self.buffer.synced.subscribe())
     }
 
     /// Calls `callback` for each change, one after the other, in a task of its own.
     ///
-    /// A callback that panics is reported and misses that change; the next ones come, and nobody else notices. The
-    /// returned handle ends it. Must be called within a tokio runtime.
-    pub fn handle(mut self, mut callback: impl FnMut(Change<T>) + Send + 'static) -> Handler {
+    /// A panic of the callback is logged and loses that change; later changes are delivered, and other subscribers are
+    /// not affected. Dropping the returned handle ends the task. Must be called within a tokio runtime.
+    pub fn handle(mut self, mut callback: impl FnMut(Change<T>) + Send + 'static) -> SubscriberHandle {
         let synced = self.synced();
         let stop = Arc::new(Notify::new());
         let stopped = Arc::clone(&stop);
@@ -106,49 +106,49 @@ impl<T: Send + Sync + 'static> Subscription<T> {
                 let Some(change) = change else { return };
                 let (kind, key) = (self.core.kind.clone(), change.key().clone());
                 if catch_unwind(AssertUnwindSafe(|| callback(change))).is_err() {
-                    tracing::error!(%kind, %key, "a subscriber panicked; it misses this change");
+                    tracing::error!(%kind, %key, "subscriber panicked and lost this change");
                 }
                 tokio::task::consume_budget().await;
             }
         });
-        Handler { synced, stop, task }
+        SubscriberHandle { synced, stop, task }
     }
 }
 
-/// A callback that is told of changes, from [`Subscription::handle`]. Dropping it ends it after the running call.
-pub struct Handler {
-    synced: Synced,
+/// A running callback, from [`Subscription::handle`]. Dropping it ends the task after the current call.
+pub struct SubscriberHandle {
+    synced: SyncHandle,
     stop: Arc<Notify>,
     task: JoinHandle<()>,
 }
 
-impl Handler {
-    /// A handle that tells when the callback has dealt with every object that was there at the start.
-    pub fn synced(&self) -> Synced {
+impl SubscriberHandle {
+    /// Returns a handle that reports when the callback has processed every initial object.
+    pub fn synced(&self) -> SyncHandle {
         self.synced.clone()
     }
 
-    /// Ends it, and waits for a call that is running. After this the callback is not called any more and is dropped.
-    /// Must not be awaited by the callback's own task.
+    /// Ends the task and waits for the current call. Afterwards the callback is not called any more and is dropped.
+    /// Must not be awaited by the callback itself.
     pub async fn remove(mut self) {
         self.stop.notify_one();
-        // The task catches the callback's panics, and only its own drop aborts it.
+        // The task catches the callback's panics, and only `drop` aborts it.
         let _ = (&mut self.task).await;
     }
 }
 
-impl Drop for Handler {
+impl Drop for SubscriberHandle {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-/// Tells when a [`Subscription`] has dealt with its initial objects.
+/// Reports when a [`Subscription`] has processed its initial objects (client-go's `HasSynced`).
 #[derive(Clone)]
-pub struct Synced(watch::Receiver<bool>);
+pub struct SyncHandle(watch::Receiver<bool>);
 
-impl Synced {
-    /// Whether it has.
+impl SyncHandle {
+    /// Returns whether it has.
     pub fn is_synced(&self) -> bool {
         *self.0.borrow()
     }
@@ -159,8 +159,8 @@ impl Synced {
     }
 }
 
-/// How many objects that came and went unseen a slow subscriber is told of.
-const FLEETING: usize = 256;
+/// How many deletions of objects that it never received a slow subscriber gets.
+const MAX_UNSEEN_DELETIONS: usize = 256;
 
 pub(crate) struct Buffer {
     state: Mutex<State>,
@@ -169,22 +169,22 @@ pub(crate) struct Buffer {
 }
 
 struct State {
-    /// In order of arrival of the oldest change that each one stands for.
+    /// Ordered by the arrival of the oldest change that is merged into each.
     pending: BTreeMap<u64, RawChange>,
-    /// Where each key is in `pending`; the two always hold the same keys.
+    /// The index of each key in `pending`; the two always hold the same keys.
     position: HashMap<ObjectKey, u64, foldhash::fast::RandomState>,
     next: u64,
-    /// Where changes are of objects that came and went unseen, or were; bounded, or churn would make a buffer grow that
-    /// nobody reads.
-    fleeting: VecDeque<u64>,
-    /// Everything pending below this belongs to the initial objects. `None` before the store is complete.
+    /// The positions of deletions of objects that the subscriber never received; some may be gone since. Bounded, so
+    /// that churn cannot grow an unread buffer.
+    unseen_deletions: VecDeque<u64>,
+    /// Pending changes below this position belong to the initial objects. `None` before the store is complete.
     initial_below: Option<u64>,
     closed: bool,
 }
 
-enum Taken {
+enum NextChange {
     Change(RawChange),
-    Nothing,
+    Empty,
     Closed,
 }
 
@@ -194,7 +194,7 @@ impl Buffer {
             pending: BTreeMap::new(),
             position: HashMap::default(),
             next: 0,
-            fleeting: VecDeque::new(),
+            unseen_deletions: VecDeque::new(),
             initial_below: None,
             closed: false,
         };
@@ -205,7 +205,7 @@ impl Buffer {
         }
     }
 
-    /// Takes changes in their order. Whoever waits for one is woken once for all of them.
+    /// Adds changes in order, and wakes the subscriber once for all of them.
     pub(crate) fn push(&self, changes: impl IntoIterator<Item = RawChange>) {
         let mut state = self.state.lock();
         for change in changes {
@@ -215,8 +215,8 @@ impl Buffer {
         self.changed.notify_one();
     }
 
-    /// Tells of an object that did not change, unless there is something to tell about it.
-    pub(crate) fn push_again(&self, entry: &Arc<Entry>) {
+    /// Adds a resync of an object, unless the object has a pending change.
+    pub(crate) fn push_resync(&self, entry: &Arc<Entry>) {
         let mut state = self.state.lock();
         if !state.position.contains_key(&entry.meta.key) {
             state.add(RawChange::Applied {
@@ -228,8 +228,8 @@ impl Buffer {
         }
     }
 
-    /// All initial objects have been pushed.
-    pub(crate) fn initial_complete(&self) {
+    /// Marks the initial objects as complete.
+    pub(crate) fn mark_initial_complete(&self) {
         let mut state = self.state.lock();
         if state.initial_below.is_none() {
             state.initial_below = Some(state.next);
@@ -246,7 +246,7 @@ impl Buffer {
         self.state.lock().pending.len()
     }
 
-    fn take(&self) -> Taken {
+    fn pop(&self) -> NextChange {
         let mut state = self.state.lock();
         let first = state.pending.first_key_value().map(|(at, _)| *at);
         if state
@@ -259,10 +259,10 @@ impl Buffer {
         match state.pending.pop_first() {
             Some((_, change)) => {
                 state.position.remove(change.key());
-                Taken::Change(change)
+                NextChange::Change(change)
             }
-            None if state.closed => Taken::Closed,
-            None => Taken::Nothing,
+            None if state.closed => NextChange::Closed,
+            None => NextChange::Empty,
         }
     }
 }
@@ -275,25 +275,25 @@ impl State {
         let earlier = self
             .pending
             .remove(&at)
-            .expect("a position points at a pending change");
-        let change = earlier.followed_by(change);
-        let is_fleeting = change.is_fleeting();
+            .expect("every position has a pending change");
+        let change = earlier.merge_later(change);
+        let is_fleeting = change.is_unseen_deletion();
         self.pending.insert(at, change);
         if is_fleeting {
-            self.remember_fleeting(at);
+            self.push_unseen_deletion(at);
         }
     }
 
-    /// Of objects that came and went, the newest are told of.
-    fn remember_fleeting(&mut self, at: u64) {
-        self.fleeting.push_back(at);
-        if self.fleeting.len() <= FLEETING {
+    /// Keeps only the newest deletions of objects that the subscriber never received.
+    fn push_unseen_deletion(&mut self, at: u64) {
+        self.unseen_deletions.push_back(at);
+        if self.unseen_deletions.len() <= MAX_UNSEEN_DELETIONS {
             return;
         }
-        let oldest = self.fleeting.pop_front();
-        // It may have been taken since, or have come back.
+        let oldest = self.unseen_deletions.pop_front();
+        // It may have been delivered since, or the object may exist again.
         if let Some(at) = oldest
-            && self.pending.get(&at).is_some_and(RawChange::is_fleeting)
+            && self.pending.get(&at).is_some_and(RawChange::is_unseen_deletion)
             && let Some(forgotten) = self.pending.remove(&at)
         {
             self.position.remove(forgotten.key());

@@ -1,4 +1,4 @@
-//! Where a kind's objects are on the server, and which of them are wanted.
+//! The API endpoint of a kind and the scope to request from it.
 
 use std::collections::BTreeSet;
 
@@ -6,13 +6,13 @@ use http::{Request, header};
 use kube::client::Body;
 
 use crate::{
-    failure::Failure,
-    kind::{Cacheable, Selection, is_cluster_scoped},
+    kind::{Cacheable, WatchScope, is_cluster_scoped},
     protocol::{ListCall, WatchCall},
-    store::Scope,
+    store::NamespaceScope,
+    watch_error::WatchError,
 };
 
-/// Where a kind's list is, and which part of it is wanted.
+/// The API endpoint of a kind and the scope to request from it.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     /// The group and version as a path, for example `/api/v1`.
@@ -22,7 +22,7 @@ pub(crate) struct Target {
     pub(crate) version: String,
     /// For example `pods`.
     pub(crate) plural: String,
-    pub(crate) selection: Selection,
+    pub(crate) watch_scope: WatchScope,
     cluster_scoped: bool,
     accept: &'static str,
 }
@@ -30,7 +30,7 @@ pub(crate) struct Target {
 impl Target {
     pub(crate) fn of<K: Cacheable>(
         dynamic: &K::DynamicType,
-        selection: &Selection,
+        selection: &WatchScope,
         metadata_only: bool,
     ) -> Self {
         let path = K::url_path(dynamic, None);
@@ -40,7 +40,7 @@ impl Target {
             group: K::group(dynamic).into_owned(),
             version: K::version(dynamic).into_owned(),
             plural: plural.to_owned(),
-            selection: selection.clone(),
+            watch_scope: selection.clone(),
             cluster_scoped: is_cluster_scoped::<K>(),
             accept: if metadata_only || selection.metadata_only {
                 "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
@@ -50,21 +50,21 @@ impl Target {
         }
     }
 
-    /// The parts that need a watch each.
-    pub(crate) fn scopes(&self) -> BTreeSet<Scope> {
-        match &self.selection.namespaces {
+    /// Returns the namespaces that need a watch each; the empty one stands for all.
+    pub(crate) fn scopes(&self) -> BTreeSet<NamespaceScope> {
+        match &self.watch_scope.namespaces {
             Some(namespaces) if !self.cluster_scoped => namespaces
                 .iter()
-                .map(|namespace| Scope::from(namespace.as_str()))
+                .map(|namespace| NamespaceScope::from(namespace.as_str()))
                 .collect(),
-            _ => BTreeSet::from([Scope::from("")]),
+            _ => BTreeSet::from([NamespaceScope::from("")]),
         }
     }
 
-    pub(crate) fn list(&self, scope: &Scope, call: &ListCall) -> Result<Request<Body>, Failure> {
+    pub(crate) fn list(&self, scope: &NamespaceScope, call: &ListCall) -> Result<Request<Body>, WatchError> {
         let limit = call.limit.map(|limit| limit.to_string());
         let mut parameters = Vec::new();
-        // An empty version is the default; a continue token carries its own.
+        // An empty version is the default; a continue token contains its own.
         if !call.resource_version.is_empty() {
             parameters.push(("resourceVersion", call.resource_version.as_str()));
         }
@@ -73,7 +73,11 @@ impl Target {
         self.request(scope, &parameters)
     }
 
-    pub(crate) fn watch(&self, scope: &Scope, call: &WatchCall) -> Result<Request<Body>, Failure> {
+    pub(crate) fn watch(
+        &self,
+        scope: &NamespaceScope,
+        call: &WatchCall,
+    ) -> Result<Request<Body>, WatchError> {
         let seconds = call.timeout.as_secs().to_string();
         let mut parameters = vec![
             ("watch", "true"),
@@ -92,13 +96,17 @@ impl Target {
         self.request(scope, &parameters)
     }
 
-    fn request(&self, scope: &Scope, parameters: &[(&str, &str)]) -> Result<Request<Body>, Failure> {
+    fn request(
+        &self,
+        scope: &NamespaceScope,
+        parameters: &[(&str, &str)],
+    ) -> Result<Request<Body>, WatchError> {
         let Self { prefix, plural, .. } = self;
         let path = match &**scope {
             "" => format!("{prefix}/{plural}"),
             namespace => format!("{prefix}/namespaces/{namespace}/{plural}"),
         };
-        let Selection { labels, fields, .. } = &self.selection;
+        let WatchScope { labels, fields, .. } = &self.watch_scope;
         let mut query = form_urlencoded::Serializer::new(String::new());
         for (name, value) in [("labelSelector", labels), ("fieldSelector", fields)] {
             if let Some(value) = value {
@@ -109,6 +117,6 @@ impl Target {
         Request::get(format!("{path}?{}", query.finish()))
             .header(header::ACCEPT, self.accept)
             .body(Body::empty())
-            .map_err(|error| Failure::other(error.to_string()))
+            .map_err(|error| WatchError::other(error.to_string()))
     }
 }

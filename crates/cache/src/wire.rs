@@ -1,126 +1,129 @@
-//! Bytes to objects: list pages as they stream in, and watch frames.
+//! Parses list responses as they stream in, and watch events.
 
 use bytes::{Buf, Bytes, BytesMut};
 use kube::core::Status;
 use memchr::memchr;
 
 use crate::{
-    protocol::Event,
-    scan::{Cursor, Scanned, Trouble},
+    protocol::EventType,
+    scan::{Cursor, ScanError, ScannedObject},
 };
 
-/// No Kubernetes object comes near this; a longer one is not what was asked for.
-const LONGEST: usize = 64 << 20;
+/// Upper bound for one object. No Kubernetes object comes near this.
+const MAX_OBJECT_BYTES: usize = 64 << 20;
 
-/// A list response, cut into its items while it arrives: the whole of it is never held.
+/// A list response, split into items while it arrives. It is never in memory as a whole.
 #[derive(Default)]
 pub(crate) struct Page {
     pub(crate) resource_version: String,
     pub(crate) continue_token: Option<String>,
-    /// What has arrived and was not taken.
+    /// Received bytes that are not parsed yet.
     buffer: BytesMut,
-    place: Place,
-    /// Not worth looking before there is more than this: an item was incomplete.
-    wanted: usize,
+    position: PagePosition,
+    /// Parsing continues when the buffer has this size: an item was incomplete.
+    min_bytes: usize,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Place {
+enum PagePosition {
     #[default]
     Start,
-    /// Before the name of a member, or the end.
+    /// Before a member's name, or before the end.
     Members,
     Items,
     End,
 }
 
-/// A body that is no list.
+/// A body is not a valid list.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct NotAList(pub(crate) &'static str);
+pub(crate) struct InvalidList(pub(crate) &'static str);
 
 impl Page {
-    pub(crate) fn push(&mut self, chunk: &[u8]) -> Result<(), NotAList> {
-        if self.buffer.len() + chunk.len() > LONGEST {
-            return Err(NotAList("an item is too long to be an object"));
+    pub(crate) fn push(&mut self, chunk: &[u8]) -> Result<(), InvalidList> {
+        if self.buffer.len() + chunk.len() > MAX_OBJECT_BYTES {
+            return Err(InvalidList("an item is too large"));
         }
         self.buffer.extend_from_slice(chunk);
         Ok(())
     }
 
-    /// Calls `act` with each complete item and what was found in it.
-    pub(crate) fn items(&mut self, mut act: impl FnMut(&[u8], &Scanned<'_>)) -> Result<(), NotAList> {
-        if self.buffer.len() < self.wanted {
+    /// Calls `act` with each complete item and its scanned metadata.
+    pub(crate) fn items(
+        &mut self,
+        mut act: impl FnMut(&[u8], &ScannedObject<'_>),
+    ) -> Result<(), InvalidList> {
+        if self.buffer.len() < self.min_bytes {
             return Ok(());
         }
         loop {
             let mut cursor = Cursor::new(&self.buffer);
-            let place = self.place;
-            let mut head = Head::default();
+            let place = self.position;
+            let mut head = ListMeta::default();
             let outcome = step(place, &mut cursor, &mut head, &mut act);
             let taken = cursor.at;
             match outcome {
                 Ok(next) => {
-                    self.place = next;
-                    self.wanted = 0;
+                    self.position = next;
+                    self.min_bytes = 0;
                     if let Some(version) = head.resource_version {
                         self.resource_version = version;
                         self.continue_token = head.continue_token.filter(|token| !token.is_empty());
                     }
                     self.buffer.advance(taken);
-                    if next == Place::End {
+                    if next == PagePosition::End {
                         return Ok(());
                     }
                 }
-                Err(Trouble::Incomplete) => {
-                    // A large item that comes in small chunks is not scanned again for each of them.
-                    self.wanted = self.buffer.len() + self.buffer.len() / 2;
+                Err(ScanError::Incomplete) => {
+                    // Do not scan a large item again for each small chunk.
+                    self.min_bytes = self.buffer.len() + self.buffer.len() / 2;
                     return Ok(());
                 }
-                Err(Trouble::Malformed(what)) => return Err(NotAList(what)),
+                Err(ScanError::Malformed(what)) => return Err(InvalidList(what)),
             }
         }
     }
 
-    /// The body has ended: whatever is complete is taken, and it must have been all.
-    pub(crate) fn finish(&mut self, act: impl FnMut(&[u8], &Scanned<'_>)) -> Result<(), NotAList> {
-        self.wanted = 0;
+    /// Parses the rest after the end of the body, and fails if the list is incomplete.
+    pub(crate) fn finish(&mut self, act: impl FnMut(&[u8], &ScannedObject<'_>)) -> Result<(), InvalidList> {
+        self.min_bytes = 0;
         self.items(act)?;
-        if self.place != Place::End {
-            return Err(NotAList("it ends too early"));
+        if self.position != PagePosition::End {
+            return Err(InvalidList("it is truncated"));
         }
         if self.resource_version.is_empty() {
-            return Err(NotAList("it has no list metadata"));
+            return Err(InvalidList("it has no list metadata"));
         }
         Ok(())
     }
 }
 
 #[derive(Default)]
-struct Head {
+struct ListMeta {
     resource_version: Option<String>,
     continue_token: Option<String>,
 }
 
-/// Takes one member of the list or one item, completely or not at all.
+/// Parses one member of the list or one item, completely or not at all.
 fn step(
-    place: Place,
+    place: PagePosition,
     cursor: &mut Cursor<'_>,
-    head: &mut Head,
-    act: &mut impl FnMut(&[u8], &Scanned<'_>),
-) -> Result<Place, Trouble> {
+    head: &mut ListMeta,
+    act: &mut impl FnMut(&[u8], &ScannedObject<'_>),
+) -> Result<PagePosition, ScanError> {
     match place {
-        Place::Start => {
+        PagePosition::Start => {
             cursor.expect(b'{')?;
-            Ok(Place::Members)
+            Ok(PagePosition::Members)
         }
-        Place::Members => match cursor.peek()? {
+        PagePosition::Members => match cursor.peek()? {
             b'}' => {
                 cursor.at += 1;
-                Ok(Place::End)
+                Ok(PagePosition::End)
             }
             b',' => {
                 cursor.at += 1;
-                Ok(Place::Members)
+                Ok(PagePosition::Members)
             }
             _ => {
                 let name = cursor.string()?;
@@ -128,7 +131,7 @@ fn step(
                 match (name, cursor.peek()?) {
                     (b"items", b'[') => {
                         cursor.at += 1;
-                        return Ok(Place::Items);
+                        return Ok(PagePosition::Items);
                     }
                     (b"metadata", b'{') => cursor.members(|cursor, name| {
                         match name {
@@ -140,61 +143,60 @@ fn step(
                         }
                         Ok(())
                     })?,
-                    // Go writes an empty list as null.
+                    // Go serializes an empty list as null.
                     _ => cursor.skip()?,
                 }
-                Ok(Place::Members)
+                Ok(PagePosition::Members)
             }
         },
-        Place::Items => match cursor.peek()? {
+        PagePosition::Items => match cursor.peek()? {
             b']' => {
                 cursor.at += 1;
-                Ok(Place::Members)
+                Ok(PagePosition::Members)
             }
             b',' => {
                 cursor.at += 1;
-                Ok(Place::Items)
+                Ok(PagePosition::Items)
             }
             _ => {
                 let start = cursor.at;
                 let found = cursor.object()?;
                 act(&cursor.text[start..cursor.at], &found);
-                Ok(Place::Items)
+                Ok(PagePosition::Items)
             }
         },
-        Place::End => Ok(Place::End),
+        PagePosition::End => Ok(PagePosition::End),
     }
 }
 
 /// One line of a watch stream.
 pub(crate) enum Frame<'a> {
-    Event(Event, &'a [u8], Scanned<'a>),
+    Event(EventType, &'a [u8], ScannedObject<'a>),
     Bookmark {
         resource_version: String,
-        /// It ends the initial events of the watch.
-        initial_end: bool,
+        /// It marks the end of the initial events.
+        initial_events_end: bool,
     },
     Error(Box<Status>),
-    /// A type that this client does not know.
+    /// An unknown event type.
     Unknown,
 }
 
 impl<'a> Frame<'a> {
-    /// Reads a line as far as it is needed. A server writes the type first and nothing after the object, so that the
-    /// object ends before the line's last bracket; of one that is written so, what comes after its metadata is not
-    /// looked at.
+    /// Parses only as much of a line as needed. Servers write the type first and the object last, so the object ends
+    /// before the line's last bracket. In such a line, the part after the object's metadata is not scanned.
     pub(crate) fn parse(line: &'a [u8]) -> Result<Self, String> {
         let line = line.trim_ascii_end();
         let end = line.ends_with(b"}}").then(|| line.len() - 1);
         let mut cursor = Cursor::new(line);
-        let (mut sort, mut object) = (None, None);
+        let (mut event_type, mut object) = (None, None);
         let scanned = cursor.members(|cursor, name| {
             match name {
-                b"type" => sort = Some(cursor.text_value()?),
+                b"type" => event_type = Some(cursor.text_value()?),
                 b"object" if cursor.peek()? == b'{' => {
                     let start = cursor.at;
                     let found = match end {
-                        Some(end) if sort.is_some() => cursor.object_until(end)?,
+                        Some(end) if event_type.is_some() => cursor.object_until(end)?,
                         _ => cursor.object()?,
                     };
                     object = Some((&cursor.text[start..cursor.at], found));
@@ -205,23 +207,23 @@ impl<'a> Frame<'a> {
         });
         match scanned {
             Ok(()) => {}
-            Err(Trouble::Incomplete) => return Err("it ends too early".to_owned()),
-            Err(Trouble::Malformed(what)) => return Err(what.to_owned()),
+            Err(ScanError::Incomplete) => return Err("it is truncated".to_owned()),
+            Err(ScanError::Malformed(what)) => return Err(what.to_owned()),
         }
-        let Some(sort) = sort else {
+        let Some(sort) = event_type else {
             return Err("it has no type".to_owned());
         };
-        // An event about something that is no object says nothing that could be kept.
+        // An event without an object cannot be stored.
         let Some((raw, found)) = object else {
             return Ok(Self::Unknown);
         };
         Ok(match &*sort {
-            "ADDED" => Self::Event(Event::Added, raw, found),
-            "MODIFIED" => Self::Event(Event::Modified, raw, found),
-            "DELETED" => Self::Event(Event::Deleted, raw, found),
+            "ADDED" => Self::Event(EventType::Added, raw, found),
+            "MODIFIED" => Self::Event(EventType::Modified, raw, found),
+            "DELETED" => Self::Event(EventType::Deleted, raw, found),
             "BOOKMARK" => Self::Bookmark {
                 resource_version: found.resource_version.into_owned(),
-                initial_end: found.initial_events_end,
+                initial_events_end: found.initial_events_end,
             },
             "ERROR" => Self::Error(serde_json::from_slice(raw).map_err(|error| error.to_string())?),
             _ => Self::Unknown,
@@ -229,43 +231,43 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Cuts a stream of chunks into lines. Each byte is looked at once, and a line that comes in one chunk is not copied.
+/// Splits a stream of chunks into lines. Each byte is scanned once, and a line within one chunk is not copied.
 #[derive(Default)]
 pub(crate) struct Lines {
-    /// The beginning of a line whose end has not come.
-    begun: BytesMut,
-    /// What came last, as far as it was not taken.
+    /// The start of an incomplete line.
+    partial_line: BytesMut,
+    /// The unread rest of the last chunk.
     chunk: Bytes,
 }
 
-/// A line grew beyond what can be an object.
+/// A line is larger than any object.
 #[derive(Debug)]
 pub(crate) struct LineTooLong;
 
 impl Lines {
-    /// Takes the next chunk, after [`next`](Self::next) has given all lines of the one before.
+    /// Adds the next chunk. All lines of the previous one must have been read with [`next`](Self::next).
     pub(crate) fn push(&mut self, chunk: Bytes) -> Result<(), LineTooLong> {
         debug_assert!(self.chunk.is_empty(), "lines would be lost");
-        if self.begun.len() + chunk.len() > LONGEST {
+        if self.partial_line.len() + chunk.len() > MAX_OBJECT_BYTES {
             return Err(LineTooLong);
         }
         self.chunk = chunk;
         Ok(())
     }
 
-    /// The next complete line that is not blank.
+    /// Returns the next complete line that is not blank.
     pub(crate) fn next(&mut self) -> Option<Bytes> {
         loop {
             let Some(at) = memchr(b'\n', &self.chunk) else {
-                self.begun.extend_from_slice(&self.chunk);
+                self.partial_line.extend_from_slice(&self.chunk);
                 self.chunk.clear();
                 return None;
             };
             let mut line = self.chunk.split_to(at);
             self.chunk.advance(1);
-            if !self.begun.is_empty() {
-                self.begun.extend_from_slice(&line);
-                line = self.begun.split().freeze();
+            if !self.partial_line.is_empty() {
+                self.partial_line.extend_from_slice(&line);
+                line = self.partial_line.split().freeze();
             }
             if !line.trim_ascii().is_empty() {
                 return Some(line);
@@ -280,7 +282,7 @@ mod tests {
 
     use super::*;
 
-    fn page(text: &str, cut: usize) -> Result<(String, Option<String>, Vec<String>), NotAList> {
+    fn page(text: &str, cut: usize) -> Result<(String, Option<String>, Vec<String>), InvalidList> {
         let (mut page, mut names) = (Page::default(), Vec::new());
         for chunk in text.as_bytes().chunks(cut) {
             page.push(chunk)?;
@@ -293,9 +295,8 @@ mod tests {
         Ok((page.resource_version, page.continue_token, names))
     }
 
-    /// 65: however it is cut, items come one by one.
     #[test]
-    fn a_page_is_taken_item_by_item_however_it_is_cut() {
+    fn page_is_parsed_item_by_item_in_any_chunks() {
         let text = r#"{"kind":"PodList","items":[{"metadata":{"name":"a"},"spec":{"x":"]}"}} , {"metadata":{"name":"b"}}],"metadata":{"resourceVersion":"3","continue":"t"}}"#;
         for cut in 1..=text.len() {
             let (version, token, names) = page(text, cut).expect("a list");
@@ -305,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_may_say_null_for_nothing() {
+    fn page_items_may_be_null() {
         let empty = r#"{"metadata":{"resourceVersion":"3","continue":""},"items":null}"#;
         assert_eq!(page(empty, 9), Ok(("3".to_owned(), None, Vec::new())));
         for wrong in [
@@ -319,24 +320,24 @@ mod tests {
     }
 
     #[test]
-    fn a_bookmark_says_whether_it_ends_the_initial_events() {
+    fn bookmark_marks_the_end_of_initial_events() {
         for (value, expected) in [("true", true), ("false", false)] {
             let line = format!(
                 r#"{{"type":"BOOKMARK","object":{{"metadata":{{"resourceVersion":"7","annotations":{{"k8s.io/initial-events-end":"{value}"}}}}}}}}"#
             );
             let Ok(Frame::Bookmark {
                 resource_version,
-                initial_end,
+                initial_events_end,
             }) = Frame::parse(line.as_bytes())
             else {
                 panic!("a bookmark")
             };
-            assert_eq!((resource_version.as_str(), initial_end), ("7", expected));
+            assert_eq!((resource_version.as_str(), initial_events_end), ("7", expected));
         }
     }
 
     #[test]
-    fn a_frame_is_the_same_in_whatever_order_it_is_written() {
+    fn watch_event_is_parsed_in_any_member_order() {
         let (sort, metadata) = (
             r#""type":"MODIFIED""#,
             r#""metadata":{"name":"a","managedFields":[{}]}"#,
@@ -356,7 +357,7 @@ mod tests {
                 format!(r#"{{{sort},"object":{object} }} "#),
                 format!(r#"{{"object":{object},{sort}}}"#),
             ] {
-                let Ok(Frame::Event(Event::Modified, raw, found)) = Frame::parse(line.as_bytes()) else {
+                let Ok(Frame::Event(EventType::Modified, raw, found)) = Frame::parse(line.as_bytes()) else {
                     panic!("an event: {line}")
                 };
                 assert_eq!(raw, object.as_bytes(), "{line}");
@@ -376,7 +377,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn lines_do_not_depend_on_how_they_were_cut(lines in prop::collection::vec("[a-z ]{0,9}", 0..8), cut in 1..7_usize) {
+        fn lines_are_split_in_any_chunks(lines in prop::collection::vec("[a-z ]{0,9}", 0..8), cut in 1..7_usize) {
             let text: String = lines.iter().flat_map(|line| [line, "\n"]).collect();
             let (mut cutter, mut found) = (Lines::default(), Vec::new());
             for chunk in text.as_bytes().chunks(cut) {

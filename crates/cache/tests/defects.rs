@@ -1,4 +1,4 @@
-//! What kube-rs 5.0.0 gets wrong around list and watch, and this does not. Each was reproduced there with a probe.
+//! Ten defects of kube-rs 5.0.0 around list and watch that this cache does not have. Each was reproduced in kube-rs.
 
 mod model;
 
@@ -9,33 +9,33 @@ use std::{
 };
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use model::{CONFIG_MAPS, On, Server, config_map, key};
-use windlass_cache::{Cache, Caches, Change, Lister, Selection, Settings};
+use model::{CONFIG_MAPS, RequestType, Server, config_map, key};
+use windlass_cache::{Cache, CacheSet, Change, Lister, Settings, WatchScope};
 
 const SOON: Duration = Duration::from_secs(5);
 const EVENTUALLY: Duration = Duration::from_mins(5);
 
-async fn settle() {
+async fn run_until_idle() {
     tokio::time::sleep(Duration::from_millis(1)).await;
 }
 
-async fn listed(server: &Server) -> Lister<ConfigMap> {
-    let settings = Settings::<ConfigMap>::compact().listing();
-    let cache = Cache::start_with(server.client(), &(), &Selection::all(), settings);
-    cache.synced(EVENTUALLY).await.expect("the server is well")
+async fn synced_lister(server: &Server) -> Lister<ConfigMap> {
+    let settings = Settings::<ConfigMap>::compact().without_watch_list();
+    let cache = Cache::start_with(server.client(), &(), &WatchScope::all(), settings);
+    cache.synced(EVENTUALLY).await.expect("synced")
 }
 
-/// 1: there, 18 watches and no list.
+/// kube-rs: 18 watches and no list.
 #[tokio::test(start_paused = true)]
-async fn a_410_at_the_start_of_a_watch_leads_to_a_list() {
+async fn expired_version_at_watch_start_causes_a_relist() {
     let server = Server::with(&[CONFIG_MAPS]);
     server.put(CONFIG_MAPS, config_map("a", "1"));
-    let lister = listed(&server).await;
+    let lister = synced_lister(&server).await;
     tokio::time::sleep(SOON).await;
     server.put(CONFIG_MAPS, config_map("b", "1"));
     server.compact();
     server.end_watches();
-    server.fail(On::Watch, 410);
+    server.fail_next(RequestType::Watch, 410);
     tokio::time::sleep(EVENTUALLY).await;
     let requests = server.requests();
     assert_eq!(requests[..3], ["list rv=0 limit=500", "watch rv=1", "watch rv=2"]);
@@ -44,16 +44,16 @@ async fn a_410_at_the_start_of_a_watch_leads_to_a_list() {
     assert_eq!(lister.len(), 2);
 }
 
-/// 2: there, the same first page for ever.
+/// kube-rs: requests the same first page forever.
 #[tokio::test(start_paused = true)]
-async fn an_expired_continue_token_leads_to_one_unpaged_list() {
+async fn expired_continue_token_causes_one_unpaged_list() {
     let server = Server::with(&[CONFIG_MAPS]);
     server.page_size(1);
     for name in ["a", "b"] {
         server.put(CONFIG_MAPS, config_map(name, "1"));
     }
-    server.fail(On::NextPage, 410);
-    assert_eq!(listed(&server).await.len(), 2);
+    server.fail_next(RequestType::NextPage, 410);
+    assert_eq!(synced_lister(&server).await.len(), 2);
     let requests = server.requests();
     assert_eq!(
         requests[..3],
@@ -61,33 +61,33 @@ async fn an_expired_continue_token_leads_to_one_unpaged_list() {
     );
 }
 
-/// 3: there, a deletion that was missed is never told.
+/// kube-rs: a missed deletion is never delivered.
 #[tokio::test(start_paused = true)]
-async fn a_deletion_during_an_outage_is_told() {
+async fn deletion_during_an_outage_is_delivered() {
     let server = Server::with(&[CONFIG_MAPS]);
     for name in ["a", "b"] {
         server.put(CONFIG_MAPS, config_map(name, "1"));
     }
-    let lister = listed(&server).await;
+    let lister = synced_lister(&server).await;
     let mut changes = lister.subscribe();
     for _ in 0..2 {
         changes.next().await;
     }
-    settle().await;
+    run_until_idle().await;
     server.end_watches();
     server.delete(CONFIG_MAPS, &key("b"));
     server.compact();
-    let gone = changes.next().await.expect("it is told");
+    let gone = changes.next().await.expect("delivered");
     assert!(matches!(&gone, Change::Deleted { .. }) && gone.key() == &key("b"));
 }
 
-/// 4: there, a subscriber whose object has left the store sleeps until something else wakes it.
+/// kube-rs: the subscriber sleeps until another event wakes it.
 #[tokio::test(start_paused = true)]
-async fn an_object_that_went_before_it_was_taken_does_not_put_its_subscriber_to_sleep() {
+async fn object_deleted_before_delivery_does_not_stall_the_subscriber() {
     let server = Server::with(&[CONFIG_MAPS]);
-    let lister = listed(&server).await;
+    let lister = synced_lister(&server).await;
     let mut changes = lister.subscribe();
-    settle().await;
+    run_until_idle().await;
     server.put(CONFIG_MAPS, config_map("short-lived", "1"));
     server.delete(CONFIG_MAPS, &key("short-lived"));
     server.put(CONFIG_MAPS, config_map("next", "1"));
@@ -99,13 +99,13 @@ async fn an_object_that_went_before_it_was_taken_does_not_put_its_subscriber_to_
     }
 }
 
-/// 5: there, 0..30 come out as 0, 1, 3, 4, 6, 7, 8, 5.
+/// kube-rs: 0..30 are delivered as 0, 1, 3, 4, 6, 7, 8, 5.
 #[tokio::test(start_paused = true)]
-async fn changes_come_in_the_order_in_which_they_happened() {
+async fn changes_are_delivered_in_order() {
     let server = Server::with(&[CONFIG_MAPS]);
-    let lister = listed(&server).await;
+    let lister = synced_lister(&server).await;
     let mut changes = lister.subscribe();
-    settle().await;
+    run_until_idle().await;
     let order: Vec<_> = (0..30).map(|number| (number * 7 % 30).to_string()).collect();
     for name in &order {
         server.put(CONFIG_MAPS, config_map(name, "1"));
@@ -115,28 +115,28 @@ async fn changes_come_in_the_order_in_which_they_happened() {
     }
 }
 
-/// 6: there, one kind that is forbidden delays the events of all others by seconds.
+/// kube-rs: a forbidden kind delays the events of all others by seconds.
 #[tokio::test(start_paused = true)]
-async fn a_kind_in_trouble_delays_no_other() {
+async fn failing_kind_does_not_delay_others() {
     let server = Server::with(&[CONFIG_MAPS]);
-    let caches = Caches::new(server.client());
-    let absent = caches.get::<Secret>(&Selection::all());
+    let caches = CacheSet::new(server.client());
+    let absent = caches.get::<Secret>(&WatchScope::all());
     let lister = caches
-        .get::<ConfigMap>(&Selection::all())
+        .get::<ConfigMap>(&WatchScope::all())
         .synced(SOON)
         .await
-        .expect("well");
+        .expect("synced");
     let mut changes = lister.subscribe();
     tokio::time::sleep(EVENTUALLY).await;
-    assert!(absent.trouble().is_some());
+    assert!(absent.last_error().is_some());
     server.put(CONFIG_MAPS, config_map("a", "1"));
-    let told = tokio::time::timeout(Duration::from_millis(10), changes.next()).await;
-    assert!(told.expect("at once").is_some());
+    let change = tokio::time::timeout(Duration::from_millis(10), changes.next()).await;
+    assert!(change.expect("delivered immediately").is_some());
 }
 
-/// 7: there, what changed while away is told before the store has it, and what was created is lost.
+/// kube-rs: changes missed during an outage are delivered before the store has them, and creations are lost.
 #[tokio::test(start_paused = true)]
-async fn whoever_is_told_of_a_change_finds_it_in_the_store_after_a_relist_too() {
+async fn changes_are_in_the_store_before_delivery_after_a_relist() {
     for streaming in [false, true] {
         let server = Server::with(&[CONFIG_MAPS]);
         server.page_size(1);
@@ -144,58 +144,62 @@ async fn whoever_is_told_of_a_change_finds_it_in_the_store_after_a_relist_too() 
             server.put(CONFIG_MAPS, config_map(name, "1"));
         }
         let settings = Settings::<ConfigMap>::compact();
-        let settings = if streaming { settings } else { settings.listing() };
-        let cache = Cache::start_with(server.client(), &(), &Selection::all(), settings);
-        let lister = cache.synced(EVENTUALLY).await.expect("the server is well");
+        let settings = if streaming {
+            settings
+        } else {
+            settings.without_watch_list()
+        };
+        let cache = Cache::start_with(server.client(), &(), &WatchScope::all(), settings);
+        let lister = cache.synced(EVENTUALLY).await.expect("synced");
         let mut changes = lister.subscribe();
         for _ in 0..3 {
             changes.next().await;
         }
-        settle().await;
+        run_until_idle().await;
         server.end_watches();
         for name in ["b", "d"] {
             server.put(CONFIG_MAPS, config_map(name, "2"));
         }
         server.compact();
         for name in ["b", "d"] {
-            let change = changes.next().await.expect("it is told");
+            let change = changes.next().await.expect("delivered");
             assert_eq!(change.key(), &key(name));
-            let stored = lister.stored(&key(name)).expect("it is there");
+            let stored = lister.get_cached(&key(name)).expect("stored");
             assert_eq!(stored.meta().resource_version(), change.meta().resource_version());
         }
     }
 }
 
-/// 8: there, a panic ends the whole controller. See also `subscribe.rs`, and the runtime's worker.
+/// kube-rs: a panic ends the whole controller. See also `subscribe.rs`, and the runtime's worker.
 #[tokio::test(start_paused = true)]
-async fn a_panic_in_a_callback_ends_nothing() {
+async fn panicking_callback_does_not_end_the_cache() {
     let server = Server::with(&[CONFIG_MAPS]);
     server.put(CONFIG_MAPS, config_map("a", "1"));
-    let lister = listed(&server).await;
+    let lister = synced_lister(&server).await;
     let handler = lister.subscribe().handle(|_| panic!("always"));
     assert!(handler.synced().wait().await);
     server.put(CONFIG_MAPS, config_map("b", "1"));
-    settle().await;
+    run_until_idle().await;
     assert_eq!(lister.len(), 2);
     handler.remove().await;
 }
 
-/// 9: there, shutting down before the first sync hangs.
+/// kube-rs: shutdown before the first sync hangs.
 #[tokio::test(start_paused = true)]
-async fn closing_before_the_first_sync_does_not_hang() {
+async fn close_before_the_first_sync_does_not_hang() {
     let server = Server::with(&[CONFIG_MAPS]);
-    server.hang(true);
-    let caches = Caches::new(server.client());
-    let cache = caches.get::<ConfigMap>(&Selection::all());
+    server.set_unresponsive(true);
+    let caches = CacheSet::new(server.client());
+    let cache = caches.get::<ConfigMap>(&WatchScope::all());
     let mut changes = cache.subscribe();
-    settle().await;
+    run_until_idle().await;
     caches.close().await;
     assert!(changes.next().await.is_none());
 }
 
-/// 10: there, each wake polls everything in flight.
+/// kube-rs: each wake-up polls everything in flight.
 #[tokio::test(start_paused = true)]
-async fn a_thousand_changes_wake_a_waiting_subscriber_once() {
+async fn burst_of_changes_wakes_a_subscriber_once() {
     struct Wakes(AtomicUsize);
     impl Wake for Wakes {
         fn wake(self: Arc<Self>) {
@@ -203,9 +207,9 @@ async fn a_thousand_changes_wake_a_waiting_subscriber_once() {
         }
     }
     let server = Server::with(&[CONFIG_MAPS]);
-    let lister = listed(&server).await;
+    let lister = synced_lister(&server).await;
     let mut changes = lister.subscribe();
-    settle().await;
+    run_until_idle().await;
     let wakes = Arc::new(Wakes(AtomicUsize::new(0)));
     let counting = Waker::from(Arc::clone(&wakes));
     {
@@ -217,7 +221,7 @@ async fn a_thousand_changes_wake_a_waiting_subscriber_once() {
         for number in 0..1000 {
             server.put(CONFIG_MAPS, config_map(&number.to_string(), "1"));
         }
-        settle().await;
+        run_until_idle().await;
         assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
         assert!(next.await.is_some());
     }

@@ -1,4 +1,4 @@
-//! A cache follows a server through everything that happens to the two, on a clock that the test holds.
+//! The cache follows a server through failures of both, on a paused clock.
 
 mod model;
 
@@ -6,12 +6,12 @@ use std::{collections::BTreeMap, time::Duration};
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{ResourceExt, core::Expression};
-use model::{CONFIG_MAPS, On, PANIC, Server, config_map, key};
-use windlass_cache::{Cache, Caches, Change, Lister, Query, Selection, Settings, SyncError};
+use model::{CONFIG_MAPS, PANIC, RequestType, Server, config_map, key};
+use windlass_cache::{Cache, CacheSet, Change, Lister, Query, Settings, SyncError, WatchScope};
 
 const SOON: Duration = Duration::from_secs(5);
 
-/// Long enough for every backoff; the clock is paused, so nobody waits for it.
+/// Long enough for every backoff; the clock is paused, so tests do not wait for it.
 const EVENTUALLY: Duration = Duration::from_mins(5);
 
 fn server() -> Server {
@@ -22,20 +22,17 @@ fn start(server: &Server) -> Cache<ConfigMap> {
     Cache::start_with(
         server.client(),
         &(),
-        &Selection::all(),
-        Settings::<ConfigMap>::compact().listing(),
+        &WatchScope::all(),
+        Settings::<ConfigMap>::compact().without_watch_list(),
     )
 }
 
 async fn synced(server: &Server) -> Lister<ConfigMap> {
-    start(server)
-        .synced(EVENTUALLY)
-        .await
-        .expect("the server is well")
+    start(server).synced(EVENTUALLY).await.expect("synced")
 }
 
-/// Lets everything happen that is going to happen without a timer.
-async fn settle() {
+/// Runs all tasks until they wait for a timer.
+async fn run_until_idle() {
     tokio::time::sleep(Duration::from_millis(1)).await;
 }
 
@@ -53,7 +50,7 @@ fn content(lister: &Lister<ConfigMap>) -> BTreeMap<String, String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_lists_then_follows_the_watch() {
+async fn cache_lists_then_watches() {
     let server = server();
     server.put(CONFIG_MAPS, config_map("a", "1"));
     let lister = synced(&server).await;
@@ -61,19 +58,16 @@ async fn it_lists_then_follows_the_watch() {
     server.put(CONFIG_MAPS, config_map("b", "1"));
     server.put(CONFIG_MAPS, config_map("a", "2"));
     server.delete(CONFIG_MAPS, &key("b"));
-    settle().await;
+    run_until_idle().await;
     assert_eq!(content(&lister), server.content(CONFIG_MAPS));
     assert_eq!(&*lister.resource_version(), "4");
-    let data = lister
-        .get(&key("a"))
-        .and_then(|a| a.data.clone())
-        .expect("it has data");
+    let data = lister.get(&key("a")).and_then(|a| a.data.clone()).expect("data");
     assert_eq!(data["text"], "2");
     assert_eq!(server.requests(), ["list rv=0 limit=500", "watch rv=1"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn pages_become_one_state() {
+async fn paged_list_is_stored_at_once() {
     let server = server();
     server.page_size(2);
     for name in ["a", "b", "c", "d", "e"] {
@@ -87,12 +81,12 @@ async fn pages_become_one_state() {
         "list limit=500 continue=5:4",
         "watch rv=5",
     ];
-    settle().await;
+    run_until_idle().await;
     assert_eq!(server.requests(), expected);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_reads_one_namespace_and_selects_by_label() {
+async fn list_filters_by_namespace_and_label() {
     let server = server();
     for (namespace, name, app) in [
         ("m", "x", "web"),
@@ -118,9 +112,9 @@ async fn a_list_reads_one_namespace_and_selects_by_label() {
     assert_eq!(names(web().namespace("none")), [""; 0]);
 }
 
-/// The kube-rs defect: deletions that happened while away must be seen.
+/// A kube-rs defect: deletions during an outage were lost.
 #[tokio::test(start_paused = true)]
-async fn what_happened_while_away_is_made_up_for() {
+async fn relist_delivers_changes_missed_during_an_outage() {
     let server = server();
     for name in ["a", "b"] {
         server.put(CONFIG_MAPS, config_map(name, "1"));
@@ -130,7 +124,7 @@ async fn what_happened_while_away_is_made_up_for() {
     for _ in 0..2 {
         changes.next().await;
     }
-    settle().await;
+    run_until_idle().await;
     server.end_watches();
     server.delete(CONFIG_MAPS, &key("b"));
     server.put(CONFIG_MAPS, config_map("c", "1"));
@@ -140,8 +134,8 @@ async fn what_happened_while_away_is_made_up_for() {
         matches!(changes.next().await, Some(Change::Applied { old: None, new, initial: false }) if new.key() == &key("c"))
     );
     assert_eq!(content(&lister), server.content(CONFIG_MAPS));
-    // The watch ended at once with nothing seen, or the version has expired: either way a list at the known version
-    // comes first, and the newest state only because that has expired too.
+    // The watch ended immediately without an event, or the version has expired: either way a list at the known version
+    // comes first, and the newest state only because that version has expired too.
     let requests = server.requests();
     let lists: Vec<_> = requests
         .iter()
@@ -151,14 +145,14 @@ async fn what_happened_while_away_is_made_up_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_broken_connection_resumes_without_a_list() {
+async fn broken_connection_resumes_without_a_relist() {
     let server = server();
     server.put(CONFIG_MAPS, config_map("a", "0"));
     let lister = synced(&server).await;
     tokio::time::sleep(SOON).await;
     server.break_watches();
     server.put(CONFIG_MAPS, config_map("a", "1"));
-    settle().await;
+    run_until_idle().await;
     assert_eq!(content(&lister), server.content(CONFIG_MAPS));
     assert_eq!(
         server.requests(),
@@ -167,24 +161,24 @@ async fn a_broken_connection_resumes_without_a_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_bookmark_moves_the_version_from_which_a_watch_resumes() {
+async fn bookmark_advances_the_resume_version() {
     let server = server();
     let lister = synced(&server).await;
-    settle().await;
+    run_until_idle().await;
     server.send(
         CONFIG_MAPS,
         r#"{"type":"BOOKMARK","object":{"kind":"ConfigMap","metadata":{"resourceVersion":"77"}}}"#,
     );
-    settle().await;
+    run_until_idle().await;
     assert_eq!(&*lister.resource_version(), "77");
     server.end_watches();
-    settle().await;
+    run_until_idle().await;
     assert_eq!(server.requests().last().map(String::as_str), Some("watch rv=77"));
 }
 
-/// A path to the server that is dead and does not say so.
+/// The connection is dead without an error.
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_outlives_its_time_is_ended_from_here() {
+async fn watch_beyond_its_timeout_is_ended_by_the_client() {
     let server = server();
     server.put(CONFIG_MAPS, config_map("a", "1"));
     let _lister = synced(&server).await;
@@ -195,33 +189,35 @@ async fn a_watch_that_outlives_its_time_is_ended_from_here() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_is_never_answered_is_given_up() {
+async fn unanswered_request_times_out() {
     let server = server();
-    server.hang(true);
+    server.set_unresponsive(true);
     let cache = start(&server);
     let error = cache
         .synced(Duration::from_secs(125))
         .await
         .err()
-        .expect("there is no answer");
+        .expect("no response");
     assert!(
-        error.to_string().ends_with("cannot list: no answer within 120 s"),
+        error
+            .to_string()
+            .ends_with("cannot list: no response within 120 s"),
         "{error}"
     );
-    server.hang(false);
+    server.set_unresponsive(false);
     let lister = cache.synced(EVENTUALLY).await.expect("the next attempt");
-    server.hang(true);
+    server.set_unresponsive(true);
     tokio::time::sleep(SOON).await;
     server.end_watches();
     server.put(CONFIG_MAPS, config_map("a", "1"));
-    settle().await;
-    server.hang(false);
+    run_until_idle().await;
+    server.set_unresponsive(false);
     tokio::time::sleep(EVENTUALLY).await;
     assert_eq!(content(&lister), server.content(CONFIG_MAPS));
 }
 
 #[tokio::test(start_paused = true)]
-async fn errors_in_the_stream_end_it_and_are_made_up_for() {
+async fn stream_errors_end_the_watch_and_are_recovered() {
     for (frame, next) in [
         (
             r#"{"type":"ERROR","object":{"code":410,"reason":"Expired"}}"#,
@@ -240,44 +236,42 @@ async fn errors_in_the_stream_end_it_and_are_made_up_for() {
         let server = server();
         server.put(CONFIG_MAPS, config_map("a", "1"));
         let lister = synced(&server).await;
-        settle().await;
+        run_until_idle().await;
         server.send(CONFIG_MAPS, frame);
         tokio::time::sleep(SOON).await;
         assert_eq!(server.requests()[2], next, "{frame}");
         server.put(CONFIG_MAPS, config_map("a", "2"));
-        settle().await;
+        run_until_idle().await;
         assert_eq!(content(&lister), server.content(CONFIG_MAPS), "{frame}");
     }
 }
 
-/// What is not a `ConfigMap`, though the server says so.
-fn broken(name: &str) -> serde_json::Value {
+/// Returns a `ConfigMap` that does not decode.
+fn undecodable(name: &str) -> serde_json::Value {
     let mut object = config_map(name, "");
     object["data"] = 5.into();
     object
 }
 
-/// 48: it is skipped and reported, and everything else goes on.
+/// It is skipped and logged.
 #[tokio::test(start_paused = true)]
-async fn an_object_that_does_not_decode_hurts_only_itself() {
+async fn undecodable_object_affects_no_other() {
     let server = server();
     server.put(CONFIG_MAPS, config_map("a", "1"));
-    server.put(CONFIG_MAPS, broken("b"));
+    server.put(CONFIG_MAPS, undecodable("b"));
     let lister = synced(&server).await;
     assert_eq!(lister.list(&Query::all()).len(), 1);
-    settle().await;
-    server.put(CONFIG_MAPS, broken("a"));
+    run_until_idle().await;
+    server.put(CONFIG_MAPS, undecodable("a"));
     server.send(CONFIG_MAPS, r#"{"type":"NOVELTY","object":{}}"#);
     server.send(
         CONFIG_MAPS,
         r#"{"type":"ADDED","object":{"kind":"Table","metadata":{}}}"#,
     );
     server.put(CONFIG_MAPS, config_map("c", "1"));
-    settle().await;
+    run_until_idle().await;
     assert!(lister.get(&key("a")).is_none());
-    let error = lister
-        .try_get(&key("a"))
-        .expect_err("it is there and does not decode");
+    let error = lister.try_get(&key("a")).expect_err("it does not decode");
     assert!(
         error
             .to_string()
@@ -285,39 +279,39 @@ async fn an_object_that_does_not_decode_hurts_only_itself() {
         "{error}"
     );
     let missing = lister.try_list(&Query::all()).expect_err("not all decode");
-    assert_eq!(missing.key, key("a"), "the first is named");
+    assert_eq!(missing.key, key("a"), "the first one is reported");
     assert!(lister.get(&key("c")).is_some());
     let dynamic = lister.cache().view::<kube::core::DynamicObject>();
-    let dynamic = dynamic.synced(SOON).await.expect("it is the same cache");
-    let seen = dynamic.get(&key("a")).expect("as what it is, it decodes");
+    let dynamic = dynamic.synced(SOON).await.expect("synced");
+    let seen = dynamic.get(&key("a")).expect("decodes dynamically");
     assert_eq!(seen.data["data"], 5);
-    server.put(CONFIG_MAPS, config_map("b", "mended"));
+    server.put(CONFIG_MAPS, config_map("b", "valid"));
     server.delete(CONFIG_MAPS, &key("a"));
-    settle().await;
+    run_until_idle().await;
     assert_eq!(content(&lister), server.content(CONFIG_MAPS));
     assert_eq!(server.requests().len(), 2, "no relist: {:?}", server.requests());
     assert_eq!(
         lister.cache().stats().undecodable,
         3,
-        "each state that was met is counted once"
+        "each undecodable state is counted once"
     );
 }
 
-/// With the policy that decodes on arrival, what does not decode leaves what was known.
+/// The policy that decodes on arrival skips undecodable states.
 #[tokio::test(start_paused = true)]
-async fn a_full_cache_keeps_the_last_state_that_decoded() {
+async fn full_cache_keeps_the_last_decodable_state() {
     let server = server();
     server.put(CONFIG_MAPS, config_map("a", "1"));
     let cache = Cache::start_with(
         server.client(),
         &(),
-        &Selection::all(),
+        &WatchScope::all(),
         Settings::<ConfigMap>::full(),
     );
-    let lister = cache.synced(SOON).await.expect("the server is well");
-    server.put(CONFIG_MAPS, broken("a"));
-    settle().await;
-    let known = lister.get(&key("a")).expect("as it was");
+    let lister = cache.synced(SOON).await.expect("synced");
+    server.put(CONFIG_MAPS, undecodable("a"));
+    run_until_idle().await;
+    let known = lister.get(&key("a")).expect("previous state");
     assert_eq!(known.resource_version().as_deref(), Some("1"));
     assert!(
         std::sync::Arc::ptr_eq(&known, &lister.get(&key("a")).expect("again")),
@@ -326,12 +320,11 @@ async fn a_full_cache_keeps_the_last_state_that_decoded() {
     assert_eq!(lister.cache().stats().decodes, 0, "it was decoded on arrival");
 }
 
-/// 187.
 #[tokio::test(start_paused = true)]
-async fn a_kind_may_be_installed_late_and_go_again() {
+async fn kind_may_be_installed_late_and_uninstalled() {
     let server = Server::default();
     let cache = start(&server);
-    let error = cache.synced(SOON).await.err().expect("there is nothing to list");
+    let error = cache.synced(SOON).await.err().expect("not installed");
     let text = error.to_string();
     assert!(
         text.contains("ConfigMap (v1)") && text.contains("not installed"),
@@ -339,7 +332,7 @@ async fn a_kind_may_be_installed_late_and_go_again() {
     );
     server.install(CONFIG_MAPS);
     server.put(CONFIG_MAPS, config_map("a", "1"));
-    let lister = cache.synced(EVENTUALLY).await.expect("it is installed");
+    let lister = cache.synced(EVENTUALLY).await.expect("installed");
     assert_eq!(lister.len(), 1);
     server.uninstall(CONFIG_MAPS);
     tokio::time::sleep(EVENTUALLY).await;
@@ -351,46 +344,43 @@ async fn a_kind_may_be_installed_late_and_go_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_wait_for_sync_names_what_is_missing_and_why() {
+async fn sync_error_names_what_is_missing_and_why() {
     let server = server();
     for _ in 0..99 {
-        server.fail(On::List, 403);
+        server.fail_next(RequestType::List, 403);
     }
-    let error = start(&server).synced(SOON).await.err().expect("it is forbidden");
+    let error = start(&server).synced(SOON).await.err().expect("forbidden");
     assert!(matches!(error, SyncError::Deadline { .. }));
     assert_eq!(
         error.to_string(),
-        "ConfigMap (v1) was not listed within 5s: cannot list: the server says 403"
+        "ConfigMap (v1) was not listed within 5s: cannot list: status 403"
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn trouble_is_over_when_the_watch_stands_again() {
+async fn last_error_is_cleared_when_the_watch_is_established() {
     let server = server();
     let cache = start(&server);
-    let _lister = cache.synced(SOON).await.expect("the server is well");
-    assert_eq!(cache.trouble(), None);
-    server.fail(On::Watch, 429);
+    let _lister = cache.synced(SOON).await.expect("synced");
+    assert_eq!(cache.last_error(), None);
+    server.fail_next(RequestType::Watch, 429);
     tokio::time::sleep(SOON).await;
     server.break_watches();
-    settle().await;
-    assert_eq!(
-        cache.trouble().as_deref(),
-        Some("cannot watch: the server says 429")
-    );
+    run_until_idle().await;
+    assert_eq!(cache.last_error().as_deref(), Some("cannot watch: status 429"));
     tokio::time::sleep(SOON).await;
-    assert_eq!(cache.trouble(), None);
+    assert_eq!(cache.last_error(), None);
 }
 
-/// A list that fails in the middle leaves the store as it was, and half a list is never seen.
+/// A list that fails midway leaves the store unchanged.
 #[tokio::test(start_paused = true)]
-async fn a_list_that_breaks_off_is_not_seen() {
+async fn incomplete_list_is_not_visible() {
     let server = server();
     server.page_size(1);
     for name in ["a", "b", "c"] {
         server.put(CONFIG_MAPS, config_map(name, "1"));
     }
-    server.fail(On::NextPage, 500);
+    server.fail_next(RequestType::NextPage, 500);
     let cache = start(&server);
     assert!(cache.synced(Duration::from_millis(100)).await.is_err());
     let mut early = cache.subscribe();
@@ -401,55 +391,55 @@ async fn a_list_that_breaks_off_is_not_seen() {
     }
 }
 
-/// What a list that broke off had brought is not part of the next one.
+/// The staged objects of a failed list are not part of the next one.
 #[tokio::test(start_paused = true)]
-async fn an_object_that_went_between_two_attempts_to_list_is_not_there() {
+async fn object_deleted_between_list_attempts_is_absent() {
     let server = server();
     server.page_size(1);
     for name in ["a", "b"] {
         server.put(CONFIG_MAPS, config_map(name, "1"));
     }
-    server.fail(On::NextPage, 500);
+    server.fail_next(RequestType::NextPage, 500);
     let cache = start(&server);
-    settle().await;
+    run_until_idle().await;
     server.delete(CONFIG_MAPS, &key("a"));
     let lister = cache.synced(EVENTUALLY).await.expect("the second attempt");
     assert_eq!(content(&lister), server.content(CONFIG_MAPS));
 }
 
-/// 188: one watch for all users, and none after the last.
+/// One watch for all users, and none after the last.
 #[tokio::test(start_paused = true)]
-async fn users_of_one_kind_share_a_watch_that_ends_with_the_last() {
+async fn users_share_a_watch_that_ends_with_the_last_one() {
     let server = server();
-    let caches = Caches::new(server.client());
+    let caches = CacheSet::new(server.client());
     let (first, second) = (
-        caches.get::<ConfigMap>(&Selection::all()),
-        caches.get::<ConfigMap>(&Selection::all()),
+        caches.get::<ConfigMap>(&WatchScope::all()),
+        caches.get::<ConfigMap>(&WatchScope::all()),
     );
-    let lister = first.synced(SOON).await.expect("the server is well");
+    let lister = first.synced(SOON).await.expect("synced");
     let subscription = second.subscribe();
-    settle().await;
+    run_until_idle().await;
     assert_eq!(server.watches(), 1);
     drop((first, second, lister));
-    settle().await;
+    run_until_idle().await;
     assert_eq!(server.watches(), 1, "a subscription is a user");
     drop(subscription);
-    settle().await;
+    run_until_idle().await;
     assert_eq!(server.watches(), 0);
-    let again = caches.get::<ConfigMap>(&Selection::all());
-    again.synced(SOON).await.expect("it starts again");
+    let again = caches.get::<ConfigMap>(&WatchScope::all());
+    again.synced(SOON).await.expect("restarted");
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_selection_is_another_watch() {
+async fn each_scope_has_its_own_watch() {
     let server = server();
-    let caches = Caches::new(server.client());
-    let some = Selection::all().labels("app in (a,b)");
+    let caches = CacheSet::new(server.client());
+    let some = WatchScope::all().labels("app in (a,b)");
     let _users = (
-        caches.get::<ConfigMap>(&Selection::all()),
+        caches.get::<ConfigMap>(&WatchScope::all()),
         caches.get::<ConfigMap>(&some),
     );
-    settle().await;
+    run_until_idle().await;
     assert_eq!(server.watches(), 2);
     assert!(
         server
@@ -459,49 +449,50 @@ async fn another_selection_is_another_watch() {
     );
 }
 
-/// 108.
 #[tokio::test(start_paused = true)]
-async fn closing_ends_watches_and_whoever_waits_on_them() {
+async fn close_ends_watches_and_subscriptions() {
     let server = server();
-    let caches = Caches::new(server.client());
-    let cache = caches.get::<ConfigMap>(&Selection::all());
-    let lister = cache.synced(SOON).await.expect("the server is well");
+    let caches = CacheSet::new(server.client());
+    let cache = caches.get::<ConfigMap>(&WatchScope::all());
+    let lister = cache.synced(SOON).await.expect("synced");
     let mut changes = lister.subscribe();
-    settle().await;
+    run_until_idle().await;
     caches.close().await;
     assert_eq!(server.watches(), 0);
     assert!(changes.next().await.is_none());
-    let late = caches.get::<ConfigMap>(&Selection::all().namespace("n"));
-    assert!(matches!(late.synced(SOON).await, Err(SyncError::Ended { .. })));
-    // Closing one that hangs in a request is as quick.
+    let late = caches.get::<ConfigMap>(&WatchScope::all().namespace("n"));
+    assert!(matches!(late.synced(SOON).await, Err(SyncError::Closed { .. })));
+    // Closing also ends a hanging request.
     let server = Server::with(&[CONFIG_MAPS]);
-    server.hang(true);
+    server.set_unresponsive(true);
     let cache = start(&server);
-    settle().await;
+    run_until_idle().await;
     cache.close().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn driver_that_panics_starts_again_and_says_so() {
+async fn panicking_driver_is_restarted_and_reported() {
     let server = server();
-    server.fail(On::List, PANIC);
+    server.fail_next(RequestType::List, PANIC);
     let cache = start(&server);
     let waiting = cache.synced(Duration::from_millis(100)).await;
     let error = waiting.err().map(|error| error.to_string()).unwrap_or_default();
     assert!(
-        error.contains("its driver panicked and starts again: a layer of the client panicked"),
+        error.contains("the watch panicked and is restarted: a layer of the client panicked"),
         "{error}"
     );
-    let lister = cache.synced(EVENTUALLY).await.expect("the next driver is well");
+    let lister = cache.synced(EVENTUALLY).await.expect("the next driver works");
     let mut changes = lister.subscribe();
-    settle().await;
+    run_until_idle().await;
 
-    server.fail(On::Watch, PANIC);
+    server.fail_next(RequestType::Watch, PANIC);
     server.end_watches();
-    settle().await;
+    run_until_idle().await;
     server.put(CONFIG_MAPS, config_map("a", "1"));
     let change = tokio::time::timeout(EVENTUALLY, changes.next()).await;
-    let change = change.expect("the next driver tells").expect("the cache goes on");
+    let change = change
+        .expect("the next driver delivers")
+        .expect("the cache is open");
     assert_eq!(change.key(), &key("a"));
     assert_eq!(lister.len(), 1);
 }

@@ -1,4 +1,4 @@
-//! A cache follows a server, on every kind of cluster. What no well server does is in `follow.rs`.
+//! The cache on real and embedded API servers. `follow.rs` has the cases that a healthy server does not show.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -15,30 +15,30 @@ use kube::{
 use serde_json::json;
 use tokio::time::timeout;
 use windlass_cache::{
-    Cache, Caches, Change, Lister, ObjectKey, Query, Selection, Subscription, SyncError, Uid,
+    Cache, CacheSet, Change, Lister, ObjectKey, Query, Subscription, SyncError, Uid, WatchScope,
 };
 use windlass_suite::{Context, suite};
 
 suite!("cache";
-    a_cache_ends_up_as_the_server_is,
-    a_selection_is_the_servers,
-    a_kind_is_followed_from_its_installation_to_its_end,
-    own_writes_are_seen_by_the_next_read,
-    own_writes_in_another_shape_are_seen_by_the_next_read,
-    own_writes_move_objects_into_and_out_of_a_selection,
-    an_object_that_waits_for_its_finalizer_stays,
+    cache_converges_to_the_server_state,
+    scope_is_evaluated_by_the_server,
+    kind_is_followed_across_install_and_uninstall,
+    own_writes_are_visible_to_the_next_read,
+    own_writes_in_another_shape_are_visible_to_the_next_read,
+    own_writes_move_objects_into_and_out_of_a_scope,
+    object_with_finalizer_stays_until_released,
 );
 
-/// No step takes nearly so long unless it never comes.
+/// Much longer than any step takes.
 const DEADLINE: Duration = Duration::from_mins(1);
 
-async fn a_cache_ends_up_as_the_server_is(ctx: Context) -> anyhow::Result<()> {
+async fn cache_converges_to_the_server_state(ctx: Context) -> anyhow::Result<()> {
     let api = ctx.api::<ConfigMap>();
     for number in 0..20 {
         api.create(&PostParams::default(), &config_map(&format!("early-{number}")))
             .await?;
     }
-    let cache = Cache::<ConfigMap>::start(ctx.client(), &Selection::all().namespace(ctx.namespace()));
+    let cache = Cache::<ConfigMap>::start(ctx.client(), &WatchScope::all().namespace(ctx.namespace()));
     let lister = cache.synced(DEADLINE).await?;
     assert_eq!(versions(&lister), server_versions(&api).await?);
     assert!(
@@ -67,14 +67,14 @@ async fn a_cache_ends_up_as_the_server_is(ctx: Context) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn a_selection_is_the_servers(ctx: Context) -> anyhow::Result<()> {
+async fn scope_is_evaluated_by_the_server(ctx: Context) -> anyhow::Result<()> {
     let api = ctx.api::<ConfigMap>();
     for (name, app) in [("a", "web"), ("b", "db"), ("c", "web")] {
         let mut object = config_map(name);
         object.labels_mut().insert("app".to_owned(), app.to_owned());
         api.create(&PostParams::default(), &object).await?;
     }
-    let names = async |selection: Selection| -> anyhow::Result<Vec<String>> {
+    let names = async |selection: WatchScope| -> anyhow::Result<Vec<String>> {
         let lister = Cache::<ConfigMap>::start(ctx.client(), &selection)
             .synced(DEADLINE)
             .await?;
@@ -84,7 +84,7 @@ async fn a_selection_is_the_servers(ctx: Context) -> anyhow::Result<()> {
             .map(|object| object.name_any())
             .collect())
     };
-    let here = || Selection::all().namespace(ctx.namespace());
+    let here = || WatchScope::all().namespace(ctx.namespace());
     assert_eq!(names(here().labels("app=web")).await?, ["a", "c"]);
     assert_eq!(
         names(here().labels("app in (db)").fields("metadata.name!=x")).await?,
@@ -94,17 +94,16 @@ async fn a_selection_is_the_servers(ctx: Context) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// 187.
-async fn a_kind_is_followed_from_its_installation_to_its_end(ctx: Context) -> anyhow::Result<()> {
+async fn kind_is_followed_across_install_and_uninstall(ctx: Context) -> anyhow::Result<()> {
     let group = format!("{}.windlass.test", ctx.namespace());
     let kind = ApiResource::from_gvk(&GroupVersionKind::gvk(&group, "v1", "Widget"));
-    let selection = Selection::all().namespace(ctx.namespace());
+    let selection = WatchScope::all().namespace(ctx.namespace());
     let cache = Cache::<DynamicObject>::start_dynamic(ctx.client(), &kind, &selection);
     let missing = cache
         .synced(Duration::from_millis(200))
         .await
         .err()
-        .context("there is no such kind")?;
+        .context("the kind is not installed")?;
     assert!(
         matches!(&missing, SyncError::Deadline { missing, .. } if missing.contains("not installed")),
         "{missing}"
@@ -113,19 +112,19 @@ async fn a_kind_is_followed_from_its_installation_to_its_end(ctx: Context) -> an
     let definitions = Api::<CustomResourceDefinition>::all(ctx.client());
     let widgets = Api::<DynamicObject>::namespaced_with(ctx.client(), ctx.namespace(), &kind);
     let mut changes = cache.subscribe();
-    let only = Selection::all().fields(format!("metadata.name=widgets.{group}"));
+    let only = WatchScope::all().fields(format!("metadata.name=widgets.{group}"));
     let mut definition_changes = Cache::<CustomResourceDefinition>::start(ctx.client(), &only).subscribe();
     for _ in 0..2 {
         definitions
             .create(&PostParams::default(), &widget_definition(&group))
             .await?;
-        // Taken now: what comes and goes untaken is not told.
+        // Received now, before the definition is deleted again.
         until(&mut definition_changes, |change| {
             matches!(change, Change::Applied { .. })
         })
         .await?;
         let lister = cache.synced(DEADLINE).await?;
-        // The first list says that the kind is served; a definition that was made again may take a moment.
+        // The first list shows that the kind is served; a recreated definition may take a moment.
         let created = timeout(DEADLINE, async {
             loop {
                 match widgets
@@ -137,7 +136,7 @@ async fn a_kind_is_followed_from_its_installation_to_its_end(ctx: Context) -> an
                 }
             }
         });
-        let created = created.await.context("no widget can be created")?;
+        let created = created.await.context("cannot create a widget")?;
         until(&mut changes, |change| {
             matches!(change, Change::Applied { .. })
                 && created.metadata.uid.as_deref().map(Uid::from) == Some(change.meta().uid())
@@ -156,12 +155,12 @@ async fn a_kind_is_followed_from_its_installation_to_its_end(ctx: Context) -> an
     Ok(())
 }
 
-/// 174, 191: each sort of write, read without waiting; the watch, which tells of the same later, changes nothing.
-async fn own_writes_are_seen_by_the_next_read(ctx: Context) -> anyhow::Result<()> {
-    let caches = Caches::new(ctx.client());
-    let here = Selection::all().namespace(ctx.namespace());
+/// Each kind of write is readable without waiting; the watch events that follow change nothing.
+async fn own_writes_are_visible_to_the_next_read(ctx: Context) -> anyhow::Result<()> {
+    let caches = CacheSet::new(ctx.client());
+    let here = WatchScope::all().namespace(ctx.namespace());
     let lister = caches.get::<ConfigMap>(&here).synced(DEADLINE).await?;
-    let elsewhere = caches.get::<ConfigMap>(&Selection::all().namespace("kube-system"));
+    let elsewhere = caches.get::<ConfigMap>(&WatchScope::all().namespace("kube-system"));
     let api = Api::<ConfigMap>::namespaced(caches.client().clone(), ctx.namespace());
     let read = |name: &str| lister.get(&ObjectKey::namespaced(ctx.namespace(), name));
     let text = |name: &str| Some(read(name)?.data.as_ref()?.get("text")?.clone());
@@ -183,18 +182,22 @@ async fn own_writes_are_seen_by_the_next_read(ctx: Context) -> anyhow::Result<()
         )
         .await?;
         assert_eq!(text(&name).as_deref(), Some("applied"));
-        let rehearsal = PatchParams {
+        let dry_run = PatchParams {
             dry_run: true,
             ..PatchParams::default()
         };
-        let merge = Patch::Merge(json!({ "data": { "text": "rehearsed" } }));
-        api.patch(&name, &rehearsal, &merge).await?;
-        assert_eq!(text(&name).as_deref(), Some("applied"), "a dry run is no write");
+        let merge = Patch::Merge(json!({ "data": { "text": "dry run" } }));
+        api.patch(&name, &dry_run, &merge).await?;
+        assert_eq!(
+            text(&name).as_deref(),
+            Some("applied"),
+            "a dry run writes nothing"
+        );
         if round % 2 == 0 {
             api.delete(&name, &DeleteParams::default()).await?;
             assert!(read(&name).is_none(), "deleted");
             api.create(&PostParams::default(), &config_map(&name)).await?;
-            assert!(text(&name).is_none() && read(&name).is_some(), "made again");
+            assert!(text(&name).is_none() && read(&name).is_some(), "recreated");
         }
     }
     api.delete_collection(
@@ -206,11 +209,11 @@ async fn own_writes_are_seen_by_the_next_read(ctx: Context) -> anyhow::Result<()
     let last = api.create(&PostParams::default(), &config_map("last")).await?;
     let version = last.resource_version().unwrap_or_default().parse()?;
     anyhow::ensure!(
-        lister.reaches(version, DEADLINE).await,
-        "the watch does not come that far"
+        lister.wait_for_resource_version(version, DEADLINE).await,
+        "the watch does not reach the version"
     );
     let server = server_versions(&ctx.api::<ConfigMap>()).await?;
-    assert_eq!(versions(&lister), server, "what the watch told");
+    assert_eq!(versions(&lister), server, "after the watch events");
     let elsewhere = elsewhere.synced(DEADLINE).await?;
     assert!(
         elsewhere
@@ -221,8 +224,8 @@ async fn own_writes_are_seen_by_the_next_read(ctx: Context) -> anyhow::Result<()
     Ok(())
 }
 
-/// 191: a write through another version of the API, and one to a part of an object.
-async fn own_writes_in_another_shape_are_seen_by_the_next_read(ctx: Context) -> anyhow::Result<()> {
+/// Writes through another API version and to the scale subresource.
+async fn own_writes_in_another_shape_are_visible_to_the_next_read(ctx: Context) -> anyhow::Result<()> {
     let group = format!("{}.windlass.test", ctx.namespace());
     let resource = |version: &str| ApiResource::from_gvk(&GroupVersionKind::gvk(&group, version, "Widget"));
     let (alpha, stable) = (resource("v1alpha1"), resource("v1"));
@@ -241,8 +244,8 @@ async fn own_writes_in_another_shape_are_seen_by_the_next_read(ctx: Context) -> 
         .create(&PostParams::default(), &definition)
         .await?;
 
-    let caches = Caches::new(ctx.client());
-    let here = Selection::all().namespace(ctx.namespace());
+    let caches = CacheSet::new(ctx.client());
+    let here = WatchScope::all().namespace(ctx.namespace());
     let lister = caches
         .get_dynamic::<DynamicObject>(&stable, &here)
         .synced(DEADLINE)
@@ -258,7 +261,7 @@ async fn own_writes_in_another_shape_are_seen_by_the_next_read(ctx: Context) -> 
         assert_eq!(
             types.api_version,
             format!("{group}/v1"),
-            "it is read as it is cached"
+            "it is read in the cached version"
         );
         let patch = Patch::Merge(json!({ "spec": { "size": 2 } }));
         widgets.patch(&name, &PatchParams::default(), &patch).await?;
@@ -297,15 +300,15 @@ async fn own_writes_in_another_shape_are_seen_by_the_next_read(ctx: Context) -> 
     Ok(())
 }
 
-/// 191: a write decides at once whether an object belongs to a selection.
-async fn own_writes_move_objects_into_and_out_of_a_selection(ctx: Context) -> anyhow::Result<()> {
-    let caches = Caches::new(ctx.client());
-    let web = Selection::all().namespace(ctx.namespace()).labels("app=web");
+/// A write decides immediately whether an object belongs to a scope.
+async fn own_writes_move_objects_into_and_out_of_a_scope(ctx: Context) -> anyhow::Result<()> {
+    let caches = CacheSet::new(ctx.client());
+    let web = WatchScope::all().namespace(ctx.namespace()).labels("app=web");
     let lister = caches.get::<ConfigMap>(&web).synced(DEADLINE).await?;
     let api = Api::<ConfigMap>::namespaced(caches.client().clone(), ctx.namespace());
     api.create(&PostParams::default(), &config_map("moving")).await?;
     let key = ObjectKey::namespaced(ctx.namespace(), "moving");
-    assert!(lister.get(&key).is_none(), "it is outside");
+    assert!(lister.get(&key).is_none(), "not in the scope");
     for round in 0..10 {
         for (app, inside) in [("web", true), ("db", false)] {
             let patch =
@@ -317,10 +320,10 @@ async fn own_writes_move_objects_into_and_out_of_a_selection(ctx: Context) -> an
     Ok(())
 }
 
-/// What is deleted and still there is read as such.
-async fn an_object_that_waits_for_its_finalizer_stays(ctx: Context) -> anyhow::Result<()> {
-    let caches = Caches::new(ctx.client());
-    let here = Selection::all().namespace(ctx.namespace());
+/// A terminating object is readable until its finalizers are removed.
+async fn object_with_finalizer_stays_until_released(ctx: Context) -> anyhow::Result<()> {
+    let caches = CacheSet::new(ctx.client());
+    let here = WatchScope::all().namespace(ctx.namespace());
     let lister = caches.get::<ConfigMap>(&here).synced(DEADLINE).await?;
     let api = Api::<ConfigMap>::namespaced(caches.client().clone(), ctx.namespace());
     let mut object = config_map("held");
@@ -328,19 +331,19 @@ async fn an_object_that_waits_for_its_finalizer_stays(ctx: Context) -> anyhow::R
     api.create(&PostParams::default(), &object).await?;
     api.delete("held", &DeleteParams::default()).await?;
     let key = ObjectKey::namespaced(ctx.namespace(), "held");
-    let held = lister.stored(&key).context("it waits")?;
+    let held = lister.get_cached(&key).context("it waits for its finalizer")?;
     assert!(held.meta().is_deleting());
     let release = Patch::Merge(json!({ "metadata": { "finalizers": [] } }));
     api.patch("held", &PatchParams::default(), &release).await?;
-    // The answer to the last write shows the object once more; that it is gone only the watch tells.
+    // The response to the last write contains the object; only the watch reports that it is gone.
     let mut changes = lister.subscribe();
     timeout(DEADLINE, async {
-        while lister.stored(&key).is_some() {
+        while lister.get_cached(&key).is_some() {
             changes.next().await;
         }
     })
     .await
-    .context("it does not go")?;
+    .context("the object is not removed")?;
     Ok(())
 }
 
@@ -394,7 +397,7 @@ async fn until<K: Send + Sync + 'static>(
         false
     });
     anyhow::ensure!(
-        found.await.context("the change does not come")?,
+        found.await.context("the change is not delivered")?,
         "the watch ended"
     );
     Ok(())

@@ -15,101 +15,100 @@ use kube::{
     ResourceExt,
     core::{ApiResource, DynamicObject, PartialObjectMeta},
 };
-use model::{CONFIG_MAPS, On, Server, config_map, key};
+use model::{CONFIG_MAPS, RequestType, Server, config_map, key};
 use serde_json::json;
-use windlass_cache::{Cache, Caches, Change, ObjectKey, Query, Selection, Settings};
+use windlass_cache::{Cache, CacheSet, Change, ObjectKey, Query, Settings, WatchScope};
 
 const SOON: Duration = Duration::from_secs(5);
 const EVENTUALLY: Duration = Duration::from_mins(5);
 
-async fn settle() {
+async fn run_until_idle() {
     tokio::time::sleep(Duration::from_millis(1)).await;
 }
 
-/// 186: typed, dynamic and metadata-only views are of one stored copy.
+/// Typed, dynamic and metadata-only views.
 #[tokio::test(start_paused = true)]
-async fn an_object_is_stored_once_however_it_is_read() {
+async fn views_of_all_types_share_one_stored_copy() {
     let server = Server::with(&[CONFIG_MAPS]);
     let mut object = config_map("a", "1");
     object["metadata"]["labels"] = json!({ "app": "web" });
     server.put(CONFIG_MAPS, object);
-    let caches = Caches::new(server.client());
-    let all = Selection::all();
-    let typed = caches.get::<ConfigMap>(&all).synced(SOON).await.expect("well");
+    let caches = CacheSet::new(server.client());
+    let all = WatchScope::all();
+    let typed = caches.get::<ConfigMap>(&all).synced(SOON).await.expect("synced");
     let meta = caches
         .get::<PartialObjectMeta<ConfigMap>>(&all)
         .synced(SOON)
         .await
-        .expect("well");
+        .expect("synced");
     let kind = ApiResource::erase::<ConfigMap>(&());
     let dynamic = caches
         .get_dynamic::<DynamicObject>(&kind, &all)
         .synced(SOON)
         .await
-        .expect("well");
-    settle().await;
+        .expect("synced");
+    run_until_idle().await;
     assert_eq!((server.watches(), caches.reports().len()), (1, 1));
     let typed = typed.get(&key("a")).expect("typed");
     assert_eq!(typed.data.as_ref().map(|data| data["text"].as_str()), Some("1"));
     assert_eq!(meta.get(&key("a")).expect("metadata").labels()["app"], "web");
     let dynamic = dynamic.get(&key("a")).expect("dynamic");
     assert_eq!(dynamic.data["data"]["text"], "1");
-    let said = dynamic
+    let type_meta = dynamic
         .types
         .as_ref()
-        .expect("items of a list do not say their type; the cache does");
+        .expect("the cache adds the type that list items lack");
     assert_eq!(
-        (said.api_version.as_str(), said.kind.as_str()),
+        (type_meta.api_version.as_str(), type_meta.kind.as_str()),
         ("v1", "ConfigMap")
     );
 }
 
-/// 185: readers share what was decoded once, within the budget.
 #[tokio::test(start_paused = true)]
-async fn hot_objects_are_shared_and_the_budget_is_kept() {
+async fn decoded_objects_are_shared_within_the_budget() {
     for (budget, shared) in [(1 << 20, true), (0, false)] {
         let server = Server::with(&[CONFIG_MAPS]);
         for number in 0..50 {
             server.put(CONFIG_MAPS, config_map(&number.to_string(), "1"));
         }
-        let settings = Settings::<ConfigMap>::compact().hot_bytes(budget);
-        let cache = Cache::start_with(server.client(), &(), &Selection::all(), settings);
-        let lister = cache.synced(SOON).await.expect("the server is well");
+        let settings = Settings::<ConfigMap>::compact().decoded_budget(budget);
+        let cache = Cache::start_with(server.client(), &(), &WatchScope::all(), settings);
+        let lister = cache.synced(SOON).await.expect("synced");
         let (one, two) = (lister.list(&Query::all()), lister.list(&Query::all()));
         let same = one.iter().zip(&two).all(|(one, two)| Arc::ptr_eq(one, two));
         assert_eq!(same, shared);
-        assert!(cache.stats().hot_bytes <= budget);
+        assert!(cache.stats().decoded_bytes <= budget);
         assert_eq!(cache.stats().decodes, if shared { 50 } else { 100 });
     }
     let server = Server::with(&[CONFIG_MAPS]);
     for number in 0..50 {
         server.put(CONFIG_MAPS, config_map(&number.to_string(), "1"));
     }
-    let settings = Settings::<ConfigMap>::compact().hot_bytes(8 << 10);
-    let cache = Cache::start_with(server.client(), &(), &Selection::all(), settings);
-    let lister = cache.synced(SOON).await.expect("the server is well");
+    let settings = Settings::<ConfigMap>::compact().decoded_budget(8 << 10);
+    let cache = Cache::start_with(server.client(), &(), &WatchScope::all(), settings);
+    let lister = cache.synced(SOON).await.expect("synced");
     lister.list(&Query::all());
-    let used = cache.stats().hot_bytes;
+    let used = cache.stats().decoded_bytes;
     assert!((1..=8 << 10).contains(&used), "{used}");
 }
 
-/// A round through more objects than fit finds most of them at hand: what everything is reconciled in must not push out
-/// what it needs next. What is read twice in its turn is decoded once.
+/// Reconciling more objects than fit must not evict those that are needed next. An object that is read twice in its
+/// turn is decoded once.
 #[tokio::test(start_paused = true)]
-async fn a_round_through_more_than_fits_finds_most() {
+async fn scan_beyond_the_budget_mostly_hits() {
     const OBJECTS: usize = 200;
     let server = Server::with(&[CONFIG_MAPS]);
     for number in 0..OBJECTS {
         server.put(CONFIG_MAPS, config_map(&format!("{number:03}"), "1"));
     }
     let cached = async |budget| {
-        let settings = Settings::<ConfigMap>::compact().hot_bytes(budget);
-        let cache = Cache::start_with(server.client(), &(), &Selection::all(), settings);
-        let lister = cache.synced(SOON).await.expect("the server is well");
+        let settings = Settings::<ConfigMap>::compact().decoded_budget(budget);
+        let cache = Cache::start_with(server.client(), &(), &WatchScope::all(), settings);
+        let lister = cache.synced(SOON).await.expect("synced");
         lister.list(&Query::all());
         (cache, lister)
     };
-    let all = cached(usize::MAX / 2).await.0.stats().hot_bytes;
+    let all = cached(usize::MAX / 2).await.0.stats().decoded_bytes;
     let (cache, lister) = cached(all - all / 10).await;
     let round = || {
         let before = cache.stats().decodes;
@@ -128,11 +127,11 @@ async fn a_round_through_more_than_fits_finds_most() {
             "{decodes} of {OBJECTS} were decoded"
         );
     }
-    // Room that objects leave is used: with half of them gone, the rest fits.
+    // The room of deleted objects is reused: with half of them deleted, the rest fits.
     for number in 0..OBJECTS / 2 {
         server.delete(CONFIG_MAPS, &key(&format!("{number:03}")));
     }
-    settle().await;
+    run_until_idle().await;
     let rest = || {
         let before = cache.stats().decodes;
         for number in OBJECTS / 2..OBJECTS {
@@ -147,7 +146,7 @@ async fn a_round_through_more_than_fits_finds_most() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_projection_keeps_only_what_was_asked_for() {
+async fn projection_stores_only_its_result() {
     struct Text(String);
     let server = Server::with(&[CONFIG_MAPS]);
     server.put(CONFIG_MAPS, config_map("a", "one"));
@@ -160,37 +159,37 @@ async fn a_projection_keeps_only_what_was_asked_for() {
                 .unwrap_or_default(),
         )
     });
-    let caches = Caches::new(server.client());
-    let cache = caches.projected(&Selection::all(), settings);
-    let lister = cache.synced(SOON).await.expect("the server is well");
+    let caches = CacheSet::new(server.client());
+    let cache = caches.projected(&WatchScope::all(), settings);
+    let lister = cache.synced(SOON).await.expect("synced");
     assert_eq!(lister.get(&key("a")).expect("it is there").0, "one");
     let by_text = cache.index_by(|text| vec![text.0.clone()]);
     server.put(CONFIG_MAPS, config_map("a", "two"));
-    settle().await;
+    run_until_idle().await;
     assert_eq!(lister.by_index(&by_text, "two").len(), 1);
     assert_eq!((cache.stats().bytes, cache.stats().decodes), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_projection_sees_who_wrote_what_if_it_asks() {
+async fn projection_sees_managed_fields_on_request() {
     let server = Server::with(&[CONFIG_MAPS]);
     let mut object = config_map("a", "one");
-    object["metadata"]["managedFields"] = json!([{ "manager": "somebody", "operation": "Update" }]);
+    object["metadata"]["managedFields"] = json!([{ "manager": "kubectl", "operation": "Update" }]);
     server.put(CONFIG_MAPS, object);
     let writers = |object: &ConfigMap| object.managed_fields().len();
     for (settings, expected) in [
         (Settings::projected(writers), 0),
         (Settings::projected(writers).managed_fields(), 1),
     ] {
-        let cache = Cache::start_with(server.client(), &(), &Selection::all(), settings);
-        let lister = cache.synced(SOON).await.expect("the server is well");
+        let cache = Cache::start_with(server.client(), &(), &WatchScope::all(), settings);
+        let lister = cache.synced(SOON).await.expect("synced");
         assert_eq!(*lister.get(&key("a")).expect("it is there"), expected);
     }
 }
 
-/// A write that is answered with metadata alone is seen by the next read of metadata; no watch tells of it here.
+/// The server's watch sends no events here.
 #[tokio::test(start_paused = true)]
-async fn an_answer_of_metadata_is_enough_for_a_cache_of_metadata() {
+async fn metadata_response_updates_a_metadata_only_cache() {
     let service = tower::service_fn(|request: http::Request<kube::client::Body>| async move {
         let query = request.uri().query().unwrap_or_default();
         if query.contains("watch=true") {
@@ -206,40 +205,41 @@ async fn an_answer_of_metadata_is_enough_for_a_cache_of_metadata() {
         let body = kube::client::Body::from(answer.to_string().into_bytes());
         Ok::<_, std::convert::Infallible>(http::Response::new(body))
     });
-    let caches = Caches::new(kube::Client::new(service, "n"));
-    let follow = async |selection: Selection| {
-        let settings = Settings::projected(|object: &PartialObjectMeta<ConfigMap>| object.uid()).listing();
+    let caches = CacheSet::new(kube::Client::new(service, "n"));
+    let follow = async |selection: WatchScope| {
+        let settings =
+            Settings::projected(|object: &PartialObjectMeta<ConfigMap>| object.uid()).without_watch_list();
         let cache = caches.projected(&selection.metadata_only(), settings);
-        let lister = cache.synced(SOON).await.expect("the server is well");
+        let lister = cache.synced(SOON).await.expect("synced");
         (cache, lister)
     };
-    let (_all, lister) = follow(Selection::all()).await;
-    // What is of metadata as well: that it is selected, and that it is not.
-    let (_named, named) = follow(Selection::all().fields("metadata.name=a")).await;
-    let (_other, other) = follow(Selection::all().fields("metadata.name=b")).await;
+    let (_all, lister) = follow(WatchScope::all()).await;
+    // Field selectors on metadata are evaluated too.
+    let (_named, named) = follow(WatchScope::all().fields("metadata.name=a")).await;
+    let (_other, other) = follow(WatchScope::all().fields("metadata.name=b")).await;
     let write = http::Request::post("/api/v1/namespaces/n/configmaps")
         .body(kube::client::Body::empty())
-        .expect("it is a request");
+        .expect("a request");
     let sent = tokio::time::timeout(Duration::from_secs(1), caches.client().send(write));
     sent.await
-        .expect("it need not wait for the watch")
-        .expect("it is answered");
+        .expect("does not wait for the watch")
+        .expect("a response");
     for lister in [lister, named] {
         assert_eq!(*lister.get(&key("a")).expect("it is there"), Some("u".to_owned()));
     }
     assert!(other.get(&key("a")).is_none());
 }
 
-/// A kind is packed once it has more than a few objects, and reads as before.
+/// A kind with more than a few objects is packed.
 #[tokio::test(start_paused = true)]
-async fn many_objects_are_packed_when_it_is_quiet_and_read_as_before() {
+async fn idle_objects_are_packed_and_read_unchanged() {
     let server = Server::with(&[CONFIG_MAPS]);
     let text = |number: usize| format!("{number} {}", "the same long text in every object ".repeat(40));
     for number in 0..400 {
         server.put(CONFIG_MAPS, config_map(&number.to_string(), &text(number)));
     }
-    let cache = Cache::<ConfigMap>::start(server.client(), &Selection::all());
-    let lister = cache.synced(SOON).await.expect("the server is well");
+    let cache = Cache::<ConfigMap>::start(server.client(), &WatchScope::all());
+    let lister = cache.synced(SOON).await.expect("synced");
     let plain = cache.stats().bytes;
     tokio::time::sleep(SOON).await;
     let stats = cache.stats();
@@ -264,14 +264,13 @@ fn put(server: &Server, path: &str, namespace: &str, name: &str) {
     );
 }
 
-/// 165, 189: a set of namespaces grows and shrinks while it is read.
 #[tokio::test(start_paused = true)]
-async fn namespaces_come_and_go_while_the_cache_runs() {
+async fn namespaces_can_be_added_and_removed_at_run_time() {
     let server = Server::with(&[IN_A, IN_B]);
     put(&server, IN_A, "a", "one");
     put(&server, IN_B, "b", "two");
-    let cache = Cache::<ConfigMap>::start(server.client(), &Selection::all().namespaces(["a"]));
-    let lister = cache.synced(SOON).await.expect("the server is well");
+    let cache = Cache::<ConfigMap>::start(server.client(), &WatchScope::all().namespaces(["a"]));
+    let lister = cache.synced(SOON).await.expect("synced");
     let mut changes = lister.subscribe();
     assert_eq!(lister.len(), 1);
     assert!(
@@ -287,7 +286,7 @@ async fn namespaces_come_and_go_while_the_cache_runs() {
             .await
             .is_some_and(|change| change.key() == &ObjectKey::namespaced("b", "two"))
     );
-    cache.synced(SOON).await.expect("b is there too");
+    cache.synced(SOON).await.expect("b is synced too");
     put(&server, IN_A, "a", "three");
     assert!(
         changes
@@ -299,50 +298,49 @@ async fn namespaces_come_and_go_while_the_cache_runs() {
     assert_eq!(
         &*lister.resource_version(),
         "2",
-        "the oldest of all: b knows nothing of what happens in a"
+        "the oldest of all: the watch of b does not see changes in a"
     );
     cache.set_namespaces(["b"]);
     for name in ["one", "three"] {
         let gone = changes.next().await.expect("a change");
         assert!(matches!(&gone, Change::Deleted { .. }) && gone.key().name() == name);
     }
-    settle().await;
+    run_until_idle().await;
     assert_eq!((lister.len(), server.watches()), (1, 1));
     cache.set_namespaces([""; 0]);
-    settle().await;
+    run_until_idle().await;
     assert_eq!((lister.len(), server.watches()), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_asks_for_namespaces_gets_them_whatever_became_of_others_set() {
+async fn changed_namespaces_do_not_affect_later_requests() {
     let server = Server::with(&[IN_A, IN_B]);
     put(&server, IN_A, "a", "one");
     put(&server, IN_B, "b", "two");
-    let caches = Caches::new(server.client());
-    let both = Selection::all().namespaces(["a", "b"]);
+    let caches = CacheSet::new(server.client());
+    let both = WatchScope::all().namespaces(["a", "b"]);
     let first = caches.get::<ConfigMap>(&both);
-    first.synced(SOON).await.expect("the server is well");
+    first.synced(SOON).await.expect("synced");
     first.set_namespaces(["a"]);
     let second = caches.get::<ConfigMap>(&both);
-    let second = second.synced(SOON).await.expect("the server is well");
+    let second = second.synced(SOON).await.expect("synced");
     assert_eq!(second.len(), 2);
-    let third = caches.get::<ConfigMap>(&Selection::all().namespaces(["a"]));
-    third.synced(SOON).await.expect("it is the first");
-    settle().await;
+    let third = caches.get::<ConfigMap>(&WatchScope::all().namespaces(["a"]));
+    third.synced(SOON).await.expect("the same as the first");
+    run_until_idle().await;
     assert_eq!(server.watches(), 3, "one of the first, two of the second");
     let reports: Vec<_> = caches
         .reports()
         .iter()
-        .map(|report| report.selection.to_string())
+        .map(|report| report.scope.to_string())
         .collect();
     assert_eq!(reports, ["namespaces a+b", "namespaces a"]);
 }
 
-/// 93: the wait for a set names each namespace that is missing.
 #[tokio::test(start_paused = true)]
-async fn the_wait_for_several_namespaces_names_those_that_are_missing() {
+async fn sync_error_names_missing_namespaces() {
     let server = Server::with(&[IN_A]);
-    let selection = Selection::all().namespaces(["a", "b", "c"]);
+    let selection = WatchScope::all().namespaces(["a", "b", "c"]);
     let cache = Cache::<ConfigMap>::start(server.client(), &selection);
     let error = cache
         .synced(SOON)
@@ -357,31 +355,30 @@ async fn the_wait_for_several_namespaces_names_those_that_are_missing() {
     assert!(!error.contains("`a`"), "{error}");
 }
 
-/// 170.
 #[tokio::test(start_paused = true)]
-async fn a_kind_outside_namespaces_is_whole_in_a_set_of_namespaces() {
+async fn cluster_scoped_kind_ignores_namespaces() {
     let server = Server::with(&["/api/v1/nodes"]);
     server.put("/api/v1/nodes", json!({ "metadata": { "name": "n1" } }));
-    let cache = Cache::<Node>::start(server.client(), &Selection::all().namespaces(["a", "b"]));
-    let lister = cache.synced(SOON).await.expect("the server is well");
-    assert!(lister.get(&ObjectKey::cluster("n1")).is_some());
+    let cache = Cache::<Node>::start(server.client(), &WatchScope::all().namespaces(["a", "b"]));
+    let lister = cache.synced(SOON).await.expect("synced");
+    assert!(lister.get(&ObjectKey::cluster_scoped("n1")).is_some());
     assert_eq!(server.watches(), 1);
 }
 
-/// 171: settings of a kind are for all its users.
+/// Settings of a kind apply to all its users.
 #[tokio::test(start_paused = true)]
-async fn a_transform_is_for_every_view() {
+async fn transform_applies_to_every_view() {
     let server = Server::with(&[CONFIG_MAPS]);
     server.put(CONFIG_MAPS, config_map("a", "secret"));
-    let caches = Caches::new(server.client());
+    let caches = CacheSet::new(server.client());
     caches.configure(Settings::<ConfigMap>::compact().transform(|object| {
         object["data"]["text"] = json!("hidden");
     }));
     let typed = caches
-        .get::<ConfigMap>(&Selection::all())
+        .get::<ConfigMap>(&WatchScope::all())
         .synced(SOON)
         .await
-        .expect("well");
+        .expect("synced");
     assert_eq!(
         typed
             .get(&key("a"))
@@ -396,49 +393,48 @@ async fn a_transform_is_for_every_view() {
         .view::<DynamicObject>()
         .synced(SOON)
         .await
-        .expect("well");
+        .expect("synced");
     assert_eq!(dynamic.get(&key("a")).expect("it").data["data"]["text"], "hidden");
 }
 
-/// Every write through the cache's own client comes back with the watch.
+/// The watch reports every own write again.
 #[tokio::test(start_paused = true)]
-async fn a_state_that_is_known_is_not_taken_in_again() {
+async fn known_state_is_not_ingested_again() {
     let server = Server::with(&[CONFIG_MAPS]);
     let taken = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&taken);
-    let caches = Caches::new(server.client());
+    let caches = CacheSet::new(server.client());
     caches.configure(Settings::<ConfigMap>::compact().transform(move |_| {
         counted.fetch_add(1, Ordering::Relaxed);
     }));
-    let cache = caches.get::<ConfigMap>(&Selection::all());
-    let lister = cache.synced(SOON).await.expect("well");
+    let cache = caches.get::<ConfigMap>(&WatchScope::all());
+    let lister = cache.synced(SOON).await.expect("synced");
     server.put(CONFIG_MAPS, config_map("a", "1"));
-    settle().await;
+    run_until_idle().await;
     let known = lister.get(&key("a")).expect("it");
     let again = json!({ "type": "MODIFIED", "object": &*known }).to_string();
     server.send(CONFIG_MAPS, &again);
-    settle().await;
+    run_until_idle().await;
     assert_eq!(
         (taken.load(Ordering::Relaxed), lister.cache().stats().events),
         (1, 2)
     );
     server.put(CONFIG_MAPS, config_map("a", "2"));
-    settle().await;
-    assert_eq!(taken.load(Ordering::Relaxed), 2, "another state of it");
+    run_until_idle().await;
+    assert_eq!(taken.load(Ordering::Relaxed), 2, "another state");
 }
 
-/// What is cached, why, and how it goes, for a person and for a machine.
 #[tokio::test(start_paused = true)]
-async fn reports_say_what_is_cached_and_for_whom() {
+async fn reports_show_scope_users_and_stats() {
     let server = Server::with(&[CONFIG_MAPS]);
     server.put(CONFIG_MAPS, config_map("a", "1"));
-    let caches = Caches::new(server.client());
-    let cache = caches.get::<ConfigMap>(&Selection::all().labels("app=web"));
-    let lister = cache.synced(SOON).await.expect("the server is well");
+    let caches = CacheSet::new(server.client());
+    let cache = caches.get::<ConfigMap>(&WatchScope::all().labels("app=web"));
+    let lister = cache.synced(SOON).await.expect("synced");
     let _changes = lister.subscribe();
-    cache.index(windlass_cache::IndexBy::label("app"));
+    cache.index(windlass_cache::Indexer::label("app"));
     server.put(CONFIG_MAPS, config_map("b", "1"));
-    settle().await;
+    run_until_idle().await;
     let reports = caches.reports();
     let [report] = &reports[..] else {
         panic!("one watch")
@@ -454,7 +450,7 @@ async fn reports_say_what_is_cached_and_for_whom() {
         "{line}"
     );
     let metrics = report.metrics();
-    let labels = r#"{kind="ConfigMap (v1)",selection="all namespaces, labels app=web"}"#;
+    let labels = r#"{kind="ConfigMap (v1)",scope="all namespaces, labels app=web"}"#;
     for expected in [
         "objects 2",
         "events_total 2",
@@ -466,7 +462,7 @@ async fn reports_say_what_is_cached_and_for_whom() {
         let line = format!("windlass_cache_{name}{labels} {value}\n");
         assert!(metrics.contains(&line), "{line} is not in {metrics}");
     }
-    server.fail(On::Watch, 410);
+    server.fail_next(RequestType::Watch, 410);
     tokio::time::sleep(SOON).await;
     server.break_watches();
     tokio::time::sleep(EVENTUALLY).await;
@@ -479,19 +475,18 @@ async fn reports_say_what_is_cached_and_for_whom() {
     );
 }
 
-/// A version that somebody else told of can be waited for, with a deadline.
 #[tokio::test(start_paused = true)]
-async fn a_version_can_be_waited_for() {
+async fn wait_for_resource_version_returns_when_reached() {
     let server = Server::with(&[CONFIG_MAPS]);
-    let cache = Cache::<ConfigMap>::start(server.client(), &Selection::all());
-    let lister = cache.synced(SOON).await.expect("the server is well");
-    settle().await;
-    assert!(!lister.reaches(1, SOON).await);
+    let cache = Cache::<ConfigMap>::start(server.client(), &WatchScope::all());
+    let lister = cache.synced(SOON).await.expect("synced");
+    run_until_idle().await;
+    assert!(!lister.wait_for_resource_version(1, SOON).await);
     let waiting = tokio::spawn({
         let lister = lister.clone();
-        async move { lister.reaches(1, SOON).await }
+        async move { lister.wait_for_resource_version(1, SOON).await }
     });
-    settle().await;
+    run_until_idle().await;
     server.put(CONFIG_MAPS, config_map("a", "1"));
     assert!(waiting.await.expect("no panic"));
 }

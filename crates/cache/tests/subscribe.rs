@@ -1,4 +1,4 @@
-//! Subscribers: on time, isolated, and gone when they are removed.
+//! Subscribers: isolation, removal and resync.
 
 mod model;
 
@@ -13,22 +13,22 @@ use std::{
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use model::{CONFIG_MAPS, Server, config_map, key};
-use windlass_cache::{Cache, Lister, Selection};
+use windlass_cache::{Cache, Lister, WatchScope};
 
 const SOON: Duration = Duration::from_secs(5);
 
-async fn settle() {
+async fn run_until_idle() {
     tokio::time::sleep(Duration::from_millis(1)).await;
 }
 
 async fn synced(server: &Server) -> Lister<ConfigMap> {
-    let cache = Cache::start(server.client(), &Selection::all());
-    cache.synced(SOON).await.expect("the server is well")
+    let cache = Cache::start(server.client(), &WatchScope::all());
+    cache.synced(SOON).await.expect("synced")
 }
 
-/// 109, 181: it misses what it panicked on, becomes synced, and nobody else notices.
+/// It loses the change that it panicked on and still becomes synced.
 #[tokio::test(start_paused = true)]
-async fn a_subscriber_that_panics_hurts_only_itself() {
+async fn panicking_subscriber_affects_no_other() {
     let server = Server::with(&[CONFIG_MAPS]);
     for name in ["a", "b", "c"] {
         server.put(CONFIG_MAPS, config_map(name, "1"));
@@ -48,13 +48,13 @@ async fn a_subscriber_that_panics_hurts_only_itself() {
     });
     assert!(bad.synced().wait().await);
     server.put(CONFIG_MAPS, config_map("d", "1"));
-    settle().await;
+    run_until_idle().await;
     assert_eq!(calls.map(|calls| calls.load(Ordering::Relaxed)), [4, 4]);
 }
 
-/// 106, 110: removal waits for the call that runs, and none comes after it.
+/// No call follows the removal.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn removing_a_subscriber_waits_for_its_running_call() {
+async fn remove_waits_for_the_running_call() {
     let server = Server::with(&[CONFIG_MAPS]);
     server.put(CONFIG_MAPS, config_map("a", "1"));
     let lister = synced(&server).await;
@@ -78,12 +78,11 @@ async fn removing_a_subscriber_waits_for_its_running_call() {
     assert_eq!(calls.load(Ordering::Relaxed), 0);
     release.send(()).expect("the call waits");
     removal.await.expect("no panic");
-    assert_eq!(calls.load(Ordering::Relaxed), 1, "b is not told any more");
+    assert_eq!(calls.load(Ordering::Relaxed), 1, "b is not delivered any more");
 }
 
-/// 95: each subscriber has its own period, or none.
 #[tokio::test(start_paused = true)]
-async fn subscribers_are_told_everything_again_at_their_own_pace() {
+async fn each_subscriber_has_its_own_resync_interval() {
     let server = Server::with(&[CONFIG_MAPS]);
     server.put(CONFIG_MAPS, config_map("a", "1"));
     let lister = synced(&server).await;
@@ -109,9 +108,9 @@ async fn subscribers_are_told_everything_again_at_their_own_pace() {
     assert_eq!(calls, [0, 6, 4]);
 }
 
-/// 103: subscribers that come and go under a stream of changes: each sees everything that there is in the end.
+/// Each subscriber gets all objects that exist in the end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn subscribers_may_come_and_go_while_things_change() {
+async fn subscribers_can_be_added_and_removed_under_load() {
     const OBJECTS: usize = 200;
     let server = Server::with(&[CONFIG_MAPS]);
     let lister = synced(&server).await;
@@ -127,7 +126,7 @@ async fn subscribers_may_come_and_go_while_things_change() {
                 let mut last = lister.subscribe();
                 let mut seen = std::collections::HashSet::new();
                 while seen.len() < OBJECTS {
-                    seen.insert(last.next().await.expect("the cache lives").key().clone());
+                    seen.insert(last.next().await.expect("the cache is open").key().clone());
                 }
             })
         })

@@ -1,4 +1,4 @@
-//! `windlass assets DIR`: this binary under the names that envtest starts.
+//! `windlass assets DIR`: installs this binary under the names that envtest starts.
 
 use std::{
     fs, io,
@@ -9,66 +9,66 @@ use std::{
 
 use anyhow::{Context, bail};
 
-use crate::drop_in::{MARK, Part};
+use crate::drop_in::{MARKER, Program};
 
-/// Where the programs are put.
+/// Flags of `windlass assets`.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// The folder to fill; made if it is not there.
+    /// The folder to install into; created if missing.
     #[arg(value_name = "DIR")]
     folder: PathBuf,
-    /// Also replace an etcd or a kube-apiserver that is not windlass.
+    /// Replace an etcd or kube-apiserver even if it is not windlass.
     #[arg(long)]
     force: bool,
 }
 
 const KUBECTL: &str = "kubectl";
 
-/// Fills the folder and prints its name, for `KUBEBUILDER_ASSETS="$(windlass assets DIR)"`. What was done is told on stderr.
+/// Installs the programs and prints the folder, for `KUBEBUILDER_ASSETS="$(windlass assets DIR)"`. Details go to stderr.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    let own = std::env::current_exe().context("cannot find this program's own file")?;
+    let own = std::env::current_exe().context("cannot find this program's executable")?;
     let folder = &arguments.folder;
-    fs::create_dir_all(folder).with_context(|| format!("cannot make the folder {}", folder.display()))?;
+    fs::create_dir_all(folder).with_context(|| format!("cannot create the folder {}", folder.display()))?;
     let folder = fs::canonicalize(folder).with_context(|| format!("cannot open {}", folder.display()))?;
 
-    let places: Vec<_> = Part::ALL
+    let targets: Vec<_> = Program::ALL
         .iter()
-        .map(|part| (part.name(), folder.join(part.name())))
+        .map(|program| (program.name(), folder.join(program.name())))
         .collect();
-    // Before anything is changed, so that a refusal leaves the folder as it was.
-    for (name, place) in &places {
-        if !arguments.force && !is_free(place)? {
+    // Checked before any change, so that a failure leaves the folder unchanged.
+    for (name, path) in &targets {
+        if !arguments.force && !is_replaceable(path)? {
             bail!(
-                "{} is another {name}, not windlass: choose another folder, or replace it with --force",
-                place.display()
+                "{} is not windlass but another {name}: choose another folder, or replace it with --force",
+                path.display()
             );
         }
     }
-    for (name, place) in &places {
-        let how = put(&own, place)?;
+    for (name, path) in &targets {
+        let how = install(&own, path)?;
         eprintln!("{name:<15} windlass {} ({how})", env!("CARGO_PKG_VERSION"));
     }
-    eprintln!("{KUBECTL:<15} {}", bring_kubectl(&folder)?);
+    eprintln!("{KUBECTL:<15} {}", link_kubectl(&folder)?);
     eprintln!("\nexport KUBEBUILDER_ASSETS={}", folder.display());
     println!("{}", folder.display());
     Ok(ExitCode::SUCCESS)
 }
 
-/// Whether nobody misses what is at this place: nothing is, or a windlass.
-fn is_free(place: &Path) -> anyhow::Result<bool> {
-    let found = match fs::symlink_metadata(place) {
+/// Whether the path can be replaced: it does not exist, or is a windlass binary.
+fn is_replaceable(path: &Path) -> anyhow::Result<bool> {
+    let found = match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
-        Err(error) => return Err(error).with_context(|| format!("cannot look at {}", place.display())),
+        Err(error) => return Err(error).with_context(|| format!("cannot inspect {}", path.display())),
         Ok(found) => found,
     };
     if !found.is_file() {
         return Ok(false);
     }
-    let ours = contains(place, MARK.as_bytes());
-    ours.with_context(|| format!("cannot read {}", place.display()))
+    let ours = contains(path, MARKER.as_bytes());
+    ours.with_context(|| format!("cannot read {}", path.display()))
 }
 
-/// Whether a file has these bytes in it, read in pieces: a program is too large to hold.
+/// Whether a file contains these bytes. Reads it in chunks, since programs are large.
 fn contains(file: &Path, wanted: &[u8]) -> io::Result<bool> {
     let mut file = fs::File::open(file)?;
     let mut piece = vec![0; 1 << 20];
@@ -82,41 +82,38 @@ fn contains(file: &Path, wanted: &[u8]) -> io::Result<bool> {
         if memchr::memmem::find(&piece[..filled], wanted).is_some() {
             return Ok(true);
         }
-        // The bytes may begin here and go on in the next piece.
+        // A match may continue in the next chunk.
         kept = filled.min(wanted.len() - 1);
         piece.copy_within(filled - kept..filled, 0);
     }
 }
 
-/// Puts a program at a place, in one step: whoever starts it meanwhile gets the old one or the new one.
-fn put(program: &Path, place: &Path) -> anyhow::Result<&'static str> {
-    let name = place.file_name().unwrap_or_default().to_string_lossy();
-    let aside = place.with_file_name(format!(".{name}.{}", std::process::id()));
+/// Atomically installs a program: one started meanwhile is the old or the new one.
+fn install(program: &Path, path: &Path) -> anyhow::Result<&'static str> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let aside = path.with_file_name(format!(".{name}.{}", std::process::id()));
     let done = fs::hard_link(program, &aside)
         .map(|()| "hard link")
-        // Another file system, or one without links.
+        // Another file system, or one without hard links.
         .or_else(|_| fs::copy(program, &aside).map(|_| "copy"))
-        // A rename onto another link of the same file does nothing and leaves both.
-        .and_then(|how| fs::rename(&aside, place).map(|()| how));
+        // A rename onto a hard link of the same file does nothing and keeps both names, hence the removal below.
+        .and_then(|how| fs::rename(&aside, path).map(|()| how));
     let _ = fs::remove_file(&aside);
-    done.with_context(|| format!("cannot write {}", place.display()))
+    done.with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Adds a kubectl, if there is one, and tells which. One that is in the folder stays.
-fn bring_kubectl(folder: &Path) -> anyhow::Result<String> {
-    let place = folder.join(KUBECTL);
-    if place.is_file() {
-        return Ok("was there already".to_owned());
+/// Links a kubectl, if one is found, and describes the result. Keeps an existing one.
+fn link_kubectl(folder: &Path) -> anyhow::Result<String> {
+    let path = folder.join(KUBECTL);
+    if path.is_file() {
+        return Ok("exists already".to_owned());
     }
     let Ok(found) = windlass_cluster::kubectl() else {
-        return Ok(
-            "none found in the PATH: envtest's KubeCtl will not work, everything else does".to_owned(),
-        );
+        return Ok("not found in the PATH: envtest's KubeCtl will not work, everything else will".to_owned());
     };
-    // A link that leads nowhere is in the way.
-    let _ = fs::remove_file(&place);
-    std::os::unix::fs::symlink(&found, &place)
-        .with_context(|| format!("cannot write {}", place.display()))?;
+    // Remove a dangling link.
+    let _ = fs::remove_file(&path);
+    std::os::unix::fs::symlink(&found, &path).with_context(|| format!("cannot write {}", path.display()))?;
     Ok(format!("→ {}", found.display()))
 }
 
@@ -125,19 +122,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_are_found_wherever_they_lie_across_pieces() {
+    fn marker_is_found_across_chunk_boundaries() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("program");
         let piece = 1 << 20;
-        for before in [0, 1, piece - MARK.len(), piece - 5, piece, 2 * piece - 3] {
+        for before in [0, 1, piece - MARKER.len(), piece - 5, piece, 2 * piece - 3] {
             let mut text = vec![b'x'; before];
-            text.extend(MARK.as_bytes());
+            text.extend(MARKER.as_bytes());
             text.extend(b"xyz");
             fs::write(&file, &text).unwrap();
-            assert!(contains(&file, MARK.as_bytes()).unwrap(), "after {before} bytes");
+            assert!(
+                contains(&file, MARKER.as_bytes()).unwrap(),
+                "after {before} bytes"
+            );
             text[before] = b'!';
             fs::write(&file, &text).unwrap();
-            assert!(!contains(&file, MARK.as_bytes()).unwrap(), "after {before} bytes");
+            assert!(
+                !contains(&file, MARKER.as_bytes()).unwrap(),
+                "after {before} bytes"
+            );
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The controllers that come with Windlass, by name: what `run` offers and the demo shows.
+//! Windlass's own controllers by name, for `run` and the demo.
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use futures::{FutureExt, future::LocalBoxFuture};
@@ -11,19 +11,19 @@ use windlass::{
 /// A controller that can be run.
 pub(crate) struct Entry {
     pub(crate) name: &'static str,
-    /// What it does, in a line.
+    /// A one-line description.
     pub(crate) about: &'static str,
-    /// The kinds of its own.
+    /// The CRDs it needs.
     crds: fn() -> Vec<CustomResourceDefinition>,
-    add: for<'a> fn(Manager, Setting<'a>) -> LocalBoxFuture<'a, anyhow::Result<Manager>>,
+    add: for<'a> fn(Manager, SetupContext<'a>) -> LocalBoxFuture<'a, anyhow::Result<Manager>>,
 }
 
-/// What controllers may have to know before they are added.
+/// What controllers need when they are added to a manager.
 #[derive(Clone, Copy)]
-pub(crate) struct Setting<'a> {
-    /// For questions to the cluster that is chosen.
+pub(crate) struct SetupContext<'a> {
+    /// A client for the cluster.
     pub(crate) client: &'a Client,
-    /// Where the manager looks; empty: everywhere.
+    /// The manager's namespaces; empty: all.
     pub(crate) namespaces: &'a [String],
     pub(crate) podwatch: &'a windlass_podwatch::Arguments,
     pub(crate) reboot: &'a windlass_reboot::Arguments,
@@ -31,7 +31,7 @@ pub(crate) struct Setting<'a> {
     pub(crate) secretsync: &'a windlass_secretsync::Arguments,
 }
 
-/// All of them, by name.
+/// All controllers, sorted by name.
 pub(crate) static ALL: &[Entry] = &[
     Entry {
         name: "foo",
@@ -41,16 +41,16 @@ pub(crate) static ALL: &[Entry] = &[
     },
     Entry {
         name: "icecream",
-        about: "An Icecream owns a Deployment, and tells where its pods are and what they request",
+        about: "An Icecream owns a Deployment, and reports its pods' nodes and requests in its status",
         crds: || vec![windlass_icecream::Icecream::crd()],
         add: |manager, _| async { Ok(manager.controller(windlass_icecream::controller())) }.boxed_local(),
     },
     Entry {
         name: PODWATCH,
-        about: "Tells what happens to pods, or to any other kind, to standard output, webhooks and files",
+        about: "Watches pods or any other kind and reports every change to stdout, files and webhooks",
         crds: Vec::new,
         add: |manager, setting| {
-            let Setting {
+            let SetupContext {
                 client,
                 namespaces,
                 podwatch,
@@ -62,9 +62,9 @@ pub(crate) static ALL: &[Entry] = &[
     },
     Entry {
         name: REBOOT,
-        about: "Reboots the nodes that ask for it, so many at a time, and proves that each of them did",
+        about: "Reboots nodes on request, a limited number at a time, and verifies each reboot",
         crds: || vec![windlass_reboot::RebootPolicy::crd()],
-        add: |manager, Setting { client, reboot, .. }| {
+        add: |manager, SetupContext { client, reboot, .. }| {
             async move {
                 let manager = windlass_reboot::setup(manager, reboot)?;
                 if !reboot.simulated_agents {
@@ -77,10 +77,10 @@ pub(crate) static ALL: &[Entry] = &[
     },
     Entry {
         name: REBOOT_AGENT,
-        about: "Reboots the node that it runs on, when reboot lets it",
+        about: "Reboots the node it runs on, when the reboot controller permits it",
         crds: Vec::new,
         add: |manager, setting| {
-            let Setting {
+            let SetupContext {
                 client,
                 reboot,
                 agent,
@@ -95,7 +95,7 @@ pub(crate) static ALL: &[Entry] = &[
         about: "Copies Secrets and ConfigMaps into the namespaces that ask for them",
         crds: || vec![windlass_secretsync::SecretSync::crd()],
         add: |manager, setting| {
-            let Setting {
+            let SetupContext {
                 client,
                 namespaces,
                 secretsync,
@@ -107,7 +107,7 @@ pub(crate) static ALL: &[Entry] = &[
     },
 ];
 
-/// Those with flags of their own.
+/// Names of the controllers that have flags.
 pub(crate) const PODWATCH: &str = "podwatch";
 pub(crate) const REBOOT: &str = "reboot";
 pub(crate) const REBOOT_AGENT: &str = "reboot-agent";
@@ -124,13 +124,12 @@ impl Entry {
         ALL.iter().find(|entry| entry.name == name)
     }
 
-    /// Reads names on a command line, and tells those that there are.
+    /// Parses a name on the command line; the help lists all names.
     pub(crate) fn parser() -> impl TypedValueParser<Value = &'static Self> {
         let names = ALL
             .iter()
             .map(|entry| PossibleValue::new(entry.name).help(entry.about));
-        PossibleValuesParser::new(names)
-            .map(|name| Self::named(&name).expect("it is one of the possible values"))
+        PossibleValuesParser::new(names).map(|name| Self::named(&name).expect("one of the possible values"))
     }
 }
 
@@ -138,7 +137,7 @@ impl Entry {
 pub(crate) async fn add(
     mut manager: Manager,
     entries: &[&Entry],
-    setting: Setting<'_>,
+    setting: SetupContext<'_>,
 ) -> anyhow::Result<Manager> {
     for entry in entries {
         manager = (entry.add)(manager, setting).await?;
@@ -146,13 +145,13 @@ pub(crate) async fn add(
     Ok(manager)
 }
 
-/// The kinds of their own that they all need.
+/// The CRDs that these controllers need.
 pub(crate) fn crds(entries: &[&Entry]) -> Vec<CustomResourceDefinition> {
     entries.iter().flat_map(|entry| (entry.crds)()).collect()
 }
 
-/// The list for a person who asks what there is.
-pub(crate) fn list() -> String {
+/// The names and descriptions of all controllers, one per line.
+pub(crate) fn descriptions() -> String {
     let widest = ALL.iter().map(|entry| entry.name.len()).max().unwrap_or(0);
     let lines = ALL
         .iter()

@@ -1,4 +1,4 @@
-//! A cluster of a command's own: how fast it is, when it is ready, and how a person gets at it.
+//! The embedded cluster of a command: its speed, its readiness and its kubeconfig.
 
 use std::{
     fs::OpenOptions,
@@ -11,31 +11,31 @@ use std::{
 
 use anyhow::{Context, bail};
 use windlass::{
-    cache::{Cache, Selection},
+    cache::{Cache, WatchScope},
     k8s_openapi::api::core::v1::Node,
     kube::{ResourceExt, config::Kubeconfig},
     prelude::{Client, Query},
 };
 use windlass_cluster::{Cluster, Embedded, Error};
 
-/// How long the nodes may take to be ready.
-const PATIENCE: Duration = Duration::from_mins(1);
+/// How long the nodes may take to become ready.
+const READY_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Starts a cluster, does something on it, and ends it whatever came of that.
-pub(crate) async fn within<T>(
+/// Runs `work` on a new cluster, and stops the cluster afterwards, also on an error.
+pub(crate) async fn with_cluster<T>(
     cluster: Embedded,
     work: impl AsyncFnOnce(&Cluster) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
     let cluster = cluster
         .start()
         .await
-        .context("the embedded cluster did not start")?;
+        .context("cannot start the embedded cluster")?;
     let outcome = work(&cluster).await;
     cluster.stop().await;
     outcome
 }
 
-/// A factor on the pace of simulated nodes.
+/// The speed of simulated nodes, relative to real ones.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Speed(pub(crate) f64);
 
@@ -52,14 +52,14 @@ impl FromStr for Speed {
             .filter(|times: &f64| times.is_finite() && *times > 0.0);
         times
             .map(Self)
-            .ok_or_else(|| "a speed is a number greater than 0, or `instant`".to_owned())
+            .ok_or_else(|| "expected a number greater than 0, or `instant`".to_owned())
     }
 }
 
-/// Waits until so many nodes are ready.
-pub(crate) async fn ready(client: Client, nodes: usize) -> anyhow::Result<()> {
-    let cache = Cache::<Node>::start(client, &Selection::all());
-    let lister = cache.synced(PATIENCE).await?;
+/// Waits until this many nodes are ready.
+pub(crate) async fn wait_until_ready(client: Client, nodes: usize) -> anyhow::Result<()> {
+    let cache = Cache::<Node>::start(client, &WatchScope::all());
+    let lister = cache.synced(READY_TIMEOUT).await?;
     let mut changes = lister.subscribe();
     let all = async {
         while lister
@@ -74,7 +74,7 @@ pub(crate) async fn ready(client: Client, nodes: usize) -> anyhow::Result<()> {
             }
         }
     };
-    if tokio::time::timeout(PATIENCE, all).await.is_err() {
+    if tokio::time::timeout(READY_TIMEOUT, all).await.is_err() {
         let unready: Vec<_> = lister
             .list(&Query::all())
             .iter()
@@ -82,14 +82,14 @@ pub(crate) async fn ready(client: Client, nodes: usize) -> anyhow::Result<()> {
             .map(|node| node.name_any())
             .collect();
         bail!(
-            "of {nodes} nodes not all are ready after {PATIENCE:?}: {}",
+            "not all of the {nodes} nodes are ready after {READY_TIMEOUT:?}: {}",
             unready.join(", ")
         );
     }
     Ok(())
 }
 
-/// Whether a node says that it is ready.
+/// Whether a node's condition `Ready` is true.
 pub(crate) fn is_ready(node: &Node) -> bool {
     let conditions = node
         .status
@@ -100,14 +100,14 @@ pub(crate) fn is_ready(node: &Node) -> bool {
         .any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
-/// The kubeconfig that a person is told of. One that we made goes with us.
-pub(crate) struct Announced {
+/// The kubeconfig announced to the user. Deleted on drop if it was [copied](Self::copy_to).
+pub(crate) struct KubeconfigFile {
     path: PathBuf,
-    ours: bool,
+    is_copy: bool,
 }
 
-impl Announced {
-    /// Serves the cluster on its address, with a kubeconfig in a file of its own.
+impl KubeconfigFile {
+    /// Serves the cluster on its address, with a new kubeconfig.
     pub(crate) fn serve(cluster: &Cluster) -> anyhow::Result<Self> {
         let path = cluster.kubeconfig().map_err(|error| match error {
             Error::Listen { address, source } => {
@@ -115,21 +115,27 @@ impl Announced {
             }
             error => error.into(),
         })?;
-        Ok(Self { path, ours: false })
+        Ok(Self { path, is_copy: false })
     }
 
-    /// The line to paste into a shell; what a shell does not need is a comment.
-    pub(crate) fn line(&self, cluster: &Cluster, nodes: usize, ended_by: &str, took: Duration) -> String {
+    /// The line to paste into a shell, with details in a comment.
+    pub(crate) fn export_line(
+        &self,
+        cluster: &Cluster,
+        nodes: usize,
+        ended_by: &str,
+        took: Duration,
+    ) -> String {
         format!(
-            "export KUBECONFIG={}   # Kubernetes {} with {nodes} nodes, up in {} ms; {ended_by} ends it",
-            quoted(&self.path),
+            "export KUBECONFIG={}   # Kubernetes {} with {nodes} nodes, ready in {} ms; {ended_by} stops it",
+            shell_quoted(&self.path),
             cluster.version(),
             took.as_millis(),
         )
     }
 
-    /// Puts a kubeconfig where the person wants it, unless something of theirs is there.
-    pub(crate) fn put(self, to: &Path) -> anyhow::Result<Self> {
+    /// Copies the kubeconfig to this path, unless that has a file that windlass did not write.
+    pub(crate) fn copy_to(self, to: &Path) -> anyhow::Result<Self> {
         let from = &self.path;
         let text = std::fs::read(from).with_context(|| format!("cannot read {}", from.display()))?;
         if to.exists() {
@@ -138,7 +144,7 @@ impl Announced {
             });
             if !is_ours {
                 bail!(
-                    "{} is there already and not one of ours: name another file with --kubeconfig, or leave it out",
+                    "{} exists and was not written by windlass: choose another file with --kubeconfig, or omit the flag",
                     to.display()
                 );
             }
@@ -146,7 +152,7 @@ impl Announced {
         }
         let cannot = || {
             format!(
-                "cannot write {}: name another file with --kubeconfig",
+                "cannot write {}: choose another file with --kubeconfig",
                 to.display()
             )
         };
@@ -158,20 +164,20 @@ impl Announced {
             .with_context(cannot)?;
         file.write_all(&text).with_context(cannot)?;
         let path = std::path::absolute(to).with_context(cannot)?;
-        Ok(Self { path, ours: true })
+        Ok(Self { path, is_copy: true })
     }
 }
 
-impl Drop for Announced {
+impl Drop for KubeconfigFile {
     fn drop(&mut self) {
-        if self.ours {
+        if self.is_copy {
             let _ = std::fs::remove_file(&self.path);
         }
     }
 }
 
-/// A path as a shell reads it.
-fn quoted(path: &Path) -> String {
+/// Quotes a path for a shell.
+fn shell_quoted(path: &Path) -> String {
     let text = path.display().to_string();
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+:@%".contains(&byte);
     if text.bytes().all(plain) {
@@ -185,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_speed_is_a_number_or_instant() {
+    fn speed_is_a_positive_number_or_instant() {
         assert_eq!("2.5".parse(), Ok(Speed(2.5)));
         assert_eq!("instant".parse(), Ok(Speed(f64::INFINITY)));
         for nonsense in ["0", "-1", "NaN", "inf", "fast", ""] {
@@ -194,8 +200,8 @@ mod tests {
     }
 
     #[test]
-    fn a_path_can_be_pasted_into_a_shell() {
-        assert_eq!(quoted(Path::new("/tmp/a-b/c.d")), "/tmp/a-b/c.d");
-        assert_eq!(quoted(Path::new("/tmp/it's here")), r"'/tmp/it'\''s here'");
+    fn path_is_quoted_for_a_shell() {
+        assert_eq!(shell_quoted(Path::new("/tmp/a-b/c.d")), "/tmp/a-b/c.d");
+        assert_eq!(shell_quoted(Path::new("/tmp/it's here")), r"'/tmp/it'\''s here'");
     }
 }

@@ -16,12 +16,12 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, error::ErrorKind}
 use tokio::runtime::Runtime;
 use tracing_subscriber::EnvFilter;
 
-/// An API server makes and drops thousands of small objects with every request, for which this is made: a pod is created
-/// with a fifth less work than with the system's allocator. Libraries leave the choice to their programs.
+/// An API server allocates and frees thousands of small objects per request: with mimalloc, creating a pod takes a fifth less
+/// work than with the system's allocator. Libraries leave this choice to programs.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Write and run Kubernetes controllers, with the cluster in the box.
+/// Write and run Kubernetes controllers, with an embedded cluster.
 #[derive(Parser)]
 #[command(
     name = "windlass",
@@ -36,56 +36,56 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Show the controllers at work on a cluster in this process: ten nodes, less than half a minute.
+    /// Show the controllers on a cluster in this process: ten nodes, less than half a minute.
     ///
-    /// A live view on a terminal, lines elsewhere or with `--plain`. Objects are created, changed, deleted and renamed, ten
-    /// nodes reboot in turn, one reboots on its own and one is given up, and after each step what should be true is checked
-    /// against the API. At the end a summary says what held; the exit code is 0 only if all of it did. Nothing outside this
-    /// process is touched, and nothing is left. Set `RUST_LOG=info` to see the controllers' own log too.
+    /// Shows a live view on a terminal, lines elsewhere or with `--plain`. Objects are created, changed, deleted and renamed, ten
+    /// nodes reboot in turn, one reboots on its own and one is drained by a taint; after each step, claims about the result are
+    /// checked against the API. The exit code is 0 only if every claim held. The demo changes nothing outside this process and
+    /// leaves nothing behind. Set `RUST_LOG=info` to see the controllers' own log too.
     Demo(demo::Arguments),
 
-    /// Run controllers that come with Windlass, until Ctrl-C.
+    /// Run Windlass's own controllers until Ctrl-C.
     ///
-    /// One or several of them in one process, against the cluster of the current kubeconfig or the one that the process runs in.
-    /// With `--embedded`, on a cluster of their own: the first line of the output can be pasted into a shell, for kubectl.
+    /// Runs one or several controllers in one process, against the current kubeconfig's cluster or in-cluster. With `--embedded`,
+    /// they get their own cluster: paste the first line of the output into a shell to use kubectl with it.
     Run(Box<run::Arguments>),
 
-    /// Run a cluster of its own until Ctrl-C, for kubectl and other programs.
+    /// Run an embedded cluster until Ctrl-C, for kubectl and other programs.
     ///
-    /// An API server, its controllers, a scheduler and simulated nodes, all inside this process: Deployments roll out, pods
-    /// become ready, nodes can be drained. When it is ready it prints one line to paste into a shell. No other kubeconfig is
-    /// touched, and nothing is left when it ends.
+    /// Runs an API server, its controllers, a scheduler and simulated nodes in this process: Deployments roll out, pods become
+    /// ready, nodes can be drained. When the cluster is ready, it prints one line to paste into a shell. It changes no other
+    /// kubeconfig and leaves nothing behind.
     Up(up::Arguments),
 
-    /// Put this program into a folder as the etcd and the kube-apiserver that envtest starts.
+    /// Install this program into a folder as envtest's etcd and kube-apiserver.
     ///
-    /// With `KUBEBUILDER_ASSETS` set to that folder, tests that use controller-runtime's envtest run on the embedded API
-    /// server, unchanged. A kubectl comes along if one is found. Prints the folder, so that
-    /// `KUBEBUILDER_ASSETS="$(windlass assets DIR)" go test ./...` does it all.
+    /// With `KUBEBUILDER_ASSETS` set to that folder, tests with controller-runtime's envtest run unchanged on the embedded API
+    /// server. Links a kubectl too, if one is found. Prints the folder, for
+    /// `KUBEBUILDER_ASSETS="$(windlass assets DIR)" go test ./...`.
     Assets(assets::Arguments),
 
-    /// Print the licences of the third-party crates in this binary.
+    /// Print the licenses of the third-party crates in this binary.
     Notices,
 }
 
-/// How long what still runs may take after a command has ended: all of it should have ended before.
-const LINGER: Duration = Duration::from_millis(500);
+/// How long remaining tasks may take after a command has ended. There should be none.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(500);
 
 fn main() -> ExitCode {
-    let mut words = std::env::args_os();
-    let program = words.next().unwrap_or_default();
-    if let Some(part) = drop_in::Part::of(&program) {
-        log("warn");
-        return part.run(words.map(|word| word.to_string_lossy().into_owned()));
+    let mut args = std::env::args_os();
+    let name = args.next().unwrap_or_default();
+    if let Some(program) = drop_in::Program::from_name(&name) {
+        init_logging("warn");
+        return program.run(args.map(|arg| arg.to_string_lossy().into_owned()));
     }
-    let given = Arguments::command().get_matches();
-    if let Some(given) = given.subcommand_matches("run") {
-        run::refuse_strays(given);
+    let matches = Arguments::command().get_matches();
+    if let Some(run_matches) = matches.subcommand_matches("run") {
+        run::reject_unrelated_flags(run_matches);
     }
-    let arguments = Arguments::from_arg_matches(&given).unwrap_or_else(|error| error.exit());
+    let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let outcome = Runtime::new().map_err(anyhow::Error::from).and_then(|runtime| {
         let outcome = runtime.block_on(command(arguments.command));
-        runtime.shutdown_timeout(LINGER);
+        runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
         outcome
     });
     outcome.unwrap_or_else(|error| {
@@ -95,9 +95,9 @@ fn main() -> ExitCode {
 }
 
 async fn command(command: Command) -> anyhow::Result<ExitCode> {
-    // `run` has flags for its log, and the demo has a screen in its way.
+    // `run` has flags for logging, and the demo may capture the log for its live view.
     if !matches!(command, Command::Run(_) | Command::Demo(_)) {
-        log("warn");
+        init_logging("warn");
     }
     match command {
         Command::Demo(arguments) => demo::run(&arguments).await,
@@ -108,18 +108,18 @@ async fn command(command: Command) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Ends the process as clap does when a command line cannot be meant.
-fn refuse(subcommand: &str, kind: ErrorKind, why: &str) -> ! {
+/// Prints a usage error and exits, as clap does.
+fn exit_with_usage_error(subcommand: &str, kind: ErrorKind, message: &str) -> ! {
     let mut windlass = Arguments::command();
     windlass.build();
     let command = windlass
         .find_subcommand_mut(subcommand)
-        .expect("it is one of ours");
-    command.error(kind, why).exit()
+        .expect("a subcommand of windlass");
+    command.error(kind, message).exit()
 }
 
-/// Logs to standard error what `RUST_LOG` lets through, or what is from this level on.
-fn log(level: &str) {
+/// Logs to standard error, filtered by `RUST_LOG` or else by this level.
+fn init_logging(level: &str) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_contradicts_nothing() {
+    fn command_line_definition_is_valid() {
         Arguments::command().debug_assert();
     }
 }

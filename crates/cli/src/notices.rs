@@ -1,4 +1,4 @@
-//! `windlass notices`: the licences of what this binary contains.
+//! `windlass notices`: the licenses of the third-party crates in this binary.
 
 use std::{io::Write as _, process::ExitCode};
 
@@ -6,7 +6,7 @@ use std::{io::Write as _, process::ExitCode};
 const NOTICES: &str = include_str!("../THIRD-PARTY-NOTICES.txt");
 
 pub(crate) fn run() -> ExitCode {
-    // A pager that is closed early is no failure.
+    // A pager that closes early is not an error.
     std::io::stdout().write_all(NOTICES.as_bytes()).ok();
     ExitCode::SUCCESS
 }

@@ -1,10 +1,10 @@
-//! `windlass run NAME…`: controllers that come with Windlass, several in one manager.
+//! `windlass run NAME…`: Windlass's own controllers, several in one manager.
 //!
 //! ```text
 //!   names ──► catalogue ──► controllers, CRDs ─┐
 //!   flags ──► Options ─────────────────────────┼──► one Manager ──► until Ctrl-C
-//!   --embedded ──► a cluster of its own ───────┘
-//!   else ──► kubeconfig, or the pod's cluster ─┘
+//!   --embedded ──► its own cluster ────────────┘
+//!   else ──► kubeconfig, or in-cluster ────────┘
 //! ```
 
 use std::{process::ExitCode, time::Instant};
@@ -17,25 +17,25 @@ use windlass::{
 use windlass_cluster::Cluster;
 
 use crate::{
-    catalogue::{self, Entry, Setting},
-    embedded::{self, Announced, Speed},
+    catalogue::{self, Entry, SetupContext},
+    embedded::{self, KubeconfigFile, Speed},
     signals::Signals,
 };
 
-/// What to run, and where.
+/// Flags of `windlass run`.
 #[derive(clap::Args)]
 #[group(skip)]
-#[command(mut_args = under_its_name)]
+#[command(mut_args = with_run_heading)]
 pub(crate) struct Arguments {
     /// The controllers to run, in one process
     #[arg(value_name = "NAME", value_parser = Entry::parser())]
     names: Vec<&'static Entry>,
 
-    /// Runs on a cluster of its own, which ends with it; implies --install
+    /// Runs on an embedded cluster, which stops with the process; implies --install
     #[arg(long, conflicts_with_all = ["kubeconfig", "context"], help_heading = EMBEDDED)]
     embedded: bool,
 
-    /// How many simulated nodes it has
+    /// Number of simulated nodes
     #[arg(
         long,
         requires = "embedded",
@@ -45,7 +45,7 @@ pub(crate) struct Arguments {
     )]
     nodes: u16,
 
-    /// How much faster than real the nodes are: a number, or `instant`
+    /// Speed of the simulated nodes relative to real ones: a number, or `instant`
     #[arg(long, requires = "embedded", value_name = "TIMES", default_value = "10", help_heading = EMBEDDED)]
     speed: Speed,
 
@@ -67,91 +67,94 @@ pub(crate) struct Arguments {
 
 const EMBEDDED: &str = "Embedded cluster";
 
-/// Flags of some controllers' own.
-struct Flags {
-    /// Who knows them.
-    whose: &'static [&'static str],
-    /// What they stand under in their own program, and here.
+/// A group of flags that belong to certain controllers.
+struct ControllerFlags {
+    /// The controllers that have these flags.
+    controllers: &'static [&'static str],
+    /// The help heading in the controllers' own programs.
     heading: &'static str,
-    heading_here: &'static str,
+    /// The help heading in `windlass run`.
+    run_heading: &'static str,
 }
 
-const FLAGS: [Flags; 5] = [
-    Flags {
-        whose: &[catalogue::PODWATCH],
-        heading: "What to tell",
-        heading_here: "podwatch: what to tell",
+const CONTROLLER_FLAGS: [ControllerFlags; 5] = [
+    ControllerFlags {
+        controllers: &[catalogue::PODWATCH],
+        heading: "What to report",
+        run_heading: "podwatch: what to report",
     },
-    Flags {
-        // An agent has to know the prefix too.
-        whose: &[catalogue::REBOOT, catalogue::REBOOT_AGENT],
+    ControllerFlags {
+        // The agent needs the annotation prefix too.
+        controllers: &[catalogue::REBOOT, catalogue::REBOOT_AGENT],
         heading: "Reboots",
-        heading_here: "reboot and reboot-agent",
+        run_heading: "reboot and reboot-agent",
     },
-    Flags {
-        whose: &[catalogue::REBOOT],
+    ControllerFlags {
+        controllers: &[catalogue::REBOOT],
         heading: "Reboot controller",
-        heading_here: "reboot",
+        run_heading: "reboot",
     },
-    Flags {
-        whose: &[catalogue::REBOOT_AGENT],
+    ControllerFlags {
+        controllers: &[catalogue::REBOOT_AGENT],
         heading: "Agent",
-        heading_here: "reboot-agent",
+        run_heading: "reboot-agent",
     },
-    Flags {
-        whose: &[catalogue::SECRETSYNC],
+    ControllerFlags {
+        controllers: &[catalogue::SECRETSYNC],
         heading: "What to copy",
-        heading_here: "secretsync: what to copy",
+        run_heading: "secretsync: what to copy",
     },
 ];
 
-/// Among the flags of others, a controller's say whose they are.
-fn under_its_name(arg: clap::Arg) -> clap::Arg {
-    let of = |flags: &&Flags| arg.get_help_heading() == Some(flags.heading);
-    match FLAGS.iter().find(of) {
-        Some(flags) => arg.help_heading(flags.heading_here),
+/// Adds the controller's name to the help heading of its flags.
+fn with_run_heading(arg: clap::Arg) -> clap::Arg {
+    let of = |flags: &&ControllerFlags| arg.get_help_heading() == Some(flags.heading);
+    match CONTROLLER_FLAGS.iter().find(of) {
+        Some(flags) => arg.help_heading(flags.run_heading),
         None => arg,
     }
 }
 
-/// Ends the process if a flag was given that nobody who runs knows.
-pub(crate) fn refuse_strays(given: &ArgMatches) {
-    let names = given.get_many::<&Entry>("names").into_iter().flatten();
+/// Exits with a usage error if a flag belongs to a controller that is not run.
+pub(crate) fn reject_unrelated_flags(matches: &ArgMatches) {
+    let names = matches.get_many::<&Entry>("names").into_iter().flatten();
     let run: Vec<_> = names.map(|entry| entry.name).collect();
     let command = Arguments::augment_args(clap::Command::new("run"));
-    let unknown = |flags: &&Flags| !flags.whose.iter().any(|name| run.contains(name));
-    for Flags {
-        whose, heading_here, ..
-    } in FLAGS.iter().filter(unknown)
+    let unknown = |flags: &&ControllerFlags| !flags.controllers.iter().any(|name| run.contains(name));
+    for ControllerFlags {
+        controllers,
+        run_heading,
+        ..
+    } in CONTROLLER_FLAGS.iter().filter(unknown)
     {
         let stray = command.get_arguments().find(|arg| {
-            arg.get_help_heading() == Some(heading_here)
-                && given.value_source(arg.get_id().as_str()) == Some(ValueSource::CommandLine)
+            arg.get_help_heading() == Some(run_heading)
+                && matches.value_source(arg.get_id().as_str()) == Some(ValueSource::CommandLine)
         });
         if let Some(flag) = stray.and_then(clap::Arg::get_long) {
-            let whose = whose[0];
-            let why = format!("--{flag} is for {whose}: name {whose} too, or leave the flag out");
-            crate::refuse("run", ErrorKind::ArgumentConflict, &why);
+            let whose = controllers[0];
+            let message = format!("--{flag} is for {whose}: name {whose} too, or omit the flag");
+            crate::exit_with_usage_error("run", ErrorKind::ArgumentConflict, &message);
         }
     }
 }
 
-/// Runs what was named until SIGINT or SIGTERM.
+/// Runs the named controllers until SIGINT or SIGTERM.
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let Arguments {
         names, mut options, ..
     } = arguments;
-    if let Some(mistake) = mistake(&names) {
-        crate::refuse("run", ErrorKind::ValueValidation, &mistake);
+    if let Some(mistake) = usage_error(&names) {
+        crate::exit_with_usage_error("run", ErrorKind::ValueValidation, &mistake);
     }
     options.install |= arguments.embedded || arguments.reboot.simulated_agents;
-    // What is wrong with it is told before anything starts.
+    // Report an invalid log filter before anything starts.
     options.logging.filter()?;
     let mut signals = Signals::new()?;
-    let program = program(&names);
-    let fill = async |manager: Manager, client: &Client| {
+    let program = lease_name(&names);
+    let add_controllers = async |manager: Manager, client: &Client| {
         let install = options.install(catalogue::crds(&names));
-        let setting = Setting {
+        let setting = SetupContext {
             client,
             namespaces: &options.namespaces,
             podwatch: &arguments.podwatch,
@@ -163,57 +166,64 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     };
     if !arguments.embedded {
         options.init_logging()?;
-        let manager = options.manager(&program).await.map_err(with_a_way_out)?;
+        let manager = options.manager(&program).await.map_err(suggest_embedded)?;
         let client = options.client().await?;
-        let filled = fill(manager, &client);
-        let manager = signals.or(filled, "before it was ready").await??;
+        let filled = add_controllers(manager, &client);
+        let manager = signals.unless_stopped(filled, "before it was ready").await??;
         signals.run(manager).await?;
         return Ok(ExitCode::SUCCESS);
     }
     let (started, nodes) = (Instant::now(), usize::from(arguments.nodes));
     let cluster = Cluster::embedded().nodes(nodes).speed(arguments.speed.0);
-    embedded::within(cluster, async |cluster| {
-        let served = Announced::serve(cluster)?;
-        let ready = embedded::ready(cluster.client(), nodes);
-        signals.or(ready, "before the nodes were ready").await??;
-        println!("{}", served.line(cluster, nodes, "Ctrl-C", started.elapsed()));
-        // Only now: how the cluster's own controllers start is nobody's concern.
+    embedded::with_cluster(cluster, async |cluster| {
+        let served = KubeconfigFile::serve(cluster)?;
+        let ready = embedded::wait_until_ready(cluster.client(), nodes);
+        signals
+            .unless_stopped(ready, "before the nodes were ready")
+            .await??;
+        println!(
+            "{}",
+            served.export_line(cluster, nodes, "Ctrl-C", started.elapsed())
+        );
+        // Only now, to leave out the log of the cluster's own controllers starting.
         options.init_logging()?;
-        let manager = options.manager_on(cluster.client(), &program).host("embedded");
-        let manager = fill(manager, &cluster.client()).await?;
+        let manager = options
+            .manager_with_client(cluster.client(), &program)
+            .host("embedded");
+        let manager = add_controllers(manager, &cluster.client()).await?;
         signals.run(manager).await?;
         Ok(ExitCode::SUCCESS)
     })
     .await
 }
 
-/// What is wrong with the names.
-fn mistake(names: &[&Entry]) -> Option<String> {
+/// The usage error for these names, if there is one.
+fn usage_error(names: &[&Entry]) -> Option<String> {
     if names.is_empty() {
         return Some(format!(
-            "name the controllers to run; there are:\n\n{}",
-            catalogue::list()
+            "name the controllers to run:\n\n{}",
+            catalogue::descriptions()
         ));
     }
     let again = names
         .iter()
         .enumerate()
-        .find(|(place, entry)| names[..*place].iter().any(|earlier| earlier.name == entry.name));
-    again.map(|(_, entry)| format!("`{}` is named twice: once is enough", entry.name))
+        .find(|(index, entry)| names[..*index].iter().any(|earlier| earlier.name == entry.name));
+    again.map(|(_, entry)| format!("`{}` is named twice: name it once", entry.name))
 }
 
-/// What the lease is called. One controller has the name of its own program, so that only one of the two acts.
-fn program(names: &[&Entry]) -> String {
+/// The name of the lease. For a single controller it is that of its own program, so that only one of the two is active.
+fn lease_name(names: &[&Entry]) -> String {
     let mut names: Vec<_> = names.iter().map(|entry| entry.name).collect();
     names.sort_unstable();
     names.join("-")
 }
 
-/// A person without a cluster can have one.
-fn with_a_way_out(error: ConnectError) -> anyhow::Error {
+/// Suggests `--embedded` if no cluster was found.
+fn suggest_embedded(error: ConnectError) -> anyhow::Error {
     match error {
-        error @ ConnectError::NothingFound { .. } => {
-            anyhow::anyhow!("{error}; or run on a cluster of its own with --embedded")
+        error @ ConnectError::NoCluster { .. } => {
+            anyhow::anyhow!("{error}; or run on an embedded cluster with --embedded")
         }
         error => error.into(),
     }
@@ -228,19 +238,19 @@ mod tests {
     }
 
     #[test]
-    fn names_are_asked_for_and_none_counts_twice() {
-        let none = mistake(&[]).expect("none were given");
+    fn missing_and_duplicate_names_are_rejected() {
+        let none = usage_error(&[]).expect("none were given");
         for Entry { name, about, .. } in catalogue::ALL {
             assert!(none.contains(name) && none.contains(about), "{none}");
         }
-        assert_eq!(mistake(&entries(["foo"])), None);
-        let twice = mistake(&entries(["foo", "foo"])).expect("it is there twice");
+        assert_eq!(usage_error(&entries(["foo"])), None);
+        let twice = usage_error(&entries(["foo", "foo"])).expect("it is there twice");
         assert!(twice.starts_with("`foo` is named twice"), "{twice}");
     }
 
     #[test]
-    fn who_has_no_kubeconfig_is_told_of_the_embedded_cluster() {
-        let error = with_a_way_out(ConnectError::NothingFound {
+    fn missing_kubeconfig_error_suggests_embedded() {
+        let error = suggest_embedded(ConnectError::NoCluster {
             tried: "KUBECONFIG is not set".to_owned(),
         });
         assert!(error.to_string().ends_with("with --embedded"), "{error}");

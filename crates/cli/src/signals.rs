@@ -1,4 +1,4 @@
-//! Being told to end.
+//! SIGINT and SIGTERM.
 
 use std::{future::Future, pin::pin};
 
@@ -9,8 +9,7 @@ use tokio::{
 };
 use windlass::prelude::Manager;
 
-/// SIGINT and SIGTERM. They count from when this is made, not from when it is asked: make it before anything is there to be
-/// cleaned up.
+/// Receives SIGINT and SIGTERM from its creation on, not only while polled: create it before anything that needs cleanup.
 pub(crate) struct Signals {
     interrupt: Signal,
     terminate: Signal,
@@ -24,7 +23,7 @@ impl Signals {
         })
     }
 
-    /// Returns when the next one has come. Cancellation-safe.
+    /// Waits for the next signal. Cancellation-safe.
     pub(crate) async fn next(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}
@@ -32,8 +31,8 @@ impl Signals {
         }
     }
 
-    /// Waits for something, unless a signal comes first; then `meanwhile` says what was not waited for.
-    pub(crate) async fn or<T>(
+    /// Waits for a future. Fails with "stopped {meanwhile}" if a signal comes first.
+    pub(crate) async fn unless_stopped<T>(
         &mut self,
         awaited: impl Future<Output = T>,
         meanwhile: &str,
@@ -44,11 +43,11 @@ impl Signals {
         }
     }
 
-    /// Runs a manager until a signal; a second one does not wait for what it still has to finish.
+    /// Runs a manager until a signal, then waits for its shutdown; a second signal ends that wait.
     pub(crate) async fn run(&mut self, manager: Manager) -> anyhow::Result<()> {
         let (stop, stopped) = oneshot::channel::<()>();
         let mut running = pin!(manager.run_until(async move {
-            // A dropped sender is a stop as well.
+            // A dropped sender counts as a stop too.
             let _ = stopped.await;
         }));
         tokio::select! {
@@ -58,7 +57,7 @@ impl Signals {
         let _ = stop.send(());
         tokio::select! {
             outcome = &mut running => Ok(outcome?),
-            () = self.next() => bail!("a second signal: ended at once"),
+            () = self.next() => bail!("stopped without waiting for the controllers: got a second signal"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `windlass assets` as its user meets it.
+//! `windlass assets` from the outside.
 
 use std::{
     fs,
@@ -9,7 +9,7 @@ use std::{
 
 use tempfile::TempDir;
 
-/// Runs the command on a machine where nothing but `path` has programs.
+/// Runs the command with `path` as the only folder with programs.
 fn assets(folder: &Path, path: &Path, arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_windlass"))
         .arg("assets")
@@ -31,28 +31,24 @@ fn temp() -> TempDir {
 }
 
 #[test]
-fn the_folder_gets_both_programs_and_its_name_is_all_that_is_printed() {
+fn assets_installs_both_programs_and_prints_only_the_folder() {
     let (root, path) = (temp(), temp());
     let folder = root.path().join("a/b");
     let output = assets(&folder, path.path(), &[]);
-    let told = text(&output.stderr);
-    assert!(output.status.success(), "{told}");
+    let stderr = text(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
     let folder = fs::canonicalize(&folder).unwrap();
     assert_eq!(text(&output.stdout), format!("{}\n", folder.display()));
     let line = format!("export KUBEBUILDER_ASSETS={}", folder.display());
-    assert!(told.contains(&line), "{told}");
-    assert!(told.contains("none found in the PATH"), "{told}");
+    assert!(stderr.contains(&line), "{stderr}");
+    assert!(stderr.contains("not found in the PATH"), "{stderr}");
 
     let mut names: Vec<_> = fs::read_dir(&folder)
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
     names.sort();
-    assert_eq!(
-        names,
-        ["etcd", "kube-apiserver"],
-        "and nothing is left beside them"
-    );
+    assert_eq!(names, ["etcd", "kube-apiserver"], "no temporary files are left");
     for (name, version) in [
         ("etcd", "etcd Version: 3.6.16\n"),
         ("kube-apiserver", "Kubernetes v1.36.4\n"),
@@ -63,7 +59,7 @@ fn the_folder_gets_both_programs_and_its_name_is_all_that_is_printed() {
 }
 
 #[test]
-fn a_kubectl_comes_along_and_one_that_is_there_stays() {
+fn assets_links_kubectl_and_keeps_an_existing_one() {
     let (root, path) = (temp(), temp());
     let kubectl = path.path().join("kubectl");
     fs::write(&kubectl, "#!/bin/sh\necho found\n").unwrap();
@@ -84,11 +80,11 @@ fn a_kubectl_comes_along_and_one_that_is_there_stays() {
 }
 
 #[test]
-fn it_renews_its_own_programs_and_leaves_others_alone_unless_forced() {
+fn assets_replaces_foreign_programs_only_if_forced() {
     let (root, path) = (temp(), temp());
     let etcd = root.path().join("etcd");
     assert!(assets(root.path(), path.path(), &[]).status.success());
-    // As another version of it would be: the same mark in another file.
+    // Another version of windlass: another file with the same marker.
     let mut older = fs::read(&etcd).unwrap();
     older.extend(b"older");
     fs::remove_file(&etcd).unwrap();
@@ -102,38 +98,38 @@ fn it_renews_its_own_programs_and_leaves_others_alone_unless_forced() {
     fs::write(&server, "the real one").unwrap();
     let output = assets(other.path(), path.path(), &[]);
     assert_eq!(output.status.code(), Some(1));
-    let told = text(&output.stderr);
-    for part in ["kube-apiserver is another", "not windlass", "--force"] {
-        assert!(told.contains(part), "{told}");
+    let stderr = text(&output.stderr);
+    for part in ["is not windlass but another kube-apiserver", "--force"] {
+        assert!(stderr.contains(part), "{stderr}");
     }
     assert_eq!(fs::read_to_string(&server).unwrap(), "the real one");
-    assert!(
-        !other.path().join("etcd").exists(),
-        "a refusal leaves the folder as it was"
-    );
+    assert!(!other.path().join("etcd").exists(), "the folder is unchanged");
 
     assert!(assets(other.path(), path.path(), &["--force"]).status.success());
     assert_ne!(fs::read(&server).unwrap(), b"the real one");
 }
 
 #[test]
-fn a_folder_that_cannot_be_filled_is_named() {
+fn unusable_folder_is_named_in_the_error() {
     let (root, path) = (temp(), temp());
     let file = root.path().join("file");
     fs::write(&file, "").unwrap();
     let below = file.join("folder");
     let output = assets(&below, path.path(), &[]);
     assert_eq!(output.status.code(), Some(1));
-    let told = text(&output.stderr);
+    let stderr = text(&output.stderr);
     assert!(
-        told.contains(&format!("cannot make the folder {}", below.display())),
-        "{told}"
+        stderr.contains(&format!("cannot create the folder {}", below.display())),
+        "{stderr}"
     );
 
     fs::create_dir_all(root.path().join("etcd/full")).unwrap();
     let output = assets(root.path(), path.path(), &["--force"]);
     assert_eq!(output.status.code(), Some(1));
-    let told = text(&output.stderr);
-    assert!(told.contains("cannot write") && told.contains("etcd"), "{told}");
+    let stderr = text(&output.stderr);
+    assert!(
+        stderr.contains("cannot write") && stderr.contains("etcd"),
+        "{stderr}"
+    );
     assert!(output.stdout.is_empty());
 }

@@ -1,4 +1,4 @@
-//! The `windlass` command as its user meets it.
+//! The `windlass` command from the outside.
 
 use std::process::{Command, Output};
 
@@ -14,7 +14,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn help_names_the_commands_and_mistakes_are_refused() {
+fn help_lists_commands_and_invalid_arguments_are_rejected() {
     let help = windlass(&["--help"]);
     assert!(help.status.success());
     for command in ["demo", "run", "up", "assets"] {
@@ -29,8 +29,8 @@ fn help_names_the_commands_and_mistakes_are_refused() {
 
     for mistake in [
         &["demon"][..],
-        &["demo", "--patience", "0"],
-        &["demo", "--patience", "soon"],
+        &["demo", "--timeout", "0"],
+        &["demo", "--timeout", "soon"],
         &["demo", "--pace", "hasty"],
         &[],
     ] {

@@ -1,4 +1,4 @@
-//! `windlass demo` as a newcomer starts it: what it says, how it ends, and what it leaves.
+//! `windlass demo`: its output, its exit code and its cleanup.
 
 mod process;
 
@@ -15,11 +15,11 @@ use windlass::{
     kube::{Api, api::ListParams},
 };
 
-/// One at a time: each is a whole cluster, and has to end in time.
-static ONE: Mutex<()> = Mutex::new(());
+/// Serializes the tests: each runs a whole cluster under a time limit.
+static SERIAL: Mutex<()> = Mutex::new(());
 
-fn turn() -> MutexGuard<'static, ()> {
-    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+fn serialize() -> MutexGuard<'static, ()> {
+    SERIAL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -27,8 +27,8 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn it_checks_its_claims_and_ends_by_itself() {
-    let _turn = turn();
+fn demo_checks_all_claims_and_exits() {
+    let _turn = serialize();
     let started = Instant::now();
     let Output {
         status,
@@ -39,7 +39,7 @@ fn it_checks_its_claims_and_ends_by_itself() {
     let (shown, errors) = (text(&stdout), text(&stderr));
     assert!(status.success(), "{shown}{errors}");
     assert!(took < Duration::from_secs(75), "it took {took:?}");
-    assert_eq!(errors, "", "nothing is wrong, and nothing is said to be");
+    assert_eq!(errors, "", "no errors are logged");
     assert!(shown.is_ascii(), "{shown}");
     for event in [
         "do   create Foo demo/example-foo",
@@ -49,7 +49,7 @@ fn it_checks_its_claims_and_ends_by_itself() {
         "do   reboot node-",
         "ok   the foreign Secret",
         "do   annotate every node with reboot.windlass.dev/reboot-needed",
-        "windlass-reboot: RebootDone Node node-",
+        "windlass-reboot: RebootCompleted Node node-",
         "ok   all ten nodes have rebooted, each exactly once by its boot ID",
         "podwatch: Sync/Add/Update for Pod example-foo-",
         "nicole-controller: Synced Icecream demo/sundae",
@@ -57,18 +57,18 @@ fn it_checks_its_claims_and_ends_by_itself() {
         assert!(shown.contains(event), "`{event}` in:\n{shown}");
     }
     assert!(!shown.contains("  NO  "), "{shown}");
-    // The summary counts what was shown: as many as were seen to hold.
+    // The summary counts the claims that were shown.
     let held = shown.lines().filter(|line| line.contains(" ms  ok   ")).count();
     let summary = format!("{held} of {held} claims held, each checked against the API.");
     assert_eq!(shown.lines().last(), Some(&*summary), "{shown}");
     assert!(held >= 20, "{shown}");
 }
 
-/// A pipe is no terminal: lines, without being asked for them.
+/// Without `--plain`, since a pipe is not a terminal.
 #[test]
-fn what_has_not_come_true_in_time_has_failed() {
-    let _turn = turn();
-    let Output { status, stdout, .. } = windlass(&["demo", "--pace", "calm", "--patience", "1"])
+fn claims_fail_after_the_timeout() {
+    let _turn = serialize();
+    let Output { status, stdout, .. } = windlass(&["demo", "--pace", "calm", "--timeout", "1"])
         .output()
         .expect("it runs");
     let shown = text(&stdout);
@@ -79,9 +79,9 @@ fn what_has_not_come_true_in_time_has_failed() {
 }
 
 #[test]
-fn kept_it_can_be_looked_at_until_it_is_interrupted() {
-    let _turn = turn();
-    let mut running = Running::start(windlass(&["demo", "--plain", "--keep", "--patience", "300"]));
+fn kept_cluster_is_served_until_interrupted() {
+    let _turn = serialize();
+    let mut running = Running::start(windlass(&["demo", "--plain", "--keep", "--timeout", "300"]));
     let kubeconfig = running.kubeconfig();
     let nodes = async {
         let nodes = Api::<Node>::all(client(&kubeconfig).await);
@@ -91,18 +91,18 @@ fn kept_it_can_be_looked_at_until_it_is_interrupted() {
     let nodes = runtime.block_on(nodes).expect("a list");
     assert_eq!(nodes.items.len(), 10);
     assert_eq!(running.interrupt().code(), Some(0));
-    assert!(!kubeconfig.exists(), "{} is still there", kubeconfig.display());
+    assert!(!kubeconfig.exists(), "{} still exists", kubeconfig.display());
 }
 
 #[test]
-fn interrupted_it_says_what_was_not_checked() {
-    let _turn = turn();
+fn interrupted_demo_lists_unchecked_claims() {
+    let _turn = serialize();
     let mut running = Running::start(windlass(&["demo", "--pace", "calm"]));
     let mut lines = BufReader::new(running.stdout())
         .lines()
         .map(|line| line.expect("text"));
     let begun = lines.find(|line| line.contains("create Foo"));
-    assert!(begun.is_some(), "the story begins");
+    assert!(begun.is_some(), "the demo starts");
     assert_eq!(running.interrupt().code(), Some(130));
     let rest: Vec<_> = lines.collect();
     assert!(

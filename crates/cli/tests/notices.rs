@@ -1,4 +1,4 @@
-//! `THIRD-PARTY-NOTICES.txt` names every crate that the binary is built from, with the licence text that must go with it.
+//! `THIRD-PARTY-NOTICES.txt` lists every crate in the binary, with the license text that must accompany it.
 //!
 //! `WINDLASS_WRITE_NOTICES=1 cargo test -p windlass-cli --test notices` writes the file.
 
@@ -12,11 +12,11 @@ use std::{
 
 use serde_json::Value;
 
-/// Whose crates are named: what is shipped runs on Linux.
+/// The platform whose crates are listed: releases are for Linux.
 const PLATFORM: &str = "x86_64-unknown-linux-gnu";
 
-/// The licence that is chosen where a crate offers several, the first of these that it offers. Each but the first must be
-/// reproduced with its copyright line.
+/// The accepted licenses, in order of preference if a crate offers several. The text of each but the first must be reproduced
+/// with its copyright line.
 const PREFERRED: [&str; 9] = [
     "Apache-2.0",
     "MIT",
@@ -29,7 +29,7 @@ const PREFERRED: [&str; 9] = [
     "MPL-2.0",
 ];
 
-const HEAD: &str = "\
+const HEADER: &str = "\
 Third-party notices
 
 The windlass binary contains the following crates. Where a crate offers several licences, the one named here was chosen.
@@ -38,7 +38,7 @@ version as published, and in the repository that is named behind it.
 ";
 
 #[test]
-fn notices_name_every_crate_of_the_binary_with_its_licence() {
+fn notices_list_every_crate_with_its_license() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("THIRD-PARTY-NOTICES.txt");
     let notices = notices();
     if std::env::var_os("WINDLASS_WRITE_NOTICES").is_some() {
@@ -62,7 +62,7 @@ fn notices() -> String {
         let chosen = chosen(text("license"));
         assert!(
             !chosen.is_empty(),
-            "{name} {version}: none of the known licences is in {:?}",
+            "{name} {version}: no accepted license in {:?}",
             text("license")
         );
         let (licences, repository) = (chosen.join(" AND "), text("repository"));
@@ -75,7 +75,7 @@ fn notices() -> String {
         }
     }
     let apache = include_str!("../../../LICENSE");
-    let mut notices = format!("{HEAD}\n{list}");
+    let mut notices = format!("{HEADER}\n{list}");
     for (text, crates) in &texts {
         write!(notices, "\n{}\n{}\n\n{text}", "-".repeat(100), crates.join(", ")).expect("into memory");
     }
@@ -88,7 +88,7 @@ fn notices() -> String {
     notices
 }
 
-/// The crates that the binary links or expands, in the order of their names.
+/// The crates that the binary links or expands, sorted by name.
 fn packages() -> Vec<Value> {
     let output = Command::new(env!("CARGO"))
         .args([
@@ -138,7 +138,7 @@ fn packages() -> Vec<Value> {
     packages
 }
 
-/// The licences to comply with: of each part of an `AND`, the preferred alternative.
+/// The licenses to comply with: the preferred alternative of each operand of `AND`.
 fn chosen(expression: &str) -> Vec<&'static str> {
     let parts = expression.split(" AND ");
     let parts = parts.filter_map(|part| {
@@ -151,7 +151,7 @@ fn chosen(expression: &str) -> Vec<&'static str> {
     parts.collect()
 }
 
-/// The texts that must be reproduced for a crate. The Apache License stands at the end, once for all.
+/// The texts that must be reproduced for a crate, without the Apache License, which is appended once.
 fn texts_of(folder: &Path, chosen: &[&str]) -> Vec<String> {
     let mut names: Vec<_> = fs::read_dir(folder)
         .expect("the crate's source is here")
@@ -162,7 +162,7 @@ fn texts_of(folder: &Path, chosen: &[&str]) -> Vec<String> {
             let is_licence = ["LICENSE", "LICENCE", "COPYING"]
                 .iter()
                 .any(|stem| name.starts_with(stem));
-            // Of several files, those of licences that were not chosen are left out.
+            // Skip the files of licenses that were not chosen.
             let is_other = [
                 "APACHE",
                 "MIT",

@@ -1,4 +1,4 @@
-//! reboot as a stranger tries it: `windlass up` in one process, `windlass run reboot --simulated-agents` in another.
+//! reboot in two processes: `windlass up`, and `windlass run reboot --simulated-agents`.
 
 mod process;
 
@@ -11,7 +11,7 @@ use std::{
 use process::{Running, client, windlass};
 use tokio::time::timeout;
 use windlass::{
-    cache::{Cache, Selection},
+    cache::{Cache, WatchScope},
     k8s_openapi::api::core::v1::Node,
     kube::{
         Api, Client,
@@ -19,9 +19,9 @@ use windlass::{
     },
     prelude::*,
 };
-use windlass_reboot::{RebootPolicy, state::Names};
+use windlass_reboot::{RebootPolicy, state::AnnotationKeys};
 
-/// No step takes nearly so long unless it never comes.
+/// Longer than any step takes, so that only a hang exceeds it.
 const DEADLINE: Duration = Duration::from_mins(2);
 
 fn run(kubeconfig: &Path, arguments: &[&str]) -> Command {
@@ -35,35 +35,35 @@ fn boot_id(node: &Node) -> &str {
     info.map(|info| info.boot_id.as_str()).unwrap_or_default()
 }
 
-/// Waits until this holds of a node.
-async fn node(client: &Client, name: &str, holds: impl Fn(&Node) -> bool) -> Arc<Node> {
-    let lister = Cache::<Node>::start(client.clone(), &Selection::all())
+/// Waits until the condition holds for a node.
+async fn wait_for_node(client: &Client, name: &str, holds: impl Fn(&Node) -> bool) -> Arc<Node> {
+    let lister = Cache::<Node>::start(client.clone(), &WatchScope::all())
         .synced(DEADLINE)
         .await
         .expect("nodes can be watched");
-    let (mut changes, key) = (lister.subscribe(), ObjectKey::cluster(name));
+    let (mut changes, key) = (lister.subscribe(), ObjectKey::cluster_scoped(name));
     let found = async {
         loop {
             if let Some(found) = lister.get(&key).filter(|node| holds(node)) {
                 return found;
             }
-            changes.next().await.expect("the watch goes on");
+            changes.next().await.expect("the watch continues");
         }
     };
     timeout(DEADLINE, found)
         .await
-        .unwrap_or_else(|_| panic!("{name} stays as it is: {:#?}", lister.get(&key)))
+        .unwrap_or_else(|_| panic!("timed out; {name} is {:#?}", lister.get(&key)))
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_of_another_process_reboots_when_it_is_annotated() {
+async fn annotated_node_of_another_process_reboots() {
     let mut up = Running::start(windlass(&["up", "--nodes", "2", "--speed", "instant"]));
     let kubeconfig = up.kubeconfig();
     let client = client(&kubeconfig).await;
     let reboot = Running::start(run(&kubeconfig, &["reboot", "--simulated-agents"]));
 
-    let before = node(&client, "node-1", |_| true).await;
-    let needed = Names::default().needed;
+    let before = wait_for_node(&client, "node-1", |_| true).await;
+    let needed = AnnotationKeys::default().reboot_needed;
     let request = json!({"metadata": {"annotations": {&needed: ""}}});
     let nodes = Api::<Node>::all(client.clone());
     nodes
@@ -71,7 +71,7 @@ async fn a_node_of_another_process_reboots_when_it_is_annotated() {
         .await
         .expect("annotated");
     let done = |node: &Node| boot_id(node) != boot_id(&before) && !node.annotations().contains_key(&needed);
-    let after = node(&client, "node-1", done).await;
+    let after = wait_for_node(&client, "node-1", done).await;
     let ours: Vec<_> = after
         .annotations()
         .keys()
@@ -91,7 +91,7 @@ async fn a_node_of_another_process_reboots_when_it_is_annotated() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn simulated_agents_and_agents_of_nowhere_are_refused() {
+async fn agents_without_a_matching_node_are_rejected() {
     let mut up = Running::start(windlass(&["up", "--nodes", "1", "--speed", "instant"]));
     let kubeconfig = up.kubeconfig();
     let client = client(&kubeconfig).await;
@@ -115,7 +115,7 @@ async fn simulated_agents_and_agents_of_nowhere_are_refused() {
         (
             &["reboot-agent"],
             Some("nowhere"),
-            &["no node `nowhere`", "NODE_NAME"],
+            &["node `nowhere` not found", "NODE_NAME"],
         ),
         (
             &["reboot-agent", "--reboot-with", "simulated"],
@@ -130,9 +130,9 @@ async fn simulated_agents_and_agents_of_nowhere_are_refused() {
     ] {
         let mut command = run(&kubeconfig, arguments);
         command.envs(node_name.map(|name| ("NODE_NAME", name)));
-        let said = tokio::task::spawn_blocking(move || command.output());
-        let said = timeout(DEADLINE, said).await.expect("it ends at once");
-        let Output { status, stderr, .. } = said.expect("it is not cancelled").expect("it runs");
+        let output = tokio::task::spawn_blocking(move || command.output());
+        let output = timeout(DEADLINE, output).await.expect("it ends at once");
+        let Output { status, stderr, .. } = output.expect("it is not cancelled").expect("it runs");
         let error = String::from_utf8_lossy(&stderr);
         assert_eq!(status.code(), Some(1), "{arguments:?}: {error}");
         for hint in hints {

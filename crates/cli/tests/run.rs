@@ -1,4 +1,4 @@
-//! `windlass run` as a person starts it: what it offers, where it runs, what it says when it cannot, and how it ends.
+//! `windlass run`: its help, its errors, its clusters and its shutdown.
 
 mod process;
 
@@ -7,7 +7,7 @@ use std::{net::TcpListener, path::Path, process::Output, time::Duration};
 use process::{Running, client, windlass};
 use tokio::time::timeout;
 use windlass::{
-    cache::{Cache, Selection},
+    cache::{Cache, WatchScope},
     k8s_openapi::api::{
         apps::v1::Deployment,
         core::v1::{Node, Pod},
@@ -17,16 +17,16 @@ use windlass::{
         api::{ListParams, PostParams},
     },
     prelude::*,
-    runtime::{Install, Writer},
+    runtime::{CrdInstaller, Writer},
 };
 use windlass_cluster::Cluster;
 use windlass_foo::{Foo, FooSpec};
 
-/// No step takes nearly so long unless it never comes.
+/// Longer than any step takes, so that only a hang exceeds it.
 const DEADLINE: Duration = Duration::from_mins(1);
 
-/// What it says in a world without a cluster: the exit code, standard output and standard error.
-fn said(arguments: &[&str]) -> (Option<i32>, String, String) {
+/// The exit code, standard output and standard error without a cluster in reach.
+fn run_without_cluster(arguments: &[&str]) -> (Option<i32>, String, String) {
     let mut command = windlass(&[&["run"], arguments].concat());
     let output = command.env_clear().env("HOME", "/nonexistent").output();
     let Output {
@@ -39,15 +39,15 @@ fn said(arguments: &[&str]) -> (Option<i32>, String, String) {
 }
 
 #[test]
-fn its_help_tells_what_there_is_and_every_flag_under_a_heading() {
-    let (code, help, _) = said(&["--help"]);
+fn help_lists_controllers_and_flags_by_heading() {
+    let (code, help, _) = run_without_cluster(&["--help"]);
     assert_eq!(code, Some(0));
     for part in [
         "Usage: windlass run [OPTIONS] [NAME]...",
         "- foo:",
         "- icecream:",
         "- podwatch:",
-        "podwatch: what to tell:",
+        "podwatch: what to report:",
         "- secretsync:",
         "secretsync: what to copy:",
         "--source-namespace <NAMESPACE>",
@@ -75,7 +75,7 @@ fn its_help_tells_what_there_is_and_every_flag_under_a_heading() {
 }
 
 #[test]
-fn a_command_line_that_cannot_be_meant_is_refused_with_what_there_is() {
+fn invalid_command_line_is_rejected_with_hints() {
     for (arguments, hints) in [
         (&[][..], &["name the controllers", "foo", "sample controller"][..]),
         (&["--embedded"], &["name the controllers", "foo"]),
@@ -118,7 +118,7 @@ fn a_command_line_that_cannot_be_meant_is_refused_with_what_there_is() {
         ),
         (&["foo", "--embedded", "--speed", "0"], &["greater than 0"]),
     ] {
-        let (code, _, error) = said(arguments);
+        let (code, _, error) = run_without_cluster(arguments);
         assert_eq!(code, Some(2), "{arguments:?}: {error}");
         for hint in hints {
             assert!(error.contains(hint), "{arguments:?}: `{hint}` in:\n{error}");
@@ -127,46 +127,46 @@ fn a_command_line_that_cannot_be_meant_is_refused_with_what_there_is() {
 }
 
 #[test]
-fn without_a_cluster_it_says_where_it_looked_and_that_it_can_have_its_own() {
-    let (code, _, error) = said(&["foo"]);
+fn missing_cluster_error_suggests_kubeconfig_and_embedded() {
+    let (code, _, error) = run_without_cluster(&["foo"]);
     assert_eq!(code, Some(1), "{error}");
     let last = error.lines().last().unwrap_or_default();
     for hint in ["windlass: no cluster to talk to", "--kubeconfig", "--embedded"] {
         assert!(last.contains(hint), "`{hint}` in:\n{error}");
     }
-    let (code, _, error) = said(&["foo", "--kubeconfig", "/nonexistent/config"]);
+    let (code, _, error) = run_without_cluster(&["foo", "--kubeconfig", "/nonexistent/config"]);
     assert_eq!(code, Some(1), "{error}");
     assert!(error.contains("/nonexistent/config"), "{error}");
 }
 
 #[test]
-fn a_log_level_that_cannot_be_read_is_told_before_anything_starts() {
+fn invalid_log_level_is_rejected_at_startup() {
     for arguments in [
         &["foo", "--log-level", "a=loud"][..],
         &["foo", "--embedded", "--log-level", "a=loud"],
     ] {
-        let (code, said, error) = said(arguments);
-        assert_eq!((code, &*said), (Some(1), ""), "{error}");
-        assert!(error.contains("`a=loud` of --log-level"), "{error}");
+        let (code, stdout, error) = run_without_cluster(arguments);
+        assert_eq!((code, &*stdout), (Some(1), ""), "{error}");
+        assert!(error.contains("`a=loud` in --log-level"), "{error}");
     }
 }
 
 #[test]
-fn a_port_that_is_taken_is_told_with_the_flag_that_chooses_another() {
+fn port_in_use_is_reported_with_the_flag() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = taken.local_addr().expect("an address").to_string();
-    let (code, _, error) = said(&["foo", "--embedded", "--nodes", "0", "--listen", &address]);
+    let (code, _, error) = run_without_cluster(&["foo", "--embedded", "--nodes", "0", "--listen", &address]);
     assert_eq!(code, Some(1), "{error}");
     let last = error.lines().last().unwrap_or_default();
     assert!(last.contains(&address) && last.contains("--listen"), "{error}");
-    // Who runs foo wants to read about foo, not about what keeps the cluster alive.
+    // The log of the embedded cluster's own controllers is not shown.
     assert!(!error.contains("node-lifecycle-controller"), "{error}");
 }
 
-/// Asks for a Deployment through a Foo, and waits until it is there.
-async fn foo_works(client: Client) {
+/// Creates a Foo, and waits for its Deployment.
+async fn assert_foo_reconciles(client: Client) {
     let writer = Writer::new(client.clone(), "test");
-    let installed = Install::new([Foo::crd()]).run(&writer).await;
+    let installed = CrdInstaller::new([Foo::crd()]).run(&writer).await;
     installed.expect("it is installed");
     let spec = FooSpec {
         deployment_name: "web".to_owned(),
@@ -176,13 +176,13 @@ async fn foo_works(client: Client) {
         .create(&PostParams::default(), &Foo::new("example", spec))
         .await;
     created.expect("created");
-    let mut deployments = Cache::<Deployment>::start(client, &Selection::all()).subscribe();
+    let mut deployments = Cache::<Deployment>::start(client, &WatchScope::all()).subscribe();
     let made = timeout(DEADLINE, deployments.next()).await.expect("it works");
     assert_eq!(made.expect("a change").key().name(), "web");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_installs_and_works_on_the_cluster_of_a_kubeconfig_and_ends_well() {
+async fn run_installs_crd_and_reconciles_on_kubeconfig_cluster() {
     let cluster = Cluster::embedded().start().await.expect("a cluster");
     let kubeconfig = cluster.kubeconfig().expect("a file");
     let kubeconfig = kubeconfig.to_str().expect("text");
@@ -195,12 +195,12 @@ async fn it_installs_and_works_on_the_cluster_of_a_kubeconfig_and_ends_well() {
         kubeconfig,
     ];
     let running = Running::start(windlass(&arguments));
-    foo_works(cluster.client()).await;
+    assert_foo_reconciles(cluster.client()).await;
     assert_eq!(running.interrupt().code(), Some(0));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn embedded_it_brings_a_cluster_that_lives_and_goes_with_it() {
+async fn embedded_cluster_runs_pods_and_stops_with_the_process() {
     let arguments = [
         "run",
         "foo",
@@ -223,11 +223,11 @@ async fn embedded_it_brings_a_cluster_that_lives_and_goes_with_it() {
         .list(&ListParams::default())
         .await;
     assert_eq!(nodes.expect("a list").items.len(), 2);
-    foo_works(client.clone()).await;
-    let mut pods = Cache::<Pod>::start(client, &Selection::all()).subscribe();
+    assert_foo_reconciles(client.clone()).await;
+    let mut pods = Cache::<Pod>::start(client, &WatchScope::all()).subscribe();
     let pod = timeout(DEADLINE, pods.next()).await.expect("it lives");
     assert!(pod.expect("a change").key().name().starts_with("web-"));
     assert_eq!(running.interrupt().code(), Some(0));
     let folder = kubeconfig.parent().map(Path::to_owned).expect("a folder");
-    assert!(!folder.exists(), "{} is still there", folder.display());
+    assert!(!folder.exists(), "{} still exists", folder.display());
 }

@@ -1,4 +1,4 @@
-//! `windlass up` as a person starts it: what it says, what it leaves alone, and that it ends without a trace.
+//! `windlass up`: its output, its kubeconfig and its cleanup.
 
 mod process;
 
@@ -20,14 +20,14 @@ fn command(arguments: &[&str]) -> Command {
     command
 }
 
-/// A cluster that runs.
+/// A running cluster.
 struct Up {
     running: Running,
     kubeconfig: PathBuf,
 }
 
 impl Up {
-    /// Starts one, and reads the line that it says when it is ready.
+    /// Starts a cluster, and waits for the line that announces it.
     fn start(arguments: &[&str]) -> Self {
         let mut running = Running::start(command(arguments));
         let kubeconfig = running.kubeconfig();
@@ -43,14 +43,14 @@ impl Up {
     }
 }
 
-fn refused(arguments: &[&str]) -> String {
+fn expect_error(arguments: &[&str]) -> String {
     let output = command(arguments).output().expect("it runs");
     assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));
     String::from_utf8(output.stderr).expect("text")
 }
 
 #[tokio::test]
-async fn it_says_one_line_serves_its_nodes_and_leaves_nothing_behind() {
+async fn up_serves_nodes_and_cleans_up() {
     let up = Up::start(&["--nodes", "2"]);
     let folder = up.kubeconfig.parent().map(Path::to_owned).expect("a folder");
     let nodes = Api::<Node>::all(up.client().await)
@@ -64,11 +64,11 @@ async fn it_says_one_line_serves_its_nodes_and_leaves_nothing_behind() {
         .collect();
     assert_eq!(names, ["node-1", "node-2"]);
     assert!(up.interrupt().success());
-    assert!(!folder.exists(), "{} is still there", folder.display());
+    assert!(!folder.exists(), "{} still exists", folder.display());
 }
 
 #[tokio::test]
-async fn a_kubeconfig_goes_where_it_is_asked_for_and_goes_with_the_cluster() {
+async fn kubeconfig_flag_writes_the_file_and_stop_deletes_it() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("it's a config");
     let named = file.to_str().expect("text");
@@ -83,22 +83,22 @@ async fn a_kubeconfig_goes_where_it_is_asked_for_and_goes_with_the_cluster() {
 }
 
 #[test]
-fn a_file_of_somebody_else_is_not_touched() {
+fn foreign_kubeconfig_is_not_overwritten() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("config");
     std::fs::write(&file, "precious").expect("a file");
-    let said = refused(&["--nodes", "0", "--kubeconfig", file.to_str().expect("text")]);
+    let error = expect_error(&["--nodes", "0", "--kubeconfig", file.to_str().expect("text")]);
     assert!(
-        said.contains("not one of ours") && said.contains("--kubeconfig"),
-        "{said}"
+        error.contains("not written by windlass") && error.contains("--kubeconfig"),
+        "{error}"
     );
-    assert_eq!(std::fs::read_to_string(&file).expect("it is there"), "precious");
+    assert_eq!(std::fs::read_to_string(&file).expect("it exists"), "precious");
 }
 
 #[test]
-fn an_address_that_is_taken_is_named_with_the_flag() {
+fn address_in_use_is_reported_with_the_flag() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = taken.local_addr().expect("an address").to_string();
-    let said = refused(&["--nodes", "0", "--listen", &address]);
-    assert!(said.contains(&address) && said.contains("--listen"), "{said}");
+    let error = expect_error(&["--nodes", "0", "--listen", &address]);
+    assert!(error.contains(&address) && error.contains("--listen"), "{error}");
 }

@@ -1,4 +1,5 @@
-//! Starts a real control plane, says how long it took, and keeps it until Enter: `cargo run -p windlass-cluster --example real`.
+//! Starts real control planes, prints how long it took, and stops them on Enter:
+//! `cargo run -p windlass-cluster --example real`.
 
 use std::time::Instant;
 
@@ -22,7 +23,7 @@ async fn main() -> Result<(), windlass_cluster::Error> {
     );
 
     println!("kubectl --kubeconfig {} get all -A", full.kubeconfig()?.display());
-    println!("Enter ends them");
+    println!("Press Enter to stop");
     let _ = std::io::stdin().read_line(&mut String::new());
 
     let stopped = Instant::now();

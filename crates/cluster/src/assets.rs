@@ -1,4 +1,4 @@
-//! Where the control-plane binaries are.
+//! Finds the control-plane binaries.
 
 use std::{
     ffi::OsString,
@@ -7,9 +7,9 @@ use std::{
 
 use crate::Error;
 
-/// The Kubernetes version that `hack/control-plane/build` makes, and that the suites are written against.
+/// The Kubernetes version that `hack/control-plane/build` builds and the test suites expect.
 pub const KUBERNETES_VERSION: &str = "1.36.4";
-/// The etcd version that `hack/control-plane/build` makes.
+/// The etcd version that `hack/control-plane/build` builds.
 pub const ETCD_VERSION: &str = "3.6.16";
 
 /// This machine's operating system, as Go and `uname` name it.
@@ -21,7 +21,7 @@ pub(crate) const OS: &str = if cfg!(target_os = "macos") {
 /// This machine's architecture, as Go names it.
 pub(crate) const ARCH: &str = go_arch(std::env::consts::ARCH);
 
-/// A folder with binaries, and who named it.
+/// A folder with binaries, and which setting named it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Assets {
     folder: PathBuf,
@@ -29,10 +29,10 @@ pub(crate) struct Assets {
 }
 
 impl Assets {
-    /// `explicit` wins over `KUBEBUILDER_ASSETS`, which wins over the cache folder of `hack/control-plane/build`.
+    /// Returns the first of: `explicit`, `KUBEBUILDER_ASSETS`, the cache folder of `hack/control-plane/build`.
     ///
-    /// A folder that somebody named is never replaced by another one: what is missing in it is an error, since a test
-    /// that silently runs on other binaries than asked for shows nothing.
+    /// There is no fallback from a configured folder: a missing binary is an error, because a test that silently runs on
+    /// other binaries proves nothing.
     pub(crate) fn find(explicit: Option<&Path>) -> Result<Self, Error> {
         Self::choose(explicit, std::env::var_os("KUBEBUILDER_ASSETS"), &cache_folder())
     }
@@ -61,11 +61,11 @@ impl Assets {
         })
     }
 
-    /// The path of one program.
+    /// Returns the absolute path of a program.
     pub(crate) fn binary(&self, name: &'static str) -> Result<PathBuf, Error> {
         let path = self.folder.join(name);
         if path.is_file() {
-            // The servers run in a folder of their own, where a relative path would point elsewhere.
+            // The servers run in another working directory.
             return Ok(std::path::absolute(&path).unwrap_or(path));
         }
         Err(Error::MissingBinary {
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_versions_are_those_of_the_build() {
+    fn versions_match_the_pinned_modules_of_the_build() {
         let manifest = include_str!("../../../hack/control-plane/go.mod");
         for (module, version) in [
             ("k8s.io/kubernetes", KUBERNETES_VERSION),
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn an_explicit_folder_wins_over_the_variable_and_the_variable_over_the_cache() {
+    fn explicit_folder_wins_over_variable_and_variable_over_cache() {
         let cache = tempfile::tempdir().unwrap();
         let choose = |explicit: Option<&str>, variable: Option<&str>| {
             Assets::choose(
@@ -132,13 +132,13 @@ mod tests {
         assert_eq!(
             choose(None, Some("")),
             cache.path(),
-            "an empty variable is an unset one"
+            "an empty variable counts as unset"
         );
         assert_eq!(choose(None, None), cache.path());
     }
 
     #[test]
-    fn without_any_folder_the_error_names_all_three_ways_to_get_one() {
+    fn error_without_assets_names_all_ways_to_get_them() {
         let error = Assets::choose(None, None, Path::new("/nowhere"))
             .unwrap_err()
             .to_string();
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_binary_is_named_with_its_folder_and_who_chose_it() {
+    fn missing_binary_error_names_folder_and_origin() {
         let folder = tempfile::tempdir().unwrap();
         let assets = Assets::choose(None, Some(folder.path().into()), Path::new("/nowhere")).unwrap();
         let error = assets.binary("kube-scheduler").unwrap_err().to_string();

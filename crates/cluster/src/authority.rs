@@ -1,4 +1,4 @@
-//! The cluster's certificate authority: who the servers and users are.
+//! The cluster's certificate authority, for servers and users.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -10,14 +10,13 @@ use rcgen::{
 
 use crate::Error;
 
-/// Signs the certificates of one cluster. They never expire: the cluster is gone long before, and a test may move the
-/// clock.
+/// Signs the certificates of one cluster. They never expire, because a test may advance the clock.
 pub(crate) struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
 }
 
 /// A certificate and its private key, both as PEM.
-pub(crate) struct Identity {
+pub(crate) struct CertifiedKey {
     pub(crate) certificate: String,
     pub(crate) key: String,
 }
@@ -32,16 +31,16 @@ impl Authority {
         })
     }
 
-    /// The authority's own certificate and key, with which the controller manager signs CSRs.
-    pub(crate) fn identity(&self) -> Identity {
-        Identity {
+    /// Returns the CA's own certificate and key, with which the controller manager signs CSRs.
+    pub(crate) fn ca_certificate(&self) -> CertifiedKey {
+        CertifiedKey {
             certificate: self.issuer.pem(),
             key: self.issuer.key().serialize_pem(),
         }
     }
 
-    /// For a server on these addresses and the loopback interface that pods would know as `kubernetes.default.svc`.
-    pub(crate) fn server(&self, addresses: &[IpAddr]) -> Result<Identity, Error> {
+    /// Issues a server certificate for these addresses, loopback, and the DNS names of the `kubernetes` Service.
+    pub(crate) fn issue_server(&self, addresses: &[IpAddr]) -> Result<CertifiedKey, Error> {
         let mut params = named("kube-apiserver");
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         for name in [
@@ -56,22 +55,22 @@ impl Authority {
             params.subject_alt_names.push(SanType::IpAddress(*ip));
         }
         let key = KeyPair::generate()?;
-        Ok(Identity {
+        Ok(CertifiedKey {
             certificate: params.signed_by(&key, &self.issuer)?.pem(),
             key: key.serialize_pem(),
         })
     }
 
-    /// For a client: Kubernetes reads the user from the common name and the groups from the organizations.
-    pub(crate) fn client(&self, user: &str, groups: &[String]) -> Result<Identity, Error> {
+    /// Issues a client certificate. Kubernetes reads the user from the common name and the groups from the organizations.
+    pub(crate) fn issue_client(&self, user: &str, groups: &[String]) -> Result<CertifiedKey, Error> {
         let mut params = named(user);
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         let key = KeyPair::generate()?;
         let certificate = params.signed_by(&key, &self.issuer)?;
-        // rcgen keeps one value per attribute type, so several organizations have to be put in afterwards.
+        // rcgen supports one value per attribute type, so the subject is replaced afterwards.
         let certificate = with_subject(certificate.der(), &subject(user, groups), self.issuer.key())?;
-        Ok(Identity {
+        Ok(CertifiedKey {
             certificate: pem("CERTIFICATE", &certificate),
             key: key.serialize_pem(),
         })
@@ -93,12 +92,15 @@ const BIT_STRING: u8 = 0x03;
 const COMMON_NAME: [u8; 5] = [0x06, 3, 0x55, 0x04, 0x03];
 const ORGANIZATION: [u8; 5] = [0x06, 3, 0x55, 0x04, 0x0a];
 
-/// An X.501 name with one organization per group.
+/// Encodes an X.501 name with one organization per group.
 fn subject(user: &str, groups: &[String]) -> Vec<u8> {
     let attribute = |oid: &[u8], value: &str| {
-        der(
+        encode_der(
             SET,
-            &der(SEQUENCE, &[oid, &der(UTF8_STRING, value.as_bytes())].concat()),
+            &encode_der(
+                SEQUENCE,
+                &[oid, &encode_der(UTF8_STRING, value.as_bytes())].concat(),
+            ),
         )
     };
     let mut names: Vec<_> = groups
@@ -106,10 +108,10 @@ fn subject(user: &str, groups: &[String]) -> Vec<u8> {
         .map(|group| attribute(&ORGANIZATION, group))
         .collect();
     names.push(attribute(&COMMON_NAME, user));
-    der(SEQUENCE, &names.concat())
+    encode_der(SEQUENCE, &names.concat())
 }
 
-/// The certificate with another subject, signed anew.
+/// Replaces the subject of a certificate and signs it again.
 ///
 /// `Certificate ::= SEQUENCE { tbs, algorithm, signature }` and the subject is the sixth element of `tbs`
 /// (version, serial, algorithm, issuer, validity, subject, …; RFC 5280 §4.1).
@@ -117,17 +119,17 @@ fn with_subject(certificate: &[u8], subject: &[u8], key: &KeyPair) -> Result<Vec
     let parts = elements(content(certificate));
     let mut tbs = elements(content(parts[0]));
     tbs[5] = subject;
-    let tbs = der(SEQUENCE, &tbs.concat());
-    // The leading zero says that no bit of the last byte is unused.
+    let tbs = encode_der(SEQUENCE, &tbs.concat());
+    // The leading zero is the number of unused bits in the last byte.
     let signature = [vec![0], key.sign(&tbs)?].concat();
-    Ok(der(
+    Ok(encode_der(
         SEQUENCE,
-        &[tbs, parts[1].to_vec(), der(BIT_STRING, &signature)].concat(),
+        &[tbs, parts[1].to_vec(), encode_der(BIT_STRING, &signature)].concat(),
     ))
 }
 
-/// One DER element.
-fn der(tag: u8, content: &[u8]) -> Vec<u8> {
+/// Encodes one DER element.
+fn encode_der(tag: u8, content: &[u8]) -> Vec<u8> {
     let length = content.len().to_be_bytes();
     let significant = &length[length.iter().take_while(|byte| **byte == 0).count()..];
     let mut out = vec![tag];
@@ -144,8 +146,8 @@ fn der(tag: u8, content: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Header size and content size of the element that `bytes` starts with.
-fn measure(bytes: &[u8]) -> (usize, usize) {
+/// Returns header size and content size of the element at the start of `bytes`.
+fn element_size(bytes: &[u8]) -> (usize, usize) {
     let first = bytes[1];
     if first < 0x80 {
         return (2, usize::from(first));
@@ -158,14 +160,14 @@ fn measure(bytes: &[u8]) -> (usize, usize) {
 }
 
 fn content(element: &[u8]) -> &[u8] {
-    let (header, length) = measure(element);
+    let (header, length) = element_size(element);
     &element[header..header + length]
 }
 
 fn elements(mut bytes: &[u8]) -> Vec<&[u8]> {
     let mut found = Vec::new();
     while !bytes.is_empty() {
-        let (header, length) = measure(bytes);
+        let (header, length) = element_size(bytes);
         let (element, rest) = bytes.split_at(header + length);
         found.push(element);
         bytes = rest;
@@ -191,19 +193,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn elements_of_every_length_form_are_read_as_they_were_written() {
+    fn der_elements_round_trip_in_every_length_form() {
         for size in [0, 1, 0x7f, 0x80, 0xff, 0x100, 0xffff, 0x1_0000] {
             let bytes = vec![7; size];
-            let pair = [der(SEQUENCE, &bytes), der(SET, b"x")].concat();
+            let pair = [encode_der(SEQUENCE, &bytes), encode_der(SET, b"x")].concat();
             let parts = elements(&pair);
             assert_eq!(parts.len(), 2, "size {size}");
             assert_eq!(content(parts[0]), bytes, "size {size}");
-            assert_eq!(parts[1], der(SET, b"x"), "size {size}");
+            assert_eq!(parts[1], encode_der(SET, b"x"), "size {size}");
         }
     }
 
     #[test]
-    fn replacing_the_subject_by_the_same_one_keeps_everything_but_the_signature() {
+    fn replacing_the_subject_with_itself_changes_only_the_signature() {
         let authority = Authority::new().unwrap();
         let original = named("alice")
             .signed_by(&KeyPair::generate().unwrap(), &authority.issuer)

@@ -15,32 +15,32 @@ use windlass_rights::Recorder;
 
 use crate::{
     Cluster, Error,
-    alive::{Alive, Settings, nodes::Machines},
     authority::Authority,
-    cluster::Running,
+    cluster::BackendState,
+    control_plane::{EmbeddedControlPlane, Settings, nodes::Machines},
     kubeconfig,
     sandbox::{private_folder, write_private},
-    token::StaticToken,
+    static_token::StaticToken,
 };
 
-/// The administrator of a cluster of ours, by name and by group.
+/// User name and group of the administrator.
 const ADMINISTRATOR: (&str, &str) = ("admin", "system:masters");
 
-/// Where API servers listen.
-const CUSTOMARY_PORT: u16 = 6443;
+/// The usual port of API servers.
+const DEFAULT_PORT: u16 = 6443;
 
-/// How to start an embedded cluster; made by [`Cluster::embedded`] or [`Cluster::seeded`].
+/// Builder of an embedded cluster, from [`Cluster::embedded`] or [`Cluster::seeded`].
 ///
-/// Without options: an empty API server in memory, reached by [`Cluster::client`] without a socket.
+/// Default: an empty in-memory API server that [`Cluster::client`] reaches without a socket.
 #[derive(Clone, Debug, Default)]
 #[must_use = "nothing runs before `start`"]
 pub struct Embedded {
     address: Option<SocketAddr>,
     seed: Option<u64>,
-    open: bool,
+    rbac_disabled: bool,
     tokens: Vec<StaticToken>,
     recorder: Option<Recorder>,
-    alive: Option<Settings>,
+    control_plane: Option<Settings>,
 }
 
 impl Embedded {
@@ -51,48 +51,48 @@ impl Embedded {
         }
     }
 
-    /// Also runs what a control plane runs: owners' children are collected, namespaces empty themselves, Deployments get
-    /// pods, and a scheduler looks for nodes. Turns the admission of service accounts on, and makes the Service
-    /// `default/kubernetes`. Default: off, and objects stay as they were written.
+    /// Also runs controllers and a scheduler: garbage collection, namespace deletion, Deployments, ReplicaSets,
+    /// DaemonSets and more. Turns on service account admission, and creates the Service `default/kubernetes`.
+    /// Default: off; nothing changes objects after they were written.
     pub fn controllers(mut self) -> Self {
-        self.alive.get_or_insert_default();
+        self.control_plane.get_or_insert_default();
         self
     }
 
-    /// Also runs so many simulated nodes, which take pods. Implies [`controllers`](Self::controllers).
-    /// Default: none.
+    /// Also runs this number of simulated nodes, which run pods. Implies [`controllers`](Self::controllers).
+    /// Default: 0.
     pub fn nodes(mut self, nodes: usize) -> Self {
-        self.alive.get_or_insert_default().nodes = nodes;
+        self.control_plane.get_or_insert_default().nodes = nodes;
         self
     }
 
-    /// How much faster than real the nodes are: image pulls, container starts, probes, heartbeats. Default: everything
-    /// that would take time happens at once.
+    /// Sets how much faster than real time image pulls, container starts, probes and heartbeats are. Default: they take
+    /// no time.
     pub fn speed(mut self, times: f64) -> Self {
-        self.alive.get_or_insert_default().speed = times;
+        self.control_plane.get_or_insert_default().speed = times;
         self
     }
 
-    /// The port of 127.0.0.1 on which [`Cluster::kubeconfig`] serves. Default: a free one.
+    /// Sets the port of 127.0.0.1 that [`Cluster::kubeconfig`] opens. Default: a free one.
     pub fn port(self, port: u16) -> Self {
         self.listen((Ipv4Addr::LOCALHOST, port).into())
     }
 
-    /// The address on which [`Cluster::kubeconfig`] serves; port 0 is a free one. Beyond 127.0.0.1 others can reach it,
-    /// who need a certificate or token all the same. Default: a free port of 127.0.0.1.
+    /// Sets the address that [`Cluster::kubeconfig`] opens; port 0 means a free one. Other addresses than 127.0.0.1 are
+    /// reachable from other machines, but still require a certificate or token. Default: a free port of 127.0.0.1.
     pub fn listen(mut self, address: SocketAddr) -> Self {
         self.address = Some(address);
         self
     }
 
-    /// Lets every user do everything. Default: users have the rights that roles and bindings give them;
-    /// [`Cluster::client`] and [`Cluster::kubeconfig`] are the administrator's either way.
+    /// Allows every user everything. Default: users have the rights that roles and bindings grant.
+    /// [`Cluster::client`] and [`Cluster::kubeconfig`] act as the administrator either way.
     pub fn without_rbac(mut self) -> Self {
-        self.open = true;
+        self.rbac_disabled = true;
         self
     }
 
-    /// Takes this bearer token as the user `name` in `groups`. Default: no token but those of service accounts.
+    /// Accepts this bearer token as the user `name` in `groups`. Default: only service account tokens.
     pub fn token<G>(mut self, token: &str, name: &str, groups: G) -> Self
     where
         G: IntoIterator,
@@ -102,25 +102,25 @@ impl Embedded {
         self
     }
 
-    /// Notes which rights which user uses. Default: nobody does. [`recorded`](crate::recorded) does the same
-    /// on every backend, for one client.
+    /// Records which rights each user uses. Default: off. [`record_rbac`](crate::record_rbac) does the same
+    /// for one client, on every backend.
     pub fn recorder(mut self, recorder: Recorder) -> Self {
         self.recorder = Some(recorder);
         self
     }
 
-    /// Starts the API server. It is ready at once.
+    /// Starts the cluster. It is ready when this returns, with all its nodes schedulable.
     pub async fn start(self) -> Result<Cluster, Error> {
         let mut builder = self.seed.map_or_else(Server::builder, Server::seeded);
-        if self.alive.is_some() {
-            // What programs in pods look for. The socket may open later or never; then the port is the customary one.
+        if self.control_plane.is_some() {
+            // Programs in pods look for the Service. The socket may open later or never, so a free port is not known yet.
             let port = self.address.map(|address| address.port());
-            builder = builder.service(port.filter(|port| *port != 0).unwrap_or(CUSTOMARY_PORT));
+            builder = builder.kubernetes_service(port.filter(|port| *port != 0).unwrap_or(DEFAULT_PORT));
         } else {
-            // As on a real control plane without controllers, nobody makes service accounts.
+            // As on a real control plane without controllers, nothing creates service accounts.
             builder = builder.without_service_accounts();
         }
-        if !self.open {
+        if !self.rbac_disabled {
             builder = builder.rbac();
         }
         if let Some(recorder) = self.recorder {
@@ -138,105 +138,117 @@ impl Embedded {
                 server: "the embedded API server".to_owned(),
                 source: Box::new(source),
             })?;
-        let (mut authority, mut alive) = (None, None);
-        if let Some(mut settings) = self.alive {
-            // Pods are told whom to trust, so that the socket must be signed by just that authority, if it is ever opened.
+        let (mut authority, mut control_plane) = (None, None);
+        if let Some(mut settings) = self.control_plane {
+            // Pods get this CA certificate before the socket is opened, so the socket must use the same CA later.
             let made = Authority::new()?;
-            settings.root_ca = Some(made.identity().certificate.into());
+            settings.root_ca = Some(made.ca_certificate().certificate.into());
             authority = Some(Arc::new(made));
             let machines = Machines::default();
-            alive = Some(Alive::start(client.clone(), &settings, &machines, &server.logs()));
-            // A cluster that is there has nodes that take pods.
-            machines.all_open().await;
+            control_plane = Some(EmbeddedControlPlane::start(
+                client.clone(),
+                &settings,
+                &machines,
+                &server.logs(),
+            ));
+            // Pods can be scheduled as soon as the caller has the cluster.
+            machines.wait_until_all_schedulable().await;
         }
-        let running = Running::Embedded(Arc::new(InProcess {
+        let running = BackendState::Embedded(Arc::new(EmbeddedServer {
             server,
-            alive: Mutex::new(alive),
+            control_plane: Mutex::new(control_plane),
             authority,
             address: self.address.unwrap_or((Ipv4Addr::LOCALHOST, 0).into()),
             runtime: Handle::current(),
-            served: OnceLock::new(),
-            serving: Mutex::new(()),
+            socket: OnceLock::new(),
+            opening: Mutex::new(()),
         }));
         Ok(Cluster::new(client, version.git_version, running))
     }
 }
 
-/// The server in this process, and its socket once somebody asked for one.
-pub(crate) struct InProcess {
+/// The server in this process, and its socket once it was requested.
+pub(crate) struct EmbeddedServer {
     server: Server,
-    /// What acts on its objects; gone after a stop.
-    alive: Mutex<Option<Alive>>,
-    /// The authority that was told of before there is a socket.
+    /// `None` without controllers, and after a stop.
+    control_plane: Mutex<Option<EmbeddedControlPlane>>,
+    /// The CA that pods were given before there was a socket.
     authority: Option<Arc<Authority>>,
     address: SocketAddr,
-    /// Where the socket is served: the runtime that the cluster was started on.
+    /// The runtime that the cluster was started on, which serves the socket.
     runtime: Handle,
-    served: OnceLock<Served>,
-    /// Held while the socket is opened, so that there is one.
-    serving: Mutex<()>,
+    socket: OnceLock<ServerSocket>,
+    /// Held while the socket is opened, so that only one is.
+    opening: Mutex<()>,
 }
 
-/// The server on a socket: for kubectl and other programs.
-struct Served {
+/// The server on a TLS socket, for kubectl and other programs.
+struct ServerSocket {
     url: String,
     authority: Arc<Authority>,
     folder: TempDir,
     task: JoinHandle<()>,
 }
 
-impl Drop for Served {
+impl Drop for ServerSocket {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-impl InProcess {
-    /// Ends what acts on the objects, and returns when nothing of it is left.
-    pub(crate) async fn quiet(&self) {
-        let alive = self.alive.lock().expect("nobody panics with it").take();
-        if let Some(alive) = alive {
-            alive.stop().await;
+impl EmbeddedServer {
+    /// Stops the controllers, and returns when they have ended.
+    pub(crate) async fn stop_controllers(&self) {
+        let control_plane = self.control_plane.lock().expect("no panic while locked").take();
+        if let Some(control_plane) = control_plane {
+            control_plane.stop().await;
         }
     }
 
-    /// The folder that the kubeconfigs are in. The first call opens the socket that they lead to.
+    /// Returns the folder of the kubeconfigs. The first call opens the socket.
     pub(crate) fn folder(&self) -> Result<&Path, Error> {
-        Ok(self.served()?.folder.path())
+        Ok(self.socket()?.folder.path())
     }
 
     pub(crate) fn machines(&self) -> Option<Machines> {
-        let alive = self.alive.lock().expect("nobody panics with it");
-        alive.as_ref().map(|alive| alive.machines().clone())
+        let control_plane = self.control_plane.lock().expect("no panic while locked");
+        control_plane
+            .as_ref()
+            .map(|control_plane| control_plane.machines().clone())
     }
 
     pub(crate) fn logs(&self) -> windlass_apiserver::Logs {
         self.server.logs()
     }
 
-    /// A client that acts as a user, without a socket.
-    pub(crate) fn client_of(&self, name: &str, groups: &[String]) -> Client {
+    /// Returns a client that acts as a user, without a socket.
+    pub(crate) fn client_as(&self, name: &str, groups: &[String]) -> Client {
         let user = windlass_apiserver::User::new(name, groups);
         Client::new(self.server.as_user(user), "default")
     }
 
-    /// Writes a kubeconfig with which a user comes through the socket.
-    pub(crate) fn write_access(&self, name: &str, groups: &[String], file: &str) -> Result<PathBuf, Error> {
-        let served = self.served()?;
+    /// Writes a kubeconfig for a user who connects through the socket.
+    pub(crate) fn write_kubeconfig(
+        &self,
+        name: &str,
+        groups: &[String],
+        file: &str,
+    ) -> Result<PathBuf, Error> {
+        let served = self.socket()?;
         let path = served.folder.path().join(file);
         if !path.exists() {
-            write_private(&path, &kubeconfig::text(&served.access(name, groups)?))?;
+            write_private(&path, &kubeconfig::to_json(&served.kubeconfig(name, groups)?))?;
         }
         Ok(path)
     }
 
-    fn served(&self) -> Result<&Served, Error> {
-        // A poisoned lock guards nothing that could be half done: the cell is set last.
+    fn socket(&self) -> Result<&ServerSocket, Error> {
+        // A poisoned lock is fine: the cell is set last, so nothing is half done.
         let _one_socket = self
-            .serving
+            .opening
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
-        if let Some(served) = self.served.get() {
+        if let Some(served) = self.socket.get() {
             return Ok(served);
         }
         if self.server.is_seeded() {
@@ -246,12 +258,12 @@ impl InProcess {
             Some(authority) => Arc::clone(authority),
             None => Arc::new(Authority::new()?),
         };
-        let served = Served::open(&self.server, self.address, &self.runtime, authority)?;
-        Ok(self.served.get_or_init(|| served))
+        let served = ServerSocket::open(&self.server, self.address, &self.runtime, authority)?;
+        Ok(self.socket.get_or_init(|| served))
     }
 }
 
-impl Served {
+impl ServerSocket {
     fn open(
         server: &Server,
         address: SocketAddr,
@@ -274,7 +286,7 @@ impl Served {
                 tracing::error!(%error, %address, "the embedded API server stopped serving");
             }
         });
-        // Who listens everywhere is here too.
+        // An unspecified address such as 0.0.0.0 is reached through loopback.
         let reached = match address {
             everywhere if everywhere.ip().is_unspecified() => (Ipv4Addr::LOCALHOST, everywhere.port()).into(),
             here => here,
@@ -286,19 +298,19 @@ impl Served {
             task,
         };
         let (user, group) = ADMINISTRATOR;
-        let access = socket.access(user, &[group.to_owned()])?;
+        let access = socket.kubeconfig(user, &[group.to_owned()])?;
         write_private(
-            &socket.folder.path().join(kubeconfig::ADMINISTRATOR),
-            &kubeconfig::text(&access),
+            &socket.folder.path().join(kubeconfig::ADMIN_KUBECONFIG),
+            &kubeconfig::to_json(&access),
         )?;
         Ok(socket)
     }
 
-    fn access(&self, name: &str, groups: &[String]) -> Result<Kubeconfig, Error> {
-        let identity = self.authority.client(name, groups)?;
+    fn kubeconfig(&self, name: &str, groups: &[String]) -> Result<Kubeconfig, Error> {
+        let identity = self.authority.issue_client(name, groups)?;
         Ok(kubeconfig::with_certificate(
             &self.url,
-            &self.authority.identity().certificate,
+            &self.authority.ca_certificate().certificate,
             name,
             &identity,
         ))
@@ -306,10 +318,10 @@ impl Served {
 }
 
 fn tls(authority: &Authority, address: IpAddr) -> Result<Tls, Error> {
-    let own = authority.server(&[Ipv4Addr::new(10, 0, 0, 1).into(), address])?;
-    let certificate = |pem: &str| CertificateDer::from_pem_slice(pem.as_bytes()).expect("made just now");
-    let key = PrivateKeyDer::from_pem_slice(own.key.as_bytes()).expect("made just now");
-    let clients = vec![certificate(&authority.identity().certificate)];
+    let own = authority.issue_server(&[Ipv4Addr::new(10, 0, 0, 1).into(), address])?;
+    let certificate = |pem: &str| CertificateDer::from_pem_slice(pem.as_bytes()).expect("valid PEM");
+    let key = PrivateKeyDer::from_pem_slice(own.key.as_bytes()).expect("valid PEM");
+    let clients = vec![certificate(&authority.ca_certificate().certificate)];
     let tls = Tls::new(vec![certificate(&own.certificate)], key, clients);
-    Ok(tls.expect("key and certificates were made for each other"))
+    Ok(tls.expect("key and certificate belong together"))
 }

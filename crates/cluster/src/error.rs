@@ -1,51 +1,51 @@
-//! What can go wrong between asking for a cluster and having one, each with its fix.
+//! Errors of starting and using a cluster, each with its fix.
 
 use std::{io, net::SocketAddr, path::PathBuf, process::ExitStatus, time::Duration};
 
 use kube::config::KubeconfigError;
 
-/// Why there is no cluster.
+/// An error while starting, connecting to or using a cluster.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// No folder with control-plane binaries is known on this machine.
+    /// No folder with control-plane binaries was found.
     #[error(
         "no control plane to start: {} does not exist; run `hack/control-plane/build`, or set KUBEBUILDER_ASSETS to a folder \
          with etcd and kube-apiserver (`setup-envtest use -p path` fetches one and prints it)",
         .looked_in.display()
     )]
     NoAssets {
-        /// The cache folder of `hack/control-plane/build`, the last place that was tried.
+        /// The cache folder of `hack/control-plane/build`, the last one that was tried.
         looked_in: PathBuf,
     },
 
-    /// The folder is there, but not everything that was asked for is in it.
+    /// A binary is missing in the folder.
     #[error(
         "no {binary} in {}, which comes from {origin}: run `hack/control-plane/build {binary}` and use the folder it prints \
          (setup-envtest fetches only etcd, kube-apiserver and kubectl)",
         .folder.display()
     )]
     MissingBinary {
-        /// The program that is missing.
+        /// The missing program.
         binary: &'static str,
-        /// Where it was looked for.
+        /// The folder.
         folder: PathBuf,
-        /// Who named the folder.
+        /// The setting that named the folder.
         origin: &'static str,
     },
 
-    /// No kubectl of the release that the suites and recordings are written against.
+    /// No kubectl of the release that the test suites need.
     #[error(
         "no kubectl {wanted} on this machine{found}: run `hack/control-plane/build kubectl`, or put one on the PATH"
     )]
     NoMatchingKubectl {
-        /// The version that was looked for.
+        /// The version that is needed.
         wanted: &'static str,
-        /// The other ones that were found, each with its version or what is wrong with it; empty if there is none.
+        /// The other candidates, each with its version or error; empty if there are none.
         found: String,
     },
 
-    /// The operating system does not accept the file as a program for this machine.
+    /// The program was built for another operating system or architecture.
     #[error(
         "{} is not a program for {os}/{arch}: build one with `hack/control-plane/build`, or fetch one with \
          `setup-envtest use --os {os} --arch {arch}`",
@@ -60,12 +60,12 @@ pub enum Error {
         arch: &'static str,
     },
 
-    /// A process could not be started for another reason.
+    /// A process could not be started.
     #[error("cannot start {}: {source}; check that it is executable and that the process limit is not reached", .program.display())]
     Spawn {
         /// The program.
         program: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: io::Error,
     },
 
@@ -74,7 +74,7 @@ pub enum Error {
     Exited {
         /// The program.
         server: &'static str,
-        /// How it ended.
+        /// Its exit status.
         status: ExitStatus,
         /// The end of its log.
         log: String,
@@ -94,104 +94,104 @@ pub enum Error {
         log: String,
     },
 
-    /// The port that was asked for belongs to somebody else.
-    #[error("port {port} on 127.0.0.1 is taken: choose another one, or leave `port` out to get a free one")]
+    /// The requested port is in use.
+    #[error("port {port} on 127.0.0.1 is in use: choose another one, or omit `port` to get a free one")]
     PortTaken {
         /// The port.
         port: u16,
     },
 
-    /// The address that was asked for cannot be listened on.
+    /// The server cannot listen on the requested address.
     #[error(
-        "cannot listen on {address}: {source}; choose another address, or leave `listen` out to get a free port"
+        "cannot listen on {address}: {source}; choose another address, or omit `listen` to get a free port"
     )]
     Listen {
         /// The address.
         address: SocketAddr,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: io::Error,
     },
 
-    /// A cluster whose keys follow from a seed was asked for a socket.
+    /// A seeded cluster cannot open a socket.
     #[error(
         "a seeded cluster does not listen on a socket, because its keys can be guessed: start it with `Cluster::embedded()`"
     )]
     SeededSocket,
 
-    /// A file or folder of the cluster could not be made.
+    /// A file or folder of the cluster could not be created.
     #[error("cannot write {}: {source}; `temp_dir` chooses another place", .path.display())]
-    Folder {
+    WriteFile {
         /// The file or folder.
         path: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: io::Error,
     },
 
-    /// A certificate could not be made.
+    /// A certificate could not be created.
     #[error(
-        "cannot make a certificate: {0}; user and group names must not be empty and must be valid in a certificate"
+        "cannot create a certificate: {0}; user and group names must not be empty and must be valid in a certificate"
     )]
     Certificate(#[from] rcgen::Error),
 
-    /// A user without a name would be nobody.
-    #[error("a user needs a name that is not empty")]
-    NamelessUser,
+    /// The user name is empty.
+    #[error("the user name is empty: pass a name to `Cluster::user`")]
+    EmptyUserName,
 
-    /// A role without a name cannot be bound.
-    #[error("a role needs a `metadata.name` to be bound to a user")]
-    NamelessRole,
+    /// The role has no name.
+    #[error("the role has no `metadata.name`: set one, so that it can be bound to a user")]
+    EmptyRoleName,
 
-    /// A user's role or binding could not be written.
+    /// A role or its binding could not be written.
     #[error(
-        "role {role} was not given to user {user}: {source}; the cluster's own user needs the right to write roles and \
-         bindings, and to `bind` and `escalate` what is beyond its own"
+        "cannot bind role {role} to user {user}: {source}; the administrator needs the rights to write roles and \
+         bindings, and to `bind` and `escalate` rights it does not have itself"
     )]
-    RoleRefused {
+    BindRole {
         /// The role.
         role: String,
         /// The user.
         user: String,
-        /// What the server said.
+        /// The error of the server.
         source: Box<kube::Error>,
     },
 
-    /// The server does not act on a binding.
+    /// The server does not enforce a binding.
     #[error(
-        "user {user} does not have the rules of role {role}, though it is bound: does the cluster use RBAC?"
+        "user {user} does not have the rules of role {role}, though the role is bound: check that the cluster uses RBAC"
     )]
-    RoleUnheard {
+    RoleNotEffective {
         /// The role.
         role: String,
         /// The user.
         user: String,
     },
 
-    /// A user outlived its cluster.
-    #[error("the embedded cluster of this user is gone: keep the `Cluster` while its users are needed")]
-    ClusterGone,
+    /// The user's cluster was dropped.
+    #[error("the embedded cluster of this user was dropped: keep the `Cluster` as long as its users")]
+    ClusterDropped,
 
-    /// There is nothing to infer a cluster from.
+    /// No kubeconfig was found, and this is not a pod.
     #[error(
         "no cluster to connect to: KUBECONFIG is not set, {} does not exist, and this is not a pod; set KUBECONFIG or name a \
          file with `kubeconfig`",
         .default.display()
     )]
     NoKubeconfig {
-        /// Where kubectl keeps its configuration by default.
+        /// kubectl's default kubeconfig.
         default: PathBuf,
     },
 
-    /// A kubeconfig that was named cannot be read.
+    /// A kubeconfig cannot be read.
     #[error("cannot read kubeconfig {}: {source}; check KUBECONFIG or the path given to `kubeconfig`", .path.display())]
     KubeconfigUnreadable {
         /// The file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: io::Error,
     },
 
-    /// A kubeconfig is there, but does not say how to reach a cluster.
-    #[error("kubeconfig {origin} is not usable: {source}; `kubectl config view` shows what is in it")]
+    /// A kubeconfig is invalid.
+    #[error("invalid kubeconfig {origin}: {source}; inspect it with `kubectl config view`")]
     KubeconfigInvalid {
         /// The file, or the variable that lists files.
         origin: String,
@@ -202,26 +202,26 @@ pub enum Error {
     /// The context is not in the kubeconfig.
     #[error("no context `{context}` in kubeconfig {origin}: it has {known}; choose one with `context`")]
     NoContext {
-        /// The context that was asked for.
+        /// The requested context.
         context: String,
         /// The file, or the variable that lists files.
         origin: String,
-        /// The contexts that are there.
+        /// The contexts it has.
         known: String,
     },
 
-    /// No context was asked for, and the kubeconfig has no current one.
+    /// No context was requested, and the kubeconfig has no current one.
     #[error("kubeconfig {origin} has no current-context: it has {known}; choose one with `context`")]
     NoCurrentContext {
         /// The file, or the variable that lists files.
         origin: String,
-        /// The contexts that are there.
+        /// The contexts it has.
         known: String,
     },
 
     /// The context names a cluster or a user that the kubeconfig does not have.
     #[error(
-        "context `{context}` of kubeconfig {origin} names {part} `{name}`, which is not there: correct the context or add the {part}"
+        "context `{context}` of kubeconfig {origin} names {part} `{name}`, which does not exist: correct the context or add the {part}"
     )]
     DanglingContext {
         /// The context.
@@ -230,7 +230,7 @@ pub enum Error {
         origin: String,
         /// `cluster` or `user`.
         part: &'static str,
-        /// What the context calls it.
+        /// Its name in the context.
         name: String,
     },
 
@@ -247,41 +247,41 @@ pub enum Error {
         field: &'static str,
         /// The file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: io::Error,
     },
 
-    /// The cluster of the kubeconfig does not answer, or not to us.
+    /// The API server does not answer, or rejects the credentials.
     #[error(
         "no answer from the API server at {server}: {source}; check that it runs and that the kubeconfig's credentials are valid"
     )]
     Unreachable {
         /// Its address.
         server: String,
-        /// What the client saw.
+        /// The error of the client.
         source: Box<kube::Error>,
     },
 
-    /// A node that is not there, or a cluster that has stopped.
-    #[error("no machine runs node `{name}`: `Nodes::names` has those that there are, `Nodes::add` makes one")]
-    NoNode {
+    /// There is no such node, or the cluster has stopped.
+    #[error("no machine runs node `{name}`: `Nodes::names` lists the machines, `Nodes::add` adds one")]
+    NodeNotFound {
         /// The node.
         name: String,
     },
 
-    /// A node of that name is there already.
-    #[error("node `{name}` is there already: choose another name, or remove it first")]
+    /// A node of that name exists.
+    #[error("node `{name}` already exists: choose another name, or remove it first")]
     NodeExists {
         /// The node.
         name: String,
     },
 
-    /// The embedded API server did not do what was asked.
+    /// The embedded API server rejected a request.
     #[error("cannot {what}: {source}")]
     Request {
-        /// What was asked for.
+        /// The operation that failed.
         what: String,
-        /// What it said.
+        /// The error of the server.
         source: Box<kube::Error>,
     },
 }

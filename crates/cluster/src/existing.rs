@@ -1,4 +1,4 @@
-//! The existing backend: a cluster that somebody else runs.
+//! The existing backend: a cluster that is already running.
 
 use std::{
     ffi::OsStr,
@@ -12,18 +12,18 @@ use tempfile::TempDir;
 
 use crate::{
     Cluster, Error,
-    cluster::Running,
+    cluster::BackendState,
     kubeconfig,
     sandbox::{private_folder, write_private},
 };
 
-/// Where a pod finds its service account.
+/// The folder of a pod's service account token and CA certificate.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/// How to connect to an existing cluster; made by [`Cluster::existing`].
+/// Builder of a connection to an existing cluster, from [`Cluster::existing`].
 ///
-/// Without options: the files in `KUBECONFIG`, else `~/.kube/config`, else the service account of the pod we run in; and
-/// the current context.
+/// Default: the current context of the files in `KUBECONFIG`, else of `~/.kube/config`, else the service account of the
+/// pod that this process runs in.
 #[derive(Clone, Debug, Default)]
 #[must_use = "nothing is connected before `connect`"]
 pub struct Existing {
@@ -32,29 +32,29 @@ pub struct Existing {
 }
 
 impl Existing {
-    /// Takes this kubeconfig. Default: inferred.
+    /// Uses this kubeconfig. Default: inferred.
     pub fn kubeconfig(mut self, path: impl Into<PathBuf>) -> Self {
         self.kubeconfig = Some(path.into());
         self
     }
 
-    /// Takes this context of the kubeconfig. Default: its current one.
+    /// Uses this context of the kubeconfig. Default: its current one.
     pub fn context(mut self, name: impl Into<String>) -> Self {
         self.context = Some(name.into());
         self
     }
 
-    /// Connects, and asks the API server for its version, so that a cluster that does not answer is found here.
+    /// Connects, and requests the API server's version, so that an unreachable cluster is an error here.
     ///
-    /// The kubeconfig of the result is a copy with only the chosen context in it.
+    /// The cluster's kubeconfig is a copy with only the chosen context.
     pub async fn connect(self) -> Result<Cluster, Error> {
         let (all, origin) = self.read()?;
-        let chosen = narrow(all, self.context.as_deref(), &origin)?;
+        let chosen = select_context(all, self.context.as_deref(), &origin)?;
         check_files(&chosen, &origin)?;
 
         let folder = private_folder(&std::env::temp_dir())?;
-        let path = folder.path().join(kubeconfig::ADMINISTRATOR);
-        write_private(&path, &kubeconfig::text(&chosen))?;
+        let path = folder.path().join(kubeconfig::ADMIN_KUBECONFIG);
+        write_private(&path, &kubeconfig::to_json(&chosen))?;
 
         let config = kubeconfig::config(chosen.clone(), &origin).await?;
         let server = config.cluster_url.to_string();
@@ -73,7 +73,7 @@ impl Existing {
         Ok(Cluster::new(
             client,
             version.git_version,
-            Running::Existing(Box::new(connection)),
+            BackendState::Existing(Box::new(connection)),
         ))
     }
 
@@ -96,11 +96,11 @@ impl Existing {
     }
 }
 
-/// What is kept of an existing cluster.
+/// The connection to an existing cluster.
 pub(crate) struct Connection {
     /// One context, one cluster, one user.
     kubeconfig: Kubeconfig,
-    /// Holds our copies of the kubeconfig.
+    /// Holds the copies of the kubeconfig.
     folder: TempDir,
 }
 
@@ -109,7 +109,7 @@ impl Connection {
         self.folder.path()
     }
 
-    /// The kubeconfig with which our user acts as another one.
+    /// Returns a kubeconfig that impersonates another user.
     pub(crate) fn user(&self, name: &str, groups: &[String]) -> Kubeconfig {
         let mut kubeconfig = self.kubeconfig.clone();
         for user in &mut kubeconfig.auth_infos {
@@ -121,7 +121,7 @@ impl Connection {
     }
 }
 
-/// Merges the files of `KUBECONFIG`. As for kubectl, some of them may be missing; all of them may not.
+/// Merges the files of `KUBECONFIG`. Like kubectl, it ignores missing files unless all are missing.
 fn read_list(variable: &OsStr) -> Result<Option<Kubeconfig>, Error> {
     let mut paths: Vec<_> = std::env::split_paths(variable)
         .filter(|path| !path.as_os_str().is_empty())
@@ -136,19 +136,19 @@ fn read_list(variable: &OsStr) -> Result<Option<Kubeconfig>, Error> {
             None => next,
             Some(first) => first
                 .merge(next)
-                .map_err(|source| unusable("of KUBECONFIG", source))?,
+                .map_err(|source| kubeconfig_error("of KUBECONFIG", source))?,
         });
     }
     Ok(merged)
 }
 
 fn read_file(path: &Path) -> Result<Kubeconfig, Error> {
-    // Relative paths in the file are meant relative to it, and our copy lies elsewhere.
+    // Paths in the file are relative to it, and the copy is in another folder.
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    Kubeconfig::read_from(&path).map_err(|source| unusable(&path.display().to_string(), source))
+    Kubeconfig::read_from(&path).map_err(|source| kubeconfig_error(&path.display().to_string(), source))
 }
 
-fn unusable(origin: &str, source: KubeconfigError) -> Error {
+fn kubeconfig_error(origin: &str, source: KubeconfigError) -> Error {
     match source {
         KubeconfigError::ReadConfig(source, path) => Error::KubeconfigUnreadable { path, source },
         source => Error::KubeconfigInvalid {
@@ -166,15 +166,15 @@ fn in_cluster() -> Option<Kubeconfig> {
     } else {
         host
     };
-    Some(kubeconfig::single(
+    Some(kubeconfig::with_single_context(
         &json!({ "server": format!("https://{host}:{port}"), "certificate-authority": format!("{SERVICE_ACCOUNT}/ca.crt") }),
         "service-account",
         &json!({ "tokenFile": format!("{SERVICE_ACCOUNT}/token") }),
     ))
 }
 
-/// Keeps one context with its cluster and user.
-fn narrow(mut all: Kubeconfig, context: Option<&str>, origin: &str) -> Result<Kubeconfig, Error> {
+/// Removes everything but one context with its cluster and user.
+fn select_context(mut all: Kubeconfig, context: Option<&str>, origin: &str) -> Result<Kubeconfig, Error> {
     let origin = || origin.to_owned();
     let known = || match all
         .contexts
@@ -221,8 +221,8 @@ fn narrow(mut all: Kubeconfig, context: Option<&str>, origin: &str) -> Result<Ku
     Ok(all)
 }
 
-/// Every file that the kubeconfig refers to must be readable. The client would find out as well, but not say which
-/// kubeconfig is to be corrected.
+/// Checks that every file that the kubeconfig refers to is readable. The client would fail too, but its error does not
+/// name the kubeconfig.
 fn check_files(kubeconfig: &Kubeconfig, origin: &str) -> Result<(), Error> {
     let clusters = kubeconfig
         .clusters
@@ -259,7 +259,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_files_of_the_variable_are_merged_and_the_first_wins() {
+    fn files_in_kubeconfig_variable_are_merged_and_first_wins() {
         let folder = tempfile::tempdir().unwrap();
         let (one, two, gone) = (
             folder.path().join("1"),

@@ -1,4 +1,4 @@
-//! Kubeconfigs: what they look like for our own servers, and how a client comes out of one.
+//! Builds kubeconfigs, and clients from them.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use kube::{
@@ -7,23 +7,28 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use crate::{Error, authority::Identity};
+use crate::{Error, authority::CertifiedKey};
 
-/// The file that holds the administrator's, in the folder of every cluster.
-pub(crate) const ADMINISTRATOR: &str = "admin.kubeconfig";
+/// File name of the administrator's kubeconfig in the cluster's folder.
+pub(crate) const ADMIN_KUBECONFIG: &str = "admin.kubeconfig";
 
-/// For a user with a client certificate. It refers to no other file, so that it can be copied.
-pub(crate) fn with_certificate(server: &str, authority: &str, user: &str, identity: &Identity) -> Kubeconfig {
+/// Builds a kubeconfig with a client certificate. It refers to no other file, so it can be copied.
+pub(crate) fn with_certificate(
+    server: &str,
+    authority: &str,
+    user: &str,
+    identity: &CertifiedKey,
+) -> Kubeconfig {
     let data = |pem: &str| STANDARD.encode(pem);
-    single(
+    with_single_context(
         &json!({ "server": server, "certificate-authority-data": data(authority) }),
         user,
         &json!({ "client-certificate-data": data(&identity.certificate), "client-key-data": data(&identity.key) }),
     )
 }
 
-/// One cluster, one user, and the context `windlass` that joins them.
-pub(crate) fn single(cluster: &Value, user: &str, credentials: &Value) -> Kubeconfig {
+/// Builds a kubeconfig with one cluster, one user, and the context `windlass`.
+pub(crate) fn with_single_context(cluster: &Value, user: &str, credentials: &Value) -> Kubeconfig {
     serde_json::from_value(json!({
         "apiVersion": "v1",
         "kind": "Config",
@@ -35,12 +40,12 @@ pub(crate) fn single(cluster: &Value, user: &str, credentials: &Value) -> Kubeco
     .expect("the fields are those of a kubeconfig")
 }
 
-/// The file's text. Kubeconfigs are YAML, of which JSON is a part.
-pub(crate) fn text(kubeconfig: &Kubeconfig) -> String {
+/// Serializes a kubeconfig as JSON, which is valid YAML.
+pub(crate) fn to_json(kubeconfig: &Kubeconfig) -> String {
     serde_json::to_string_pretty(kubeconfig).expect("a kubeconfig has string keys only")
 }
 
-/// The configuration of a client. `origin` is what an error calls the kubeconfig.
+/// Builds the client configuration. `origin` names the kubeconfig in errors.
 pub(crate) async fn config(kubeconfig: Kubeconfig, origin: &str) -> Result<Config, Error> {
     Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
         .await
@@ -50,7 +55,7 @@ pub(crate) async fn config(kubeconfig: Kubeconfig, origin: &str) -> Result<Confi
         })
 }
 
-/// A client that has not said anything yet.
+/// Creates a client, without sending a request.
 pub(crate) fn client(config: Config) -> Result<Client, Error> {
     let server = config.cluster_url.to_string();
     Client::try_from(config).map_err(|source| Error::Unreachable {

@@ -1,7 +1,7 @@
-//! Which kubectl is used.
+//! Finds a kubectl.
 //!
-//! Any kubectl is good enough to hand to a person. What tests compare word for word needs the release that it was recorded
-//! with: another one sends other requests and prints other texts.
+//! Interactive use works with any kubectl. Tests that compare its requests or output need the release that they were
+//! recorded with.
 
 use std::{
     io::Read as _,
@@ -20,11 +20,11 @@ use crate::{
 
 const NAME: &str = "kubectl";
 
-/// How long a kubectl may take to print its version. A broken one must not hang the tests.
+/// How long `kubectl version` may take. A broken kubectl must not hang the tests.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The kubectl that belongs to the control plane which [`Cluster::real`](crate::Cluster::real) starts, else the first on
-/// the `PATH`, whatever its version.
+/// Returns the kubectl next to the binaries of [`Cluster::real`](crate::Cluster::real), else the first on the `PATH`,
+/// whatever its version.
 pub fn kubectl() -> Result<PathBuf, Error> {
     match from_assets() {
         Ok(own) => Ok(own),
@@ -32,11 +32,11 @@ pub fn kubectl() -> Result<PathBuf, Error> {
     }
 }
 
-/// The first kubectl of exactly [`KUBERNETES_VERSION`]: the control plane's, or one on the `PATH`. Each candidate is asked for
-/// its version once per process.
+/// Returns the first kubectl of exactly [`KUBERNETES_VERSION`]: the one next to the control-plane binaries, or one on the
+/// `PATH`. Each candidate is run once per process to get its version.
 ///
-/// For tests that compare what kubectl sends or prints. Without such a kubectl they cannot say anything, and should be
-/// reported as ignored with this error as the reason.
+/// For tests that compare what kubectl sends or prints. Without such a kubectl, report them as ignored, with this error
+/// as the reason.
 pub fn matching_kubectl() -> Result<PathBuf, Error> {
     static FOUND: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     let found = FOUND.get_or_init(|| first_matching(from_assets().ok().into_iter().chain(on_path())));
@@ -59,7 +59,7 @@ fn on_path() -> impl Iterator<Item = PathBuf> {
         .filter(|file| file.is_file())
 }
 
-/// The first candidate of the wanted version, or what the others are.
+/// Returns the first candidate of the right version, or a description of the others.
 fn first_matching(candidates: impl Iterator<Item = PathBuf>) -> Result<PathBuf, String> {
     let wanted = format!("v{KUBERNETES_VERSION}");
     let mut others = Vec::new();
@@ -76,11 +76,11 @@ fn first_matching(candidates: impl Iterator<Item = PathBuf>) -> Result<PathBuf, 
     })
 }
 
-/// What `kubectl version --client` says, or why it says nothing.
+/// Returns the version that `kubectl version --client` prints, or why it failed.
 fn client_version(program: &Path) -> Result<String, String> {
     let mut child = Command::new(program)
         .args(["version", "--client", "--output=json"])
-        // A kubeconfig or a plugin of the machine's owner has no part in the answer.
+        // Ignore the user's kubeconfig and plugins.
         .env_clear()
         .env("PATH", std::env::var_os("PATH").unwrap_or_default())
         .stdin(Stdio::null())
@@ -89,7 +89,7 @@ fn client_version(program: &Path) -> Result<String, String> {
         .spawn()
         .map_err(|error| format!("does not start: {error}"))?;
     let mut output = child.stdout.take().expect("piped above");
-    // A version is a few hundred bytes; a program that prints without end must not fill the memory.
+    // A version is a few hundred bytes. The limit protects against a program with endless output.
     let reader = std::thread::spawn(move || {
         let mut text = String::new();
         output.by_ref().take(64 * 1024).read_to_string(&mut text).ok();
@@ -103,7 +103,7 @@ fn client_version(program: &Path) -> Result<String, String> {
             Ok(None) | Err(_) => {
                 child.kill().ok();
                 child.wait().ok();
-                return Err("does not print its version in time".to_owned());
+                return Err(format!("did not print its version within {VERSION_TIMEOUT:?}"));
             }
         }
     };
@@ -114,7 +114,7 @@ fn client_version(program: &Path) -> Result<String, String> {
     let version = serde_json::from_str::<Value>(&text).ok();
     let version =
         version.and_then(|version| Some(version["clientVersion"]["gitVersion"].as_str()?.to_owned()));
-    version.ok_or_else(|| "prints something else than its version".to_owned())
+    version.ok_or_else(|| "prints no clientVersion.gitVersion".to_owned())
 }
 
 #[cfg(test)]
@@ -123,7 +123,7 @@ mod tests {
 
     use super::*;
 
-    /// A program that runs this shell script.
+    /// Writes an executable shell script.
     fn script(folder: &Path, name: &str, lines: &str) -> PathBuf {
         let program = folder.join(name);
         fs::write(&program, format!("#!/bin/sh\n{lines}\n")).unwrap();
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn matching_kubectl_is_the_first_of_the_recorded_version() {
+    fn matching_kubectl_is_the_first_of_the_right_version() {
         let folder = tempfile::tempdir().unwrap();
         let candidates = [
             script(folder.path(), "dispatcher", &prints("v1.32.4-dispatcher")),
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_matching_kubectl_the_reason_names_each_other_one() {
+    fn error_without_matching_kubectl_names_all_candidates() {
         let folder = tempfile::tempdir().unwrap();
         let candidates = [
             script(folder.path(), "dispatcher", &prints("v1.32.4-dispatcher")),

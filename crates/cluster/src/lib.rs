@@ -1,23 +1,26 @@
-//! A Kubernetes cluster for tests and newcomers, behind one type: [`Cluster`].
+//! A Kubernetes cluster for tests and local development, behind one type: [`Cluster`].
 //!
 //! ```text
-//!  Cluster::embedded()  ──► an API server inside this process; a socket and a folder once a kubeconfig is asked for
+//!  Cluster::embedded()  ──► an API server in this process; opens a socket when `kubeconfig()` is first called
 //!  Cluster::real()      ──► Sandbox: temp folder + process group ──► etcd ◄── kube-apiserver ◄── (controllers, scheduler)
 //!  Cluster::existing()  ──► a context of a kubeconfig, or the pod's service account
 //!        │
 //!        └──► Cluster: client() · kubeconfig() · user() · version() · stop()
 //! ```
 //!
-//! - **embedded** is `windlass-apiserver`: nothing to install, ready in milliseconds, any number of them. Nothing acts on
-//!   its objects yet: Deployments get no pods.
-//! - **real** starts a control plane of its own from the binaries that `hack/control-plane/build` makes (or those of
-//!   `setup-envtest`), in two to three seconds; any number can run side by side.
-//! - **existing** uses a cluster that somebody else runs.
+//! - **embedded** is `windlass-apiserver`: nothing to install, ready in milliseconds. [`Embedded::controllers`] adds the
+//!   controllers and the scheduler of a real control plane, [`Embedded::nodes`] simulated nodes that run pods.
+//! - **real** starts its own control plane in two to three seconds, from the binaries that `hack/control-plane/build`
+//!   builds or `setup-envtest` downloads.
+//! - **existing** connects to a cluster that is already running.
 //!
-//! Every backend has RBAC: [`Cluster::client`] is the administrator's, [`Cluster::user`] makes others, and
-//! [`User::with_role`] gives them the rights that a program will have in a cluster. [`recorded`] shows which it needs.
+//! Any number of embedded and real clusters can run side by side.
 //!
-//! A [`Cluster`] owns what it started: the processes and the folder with certificates, data and logs go away with it,
+//! Every backend has RBAC: [`Cluster::client`] acts as the administrator, [`Cluster::user`] creates other users, and
+//! [`User::with_role`] grants them the rights that a program will have in production. [`record_rbac`] records which
+//! rights a client uses.
+//!
+//! A [`Cluster`] owns what it started: the processes, and the folder with certificates, data and logs. They are removed
 //! on [`Cluster::stop`], on drop (also while unwinding from a panic), and when the whole process is killed.
 //!
 //! ```no_run
@@ -33,13 +36,13 @@
 //! # }
 //! ```
 //!
-//! What this crate does not know: the tests that run on a cluster, and what any controller is for.
+//! This crate knows nothing about the tests that run on a cluster, or about particular operators.
 //! The real backend needs a Unix with `/bin/sh`.
 
-mod alive;
 mod assets;
 mod authority;
 mod cluster;
+mod control_plane;
 mod embedded;
 mod error;
 mod existing;
@@ -47,20 +50,20 @@ mod kubeconfig;
 mod kubectl;
 mod nodes;
 mod real;
-mod recorded;
+mod record_rbac;
 mod sandbox;
 pub mod simulation;
-mod token;
+mod static_token;
 mod user;
 
-pub use alive::nodes::NodeSpec;
 pub use assets::{ETCD_VERSION, KUBERNETES_VERSION};
 pub use cluster::{Backend, Cluster};
+pub use control_plane::nodes::NodeSpec;
 pub use embedded::Embedded;
 pub use error::Error;
 pub use existing::Existing;
 pub use kubectl::{kubectl, matching_kubectl};
 pub use nodes::{Machine, Nodes};
 pub use real::Real;
-pub use recorded::recorded;
+pub use record_rbac::record_rbac;
 pub use user::User;

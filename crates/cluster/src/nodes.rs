@@ -1,17 +1,18 @@
-//! The machines of an embedded cluster, in the hands of a test.
+//! Handles with which tests control the simulated machines of an embedded cluster.
 
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, Client, api::DeleteParams};
 
 use crate::{
     Error, NodeSpec,
-    alive::nodes::{Fault, Machines},
+    control_plane::nodes::{Fault, Machines},
 };
 
-/// The simulated nodes of an embedded cluster: what can happen to machines, happens to them here. Clones are cheap.
+/// The simulated nodes of an embedded cluster, from [`Cluster::nodes`](crate::Cluster::nodes): reboot, hang, disconnect,
+/// add and remove them. Clones are cheap.
 ///
-/// Made by [`Cluster::nodes`](crate::Cluster::nodes). What follows is seen in the API as on a real cluster: a node that is
-/// silent is `NotReady` and tainted after a while, its pods are not ready and move elsewhere when their tolerations end.
+/// The API shows the consequences as on a real cluster: a node without heartbeats becomes `NotReady` and tainted, and its
+/// pods become unready and are evicted when their tolerations expire.
 ///
 /// ```
 /// use windlass_cluster::Cluster;
@@ -37,34 +38,37 @@ impl Nodes {
         Self { machines, client }
     }
 
-    /// The names of the machines, in order.
+    /// Returns the names of the machines, sorted.
     pub fn names(&self) -> Vec<String> {
         self.machines.names()
     }
 
-    /// The machine behind a node: what an agent that runs there may use.
+    /// Returns the machine behind a node, for an agent that would run on it.
     pub fn machine(&self, name: &str) -> Result<Machine, Error> {
-        self.machines.check(name).map_err(no_node(name))?;
+        self.machines.require(name).map_err(node_not_found(name))?;
         Ok(Machine {
             name: name.to_owned(),
             machines: self.machines.clone(),
         })
     }
 
-    /// One more machine, switched on. Returns when its node takes pods, or is registered if it has taints.
+    /// Adds a machine. Returns when its node is schedulable, or registered if it has taints.
     pub async fn add(&self, spec: impl Into<NodeSpec>) -> Result<(), Error> {
         let spec = spec.into();
         let name = spec.name().to_owned();
         if !self.machines.add(spec) {
             return Err(Error::NodeExists { name });
         }
-        self.machines.is_up(&name).await.map_err(no_node(&name))
+        self.machines
+            .wait_until_ready(&name)
+            .await
+            .map_err(node_not_found(&name))
     }
 
-    /// Takes the machine away, and its node with it, as when a cloud removes one. Its pods are on a node that does not
-    /// exist until the cluster gives them up.
+    /// Removes the machine and its Node, as a cloud provider does. Its pods stay until the pod garbage collector deletes
+    /// them.
     pub async fn remove(&self, name: &str) -> Result<(), Error> {
-        self.machines.remove(name).map_err(no_node(name))?;
+        self.machines.remove(name).map_err(node_not_found(name))?;
         let nodes = Api::<Node>::all(self.client.clone());
         match nodes.delete(name, &DeleteParams::default()).await {
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
@@ -76,34 +80,40 @@ impl Nodes {
         }
     }
 
-    /// Reboots the machine: its node says that it is not ready, comes back with another boot ID, and its containers are
-    /// started again. Returns when the node has said that it is back; one that is cut off says nothing, and it is enough
-    /// that it runs.
+    /// Reboots the machine: its node becomes `NotReady`, returns with another boot ID, and its containers restart. Returns
+    /// when the node has reported the new boot. A disconnected machine cannot report it; then running again is enough.
     pub async fn reboot(&self, name: &str) -> Result<(), Error> {
-        let before = self.machines.power_cycle(name).map_err(no_node(name))?;
-        self.machines.is_back(name, &before).await.map_err(no_node(name))
+        let before = self.machines.power_cycle(name).map_err(node_not_found(name))?;
+        self.machines
+            .wait_until_rebooted(name, &before)
+            .await
+            .map_err(node_not_found(name))
     }
 
-    /// From now on nothing on the machine goes on: no heartbeats, no container starts or ends, and its own reboot command
-    /// has no effect. [`restore`](Self::restore) or [`reboot`](Self::reboot) end it.
+    /// Hangs the machine: no heartbeats, no container starts or ends, and [`Machine::reboot`] has no effect, until
+    /// [`restore`](Self::restore) or [`reboot`](Self::reboot).
     pub fn hang(&self, name: &str) -> Result<(), Error> {
-        self.machines.suffer(name, Fault::Hung).map_err(no_node(name))
+        self.machines
+            .inject(name, Fault::Hung)
+            .map_err(node_not_found(name))
     }
 
-    /// From now on the machine is cut off from the API: it works, and nobody hears of it. [`restore`](Self::restore) ends it.
-    pub fn cut_off(&self, name: &str) -> Result<(), Error> {
-        self.machines.suffer(name, Fault::CutOff).map_err(no_node(name))
+    /// Disconnects the machine from the API server. It keeps running, unobserved, until [`restore`](Self::restore).
+    pub fn disconnect(&self, name: &str) -> Result<(), Error> {
+        self.machines
+            .inject(name, Fault::Disconnected)
+            .map_err(node_not_found(name))
     }
 
-    /// Ends [`hang`](Self::hang) and [`cut_off`](Self::cut_off): the machine goes on where it was.
+    /// Undoes [`hang`](Self::hang) and [`disconnect`](Self::disconnect): the machine continues where it stopped.
     pub fn restore(&self, name: &str) -> Result<(), Error> {
-        self.machines.recover(name).map_err(no_node(name))
+        self.machines.recover(name).map_err(node_not_found(name))
     }
 }
 
-/// One machine, as a program that runs on it sees it. Clones are cheap.
+/// One machine, as a program on it sees it. Clones are cheap.
 ///
-/// An agent that reboots its node takes this, or a function that calls it, in place of the real command:
+/// Pass it, or a closure that calls it, to an agent that reboots its node, instead of the real command:
 ///
 /// ```
 /// # async fn example(nodes: windlass_cluster::Nodes) -> Result<(), windlass_cluster::Error> {
@@ -119,26 +129,26 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// The name of its node.
+    /// Returns the name of its node.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What tells this run of the machine from the one before, as its kernel gives it. Empty once it was removed.
+    /// Returns the boot ID, as in `/proc/sys/kernel/random/boot_id`. Empty once the machine was removed.
     pub fn boot_id(&self) -> String {
         self.machines.boot_id(&self.name).unwrap_or_default()
     }
 
-    /// Asks for a reboot, as `systemctl reboot` does, and returns at once. Nothing happens on a machine that hangs or was
+    /// Starts a reboot, like `systemctl reboot`, and returns immediately. Has no effect on a machine that hangs or was
     /// removed.
     pub fn reboot(&self) {
-        self.machines.reboot_command(&self.name);
+        self.machines.reboot_from_inside(&self.name);
     }
 }
 
-fn no_node<T>(name: &str) -> impl FnOnce(T) -> Error + use<T> {
+fn node_not_found<T>(name: &str) -> impl FnOnce(T) -> Error + use<T> {
     let name = name.to_owned();
-    move |_| Error::NoNode { name }
+    move |_| Error::NodeNotFound { name }
 }
 
 impl std::fmt::Debug for Nodes {

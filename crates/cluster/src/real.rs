@@ -1,4 +1,4 @@
-//! The real backend: etcd and kube-apiserver as processes of ours.
+//! The real backend: etcd and kube-apiserver as child processes.
 
 use std::{
     io,
@@ -15,10 +15,10 @@ use crate::{
     Cluster, Error,
     assets::Assets,
     authority::Authority,
-    cluster::Running,
+    cluster::BackendState,
     kubeconfig,
     sandbox::{Deadline, Sandbox},
-    token::StaticToken,
+    static_token::StaticToken,
 };
 
 const ETCD: &str = "etcd";
@@ -26,21 +26,20 @@ const API_SERVER: &str = "kube-apiserver";
 const CONTROLLER_MANAGER: &str = "kube-controller-manager";
 const SCHEDULER: &str = "kube-scheduler";
 
-/// The first address of `SERVICE_RANGE`, which the service `kubernetes` gets.
+/// The first address of `SERVICE_RANGE`, which the Service `kubernetes` gets.
 const SERVICE_IP: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const SERVICE_RANGE: &str = "10.0.0.0/24";
 
-/// A free port can be taken by another process before the server binds it. Losing that race this often means that
-/// something else is wrong.
+/// Another process can take a free port before the server binds it. Losing that race this often has another cause.
 const PORT_ATTEMPTS: usize = 5;
-/// One readiness request may not take longer, so that the deadline and dead servers are noticed.
+/// Timeout of one readiness request, so that the deadline and dead servers are noticed.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How to start a real control plane; made by [`Cluster::real`].
+/// Builder of a real control plane, from [`Cluster::real`].
 ///
-/// Without options: etcd and kube-apiserver on a free port of the loopback interface, with RBAC. As nobody makes
-/// service accounts then, the admission plugin that asks for them is off, as in envtest. Without controllers, nobody
-/// empties namespaces either, and the aggregated roles `view`, `edit` and `admin` have no rules.
+/// Default: etcd and kube-apiserver on a free port of the loopback interface, with RBAC. Nothing creates service accounts
+/// then, so the admission plugin that requires them is off, as in envtest. Without controllers, deleted namespaces are
+/// not emptied either, and the aggregated roles `view`, `edit` and `admin` have no rules.
 #[derive(Clone, Debug)]
 #[must_use = "nothing runs before `start`"]
 pub struct Real {
@@ -70,22 +69,22 @@ impl Default for Real {
 }
 
 impl Real {
-    /// Takes the binaries from this folder. Default: `KUBEBUILDER_ASSETS`, else the cache folder of
+    /// Uses the binaries in this folder. Default: `KUBEBUILDER_ASSETS`, else the cache folder of
     /// `hack/control-plane/build`.
     pub fn assets(mut self, folder: impl Into<PathBuf>) -> Self {
         self.assets = Some(folder.into());
         self
     }
 
-    /// Also starts kube-controller-manager, so that namespaces empty themselves, owners' children are collected and
-    /// Deployments get pods. Turns the admission of service accounts on. Default: off.
+    /// Also starts kube-controller-manager, which deletes namespace content, collects garbage and runs Deployments. Turns
+    /// on service account admission. Default: off.
     pub fn controllers(mut self) -> Self {
         self.controllers = true;
         self
     }
 
-    /// Has new pods ask for their service account, as every cluster with controllers does; without controllers, somebody
-    /// else has to make the accounts. Default: only with controllers.
+    /// Turns on service account admission, which rejects pods without a service account. Without controllers, the test
+    /// has to create the accounts. Default: only with controllers.
     pub fn service_accounts(mut self) -> Self {
         self.service_accounts = true;
         self
@@ -103,19 +102,19 @@ impl Real {
         self
     }
 
-    /// Gives up when the cluster is not ready after this time. Default: 60 seconds.
+    /// Fails if the cluster is not ready after this time. Default: 60 seconds.
     pub fn ready_within(mut self, limit: Duration) -> Self {
         self.ready_within = limit;
         self
     }
 
-    /// Makes the cluster's folder in this one. Default: the system's folder for temporary files.
+    /// Creates the cluster's folder in this one. Default: the system's folder for temporary files.
     pub fn temp_dir(mut self, folder: impl Into<PathBuf>) -> Self {
         self.temp_dir = Some(folder.into());
         self
     }
 
-    /// Takes this bearer token as the user `name` in `groups`. Default: no token but those of service accounts.
+    /// Accepts this bearer token as the user `name` in `groups`. Default: only service account tokens.
     pub fn token<G>(mut self, token: &str, name: &str, groups: G) -> Self
     where
         G: IntoIterator,
@@ -125,15 +124,15 @@ impl Real {
         self
     }
 
-    /// Whether the binaries are there. Starts nothing.
+    /// Checks that the binaries exist, without starting anything.
     pub fn available(&self) -> Result<(), Error> {
         self.programs().map(|_| ())
     }
 
-    /// Starts the control plane and returns when it is ready for use: the API server says so, the namespace `default`
-    /// exists, and with controllers its service account too.
+    /// Starts the control plane. Returns when `/readyz` succeeds, the namespace `default` exists, and with controllers its
+    /// service account too.
     ///
-    /// An error, and dropping the future, leave no process and no file behind.
+    /// An error, or dropping the future, leaves no process and no file behind.
     pub async fn start(self) -> Result<Cluster, Error> {
         let programs = self.programs()?;
         let deadline = Deadline::within(self.ready_within);
@@ -148,7 +147,7 @@ impl Real {
             let port = free_port()?;
             match self.launch(&programs, port, deadline).await {
                 Err(Error::PortTaken { port }) if attempt < PORT_ATTEMPTS => {
-                    tracing::debug!(port, attempt, "somebody else took the port, trying another one");
+                    tracing::debug!(port, attempt, "another process took the port, trying another one");
                     attempt += 1;
                 }
                 result => return result,
@@ -177,13 +176,13 @@ impl Real {
             server: format!("https://127.0.0.1:{port}"),
         };
         let files = plane.write_credentials()?;
-        let admin = plane.access(
-            kubeconfig::ADMINISTRATOR,
+        let admin = plane.write_kubeconfig(
+            kubeconfig::ADMIN_KUBECONFIG,
             "windlass-admin",
             &["system:masters".to_owned()],
         )?;
         let mut config = kubeconfig::config(admin.kubeconfig, "admin").await?;
-        // Our own machine is reached without a proxy, whatever the environment says.
+        // The server is on this machine: ignore proxies from the environment.
         config.proxy_url = None;
         let client = kubeconfig::client(config)?;
 
@@ -209,7 +208,7 @@ impl Real {
         Ok(Cluster::new(
             client,
             version.git_version,
-            Running::Real(Box::new(plane)),
+            BackendState::Real(Box::new(plane)),
         ))
     }
 }
@@ -229,7 +228,7 @@ pub(crate) struct ControlPlane {
     server: String,
 }
 
-/// Paths of what the servers read.
+/// Paths of the certificates and keys that the servers read.
 struct Credentials {
     authority: PathBuf,
     authority_key: PathBuf,
@@ -240,7 +239,7 @@ struct Credentials {
 }
 
 /// A kubeconfig and the file it is in.
-struct Access {
+struct KubeconfigFile {
     kubeconfig: Kubeconfig,
     path: PathBuf,
 }
@@ -250,26 +249,26 @@ impl ControlPlane {
         self.sandbox.path()
     }
 
-    /// The kubeconfig of another user.
+    /// Returns a kubeconfig for a user.
     pub(crate) fn user(&self, name: &str, groups: &[String]) -> Result<Kubeconfig, Error> {
-        let identity = self.authority.client(name, groups)?;
+        let identity = self.authority.issue_client(name, groups)?;
         Ok(kubeconfig::with_certificate(
             &self.server,
-            &self.authority.identity().certificate,
+            &self.authority.ca_certificate().certificate,
             name,
             &identity,
         ))
     }
 
-    fn access(&self, file: &str, user: &str, groups: &[String]) -> Result<Access, Error> {
+    fn write_kubeconfig(&self, file: &str, user: &str, groups: &[String]) -> Result<KubeconfigFile, Error> {
         let kubeconfig = self.user(user, groups)?;
-        let path = self.sandbox.write(file, &kubeconfig::text(&kubeconfig))?;
-        Ok(Access { kubeconfig, path })
+        let path = self.sandbox.write(file, &kubeconfig::to_json(&kubeconfig))?;
+        Ok(KubeconfigFile { kubeconfig, path })
     }
 
     fn write_credentials(&self) -> Result<Credentials, Error> {
-        let authority = self.authority.identity();
-        let server = self.authority.server(&[SERVICE_IP.into()])?;
+        let authority = self.authority.ca_certificate();
+        let server = self.authority.issue_server(&[SERVICE_IP.into()])?;
         let service_account = KeyPair::generate()?;
         Ok(Credentials {
             authority: self.sandbox.write("ca.crt", &authority.certificate)?,
@@ -285,9 +284,9 @@ impl ControlPlane {
         })
     }
 
-    /// etcd listens on sockets in our folder: no port to collide on, and nobody else on the machine can connect. The
-    /// names are relative to the folder, because a socket's path may have little more than 100 bytes. It insists on
-    /// advertising TCP addresses, which nobody dials in a cluster of one.
+    /// etcd listens on Unix sockets in the cluster's folder: ports cannot collide, and other users of the machine cannot
+    /// connect. The names are relative, because a socket path is limited to about 100 bytes. etcd requires TCP addresses to
+    /// advertise, which are unused with a single member.
     async fn start_etcd(&mut self, program: &Path, deadline: Deadline) -> Result<(), Error> {
         let data = self.sandbox.path().join("etcd");
         self.sandbox.spawn(
@@ -301,7 +300,7 @@ impl ControlPlane {
                 flag("listen-peer-urls", "unix://etcd-peer.sock"),
                 flag("initial-advertise-peer-urls", "http://127.0.0.1:2380"),
                 flag("initial-cluster", "default=http://127.0.0.1:2380"),
-                // The only member need not wait half a second for other candidates.
+                // A single member need not wait half a second for other candidates.
                 flag("heartbeat-interval", "20"),
                 flag("election-timeout", "100"),
                 flag("unsafe-no-fsync", "true"),
@@ -313,7 +312,7 @@ impl ControlPlane {
             .await
     }
 
-    /// Only flags that kube-apiserver has known for years, so that older ones from setup-envtest work too.
+    /// Uses only long-standing flags, so that older binaries from setup-envtest work too.
     fn start_api_server(
         &mut self,
         program: &Path,
@@ -326,7 +325,7 @@ impl ControlPlane {
             flag("bind-address", Ipv4Addr::LOCALHOST),
             flag("secure-port", port),
             flag("advertise-address", Ipv4Addr::LOCALHOST),
-            // Endpoints may not contain loopback addresses; without this, it would try forever.
+            // Endpoints may not contain loopback addresses; without this flag it would retry forever.
             flag("endpoint-reconciler-type", "none"),
             flag("cert-dir", self.sandbox.path().join("generated").display()),
             flag("tls-cert-file", files.server.display()),
@@ -349,7 +348,7 @@ impl ControlPlane {
             args.push(flag("disable-admission-plugins", "ServiceAccount"));
         }
         if !options.tokens.is_empty() {
-            let lines: String = options.tokens.iter().map(StaticToken::line).collect();
+            let lines: String = options.tokens.iter().map(StaticToken::csv_line).collect();
             let file = self.sandbox.write("tokens.csv", &lines)?;
             args.push(flag("token-auth-file", file.display()));
         }
@@ -378,14 +377,14 @@ impl ControlPlane {
     }
 
     fn start_controller_manager(&mut self, program: &Path, files: &Credentials) -> Result<(), Error> {
-        let access = self.access(
+        let access = self.write_kubeconfig(
             "kube-controller-manager.kubeconfig",
             "system:kube-controller-manager",
             &[],
         )?;
         let mut args = component_flags(&access);
         args.extend([
-            // As in real clusters: each controller has only its own rights.
+            // As in production clusters, each controller has only its own rights.
             flag("use-service-account-credentials", "true"),
             flag(
                 "service-account-private-key-file",
@@ -399,7 +398,7 @@ impl ControlPlane {
     }
 
     fn start_scheduler(&mut self, program: &Path) -> Result<(), Error> {
-        let access = self.access("kube-scheduler.kubeconfig", "system:kube-scheduler", &[])?;
+        let access = self.write_kubeconfig("kube-scheduler.kubeconfig", "system:kube-scheduler", &[])?;
         self.sandbox.spawn(SCHEDULER, program, &component_flags(&access))
     }
 
@@ -413,9 +412,9 @@ impl ControlPlane {
     }
 }
 
-/// Common to the controller manager and the scheduler: one of each, so no election; no port of their own, since they
-/// are observed through the API; and no client-side limit that would slow a test down.
-fn component_flags(access: &Access) -> Vec<String> {
+/// Flags of the controller manager and the scheduler: no leader election, because there is one of each; no port, because
+/// they are observed through the API; and no client-side rate limit that would slow tests down.
+fn component_flags(access: &KubeconfigFile) -> Vec<String> {
     vec![
         flag("kubeconfig", access.path.display()),
         flag("leader-elect", "false"),
@@ -452,7 +451,7 @@ fn free_port() -> Result<u16, Error> {
 fn is_free(port: u16) -> bool {
     match TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
         Ok(_) => true,
-        // Other errors, such as a privileged port, are the server's to report.
+        // The server reports other errors, such as a privileged port.
         Err(error) => error.kind() != io::ErrorKind::AddrInUse,
     }
 }

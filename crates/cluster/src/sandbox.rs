@@ -1,16 +1,16 @@
-//! A temporary folder and the processes that live in it. Both go away together, whatever happens to us.
+//! A temporary folder and the processes that run in it. Both are removed, even if this process is killed.
 //!
 //! ```text
-//!  this process ──owns──► Child handles (kill, reap)         the usual end: drop
+//!  this process ──owns──► Child handles (kill, reap)              normal end: drop
 //!       │
-//!       └─pipe─► janitor (/bin/sh, leader of the process group)   the hard end: SIGKILL, abort, exit
-//!                   └─ on end of file: end the group, remove the folder
+//!       └─pipe─► janitor (/bin/sh, leader of the process group)   hard end: SIGKILL, abort, exit
+//!                   └─ on end of file: kill the group, remove the folder
 //! ```
 //!
-//! The kernel closes our end of the pipe however we end, so the janitor needs no polling. Asking the kernel to signal the
-//! children directly (`PR_SET_PDEATHSIG`) would need `unsafe`, exists only on Linux, and fires when the spawning
-//! *thread* ends. The janitor leads the process group, so as long as it lives no other process can get the group's
-//! number, and it can never hit a stranger. A group of their own also keeps a terminal's Ctrl-C away from the servers.
+//! The kernel closes this process's end of the pipe however it ends, so the janitor needs no polling. `PR_SET_PDEATHSIG`
+//! would need `unsafe`, exists only on Linux, and fires when the spawning *thread* ends. While the janitor lives, its
+//! process group ID cannot be reused, so it never kills unrelated processes. The separate group also keeps a terminal's
+//! Ctrl-C away from the servers.
 
 use std::{
     fs::{self, File, Permissions},
@@ -31,8 +31,8 @@ use crate::{
     assets::{ARCH, OS},
 };
 
-/// SIGTERM first, so that etcd stops writing while the folder is removed; we ignore it ourselves. Nobody needs a
-/// graceful shutdown of servers whose data is being deleted, so SIGKILL follows, for us too.
+/// SIGTERM comes first, so that etcd stops writing while the folder is removed; the janitor ignores it. The servers' data
+/// is deleted anyway, so SIGKILL follows without waiting for a graceful shutdown; it also ends the janitor.
 const JANITOR: &str = r#"
 trap '' TERM
 read -r _
@@ -42,18 +42,18 @@ until rm -rf -- "$1" 2>/dev/null || [ "$tries" -ge 50 ]; do tries=$((tries + 1))
 kill -KILL 0
 "#;
 
-/// How much of a log an error shows.
+/// How many lines of a log an error shows.
 const LOG_LINES: usize = 20;
-/// How far from the end of a log those lines are searched for.
+/// How many bytes at the end of a log are searched for those lines.
 const LOG_BYTES: u64 = 32 * 1024;
-/// Between two looks at a server that starts.
+/// The time between two readiness probes.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The folder, the janitor, and the servers in the order they were started.
+/// The folder, the janitor, and the servers in start order.
 pub(crate) struct Sandbox {
     /// `None` only while dropping.
     folder: Option<TempDir>,
-    /// Leads the process group of all servers. Its stdin is the pipe that it waits on.
+    /// Leads the process group of all servers, and waits for its stdin pipe to close.
     janitor: Child,
     servers: Vec<Server>,
 }
@@ -65,7 +65,7 @@ struct Server {
 }
 
 impl Sandbox {
-    /// A new folder in `parent`, with nothing running yet.
+    /// Creates a folder in `parent` and starts the janitor.
     pub(crate) fn new(parent: &Path) -> Result<Self, Error> {
         let folder = private_folder(parent)?;
         let janitor = Command::new("/bin/sh")
@@ -104,10 +104,10 @@ impl Sandbox {
 
     /// Starts `program` in the folder, with its output in `<name>.log`.
     ///
-    /// It inherits no environment: variables such as `ETCD_NAME` or `HTTPS_PROXY` would change what is tested.
+    /// It inherits no environment, because variables such as `ETCD_NAME` or `HTTPS_PROXY` would change what is tested.
     pub(crate) fn spawn(&mut self, name: &'static str, program: &Path, args: &[String]) -> Result<(), Error> {
         let log = self.path().join(format!("{name}.log"));
-        let folder = |source| Error::Folder {
+        let folder = |source| Error::WriteFile {
             path: log.clone(),
             source,
         };
@@ -129,8 +129,7 @@ impl Sandbox {
         Ok(())
     }
 
-    /// Waits until `probe` says yes, as long as all servers live and `deadline` is not reached. `waiting_for` is the
-    /// server whose log is shown in the second case.
+    /// Waits until `probe` returns true. Fails if a server exits, or at `deadline` with the log of `waiting_for`.
     pub(crate) async fn wait_until(
         &mut self,
         waiting_for: &'static str,
@@ -175,7 +174,7 @@ impl Sandbox {
 impl Drop for Sandbox {
     fn drop(&mut self) {
         for server in &mut self.servers {
-            // An error means that it has ended already.
+            // An error means that it has exited already.
             let _ = server.child.kill();
         }
         for server in &mut self.servers {
@@ -198,7 +197,7 @@ impl Server {
     }
 }
 
-/// A limit in real time, also under a paused tokio clock: other processes know nothing of that clock.
+/// A deadline in real time, also under a paused tokio clock, which does not affect other processes.
 #[derive(Clone, Copy)]
 pub(crate) struct Deadline {
     at: Instant,
@@ -218,19 +217,19 @@ impl Deadline {
     }
 }
 
-/// A new folder in `parent` that only its owner may enter: who can enter it can talk to etcd.
+/// Creates a folder in `parent` that only its owner may enter, because it contains etcd's socket and keys.
 pub(crate) fn private_folder(parent: &Path) -> Result<TempDir, Error> {
     tempfile::Builder::new()
         .prefix("windlass-")
         .permissions(Permissions::from_mode(0o700))
         .tempdir_in(parent)
-        .map_err(|source| Error::Folder {
+        .map_err(|source| Error::WriteFile {
             path: parent.to_owned(),
             source,
         })
 }
 
-/// Writes a file that only the owner may read, also while it is being written.
+/// Writes a file that only the owner may read, from the moment it is created.
 pub(crate) fn write_private(path: &Path, content: &str) -> Result<(), Error> {
     fs::OpenOptions::new()
         .write(true)
@@ -238,7 +237,7 @@ pub(crate) fn write_private(path: &Path, content: &str) -> Result<(), Error> {
         .mode(0o600)
         .open(path)
         .and_then(|mut file| file.write_all(content.as_bytes()))
-        .map_err(|source| Error::Folder {
+        .map_err(|source| Error::WriteFile {
             path: path.to_owned(),
             source,
         })
@@ -281,7 +280,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tail_of_a_log_is_its_last_lines() {
+    fn tail_returns_the_last_lines_of_a_log() {
         let folder = tempfile::tempdir().unwrap();
         let log = folder.path().join("log");
         let lines: Vec<_> = (0..5000).map(|n| format!("line {n}")).collect();
@@ -294,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_and_files_are_for_their_owner_only() {
+    fn folders_and_files_are_private_to_their_owner() {
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         let folder = private_folder(&std::env::temp_dir()).unwrap();
         assert_eq!(mode(folder.path()), 0o700);

@@ -1,19 +1,19 @@
-//! What simulated nodes show and take through the API, for programs that are not in the cluster's process.
+//! Annotations of simulated nodes, for programs outside of the cluster's process.
 //!
-//! Inside of it [`Nodes`](crate::Nodes) does more. A program elsewhere that stands in for the agents on machines knows a
-//! simulated node by [`MACHINE`], and ends its machine's boot with [`REBOOT`]:
+//! Inside the process, use [`Nodes`](crate::Nodes). Another process, such as a simulated node agent, recognizes a
+//! simulated node by [`MACHINE_ANNOTATION`] and reboots it with [`REBOOT_ANNOTATION`]:
 //!
 //! ```text
 //! kubectl annotate node node-1 simulation.windlass.dev/reboot=$(
 //!   kubectl get node node-1 -o jsonpath='{.status.nodeInfo.bootID}')
 //! ```
 
-/// The annotation by which a simulated node is known; its kubelet registers with it. The value is the machine's ID.
-pub const MACHINE: &str = "simulation.windlass.dev/machine";
+/// The annotation that marks a simulated node. Its kubelet sets it on registration. The value is the machine's ID.
+pub const MACHINE_ANNOTATION: &str = "simulation.windlass.dev/machine";
 
-/// The annotation that asks a simulated node to reboot. Its value is the boot ID of the boot that is to end; the node's
-/// kubelet takes the annotation off before it reboots.
+/// The annotation that requests a reboot of a simulated node. The value is the current boot ID; the node's kubelet
+/// removes the annotation before it reboots.
 ///
-/// So a request that comes twice, or after the boot has ended anyway, reboots nothing; a `RebootNotMeant` event says so.
-/// A machine that hangs or is cut off does not react before it is restored.
-pub const REBOOT: &str = "simulation.windlass.dev/reboot";
+/// A repeated or late request names another boot, so it reboots nothing and causes a `StaleRebootRequest` event. A machine
+/// that hangs or is disconnected does not react before it is restored.
+pub const REBOOT_ANNOTATION: &str = "simulation.windlass.dev/reboot";

@@ -1,4 +1,4 @@
-//! Users of a cluster, and the rights that a test gives them.
+//! Users of a cluster, and the roles that tests bind to them.
 
 use std::{
     collections::BTreeMap,
@@ -18,40 +18,45 @@ use kube::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 
-use crate::{Error, embedded::InProcess};
+use crate::{Error, embedded::EmbeddedServer};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
-/// A real server hears of a new binding a moment after it was written. Waiting longer than this means that it never will.
-const PATIENCE: Duration = Duration::from_secs(10);
-const PAUSE: Duration = Duration::from_millis(5);
+/// A real server enforces a new binding a moment after it was written. After this time, it does not use RBAC.
+const BINDING_TIMEOUT: Duration = Duration::from_secs(10);
+const BINDING_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// A user of a [`Cluster`](crate::Cluster), made with [`Cluster::user`](crate::Cluster::user).
+/// A user of a [`Cluster`](crate::Cluster), from [`Cluster::user`](crate::Cluster::user).
 #[derive(Clone)]
 pub struct User {
     name: String,
     client: Client,
-    /// Writes the roles and bindings.
+    /// The administrator's client, which writes the roles and bindings.
     admin: Client,
-    access: Arc<UserAccess>,
+    access: Arc<KubeconfigSource>,
 }
 
 /// Where a user's kubeconfig comes from.
-pub(crate) enum UserAccess {
-    /// It is there.
+pub(crate) enum KubeconfigSource {
+    /// The file exists.
     Written(PathBuf),
-    /// The embedded server writes it when somebody asks, because it opens a socket for it.
-    Later {
-        cluster: Weak<InProcess>,
+    /// The embedded server writes it on the first request, because that opens its socket.
+    OnDemand {
+        cluster: Weak<EmbeddedServer>,
         user: String,
         groups: Vec<String>,
         file: String,
     },
 }
 
-impl UserAccess {
-    pub(crate) fn later(cluster: &Arc<InProcess>, user: &str, groups: &[String], file: String) -> Self {
-        Self::Later {
+impl KubeconfigSource {
+    pub(crate) fn on_demand(
+        cluster: &Arc<EmbeddedServer>,
+        user: &str,
+        groups: &[String],
+        file: String,
+    ) -> Self {
+        Self::OnDemand {
             cluster: Arc::downgrade(cluster),
             user: user.to_owned(),
             groups: groups.to_owned(),
@@ -61,7 +66,7 @@ impl UserAccess {
 }
 
 impl User {
-    pub(crate) fn new(name: String, client: Client, admin: Client, access: UserAccess) -> Self {
+    pub(crate) fn new(name: String, client: Client, admin: Client, access: KubeconfigSource) -> Self {
         Self {
             name,
             client,
@@ -70,37 +75,37 @@ impl User {
         }
     }
 
-    /// The name that the API server and RBAC know.
+    /// Returns the user name, as in RBAC bindings.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// A client that acts as this user.
+    /// Returns a client that acts as this user.
     pub fn client(&self) -> Client {
         self.client.clone()
     }
 
-    /// A kubeconfig file for the same. It is removed with the cluster. As [`Cluster::kubeconfig`](crate::Cluster::kubeconfig),
-    /// it opens an embedded cluster's socket.
+    /// Returns the path of a kubeconfig for this user. It is removed with the cluster. Like
+    /// [`Cluster::kubeconfig`](crate::Cluster::kubeconfig), it opens an embedded cluster's socket.
     pub fn kubeconfig(&self) -> Result<PathBuf, Error> {
         match &*self.access {
-            UserAccess::Written(path) => Ok(path.clone()),
-            UserAccess::Later {
+            KubeconfigSource::Written(path) => Ok(path.clone()),
+            KubeconfigSource::OnDemand {
                 cluster,
                 user,
                 groups,
                 file,
             } => cluster
                 .upgrade()
-                .ok_or(Error::ClusterGone)?
-                .write_access(user, groups, file),
+                .ok_or(Error::ClusterDropped)?
+                .write_kubeconfig(user, groups, file),
         }
     }
 
-    /// Gives the user the rights of a role, and no others: writes the role, binds it to the user in the role's namespace,
-    /// and returns when the server acts on it. A role of that name that is there already is replaced.
+    /// Grants the user exactly the rights of a role: creates or replaces the role, binds it to the user in the role's
+    /// namespace, and returns when the server enforces it.
     ///
-    /// Beside these, a user has what every authenticated one has: discovery, and questions about itself.
+    /// In addition, the user has the rights of every authenticated user: discovery and self-reviews.
     ///
     /// ```no_run
     /// # async fn example(cluster: windlass_cluster::Cluster) -> Result<(), Box<dyn std::error::Error>> {
@@ -125,16 +130,17 @@ impl User {
             role_ref: reference("Role", &name),
             subjects: Some(vec![self.subject()]),
         };
-        self.put(&Api::namespaced(self.admin.clone(), namespace), &name, role)
+        self.create_or_replace(&Api::namespaced(self.admin.clone(), namespace), &name, role)
             .await?;
-        self.put(&Api::namespaced(self.admin.clone(), namespace), &binding, &bound)
+        self.create_or_replace(&Api::namespaced(self.admin.clone(), namespace), &binding, &bound)
             .await?;
-        self.hears_of(namespace, role.rules.as_deref().unwrap_or_default(), &name)
+        self.wait_for_rules(namespace, role.rules.as_deref().unwrap_or_default(), &name)
             .await?;
         Ok(self)
     }
 
-    /// The same with a cluster role, in all namespaces and outside of them. The binding has the role's owners.
+    /// Like [`with_role`](Self::with_role), for a cluster role and a cluster role binding. The binding gets the owner
+    /// references of the role.
     pub async fn with_cluster_role(self, role: &ClusterRole) -> Result<Self, Error> {
         let (name, binding) = self.names(&role.metadata)?;
         let bound = ClusterRoleBinding {
@@ -145,16 +151,18 @@ impl User {
             role_ref: reference("ClusterRole", &name),
             subjects: Some(vec![self.subject()]),
         };
-        self.put(&Api::all(self.admin.clone()), &name, role).await?;
-        self.put(&Api::all(self.admin.clone()), &binding, &bound).await?;
-        self.hears_of("default", role.rules.as_deref().unwrap_or_default(), &name)
+        self.create_or_replace(&Api::all(self.admin.clone()), &name, role)
+            .await?;
+        self.create_or_replace(&Api::all(self.admin.clone()), &binding, &bound)
+            .await?;
+        self.wait_for_rules("default", role.rules.as_deref().unwrap_or_default(), &name)
             .await?;
         Ok(self)
     }
 
-    /// The role's name, and that of the binding.
+    /// Returns the names of the role and the binding.
     fn names(&self, role: &ObjectMeta) -> Result<(String, String), Error> {
-        let name = role.name.clone().ok_or(Error::NamelessRole)?;
+        let name = role.name.clone().ok_or(Error::EmptyRoleName)?;
         let binding = format!("{name}:{}", self.name).replace(['/', '%'], "-");
         Ok((name, binding))
     }
@@ -168,17 +176,19 @@ impl User {
         }
     }
 
-    /// Roles and bindings can be written before they are there.
-    async fn put<K>(&self, api: &Api<K>, name: &str, object: &K) -> Result<(), Error>
+    /// Creates or replaces a role or binding; the API allows an update to create those.
+    async fn create_or_replace<K>(&self, api: &Api<K>, name: &str, object: &K) -> Result<(), Error>
     where
         K: Resource + Clone + Serialize + DeserializeOwned + fmt::Debug,
     {
         let written = api.replace(name, &PostParams::default(), object).await;
-        written.map(|_| ()).map_err(|source| self.refused(name, source))
+        written
+            .map(|_| ())
+            .map_err(|source| self.bind_error(name, source))
     }
 
-    /// Waits until the user's own rules show those of the role.
-    async fn hears_of(&self, namespace: &str, rules: &[PolicyRule], role: &str) -> Result<(), Error> {
+    /// Waits until a self subject rules review shows the role's rules.
+    async fn wait_for_rules(&self, namespace: &str, rules: &[PolicyRule], role: &str) -> Result<(), Error> {
         let reviews = Api::<SelfSubjectRulesReview>::all(self.client.clone());
         let question = SelfSubjectRulesReview {
             spec: SelfSubjectRulesReviewSpec {
@@ -186,28 +196,28 @@ impl User {
             },
             ..SelfSubjectRulesReview::default()
         };
-        let end = tokio::time::Instant::now() + PATIENCE;
+        let end = tokio::time::Instant::now() + BINDING_TIMEOUT;
         loop {
             let answer = reviews.create(&PostParams::default(), &question).await;
             let known = answer
-                .map_err(|source| self.refused(role, source))?
+                .map_err(|source| self.bind_error(role, source))?
                 .status
                 .unwrap_or_default();
-            if rules.iter().all(|rule| is_among(rule, &known)) {
+            if rules.iter().all(|rule| contains_rule(rule, &known)) {
                 return Ok(());
             }
             if tokio::time::Instant::now() > end {
-                return Err(Error::RoleUnheard {
+                return Err(Error::RoleNotEffective {
                     role: role.to_owned(),
                     user: self.name.clone(),
                 });
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(BINDING_POLL_INTERVAL).await;
         }
     }
 
-    fn refused(&self, role: &str, source: kube::Error) -> Error {
-        Error::RoleRefused {
+    fn bind_error(&self, role: &str, source: kube::Error) -> Error {
+        Error::BindRole {
             role: role.to_owned(),
             user: self.name.clone(),
             source: Box::new(source),
@@ -235,8 +245,8 @@ fn reference(kind: &str, name: &str) -> RoleRef {
     }
 }
 
-/// Whether a review shows a rule.
-fn is_among(rule: &PolicyRule, known: &SubjectRulesReviewStatus) -> bool {
+/// Whether a rules review contains a rule.
+fn contains_rule(rule: &PolicyRule, known: &SubjectRulesReviewStatus) -> bool {
     let same = |own: &Option<Vec<String>>, other: &Option<Vec<String>>| {
         own.as_deref().unwrap_or_default() == other.as_deref().unwrap_or_default()
     };

@@ -1,4 +1,4 @@
-//! The embedded backend's users, over its socket.
+//! Users of the embedded backend: certificates, tokens and RBAC.
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::{
@@ -19,13 +19,13 @@ async fn client(kubeconfig: Kubeconfig) -> Result<Client> {
     Ok(Client::try_from(config)?)
 }
 
-/// The kubeconfig with other credentials in it.
-fn with(mut kubeconfig: Kubeconfig, access: &AuthInfo) -> Kubeconfig {
+/// Replaces the credentials of a kubeconfig.
+fn with_credentials(mut kubeconfig: Kubeconfig, access: &AuthInfo) -> Kubeconfig {
     kubeconfig.auth_infos[0].auth_info = Some(access.clone());
     kubeconfig
 }
 
-/// Who a client is, by name and groups.
+/// Returns name and groups of a client's user.
 async fn who(client: Client) -> Result<(String, Vec<String>), Error> {
     let review = Api::<SelfSubjectReview>::all(client)
         .create(&PostParams::default(), &SelfSubjectReview::default())
@@ -48,7 +48,7 @@ fn code<T>(answer: Result<T, Error>) -> Option<u16> {
 }
 
 #[tokio::test]
-async fn a_certificate_is_good_on_the_server_whose_authority_signed_it() -> Result<()> {
+async fn client_certificate_is_accepted_only_by_its_own_server() -> Result<()> {
     let cluster = Cluster::embedded().start().await?;
     let admin = Kubeconfig::read_from(cluster.kubeconfig()?)?;
     let (name, groups) = who(client(admin.clone()).await?).await?;
@@ -65,16 +65,20 @@ async fn a_certificate_is_good_on_the_server_whose_authority_signed_it() -> Resu
     let access = Kubeconfig::read_from(alice.kubeconfig()?)?;
     assert_eq!(who(client(access.clone()).await?).await?, expected);
 
-    // The same certificate says nothing to another server, and is not taken for none.
+    // Another server rejects the certificate, and does not treat the request as anonymous.
     let other = Cluster::embedded().start().await?;
     let strange = access.auth_infos[0].auth_info.clone().context("it has a user")?;
-    let elsewhere = client(with(Kubeconfig::read_from(other.kubeconfig()?)?, &strange)).await?;
+    let elsewhere = client(with_credentials(
+        Kubeconfig::read_from(other.kubeconfig()?)?,
+        &strange,
+    ))
+    .await?;
     assert_eq!(code(elsewhere.apiserver_version().await), Some(401));
     Ok(())
 }
 
 #[tokio::test]
-async fn tokens_are_good_and_nothing_is_anonymous() -> Result<()> {
+async fn tokens_authenticate_and_anonymous_requests_are_forbidden() -> Result<()> {
     let cluster = Cluster::embedded()
         .token("sesame", "robot", ["machines"])
         .start()
@@ -83,14 +87,14 @@ async fn tokens_are_good_and_nothing_is_anonymous() -> Result<()> {
     let with_token = |token: &str| {
         let token: AuthInfo =
             serde_json::from_value(serde_json::json!({"token": token})).expect("credentials");
-        client(with(admin.clone(), &token))
+        client(with_credentials(admin.clone(), &token))
     };
     let (name, groups) = who(with_token("sesame").await?).await?;
     assert_eq!(name, "robot");
     assert_eq!(groups, ["machines", "system:authenticated"]);
     assert_eq!(code(who(with_token("barley").await?).await), Some(401));
 
-    let nobody = client(with(admin.clone(), &AuthInfo::default())).await?;
+    let nobody = client(with_credentials(admin.clone(), &AuthInfo::default())).await?;
     nobody.apiserver_version().await?;
     assert_eq!(code(nobody.list_api_groups().await), Some(403));
     assert_eq!(
@@ -101,7 +105,7 @@ async fn tokens_are_good_and_nothing_is_anonymous() -> Result<()> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn users_need_no_socket_and_no_time() -> Result<()> {
+async fn user_clients_need_no_socket() -> Result<()> {
     let recorder = Recorder::new();
     let cluster = Cluster::embedded().recorder(recorder.clone()).start().await?;
     let alice = cluster.user("alice", [""; 0]).await?;
@@ -112,20 +116,20 @@ async fn users_need_no_socket_and_no_time() -> Result<()> {
     }))?;
     let alice = alice.with_role(&role).await?;
     pods.list(&ListParams::default()).await?;
-    let uses = recorder.uses().of("alice");
+    let uses = recorder.records().for_user("alice");
     let pods = uses
-        .all
+        .records
         .iter()
         .find(|one| one.access.to_string() == "list pods in default");
-    let pods = pods.context("it was noted")?;
-    assert_eq!((pods.count, pods.refused), (2, 1));
+    let pods = pods.context("the request was recorded")?;
+    assert_eq!((pods.count, pods.forbidden), (2, 1));
     drop(cluster);
-    ensure!(alice.kubeconfig().is_err(), "there is no socket any more");
+    ensure!(alice.kubeconfig().is_err(), "the cluster was dropped");
     Ok(())
 }
 
 #[tokio::test]
-async fn without_rbac_everybody_may_do_everything() -> Result<()> {
+async fn without_rbac_every_user_may_do_everything() -> Result<()> {
     let cluster = Cluster::embedded().without_rbac().start().await?;
     let alice = cluster.user("alice", [""; 0]).await?;
     Api::<Pod>::all(alice.client())
@@ -139,7 +143,7 @@ async fn without_rbac_everybody_may_do_everything() -> Result<()> {
 }
 
 #[tokio::test]
-async fn seeded_cluster_has_a_client_and_refuses_a_socket() -> Result<()> {
+async fn seeded_cluster_has_a_client_but_no_socket() -> Result<()> {
     let mut uids = Vec::new();
     for _ in 0..2 {
         let cluster = Cluster::seeded(7).start().await?;

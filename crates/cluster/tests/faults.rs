@@ -1,5 +1,5 @@
-//! What can be wrong with assets, servers and kubeconfigs: each gives one clear error, and leaves nothing behind.
-//! The servers are small scripts here, so none of this needs a control plane.
+//! Broken assets, servers and kubeconfigs: each causes one clear error and leaves nothing behind.
+//! The servers are shell scripts, so no control plane is needed.
 
 mod leftovers;
 
@@ -12,22 +12,22 @@ use std::{
     time::Duration,
 };
 
-use leftovers::Place;
+use leftovers::ClusterFolder;
 use windlass_cluster::{Cluster, Error, Real};
 
-/// Makes the socket that says that etcd is there, and stays.
+/// Creates the socket that shows that etcd is ready, and keeps running.
 const GOOD_ETCD: &str = "#!/bin/sh\n: > etcd.sock\nexec sleep 1000\n";
-const SILENT: &str = "#!/bin/sh\nexec sleep 1000\n";
-const LOSES_ITS_PORT: &str =
+const NEVER_READY: &str = "#!/bin/sh\nexec sleep 1000\n";
+const PORT_IN_USE_API_SERVER: &str =
     "#!/bin/sh\necho start >> \"$0.starts\"\necho 'listen tcp: bind: address already in use'\nexit 1\n";
 
-/// A folder of programs, and a place for the clusters that are tried with them.
-struct Trial {
+/// A folder with programs, and a temporary folder for the clusters that use them.
+struct TestAssets {
     assets: tempfile::TempDir,
-    place: Place,
+    temp_dir: ClusterFolder,
 }
 
-impl Trial {
+impl TestAssets {
     fn with(programs: &[(&str, &[u8])]) -> Self {
         let assets = tempfile::tempdir().unwrap();
         for (name, content) in programs {
@@ -35,26 +35,26 @@ impl Trial {
         }
         Self {
             assets,
-            place: Place::new(),
+            temp_dir: ClusterFolder::new(),
         }
     }
 
     fn cluster(&self) -> Real {
         Cluster::real()
             .assets(self.assets.path())
-            .temp_dir(self.place.path())
+            .temp_dir(self.temp_dir.path())
     }
 
-    /// The error of a start, which must have left nothing behind.
+    /// Returns the error of a start, and checks that it left nothing behind.
     async fn error(&self, cluster: Real) -> Error {
-        let error = cluster.start().await.expect_err("this cannot start");
-        assert_eq!(self.place.leftovers(), Vec::<String>::new(), "after: {error}");
+        let error = cluster.start().await.expect_err("the start must fail");
+        assert_eq!(self.temp_dir.leftovers(), Vec::<String>::new(), "after: {error}");
         error
     }
 }
 
-/// Another process writes the file. If we did, a child that another test forks at that moment would hold it open for
-/// writing, and running it would fail with "text file busy".
+/// Writes an executable file with another process. If this process wrote it, a child that another test forks at that
+/// moment would inherit the open file, and running it would fail with "text file busy".
 fn write_program(path: &Path, content: &[u8]) {
     let mut writer = Command::new("/bin/sh")
         .args(["-c", r#"cat > "$1" && chmod 755 "$1""#, "sh"])
@@ -67,7 +67,7 @@ fn write_program(path: &Path, content: &[u8]) {
 }
 
 #[track_caller]
-fn says(error: &Error, parts: &[&str]) {
+fn assert_contains(error: &Error, parts: &[&str]) {
     let text = error.to_string();
     for part in parts {
         assert!(text.contains(part), "`{part}` is not in: {text}");
@@ -75,14 +75,14 @@ fn says(error: &Error, parts: &[&str]) {
 }
 
 #[tokio::test]
-async fn a_folder_without_binaries_is_named_together_with_the_build() {
-    let trial = Trial::with(&[]);
+async fn empty_assets_folder_error_names_folder_and_build() {
+    let trial = TestAssets::with(&[]);
     let error = trial.error(trial.cluster()).await;
     assert!(
         matches!(error, Error::MissingBinary { binary: "etcd", .. }),
         "{error}"
     );
-    says(
+    assert_contains(
         &error,
         &[
             trial.assets.path().to_str().unwrap(),
@@ -92,19 +92,19 @@ async fn a_folder_without_binaries_is_named_together_with_the_build() {
 }
 
 #[tokio::test]
-async fn controllers_are_missing_in_a_folder_of_setup_envtest() {
+async fn envtest_assets_error_names_missing_controllers() {
     let envtest: [(&str, &[u8]); 3] = [
         ("etcd", GOOD_ETCD.as_bytes()),
         ("kube-apiserver", b""),
         ("kubectl", b""),
     ];
-    let trial = Trial::with(&envtest);
+    let trial = TestAssets::with(&envtest);
     for (cluster, binary) in [
         (trial.cluster().controllers(), "kube-controller-manager"),
         (trial.cluster().scheduler(), "kube-scheduler"),
     ] {
         let error = trial.error(cluster).await;
-        says(
+        assert_contains(
             &error,
             &[
                 binary,
@@ -116,16 +116,16 @@ async fn controllers_are_missing_in_a_folder_of_setup_envtest() {
 }
 
 #[tokio::test]
-async fn programs_for_another_machine_are_recognised() {
-    // An ELF header for a machine type that does not exist, and something that is no program at all.
+async fn programs_for_another_architecture_are_detected() {
+    // An ELF header for a nonexistent machine type, and a file that is not a program.
     let mut elf = *b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x02\0\xfe\xfe\x01\0\0\0\0\0\0\0\0\0\0\0";
     elf[24] = 1;
     let contents: [&[u8]; 2] = [&elf, b"\x00\x01\x02\x03 not a program"];
     for content in contents {
-        let trial = Trial::with(&[("etcd", content), ("kube-apiserver", content)]);
+        let trial = TestAssets::with(&[("etcd", content), ("kube-apiserver", content)]);
         let error = trial.error(trial.cluster()).await;
         assert!(matches!(error, Error::WrongArchitecture { .. }), "{error}");
-        says(
+        assert_contains(
             &error,
             &["etcd", "hack/control-plane/build", "setup-envtest use --os"],
         );
@@ -133,24 +133,24 @@ async fn programs_for_another_machine_are_recognised() {
 }
 
 #[tokio::test]
-async fn a_file_that_may_not_be_executed_is_named() {
-    let trial = Trial::with(&[("kube-apiserver", b"")]);
+async fn non_executable_file_error_names_the_file() {
+    let trial = TestAssets::with(&[("kube-apiserver", b"")]);
     fs::write(trial.assets.path().join("etcd"), GOOD_ETCD).unwrap();
     let error = trial.error(trial.cluster()).await;
     assert!(matches!(error, Error::Spawn { .. }), "{error}");
-    says(
+    assert_contains(
         &error,
         &["etcd", "Permission denied", "check that it is executable"],
     );
 }
 
 #[tokio::test]
-async fn etcd_that_dies_shows_its_last_words() {
+async fn etcd_exit_error_shows_end_of_log() {
     let dying = "#!/bin/sh\nseq 1 100\necho 'the disk is on fire' >&2\nexit 7\n";
-    let trial = Trial::with(&[("etcd", dying.as_bytes()), ("kube-apiserver", b"")]);
+    let trial = TestAssets::with(&[("etcd", dying.as_bytes()), ("kube-apiserver", b"")]);
     let error = trial.error(trial.cluster()).await;
     assert!(matches!(error, Error::Exited { server: "etcd", .. }), "{error}");
-    says(
+    assert_contains(
         &error,
         &[
             "etcd ended during start",
@@ -165,9 +165,9 @@ async fn etcd_that_dies_shows_its_last_words() {
 }
 
 #[tokio::test]
-async fn a_dying_api_server_takes_etcd_with_it() {
+async fn api_server_exit_stops_etcd() {
     let dying = "#!/bin/sh\necho 'unknown flag: --nonsense' >&2\nexit 1\n";
-    let trial = Trial::with(&[
+    let trial = TestAssets::with(&[
         ("etcd", GOOD_ETCD.as_bytes()),
         ("kube-apiserver", dying.as_bytes()),
     ]);
@@ -182,25 +182,28 @@ async fn a_dying_api_server_takes_etcd_with_it() {
         ),
         "{error}"
     );
-    says(&error, &["unknown flag: --nonsense"]);
+    assert_contains(&error, &["unknown flag: --nonsense"]);
 }
 
 #[tokio::test]
-async fn etcd_that_dies_later_is_noticed_too() {
+async fn later_etcd_exit_is_detected() {
     let short_lived = "#!/bin/sh\n: > etcd.sock\nsleep 0.2\necho 'no space left' >&2\nexit 1\n";
-    let trial = Trial::with(&[
+    let trial = TestAssets::with(&[
         ("etcd", short_lived.as_bytes()),
-        ("kube-apiserver", SILENT.as_bytes()),
+        ("kube-apiserver", NEVER_READY.as_bytes()),
     ]);
     let error = trial.error(trial.cluster()).await;
     assert!(matches!(error, Error::Exited { server: "etcd", .. }), "{error}");
-    says(&error, &["no space left"]);
+    assert_contains(&error, &["no space left"]);
 }
 
 #[tokio::test]
-async fn servers_that_do_not_become_ready_are_stopped_at_the_deadline() {
-    for (etcd, waiting_for) in [(SILENT, "etcd"), (GOOD_ETCD, "kube-apiserver")] {
-        let trial = Trial::with(&[("etcd", etcd.as_bytes()), ("kube-apiserver", SILENT.as_bytes())]);
+async fn unready_servers_are_stopped_at_the_deadline() {
+    for (etcd, waiting_for) in [(NEVER_READY, "etcd"), (GOOD_ETCD, "kube-apiserver")] {
+        let trial = TestAssets::with(&[
+            ("etcd", etcd.as_bytes()),
+            ("kube-apiserver", NEVER_READY.as_bytes()),
+        ]);
         let error = trial
             .error(trial.cluster().ready_within(Duration::from_millis(300)))
             .await;
@@ -208,7 +211,7 @@ async fn servers_that_do_not_become_ready_are_stopped_at_the_deadline() {
             matches!(error, Error::NotReady { server, .. } if server == waiting_for),
             "{error}"
         );
-        says(
+        assert_contains(
             &error,
             &["not ready after 300ms", "ready_within", "(the log is empty)"],
         );
@@ -216,10 +219,10 @@ async fn servers_that_do_not_become_ready_are_stopped_at_the_deadline() {
 }
 
 #[tokio::test]
-async fn a_start_that_is_cancelled_leaves_nothing_behind() {
-    let trial = Trial::with(&[
+async fn cancelled_start_leaves_nothing_behind() {
+    let trial = TestAssets::with(&[
         ("etcd", GOOD_ETCD.as_bytes()),
-        ("kube-apiserver", SILENT.as_bytes()),
+        ("kube-apiserver", NEVER_READY.as_bytes()),
     ]);
     let start = trial.cluster().start();
     assert!(
@@ -227,31 +230,31 @@ async fn a_start_that_is_cancelled_leaves_nothing_behind() {
             .await
             .is_err()
     );
-    assert_eq!(trial.place.leftovers(), Vec::<String>::new());
+    assert_eq!(trial.temp_dir.leftovers(), Vec::<String>::new());
 }
 
 #[tokio::test]
-async fn a_port_that_is_taken_is_named() {
+async fn port_in_use_error_names_the_port() {
     let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = taken.local_addr().unwrap().port();
-    let trial = Trial::with(&[
+    let trial = TestAssets::with(&[
         ("etcd", GOOD_ETCD.as_bytes()),
-        ("kube-apiserver", SILENT.as_bytes()),
+        ("kube-apiserver", NEVER_READY.as_bytes()),
     ]);
     let error = trial.error(trial.cluster().port(port)).await;
     assert!(
         matches!(error, Error::PortTaken { port: named } if named == port),
         "{error}"
     );
-    says(&error, &[&port.to_string(), "choose another one"]);
+    assert_contains(&error, &[&port.to_string(), "choose another one"]);
 }
 
 #[tokio::test]
-async fn a_port_that_is_lost_to_another_process_is_tried_again_unless_it_was_asked_for() {
+async fn lost_port_is_retried_unless_it_was_requested() {
     for (port, starts) in [(None, 5), (Some(free_port()), 1)] {
-        let trial = Trial::with(&[
+        let trial = TestAssets::with(&[
             ("etcd", GOOD_ETCD.as_bytes()),
-            ("kube-apiserver", LOSES_ITS_PORT.as_bytes()),
+            ("kube-apiserver", PORT_IN_USE_API_SERVER.as_bytes()),
         ]);
         let cluster = match port {
             Some(port) => trial.cluster().port(port),
@@ -272,7 +275,7 @@ fn free_port() -> u16 {
         .port()
 }
 
-/// A kubeconfig in a folder of its own, with `change` applied to its text.
+/// Writes a kubeconfig to a new folder, with `change` applied to its text.
 fn kubeconfig(change: impl Fn(String) -> String) -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("config");
@@ -297,26 +300,26 @@ users:
 }
 
 #[tokio::test]
-async fn a_kubeconfig_that_is_not_there_is_named() {
+async fn missing_kubeconfig_error_names_the_file() {
     let error = Cluster::existing()
         .kubeconfig("/nowhere/config")
         .connect()
         .await
         .unwrap_err();
     assert!(matches!(error, Error::KubeconfigUnreadable { .. }), "{error}");
-    says(&error, &["/nowhere/config", "KUBECONFIG"]);
+    assert_contains(&error, &["/nowhere/config", "KUBECONFIG"]);
 }
 
 #[tokio::test]
-async fn a_kubeconfig_that_is_not_yaml_is_named() {
+async fn invalid_kubeconfig_error_names_the_file() {
     let (_folder, path) = kubeconfig(|_| "{ unclosed".to_owned());
     let error = Cluster::existing().kubeconfig(&path).connect().await.unwrap_err();
     assert!(matches!(error, Error::KubeconfigInvalid { .. }), "{error}");
-    says(&error, &[path.to_str().unwrap(), "kubectl config view"]);
+    assert_contains(&error, &[path.to_str().unwrap(), "kubectl config view"]);
 }
 
 #[tokio::test]
-async fn a_context_that_is_not_there_is_answered_with_those_that_are() {
+async fn unknown_context_error_lists_the_contexts() {
     let (_folder, path) = kubeconfig(|text| text);
     let error = Cluster::existing()
         .kubeconfig(&path)
@@ -325,7 +328,7 @@ async fn a_context_that_is_not_there_is_answered_with_those_that_are() {
         .await
         .unwrap_err();
     assert!(matches!(error, Error::NoContext { .. }), "{error}");
-    says(
+    assert_contains(
         &error,
         &["`elsewhere`", "`here`, `there`", path.to_str().unwrap()],
     );
@@ -333,11 +336,11 @@ async fn a_context_that_is_not_there_is_answered_with_those_that_are() {
     let (_folder, path) = kubeconfig(|text| text.replace("current-context: here", ""));
     let error = Cluster::existing().kubeconfig(&path).connect().await.unwrap_err();
     assert!(matches!(error, Error::NoCurrentContext { .. }), "{error}");
-    says(&error, &["`here`, `there`", "choose one with `context`"]);
+    assert_contains(&error, &["`here`, `there`", "choose one with `context`"]);
 }
 
 #[tokio::test]
-async fn a_context_must_name_a_cluster_and_a_user_that_exist() {
+async fn context_with_unknown_cluster_or_user_is_an_error() {
     let (_folder, path) = kubeconfig(|text| text);
     for (context, part) in [("there", "cluster"), ("nobody", "user")] {
         let error = Cluster::existing()
@@ -346,7 +349,7 @@ async fn a_context_must_name_a_cluster_and_a_user_that_exist() {
             .connect()
             .await
             .unwrap_err();
-        says(
+        assert_contains(
             &error,
             &[&format!("context `{context}`"), &format!("names {part} `gone`")],
         );
@@ -354,7 +357,7 @@ async fn a_context_must_name_a_cluster_and_a_user_that_exist() {
 }
 
 #[tokio::test]
-async fn a_missing_credential_file_is_named_with_its_field_and_the_kubeconfig() {
+async fn missing_credential_file_error_names_field_and_kubeconfig() {
     for (field, from, to) in [
         (
             "certificate-authority",
@@ -372,7 +375,7 @@ async fn a_missing_credential_file_is_named_with_its_field_and_the_kubeconfig() 
             "{field}: {error}"
         );
         let file = folder.path().join("gone.pem");
-        says(
+        assert_contains(
             &error,
             &[
                 field,
@@ -385,9 +388,9 @@ async fn a_missing_credential_file_is_named_with_its_field_and_the_kubeconfig() 
 }
 
 #[tokio::test]
-async fn a_server_that_does_not_answer_is_named() {
+async fn unreachable_server_error_names_the_server() {
     let (_folder, path) = kubeconfig(|text| text);
     let error = Cluster::existing().kubeconfig(&path).connect().await.unwrap_err();
     assert!(matches!(error, Error::Unreachable { .. }), "{error}");
-    says(&error, &["http://127.0.0.1:", "check that it runs"]);
+    assert_contains(&error, &["http://127.0.0.1:", "check that it runs"]);
 }

@@ -1,4 +1,4 @@
-//! A client reads what a test says that a container printed.
+//! Container logs of the embedded backend.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
@@ -9,7 +9,7 @@ use serde_json::json;
 use windlass_cluster::Cluster;
 
 #[tokio::test]
-async fn a_test_says_what_containers_print() -> Result<(), Box<dyn std::error::Error>> {
+async fn tests_write_container_logs() -> Result<(), Box<dyn std::error::Error>> {
     let cluster = Cluster::embedded().start().await?;
     let pods: Api<Pod> = Api::default_namespaced(cluster.client());
     let pod = serde_json::from_value(json!({

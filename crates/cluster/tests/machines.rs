@@ -1,16 +1,18 @@
-//! What happens to machines, as the API shows it: silence, reboots, removal.
+//! Faults of simulated machines as the API shows them: missing heartbeats, reboots, removal.
 
-mod lively;
+mod cluster_with_nodes;
 
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use cluster_with_nodes::{
+    condition, create_and_watch, events, is_ready, pod, pod_with_script, pods, start, wait_until, watch_until,
+};
 use k8s_openapi::api::core::v1::Node;
 use kube::{
     Api,
     api::{DeleteParams, EvictParams, Patch, PatchParams, PostParams},
 };
-use lively::{condition, events, is_ready, made, pod, pods, scripted, start, states, until};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use windlass_cluster::{Cluster, NodeSpec, Nodes, simulation};
@@ -41,26 +43,26 @@ fn boot_id(node: &Value) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reboot_shows_in_the_node_and_restarts_its_pods() -> Result<()> {
+async fn reboot_updates_the_node_and_restarts_its_pods() -> Result<()> {
     let (cluster, machines, nodes) = cluster(1).await?;
     let pods = pods(&cluster);
     let policies = [("always", "Always"), ("never", "Never")];
     for (name, policy) in policies {
-        made(
+        create_and_watch(
             &pods,
             &pod(name, json!({"spec": {"restartPolicy": policy}})),
             is_ready,
         )
         .await?;
     }
-    let before = until(&nodes, "node-1", is_ready).await?;
+    let before = wait_until(&nodes, "node-1", is_ready).await?;
     let version = before["metadata"]["resourceVersion"]
         .as_str()
         .unwrap_or_default()
         .to_owned();
     machines.reboot("node-1").await?;
 
-    let seen = states(&nodes, "node-1", &version, |node| {
+    let seen = watch_until(&nodes, "node-1", &version, |node| {
         is_ready(node) && boot_id(node) != boot_id(&before)
     })
     .await?;
@@ -71,7 +73,7 @@ async fn a_reboot_shows_in_the_node_and_restarts_its_pods() -> Result<()> {
     );
     let boot_id = boot_id(&seen[seen.len() - 1]);
     assert_eq!(machines.machine("node-1")?.boot_id(), boot_id);
-    let restarted = until(&pods, "always", |pod| {
+    let restarted = wait_until(&pods, "always", |pod| {
         is_ready(pod) && pod["status"]["containerStatuses"][0]["restartCount"] == 1
     });
     let restarted = restarted.await?;
@@ -80,40 +82,40 @@ async fn a_reboot_shows_in_the_node_and_restarts_its_pods() -> Result<()> {
         (&last["exitCode"], &last["reason"]),
         (&json!(255), &json!("Unknown"))
     );
-    let ended = until(&pods, "never", |pod| pod["status"]["phase"] == "Failed").await?;
+    let ended = wait_until(&pods, "never", |pod| pod["status"]["phase"] == "Failed").await?;
     assert_eq!(ended["status"]["containerStatuses"][0]["restartCount"], 0);
 
-    let told = events(&cluster, "node-1").await?;
+    let events = events(&cluster, "node-1").await?;
     let text = format!("Node node-1 has been rebooted, boot id: {boot_id}");
-    assert!(told.contains(&("Rebooted".to_owned(), text)), "{told:?}");
-    let clean = until(&nodes, "node-1", |node| taints(node).is_empty()).await?;
+    assert!(events.contains(&("Rebooted".to_owned(), text)), "{events:?}");
+    let clean = wait_until(&nodes, "node-1", |node| taints(node).is_empty()).await?;
     assert!(is_ready(&clean));
     cluster.stop().await;
     Ok(())
 }
 
-/// The hook that an agent on the machine calls does the same, unless the machine hangs.
+/// [`windlass_cluster::Machine::reboot`] reboots the machine, unless it hangs.
 #[tokio::test(start_paused = true)]
-async fn an_agent_reboots_its_own_machine() -> Result<()> {
+async fn agent_reboots_its_own_machine() -> Result<()> {
     let (cluster, machines, nodes) = cluster(2).await?;
-    let before = until(&nodes, "node-2", is_ready).await?;
+    let before = wait_until(&nodes, "node-2", is_ready).await?;
     let machine = machines.machine("node-2")?;
     let hook: Box<dyn Fn() + Send + Sync> = Box::new(move || machine.reboot());
     hook();
-    let back = until(&nodes, "node-2", |node| {
+    let back = wait_until(&nodes, "node-2", |node| {
         is_ready(node) && boot_id(node) != boot_id(&before)
     })
     .await?;
 
     machines.hang("node-2")?;
     hook();
-    let silent = until(&nodes, "node-2", |node| {
+    let silent = wait_until(&nodes, "node-2", |node| {
         condition(node, "Ready")["status"] == "Unknown"
     })
     .await?;
     assert_eq!(boot_id(&silent), boot_id(&back));
     machines.reboot("node-2").await?;
-    until(&nodes, "node-2", |node| {
+    wait_until(&nodes, "node-2", |node| {
         is_ready(node) && boot_id(node) != boot_id(&back)
     })
     .await?;
@@ -121,68 +123,71 @@ async fn an_agent_reboots_its_own_machine() -> Result<()> {
     Ok(())
 }
 
-/// Asks a node to end a boot, as a program in another process can.
-async fn ask(nodes: &Api<Node>, name: &str, boot: &str) -> Result<()> {
-    let annotation = json!({"metadata": {"annotations": {simulation::REBOOT: boot}}});
+/// Requests a reboot with the annotation, as a program in another process does.
+async fn request_reboot(nodes: &Api<Node>, name: &str, boot: &str) -> Result<()> {
+    let annotation = json!({"metadata": {"annotations": {simulation::REBOOT_ANNOTATION: boot}}});
     nodes
         .patch(name, &PatchParams::default(), &Patch::Merge(annotation))
         .await?;
     Ok(())
 }
 
-fn is_asked(node: &Value) -> bool {
-    !node["metadata"]["annotations"][simulation::REBOOT].is_null()
+fn has_reboot_request(node: &Value) -> bool {
+    !node["metadata"]["annotations"][simulation::REBOOT_ANNOTATION].is_null()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_reboots_once_when_its_annotation_asks_to_end_this_boot() -> Result<()> {
+async fn reboot_annotation_reboots_the_node_once() -> Result<()> {
     let (cluster, machines, nodes) = cluster(1).await?;
-    let first = until(&nodes, "node-1", is_ready).await?;
-    let machine = &first["metadata"]["annotations"][simulation::MACHINE];
+    let first = wait_until(&nodes, "node-1", is_ready).await?;
+    let machine = &first["metadata"]["annotations"][simulation::MACHINE_ANNOTATION];
     assert_eq!(
         machine, &first["status"]["nodeInfo"]["machineID"],
-        "it says that it is simulated"
+        "the annotation marks a simulated node"
     );
 
-    ask(&nodes, "node-1", &boot_id(&first)).await?;
-    let second = until(&nodes, "node-1", |node| {
+    request_reboot(&nodes, "node-1", &boot_id(&first)).await?;
+    let second = wait_until(&nodes, "node-1", |node| {
         is_ready(node) && boot_id(node) != boot_id(&first)
     })
     .await?;
-    assert!(!is_asked(&second), "{}", second["metadata"]);
+    assert!(!has_reboot_request(&second), "{}", second["metadata"]);
 
-    // The same once more, as one who did not hear the answer would: that boot has ended already.
-    ask(&nodes, "node-1", &boot_id(&first)).await?;
-    let third = until(&nodes, "node-1", |node| !is_asked(node)).await?;
+    // A repeated request names a boot that has ended already.
+    request_reboot(&nodes, "node-1", &boot_id(&first)).await?;
+    let third = wait_until(&nodes, "node-1", |node| !has_reboot_request(node)).await?;
     tokio::time::sleep(Duration::from_mins(5)).await;
     assert_eq!(machines.machine("node-1")?.boot_id(), boot_id(&third));
     assert_eq!(boot_id(&third), boot_id(&second));
-    let told = events(&cluster, "node-1").await?;
-    let reboots = told.iter().filter(|(reason, _)| reason == "Rebooted").count();
-    let refused = told
+    let events = events(&cluster, "node-1").await?;
+    let reboots = events.iter().filter(|(reason, _)| reason == "Rebooted").count();
+    let stale = events
         .iter()
-        .filter(|(reason, _)| reason == "RebootNotMeant")
+        .filter(|(reason, _)| reason == "StaleRebootRequest")
         .count();
-    assert_eq!((reboots, refused), (1, 1), "{told:?}");
+    assert_eq!((reboots, stale), (1, 1), "{events:?}");
     cluster.stop().await;
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_machine_that_hangs_or_is_cut_off_is_asked_in_vain() -> Result<()> {
-    for fault in [Nodes::hang, Nodes::cut_off] {
+async fn hung_or_disconnected_machine_reboots_after_restore() -> Result<()> {
+    for fault in [Nodes::hang, Nodes::disconnect] {
         let (cluster, machines, nodes) = cluster(1).await?;
-        let before = until(&nodes, "node-1", is_ready).await?;
+        let before = wait_until(&nodes, "node-1", is_ready).await?;
         fault(&machines, "node-1")?;
-        ask(&nodes, "node-1", &boot_id(&before)).await?;
+        request_reboot(&nodes, "node-1", &boot_id(&before)).await?;
         tokio::time::sleep(Duration::from_mins(5)).await;
-        let now = until(&nodes, "node-1", |_| true).await?;
-        assert!(is_asked(&now) && boot_id(&now) == boot_id(&before), "{now:#}");
+        let now = wait_until(&nodes, "node-1", |_| true).await?;
+        assert!(
+            has_reboot_request(&now) && boot_id(&now) == boot_id(&before),
+            "{now:#}"
+        );
         assert_eq!(machines.machine("node-1")?.boot_id(), boot_id(&before));
 
         machines.restore("node-1")?;
-        until(&nodes, "node-1", |node| {
-            is_ready(node) && boot_id(node) != boot_id(&before) && !is_asked(node)
+        wait_until(&nodes, "node-1", |node| {
+            is_ready(node) && boot_id(node) != boot_id(&before) && !has_reboot_request(node)
         })
         .await?;
         cluster.stop().await;
@@ -191,18 +196,18 @@ async fn a_machine_that_hangs_or_is_cut_off_is_asked_in_vain() -> Result<()> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_silent_node_is_declared_lost_and_its_pods_move() -> Result<()> {
-    for fault in [Nodes::hang, Nodes::cut_off] {
+async fn unreachable_node_is_tainted_and_its_pods_are_evicted() -> Result<()> {
+    for fault in [Nodes::hang, Nodes::disconnect] {
         let (cluster, machines, nodes) = cluster(2).await?;
         let pods = pods(&cluster);
         let here = json!({"nodeName": "node-1"});
         let stays = json!({"nodeName": "node-1", "tolerations": [{"operator": "Exists"}]});
         for (name, spec) in [("leaves", &here), ("stays", &stays)] {
-            made(&pods, &pod(name, json!({"spec": spec})), is_ready).await?;
+            create_and_watch(&pods, &pod(name, json!({"spec": spec})), is_ready).await?;
         }
         let begun = Instant::now();
         fault(&machines, "node-1")?;
-        let lost = until(&nodes, "node-1", |node| {
+        let lost = wait_until(&nodes, "node-1", |node| {
             condition(node, "Ready")["status"] == "Unknown"
         })
         .await?;
@@ -222,12 +227,12 @@ async fn a_silent_node_is_declared_lost_and_its_pods_move() -> Result<()> {
             "node.kubernetes.io/unreachable:NoSchedule",
             "node.kubernetes.io/unreachable:NoExecute",
         ];
-        until(&nodes, "node-1", |node| taints(node) == expected).await?;
-        until(&pods, "stays", |pod| condition(pod, "Ready")["status"] == "False").await?;
-        assert!(is_ready(&until(&nodes, "node-2", |_| true).await?));
+        wait_until(&nodes, "node-1", |node| taints(node) == expected).await?;
+        wait_until(&pods, "stays", |pod| condition(pod, "Ready")["status"] == "False").await?;
+        assert!(is_ready(&wait_until(&nodes, "node-2", |_| true).await?));
 
         let tainted = Instant::now();
-        let leaving = until(&pods, "leaves", |pod| {
+        let leaving = wait_until(&pods, "leaves", |pod| {
             !pod["metadata"]["deletionTimestamp"].is_null()
         })
         .await?;
@@ -236,64 +241,63 @@ async fn a_silent_node_is_declared_lost_and_its_pods_move() -> Result<()> {
             condition(&leaving, "DisruptionTarget")["reason"],
             "DeletionByTaintManager"
         );
-        // Nobody is there who could end it.
+        // No kubelet can terminate it.
         tokio::time::sleep(Duration::from_mins(10)).await;
         assert!(pods.get_opt("leaves").await?.is_some());
 
         machines.restore("node-1")?;
-        until(&nodes, "node-1", |node| is_ready(node) && taints(node).is_empty()).await?;
-        until(&pods, "leaves", Value::is_null).await?;
-        let back = until(&pods, "stays", is_ready).await?;
+        wait_until(&nodes, "node-1", |node| is_ready(node) && taints(node).is_empty()).await?;
+        wait_until(&pods, "leaves", Value::is_null).await?;
+        let back = wait_until(&pods, "stays", is_ready).await?;
         assert_eq!(back["status"]["containerStatuses"][0]["restartCount"], 0);
-        let told = events(&cluster, "stays").await?;
+        let events = events(&cluster, "stays").await?;
         assert!(
-            told.contains(&("NodeNotReady".to_owned(), "Node is not ready".to_owned())),
-            "{told:?}"
+            events.contains(&("NodeNotReady".to_owned(), "Node is not ready".to_owned())),
+            "{events:?}"
         );
         cluster.stop().await;
     }
     Ok(())
 }
 
-/// A node that comes back in time loses nobody.
 #[tokio::test(start_paused = true)]
-async fn a_node_that_returns_keeps_its_pods() -> Result<()> {
+async fn node_that_returns_in_time_keeps_its_pods() -> Result<()> {
     let (cluster, machines, nodes) = cluster(1).await?;
     let pods = pods(&cluster);
-    made(&pods, &pod("web", json!({})), is_ready).await?;
-    machines.cut_off("node-1")?;
-    until(&pods, "web", |pod| !is_ready(pod)).await?;
+    create_and_watch(&pods, &pod("web", json!({})), is_ready).await?;
+    machines.disconnect("node-1")?;
+    wait_until(&pods, "web", |pod| !is_ready(pod)).await?;
     tokio::time::sleep(Duration::from_mins(4)).await;
     machines.restore("node-1")?;
-    until(&nodes, "node-1", |node| is_ready(node) && taints(node).is_empty()).await?;
-    until(&pods, "web", is_ready).await?;
+    wait_until(&nodes, "node-1", |node| is_ready(node) && taints(node).is_empty()).await?;
+    wait_until(&pods, "web", is_ready).await?;
     tokio::time::sleep(Duration::from_mins(10)).await;
     let web = pods.get("web").await?;
     assert_eq!(web.metadata.deletion_timestamp, None);
-    let told = events(&cluster, "web").await?;
+    let events = events(&cluster, "web").await?;
     let text = "Cancelling deletion of Pod default/web".to_owned();
     assert!(
-        told.contains(&("TaintManagerEviction".to_owned(), text)),
-        "{told:?}"
+        events.contains(&("TaintManagerEviction".to_owned(), text)),
+        "{events:?}"
     );
     cluster.stop().await;
     Ok(())
 }
 
-/// A drain of a node that vanishes: its pods are terminating until the cluster gives them up.
+/// The pods of a removed node stay terminating until the pod garbage collector deletes them.
 #[tokio::test(start_paused = true)]
-async fn a_node_that_vanishes_during_a_drain_leaves_pods_that_are_given_up() -> Result<()> {
+async fn pods_of_a_removed_node_are_garbage_collected_during_a_drain() -> Result<()> {
     let (cluster, machines, nodes) = cluster(2).await?;
     let pods = pods(&cluster);
     let here = json!({"nodeName": "node-1"});
     for name in ["evicted", "forgotten"] {
-        made(&pods, &scripted(name, "ignores-term", &here), is_ready).await?;
+        create_and_watch(&pods, &pod_with_script(name, "ignores-term", &here), is_ready).await?;
     }
     pods.evict("evicted", &EvictParams::default()).await?;
     let begun = Instant::now();
     machines.remove("node-1").await?;
     assert_eq!(nodes.get_opt("node-1").await?, None);
-    let failed = until(&pods, "forgotten", |pod| {
+    let failed = wait_until(&pods, "forgotten", |pod| {
         pod["status"]["phase"] == "Failed" || pod.is_null()
     })
     .await?;
@@ -304,7 +308,7 @@ async fn a_node_that_vanishes_during_a_drain_leaves_pods_that_are_given_up() -> 
         "{failed:#}"
     );
     for name in ["evicted", "forgotten"] {
-        until(&pods, name, Value::is_null).await?;
+        wait_until(&pods, name, Value::is_null).await?;
     }
     assert_eq!(machines.names(), ["node-2"]);
     cluster.stop().await;
@@ -312,12 +316,12 @@ async fn a_node_that_vanishes_during_a_drain_leaves_pods_that_are_given_up() -> 
 }
 
 #[tokio::test(start_paused = true)]
-async fn nodes_are_added_with_what_they_have() -> Result<()> {
+async fn added_nodes_have_labels_taints_and_capacity() -> Result<()> {
     let (cluster, machines, nodes) = cluster(0).await?;
     let pods = pods(&cluster);
     pods.create(&PostParams::default(), &pod("web", json!({})))
         .await?;
-    let waiting = until(&pods, "web", |pod| {
+    let waiting = wait_until(&pods, "web", |pod| {
         condition(pod, "PodScheduled")["status"] == "False"
     })
     .await?;
@@ -336,23 +340,23 @@ async fn nodes_are_added_with_what_they_have() -> Result<()> {
         .taint("gpu", "", "NoSchedule");
     machines.add(gpu).await?;
     machines.add("plain").await?;
-    let ready = until(&pods, "web", is_ready).await?;
+    let ready = wait_until(&pods, "web", is_ready).await?;
     assert_eq!(ready["spec"]["nodeName"], "plain");
-    let node = until(&nodes, "gpu", |node| taints(node) == ["gpu:NoSchedule"]).await?;
+    let node = wait_until(&nodes, "gpu", |node| taints(node) == ["gpu:NoSchedule"]).await?;
     assert_eq!(node["metadata"]["labels"]["zone"], "b");
     let wants = json!({
         "tolerations": [{"key": "gpu", "operator": "Exists"}],
         "containers": [{"name": "web", "image": "cuda", "resources": {"limits": {"example.com/gpu": "2"}}}],
     });
-    let ready = made(&pods, &pod("cuda", json!({"spec": wants})), is_ready).await?;
+    let ready = create_and_watch(&pods, &pod("cuda", json!({"spec": wants})), is_ready).await?;
     assert_eq!(ready[ready.len() - 1]["spec"]["nodeName"], "gpu");
 
-    let again = machines.add("plain").await.expect_err("it is there");
+    let again = machines.add("plain").await.expect_err("the name is taken");
     assert_eq!(
         again.to_string(),
-        "node `plain` is there already: choose another name, or remove it first"
+        "node `plain` already exists: choose another name, or remove it first"
     );
-    let unknown = machines.reboot("nowhere").await.expect_err("it is not there");
+    let unknown = machines.reboot("nowhere").await.expect_err("no such node");
     assert!(
         unknown.to_string().starts_with("no machine runs node `nowhere`"),
         "{unknown}"
@@ -362,15 +366,15 @@ async fn nodes_are_added_with_what_they_have() -> Result<()> {
     Ok(())
 }
 
-/// A kubelet does not bring back a node that somebody deleted, before it starts anew.
+/// A kubelet registers its node once after each start, so a deleted node stays deleted until then.
 #[tokio::test(start_paused = true)]
-async fn a_deleted_node_stays_away_until_a_reboot() -> Result<()> {
+async fn deleted_node_registers_again_only_after_a_reboot() -> Result<()> {
     let (cluster, machines, nodes) = cluster(1).await?;
     nodes.delete("node-1", &DeleteParams::default()).await?;
     tokio::time::sleep(Duration::from_mins(10)).await;
     assert_eq!(nodes.get_opt("node-1").await?, None);
     machines.reboot("node-1").await?;
-    until(&nodes, "node-1", |node| is_ready(node) && taints(node).is_empty()).await?;
+    wait_until(&nodes, "node-1", |node| is_ready(node) && taints(node).is_empty()).await?;
     cluster.stop().await;
     Ok(())
 }

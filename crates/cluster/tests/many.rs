@@ -1,6 +1,6 @@
-//! Clusters by the hundred, as tests use them: each is gone without a trace, stopped or dropped.
+//! Many embedded clusters in one process: stopped or dropped, they leave no tasks and no threads.
 
-mod lively;
+mod cluster_with_nodes;
 
 use std::{fs, time::Duration};
 
@@ -11,41 +11,41 @@ use windlass_cluster::Cluster;
 
 const CLUSTERS: usize = 60;
 
-/// A cluster with nodes, in which a pod gets one.
+/// Starts a cluster with nodes and runs a pod on it.
 async fn use_one(name: &str) -> Result<Cluster> {
-    let cluster = lively::start(Cluster::embedded().nodes(2)).await?;
-    let pod = lively::pod(name, json!({}));
-    lively::made(&lively::pods(&cluster), &pod, |pod| {
+    let cluster = cluster_with_nodes::start(Cluster::embedded().nodes(2)).await?;
+    let pod = cluster_with_nodes::pod(name, json!({}));
+    cluster_with_nodes::create_and_watch(&cluster_with_nodes::pods(&cluster), &pod, |pod| {
         pod["status"]["phase"] == "Running"
     })
     .await?;
     Ok(cluster)
 }
 
-/// The threads of this process.
+/// Returns the number of threads of this process.
 fn threads() -> Result<usize> {
     Ok(fs::read_dir("/proc/self/task")?.count())
 }
 
 #[tokio::test(start_paused = true)]
-async fn clusters_come_and_go_by_the_hundred() -> Result<()> {
-    // The first one may start what all of them share.
+async fn many_clusters_leave_no_tasks_or_threads() -> Result<()> {
+    // The first one may start shared tasks or threads.
     use_one("first").await?.stop().await;
     let (tasks, threads_before) = (Handle::current().metrics().num_alive_tasks(), threads()?);
     for number in 0..CLUSTERS {
         let cluster = use_one("web").await?;
-        // Who forgets to stop it, or panics, leaves nothing either.
+        // A cluster that is dropped without a stop leaves nothing either.
         if number % 2 == 0 {
             cluster.stop().await;
         } else {
             drop(cluster);
         }
     }
-    // What was dropped is told so, and ends at its next turn.
+    // Cancelled tasks end when they are polled next.
     tokio::time::sleep(Duration::from_secs(1)).await;
     let left = Handle::current().metrics().num_alive_tasks();
-    ensure!(left <= tasks, "{left} tasks are left, {tasks} were there");
-    // Threads of the system end in its time, not in ours.
+    ensure!(left <= tasks, "{left} tasks are left, {tasks} before");
+    // Threads end in real time, not on the paused clock.
     for _ in 0..100 {
         if threads()? <= threads_before {
             return Ok(());
@@ -55,7 +55,7 @@ async fn clusters_come_and_go_by_the_hundred() -> Result<()> {
     let left = threads()?;
     ensure!(
         left <= threads_before,
-        "{left} threads are left, {threads_before} were there"
+        "{left} threads are left, {threads_before} before"
     );
     Ok(())
 }

@@ -1,16 +1,18 @@
-//! An embedded cluster with nodes: pods get one, start, follow their scripts, and end.
+//! Pods on the nodes of an embedded cluster: scheduling, start, pod scripts, termination.
 
-mod lively;
+mod cluster_with_nodes;
 
 use std::time::Duration;
 
 use anyhow::Result;
+use cluster_with_nodes::{
+    condition, create_and_watch, events, is_ready, pod, pod_with_script, pods, start, wait_until, watch_until,
+};
 use k8s_openapi::api::{coordination::v1::Lease, core::v1::Node};
 use kube::{
     Api,
     api::{DeleteParams, LogParams, Patch, PatchParams, PostParams},
 };
-use lively::{condition, events, is_ready, made, pod, pods, scripted, start, states, until};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use windlass_cluster::Cluster;
@@ -23,7 +25,7 @@ fn phase(pod: &Value) -> &str {
     pod["status"]["phase"].as_str().unwrap_or_default()
 }
 
-/// The state of a container, in a word or two.
+/// Formats the state of a container: kind, reason, readiness.
 fn state(status: &Value) -> String {
     let (kind, state) = status["state"]
         .as_object()
@@ -36,7 +38,7 @@ fn state(status: &Value) -> String {
     }
 }
 
-/// Phase, init containers, containers.
+/// Formats each state of a pod: phase, init containers, containers. Repetitions are dropped.
 fn steps(states: &[Value]) -> Vec<String> {
     let mut steps: Vec<String> = states
         .iter()
@@ -62,10 +64,10 @@ fn steps(states: &[Value]) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_gets_a_node_and_becomes_ready() -> Result<()> {
+async fn pod_is_scheduled_and_becomes_ready() -> Result<()> {
     let cluster = start(embedded(3)).await?;
     let pods = pods(&cluster);
-    let seen = made(&pods, &pod("web", json!({})), is_ready).await?;
+    let seen = create_and_watch(&pods, &pod("web", json!({})), is_ready).await?;
     let brief: Vec<_> = seen
         .iter()
         .map(|pod| {
@@ -131,9 +133,8 @@ async fn a_pod_gets_a_node_and_becomes_ready() -> Result<()> {
     Ok(())
 }
 
-/// At a finite speed the stages are to be seen, in their time.
 #[tokio::test(start_paused = true)]
-async fn stages_take_their_time_at_a_speed() -> Result<()> {
+async fn container_stages_take_time_at_finite_speed() -> Result<()> {
     let cluster = start(embedded(1).speed(2.0)).await?;
     let pods = pods(&cluster);
     let spec = json!({
@@ -147,7 +148,7 @@ async fn stages_take_their_time_at_a_speed() -> Result<()> {
         }}],
     });
     let begun = Instant::now();
-    let seen = made(&pods, &pod("web", json!({"spec": spec})), is_ready).await?;
+    let seen = create_and_watch(&pods, &pod("web", json!({"spec": spec})), is_ready).await?;
     assert_eq!(
         steps(&seen),
         [
@@ -171,7 +172,7 @@ async fn stages_take_their_time_at_a_speed() -> Result<()> {
     assert_eq!(waiting["message"], "containers with unready status: [web]");
 
     pods.delete("web", &DeleteParams::default()).await?;
-    let seen = states(&pods, "web", "0", Value::is_null).await?;
+    let seen = watch_until(&pods, "web", "0", Value::is_null).await?;
     assert_eq!(
         steps(&seen)[1..],
         [
@@ -184,7 +185,7 @@ async fn stages_take_their_time_at_a_speed() -> Result<()> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deleted_pod_goes_at_once_or_when_its_grace_is_over() -> Result<()> {
+async fn deleted_pod_terminates_immediately_or_after_its_grace_period() -> Result<()> {
     let cluster = start(embedded(1)).await?;
     let pods = pods(&cluster);
     for (name, script, grace, expected) in [
@@ -193,51 +194,50 @@ async fn a_deleted_pod_goes_at_once_or_when_its_grace_is_over() -> Result<()> {
         ("short", "ignores-term", Some(7), 7),
         ("forced", "ignores-term", Some(0), 0),
     ] {
-        pods.create(&PostParams::default(), &scripted(name, script, &json!({})))
+        pods.create(&PostParams::default(), &pod_with_script(name, script, &json!({})))
             .await?;
-        until(&pods, name, is_ready).await?;
+        wait_until(&pods, name, is_ready).await?;
         let begun = Instant::now();
         let params = DeleteParams {
             grace_period_seconds: grace,
             ..DeleteParams::default()
         };
         pods.delete(name, &params).await?;
-        until(&pods, name, Value::is_null).await?;
+        wait_until(&pods, name, Value::is_null).await?;
         assert_eq!(begun.elapsed().as_secs(), expected, "{name}");
     }
-    let told = events(&cluster, "polite").await?;
+    let events = events(&cluster, "polite").await?;
     assert!(
-        told.contains(&("Killing".to_owned(), "Stopping container web".to_owned())),
-        "{told:?}"
+        events.contains(&("Killing".to_owned(), "Stopping container web".to_owned())),
+        "{events:?}"
     );
     cluster.stop().await;
     Ok(())
 }
 
-/// The grace of a pod that goes already can be shortened.
 #[tokio::test(start_paused = true)]
-async fn a_second_deletion_shortens_the_grace() -> Result<()> {
+async fn second_deletion_shortens_the_grace_period() -> Result<()> {
     let cluster = start(embedded(1)).await?;
     let pods = pods(&cluster);
     pods.create(
         &PostParams::default(),
-        &scripted("web", "ignores-term", &json!({})),
+        &pod_with_script("web", "ignores-term", &json!({})),
     )
     .await?;
-    until(&pods, "web", is_ready).await?;
+    wait_until(&pods, "web", is_ready).await?;
     let begun = Instant::now();
     pods.delete("web", &DeleteParams::default()).await?;
     tokio::time::sleep(Duration::from_secs(5)).await;
     pods.delete("web", &DeleteParams::default().grace_period(2))
         .await?;
-    until(&pods, "web", Value::is_null).await?;
+    wait_until(&pods, "web", Value::is_null).await?;
     assert_eq!(begun.elapsed().as_secs(), 7);
     cluster.stop().await;
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
-async fn scripts_make_pods_fail_as_real_ones_do() -> Result<()> {
+async fn pod_scripts_simulate_failures() -> Result<()> {
     let cluster = start(embedded(1)).await?;
     let pods = pods(&cluster);
     let never = json!({"restartPolicy": "Never"});
@@ -299,8 +299,8 @@ async fn scripts_make_pods_fail_as_real_ones_do() -> Result<()> {
     ];
     for (name, script, spec, end, expected) in cases {
         let restarts = if name == "again" { 2 } else { 0 };
-        let object = scripted(name, script, spec);
-        let seen = made(&pods, &object, |pod| match end {
+        let object = pod_with_script(name, script, spec);
+        let seen = create_and_watch(&pods, &object, |pod| match end {
             "" => is_ready(pod) && pod["status"]["containerStatuses"][0]["restartCount"] == restarts,
             end => phase(pod) == end,
         });
@@ -311,15 +311,18 @@ async fn scripts_make_pods_fail_as_real_ones_do() -> Result<()> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_container_that_crashes_waits_longer_each_time() -> Result<()> {
+async fn crashing_container_backs_off_exponentially() -> Result<()> {
     let cluster = start(embedded(1)).await?;
     let pods = pods(&cluster);
-    pods.create(&PostParams::default(), &scripted("web", "crash-loop", &json!({})))
-        .await?;
+    pods.create(
+        &PostParams::default(),
+        &pod_with_script("web", "crash-loop", &json!({})),
+    )
+    .await?;
     let begun = Instant::now();
     let mut waits = Vec::new();
     for restarts in 1..=7 {
-        let crashed = until(&pods, "web", |pod| {
+        let crashed = wait_until(&pods, "web", |pod| {
             let status = &pod["status"]["containerStatuses"][0];
             status["restartCount"] == restarts && status["state"]["waiting"]["reason"] == "CrashLoopBackOff"
         });
@@ -333,13 +336,13 @@ async fn a_container_that_crashes_waits_longer_each_time() -> Result<()> {
             assert_eq!(status["lastState"]["terminated"]["exitCode"], 1);
         }
     }
-    // At once the first time, then 10 s, 20 s, 40 s, 80 s, 160 s and from then on five minutes.
+    // Immediately the first time, then after 10 s, 20 s, 40 s, 80 s, 160 s, and from then on five minutes.
     assert_eq!(waits, [0, 10, 30, 70, 150, 310, 610]);
-    let told = events(&cluster, "web").await?;
+    let events = events(&cluster, "web").await?;
     assert!(
-        told.iter().any(|(reason, text)| reason == "BackOff"
+        events.iter().any(|(reason, text)| reason == "BackOff"
             && text.starts_with("Back-off restarting failed container web in pod web_default(")),
-        "{told:?}"
+        "{events:?}"
     );
     let previous = pods
         .logs(
@@ -356,29 +359,29 @@ async fn a_container_that_crashes_waits_longer_each_time() -> Result<()> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn readiness_waits_for_scripts_and_gates() -> Result<()> {
+async fn readiness_waits_for_scripts_and_readiness_gates() -> Result<()> {
     let cluster = start(embedded(1)).await?;
     let pods = pods(&cluster);
     let begun = Instant::now();
     pods.create(
         &PostParams::default(),
-        &scripted("late", "ready after=5s", &json!({})),
+        &pod_with_script("late", "ready after=5s", &json!({})),
     )
     .await?;
-    until(&pods, "late", is_ready).await?;
+    wait_until(&pods, "late", is_ready).await?;
     assert_eq!(begun.elapsed().as_secs(), 5);
 
     pods.create(
         &PostParams::default(),
-        &scripted("never", "never-ready", &json!({})),
+        &pod_with_script("never", "never-ready", &json!({})),
     )
     .await?;
-    let running = until(&pods, "never", |pod| phase(pod) == "Running").await?;
+    let running = wait_until(&pods, "never", |pod| phase(pod) == "Running").await?;
     assert_eq!(condition(&running, "Ready")["reason"], "ContainersNotReady");
 
     let gate = json!({"spec": {"readinessGates": [{"conditionType": "example.com/open"}]}});
     pods.create(&PostParams::default(), &pod("gated", gate)).await?;
-    let waiting = until(&pods, "gated", |pod| phase(pod) == "Running").await?;
+    let waiting = wait_until(&pods, "gated", |pod| phase(pod) == "Running").await?;
     assert_eq!(condition(&waiting, "ContainersReady")["status"], "True");
     assert_eq!(
         condition(&waiting, "Ready")["message"],
@@ -387,21 +390,24 @@ async fn readiness_waits_for_scripts_and_gates() -> Result<()> {
     let open = json!({"status": {"conditions": [{"type": "example.com/open", "status": "True"}]}});
     pods.patch_status("gated", &PatchParams::default(), &Patch::Strategic(open))
         .await?;
-    let ready = until(&pods, "gated", is_ready).await?;
+    let ready = wait_until(&pods, "gated", is_ready).await?;
     assert_eq!(condition(&ready, "example.com/open")["status"], "True");
     cluster.stop().await;
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_script_that_cannot_be_read_is_told_and_ignored() -> Result<()> {
+async fn invalid_pod_script_causes_an_event_and_is_ignored() -> Result<()> {
     let cluster = start(embedded(1)).await?;
     let pods = pods(&cluster);
-    pods.create(&PostParams::default(), &scripted("web", "explode", &json!({})))
-        .await?;
-    until(&pods, "web", is_ready).await?;
-    let told = events(&cluster, "web").await?;
-    let (_, text) = told
+    pods.create(
+        &PostParams::default(),
+        &pod_with_script("web", "explode", &json!({})),
+    )
+    .await?;
+    wait_until(&pods, "web", is_ready).await?;
+    let events = events(&cluster, "web").await?;
+    let (_, text) = events
         .iter()
         .find(|(reason, _)| reason == "InvalidPodScript")
         .expect("a warning");
@@ -414,11 +420,11 @@ async fn a_script_that_cannot_be_read_is_told_and_ignored() -> Result<()> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nodes_beat_by_lease() -> Result<()> {
+async fn nodes_renew_their_leases() -> Result<()> {
     let cluster = start(embedded(2)).await?;
     let leases = Api::<Lease>::namespaced(cluster.client(), "kube-node-lease");
     let renewed = |lease: &Value| lease["spec"]["renewTime"].as_str().unwrap_or_default().to_owned();
-    let first = until(&leases, "node-2", |lease| !lease.is_null()).await?;
+    let first = wait_until(&leases, "node-2", |lease| !lease.is_null()).await?;
     assert_eq!(
         (
             &first["spec"]["holderIdentity"],
@@ -428,10 +434,10 @@ async fn nodes_beat_by_lease() -> Result<()> {
     );
     assert_eq!(first["metadata"]["ownerReferences"][0]["kind"], "Node");
     let begun = Instant::now();
-    until(&leases, "node-2", |lease| renewed(lease) != renewed(&first)).await?;
+    wait_until(&leases, "node-2", |lease| renewed(lease) != renewed(&first)).await?;
     assert!(begun.elapsed() <= Duration::from_secs(10));
     tokio::time::sleep(Duration::from_mins(10)).await;
-    let node = until(&Api::<Node>::all(cluster.client()), "node-2", |_| true).await?;
+    let node = wait_until(&Api::<Node>::all(cluster.client()), "node-2", |_| true).await?;
     assert!(is_ready(&node));
     cluster.stop().await;
     Ok(())

@@ -1,4 +1,4 @@
-//! Real control planes: several at once, their users, and how they end.
+//! Real control planes: several at once, their users, and their end.
 
 mod leftovers;
 
@@ -20,54 +20,54 @@ use kube::{
     Api, Client,
     api::{ListParams, ObjectMeta, Patch, PatchParams, PostParams},
 };
-use leftovers::Place;
+use leftovers::ClusterFolder;
 use serde_json::{from_value, json};
 use windlass_cluster::{Backend, Cluster, KUBERNETES_VERSION};
 use windlass_suite::{Suite, Target};
 
-/// Set for a copy of this program that starts a cluster in the place it names, and waits to be killed.
-const VICTIM: &str = "WINDLASS_TEST_VICTIM";
+/// Set for a copy of this program that starts a cluster in this folder and waits to be killed.
+const KILLED_COPY: &str = "WINDLASS_TEST_VICTIM";
 
 fn main() -> ExitCode {
-    if let Ok(place) = std::env::var(VICTIM) {
-        return victim(&place);
+    if let Ok(place) = std::env::var(KILLED_COPY) {
+        return run_killed_copy(&place);
     }
     Suite::new("real")
-        .alone(
+        .case_on(
             Target::Real,
-            "two_run_side_by_side_and_leave_nothing_behind",
+            "two_control_planes_run_side_by_side_and_leave_nothing_behind",
             two_run_side_by_side,
         )
-        .alone(
+        .case_on(
             Target::Real,
-            "a_panic_stops_the_control_plane",
-            a_panic_stops_the_control_plane,
+            "panic_stops_the_control_plane",
+            panic_stops_the_control_plane,
         )
-        .alone(
+        .case_on(
             Target::Real,
             "killing_the_owner_stops_the_control_plane",
-            killing_the_owner_stops_it,
+            killing_the_owner_stops_the_servers,
         )
-        .alone(
+        .case_on(
             Target::Real,
-            "a_user_is_in_its_groups_and_has_their_rights",
+            "user_has_the_rights_of_its_groups",
             a_user_is_in_its_groups,
         )
-        .alone(
+        .case_on(
             Target::Real,
-            "an_existing_cluster_is_used_through_its_kubeconfig",
+            "existing_cluster_is_used_through_its_kubeconfig",
             an_existing_cluster_is_used,
         )
-        .alone(
+        .case_on(
             Target::Real,
-            "controllers_and_scheduler_bring_pods_to_nodes",
+            "controllers_create_and_scheduler_binds_pods",
             controllers_and_scheduler,
         )
         .run()
 }
 
 async fn two_run_side_by_side() -> anyhow::Result<()> {
-    let place = Place::new();
+    let place = ClusterFolder::new();
     let real = || Cluster::real().temp_dir(place.path());
     let (one, two) = tokio::try_join!(real().start(), real().start())?;
     assert_eq!(one.backend(), Backend::Real);
@@ -77,11 +77,11 @@ async fn two_run_side_by_side() -> anyhow::Result<()> {
     let mode = one.kubeconfig()?.metadata()?.permissions().mode();
     assert_eq!(mode & 0o777, 0o600, "a kubeconfig holds a private key");
     let admin = one.kubeconfig()?;
-    let folder = admin.parent().context("a kubeconfig lies in a folder")?;
+    let folder = admin.parent().context("a kubeconfig is in a folder")?;
     assert_eq!(
         folder.metadata()?.permissions().mode() & 0o777,
         0o700,
-        "etcd's socket lies in there"
+        "etcd's socket is in this folder"
     );
 
     let object = ConfigMap {
@@ -103,8 +103,8 @@ async fn two_run_side_by_side() -> anyhow::Result<()> {
     maps(&two)
         .list(&ListParams::default())
         .await
-        .context("the other one lives on")?;
-    // Outside of any runtime.
+        .context("the other one keeps running")?;
+    // Drop outside of any runtime.
     std::thread::spawn(move || drop(two))
         .join()
         .expect("drop does not panic");
@@ -112,23 +112,23 @@ async fn two_run_side_by_side() -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn a_panic_stops_the_control_plane() -> anyhow::Result<()> {
-    let place = Place::new();
+async fn panic_stops_the_control_plane() -> anyhow::Result<()> {
+    let place = ClusterFolder::new();
     let cluster = Cluster::real().temp_dir(place.path()).start().await?;
-    assert!(!place.leftovers().is_empty(), "the place can see a cluster");
+    assert!(!place.leftovers().is_empty(), "a running cluster is detected");
     let task = tokio::spawn(async move {
         let _cluster = cluster;
-        panic!("as it should");
+        panic!("expected by the test");
     });
     assert!(task.await.is_err_and(|error| error.is_panic()));
     assert_eq!(place.leftovers(), Vec::<String>::new());
     Ok(())
 }
 
-async fn killing_the_owner_stops_it() -> anyhow::Result<()> {
-    let place = Place::new();
+async fn killing_the_owner_stops_the_servers() -> anyhow::Result<()> {
+    let place = ClusterFolder::new();
     let mut victim = Command::new(std::env::current_exe()?)
-        .env(VICTIM, place.path())
+        .env(KILLED_COPY, place.path())
         .stdout(Stdio::piped())
         .spawn()?;
     let mut line = String::new();
@@ -144,15 +144,13 @@ async fn killing_the_owner_stops_it() -> anyhow::Result<()> {
     victim.kill()?;
     victim.wait()?;
     // Without SIGKILL, a graceful kube-apiserver would take about 13 seconds.
-    eventually(
-        "the end of everything in the place",
-        Duration::from_secs(8),
-        async || place.leftovers().is_empty(),
-    )
+    eventually("the end of all processes", Duration::from_secs(8), async || {
+        place.leftovers().is_empty()
+    })
     .await
 }
 
-fn victim(place: &str) -> ExitCode {
+fn run_killed_copy(place: &str) -> ExitCode {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let _cluster = runtime
         .block_on(Cluster::real().temp_dir(place).start())
@@ -230,7 +228,8 @@ async fn who_am_i(client: Client) -> anyhow::Result<(String, Vec<String>)> {
     Ok((user.username.unwrap_or_default(), user.groups.unwrap_or_default()))
 }
 
-/// Nothing is allowed before a role is bound to `group`. (Not the role `view`, which controllers have to fill.)
+/// Checks that the user is forbidden before a role is bound to `group`, and allowed afterwards. It does not use the role
+/// `view`, which only controllers aggregate.
 async fn rights_come_from_groups(cluster: &Cluster, user: &Client, group: &str) -> anyhow::Result<()> {
     let maps = Api::<ConfigMap>::namespaced(user.clone(), "default");
     let refused = maps.list(&ListParams::default()).await;
@@ -246,7 +245,7 @@ async fn rights_come_from_groups(cluster: &Cluster, user: &Client, group: &str) 
     Api::all(cluster.client())
         .create(&PostParams::default(), &binding)
         .await?;
-    // The authorizer learns of the binding through a watch of its own.
+    // The authorizer observes the binding through its own watch.
     eventually("the right to list", Duration::from_secs(30), async || {
         maps.list(&ListParams::default()).await.is_ok()
     })
@@ -254,7 +253,7 @@ async fn rights_come_from_groups(cluster: &Cluster, user: &Client, group: &str) 
 }
 
 async fn controllers_and_scheduler() -> anyhow::Result<()> {
-    let place = Place::new();
+    let place = ClusterFolder::new();
     let cluster = Cluster::real()
         .controllers()
         .scheduler()
@@ -276,7 +275,7 @@ async fn controllers_and_scheduler() -> anyhow::Result<()> {
             "selector": { "matchLabels": { "app": "web" } },
             "template": {
                 "metadata": { "labels": { "app": "web" } },
-                // Nobody says that the node is ready.
+                // No kubelet reports the node as ready.
                 "spec": { "containers": [{ "name": "c", "image": "i" }], "tolerations": [{ "operator": "Exists" }] },
             },
         },
@@ -304,5 +303,5 @@ async fn eventually(what: &str, limit: Duration, mut holds: impl AsyncFnMut() ->
     };
     tokio::time::timeout(limit, wait)
         .await
-        .with_context(|| format!("{what} did not come"))
+        .with_context(|| format!("timed out after {limit:?}, waiting for {what}"))
 }

@@ -1,11 +1,11 @@
-//! What the scheduler says of pods that fit nowhere, and where it puts those that fit: the embedded one and the real one
-//! by the same table.
+//! Scheduling decisions and messages, by the same table for the embedded scheduler and kube-scheduler.
 
-mod lively;
+mod cluster_with_nodes;
 
 use std::{process::ExitCode, time::Duration};
 
 use anyhow::{Result, ensure};
+use cluster_with_nodes::{condition, pod, pods, start, wait_until};
 use k8s_openapi::api::{
     core::v1::{Node, Pod},
     scheduling::v1::PriorityClass,
@@ -14,20 +14,25 @@ use kube::{
     Api,
     api::{DeleteParams, Patch, PatchParams, PostParams},
 };
-use lively::{condition, pod, pods, start, until};
 use serde_json::{Value, json};
 use windlass_cluster::Cluster;
 use windlass_suite::{Suite, Target};
 
 fn main() -> ExitCode {
     Suite::new("scheduling")
-        .alone(Target::Embedded, "pods_are_placed_or_told_why_not", || async {
-            let cluster = start(Cluster::embedded().controllers()).await?;
-            placed_or_told(cluster).await
-        })
-        .alone(Target::Real, "pods_are_placed_or_told_why_not", || async {
-            placed_or_told(Cluster::real().scheduler().start().await?).await
-        })
+        .case_on(
+            Target::Embedded,
+            "pods_are_scheduled_or_marked_unschedulable",
+            || async {
+                let cluster = start(Cluster::embedded().controllers()).await?;
+                scheduled_or_unschedulable(cluster).await
+            },
+        )
+        .case_on(
+            Target::Real,
+            "pods_are_scheduled_or_marked_unschedulable",
+            || async { scheduled_or_unschedulable(Cluster::real().scheduler().start().await?).await },
+        )
         .run()
 }
 
@@ -43,7 +48,7 @@ async fn node(cluster: &Cluster, name: &str, spec: Value, cpu: &str) -> Result<(
     nodes
         .patch_status(name, &PatchParams::default(), &Patch::Merge(status))
         .await?;
-    // Where there is a node controller, it takes the taint away that every node is born with; else we do.
+    // Without a node controller, nothing else removes the initial taint of a node.
     let taints = json!({"spec": {"taints": spec["taints"]}});
     nodes
         .patch(name, &PatchParams::default(), &Patch::Merge(taints))
@@ -51,18 +56,18 @@ async fn node(cluster: &Cluster, name: &str, spec: Value, cpu: &str) -> Result<(
     Ok(())
 }
 
-fn asks(requests: &Value) -> Value {
+fn with_requests(requests: &Value) -> Value {
     json!({"containers": [{"name": "web", "image": "nginx", "resources": {"requests": requests, "limits": requests}}]})
 }
 
-/// What the pod must find in a node's labels, by required affinity.
-fn affine(operator: &str, values: &[&str]) -> Value {
+/// A required node affinity on the label `cores`.
+fn with_affinity(operator: &str, values: &[&str]) -> Value {
     let terms = json!([{"matchExpressions": [{"key": "cores", "operator": operator, "values": values}]}]);
     let required = json!({"nodeSelectorTerms": terms});
     json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}})
 }
 
-async fn placed_or_told(cluster: Cluster) -> Result<()> {
+async fn scheduled_or_unschedulable(cluster: Cluster) -> Result<()> {
     let taint = json!([{"key": "team", "value": "a", "effect": "NoSchedule"}]);
     node(&cluster, "large", json!({}), "4").await?;
     node(
@@ -85,7 +90,7 @@ async fn placed_or_told(cluster: Cluster) -> Result<()> {
     for (name, spec, expected) in cases() {
         api.create(&PostParams::default(), &pod(name, json!({"spec": spec})))
             .await?;
-        let decided = until(&api, name, |pod| !condition(pod, "PodScheduled").is_null()).await?;
+        let decided = wait_until(&api, name, |pod| !condition(pod, "PodScheduled").is_null()).await?;
         let scheduled = condition(&decided, "PodScheduled");
         let node = decided["spec"]["nodeName"].as_str();
         let found = node.or(scheduled["message"].as_str()).unwrap_or_default();
@@ -100,12 +105,12 @@ async fn placed_or_told(cluster: Cluster) -> Result<()> {
             );
         }
     }
-    crowded(&api, &cluster).await?;
+    full_node_and_gates(&api, &cluster).await?;
     cluster.stop().await;
     Ok(())
 }
 
-/// Pods in the order in which they come, and for each its node, or why there is none.
+/// Pods in creation order, each with its node or its scheduling message.
 fn cases() -> Vec<(&'static str, Value, &'static str)> {
     let all = json!([{"operator": "Exists"}]);
     let by_name = |name: &str, tolerations: &Value| {
@@ -115,14 +120,14 @@ fn cases() -> Vec<(&'static str, Value, &'static str)> {
         json!({"affinity": affinity, "tolerations": tolerations})
     };
     let never = {
-        let mut spec = asks(&json!({"cpu": "3"}));
+        let mut spec = with_requests(&json!({"cpu": "3"}));
         spec["priorityClassName"] = "calm".into();
         spec["nodeSelector"] = json!({"name": "small"});
         spec
     };
     let small_share = {
-        let mut spec = asks(&json!({"cpu": "1"}));
-        spec["affinity"] = affine("Lt", &["3"])["affinity"].take();
+        let mut spec = with_requests(&json!({"cpu": "1"}));
+        spec["affinity"] = with_affinity("Lt", &["3"])["affinity"].take();
         spec
     };
     vec![
@@ -146,7 +151,7 @@ fn cases() -> Vec<(&'static str, Value, &'static str)> {
         ),
         (
             "other-affinity",
-            affine("NotIn", &["2", "4"]),
+            with_affinity("NotIn", &["2", "4"]),
             "0/4 nodes are available: 1 node(s) had untolerated taint(s), 1 node(s) were unschedulable, 2 node(s) didn't \
              match Pod's node affinity/selector. no new claims to deallocate, preemption: 0/4 nodes are available: 4 Preemption is not helpful for \
              scheduling.",
@@ -159,14 +164,18 @@ fn cases() -> Vec<(&'static str, Value, &'static str)> {
         ),
         (
             "greedy",
-            asks(&json!({"cpu": "100", "memory": "100Gi"})),
+            with_requests(&json!({"cpu": "100", "memory": "100Gi"})),
             "0/4 nodes are available: 1 node(s) had untolerated taint(s), 1 node(s) were unschedulable, 2 Insufficient \
              cpu, 2 Insufficient memory. no new claims to deallocate, preemption: 0/4 nodes are available: 4 Preemption is not helpful for scheduling.",
         ),
-        ("gpu", asks(&json!({"cpu": "2", "example.com/gpu": "1"})), "large"),
+        (
+            "gpu",
+            with_requests(&json!({"cpu": "2", "example.com/gpu": "1"})),
+            "large",
+        ),
         (
             "gpu-again",
-            asks(&json!({"cpu": "1500m", "example.com/gpu": "1"})),
+            with_requests(&json!({"cpu": "1500m", "example.com/gpu": "1"})),
             "0/4 nodes are available: 1 Insufficient cpu, 1 Insufficient example.com/gpu, 1 node(s) had untolerated \
              taint(s), 1 node(s) were unschedulable. no new claims to deallocate, preemption: 0/4 nodes are available: 2 No preemption victims found \
              for incoming pod, 2 Preemption is not helpful for scheduling.",
@@ -188,18 +197,19 @@ fn cases() -> Vec<(&'static str, Value, &'static str)> {
     ]
 }
 
-/// `small` has three pods, which is all that it takes; what waits for it comes when one goes, or when it is told to.
-async fn crowded(api: &Api<Pod>, cluster: &Cluster) -> Result<()> {
+/// The node `small` has its maximum of three pods. A pending pod is scheduled when one is deleted or its gate is removed.
+async fn full_node_and_gates(api: &Api<Pod>, cluster: &Cluster) -> Result<()> {
     let here = json!({"nodeSelector": {"name": "small"}});
-    let told = lively::events(cluster, "other-label").await?;
+    let events = cluster_with_nodes::events(cluster, "other-label").await?;
     ensure!(
-        told.iter()
+        events
+            .iter()
             .any(|(reason, text)| reason == "FailedScheduling" && text.starts_with("0/4 ")),
-        "{told:?}"
+        "{events:?}"
     );
     api.create(&PostParams::default(), &pod("fourth", json!({"spec": here})))
         .await?;
-    let waiting = until(api, "fourth", |pod| !condition(pod, "PodScheduled").is_null()).await?;
+    let waiting = wait_until(api, "fourth", |pod| !condition(pod, "PodScheduled").is_null()).await?;
     let found = &condition(&waiting, "PodScheduled")["message"];
     let expected = "0/4 nodes are available: 1 Too many pods, 1 node(s) didn't match Pod's node affinity/selector, 1 \
                     node(s) had untolerated taint(s), 1 node(s) were unschedulable. no new claims to deallocate, preemption: 0/4 nodes are \
@@ -211,16 +221,16 @@ async fn crowded(api: &Api<Pod>, cluster: &Cluster) -> Result<()> {
         .await?;
     let placed = tokio::time::timeout(
         Duration::from_secs(30),
-        until(api, "fourth", |pod| !pod["spec"]["nodeName"].is_null()),
+        wait_until(api, "fourth", |pod| !pod["spec"]["nodeName"].is_null()),
     );
     ensure!(placed.await??["spec"]["nodeName"] == "small");
 
-    // A gate holds a pod back until somebody takes it away.
+    // A scheduling gate holds a pod back until it is removed.
     let gated =
         json!({"schedulingGates": [{"name": "example.com/later"}], "nodeSelector": {"name": "large"}});
     api.create(&PostParams::default(), &pod("gated", json!({"spec": gated})))
         .await?;
-    let held = until(api, "gated", |pod| !condition(pod, "PodScheduled").is_null()).await?;
+    let held = wait_until(api, "gated", |pod| !condition(pod, "PodScheduled").is_null()).await?;
     ensure!(
         condition(&held, "PodScheduled")["reason"] == "SchedulingGated",
         "{held:#}"
@@ -229,7 +239,7 @@ async fn crowded(api: &Api<Pod>, cluster: &Cluster) -> Result<()> {
     api.patch("gated", &PatchParams::default(), &open).await?;
     let placed = tokio::time::timeout(
         Duration::from_secs(30),
-        until(api, "gated", |pod| !pod["spec"]["nodeName"].is_null()),
+        wait_until(api, "gated", |pod| !pod["spec"]["nodeName"].is_null()),
     );
     ensure!(placed.await??["spec"]["nodeName"] == "large");
     Ok(())

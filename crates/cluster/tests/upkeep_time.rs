@@ -1,4 +1,4 @@
-//! What keeps an embedded cluster tidy takes its time, and none when there is nothing to do: on a paused clock.
+//! Timing of the maintenance controllers of an embedded cluster, on a paused clock.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep};
 use windlass_cluster::Cluster;
 use windlass_rights::Recorder;
 
-/// Long enough for anything that has no duration of its own.
+/// Long enough for everything without an intentional delay.
 const MOMENT: Duration = Duration::from_secs(1);
 
 async fn create<K>(api: &Api<K>, object: Value) -> Result<K>
@@ -45,7 +45,7 @@ fn mins(minutes: u64) -> Duration {
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_go_an_hour_after_they_were_last_written() -> Result<()> {
+async fn events_expire_an_hour_after_their_last_write() -> Result<()> {
     let cluster = Cluster::embedded().controllers().start().await?;
     let events = Api::<Event>::namespaced(cluster.client(), "default");
     for name in ["once", "again"] {
@@ -70,11 +70,11 @@ async fn events_go_an_hour_after_they_were_last_written() -> Result<()> {
     Ok(())
 }
 
-/// How many requests anybody made, except for watches, which are renewed every few minutes.
+/// Returns the number of all requests but watches, which are renewed every few minutes.
 fn requests(recorder: &Recorder) -> u64 {
-    let uses = recorder.uses();
+    let uses = recorder.records();
     let asked = uses
-        .all
+        .records
         .iter()
         .filter(|one| !one.access.to_string().starts_with("watch "));
     asked.map(|one| one.count).sum()
@@ -90,7 +90,7 @@ async fn namespace_with_account(client: &Client, name: &str) -> Result<Api<Names
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cluster_that_has_nothing_to_do_asks_nothing() -> Result<()> {
+async fn idle_cluster_sends_no_requests() -> Result<()> {
     let recorder = Recorder::new();
     let cluster = Cluster::embedded()
         .controllers()
@@ -107,7 +107,7 @@ async fn a_cluster_that_has_nothing_to_do_asks_nothing() -> Result<()> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stuck_namespace_is_looked_at_now_and_then_and_goes_when_it_can() -> Result<()> {
+async fn stuck_namespace_is_retried_until_it_can_be_deleted() -> Result<()> {
     let recorder = Recorder::new();
     let cluster = Cluster::embedded()
         .controllers()
@@ -121,25 +121,19 @@ async fn a_stuck_namespace_is_looked_at_now_and_then_and_goes_when_it_can() -> R
     namespaces.delete("stuck", &DeleteParams::default()).await?;
     sleep(mins(1)).await;
     let looks = || {
-        let uses = recorder.uses();
-        let sweeps = uses.all.iter().filter(|one| {
+        let uses = recorder.records();
+        let sweeps = uses.records.iter().filter(|one| {
             let access = one.access.to_string();
             access.starts_with("deletecollection configmaps")
         });
         sweeps.map(|one| one.count).sum::<u64>()
     };
     let first = looks();
-    ensure!(
-        (1..=15).contains(&first),
-        "it was looked at {first} times in a minute"
-    );
+    ensure!((1..=15).contains(&first), "{first} attempts in a minute");
     sleep(mins(10)).await;
-    // Every eight and a half seconds, as by a real controller.
+    // Every eight and a half seconds, as in Kubernetes.
     let more = looks() - first;
-    ensure!(
-        (60..=80).contains(&more),
-        "it was looked at {more} times in ten minutes"
-    );
+    ensure!((60..=80).contains(&more), "{more} attempts in ten minutes");
     patch(&config_maps, "c", &json!({"metadata": {"finalizers": null}})).await?;
     sleep(Duration::from_secs(9)).await;
     ensure!(namespaces.get_opt("stuck").await?.is_none());
@@ -148,11 +142,11 @@ async fn a_stuck_namespace_is_looked_at_now_and_then_and_goes_when_it_can() -> R
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_outstays_its_grace_is_told_of() -> Result<()> {
+async fn pod_past_its_grace_period_is_reported_in_namespace_conditions() -> Result<()> {
     let cluster = Cluster::embedded().controllers().speed(1.0).start().await?;
     let namespaces = namespace_with_account(&cluster.client(), "a").await?;
     let pods = Api::<Pod>::namespaced(cluster.client(), "a");
-    // Nobody ends a pod of a node that does not exist.
+    // A pod on a nonexistent node is never terminated by a kubelet.
     let spec = json!({
         "nodeName": "nowhere", "terminationGracePeriodSeconds": 7, "containers": [{"name": "c", "image": "i"}],
     });
@@ -162,10 +156,10 @@ async fn a_pod_that_outstays_its_grace_is_told_of() -> Result<()> {
         let status = namespaces.get("a").await?.status.unwrap_or_default();
         let conditions = status.conditions.unwrap_or_default().into_iter();
         let mut failures = conditions.filter(|one| one.type_ == "NamespaceDeletionContentFailure");
-        let failure = failures.next().context("the namespace was looked at")?;
+        let failure = failures.next().context("the namespace was processed")?;
         anyhow::Ok((failure.status, failure.message.unwrap_or_default()))
     };
-    // Begun after five seconds, and looked at again after four.
+    // The first attempt is after five seconds, the next one four seconds later.
     sleep(Duration::from_secs(8)).await;
     assert_eq!(failure().await?.0, "False");
     sleep(Duration::from_secs(2)).await;
@@ -184,7 +178,7 @@ async fn a_pod_that_outstays_its_grace_is_told_of() -> Result<()> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_namespace_goes_as_soon_as_its_pods_have_ended() -> Result<()> {
+async fn namespace_is_deleted_as_soon_as_its_pods_terminated() -> Result<()> {
     let cluster = Cluster::embedded().nodes(1).start().await?;
     let namespaces = namespace_with_account(&cluster.client(), "a").await?;
     let labels = json!({"app": "web"});
@@ -204,13 +198,13 @@ async fn a_namespace_goes_as_soon_as_its_pods_have_ended() -> Result<()> {
     assert_eq!(ready, Some(3));
     namespaces.delete("a", &DeleteParams::default()).await?;
     sleep(MOMENT).await;
-    ensure!(namespaces.get_opt("a").await?.is_none(), "nothing is in the way");
+    ensure!(namespaces.get_opt("a").await?.is_none(), "its content is deleted");
     cluster.stop().await;
     Ok(())
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_namespace_is_emptied_at_once_or_as_slowly_as_in_reality() -> Result<()> {
+async fn namespace_deletion_follows_the_cluster_speed() -> Result<()> {
     for (speed, least, most) in [(f64::INFINITY, 0, 1), (1.0, 5, 6), (5.0, 1, 2)] {
         let cluster = Cluster::embedded().controllers().speed(speed).start().await?;
         let namespaces = namespace_with_account(&cluster.client(), "a").await?;
@@ -228,7 +222,7 @@ async fn a_namespace_is_emptied_at_once_or_as_slowly_as_in_reality() -> Result<(
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_evicted_pod_that_stays_counts_again_after_two_minutes() -> Result<()> {
+async fn evicted_pod_that_stays_counts_again_after_two_minutes() -> Result<()> {
     let cluster = Cluster::embedded().controllers().start().await?;
     sleep(MOMENT).await;
     let pods = Api::<Pod>::namespaced(cluster.client(), "default");

@@ -1,14 +1,14 @@
-//! Puts counters into a file: into the bodies of its functions, loops and closures, and before what searches or moves the
-//! items of a list.
+//! Inserts counters into a file: into the bodies of its functions, loops and closures, and before calls that search or
+//! move the items of a list.
 //!
-//! It goes by the tokens of formatted code. What it does not recognise is not counted, and what it gets wrong does not
-//! compile. Nothing is put on a line of its own, so that lines keep their numbers.
+//! It works on the tokens of formatted code. What it does not recognise is not counted, and a mistake does not compile.
+//! Insertions add no lines, so that line numbers stay the same.
 
 use std::path::Path;
 
 use crate::tokens::{Kind, Token, tokens};
 
-/// Methods whose closures are called n log n times.
+/// Methods that call their closures n log n times.
 const SORTING: [&str; 9] = [
     "sort_by",
     "sort_by_key",
@@ -21,7 +21,7 @@ const SORTING: [&str; 9] = [
     "is_sorted_by",
 ];
 
-/// The text with counters, whose places are added to `sites`.
+/// Returns the text with counters, and adds their locations to `sites`.
 pub(crate) fn insert(text: &str, file: &Path, folder: &Path, sites: &mut Vec<String>) -> String {
     let tokens = tokens(text);
     let mut file = File {
@@ -44,9 +44,9 @@ struct File<'t> {
     text: &'t str,
     name: String,
     sites: &'t mut Vec<String>,
-    /// What to put where.
+    /// Offset and text of each insertion.
     insertions: Vec<(usize, String)>,
-    /// What to leave out: from, to.
+    /// Ranges to leave out.
     replaced: Vec<(usize, usize)>,
 }
 
@@ -55,7 +55,7 @@ impl File<'_> {
         let mut index = 0;
         while let Some(token) = self.tokens.get(index) {
             index = match token.text {
-                // What is computed while compiling cannot count.
+                // Constant evaluation cannot count.
                 "const" | "static" if token.kind == Kind::Word => self.after_constant(index),
                 // `impl … for …`
                 "impl" => self.find(index, |token| token.is(b'{')),
@@ -108,7 +108,7 @@ impl File<'_> {
         self.tokens.get(index).map(|token| token.kind)
     }
 
-    /// The next token like this that is not inside of brackets; the end if there is none.
+    /// The next matching token outside of brackets, or the end.
     fn find(&self, after: usize, is_it: impl Fn(&Token<'_>) -> bool) -> usize {
         let mut depth = 0_usize;
         for (index, token) in self.tokens.iter().enumerate().skip(after + 1) {
@@ -124,7 +124,7 @@ impl File<'_> {
         self.tokens.len()
     }
 
-    /// Behind a constant or a constant function.
+    /// The token after a constant or a const function.
     fn after_constant(&self, index: usize) -> usize {
         let is_function = self.tokens[index + 1..]
             .iter()
@@ -150,7 +150,7 @@ impl File<'_> {
         self.sites.len() - 1
     }
 
-    /// Counts how often a block is entered, which begins with this brace.
+    /// Counts how often the block that starts with this brace is entered.
     fn count_block(&mut self, brace: usize) {
         let Some(token) = self.tokens.get(brace) else {
             return;
@@ -161,7 +161,7 @@ impl File<'_> {
             .push((end, format!(" crate::steps::step({site});")));
     }
 
-    /// Whether a bar begins a closure, and is not an alternative or an operator.
+    /// Whether a bar starts a closure, rather than being an alternative or an operator.
     fn begins_expression(&self, index: usize) -> bool {
         let Some(before) = index.checked_sub(1).map(|before| &self.tokens[before]) else {
             return false;
@@ -176,7 +176,7 @@ impl File<'_> {
         }
     }
 
-    /// Counts how often a closure is called. Returns where to go on.
+    /// Counts how often a closure is called. Returns the index to continue at.
     fn count_closure(&mut self, first_bar: usize) -> usize {
         let end = self.find(first_bar, |token| token.is(b'|'));
         let body = end + 1;
@@ -208,7 +208,7 @@ impl File<'_> {
         method.is_some_and(|method| SORTING.contains(&self.tokens[method].text))
     }
 
-    /// The last token of an expression that reaches as far as it can.
+    /// The last token of the longest expression that starts here.
     fn last_of_expression(&self, first: usize) -> usize {
         let (mut depth, mut angles) = (0_usize, 0_usize);
         for (index, token) in self.tokens.iter().enumerate().skip(first) {
@@ -243,7 +243,7 @@ impl File<'_> {
         self.insertions.push((dot, ")".to_owned()));
     }
 
-    /// Counts the length of what `insert` and `remove` move the items of.
+    /// Counts the length of the list whose items `insert` and `remove` move.
     fn count_moves(&mut self, method: usize) {
         let Some(first) = self.receiver(method - 1) else {
             return;
@@ -270,7 +270,7 @@ impl File<'_> {
         }
     }
 
-    /// The first token of the chain of calls and fields that ends before this dot.
+    /// The first token of the chain of calls and fields before this dot.
     fn receiver(&self, dot: usize) -> Option<usize> {
         let mut last = dot.checked_sub(1)?;
         loop {
@@ -330,7 +330,7 @@ impl File<'_> {
         None
     }
 
-    /// Files are included from where they are: `include_str!("…")`.
+    /// Makes paths of included files absolute: `include_str!("…")`.
     fn make_absolute(&mut self) {
         for name in self.tokens.windows(4) {
             if matches!(name[0].text, "include_bytes" | "include_str") && name[1].is(b'!') {
@@ -344,7 +344,7 @@ impl File<'_> {
     }
 
     fn finish(mut self) -> String {
-        // Stable: what closes at the same place closes in any order.
+        // A stable sort: insertions at the same offset keep their order.
         self.insertions.sort_by_key(|(place, _)| *place);
         let mut text = String::with_capacity(self.text.len() * 2);
         let mut place = 0;
@@ -358,10 +358,10 @@ impl File<'_> {
             }
         }
         text.push_str(&self.text[place..]);
-        // Its own tests are not copied along.
+        // Disables the server's own tests.
         text = text.replace("#[cfg(test)]", "#[cfg(any())]");
         if self.name == "lib.rs" {
-            // Inside of another file, it cannot have documentation of its own.
+            // An included file cannot have inner doc comments.
             text = text.replace("\n//!", "\n//").replacen("//!", "//", 1);
         }
         text

@@ -1,4 +1,4 @@
-//! Copies the API server's source, with a counter in every function, loop and closure.
+//! Copies the API server's source with a counter in every function, loop and closure.
 
 mod counters;
 mod tokens;
@@ -12,17 +12,19 @@ use std::{
 
 fn main() {
     let server = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("set by cargo")).join("../apiserver");
-    let server = server.canonicalize().expect("the server is beside this crate");
+    let server = server
+        .canonicalize()
+        .expect("the apiserver crate is next to this crate");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("set by cargo")).join("src");
     println!("cargo::rerun-if-changed={}", server.join("src").display());
     println!("cargo::rerun-if-changed=build");
-    // Files that are gone must not stay.
+    // Deleted files must not remain.
     let _ = fs::remove_dir_all(&out);
     let mut sites = Vec::new();
     copy(&server.join("src"), Path::new(""), &out, &mut sites);
     let mut table = format!("static SITES: [&str; {}] = [\n", sites.len());
     for site in sites {
-        writeln!(table, "    {site:?},").expect("a string takes everything");
+        writeln!(table, "    {site:?},").expect("writing to a string never fails");
     }
     table.push_str("];\n");
     fs::write(out.with_file_name("sites.rs"), table).expect("the output folder is writable");

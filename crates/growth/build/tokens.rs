@@ -1,17 +1,17 @@
-//! Rust source as tokens: as much of it as finding functions, loops and closures takes.
+//! A minimal tokenizer for Rust, enough to find functions, loops and closures.
 
-/// What a token is.
+/// The kind of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A name or keyword.
     Word,
     /// A string, character, number or lifetime.
     Literal,
-    /// One character of punctuation; brackets too.
+    /// One character of punctuation, including brackets.
     Mark(u8),
 }
 
-/// A token and where it is.
+/// A token and its offset.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Token<'t> {
     pub(crate) kind: Kind,
@@ -41,7 +41,7 @@ impl Token<'_> {
     }
 }
 
-/// The tokens of a file, without comments and space.
+/// The tokens of a file, without comments and whitespace.
 pub(crate) fn tokens(text: &str) -> Vec<Token<'_>> {
     let bytes = text.as_bytes();
     let mut tokens = Vec::new();
@@ -54,9 +54,10 @@ pub(crate) fn tokens(text: &str) -> Vec<Token<'_>> {
             b'/' if rest.starts_with("/*") => (None, rest.find("*/").map_or(rest.len(), |end| end + 2)),
             b'"' => (Some(Kind::Literal), quoted(rest, 0)),
             b'\'' => (Some(Kind::Literal), character_or_lifetime(rest)),
-            b'b' | b'c' | b'r' if prefixed_string(rest).is_some() => {
-                (Some(Kind::Literal), prefixed_string(rest).expect("just found"))
-            }
+            b'b' | b'c' | b'r' if prefixed_string(rest).is_some() => (
+                Some(Kind::Literal),
+                prefixed_string(rest).expect("checked by the guard"),
+            ),
             b'b' if rest.starts_with("b'") => (Some(Kind::Literal), 1 + character_or_lifetime(&rest[1..])),
             b'0'..=b'9' => (Some(Kind::Literal), number(rest)),
             _ if byte == b'_' || byte.is_ascii_alphabetic() => (Some(Kind::Word), word(rest)),
@@ -128,7 +129,7 @@ fn character_or_lifetime(rest: &str) -> usize {
     let mut inner = rest[1..].chars();
     match inner.next() {
         Some('\\') => {
-            // What is escaped may be a quote.
+            // The escaped character may be a quote.
             3 + rest[3..].find('\'').map_or(0, |end| end + 1)
         }
         Some(c) if inner.next() == Some('\'') => 2 + c.len_utf8(),

@@ -6,7 +6,7 @@ include!(concat!(env!("OUT_DIR"), "/sites.rs"));
 
 static COUNTS: [AtomicU64; SITES.len()] = [const { AtomicU64::new(0) }; SITES.len()];
 
-/// Called by the copied source at every counted place.
+/// Called by the copied source at every counted location.
 #[inline]
 pub(crate) fn step(site: usize) {
     COUNTS[site].fetch_add(1, Relaxed);
@@ -17,12 +17,12 @@ pub(crate) fn steps(site: usize, count: usize) {
     COUNTS[site].fetch_add(count as u64, Relaxed);
 }
 
-/// The counters, in the order of [`place`].
+/// The counters, in the order of [`location`].
 pub fn counts() -> Vec<u64> {
     COUNTS.iter().map(|count| count.load(Relaxed)).collect()
 }
 
-/// What was counted since the counters were so.
+/// The difference to earlier counters.
 pub fn counts_since(before: &[u64]) -> Vec<u64> {
     COUNTS
         .iter()
@@ -31,13 +31,13 @@ pub fn counts_since(before: &[u64]) -> Vec<u64> {
         .collect()
 }
 
-/// The file and line that a counter counts.
-pub fn place(site: usize) -> &'static str {
+/// The file and line of a counter.
+pub fn location(site: usize) -> &'static str {
     SITES[site]
 }
 
-/// What `contains` is asked of, to find out how long it is: the methods of a known type are inherent, and win over those
-/// of [`Unknown`].
+/// The receiver of `contains`, to find its length: the methods of a known type are inherent and take precedence over
+/// those of [`Unknown`].
 pub(crate) struct Searched<'a, T: ?Sized>(pub(crate) &'a T);
 
 macro_rules! lists {
@@ -49,13 +49,13 @@ lists!(Vec<T>, [T], &[T], &Vec<T>, &mut Vec<T>, Box<[T]>);
 
 macro_rules! texts {
     ($($text:ty),*) => { $(impl Searched<'_, $text> {
-        /// The standard library looks at more than one byte at a time.
+        /// The standard library compares more than one byte at a time.
         pub(crate) fn length(&self) -> usize { 1 + self.0.len() / 8 }
     })* };
 }
 texts!(String, str, &str, &String);
 
-/// What is not searched from end to end, or is of constant length.
+/// Receivers that are not searched linearly, or have a constant length.
 pub(crate) trait Unknown {
     fn length(&self) -> usize {
         1
@@ -64,7 +64,7 @@ pub(crate) trait Unknown {
 
 impl<T: ?Sized> Unknown for Searched<'_, T> {}
 
-/// Counts the length of a list or text, and is that.
+/// Counts the length of a list or text and returns it.
 #[macro_export]
 #[doc(hidden)]
 macro_rules! searched {

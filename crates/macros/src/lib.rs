@@ -1,12 +1,12 @@
-//! Attributes that make a struct a Kubernetes resource, or a part of one.
+//! Attribute macros for custom resource types.
 //!
-//! They write the derives and paths that such a struct needs, with everything taken from the facade, so that an author
-//! depends on `windlass` alone. Nothing is parsed or changed: attributes are put in front of the item, and what `kube`,
-//! `serde` and `schemars` accept besides can be added below, as always.
+//! They add the derives and crate paths that such a type needs, all from the facade, so that users depend on `windlass`
+//! alone. They only prepend attributes and do not change the item: further `kube`, `serde` and `schemars` attributes
+//! work as usual.
 
 use proc_macro::TokenStream;
 
-const PARTS: &str = "
+const API_TYPE_ATTRIBUTES: &str = "
     #[derive(
         ::core::clone::Clone, ::core::fmt::Debug, ::core::cmp::PartialEq,
         ::windlass::serde::Serialize, ::windlass::serde::Deserialize, ::windlass::schemars::JsonSchema,
@@ -15,7 +15,7 @@ const PARTS: &str = "
     #[schemars(crate = \"::windlass::schemars\")]
 ";
 
-const CRATES: &str = "crates(
+const KUBE_CRATES: &str = "crates(
     kube = \"::windlass::kube\",
     kube_core = \"::windlass::kube::core\",
     k8s_openapi = \"::windlass::k8s_openapi\",
@@ -24,27 +24,32 @@ const CRATES: &str = "crates(
     serde_json = \"::windlass::serde_json\",
 )";
 
-/// Makes a struct the `spec` of a custom resource: the resource's own type gets the name in `kind`, and its CRD is
-/// `Kind::crd()`.
+/// Makes a struct the `spec` of a custom resource. Generates the resource's type with the name in `kind`, and its CRD
+/// as `Kind::crd()`.
 ///
 /// The arguments are those of `kube`'s `CustomResource` derive: `group`, `version`, `kind`, and often `namespaced` and
 /// `status = "…"`. Field names are camelCase in the API. The facade's page has an example.
 #[proc_macro_attribute]
 pub fn resource(arguments: TokenStream, item: TokenStream) -> TokenStream {
-    let attributes = format!("#[derive(::windlass::kube::CustomResource)] #[kube({CRATES}, {arguments})]");
-    before(&[PARTS, &attributes], item)
+    let attributes =
+        format!("#[derive(::windlass::kube::CustomResource)] #[kube({KUBE_CRATES}, {arguments})]");
+    prepend(&[API_TYPE_ATTRIBUTES, &attributes], item)
 }
 
-/// Makes a struct or enum a part of a custom resource: its status, or something inside of it.
+/// Makes a struct or enum usable inside a custom resource: as its status, or as a nested type.
 #[proc_macro_attribute]
-pub fn part(_: TokenStream, item: TokenStream) -> TokenStream {
-    before(&[PARTS], item)
+pub fn api_type(_: TokenStream, item: TokenStream) -> TokenStream {
+    prepend(&[API_TYPE_ATTRIBUTES], item)
 }
 
-fn before(attributes: &[&str], item: TokenStream) -> TokenStream {
+fn prepend(attributes: &[&str], item: TokenStream) -> TokenStream {
     let mut tokens = TokenStream::new();
     for attribute in attributes {
-        tokens.extend(attribute.parse::<TokenStream>().expect("written here"));
+        tokens.extend(
+            attribute
+                .parse::<TokenStream>()
+                .expect("the attributes are valid tokens"),
+        );
     }
     tokens.extend(item);
     tokens

@@ -1,4 +1,4 @@
-//! What a request asks for, as an authoriser sees it.
+//! The attributes of a request that an authorizer decides about.
 
 use std::fmt;
 
@@ -6,57 +6,57 @@ use http::Method;
 
 use crate::request_info::RequestInfo;
 
-/// What a request needs the right to do.
+/// The verb and target of a request (kube-apiserver's `authorizer.Attributes`).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Access {
-    /// `get`, `list`, `watch`, `create`, … for resources; the method in lower case for paths. Some rights, such as
-    /// `impersonate`, are no request's but checked on the way.
+    /// `get`, `list`, `watch`, `create`, … for resources; the method in lower case for paths. Some verbs, such as
+    /// `impersonate`, belong to no request but are checked in addition.
     pub verb: String,
-    /// What it is done to.
-    pub object: Object,
+    /// The resource or path.
+    pub target: AccessTarget,
 }
 
-/// What something is done to.
+/// The resource or path of an access.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Object {
-    /// Objects of the API.
+pub enum AccessTarget {
+    /// API objects.
     Resource {
         /// Empty for the core group.
         group: String,
-        /// As the path says; rules do not look at it.
+        /// The version in the path; rules ignore it.
         version: String,
-        /// The plural.
+        /// The plural name.
         resource: String,
         /// Empty for the object itself.
         subresource: String,
         /// Empty for cluster-scoped objects, and across all namespaces.
         namespace: String,
-        /// Empty for requests on the collection, unless they select one by name.
+        /// Empty for requests on a collection, unless a field selector selects one name.
         name: String,
     },
-    /// Anything else, such as `/healthz`.
+    /// A non-resource path, such as `/healthz`.
     Path(String),
 }
 
 impl Access {
-    /// Reads a request's line; [`RequestInfo`] has the rest of what it says.
+    /// Parses a request; [`RequestInfo`] has its other attributes.
     pub fn of(method: &Method, path: &str, query: Option<&str>) -> Self {
         RequestInfo::of(method, path, query).access
     }
 
-    /// Something done to a path that is no resource.
+    /// Creates an access to a non-resource path.
     pub fn path(verb: impl Into<String>, path: impl Into<String>) -> Self {
         Self {
             verb: verb.into(),
-            object: Object::Path(path.into()),
+            target: AccessTarget::Path(path.into()),
         }
     }
 
-    /// Something done to objects of the cluster; [`Access::named`] and [`Access::within`] say which.
+    /// Creates an access to a resource; [`Access::with_name`] and [`Access::in_namespace`] narrow it.
     pub fn resource(verb: &str, group: &str, resource: &str) -> Self {
         Self {
             verb: verb.to_owned(),
-            object: Object::Resource {
+            target: AccessTarget::Resource {
                 group: group.to_owned(),
                 version: String::new(),
                 resource: resource.to_owned(),
@@ -67,57 +67,57 @@ impl Access {
         }
     }
 
-    /// The same in a namespace. Paths have none.
+    /// Sets the namespace. Has no effect on paths.
     #[must_use]
-    pub fn within(mut self, within: &str) -> Self {
-        if let Object::Resource { namespace, .. } = &mut self.object {
+    pub fn in_namespace(mut self, within: &str) -> Self {
+        if let AccessTarget::Resource { namespace, .. } = &mut self.target {
             within.clone_into(namespace);
         }
         self
     }
 
-    /// The same on one object. Paths have none.
+    /// Sets the object's name. Has no effect on paths.
     #[must_use]
-    pub fn named(mut self, one: &str) -> Self {
-        if let Object::Resource { name, .. } = &mut self.object {
+    pub fn with_name(mut self, one: &str) -> Self {
+        if let AccessTarget::Resource { name, .. } = &mut self.target {
             one.clone_into(name);
         }
         self
     }
 
-    /// The same on a part of objects. Paths have none.
+    /// Sets the subresource. Has no effect on paths.
     #[must_use]
-    pub fn part(mut self, part: &str) -> Self {
-        if let Object::Resource { subresource, .. } = &mut self.object {
+    pub fn with_subresource(mut self, part: &str) -> Self {
+        if let AccessTarget::Resource { subresource, .. } = &mut self.target {
             part.clone_into(subresource);
         }
         self
     }
 
-    /// The namespace that it is limited to; empty for the whole cluster and for paths.
+    /// Returns the namespace; empty for the whole cluster and for paths.
     pub fn namespace(&self) -> &str {
-        match &self.object {
-            Object::Resource { namespace, .. } => namespace,
-            Object::Path(_) => "",
+        match &self.target {
+            AccessTarget::Resource { namespace, .. } => namespace,
+            AccessTarget::Path(_) => "",
         }
     }
 
-    /// The object's name; empty where none is named.
+    /// Returns the object's name; empty if there is none.
     pub fn name(&self) -> &str {
-        match &self.object {
-            Object::Resource { name, .. } => name,
-            Object::Path(_) => "",
+        match &self.target {
+            AccessTarget::Resource { name, .. } => name,
+            AccessTarget::Path(_) => "",
         }
     }
 }
 
-/// `get pods/log.apps in a`, for logs and test failures.
+/// Writes `get pods/log.apps in a`, for logs and test failures.
 impl fmt::Display for Access {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let verb = &self.verb;
-        match &self.object {
-            Object::Path(path) => write!(f, "{verb} {path}"),
-            Object::Resource {
+        match &self.target {
+            AccessTarget::Path(path) => write!(f, "{verb} {path}"),
+            AccessTarget::Resource {
                 group,
                 resource,
                 subresource,
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_are_read_as_the_authoriser_reads_them() {
+    fn access_is_parsed_from_method_path_and_query() {
         let cases = [
             ("GET", "/api/v1/pods", "list pods"),
             ("GET", "/api/v1/pods?watch=1", "watch pods"),
@@ -173,7 +173,7 @@ mod tests {
             ),
             ("DELETE", "/api/v1/namespaces/a/pods/x", "delete pods x in a"),
             ("GET", "/api/v1/namespaces", "list namespaces"),
-            // A namespace is in itself.
+            // A namespace is its own namespace.
             ("GET", "/api/v1/namespaces/a", "get namespaces a in a"),
             (
                 "PUT",

@@ -1,117 +1,117 @@
-//! What one set of rules has beyond another, without multiplying them out.
+//! Finds what one set of rules allows beyond another, without enumerating all combinations.
 //!
 //! ```text
-//!   wanted: groups × resources × verbs × names      held: for each of them, which rules have it
+//!   wanted: groups × resources × verbs × names      held: for each value, the rules that contain it
 //!           a, b     x, y, z     get                      a: {1, 3}   b: {3}   get: {1}   ...
 //!
 //!   a ─► {1, 3} ─┬─ x ─► {1} ─── get ─► {1}  held by rule 1
-//!                └─ y ─► {}  no rule has anything of a/y: missing
+//!                └─ y ─► {}  no rule allows anything on a/y: missing
 //! ```
 //!
-//! A rule of a thousand groups, resources, verbs and names is 24 KB, and a million million rights. Most of them are held or
-//! missing for the same reason: what remains of the held rules after the first choices decides the rest. The answer for
-//! what remains is remembered, only what is missing is listed, and there is an end to both.
+//! A rule of a thousand groups, resources, verbs and names is 24 KB, and 10¹² combinations. Most of them are held or
+//! missing for the same reason: the held rules that match the first values decide the rest. So results are memoized by
+//! the remaining rules, only missing subrules are listed, and both are bounded.
 
 use std::collections::{HashMap, HashSet};
 
 use crate::Rule;
 
-/// Where looking for what is missing ends.
+/// Limits of the search for missing rules.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// How many rights are listed.
-    pub rights: usize,
-    /// How many bytes their texts have together.
+pub struct CoverageLimits {
+    /// How many subrules are listed.
+    pub rules: usize,
+    /// How many bytes their strings have in total.
     pub bytes: usize,
-    /// How many held rules are looked at, each as often as it is.
+    /// How many times a held rule is examined.
     pub steps: usize,
 }
 
-impl Default for Limits {
-    /// More than anybody reads, and a fraction of a second.
+impl Default for CoverageLimits {
+    /// More than a user would read, within a fraction of a second.
     fn default() -> Self {
         Self {
-            rights: 2_000,
+            rules: 2_000,
             bytes: 64 * 1024,
             steps: 10_000_000,
         }
     }
 }
 
-/// What some rules allow and others do not.
+/// What some rules allow and others do not, as a list of subrules.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Missing {
-    /// As [atoms](Rule::atoms), in their order.
-    pub rights: Vec<Rule>,
-    /// Whether there may be more than these: the limits were reached.
-    pub more: bool,
+pub struct MissingRules {
+    /// The missing [subrules](Rule::breakdown), in order.
+    pub rules: Vec<Rule>,
+    /// Whether a limit was reached, so that there may be more.
+    pub truncated: bool,
 }
 
-impl Missing {
-    /// What `wanted` allows and `held` does not: [`missing`](crate::missing), within limits.
-    pub fn find(held: &[Rule], wanted: &[Rule], limits: Limits) -> Self {
-        let held = Held::new(held);
+impl MissingRules {
+    /// Finds what `wanted` allows and `held` does not, like [`missing`](crate::missing) but within limits.
+    pub fn find(held: &[Rule], wanted: &[Rule], limits: CoverageLimits) -> Self {
+        let held = RuleIndex::new(held);
         let mut search = Search {
             held: &held,
             limits,
             found: Self::default(),
         };
         for rule in wanted {
-            if search.found.more {
+            if search.found.truncated {
                 break;
             }
-            search.look(rule);
+            search.search_rule(rule);
         }
         search.found
     }
 
-    /// Whether nothing is missing, for certain.
-    pub fn is_nothing(&self) -> bool {
-        self.rights.is_empty() && !self.more
+    /// Returns whether nothing is missing, for certain.
+    pub fn is_empty(&self) -> bool {
+        self.rules.is_empty() && !self.truncated
     }
 }
 
-/// The numbers of rules, in order.
-type Rules = Vec<u32>;
+/// Sorted rule numbers.
+type RuleNumbers = Vec<u32>;
 
-/// Which of the held rules have what.
-struct Held<'a> {
-    groups: Having<'a>,
-    resources: Having<'a>,
-    verbs: Having<'a>,
-    names: Having<'a>,
-    paths: Having<'a>,
-    /// Paths that end with a star, without it.
-    beginnings: Having<'a>,
-    /// How long these are.
-    lengths: Vec<usize>,
-    /// All rules, and those that are about objects of any name.
-    everyone: Rules,
-    unnamed: Rules,
+/// Index of the held rules by their values.
+struct RuleIndex<'a> {
+    groups: ValueIndex<'a>,
+    resources: ValueIndex<'a>,
+    verbs: ValueIndex<'a>,
+    names: ValueIndex<'a>,
+    paths: ValueIndex<'a>,
+    /// Paths that end with a star, without the star.
+    path_prefixes: ValueIndex<'a>,
+    /// The lengths of these prefixes.
+    prefix_lengths: Vec<usize>,
+    /// All rules, and those for objects of any name.
+    all_rules: RuleNumbers,
+    rules_without_names: RuleNumbers,
 }
 
-/// Which rules have something.
+/// The rules that contain each value of one list.
 #[derive(Default)]
-struct Having<'a> {
-    by_text: HashMap<&'a str, Rules>,
-    /// Those that have all of its kind.
+struct ValueIndex<'a> {
+    by_value: HashMap<&'a str, RuleNumbers>,
+    /// The rules with a wildcard.
     all: HashSet<u32>,
 }
 
-impl<'a> Having<'a> {
-    fn note(&mut self, text: &'a str, rule: u32) {
-        let rules = self.by_text.entry(text).or_default();
+impl<'a> ValueIndex<'a> {
+    fn insert(&mut self, text: &'a str, rule: u32) {
+        let rules = self.by_value.entry(text).or_default();
         if rules.last() != Some(&rule) {
             rules.push(rule);
         }
     }
 
-    fn of(&self, text: &str) -> &[u32] {
-        self.by_text.get(text).map_or(&[], Vec::as_slice)
+    fn rules_with(&self, text: &str) -> &[u32] {
+        self.by_value.get(text).map_or(&[], Vec::as_slice)
     }
 }
 
-impl<'a> Held<'a> {
+impl<'a> RuleIndex<'a> {
     fn new(rules: &'a [Rule]) -> Self {
         let [
             mut groups,
@@ -119,8 +119,8 @@ impl<'a> Held<'a> {
             mut verbs,
             mut names,
             mut paths,
-            mut beginnings,
-        ] = std::array::from_fn(|_| Having::default());
+            mut path_prefixes,
+        ] = std::array::from_fn(|_| ValueIndex::default());
         for (number, rule) in (0..).zip(rules) {
             for (having, texts) in [
                 (&mut groups, &rule.api_groups),
@@ -128,7 +128,7 @@ impl<'a> Held<'a> {
                 (&mut verbs, &rule.verbs),
             ] {
                 for text in texts {
-                    having.note(text, number);
+                    having.insert(text, number);
                     if text == "*" {
                         having.all.insert(number);
                     }
@@ -138,73 +138,76 @@ impl<'a> Held<'a> {
                 names.all.insert(number);
             }
             for name in &rule.resource_names {
-                names.note(name, number);
+                names.insert(name, number);
             }
             for path in &rule.non_resource_urls {
-                paths.note(path, number);
+                paths.insert(path, number);
                 if path.ends_with('*') {
-                    beginnings.note(path.trim_end_matches('*'), number);
+                    path_prefixes.insert(path.trim_end_matches('*'), number);
                 }
             }
         }
-        let mut lengths: Vec<_> = beginnings.by_text.keys().map(|text| text.len()).collect();
-        lengths.sort_unstable();
-        lengths.dedup();
-        let everyone: Rules = (0..).zip(rules).map(|(number, _)| number).collect();
+        let mut prefix_lengths: Vec<_> = path_prefixes.by_value.keys().map(|text| text.len()).collect();
+        prefix_lengths.sort_unstable();
+        prefix_lengths.dedup();
+        let all_rules: RuleNumbers = (0..).zip(rules).map(|(number, _)| number).collect();
         let is_unnamed = |rule: &&u32| names.all.contains(rule);
-        let unnamed = everyone.iter().filter(is_unnamed).copied().collect();
+        let rules_without_names = all_rules.iter().filter(is_unnamed).copied().collect();
         Self {
             groups,
             resources,
             verbs,
             names,
             paths,
-            beginnings,
-            lengths,
-            everyone,
-            unnamed,
+            path_prefixes,
+            prefix_lengths,
+            all_rules,
+            rules_without_names,
         }
     }
 
-    /// `pods/log` is a resource of its own, and one of `*/log`.
-    fn with_resource(&self, resource: &str) -> Rules {
-        let own = self.resources.of(resource);
+    /// `pods/log` matches itself and `*/log`.
+    fn with_resource(&self, resource: &str) -> RuleNumbers {
+        let own = self.resources.rules_with(resource);
         let of_all = match resource.split_once('/') {
-            Some((_, part)) => self.resources.of(&format!("*/{part}")),
+            Some((_, part)) => self.resources.rules_with(&format!("*/{part}")),
             None => &[],
         };
         merged([own, of_all])
     }
 
-    fn with_path(&self, path: &str) -> Rules {
-        let lengths = self.lengths.iter().take_while(|length| **length <= path.len());
+    fn with_path(&self, path: &str) -> RuleNumbers {
+        let lengths = self
+            .prefix_lengths
+            .iter()
+            .take_while(|length| **length <= path.len());
         let beginnings = lengths
             .filter_map(|length| path.get(..*length))
-            .map(|beginning| self.beginnings.of(beginning));
-        merged(beginnings.chain([self.paths.of(path)]))
+            .map(|beginning| self.path_prefixes.rules_with(beginning));
+        merged(beginnings.chain([self.paths.rules_with(path)]))
     }
 }
 
-fn merged<'r>(lists: impl IntoIterator<Item = &'r [u32]>) -> Rules {
-    let mut rules: Rules = lists.into_iter().flatten().copied().collect();
+fn merged<'r>(lists: impl IntoIterator<Item = &'r [u32]>) -> RuleNumbers {
+    let mut rules: RuleNumbers = lists.into_iter().flatten().copied().collect();
     rules.sort_unstable();
     rules.dedup();
     rules
 }
 
-/// One of the lists of a wanted rule.
+/// One list of a wanted rule.
 struct Dimension<'a> {
-    /// Its texts, each with the class that it is of.
-    texts: Vec<(&'a str, usize)>,
-    /// Texts that the same held rules have are of one class.
-    classes: Vec<Rules>,
-    /// The rules that have all there is.
+    /// The values, each with its class.
+    values: Vec<(&'a str, usize)>,
+    /// Values that the same held rules contain form a class.
+    classes: Vec<RuleNumbers>,
+    /// The rules with a wildcard.
     all: &'a HashSet<u32>,
 }
 
 impl Dimension<'_> {
-    /// Of the rules, those that have the texts of a class too.
-    fn remaining(&self, rules: &[u32], class: usize) -> Rules {
+    /// Filters the rules for those that also match the values of a class.
+    fn remaining(&self, rules: &[u32], class: usize) -> RuleNumbers {
         let class = &self.classes[class];
         let has = |rule: &&u32| self.all.contains(rule) || class.binary_search(rule).is_ok();
         rules.iter().filter(has).copied().collect()
@@ -212,30 +215,34 @@ impl Dimension<'_> {
 }
 
 struct Search<'a> {
-    held: &'a Held<'a>,
-    limits: Limits,
-    found: Missing,
+    held: &'a RuleIndex<'a>,
+    limits: CoverageLimits,
+    found: MissingRules,
 }
 
 impl<'a> Search<'a> {
-    fn look(&mut self, rule: &'a Rule) {
+    fn search_rule(&mut self, rule: &'a Rule) {
         let held = self.held;
         let mut dimensions = vec![
             self.dimension(&rule.api_groups, &held.groups.all, |group| {
-                held.groups.of(group).to_vec()
+                held.groups.rules_with(group).to_vec()
             }),
             self.dimension(&rule.resources, &held.resources.all, |resource| {
                 held.with_resource(resource)
             }),
-            self.dimension(&rule.verbs, &held.verbs.all, |verb| held.verbs.of(verb).to_vec()),
+            self.dimension(&rule.verbs, &held.verbs.all, |verb| {
+                held.verbs.rules_with(verb).to_vec()
+            }),
         ];
-        // Who may do something to all objects may do it to any; who may do it to some may not do it to all.
+        // A rule for all names also allows each single name; a rule for some names does not allow all.
         let first = if rule.resource_names.is_empty() {
-            &held.unnamed
+            &held.rules_without_names
         } else {
             let names = &rule.resource_names;
-            dimensions.push(self.dimension(names, &held.names.all, |name| held.names.of(name).to_vec()));
-            &held.everyone
+            dimensions.push(self.dimension(names, &held.names.all, |name| {
+                held.names.rules_with(name).to_vec()
+            }));
+            &held.all_rules
         };
         let atom = |texts: &[&str]| {
             let owned = |index: usize| vec![texts[index].to_owned()];
@@ -250,7 +257,7 @@ impl<'a> Search<'a> {
                 ..Rule::default()
             }
         };
-        self.list(&dimensions, first, &atom);
+        self.collect_missing(&dimensions, first, &atom);
         if rule.non_resource_urls.is_empty() {
             return;
         }
@@ -258,54 +265,61 @@ impl<'a> Search<'a> {
             self.dimension(&rule.non_resource_urls, &held.paths.all, |path| {
                 held.with_path(path)
             }),
-            self.dimension(&rule.verbs, &held.verbs.all, |verb| held.verbs.of(verb).to_vec()),
+            self.dimension(&rule.verbs, &held.verbs.all, |verb| {
+                held.verbs.rules_with(verb).to_vec()
+            }),
         ];
-        let atom = |texts: &[&str]| Rule::on_paths([texts[1]], [texts[0]]);
-        self.list(&dimensions, &held.unnamed, &atom);
+        let atom = |texts: &[&str]| Rule::for_paths([texts[1]], [texts[0]]);
+        self.collect_missing(&dimensions, &held.rules_without_names, &atom);
     }
 
-    /// Sorts texts by which rules have them.
+    /// Groups values by the rules that contain them.
     fn dimension(
         &mut self,
         texts: &'a [String],
         all: &'a HashSet<u32>,
-        with: impl Fn(&str) -> Rules,
+        with: impl Fn(&str) -> RuleNumbers,
     ) -> Dimension<'a> {
-        let mut numbers: HashMap<Rules, usize> = HashMap::new();
+        let mut numbers: HashMap<RuleNumbers, usize> = HashMap::new();
         let mut dimension = Dimension {
-            texts: Vec::with_capacity(texts.len()),
+            values: Vec::with_capacity(texts.len()),
             classes: Vec::new(),
             all,
         };
         for text in texts {
             let rules = with(text);
-            if !self.step(1 + rules.len()) {
+            if !self.use_steps(1 + rules.len()) {
                 break;
             }
             let class = *numbers.entry(rules).or_insert_with_key(|rules| {
                 dimension.classes.push(rules.clone());
                 dimension.classes.len() - 1
             });
-            dimension.texts.push((text, class));
+            dimension.values.push((text, class));
         }
         dimension
     }
 
-    /// Lists what of a product of lists no rule has.
-    fn list(&mut self, dimensions: &[Dimension<'_>], rules: &[u32], atom: &dyn Fn(&[&str]) -> Rule) {
-        // Nothing is wanted, or there was no time to find out.
-        if self.found.more || dimensions.iter().any(|dimension| dimension.texts.is_empty()) {
+    /// Lists the combinations of values that no rule allows.
+    fn collect_missing(
+        &mut self,
+        dimensions: &[Dimension<'_>],
+        rules: &[u32],
+        atom: &dyn Fn(&[&str]) -> Rule,
+    ) {
+        // Nothing is wanted, or the limits are reached.
+        if self.found.truncated || dimensions.iter().any(|dimension| dimension.values.is_empty()) {
             return;
         }
-        let mut known = dimensions.iter().map(|_| HashMap::new()).collect::<Vec<_>>();
-        self.descend(dimensions, rules, &mut known, &mut Vec::new(), atom);
+        let mut memo = dimensions.iter().map(|_| HashMap::new()).collect::<Vec<_>>();
+        self.descend(dimensions, rules, &mut memo, &mut Vec::new(), atom);
     }
 
     fn descend<'t>(
         &mut self,
         dimensions: &[Dimension<'t>],
         rules: &[u32],
-        known: &mut [HashMap<Rules, bool>],
+        memo: &mut [HashMap<RuleNumbers, bool>],
         chosen: &mut Vec<&'t str>,
         atom: &dyn Fn(&[&str]) -> Rule,
     ) {
@@ -315,50 +329,50 @@ impl<'a> Search<'a> {
                 .limits
                 .bytes
                 .checked_sub(bytes)
-                .filter(|_| self.limits.rights > 0)
+                .filter(|_| self.limits.rules > 0)
             else {
-                self.found.more = true;
+                self.found.truncated = true;
                 return;
             };
             self.limits.bytes = left;
-            self.limits.rights -= 1;
-            self.found.rights.push(atom(chosen));
+            self.limits.rules -= 1;
+            self.found.rules.push(atom(chosen));
             return;
         };
-        let remaining: Vec<Option<Rules>> = (0..dimension.classes.len())
+        let remaining: Vec<Option<RuleNumbers>> = (0..dimension.classes.len())
             .map(|class| {
                 let remaining = self.remaining(dimension, rules, class);
-                (!self.is_covered(rest, &remaining, &mut known[1..])).then_some(remaining)
+                (!self.is_covered(rest, &remaining, &mut memo[1..])).then_some(remaining)
             })
             .collect();
-        for (text, class) in &dimension.texts {
-            if self.found.more || !self.step(1) {
+        for (text, class) in &dimension.values {
+            if self.found.truncated || !self.use_steps(1) {
                 return;
             }
-            // All of it is held.
+            // All combinations with this value are held.
             let Some(remaining) = &remaining[*class] else {
                 continue;
             };
             chosen.push(text);
-            self.descend(rest, remaining, &mut known[1..], chosen, atom);
+            self.descend(rest, remaining, &mut memo[1..], chosen, atom);
             chosen.pop();
         }
     }
 
-    /// Whether the rules, which have all that was chosen so far, have all that can be chosen yet.
+    /// Returns whether the rules, which match all values chosen so far, allow all remaining combinations.
     fn is_covered(
         &mut self,
         dimensions: &[Dimension<'_>],
         rules: &[u32],
-        known: &mut [HashMap<Rules, bool>],
+        memo: &mut [HashMap<RuleNumbers, bool>],
     ) -> bool {
         let Some((dimension, rest)) = dimensions.split_first() else {
             return !rules.is_empty();
         };
-        if rules.is_empty() || self.found.more {
+        if rules.is_empty() || self.found.truncated {
             return false;
         }
-        if let Some(covered) = known[0].get(rules) {
+        if let Some(covered) = memo[0].get(rules) {
             return *covered;
         }
         let has_all = |rule: &u32| {
@@ -368,26 +382,26 @@ impl<'a> Search<'a> {
         let covered = rules.iter().any(has_all)
             || (0..dimension.classes.len()).all(|class| {
                 let remaining = self.remaining(dimension, rules, class);
-                self.is_covered(rest, &remaining, &mut known[1..])
+                self.is_covered(rest, &remaining, &mut memo[1..])
             });
-        known[0].insert(rules.to_vec(), covered);
+        memo[0].insert(rules.to_vec(), covered);
         covered
     }
 
-    fn remaining(&mut self, dimension: &Dimension<'_>, rules: &[u32], class: usize) -> Rules {
-        if !self.step(1 + rules.len()) {
-            return Rules::new();
+    fn remaining(&mut self, dimension: &Dimension<'_>, rules: &[u32], class: usize) -> RuleNumbers {
+        if !self.use_steps(1 + rules.len()) {
+            return RuleNumbers::new();
         }
         dimension.remaining(rules, class)
     }
 
-    /// Takes so many steps; false if there are none left, and then what was not looked at counts as missing.
-    fn step(&mut self, steps: usize) -> bool {
+    /// Uses up steps; false if none are left: then everything not examined counts as missing.
+    fn use_steps(&mut self, steps: usize) -> bool {
         match self.limits.steps.checked_sub(steps) {
             Some(left) => self.limits.steps = left,
-            None => self.found.more = true,
+            None => self.found.truncated = true,
         }
-        !self.found.more
+        !self.found.truncated
     }
 }
 
@@ -427,13 +441,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn missing_rights_are_those_of_the_rules_multiplied_out(
+        fn missing_rules_equal_the_full_enumeration(
             held in proptest::collection::vec(rule(), 0..5),
             wanted in proptest::collection::vec(rule(), 0..4),
         ) {
-            let found = Missing::find(&held, &wanted, Limits::default());
-            prop_assert_eq!(found.rights, missing(&held, &wanted));
-            prop_assert!(!found.more);
+            let found = MissingRules::find(&held, &wanted, CoverageLimits::default());
+            prop_assert_eq!(found.rules, missing(&held, &wanted));
+            prop_assert!(!found.truncated);
         }
     }
 
@@ -452,36 +466,36 @@ mod tests {
     }
 
     #[test]
-    fn a_product_of_more_than_a_thousand_million_is_decided() {
+    fn huge_combinations_are_decided_within_the_limits() {
         let wanted = [large()];
-        let found = Missing::find(&wanted, &wanted, Limits::default());
-        assert!(found.is_nothing());
-        let found = Missing::find(&[], &wanted, Limits::default());
-        assert!(found.more);
-        assert_eq!(found.rights.len(), Limits::default().rights);
-        // A rule for each of the groups.
+        let found = MissingRules::find(&wanted, &wanted, CoverageLimits::default());
+        assert!(found.is_empty());
+        let found = MissingRules::find(&[], &wanted, CoverageLimits::default());
+        assert!(found.truncated);
+        assert_eq!(found.rules.len(), CoverageLimits::default().rules);
+        // One rule for each group.
         let each = |group: &String| Rule {
             api_groups: vec![group.clone()],
             ..large()
         };
         let mut held: Vec<_> = wanted[0].api_groups.iter().map(each).collect();
-        assert!(Missing::find(&held, &wanted, Limits::default()).is_nothing());
+        assert!(MissingRules::find(&held, &wanted, CoverageLimits::default()).is_empty());
         // All but one.
         held[199].resource_names.pop();
         held[199].verbs.truncate(198);
-        let found = Missing::find(&held, &wanted, Limits::default());
-        assert!(found.more);
-        assert!(found.rights.iter().all(|right| right.api_groups == ["x199"]));
+        let found = MissingRules::find(&held, &wanted, CoverageLimits::default());
+        assert!(found.truncated);
+        assert!(found.rules.iter().all(|right| right.api_groups == ["x199"]));
     }
 
     #[test]
-    fn what_cannot_be_decided_in_time_is_not_held() {
-        let rule = Rule::on(["get"], ["a"], ["b"]);
-        let none = Limits {
+    fn undecided_rules_count_as_missing() {
+        let rule = Rule::for_resources(["get"], ["a"], ["b"]);
+        let none = CoverageLimits {
             steps: 0,
-            ..Limits::default()
+            ..CoverageLimits::default()
         };
-        let found = Missing::find(std::slice::from_ref(&rule), std::slice::from_ref(&rule), none);
-        assert!(!found.is_nothing());
+        let found = MissingRules::find(std::slice::from_ref(&rule), std::slice::from_ref(&rule), none);
+        assert!(!found.is_empty());
     }
 }

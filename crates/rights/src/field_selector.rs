@@ -3,18 +3,18 @@
 /// One condition of a field selector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldTerm {
-    /// The field, as it is written; which fields exist is the resource's business.
+    /// The field as written. Whether it exists depends on the resource.
     pub field: String,
     /// The value that the field is compared with, unescaped.
     pub value: String,
-    /// Whether the field must have the value (`=`, `==`), or another one (`!=`).
+    /// Whether the field must equal the value (`=`, `==`) or not (`!=`).
     pub equal: bool,
 }
 
 impl FieldTerm {
-    /// Parses a selector into its conditions, of which all must hold; the error is in the API server's words.
+    /// Parses a selector into its conditions, all of which must hold. Errors have the API server's text.
     ///
-    /// Backslashes escape `,`, `=` and themselves in values. Terms are in the order of their text, as the API server sorts
+    /// Backslashes escape `,`, `=` and themselves in values. Terms are sorted by their text, as the API server sorts
     /// them.
     pub fn parse_all(selector: &str) -> Result<Vec<Self>, String> {
         let mut texts = split(selector);
@@ -124,11 +124,11 @@ mod tests {
     }
 
     #[test]
-    fn selector_is_refused_in_the_servers_words() {
+    fn invalid_selector_fails_with_the_server_error() {
         for (selector, why) in [
             ("a", "invalid selector: 'a'; can't understand 'a'"),
             ("b=1,a", "invalid selector: 'b=1,a'; can't understand 'a'"),
-            // `!=` is the operator, and an `=` is left over.
+            // The operator is `!=`, and the value starts with `=`.
             (
                 "a!==1",
                 "invalid field selector: unescaped character in value: 61",

@@ -1,48 +1,48 @@
-//! What a request needs, what a rule grants, and which rights a program really uses.
+//! Request info, RBAC rules, and the rights that a program uses.
 //!
 //! ```text
 //!   http::Request ─► Access (verb, group, resource, namespace, name | path) ◄── allows ── Rule
 //!         │
-//!   Recorder (a tower layer) ─► Uses ─► Rights: the least rules that would have done
-//!                                    └► unused: what was granted and never needed
+//!   Recorder (a tower layer) ─► AccessRecords ─► Rights: the minimal rules
+//!                                            └─► unused: rules that were granted and never used
 //! ```
 //!
-//! [`RequestInfo`] reads a request as a Kubernetes API server does: from method, path and query alone, before anything is
-//! known of what is served. [`Access`] is the part of it that an authoriser decides about. [`Rule`] is RBAC's `PolicyRule`, and reads and writes as its JSON. [`Recorder`] is
-//! a [`tower::Layer`]: it sits in front of a `kube::Client`'s service, whatever cluster is behind it, or inside the
-//! embedded server, where it also knows who asks.
+//! [`RequestInfo`] parses a request as kube-apiserver does: from method, path and query alone, without knowing which
+//! resources are served. [`Access`] is the part of it that an authorizer decides about. [`Rule`] is RBAC's `PolicyRule`
+//! and has its JSON form. [`Recorder`] is a [`tower::Layer`] for a `kube::Client`'s service on any cluster, or for the
+//! embedded server, where it also knows the user.
 //!
 //! ```
 //! use windlass_rights::{Access, Recorder, Rule};
 //!
 //! let recorder = Recorder::new();
-//! // … run the program with `recorder.layer("robot")` in its client; here two requests are enough.
+//! // … run the program with `recorder.layer("robot")` in its client; two requests are enough here.
 //! for path in ["/api/v1/namespaces/a/pods", "/api/v1/namespaces/a/pods/x"] {
-//!     recorder.note("robot", &Access::of(&http::Method::GET, path, None));
+//!     recorder.record("robot", &Access::of(&http::Method::GET, path, None));
 //! }
-//! let rights = recorder.uses().of("robot").rights();
-//! assert_eq!(rights.namespaces["a"], [Rule::on(["get", "list"], [""], ["pods"])]);
+//! let records = recorder.records().for_user("robot");
+//! assert_eq!(records.rights().namespaces["a"], [Rule::for_resources(["get", "list"], [""], ["pods"])]);
 //!
-//! let granted = [Rule::on(["get", "list", "delete"], [""], ["pods"])];
-//! assert_eq!(recorder.uses().of("robot").unused(&granted), [Rule::on(["delete"], [""], ["pods"])]);
+//! let granted = [Rule::for_resources(["get", "list", "delete"], [""], ["pods"])];
+//! assert_eq!(records.unused(&granted), [Rule::for_resources(["delete"], [""], ["pods"])]);
 //! ```
 //!
-//! The crate knows nothing of users' proofs, of bindings or of any server.
+//! The crate does not know about authentication, role bindings or any server.
 
 mod access;
+mod access_records;
 mod coverage;
 mod field_selector;
 mod query;
 mod recorder;
 mod request_info;
 mod rule;
-mod uses;
 
-pub use access::{Access, Object};
-pub use coverage::{Limits, Missing};
+pub use access::{Access, AccessTarget};
+pub use access_records::{AccessRecord, AccessRecords, Names, Rights};
+pub use coverage::{CoverageLimits, MissingRules};
 pub use field_selector::FieldTerm;
 pub use query::{InvalidNumber, Query};
 pub use recorder::{Recorder, RecorderLayer, RecorderService};
 pub use request_info::{PathVerb, RequestInfo};
-pub use rule::{Rule, compact, missing};
-pub use uses::{Names, Rights, Use, Uses};
+pub use rule::{Rule, compact_rules, missing};

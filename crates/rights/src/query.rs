@@ -1,11 +1,11 @@
-//! A request's query, read once and in one way.
+//! The query parameters of a request.
 
 use percent_encoding::percent_decode_str;
 
-/// The parameters of a request's query, as Go's `url.ParseQuery` and Kubernetes' conversions read them.
+/// The query parameters of a request, parsed like Go's `url.ParseQuery` and Kubernetes' conversions.
 ///
-/// A parameter that is not well-formed (`%zz`, or with a `;` in it) is left out, as Go leaves it out. Of a parameter that
-/// stands several times, the first counts, except where the API takes a list ([`Query::all`]).
+/// A malformed parameter (`%zz`, or with a `;` in it) is ignored, as in Go. Of a repeated parameter, the first value
+/// counts, except where the API takes a list ([`Query::all`]).
 ///
 /// ```
 /// use windlass_rights::Query;
@@ -24,7 +24,7 @@ struct Parameter {
     values: Vec<String>,
 }
 
-/// A parameter that should be a number and is not; written as Go's `strconv` writes it.
+/// A parameter is not a number; displays like the error of Go's `strconv`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidNumber(String);
 
@@ -42,7 +42,7 @@ impl std::fmt::Display for InvalidNumber {
 impl std::error::Error for InvalidNumber {}
 
 impl Query {
-    /// Reads what stands after the `?`.
+    /// Parses the part after the `?`.
     pub fn parse(query: Option<&str>) -> Self {
         // Sorted by key, so that many parameters cost no more than sorting them.
         let mut pairs: Vec<(String, String)> = query
@@ -68,7 +68,7 @@ impl Query {
         Self(parameters)
     }
 
-    /// Returns the first value; a parameter counts as absent when that is empty.
+    /// Returns the first value; an empty one counts as absent.
     pub fn text(&self, key: &str) -> Option<&str> {
         self.all(key)
             .first()
@@ -76,7 +76,7 @@ impl Query {
             .filter(|value| !value.is_empty())
     }
 
-    /// Returns every value of a parameter that may stand several times, in order.
+    /// Returns all values of a parameter, in order.
     pub fn all(&self, key: &str) -> &[String] {
         match self.0.binary_search_by(|parameter| (*parameter.key).cmp(key)) {
             Ok(index) => &self.0[index].values,
@@ -84,7 +84,7 @@ impl Query {
         }
     }
 
-    /// Returns whether a boolean is set: true for everything but absent, `0` and `false` in any case.
+    /// Returns whether a boolean is set: true unless absent, `0` or `false` in any case.
     pub fn flag(&self, key: &str) -> bool {
         self.optional_flag(key).unwrap_or(false)
     }
@@ -95,7 +95,7 @@ impl Query {
         Some(value != "0" && !value.eq_ignore_ascii_case("false"))
     }
 
-    /// Returns a parameter that is a number. An empty value is not one.
+    /// Returns a numeric parameter. An empty value is an error.
     pub fn number(&self, key: &str) -> Result<Option<i64>, InvalidNumber> {
         let Some(text) = self.all(key).first() else {
             return Ok(None);
@@ -109,9 +109,9 @@ fn is_integer(text: &str) -> bool {
     !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Decodes a key or a value; `None` where an escape is not one.
+/// Decodes a key or a value; `None` if an escape is invalid.
 fn unescape(text: &str) -> Option<String> {
-    if !is_escaped_well(text) {
+    if !has_valid_escapes(text) {
         return None;
     }
     let text = text.replace('+', " ");
@@ -119,7 +119,7 @@ fn unescape(text: &str) -> Option<String> {
 }
 
 /// Returns whether two hexadecimal digits follow every `%`.
-pub(crate) fn is_escaped_well(text: &str) -> bool {
+pub(crate) fn has_valid_escapes(text: &str) -> bool {
     let mut bytes = text.bytes();
     while let Some(byte) = bytes.next() {
         if byte == b'%' {
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn query_is_read_as_go_reads_it() {
+    fn query_is_parsed_like_go() {
         let query = Query::parse(Some("b=2&a=x+y&a=%7a&&bad=%zz&odd=%2&c;d=1&=e&f&g=h=i"));
         assert_eq!(query.all("a"), ["x y", "z"]);
         assert_eq!(query.text("b"), Some("2"));

@@ -1,4 +1,4 @@
-//! The recorder: a layer that notes what passes.
+//! A tower layer that records requests.
 
 use std::{
     collections::BTreeMap,
@@ -13,17 +13,16 @@ use tower::{Layer, Service};
 
 use crate::{
     access::Access,
-    uses::{Names, Use, Uses},
+    access_records::{AccessRecord, AccessRecords, Names},
 };
 
-/// How many kinds of requests are told apart: users times verbs times resources times namespaces. What comes after is
-/// only counted.
-const KINDS: usize = 65_536;
+/// Upper bound of distinct records (user, verb, resource and namespace). Further ones are only counted.
+const MAX_RECORDS: usize = 65_536;
 
-/// The header with which a client acts as somebody else.
-const IMPERSONATE: &str = "impersonate-user";
+/// The impersonation header.
+const IMPERSONATE_USER_HEADER: &str = "impersonate-user";
 
-/// Notes which verbs on which resources were used, and by whom. Clones share what they noted.
+/// Records which user used which verbs on which resources. Clones share the records.
 ///
 /// ```
 /// # async fn example() -> Result<(), tower::BoxError> {
@@ -36,36 +35,37 @@ const IMPERSONATE: &str = "impersonate-user";
 ///     .layer(recorder.layer("robot"))
 ///     .service(service_fn(async |_: http::Request<()>| Ok::<_, tower::BoxError>(http::Response::new(()))));
 /// service.ready().await?.call(http::Request::get("/api/v1/pods").body(())?).await?;
-/// assert_eq!(recorder.uses().all[0].access.to_string(), "list pods");
+/// assert_eq!(recorder.records().records[0].access.to_string(), "list pods");
 /// # Ok(()) }
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(example()).unwrap();
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Recorder {
-    noted: Arc<Mutex<Noted>>,
+    state: Arc<Mutex<RecorderState>>,
 }
 
 #[derive(Debug, Default)]
-struct Noted {
-    /// By user and access without a name; never more than [`KINDS`].
-    kinds: BTreeMap<(String, Access), Seen>,
-    forgotten: u64,
+struct RecorderState {
+    /// By user and access without a name; never more than [`MAX_RECORDS`].
+    records: BTreeMap<(String, Access), RecordCounts>,
+    unrecorded: u64,
 }
 
 #[derive(Debug)]
-struct Seen {
+struct RecordCounts {
     names: Names,
     count: u64,
-    refused: u64,
+    forbidden: u64,
 }
 
 impl Recorder {
-    /// A recorder that has noted nothing.
+    /// Creates an empty recorder.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A layer for a client that acts as `user`. Where the client impersonates somebody, it is that somebody's use.
+    /// Returns a layer for a client that acts as `user`. A request that impersonates another user is recorded for that
+    /// user.
     pub fn layer(&self, user: &str) -> RecorderLayer {
         RecorderLayer {
             recorder: self.clone(),
@@ -73,55 +73,55 @@ impl Recorder {
         }
     }
 
-    /// Notes a request by hand.
-    pub fn note(&self, user: &str, access: &Access) {
-        self.seen(user, access, |seen| seen.count += 1);
+    /// Records a request.
+    pub fn record(&self, user: &str, access: &Access) {
+        self.update(user, access, |counts| counts.count += 1);
     }
 
-    /// Notes that a request was refused, beside [`Recorder::note`].
-    pub fn note_refusal(&self, user: &str, access: &Access) {
-        self.seen(user, access, |seen| seen.refused += 1);
+    /// Records that a request was forbidden, in addition to [`Recorder::record`].
+    pub fn record_forbidden(&self, user: &str, access: &Access) {
+        self.update(user, access, |counts| counts.forbidden += 1);
     }
 
-    fn seen(&self, user: &str, access: &Access, count: impl FnOnce(&mut Seen)) {
-        let kind = (user.to_owned(), access.clone().named(""));
-        let mut noted = self.noted.lock();
-        if noted.kinds.len() >= KINDS && !noted.kinds.contains_key(&kind) {
-            noted.forgotten += 1;
+    fn update(&self, user: &str, access: &Access, count: impl FnOnce(&mut RecordCounts)) {
+        let kind = (user.to_owned(), access.clone().with_name(""));
+        let mut noted = self.state.lock();
+        if noted.records.len() >= MAX_RECORDS && !noted.records.contains_key(&kind) {
+            noted.unrecorded += 1;
             return;
         }
-        let seen = noted.kinds.entry(kind).or_insert_with(|| Seen {
+        let counts = noted.records.entry(kind).or_insert_with(|| RecordCounts {
             names: Names::Few(std::collections::BTreeSet::new()),
             count: 0,
-            refused: 0,
+            forbidden: 0,
         });
-        seen.names.add(access.name());
-        count(seen);
+        counts.names.add(access.name());
+        count(counts);
     }
 
-    /// What was noted so far.
-    pub fn uses(&self) -> Uses {
-        let noted = self.noted.lock();
-        let all = noted.kinds.iter().map(|((user, access), seen)| Use {
+    /// Returns the records so far.
+    pub fn records(&self) -> AccessRecords {
+        let noted = self.state.lock();
+        let all = noted.records.iter().map(|((user, access), counts)| AccessRecord {
             user: user.clone(),
             access: access.clone(),
-            names: seen.names.clone(),
-            count: seen.count,
-            refused: seen.refused,
+            names: counts.names.clone(),
+            count: counts.count,
+            forbidden: counts.forbidden,
         });
-        Uses {
-            all: all.collect(),
-            forgotten: noted.forgotten,
+        AccessRecords {
+            records: all.collect(),
+            unrecorded: noted.unrecorded,
         }
     }
 
-    /// Forgets everything, for example what a program did before it was ready.
+    /// Drops all records, for example those of a program's start.
     pub fn clear(&self) {
-        *self.noted.lock() = Noted::default();
+        *self.state.lock() = RecorderState::default();
     }
 }
 
-/// Puts a [`Recorder`] in front of a service; made by [`Recorder::layer`].
+/// Wraps a service with a [`Recorder`]; created by [`Recorder::layer`].
 #[derive(Clone, Debug)]
 pub struct RecorderLayer {
     recorder: Recorder,
@@ -140,7 +140,7 @@ impl<S> Layer<S> for RecorderLayer {
     }
 }
 
-/// A service whose requests are noted.
+/// A service whose requests are recorded.
 #[derive(Clone, Debug)]
 pub struct RecorderService<S> {
     recorder: Recorder,
@@ -165,20 +165,20 @@ where
         let access = Access::of(request.method(), request.uri().path(), request.uri().query());
         let acting = request
             .headers()
-            .get(IMPERSONATE)
+            .get(IMPERSONATE_USER_HEADER)
             .and_then(|user| user.to_str().ok());
         let user: Arc<str> = acting.map_or_else(|| self.user.clone(), Into::into);
-        self.recorder.note(&user, &access);
+        self.recorder.record(&user, &access);
         let recorder = self.recorder.clone();
         let answered = self.inner.call(request);
         async move {
             let answer = answered.await;
             match answer.as_ref().map(Response::status) {
-                Ok(StatusCode::FORBIDDEN) => recorder.note_refusal(&user, &access),
-                // An update or a patch that made the object: servers ask for this right too.
+                Ok(StatusCode::FORBIDDEN) => recorder.record_forbidden(&user, &access),
+                // An update or patch that created the object: servers require this right too.
                 Ok(StatusCode::CREATED) if access.verb != "create" => {
                     let verb = "create".to_owned();
-                    recorder.note(&user, &Access { verb, ..access }.named(""));
+                    recorder.record(&user, &Access { verb, ..access }.with_name(""));
                 }
                 _ => {}
             }

@@ -1,53 +1,53 @@
-//! The one reading of a request's line, for the authoriser, the server and every client that must agree with them.
+//! The single parser of a request's method, path and query, shared by the authorizer, the server and clients.
 
 use http::Method;
 use percent_encoding::percent_decode_str;
 
 use crate::{
-    access::{Access, Object},
+    access::{Access, AccessTarget},
     field_selector::FieldTerm,
-    query::{Query, is_escaped_well},
+    query::{Query, has_valid_escapes},
 };
 
-/// What a request's method, path and query ask for, as kube-apiserver's `RequestInfo` has it.
+/// Attributes of a request, parsed from its method, path and query as by kube-apiserver's `RequestInfo`.
 ///
-/// The path is decoded first and split then, so that `%2F` separates segments. What is served must be looked up by what
-/// stands here: a second reading of the path would let a request through as something else than what it is carried out as.
+/// The path is decoded before it is split, so that `%2F` separates segments. Servers must route by these attributes: a
+/// second parser of the path could execute another request than the authorized one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestInfo {
     /// The decoded path.
     pub path: String,
     /// The query's parameters.
     pub query: Query,
-    /// What the request needs the right to do.
+    /// The attributes to authorize.
     pub access: Access,
-    /// The verb that the path itself has in it: `watch` in `/api/v1/watch/pods`, or `proxy`. `access` has it too.
+    /// The verb in the path itself: `watch` in `/api/v1/watch/pods`, or `proxy`. `access` has it too.
     pub path_verb: Option<PathVerb>,
-    /// Whether the path leads through a namespace: `/api/v1/namespaces/a/pods`. It does not for the namespace itself, though
-    /// to the authoriser that is in itself.
+    /// Whether the path contains a namespace: `/api/v1/namespaces/a/pods`. False for a namespace itself, although
+    /// `access` puts it into its own namespace.
     pub in_namespace: bool,
     /// The number of segments from the resource on: resource, name, subresource, and the uninterpreted rest.
     pub depth: usize,
-    /// Whether the path was well-formed: two hexadecimal digits after every `%`.
+    /// Whether the path is well-formed: two hexadecimal digits after every `%`.
     pub is_well_formed: bool,
 }
 
-/// A verb that stands in a path, from the first days of the API.
+/// A verb in a path, a legacy of the first API versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathVerb {
     /// `/api/v1/watch/…`
     Watch,
-    /// `/api/v1/proxy/…`, which no server serves any more.
+    /// `/api/v1/proxy/…`, no longer served.
     Proxy,
 }
 
-/// What may follow a namespace's name and is still about the namespace.
-const NAMESPACE_PARTS: [&str; 2] = ["status", "finalize"];
+/// Subresources of a namespace (kube-apiserver's `namespaceSubresources`).
+const NAMESPACE_SUBRESOURCES: [&str; 2] = ["status", "finalize"];
 
 impl RequestInfo {
-    /// Reads a request's line.
+    /// Parses a request.
     pub fn of(method: &Method, path: &str, query: Option<&str>) -> Self {
-        let is_well_formed = is_escaped_well(path);
+        let is_well_formed = has_valid_escapes(path);
         let path = percent_decode_str(path).decode_utf8_lossy().into_owned();
         let query = Query::parse(query);
         let other = |path: String, query| Self {
@@ -81,7 +81,7 @@ impl RequestInfo {
             (None, _) => "",
         };
         let (namespace, in_namespace, parts) = match rest {
-            ["namespaces", namespace, part, ..] if !NAMESPACE_PARTS.contains(part) => {
+            ["namespaces", namespace, part, ..] if !NAMESPACE_SUBRESOURCES.contains(part) => {
                 (*namespace, true, &rest[2..])
             }
             ["namespaces", namespace, ..] => (*namespace, false, rest),
@@ -102,7 +102,7 @@ impl RequestInfo {
         }
         let access = Access {
             verb: verb.to_owned(),
-            object: Object::Resource {
+            target: AccessTarget::Resource {
                 group: group.to_owned(),
                 version: version.to_owned(),
                 resource: part(0).to_owned(),
@@ -122,24 +122,24 @@ impl RequestInfo {
         }
     }
 
-    /// The segments of the path; none for `/`.
+    /// Returns the segments of the path; none for `/`.
     pub fn segments(&self) -> Vec<&str> {
         segments(&self.path)
     }
 
-    /// Returns whether the name of `access` stands in the path, rather than in a field selector.
+    /// Returns whether the name of `access` is in the path, rather than in a field selector.
     pub fn is_named(&self) -> bool {
         self.depth > 1 && !self.access.name().is_empty()
     }
 
-    /// Returns whether it goes on until a client or a clock ends it: a watch, or a subresource that streams.
+    /// Returns whether the request is long-running: a watch, or a subresource that streams.
     pub fn is_long_running(&self) -> bool {
-        let streams = match &self.access.object {
-            Object::Resource { subresource, .. } => matches!(
+        let streams = match &self.access.target {
+            AccessTarget::Resource { subresource, .. } => matches!(
                 &**subresource,
                 "attach" | "exec" | "log" | "portforward" | "proxy"
             ),
-            Object::Path(_) => false,
+            AccessTarget::Path(_) => false,
         };
         streams || matches!(&*self.access.verb, "watch" | "proxy")
     }
@@ -152,9 +152,9 @@ fn segments(path: &str) -> Vec<&str> {
     }
 }
 
-/// Returns the one name that a list's or watch's field selector asks for.
+/// Returns the single name that the field selector of a list or watch requires.
 fn selected_name(query: &Query) -> Option<String> {
-    // What cannot be read makes the server forget the rest of the options.
+    // One invalid option makes the server ignore the rest of them.
     for number in ["limit", "timeoutSeconds"] {
         query.number(number).ok()?;
     }
@@ -257,14 +257,14 @@ mod tests {
     }
 
     #[test]
-    fn rest_of_the_line_is_kept_for_the_server() {
+    fn remaining_attributes_are_parsed() {
         let info = read("GET /api/v1/namespaces/a/pods/x/log/more?follow=1");
         assert!(info.in_namespace && info.is_named() && info.is_long_running());
         assert_eq!((info.depth, info.path_verb), (4, None));
         let info = read("GET /api/v1/namespaces/a");
         assert!(!info.in_namespace && info.is_named() && !info.is_long_running());
         let info = read("GET /api/v1/pods?fieldSelector=metadata.name%3Dx");
-        assert!(!info.is_named(), "the name is the selector's");
+        assert!(!info.is_named(), "the name comes from the selector");
         let info = read("POST /api/v1/watch/namespaces/a/pods");
         assert_eq!(info.path_verb, Some(PathVerb::Watch));
         assert!(info.is_long_running());

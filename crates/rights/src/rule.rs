@@ -1,28 +1,28 @@
-//! What RBAC grants: rules, what they allow, and what one set of them has beyond another.
+//! RBAC rules: what they allow, and what one set of rules allows beyond another.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::access::{Access, Object};
+use crate::access::{Access, AccessTarget};
 
-/// RBAC's `PolicyRule`: every verb on every resource (or path) in it.
+/// RBAC's `PolicyRule`: allows every verb on every resource or path in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Rule {
-    /// `*` is all.
+    /// `*` stands for all.
     #[serde(deserialize_with = "or_empty")]
     pub verbs: Vec<String>,
-    /// Empty text is the core group, `*` is all.
+    /// An empty string is the core group, `*` stands for all.
     #[serde(deserialize_with = "or_empty", skip_serializing_if = "Vec::is_empty")]
     pub api_groups: Vec<String>,
     /// `pods`, `pods/log`, `*/scale`, `*`.
     #[serde(deserialize_with = "or_empty", skip_serializing_if = "Vec::is_empty")]
     pub resources: Vec<String>,
-    /// Only objects of these names. Empty means all.
+    /// Only objects with these names. Empty: all.
     #[serde(deserialize_with = "or_empty", skip_serializing_if = "Vec::is_empty")]
     pub resource_names: Vec<String>,
-    /// Paths; a `*` at the end stands for any rest.
+    /// Paths; a `*` at the end matches any suffix.
     #[serde(
         rename = "nonResourceURLs",
         deserialize_with = "or_empty",
@@ -35,11 +35,11 @@ fn or_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
-const ALL: &str = "*";
+const WILDCARD: &str = "*";
 
 impl Rule {
-    /// These verbs on these resources of these groups.
-    pub fn on<T: Into<String>>(
+    /// Creates a rule for these verbs on these resources of these groups.
+    pub fn for_resources<T: Into<String>>(
         verbs: impl IntoIterator<Item = T>,
         groups: impl IntoIterator<Item = T>,
         resources: impl IntoIterator<Item = T>,
@@ -53,8 +53,8 @@ impl Rule {
         }
     }
 
-    /// These verbs on these paths.
-    pub fn on_paths<T: Into<String>>(
+    /// Creates a rule for these verbs on these paths.
+    pub fn for_paths<T: Into<String>>(
         verbs: impl IntoIterator<Item = T>,
         paths: impl IntoIterator<Item = T>,
     ) -> Self {
@@ -65,37 +65,38 @@ impl Rule {
         }
     }
 
-    /// Whether the rule allows something, in whatever place it is bound for.
+    /// Returns whether the rule allows an access. Ignores the namespace, which the binding decides.
     pub fn allows(&self, access: &Access) -> bool {
-        if !has(&self.verbs, &access.verb) && !has(&self.verbs, ALL) {
+        if !has(&self.verbs, &access.verb) && !has(&self.verbs, WILDCARD) {
             return false;
         }
-        match &access.object {
-            Object::Path(path) => self.non_resource_urls.iter().any(|url| url_covers(url, path)),
-            Object::Resource {
+        match &access.target {
+            AccessTarget::Path(path) => self.non_resource_urls.iter().any(|url| path_matches(url, path)),
+            AccessTarget::Resource {
                 group,
                 resource,
                 subresource,
                 name,
                 ..
             } => {
-                (has(&self.api_groups, ALL) || has(&self.api_groups, group))
+                (has(&self.api_groups, WILDCARD) || has(&self.api_groups, group))
                     && self
                         .resources
                         .iter()
-                        .any(|rule| names_resource(rule, resource, subresource))
+                        .any(|rule| resource_matches(rule, resource, subresource))
                     && (self.resource_names.is_empty() || has(&self.resource_names, name))
             }
         }
     }
 
-    /// The rule as rules of one verb on one resource, or of one verb on one path.
-    pub fn atoms(&self) -> Vec<Self> {
+    /// Returns the rule as subrules with one verb on one resource, or one verb on one path (Kubernetes'
+    /// `BreakdownRule`).
+    pub fn breakdown(&self) -> Vec<Self> {
         let mut atoms = Vec::new();
         for group in &self.api_groups {
             for resource in &self.resources {
                 for verb in &self.verbs {
-                    let atom = Self::on([verb], [group], [resource]);
+                    let atom = Self::for_resources([verb], [group], [resource]);
                     if self.resource_names.is_empty() {
                         atoms.push(atom);
                         continue;
@@ -111,24 +112,25 @@ impl Rule {
             }
         }
         for url in &self.non_resource_urls {
-            atoms.extend(self.verbs.iter().map(|verb| Self::on_paths([verb], [url])));
+            atoms.extend(self.verbs.iter().map(|verb| Self::for_paths([verb], [url])));
         }
         atoms
     }
 
-    /// Whether all that an atom allows is allowed by this rule.
-    fn covers(&self, atom: &Self) -> bool {
+    /// Returns whether this rule allows everything that a subrule allows.
+    fn covers(&self, subrule: &Self) -> bool {
         let all = |own: &[String], other: &[String]| other.iter().all(|one| has(own, one));
         let names = self.resource_names.is_empty()
-            || !atom.resource_names.is_empty() && all(&self.resource_names, &atom.resource_names);
+            || !subrule.resource_names.is_empty() && all(&self.resource_names, &subrule.resource_names);
         names
-            && (has(&self.verbs, ALL) || all(&self.verbs, &atom.verbs))
-            && (has(&self.api_groups, ALL) || all(&self.api_groups, &atom.api_groups))
-            && (has(&self.resources, ALL) || atom.resources.iter().all(|one| self.covers_resource(one)))
-            && atom
+            && (has(&self.verbs, WILDCARD) || all(&self.verbs, &subrule.verbs))
+            && (has(&self.api_groups, WILDCARD) || all(&self.api_groups, &subrule.api_groups))
+            && (has(&self.resources, WILDCARD)
+                || subrule.resources.iter().all(|one| self.covers_resource(one)))
+            && subrule
                 .non_resource_urls
                 .iter()
-                .all(|url| self.non_resource_urls.iter().any(|own| url_covers(own, url)))
+                .all(|url| self.non_resource_urls.iter().any(|own| path_matches(own, url)))
     }
 
     fn covers_resource(&self, resource: &str) -> bool {
@@ -140,8 +142,8 @@ impl Rule {
             })
     }
 
-    /// As refusals show it, in Go's form of quoted lists.
-    pub fn shown(&self) -> String {
+    /// Returns the form that API server errors contain, with Go's quoted lists (Kubernetes' `CompactString`).
+    pub fn compact_string(&self) -> String {
         let parts = [
             ("APIGroups", &self.api_groups),
             ("Resources", &self.resources),
@@ -165,12 +167,12 @@ fn has(list: &[String], one: &str) -> bool {
     list.iter().any(|item| item == one)
 }
 
-fn names_resource(rule: &str, resource: &str, subresource: &str) -> bool {
+fn resource_matches(rule: &str, resource: &str, subresource: &str) -> bool {
     match rule.split_once('/') {
-        _ if rule == ALL => true,
+        _ if rule == WILDCARD => true,
         None => subresource.is_empty() && rule == resource,
-        Some((ALL, part)) if !subresource.is_empty() => part == subresource,
-        // What a review asks for may have slashes of its own.
+        Some((WILDCARD, part)) if !subresource.is_empty() => part == subresource,
+        // The resource of an access review may contain slashes.
         Some(_) => match rule
             .strip_prefix(resource)
             .and_then(|rest| rest.strip_prefix('/'))
@@ -181,25 +183,25 @@ fn names_resource(rule: &str, resource: &str, subresource: &str) -> bool {
     }
 }
 
-fn url_covers(rule: &str, path: &str) -> bool {
+fn path_matches(rule: &str, path: &str) -> bool {
     rule == path || rule.ends_with('*') && path.starts_with(rule.trim_end_matches('*'))
 }
 
-/// What `wanted` allows and `held` does not, as [atoms](Rule::atoms). It multiplies rules out, which is for those that one
-/// wrote oneself; for others there is [`Missing::find`](crate::Missing::find).
+/// Returns what `wanted` allows and `held` does not, as [subrules](Rule::breakdown). It enumerates all combinations, so
+/// use it only for trusted rules; for others there is [`MissingRules::find`](crate::MissingRules::find).
 pub fn missing(held: &[Rule], wanted: &[Rule]) -> Vec<Rule> {
     wanted
         .iter()
-        .flat_map(Rule::atoms)
+        .flat_map(Rule::breakdown)
         .filter(|atom| !held.iter().any(|rule| rule.covers(atom)))
         .collect()
 }
 
-/// Joins atoms that differ only in their verbs.
-pub fn compact(atoms: Vec<Rule>) -> Vec<Rule> {
+/// Joins subrules that differ only in their verbs.
+pub fn compact_rules(subrules: Vec<Rule>) -> Vec<Rule> {
     let mut joined: BTreeMap<Rule, Vec<String>> = BTreeMap::new();
     let mut rules = Vec::new();
-    for mut atom in atoms {
+    for mut atom in subrules {
         if !atom.non_resource_urls.is_empty() {
             rules.push(atom);
             continue;
@@ -217,22 +219,22 @@ mod tests {
 
     fn resource(verb: &str, group: &str, resource: &str) -> Access {
         let (resource, part) = resource.split_once('/').unwrap_or((resource, ""));
-        Access::resource(verb, group, resource).part(part)
+        Access::resource(verb, group, resource).with_subresource(part)
     }
 
     #[test]
-    fn rules_allow_what_they_name() {
-        let pods = Rule::on(["get"], [""], ["pods"]);
-        let logs = Rule::on(["get"], [""], ["pods/log"]);
-        let scales = Rule::on(["*"], ["*"], ["*/scale"]);
-        let all = Rule::on(["*"], ["*"], ["*"]);
+    fn rule_allows_its_verbs_resources_names_and_paths() {
+        let pods = Rule::for_resources(["get"], [""], ["pods"]);
+        let logs = Rule::for_resources(["get"], [""], ["pods/log"]);
+        let scales = Rule::for_resources(["*"], ["*"], ["*/scale"]);
+        let all = Rule::for_resources(["*"], ["*"], ["*"]);
         let one = Rule {
             resource_names: vec!["a".to_owned()],
             ..pods.clone()
         };
         let cases = [
             (&pods, resource("get", "", "pods"), true),
-            (&pods, resource("get", "", "pods").named("x"), true),
+            (&pods, resource("get", "", "pods").with_name("x"), true),
             (&pods, resource("list", "", "pods"), false),
             (&pods, resource("get", "apps", "pods"), false),
             (&pods, resource("get", "", "pods/log"), false),
@@ -243,14 +245,19 @@ mod tests {
             (&scales, resource("update", "apps", "deployments/status"), false),
             (&all, resource("x", "y", "z/w"), true),
             (&all, Access::path("get", "/healthz"), false),
-            (&one, resource("get", "", "pods").named("a"), true),
+            (&one, resource("get", "", "pods").with_name("a"), true),
             (&one, resource("get", "", "pods"), false),
-            (&one, resource("get", "", "pods").named("b"), false),
+            (&one, resource("get", "", "pods").with_name("b"), false),
         ];
         for (rule, access, allowed) in cases {
-            assert_eq!(rule.allows(&access), allowed, "{access} by {}", rule.shown());
+            assert_eq!(
+                rule.allows(&access),
+                allowed,
+                "{access} by {}",
+                rule.compact_string()
+            );
         }
-        let paths = Rule::on_paths(["get"], ["/healthz", "/apis/*"]);
+        let paths = Rule::for_paths(["get"], ["/healthz", "/apis/*"]);
         for (path, allowed) in [
             ("/healthz", true),
             ("/healthz/x", false),
@@ -262,16 +269,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_shown_with_its_verbs_together() {
+    fn missing_rules_are_compacted_by_verb() {
         let held = [
-            Rule::on(["get", "list"], [""], ["pods"]),
-            Rule::on(["*"], [""], ["*/log"]),
+            Rule::for_resources(["get", "list"], [""], ["pods"]),
+            Rule::for_resources(["*"], [""], ["*/log"]),
         ];
         let wanted = [
-            Rule::on(["get", "delete", "watch"], [""], ["pods", "pods/log"]),
-            Rule::on_paths(["get"], ["/metrics"]),
+            Rule::for_resources(["get", "delete", "watch"], [""], ["pods", "pods/log"]),
+            Rule::for_paths(["get"], ["/metrics"]),
         ];
-        let shown: Vec<_> = compact(missing(&held, &wanted)).iter().map(Rule::shown).collect();
+        let shown: Vec<_> = compact_rules(missing(&held, &wanted))
+            .iter()
+            .map(Rule::compact_string)
+            .collect();
         assert_eq!(
             shown,
             [
@@ -282,10 +292,10 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_reads_and_writes_as_a_policy_rule() {
+    fn rule_round_trips_as_policy_rule_json() {
         let json = r#"{"verbs":["get"],"nonResourceURLs":["/x"]}"#;
         let rule: Rule = serde_json::from_str(json).expect("a rule");
-        assert_eq!(rule, Rule::on_paths(["get"], ["/x"]));
+        assert_eq!(rule, Rule::for_paths(["get"], ["/x"]));
         assert_eq!(serde_json::to_string(&rule).expect("JSON"), json);
         let nulls: Rule = serde_json::from_str(r#"{"verbs":null,"resources":null}"#).expect("a rule");
         assert_eq!(nulls, Rule::default());

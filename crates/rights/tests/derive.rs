@@ -1,27 +1,27 @@
-//! Rights derived from what was recorded.
+//! Rights derived from recorded accesses.
 
 use http::{Method, Request, Response, StatusCode};
 use proptest::prelude::*;
 use tower::{BoxError, Layer, ServiceExt, service_fn};
-use windlass_rights::{Access, Names, Recorder, Rule, Uses};
+use windlass_rights::{Access, AccessRecords, Names, Recorder, Rule};
 
-fn recorded(lines: &[&str]) -> Uses {
+fn recorded(lines: &[&str]) -> AccessRecords {
     let recorder = Recorder::new();
     for line in lines {
         let (method, target) = line.split_once(' ').expect("a method and a path");
         let (path, query) = target
             .split_once('?')
             .map_or((target, None), |(path, query)| (path, Some(query)));
-        recorder.note(
+        recorder.record(
             "robot",
             &Access::of(&method.parse().expect("a method"), path, query),
         );
     }
-    recorder.uses()
+    recorder.records()
 }
 
 #[test]
-fn the_least_rights_are_by_place_and_joined_by_verbs() {
+fn minimal_rights_are_grouped_by_namespace_and_verbs() {
     let uses = recorded(&[
         "GET /version",
         "GET /api/v1/nodes",
@@ -39,75 +39,81 @@ fn the_least_rights_are_by_place_and_joined_by_verbs() {
     assert_eq!(
         rights.cluster,
         [
-            Rule::on(["list"], [""], ["nodes"]),
-            Rule::on(["watch"], [""], ["pods"]),
-            Rule::on_paths(["get"], ["/version"]),
+            Rule::for_resources(["list"], [""], ["nodes"]),
+            Rule::for_resources(["watch"], [""], ["pods"]),
+            Rule::for_paths(["get"], ["/version"]),
         ]
     );
     assert_eq!(
         rights.namespaces["a"],
         [
-            Rule::on(["get"], [""], ["pods", "secrets"]),
-            Rule::on(["update"], [""], ["pods/status"]),
-            Rule::on(["get", "patch"], ["apps"], ["deployments", "replicasets"]),
+            Rule::for_resources(["get"], [""], ["pods", "secrets"]),
+            Rule::for_resources(["update"], [""], ["pods/status"]),
+            Rule::for_resources(["get", "patch"], ["apps"], ["deployments", "replicasets"]),
         ]
     );
-    assert_eq!(rights.namespaces["b"], [Rule::on(["create"], [""], ["events"])]);
+    assert_eq!(
+        rights.namespaces["b"],
+        [Rule::for_resources(["create"], [""], ["events"])]
+    );
     let named = uses.rights_by_name();
     assert_eq!(named.namespaces["a"][0].resource_names, ["x"]);
-    assert_eq!(named.namespaces["b"], [Rule::on(["create"], [""], ["events"])]);
-}
-
-#[test]
-fn what_every_user_may_do_needs_no_rule() {
-    let everybody = [Rule::on_paths(["get"], ["/version", "/apis/*"])];
-    let uses = recorded(&["GET /version", "GET /apis/apps/v1", "GET /api/v1/pods"]);
     assert_eq!(
-        uses.beyond(&everybody).rights().cluster,
-        [Rule::on(["list"], [""], ["pods"])]
+        named.namespaces["b"],
+        [Rule::for_resources(["create"], [""], ["events"])]
     );
 }
 
 #[test]
-fn rights_that_were_never_used_are_named() {
+fn accesses_allowed_to_everyone_need_no_rule() {
+    let everyone = [Rule::for_paths(["get"], ["/version", "/apis/*"])];
+    let uses = recorded(&["GET /version", "GET /apis/apps/v1", "GET /api/v1/pods"]);
+    assert_eq!(
+        uses.not_allowed_by(&everyone).rights().cluster,
+        [Rule::for_resources(["list"], [""], ["pods"])]
+    );
+}
+
+#[test]
+fn unused_rights_are_listed() {
     let uses = recorded(&[
         "GET /api/v1/namespaces/a/pods/x",
         "GET /apis/apps/v1/namespaces/b/deployments",
     ]);
     let granted = [
-        Rule::on(["get", "delete"], [""], ["pods", "secrets"]),
-        Rule::on(["*"], ["apps"], ["deployments"]),
+        Rule::for_resources(["get", "delete"], [""], ["pods", "secrets"]),
+        Rule::for_resources(["*"], ["apps"], ["deployments"]),
     ];
     assert_eq!(
         uses.unused(&granted),
         [
-            Rule::on(["delete"], [""], ["pods"]),
-            Rule::on(["delete", "get"], [""], ["secrets"])
+            Rule::for_resources(["delete"], [""], ["pods"]),
+            Rule::for_resources(["delete", "get"], [""], ["secrets"])
         ]
     );
     assert_eq!(
-        uses.within("a").unused(&granted[1..]),
-        [Rule::on(["*"], ["apps"], ["deployments"])]
+        uses.in_namespace("a").unused(&granted[1..]),
+        [Rule::for_resources(["*"], ["apps"], ["deployments"])]
     );
 }
 
 #[test]
-fn names_beyond_the_limit_are_many() {
+fn names_beyond_the_limit_become_many() {
     let recorder = Recorder::new();
     for index in 0..=Names::LIMIT {
-        recorder.note(
+        recorder.record(
             "robot",
-            &Access::resource("get", "", "pods").named(&format!("pod-{index}")),
+            &Access::resource("get", "", "pods").with_name(&format!("pod-{index}")),
         );
     }
-    let uses = recorder.uses();
-    assert_eq!(uses.all.len(), 1);
-    assert_eq!(uses.all[0].names, Names::Many);
+    let uses = recorder.records();
+    assert_eq!(uses.records.len(), 1);
+    assert_eq!(uses.records[0].names, Names::Many);
     assert_eq!(uses.rights_by_name(), uses.rights());
 }
 
 #[tokio::test]
-async fn the_layer_notes_users_and_refusals() -> Result<(), BoxError> {
+async fn layer_records_users_and_forbidden_responses() -> Result<(), BoxError> {
     let recorder = Recorder::new();
     let service = recorder.layer("robot").layer(service_fn(async |_: Request<()>| {
         let mut response = Response::new(());
@@ -121,20 +127,20 @@ async fn the_layer_notes_users_and_refusals() -> Result<(), BoxError> {
     let request = Request::get("/api/v1/pods").header("Impersonate-User", "alice");
     service.oneshot(request.body(())?).await?;
     let users: Vec<_> = recorder
-        .uses()
-        .all
+        .records()
+        .records
         .into_iter()
-        .map(|one| (one.user, one.refused))
+        .map(|one| (one.user, one.forbidden))
         .collect();
     assert_eq!(users, [("alice".to_owned(), 1), ("robot".to_owned(), 1)]);
     recorder.clear();
-    assert_eq!(recorder.uses(), Uses::default());
+    assert_eq!(recorder.records(), AccessRecords::default());
     Ok(())
 }
 
 /// A server-side apply may create the object, and then needs both rights.
 #[tokio::test]
-async fn a_patch_that_creates_uses_both_rights() -> Result<(), BoxError> {
+async fn patch_that_creates_needs_both_verbs() -> Result<(), BoxError> {
     let recorder = Recorder::new();
     let service = service_fn(async |request: Request<()>| {
         let mut response = Response::new(());
@@ -148,15 +154,12 @@ async fn a_patch_that_creates_uses_both_rights() -> Result<(), BoxError> {
         let request = Request::patch(path).body(())?;
         recorder.layer("robot").layer(service).oneshot(request).await?;
     }
-    let rights = recorder.uses().rights();
-    let both = Rule::on(["create", "patch"], [""], ["configmaps"]);
+    let rights = recorder.records().rights();
+    let both = Rule::for_resources(["create", "patch"], [""], ["configmaps"]);
     assert_eq!(rights.namespaces["a"], [both]);
-    let named = recorder.uses().rights_by_name();
-    let create = Rule::on(["create"], [""], ["configmaps"]);
-    assert!(
-        named.namespaces["a"].contains(&create),
-        "under whatever name: {named:?}"
-    );
+    let named = recorder.records().rights_by_name();
+    let create = Rule::for_resources(["create"], [""], ["configmaps"]);
+    assert!(named.namespaces["a"].contains(&create), "for any name: {named:?}");
     Ok(())
 }
 
@@ -191,23 +194,23 @@ fn access() -> impl Strategy<Value = Access> {
 }
 
 proptest! {
-    /// Everything that was used is allowed by the rights that are derived from it, and none of those is unused.
+    /// The derived rights allow every recorded access, and none of them is unused.
     #[test]
     fn derived_rights_suffice_and_none_is_unused(accesses in prop::collection::vec(access(), 1..24)) {
         let recorder = Recorder::new();
         for access in &accesses {
-            recorder.note("robot", access);
+            recorder.record("robot", access);
         }
-        let uses = recorder.uses();
+        let uses = recorder.records();
         for rights in [uses.rights(), uses.rights_by_name()] {
             for access in &accesses {
                 let own = rights.namespaces.get(access.namespace());
                 let mut rules = rights.cluster.iter().chain(own.into_iter().flatten());
                 prop_assert!(rules.any(|rule| rule.allows(access)), "{access} by {rights:?}");
             }
-            prop_assert_eq!(uses.within("").unused(&rights.cluster), []);
+            prop_assert_eq!(uses.in_namespace("").unused(&rights.cluster), []);
             for (namespace, rules) in &rights.namespaces {
-                prop_assert_eq!(uses.within(namespace).unused(rules), []);
+                prop_assert_eq!(uses.in_namespace(namespace).unused(rules), []);
             }
         }
     }

@@ -1,12 +1,12 @@
-//! The time of day, for what is written into objects.
+//! Wall-clock time for timestamps in objects.
 
 use k8s_openapi::jiff::Timestamp;
 use tokio::time::Instant;
 
-/// Tells the time that goes into objects: when a condition changed, for example. Waits are `tokio::time` alone.
+/// Source of the timestamps written into objects, such as a condition's transition time. Waits use `tokio::time` only.
 ///
-/// The default is the system's clock. [`starting_at`](Self::starting_at) makes one that runs with tokio's clock, so
-/// that a test on a paused clock gets the same times on each run.
+/// The default is the system clock. [`starting_at`](Self::starting_at) returns a clock that advances with tokio's, so a
+/// test on paused time gets the same timestamps on each run.
 ///
 /// ```
 /// use windlass_runtime::Clock;
@@ -19,30 +19,30 @@ use tokio::time::Instant;
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Clock {
-    /// `None`: the system's.
+    /// `None`: the system clock.
     started: Option<(Timestamp, Instant)>,
 }
 
 impl Clock {
-    /// The system's clock.
+    /// The system clock.
     pub fn system() -> Self {
         Self::default()
     }
 
-    /// It is this time now, and goes on with tokio's clock.
+    /// A clock that starts at `now` and advances with tokio's clock.
     pub fn starting_at(now: Timestamp) -> Self {
         Self {
             started: Some((now, Instant::now())),
         }
     }
 
-    /// The time, to the second: what `metav1.Time` keeps. With more, an object would differ from what the server
-    /// makes of it.
+    /// The current time in whole seconds, the precision of `metav1.Time`. With more, an object would differ from what the
+    /// server stores.
     pub fn now(&self) -> Timestamp {
         let now = match self.started {
             None => Timestamp::now(),
             Some((epoch, started)) => epoch.checked_add(started.elapsed()).unwrap_or(Timestamp::MAX),
         };
-        Timestamp::from_second(now.as_second()).expect("a time without its fraction is a time")
+        Timestamp::from_second(now.as_second()).expect("a timestamp rounded to seconds is valid")
     }
 }

@@ -1,57 +1,59 @@
-//! Conditions: what holds of an object, since when, and for which generation of it.
+//! Status conditions, with their transition times and observed generations.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use crate::clock::Clock;
 
-/// A list of conditions, as a status has it.
+/// Sets and reads the `conditions` of a status.
 ///
-/// Implemented for `Vec<Condition>`, so that the status type stays plain data:
+/// Implemented for `Vec<Condition>`, so the status type stays plain data:
 ///
 /// ```
 /// use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-/// use windlass_runtime::{Clock, Conditions, Finding};
+/// use windlass_runtime::{Clock, ConditionUpdate, Conditions};
 ///
 /// let mut conditions: Vec<Condition> = Vec::new();
 /// let generation = Some(3);
-/// conditions.set(Finding::no("Ready", "Waiting").message("0 of 2 pods run").at(generation), &Clock::system());
+/// let waiting = ConditionUpdate::false_("Ready", "Waiting").message("0 of 2 pods run");
+/// conditions.set(waiting.observed_generation(generation), &Clock::system());
 /// assert!(!conditions.is_true("Ready"));
-/// conditions.set(Finding::yes("Ready", "AllRun").at(generation), &Clock::system());
+/// let ready = ConditionUpdate::true_("Ready", "AllRun");
+/// conditions.set(ready.observed_generation(generation), &Clock::system());
 /// assert!(conditions.is_true("Ready") && !conditions.is_stale("Ready", generation));
 /// ```
 pub trait Conditions {
-    /// Notes what was found: one condition per type. `lastTransitionTime` stays as it is while the status is the same,
-    /// and so does the place in the list; a new type goes to the end. `observedGeneration` stays as it is if the
-    /// finding has none.
+    /// Sets the condition of the update's type; there is one condition per type. `lastTransitionTime` changes only with
+    /// the status. A known type keeps its position in the list, a new type goes to the end. `observedGeneration` is kept
+    /// if the update has none.
     ///
-    /// Whether anything changed: a status that did not need not be written.
-    fn set(&mut self, finding: Finding, clock: &Clock) -> bool;
+    /// Returns whether anything changed; an unchanged status need not be written.
+    fn set(&mut self, finding: ConditionUpdate, clock: &Clock) -> bool;
 
-    /// The condition of this type.
+    /// Returns the condition of this type.
     fn of_type(&self, kind: &str) -> Option<&Condition>;
 
-    /// Whether it is `True`; one that is missing or unknown is not.
+    /// Whether the condition is `True`. A missing or unknown condition is not.
     fn is_true(&self, kind: &str) -> bool {
         self.of_type(kind)
             .is_some_and(|condition| condition.status == "True")
     }
 
-    /// Whether it says nothing of this generation: it is missing, or was found for an older one. A condition that
-    /// notes no generation, or an object that has none, is taken as current.
+    /// Whether the condition is missing or was observed for an older generation. Without an observed generation, or for an
+    /// object without a generation, it counts as current.
     fn is_stale(&self, kind: &str, generation: Option<i64>) -> bool {
         let observed = |condition: &Condition| condition.observed_generation.zip(generation);
         self.of_type(kind)
-            .is_none_or(|condition| observed(condition).is_some_and(|(seen, now)| seen < now))
+            .is_none_or(|condition| observed(condition).is_some_and(|(observed, current)| observed < current))
     }
 
-    /// Takes the condition of this type out; whether there was one.
+    /// Removes the condition of this type. Returns whether there was one.
     fn unset(&mut self, kind: &str) -> bool;
 }
 
-/// What a reconcile found about one condition.
+/// New value of one condition, for [`Conditions::set`] and [`Desired::condition`](crate::Desired::condition).
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[must_use = "it is noted by `Conditions::set`"]
-pub struct Finding {
+#[must_use = "pass it to `Conditions::set`"]
+pub struct ConditionUpdate {
     kind: String,
     status: &'static str,
     reason: String,
@@ -59,37 +61,36 @@ pub struct Finding {
     observed_generation: Option<i64>,
 }
 
-impl Finding {
-    /// It is so. The type and the reason are words in CamelCase (`Ready`, `AllReplicasRun`): the server wants a reason
-    /// for each.
-    pub fn yes(kind: impl Into<String>, reason: impl Into<String>) -> Self {
+impl ConditionUpdate {
+    /// Status `True`. Type and reason are CamelCase (`Ready`, `AllReplicasRun`); the API server requires a reason.
+    pub fn true_(kind: impl Into<String>, reason: impl Into<String>) -> Self {
         Self::new(kind.into(), "True", reason.into())
     }
 
-    /// It is not so.
-    pub fn no(kind: impl Into<String>, reason: impl Into<String>) -> Self {
+    /// Status `False`.
+    pub fn false_(kind: impl Into<String>, reason: impl Into<String>) -> Self {
         Self::new(kind.into(), "False", reason.into())
     }
 
-    /// It cannot be told.
+    /// Status `Unknown`.
     pub fn unknown(kind: impl Into<String>, reason: impl Into<String>) -> Self {
         Self::new(kind.into(), "Unknown", reason.into())
     }
 
-    /// More, for people. Default: nothing.
+    /// Human-readable details. Default: empty.
     pub fn message(mut self, message: impl Into<String>) -> Self {
         self.message = message.into();
         self
     }
 
-    /// The generation of the object that was looked at: its `metadata.generation`. Default: what the condition had.
-    pub fn at(mut self, generation: Option<i64>) -> Self {
+    /// The `metadata.generation` that was observed. Default: that of the existing condition.
+    pub fn observed_generation(mut self, generation: Option<i64>) -> Self {
         self.observed_generation = generation;
         self
     }
 
     /// The type of the condition.
-    pub fn kind(&self) -> &str {
+    pub fn condition_type(&self) -> &str {
         &self.kind
     }
 
@@ -105,8 +106,8 @@ impl Finding {
 }
 
 impl Conditions for Vec<Condition> {
-    fn set(&mut self, finding: Finding, clock: &Clock) -> bool {
-        let Finding {
+    fn set(&mut self, finding: ConditionUpdate, clock: &Clock) -> bool {
+        let ConditionUpdate {
             kind,
             status,
             reason,
@@ -156,7 +157,7 @@ mod tests {
     use super::*;
 
     fn clock() -> Clock {
-        Clock::starting_at("2026-01-02T03:04:05.678Z".parse().expect("a time"))
+        Clock::starting_at("2026-01-02T03:04:05.678Z".parse().expect("valid timestamp"))
     }
 
     async fn seconds(seconds: u64) {
@@ -166,59 +167,64 @@ mod tests {
     fn since(conditions: &Vec<Condition>, kind: &str) -> String {
         conditions
             .of_type(kind)
-            .expect("it was set")
+            .expect("condition is set")
             .last_transition_time
             .0
             .to_string()
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_time_of_a_condition_is_when_its_status_changed() {
+    async fn transition_time_changes_only_with_the_status() {
         let (clock, mut conditions) = (clock(), Vec::new());
-        assert!(conditions.set(Finding::no("Ready", "Waiting"), &clock));
+        assert!(conditions.set(ConditionUpdate::false_("Ready", "Waiting"), &clock));
         assert_eq!(since(&conditions, "Ready"), "2026-01-02T03:04:05Z");
         seconds(10).await;
         assert!(
-            conditions.set(Finding::no("Ready", "Pulling").message("1 of 2"), &clock),
+            conditions.set(
+                ConditionUpdate::false_("Ready", "Pulling").message("1 of 2"),
+                &clock
+            ),
             "a new reason"
         );
         assert_eq!(since(&conditions, "Ready"), "2026-01-02T03:04:05Z");
         seconds(10).await;
-        assert!(conditions.set(Finding::yes("Ready", "Done"), &clock));
+        assert!(conditions.set(ConditionUpdate::true_("Ready", "Done"), &clock));
         assert_eq!(since(&conditions, "Ready"), "2026-01-02T03:04:25Z");
         assert_eq!(
-            conditions.of_type("Ready").expect("it was set").message,
+            conditions.of_type("Ready").expect("condition is set").message,
             "",
-            "the old message is gone"
+            "the old message is cleared"
         );
         seconds(10).await;
-        assert!(conditions.set(Finding::unknown("Ready", "Lost"), &clock));
+        assert!(conditions.set(ConditionUpdate::unknown("Ready", "Lost"), &clock));
         assert_eq!(since(&conditions, "Ready"), "2026-01-02T03:04:35Z");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_same_finding_again_changes_nothing() {
+    async fn setting_the_same_condition_again_changes_nothing() {
         let (clock, mut conditions) = (clock(), Vec::new());
-        let finding = Finding::yes("Ready", "Done").message("m").at(Some(2));
+        let finding = ConditionUpdate::true_("Ready", "Done")
+            .message("m")
+            .observed_generation(Some(2));
         assert!(conditions.set(finding.clone(), &clock));
         let before = conditions.clone();
         seconds(5).await;
         assert!(!conditions.set(finding.clone(), &clock));
         assert_eq!(conditions, before);
         assert!(
-            conditions.set(finding.at(Some(3)), &clock),
-            "a newer generation was looked at"
+            conditions.set(finding.observed_generation(Some(3)), &clock),
+            "a newer generation was observed"
         );
         assert_eq!(since(&conditions, "Ready"), "2026-01-02T03:04:05Z");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn conditions_keep_their_order_and_there_is_one_of_a_type() {
+    async fn conditions_keep_their_order_and_are_unique_by_type() {
         let (clock, mut conditions) = (clock(), Vec::new());
         for kind in ["B", "A", "C"] {
-            conditions.set(Finding::no(kind, "R"), &clock);
+            conditions.set(ConditionUpdate::false_(kind, "R"), &clock);
         }
-        conditions.set(Finding::yes("A", "R"), &clock);
+        conditions.set(ConditionUpdate::true_("A", "R"), &clock);
         let types =
             |conditions: &Vec<Condition>| conditions.iter().map(|c| c.type_.clone()).collect::<Vec<_>>();
         assert_eq!(types(&conditions), ["B", "A", "C"]);
@@ -227,16 +233,19 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_condition_is_stale_for_a_generation_that_it_has_not_seen() {
+    async fn condition_is_stale_if_it_observed_an_older_generation() {
         let (clock, mut conditions) = (clock(), Vec::new());
-        assert!(conditions.is_stale("Ready", Some(1)), "it is missing");
-        conditions.set(Finding::yes("Ready", "R"), &clock);
-        assert!(!conditions.is_stale("Ready", Some(1)), "it does not say");
-        conditions.set(Finding::yes("Ready", "R").at(Some(1)), &clock);
+        assert!(conditions.is_stale("Ready", Some(1)), "missing");
+        conditions.set(ConditionUpdate::true_("Ready", "R"), &clock);
+        assert!(!conditions.is_stale("Ready", Some(1)), "no observed generation");
+        conditions.set(
+            ConditionUpdate::true_("Ready", "R").observed_generation(Some(1)),
+            &clock,
+        );
         assert!(!conditions.is_stale("Ready", Some(1)) && !conditions.is_stale("Ready", None));
         assert!(conditions.is_stale("Ready", Some(2)));
-        conditions.set(Finding::yes("Ready", "Other"), &clock);
-        assert!(conditions.is_stale("Ready", Some(2)), "it keeps the generation");
+        conditions.set(ConditionUpdate::true_("Ready", "Other"), &clock);
+        assert!(conditions.is_stale("Ready", Some(2)), "the generation is kept");
         assert!(conditions.is_true("Ready") && !conditions.is_true("Other"));
     }
 }

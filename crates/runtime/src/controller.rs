@@ -1,4 +1,4 @@
-//! A controller: what it watches, and what it does.
+//! The controller builder: what to watch, and how to reconcile.
 
 use std::{future::Future, num::NonZeroUsize, sync::Arc, time::Duration};
 
@@ -12,16 +12,16 @@ use windlass_cache::{Cacheable, Meta, ObjectKey};
 use windlass_workqueue::{Builder, RateLimiter, WorkQueue};
 
 use crate::{
-    children::{Declarative, Declaring},
+    children::{DesiredState, DesiredStateReconciler},
+    custom_source::{self, SourceContext},
     error::Error,
-    feed::{self, Feed},
-    outcomes::Outcomes,
+    outcomes::OutcomeCounters,
     reconcile::Reconciler,
-    source::{self, Anywhere, Declared, Owner},
-    watch::{Part, Watch},
+    source::{self, EventFilter, OwnerKind, SourceBuilder},
+    watch::{Watch, WatchSelector},
 };
 
-/// A loop that reconciles the objects of one kind. It runs in a [`Manager`](crate::Manager).
+/// Reconciles the objects of one kind. A [`Manager`](crate::Manager) runs it.
 ///
 /// ```
 /// use k8s_openapi::api::{apps::v1::Deployment, core::v1::{ConfigMap, Secret}};
@@ -29,7 +29,7 @@ use crate::{
 ///
 /// async fn reconcile(request: Request, ctx: Context) -> Result<Action, Error> {
 ///     let Some(settings) = ctx.lister::<ConfigMap>()?.get(&request.key) else {
-///         return Ok(Action::done()); // it is gone
+///         return Ok(Action::done()); // deleted
 ///     };
 ///     println!("{:?}", settings.data);
 ///     Ok(Action::done())
@@ -43,7 +43,7 @@ use crate::{
 ///     .reconcile(reconcile);
 /// ```
 ///
-/// One that was not told how to reconcile does not run:
+/// A manager does not accept a controller without a reconciler:
 ///
 /// ```compile_fail,E0277
 /// # use k8s_openapi::api::core::v1::ConfigMap;
@@ -53,55 +53,55 @@ use crate::{
 /// # }
 /// ```
 #[must_use = "a controller does nothing until a manager runs it"]
-pub struct Controller<K: Cacheable, R = Undecided> {
+pub struct Controller<K: Cacheable, R = NoReconciler> {
     pub(crate) name: String,
     pub(crate) kind: K::DynamicType,
-    pub(crate) declared: Vec<Declared>,
-    pub(crate) options: Options,
+    pub(crate) declared: Vec<SourceBuilder>,
+    pub(crate) options: ControllerOptions,
     pub(crate) reconciler: R,
-    owner: Owner,
-    /// Which objects of the kind it is for.
-    part: Part,
+    owner: OwnerKind,
+    /// Which objects of the kind it reconciles.
+    selector: WatchSelector,
 }
 
-/// What is the same for every kind and reconciler.
-pub(crate) struct Options {
+/// Options that do not depend on the kind or the reconciler.
+pub(crate) struct ControllerOptions {
     pub(crate) concurrency: NonZeroUsize,
     pub(crate) timeout: Option<Duration>,
     pub(crate) sync_timeout: Option<Duration>,
     pub(crate) queue: Builder<ObjectKey>,
-    pub(crate) anywhere: Option<Anywhere>,
-    pub(crate) led: bool,
-    pub(crate) component: Option<String>,
-    pub(crate) outcomes: Arc<Outcomes>,
+    pub(crate) event_filter: Option<EventFilter>,
+    pub(crate) leader_only: bool,
+    pub(crate) field_manager: Option<String>,
+    pub(crate) outcomes: Arc<OutcomeCounters>,
 }
 
-/// A controller that was not yet told how to reconcile; a manager does not take it.
-pub struct Undecided(());
+/// Type state of a [`Controller`] without a reconciler; a manager does not accept it.
+pub struct NoReconciler(());
 
 impl<K: Cacheable + Resource<DynamicType: Clone + Default + Send + Sync>> Controller<K> {
-    /// A controller for all objects of `K`. The name is in its logs, metrics and field manager, and no other controller
-    /// of the manager has it.
+    /// Creates a controller for all objects of `K`. The name appears in logs and metrics and is the default field manager.
+    /// It must be unique within the manager.
     pub fn new(name: impl Into<String>) -> Self {
-        Self::of(name, Watch::new())
+        Self::from_watch(name, Watch::new())
     }
 }
 
 impl<K: Cacheable + Resource<DynamicType: Clone + Send + Sync>> Controller<K> {
-    /// A controller for the objects that this selects: of a kind that is known at run time, by label or field, or only
-    /// when certain things change.
+    /// Creates a controller for the objects of a [`Watch`]: a kind known only at run time, a label or field selector, or a
+    /// filter on changes.
     ///
     /// ```
     /// use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
     /// use windlass_runtime::{Controller, Predicate, Watch};
     ///
     /// let cron_tabs = ApiResource::from_gvk(&GroupVersionKind::gvk("stable.example.com", "v1", "CronTab"));
-    /// let watch = Watch::<DynamicObject>::dynamic(cron_tabs).when(Predicate::generation_changed());
-    /// let controller = Controller::of("cron-tabs", watch);
+    /// let watch = Watch::<DynamicObject>::dynamic(cron_tabs).filter(Predicate::generation_changed());
+    /// let controller = Controller::from_watch("cron-tabs", watch);
     /// ```
-    pub fn of(name: impl Into<String>, watch: Watch<K>) -> Self {
+    pub fn from_watch(name: impl Into<String>, watch: Watch<K>) -> Self {
         let mut controller = Self::without_watch(name.into(), &watch);
-        let itself = source::declare(watch.itself(), &controller.owner);
+        let itself = source::from_watch(watch.for_same_object(), &controller.owner);
         controller.declared.push(itself);
         controller
     }
@@ -111,23 +111,23 @@ impl<K: Cacheable + Resource<DynamicType: Clone + Send + Sync>> Controller<K> {
             name,
             kind: watch.dynamic.clone(),
             declared: Vec::new(),
-            options: Options {
+            options: ControllerOptions {
                 concurrency: NonZeroUsize::MIN,
                 timeout: None,
                 sync_timeout: None,
                 queue: WorkQueue::builder(),
-                anywhere: None,
-                led: true,
-                component: None,
+                event_filter: None,
+                leader_only: true,
+                field_manager: None,
                 outcomes: Arc::default(),
             },
-            reconciler: Undecided(()),
-            owner: Owner::of(watch),
-            part: watch.part.clone(),
+            reconciler: NoReconciler(()),
+            owner: OwnerKind::from_watch(watch),
+            selector: watch.selector.clone(),
         }
     }
 
-    /// How to reconcile, step by step.
+    /// Sets the reconciler.
     pub fn reconcile<R: Reconciler>(self, reconciler: R) -> Controller<K, R> {
         let Self {
             name,
@@ -136,7 +136,7 @@ impl<K: Cacheable + Resource<DynamicType: Clone + Send + Sync>> Controller<K> {
             options,
             reconciler: _,
             owner,
-            part,
+            selector,
         } = self;
         Controller {
             name,
@@ -145,25 +145,25 @@ impl<K: Cacheable + Resource<DynamicType: Clone + Send + Sync>> Controller<K> {
             options,
             reconciler,
             owner,
-            part,
+            selector,
         }
     }
 
-    /// What should be there: a function from an object to its children and status, which are then brought about.
-    /// See [`Desired`](crate::Desired).
-    pub fn declare<D: Declarative<K>>(self, declarative: D) -> Controller<K, Declaring<K, D>>
+    /// Reconciles declaratively: the function returns the desired children and status of an object, and the controller
+    /// applies them. See [`Desired`](crate::Desired).
+    pub fn declare<D: DesiredState<K>>(self, declarative: D) -> Controller<K, DesiredStateReconciler<K, D>>
     where
         K: Serialize,
     {
-        let declaring = Declaring::new(declarative, self.kind.clone());
+        let declaring = DesiredStateReconciler::new(declarative, self.kind.clone());
         self.reconcile(declaring)
     }
 }
 
 impl Controller<DynamicObject> {
-    /// A controller whose keys are no objects: what they stand for is the author's business, for example one thing in one
-    /// namespace. They come from [mapped](Watch::mapped) watches, [streams](Self::triggered_by) and
-    /// [feeders](Self::fed_by); nothing else is queued, also not when a new term of leadership begins.
+    /// Creates a controller whose keys do not name objects of one kind: their meaning is up to the reconciler. Keys come
+    /// from [mapped](Watch::mapped) watches, [streams](Self::triggered_by) and [custom sources](Self::source). A new term
+    /// of leadership queues no other keys.
     ///
     /// ```
     /// use k8s_openapi::api::core::v1::Namespace;
@@ -186,39 +186,39 @@ impl Controller<DynamicObject> {
 }
 
 impl<K: Cacheable, R> Controller<K, R> {
-    /// Also reconciles the keys that this puts into the queue: for watches that come and go while it runs, caches of
-    /// projections, and keys whose priority depends on what happened. It runs as long as the controller does, on every
-    /// replica; reconciles begin when it has said [`ready`](Feed::ready). One that returns stops the controller.
+    /// Adds a custom source of keys: for watches that are opened and closed at run time, caches of projections, and keys
+    /// whose priority depends on the change. It runs as long as the controller, on every replica. Reconciles begin after
+    /// [`SourceContext::mark_ready`]. The controller stops with an error if the source returns.
     ///
     /// ```
     /// use k8s_openapi::api::core::v1::ConfigMap;
     /// use windlass_cache::Selection;
-    /// use windlass_runtime::{Action, Controller, Feed, Told};
+    /// use windlass_runtime::{Action, Controller, SourceContext, SourceEvent};
     /// use windlass_workqueue::Priority;
     ///
     /// let controller = Controller::keyed("settings")
-    ///     .fed_by(|feed: Feed| async move {
-    ///         let settings = feed.caches().get::<ConfigMap>(&Selection::all().labels("settings"));
-    ///         let keys = feed.clone();
-    ///         let mut watching = feed.watch(&settings, move |told| match told {
-    ///             Told::Change(change) => keys.add(change.key().clone(), Priority::NORMAL),
-    ///             Told::Complete => keys.ready(),
+    ///     .source(|source: SourceContext| async move {
+    ///         let settings = source.caches().get::<ConfigMap>(&Selection::all().labels("settings"));
+    ///         let keys = source.clone();
+    ///         let mut watch = source.watch(&settings, move |event| match event {
+    ///             SourceEvent::Change(change) => keys.add(change.key().clone(), Priority::NORMAL),
+    ///             SourceEvent::Synced => keys.mark_ready(),
     ///         });
-    ///         watching.ended().await;
+    ///         watch.ended().await;
     ///         Ok(())
     ///     })
     ///     .reconcile(|_, _| async { Ok(Action::done()) });
     /// ```
-    pub fn fed_by<F, Fut>(mut self, feeder: F) -> Self
+    pub fn source<F, Fut>(mut self, feeder: F) -> Self
     where
-        F: FnOnce(Feed) -> Fut + Send + 'static,
+        F: FnOnce(SourceContext) -> Fut + Send + 'static,
         Fut: Future<Output = Result<(), Error>> + Send + 'static,
     {
-        self.declared.push(feed::declare(feeder));
+        self.declared.push(custom_source::from_fn(feeder));
         self
     }
 
-    /// Also reconciles a `K` when an object that it controls (by owner reference) changes or goes.
+    /// Reconciles a `K` when an object that it controls (by owner reference) changes or is deleted.
     pub fn owns<Child>(self) -> Self
     where
         Child: Cacheable + Resource<DynamicType: Clone + Default + Send + Sync>,
@@ -226,8 +226,8 @@ impl<K: Cacheable, R> Controller<K, R> {
         self.watch(Watch::<Child>::new().owned())
     }
 
-    /// Also reconciles the objects that `map` names when an `Other` changes or goes. For a change it is asked about
-    /// the state before as well as the state after, so that what an object no longer refers to is reconciled too.
+    /// Reconciles the keys that `map` returns when an `Other` changes or is deleted. `map` is called with the old and the
+    /// new state, so objects that are no longer referenced are reconciled too.
     pub fn watches<Other>(self, map: impl Fn(&Other) -> Vec<ObjectKey> + Send + 'static) -> Self
     where
         Other: Cacheable + Resource<DynamicType: Clone + Default + Send + Sync>,
@@ -243,21 +243,21 @@ impl<K: Cacheable, R> Controller<K, R> {
         self.watch(Watch::<Other>::new())
     }
 
-    /// Also looks at another kind, in every detail that a [`Watch`] can say.
+    /// Watches another kind, with all the options of a [`Watch`].
     pub fn watch<Other>(mut self, watch: Watch<Other>) -> Self
     where
         Other: Cacheable + Resource<DynamicType: Clone + Send + Sync>,
     {
-        self.declared.push(source::declare(watch, &self.owner));
+        self.declared.push(source::from_watch(watch, &self.owner));
         self
     }
 
-    /// Also reconciles the `K`s that have a value in common with an object of another kind, when that changes or goes: what
-    /// a name in a spec, or a label, connects. `ours` says what a `K` stands for and is kept as an index; `theirs` says it
-    /// of the other, before the change and after, so that what an object no longer has in common is reconciled too. Where
-    /// both kinds live in namespaces, only within one.
+    /// Reconciles the `K`s that share an index value with an object of another kind, when that object changes or is
+    /// deleted. A value can be a name in a spec or a label. `ours` returns the values of a `K` and is kept as an index;
+    /// `theirs` returns those of the other object and is called with its old and new state, so objects that no longer
+    /// match are reconciled too. If both kinds are namespaced, only objects in the same namespace match.
     ///
-    /// Of the watch, its selection and its predicate count.
+    /// Of the watch, only the selectors, the filter and the tap are used.
     ///
     /// ```
     /// use k8s_openapi::api::{apps::v1::Deployment, core::v1::ServiceAccount};
@@ -270,9 +270,9 @@ impl<K: Cacheable, R> Controller<K, R> {
     /// }
     ///
     /// let controller = Controller::<Deployment>::new("accounts")
-    ///     .joins(Watch::<ServiceAccount>::new(), account, |account| vec![account.name_any()]);
+    ///     .watches_by_index(Watch::<ServiceAccount>::new(), account, |account| vec![account.name_any()]);
     /// ```
-    pub fn joins<Other>(
+    pub fn watches_by_index<Other>(
         mut self,
         watch: Watch<Other>,
         ours: impl Fn(&K) -> Vec<String> + Send + Sync + 'static,
@@ -282,33 +282,36 @@ impl<K: Cacheable, R> Controller<K, R> {
         K: Resource<DynamicType: Clone + Send + Sync>,
         Other: Cacheable + Resource<DynamicType: Clone + Send + Sync>,
     {
-        let (kind, part) = (self.kind.clone(), self.part.clone());
-        self.declared.push(source::join(kind, part, ours, watch, theirs));
+        let (kind, part) = (self.kind.clone(), self.selector.clone());
+        self.declared
+            .push(source::from_index(kind, part, ours, watch, theirs));
         self
     }
 
-    /// Also reconciles the keys of this stream: what happens outside the API. It may end; what it gives while nothing can be
-    /// reconciled yet waits in the queue, each key once.
+    /// Reconciles the keys of this stream, for triggers outside the API. The stream may end. Keys that arrive before
+    /// reconciles begin wait in the queue, each key once.
     pub fn triggered_by(mut self, keys: impl Stream<Item = ObjectKey> + Send + 'static) -> Self {
-        self.declared.push(source::stream(keys));
+        self.declared.push(source::from_stream(keys));
         self
     }
 
-    /// Of every kind, only changes that pass trigger; deletions, their beginnings and replaced objects always do. For what
-    /// concerns one kind, see [`Watch::when`] with a [`Predicate`](crate::Predicate). Default: all.
-    pub fn only(mut self, test: impl Fn(Option<&Meta>, &Meta) -> bool + Send + Sync + 'static) -> Self {
-        self.options.anywhere = Some(Arc::new(test));
+    /// Filters the changes of every watched kind. Deletions, deletion timestamps and recreated objects always trigger. To
+    /// filter one kind, use [`Watch::filter`] with a [`Predicate`](crate::Predicate). Default: all changes trigger.
+    pub fn event_filter(
+        mut self,
+        test: impl Fn(Option<&Meta>, &Meta) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.options.event_filter = Some(Arc::new(test));
         self
     }
 
-    /// How many objects are reconciled at the same time; one object never twice. Default: 1.
+    /// Maximum number of concurrent reconciles. One object is never reconciled concurrently. Default: 1.
     pub fn concurrency(mut self, reconciles: NonZeroUsize) -> Self {
         self.options.concurrency = reconciles;
         self
     }
 
-    /// [`concurrency`](Self::concurrency) for a number that is known when the program is written: `.workers::<2>()`.
-    /// Without any it does not compile:
+    /// [`concurrency`](Self::concurrency) with a constant: `.workers::<2>()`. Zero does not compile:
     ///
     /// ```compile_fail,E0080
     /// # use k8s_openapi::api::core::v1::ConfigMap;
@@ -319,56 +322,56 @@ impl<K: Cacheable, R> Controller<K, R> {
         self.concurrency(const { NonZeroUsize::new(N).expect("at least one") })
     }
 
-    /// How long one reconcile may take. One that takes longer is dropped at its next await, counted and retried.
-    /// Default: as long as it likes.
+    /// Timeout of one reconcile. A reconcile that takes longer is cancelled at its next await, counted and retried.
+    /// Default: none.
     pub fn timeout(mut self, limit: Duration) -> Self {
         self.options.timeout = Some(limit);
         self
     }
 
-    /// How long to wait for the caches at the start. When it is over the controller fails, and the manager with it.
-    /// Default: for ever, since a kind may be installed later; a warning says what is missing.
+    /// How long to wait for the caches to sync at the start. On timeout the controller fails, and the manager with it.
+    /// Default: no limit, because a CRD may be installed later; a warning names the missing kinds.
     pub fn sync_timeout(mut self, limit: Duration) -> Self {
         self.options.sync_timeout = Some(limit);
         self
     }
 
-    /// How long an object waits after a failure. Default: 5 ms doubling to 1000 s, and ten retries per second overall with
-    /// bursts of a hundred ([`DefaultRateLimiter`](windlass_workqueue::DefaultRateLimiter)).
+    /// Backoff after a failed reconcile. Default: 5 ms doubling to 1000 s, and ten retries per second overall with bursts
+    /// of a hundred ([`DefaultRateLimiter`](windlass_workqueue::DefaultRateLimiter)).
     pub fn rate_limiter(mut self, limiter: impl RateLimiter<ObjectKey> + 'static) -> Self {
         self.options.queue = self.options.queue.rate_limiter(limiter);
         self
     }
 
-    /// How often an object is retried that fails again and again; then it waits for its next change. Default: for ever.
+    /// How often a failing object is retried before it waits for its next change. Default: no limit.
     pub fn max_retries(mut self, retries: u32) -> Self {
         self.options.queue = self.options.queue.max_retries(retries);
         self
     }
 
-    /// Called when an object was retried as often as [`max_retries`](Self::max_retries) allows and failed once more, with the
-    /// number of failures. It must not block. Default: it is logged.
+    /// Called with the number of failures when an object exceeds [`max_retries`](Self::max_retries). Must not block.
+    /// Default: the failure is logged.
     pub fn on_dropped(mut self, report: impl Fn(&ObjectKey, u32) + Send + Sync + 'static) -> Self {
         self.options.queue = self.options.queue.on_dropped(report);
         self
     }
 
-    /// Reconciles whether or not this process is the leader: for controllers that concern the process itself or its node.
-    /// Default: with leader election, only the leader reconciles.
+    /// Reconciles whether or not this process is the leader: for controllers of the process itself or its node. Default:
+    /// with leader election, only the leader reconciles.
     pub fn on_every_replica(mut self) -> Self {
-        self.options.led = false;
+        self.options.leader_only = false;
         self
     }
 
-    /// Who its writes and events come from: the field manager, and what `kubectl describe` shows as the source.
-    /// Default: the controller's name.
-    pub fn component(mut self, name: impl Into<String>) -> Self {
-        self.options.component = Some(name.into());
+    /// Field manager of the controller's writes, and source of its events as `kubectl describe` shows it. Default: the
+    /// controller's name.
+    pub fn field_manager(mut self, name: impl Into<String>) -> Self {
+        self.options.field_manager = Some(name.into());
         self
     }
 
-    /// The counters of this controller; they go on counting while it runs.
-    pub fn outcomes(&self) -> Arc<Outcomes> {
+    /// Counters of this controller's reconciles by outcome. They keep counting while it runs.
+    pub fn outcomes(&self) -> Arc<OutcomeCounters> {
         Arc::clone(&self.options.outcomes)
     }
 }

@@ -1,12 +1,11 @@
-//! What a reconcile returns when it failed.
+//! The error of a reconcile.
 
 use std::{error::Error as StdError, fmt};
 
-/// Why a reconcile failed, and whether trying again can help.
+/// Why a reconcile failed, and whether a retry can help.
 ///
 /// Anything that converts into a boxed error converts into this with `?`: error enums, `anyhow::Error`,
-/// `kube::Error`, plain text. Such an error is retried with backoff; [`terminal`](Self::terminal) makes one that
-/// is not.
+/// `kube::Error`, plain text. Such an error is retried with backoff; a [`terminal`](Self::terminal) error is not.
 ///
 /// ```
 /// use windlass_runtime::Error;
@@ -17,14 +16,14 @@ use std::{error::Error as StdError, fmt};
 /// assert!(!parse("x").unwrap_err().is_terminal());
 /// assert!(Error::terminal("replicas must be positive").is_terminal());
 /// ```
-// It does not implement `std::error::Error` itself: that is what allows the conversion from every error.
+// Does not implement `std::error::Error`, which allows the blanket conversion from every error.
 pub struct Error {
     cause: Box<dyn StdError + Send + Sync>,
     terminal: bool,
 }
 
 impl Error {
-    /// An error that another attempt cannot mend: the object waits for its next change instead.
+    /// Creates an error that is not retried: the object waits for its next change.
     pub fn terminal(cause: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         Self {
             cause: cause.into(),
@@ -32,12 +31,12 @@ impl Error {
         }
     }
 
-    /// Whether no retry follows.
+    /// Whether the reconcile is not retried.
     pub fn is_terminal(&self) -> bool {
         self.terminal
     }
 
-    /// The error as it was given.
+    /// The underlying error.
     pub fn cause(&self) -> &(dyn StdError + Send + Sync + 'static) {
         &*self.cause
     }
@@ -56,14 +55,14 @@ impl fmt::Display for Error {
     /// The error and its sources in one line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.cause)?;
-        let mut said = self.cause.to_string();
+        let mut previous = self.cause.to_string();
         let mut source = self.cause.source();
         while let Some(error) = source {
             let message = error.to_string();
             // Many errors repeat their source in their own message.
-            if !said.contains(&message) {
+            if !previous.contains(&message) {
                 write!(f, ": {message}")?;
-                said = message;
+                previous = message;
             }
             source = error.source();
         }

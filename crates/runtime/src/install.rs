@@ -1,13 +1,13 @@
-//! CRDs at start: there, established and served before a controller needs them.
+//! Installs CRDs, or waits for them, before controllers start.
 //!
 //! ```text
-//!   each CRD:  look ──► would it lose stored objects? refuse ──► apply, if asked ──► look again … ──► served
-//!                ▲                                                   │ changed meanwhile
-//!                └───────────────────────────────────────────────────┘
+//!   each CRD:  get ──► would it drop stored versions? fail ──► apply, if enabled ──► poll until served
+//!               ▲                                                  │ conflict
+//!               └──────────────────────────────────────────────────┘
 //! ```
 //!
-//! Every look is a live read; a step that cannot be taken yet is tried again until the deadline, and the error says what
-//! was missing at the last look.
+//! All reads are live. A step that is not possible yet is retried until the deadline, and the error names what was missing
+//! last.
 
 use std::time::Duration;
 
@@ -18,29 +18,29 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 use kube::{Api, Client, ResourceExt};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::writer::{Apply, WriteError, Writer};
+use crate::writer::{ApplyOptions, WriteError, Writer};
 
-/// How long it takes at most, unless said otherwise. A real server needs a second or two.
+/// Default deadline. A real server needs a second or two.
 const DEADLINE: Duration = Duration::from_mins(1);
-/// Between two looks.
-const PAUSE: Duration = Duration::from_millis(100);
-/// How long refused names may stand before they are believed: right after a change the server has not looked yet.
-const NAMES_SETTLE: Duration = Duration::from_secs(2);
+/// Delay between two reads.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// How long `NamesAccepted` must be false to count: right after a change the condition is not up to date.
+const NAMES_SETTLE_TIME: Duration = Duration::from_secs(2);
 
-/// Sees to it that CRDs are served before controllers start.
+/// Ensures that CRDs are served before controllers start.
 ///
 /// By default it waits for them; with [`apply`](Self::apply) it also installs and updates them.
 ///
 /// ```no_run
 /// # use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-/// # use windlass_runtime::{Install, InstallError, Writer};
+/// # use windlass_runtime::{CrdInstaller, InstallError, Writer};
 /// # async fn example(writer: Writer, foo: CustomResourceDefinition) -> Result<(), InstallError> {
-/// Install::new([foo]).apply().run(&writer).await?;
+/// CrdInstaller::new([foo]).apply().run(&writer).await?;
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
 #[must_use = "nothing is installed before `run`"]
-pub struct Install {
+pub struct CrdInstaller {
     crds: Vec<CustomResourceDefinition>,
     apply: bool,
     deadline: Duration,
@@ -50,31 +50,31 @@ pub struct Install {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InstallError {
-    /// Objects may be stored in versions that the new manifest does not have: nobody could read them any more.
-    /// Nothing was written.
+    /// Objects may be stored in versions that the new manifest does not have, and would become unreadable. Nothing was
+    /// written.
     #[error(
         "CRD {crd} would lose stored objects: they may be stored in {}, and the new manifest has only {}: keep the \
-         missing versions in the manifest (a newer program has them), or migrate the objects and take those versions \
-         out of status.storedVersions",
+         missing versions in the manifest (a newer program has them), or migrate the objects and remove those versions \
+         from status.storedVersions",
         list(stored),
         list(known)
     )]
-    DropsStored {
+    DropsStoredVersions {
         /// The CRD's name.
         crd: String,
-        /// Versions in which objects may be stored and which the manifest does not have.
+        /// Stored versions that the manifest does not have.
         stored: Vec<String>,
         /// The versions of the manifest.
         known: Vec<String>,
     },
     /// Another CRD of the same group has one of the names.
     #[error(
-        "the server does not accept the names of CRD {crd}: {message}: rename it, or delete the CRD that has them"
+        "the server does not accept the names of CRD {crd}: {message}: rename it, or delete the conflicting CRD"
     )]
     NamesNotAccepted {
         /// The CRD's name.
         crd: String,
-        /// What the server says.
+        /// The server's message.
         message: String,
     },
     /// A CRD could not be written.
@@ -85,21 +85,21 @@ pub enum InstallError {
     Read {
         /// The CRD's name.
         crd: String,
-        /// What the server says.
+        /// The server's message.
         message: String,
     },
-    /// The time is over.
+    /// The deadline has passed.
     #[error("not served after {} s: {}", waited.as_secs(), missing.join("; "))]
     Deadline {
-        /// How long it took.
+        /// The time waited.
         waited: Duration,
-        /// For each CRD that is not served, what is missing.
+        /// What is missing, for each CRD that is not served.
         missing: Vec<String>,
     },
 }
 
-impl Install {
-    /// These CRDs, for example `[Foo::crd()]`.
+impl CrdInstaller {
+    /// Waits for these CRDs, for example `[Foo::crd()]`.
     pub fn new(crds: impl IntoIterator<Item = CustomResourceDefinition>) -> Self {
         Self {
             crds: crds.into_iter().collect(),
@@ -108,42 +108,41 @@ impl Install {
         }
     }
 
-    /// Applies them first, and takes over fields that others, such as an installer, own. Default: somebody else
-    /// installs them.
+    /// Applies the CRDs first, and takes over fields of other managers, such as an installer. Default: the CRDs are installed
+    /// by other means.
     pub fn apply(mut self) -> Self {
         self.apply = true;
         self
     }
 
-    /// How long it may take. Default: 60 s.
+    /// Maximum time for all CRDs. Default: 60 s.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
         self
     }
 
-    /// Returns when every CRD is established and every version of it that is to be served is found in discovery.
+    /// Completes when every CRD is established and all its served versions are in discovery.
     ///
-    /// Before the first write, all of them are held against what is stored: a manifest that misses a version in which
-    /// objects may be stored is refused. With a writer that only rehearses, the server checks the manifests, and nothing
-    /// is waited for.
+    /// Before the first write, all manifests are compared with the stored versions: a manifest without a version in which
+    /// objects may be stored is an error. With a dry-run writer, the server validates the manifests and nothing is awaited.
     pub async fn run(self, writer: &Writer) -> Result<(), InstallError> {
         let started = Instant::now();
-        let mut steps: Vec<_> = self.crds.iter().map(Step::new).collect();
+        let mut steps: Vec<_> = self.crds.iter().map(CrdProgress::new).collect();
         match timeout(self.deadline, self.work(writer, &mut steps)).await {
             Ok(done) => done,
             Err(_) => Err(InstallError::Deadline {
                 waited: started.elapsed(),
-                missing: steps.into_iter().filter_map(Step::missing).collect(),
+                missing: steps.into_iter().filter_map(CrdProgress::into_missing).collect(),
             }),
         }
     }
 
-    async fn work(&self, writer: &Writer, steps: &mut [Step<'_>]) -> Result<(), InstallError> {
+    async fn work(&self, writer: &Writer, steps: &mut [CrdProgress<'_>]) -> Result<(), InstallError> {
         let definitions = &Api::<CustomResourceDefinition>::all(writer.client().clone());
         if self.apply {
             for step in &mut *steps {
-                if let Some(live) = step.look(definitions).await? {
-                    keeps_stored_versions(step.crd, &live)?;
+                if let Some(live) = step.get_live(definitions).await? {
+                    check_stored_versions(step.crd, &live)?;
                 }
             }
             for step in &mut *steps {
@@ -158,33 +157,33 @@ impl Install {
     }
 }
 
-/// One CRD on its way.
-struct Step<'a> {
+/// Progress of one CRD.
+struct CrdProgress<'a> {
     crd: &'a CustomResourceDefinition,
-    /// What it waits for; `None` when it is served.
-    waits_for: Option<String>,
+    /// What is missing; `None` when it is served.
+    missing: Option<String>,
 }
 
-impl<'a> Step<'a> {
+impl<'a> CrdProgress<'a> {
     fn new(crd: &'a CustomResourceDefinition) -> Self {
         Self {
             crd,
-            waits_for: Some("the server does not answer".to_owned()),
+            missing: Some("the server does not answer".to_owned()),
         }
     }
 
-    fn missing(self) -> Option<String> {
-        let why = self.waits_for?;
+    fn into_missing(self) -> Option<String> {
+        let why = self.missing?;
         Some(format!("CRD {}: {why}", self.crd.name_any()))
     }
 
     async fn pause(&mut self, why: impl Into<String>) {
-        self.waits_for = Some(why.into());
-        sleep(PAUSE).await;
+        self.missing = Some(why.into());
+        sleep(POLL_INTERVAL).await;
     }
 
-    /// What the server has. Tries again where that can help.
-    async fn look(
+    /// Reads the CRD from the server. Retries transient errors.
+    async fn get_live(
         &mut self,
         definitions: &Api<CustomResourceDefinition>,
     ) -> Result<Option<CustomResourceDefinition>, InstallError> {
@@ -192,18 +191,18 @@ impl<'a> Step<'a> {
         loop {
             match definitions.get_opt(&crd).await {
                 Ok(live) => return Ok(live),
-                Err(kube::Error::Api(status)) if !is_passing(status.code) => {
+                Err(kube::Error::Api(status)) if !is_transient(status.code) => {
                     return Err(InstallError::Read {
                         crd,
                         message: status.message,
                     });
                 }
-                Err(error) => self.pause(format!("it cannot be read: {error}")).await,
+                Err(error) => self.pause(format!("cannot read it: {error}")).await,
             }
         }
     }
 
-    /// Applies exactly onto what was held against the stored versions.
+    /// Applies the CRD, with the version whose stored versions were checked as precondition.
     async fn apply(
         &mut self,
         writer: &Writer,
@@ -212,25 +211,25 @@ impl<'a> Step<'a> {
         let mut wanted = self.crd.clone();
         wanted.status = None;
         loop {
-            let live = self.look(definitions).await?.unwrap_or_default();
+            let live = self.get_live(definitions).await?.unwrap_or_default();
             if live.metadata.deletion_timestamp.is_some() {
                 self.pause("it is being deleted, with all its objects").await;
                 continue;
             }
-            keeps_stored_versions(self.crd, &live)?;
-            let mut how = Apply::default().force();
+            check_stored_versions(self.crd, &live)?;
+            let mut options = ApplyOptions::default().force();
             wanted.metadata.resource_version = live.metadata.resource_version;
             wanted.metadata.uid = live.metadata.uid;
-            // A CRD that comes up in between cannot be named here. The server itself then refuses to drop what it stores.
+            // A CRD that is created in between has no precondition. The server itself refuses to drop stored versions.
             if wanted.metadata.uid.is_some() {
-                how = how.same_object().same_version();
+                options = options.require_uid().require_resource_version();
             }
-            match writer.apply_with(&wanted, how).await {
+            match writer.apply_with(&wanted, options).await {
                 Ok(_) => return Ok(()),
-                Err(error) if error.is_conflict() || error.is_other_object() => {
-                    self.pause("it changes while it is applied").await;
+                Err(error) if error.is_conflict() || error.is_uid_mismatch() => {
+                    self.pause("it changed during the apply").await;
                 }
-                Err(error) if error.status().is_none_or(|status| is_passing(status.code)) => {
+                Err(error) if error.status().is_none_or(|status| is_transient(status.code)) => {
                     self.pause(error.to_string()).await;
                 }
                 Err(error) => return Err(error.into()),
@@ -246,36 +245,36 @@ impl<'a> Step<'a> {
     ) -> Result<(), InstallError> {
         let mut refused = None;
         loop {
-            let Some(live) = self.look(definitions).await? else {
+            let Some(live) = self.get_live(definitions).await? else {
                 self.pause("it is not installed: install it, or start with --install")
                     .await;
                 continue;
             };
-            if let Some(message) = refused_names(&live) {
+            if let Some(message) = rejected_names_message(&live) {
                 let since = *refused.get_or_insert_with(Instant::now);
-                if since.elapsed() >= NAMES_SETTLE {
+                if since.elapsed() >= NAMES_SETTLE_TIME {
                     let crd = self.crd.name_any();
                     return Err(InstallError::NamesNotAccepted { crd, message });
                 }
                 self.pause(format!("its names are not accepted: {message}")).await;
-            } else if let Some(why) = unestablished(&live) {
+            } else if let Some(why) = not_established_reason(&live) {
                 self.pause(why).await;
-            } else if let Some(version) = unserved(writer.client(), self.crd).await {
+            } else if let Some(version) = find_unserved_version(writer.client(), self.crd).await {
                 self.pause(format!("the server does not serve {version}")).await;
             } else {
-                self.waits_for = None;
+                self.missing = None;
                 return Ok(());
             }
         }
     }
 }
 
-/// Whether a request that was answered so may work a moment later.
-fn is_passing(code: u16) -> bool {
+/// Whether a request with this status code may succeed later.
+fn is_transient(code: u16) -> bool {
     code == 429 || code >= 500
 }
 
-fn keeps_stored_versions(
+fn check_stored_versions(
     wanted: &CustomResourceDefinition,
     live: &CustomResourceDefinition,
 ) -> Result<(), InstallError> {
@@ -297,7 +296,7 @@ fn keeps_stored_versions(
         return Ok(());
     }
     let crd = wanted.name_any();
-    Err(InstallError::DropsStored { crd, stored, known })
+    Err(InstallError::DropsStoredVersions { crd, stored, known })
 }
 
 fn condition<'a>(
@@ -311,8 +310,8 @@ fn condition<'a>(
     conditions.find(|condition| condition.type_ == kind)
 }
 
-/// What the server says of names that it does not accept.
-fn refused_names(crd: &CustomResourceDefinition) -> Option<String> {
+/// The server's message if it does not accept the names.
+fn rejected_names_message(crd: &CustomResourceDefinition) -> Option<String> {
     let names = condition(crd, "NamesAccepted").filter(|names| names.status == "False")?;
     Some(
         names
@@ -323,8 +322,8 @@ fn refused_names(crd: &CustomResourceDefinition) -> Option<String> {
     )
 }
 
-/// Why it is not established.
-fn unestablished(crd: &CustomResourceDefinition) -> Option<String> {
+/// Why the CRD is not established; `None` if it is.
+fn not_established_reason(crd: &CustomResourceDefinition) -> Option<String> {
     if crd.metadata.deletion_timestamp.is_some() {
         return Some("it is being deleted, with all its objects".to_owned());
     }
@@ -337,12 +336,12 @@ fn unestablished(crd: &CustomResourceDefinition) -> Option<String> {
                 why.unwrap_or("no reason given")
             ))
         }
-        None => Some("it is not established: the server has not looked at it yet".to_owned()),
+        None => Some("it is not established: it has no Established condition yet".to_owned()),
     }
 }
 
-/// A version that is to be served and cannot be found, as `group/version`.
-async fn unserved(client: &Client, crd: &CustomResourceDefinition) -> Option<String> {
+/// A served version that is not in discovery, as `group/version`.
+async fn find_unserved_version(client: &Client, crd: &CustomResourceDefinition) -> Option<String> {
     let plural = &crd.spec.names.plural;
     for version in crd.spec.versions.iter().filter(|version| version.served) {
         let version = format!("{}/{}", crd.spec.group, version.name);

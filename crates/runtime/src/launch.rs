@@ -1,4 +1,4 @@
-//! A controller's whole `main`.
+//! The `main` function of a controller program.
 
 use std::{process::ExitCode, time::Duration};
 
@@ -6,13 +6,13 @@ use clap::{Args, Command, FromArgMatches};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Client;
 
-use crate::{error::Error, install::Install, manager::Manager, options::Options};
+use crate::{error::Error, install::CrdInstaller, manager::Manager, options::Options};
 
-/// Runs a program that is nothing but controllers: reads its flags, sets up logs, finds the cluster, and runs the manager
-/// that `setup` fills until SIGTERM or SIGINT. The `crds` are applied first with `--install`, and waited for otherwise.
+/// Runs a controller program: parses its flags, sets up logging, connects to the cluster, and runs the manager that `setup`
+/// fills until SIGTERM or SIGINT. With `--install` the `crds` are applied first, otherwise they are waited for.
 ///
-/// The flags are [`Options`]; `--help` tells them. What goes wrong is told in one line on standard error, and the exit code is
-/// 1 (2 for flags that cannot be understood).
+/// The flags are [`Options`]; `--help` lists them. An error is one line on standard error and exit code 1 (2 for invalid
+/// flags).
 ///
 /// ```no_run
 /// use std::process::ExitCode;
@@ -26,7 +26,7 @@ use crate::{error::Error, install::Install, manager::Manager, options::Options};
 /// }
 /// ```
 ///
-/// A program with flags of its own: [`launch_with`].
+/// For a program with flags of its own, see [`launch_with`].
 pub fn launch(
     program: &'static str,
     crds: impl IntoIterator<Item = CustomResourceDefinition>,
@@ -37,8 +37,8 @@ pub fn launch(
     launch_with(program, &options, crds, async |manager, _| Ok(setup(manager)))
 }
 
-/// The same for a program that has flags of its own: it has parsed them, with [`Options`] flattened in, and may ask the cluster
-/// before it says what to run.
+/// Like [`launch`], for a program with flags of its own: it parses them with [`Options`] flattened in, and its `setup` may
+/// query the cluster.
 ///
 /// ```no_run
 /// use std::process::ExitCode;
@@ -59,7 +59,8 @@ pub fn launch(
 ///     let program = Program::parse();
 ///     launch_with("settings", &program.options, [], async |manager, _client| {
 ///         let watch = Watch::<ConfigMap>::new().labels(&program.labels);
-///         Ok(manager.controller(Controller::of("settings", watch).reconcile(|_, _| async { Ok(Action::done()) })))
+///         let controller = Controller::from_watch("settings", watch);
+///         Ok(manager.controller(controller.reconcile(|_, _| async { Ok(Action::done()) })))
 ///     })
 /// }
 /// ```
@@ -78,13 +79,13 @@ pub fn launch_with(
     }
 }
 
-/// How long what cannot be cancelled may go on after the end: a write to a pipe that nobody reads.
-const LAST_WRITES: Duration = Duration::from_secs(1);
+/// How long blocking work that cannot be cancelled may take at exit, such as a write to a pipe without a reader.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
 fn run(
     program: &str,
     options: &Options,
-    install: Install,
+    install: CrdInstaller,
     setup: impl AsyncFnOnce(Manager, Client) -> Result<Manager, Error>,
 ) -> Result<(), Error> {
     options.init_logging()?;
@@ -95,6 +96,6 @@ fn run(
         setup(manager, client).await?.run().await?;
         Ok(())
     });
-    runtime.shutdown_timeout(LAST_WRITES);
+    runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
     ended
 }

@@ -1,4 +1,4 @@
-//! Controllers: what to watch, what to reconcile, and the loop that does it.
+//! Kubernetes controllers: watches, reconcilers, leader election, and the manager that runs them.
 //!
 //! ```text
 //!   Manager ── owns ──► Caches (one watch per kind)        WorkQueue ──► worker ──► Reconciler::reconcile
@@ -6,28 +6,28 @@
 //!      └── runs ──► Controller ── source: Change → keys ──────┘            └─► done, again later, retry, give up
 //! ```
 //!
-//! A [`Controller`] declares kinds: its own, those it [owns](Controller::owns), [watches](Controller::watches) or
-//! [reads](Controller::reads). Each kind that triggers has a pump: a task that maps changes to keys and puts them into
-//! the controller's queue. Workers take keys and call the [`Reconciler`], whose result settles the key. No worker
-//! starts before every cache is complete and every pump has seen its initial objects.
+//! A [`Controller`] declares its own kind and the kinds it [owns](Controller::owns), [watches](Controller::watches) or
+//! [reads](Controller::reads). Each kind that triggers reconciles has a pump: a task that maps changes to keys and adds
+//! them to the controller's queue. Workers take keys and call the [`Reconciler`]; its result decides whether the key is
+//! done, requeued, retried or dropped. No worker starts before every cache has synced and every pump has queued its
+//! initial objects.
 //!
-//! Who owns what: [`Manager::run_until`] owns the controllers' tasks, a controller's task owns its pumps and workers,
-//! the caches belong to whoever reads them and are closed at the end. Nothing outlives the run.
+//! Ownership: [`Manager::run_until`] owns the controllers' tasks, a controller's task owns its pumps and workers.
+//! Caches are shared by their readers and closed at the end. Nothing outlives the run.
 //!
-//! [`events`] tell people what a controller did, and never hold it up.
+//! [`events`] records Kubernetes events without blocking reconciles.
 //!
-//! This crate has no second way to read or to queue: that is [`windlass_cache`] and [`windlass_workqueue`].
+//! All reads go through [`windlass_cache`] and all queueing through [`windlass_workqueue`].
 
-mod board;
 mod children;
 mod clock;
 mod conditions;
-mod control;
 mod controller;
+mod controller_run;
+mod custom_source;
 mod election;
 mod error;
 pub mod events;
-mod feed;
 mod install;
 #[cfg(all(feature = "clap", feature = "logging"))]
 mod launch;
@@ -46,24 +46,27 @@ pub mod quantity;
 mod reconcile;
 pub mod serving;
 mod source;
+mod status_tracker;
 mod stop;
 mod terms;
 mod watch;
 mod worker;
 mod writer;
 
-pub use children::{APPLIED, CONTROLLER, ChildError, Declarative, Declaring, Desired};
+pub use children::{
+    APPLIED_HASH_ANNOTATION, CONTROLLER_LABEL, ChildError, Desired, DesiredState, DesiredStateReconciler,
+};
 pub use clock::Clock;
-pub use conditions::{Conditions, Finding};
-pub use control::ControllerError;
-pub use controller::{Controller, Undecided};
+pub use conditions::{ConditionUpdate, Conditions};
+pub use controller::{Controller, NoReconciler};
+pub use controller_run::ControllerError;
+pub use custom_source::{SourceContext, SourceEvent, WatchHandle};
 pub use election::{
     Election, ElectionConfig, ElectionConfigError, ElectionError, ElectionStatus, Epoch, Fence, FenceError,
-    FenceLayer, Fenced, Leadership, OnLoss, Overdue, is_fenced,
+    FenceLayer, FenceService, Leadership, OnLoss, StaleLeader, is_fenced,
 };
 pub use error::Error;
-pub use feed::{Feed, Told, Watching};
-pub use install::{Install, InstallError};
+pub use install::{CrdInstaller, InstallError};
 #[cfg(all(feature = "clap", feature = "logging"))]
 pub use launch::{launch, launch_with};
 pub use manager::{Controllers, Manager, ManagerError, TaskContext};
@@ -72,12 +75,12 @@ pub use options::{
 };
 #[cfg(feature = "logging")]
 pub use options::{JsonLines, LoggingError};
-pub use outcomes::{Outcome, Outcomes};
+pub use outcomes::{OutcomeCounters, ReconcileOutcome};
 pub use predicate::Predicate;
 pub use reconcile::{Action, Context, ReconcileId, Reconciler, Request};
 pub use watch::Watch;
 pub use windlass_cache::ObjectKey;
 pub use writer::{
-    Applied, Apply, Deleted, Evicted, InvalidFinalizer, Refusal, Writable, WriteError, WriteErrorKind,
-    Writer, check_finalizer,
+    ApplyOptions, ApplyOutcome, DeleteOutcome, EvictOutcome, InvalidFinalizer, InvalidWrite, Writable,
+    WriteError, WriteErrorKind, Writer, check_finalizer,
 };

@@ -5,16 +5,16 @@ use std::{
     collections::HashMap,
 };
 
-use windlass_cache::{Cacheable, KindName, Lister};
+use windlass_cache::{Cacheable, GroupVersionKind, Lister};
 
-use crate::{children::Brood, error::Error};
+use crate::{children::OwnedKind, error::Error};
 
 pub(crate) struct Listers {
     pub(crate) controller: String,
-    /// Of one type (`DynamicObject`) there may be several kinds.
-    by_type: HashMap<(TypeId, KindName), Box<dyn Any + Send + Sync>>,
-    /// The kinds whose objects the controller's own control.
-    pub(crate) broods: Vec<Box<dyn Brood>>,
+    /// Keyed by kind too, because one type (`DynamicObject`) may have several.
+    by_type: HashMap<(TypeId, GroupVersionKind), Box<dyn Any + Send + Sync>>,
+    /// The kinds that the controller owns.
+    pub(crate) owned_kinds: Vec<Box<dyn OwnedKind>>,
 }
 
 impl Listers {
@@ -22,24 +22,24 @@ impl Listers {
         Self {
             controller,
             by_type: HashMap::new(),
-            broods: Vec::new(),
+            owned_kinds: Vec::new(),
         }
     }
 
-    /// The first watch of a kind is the one that is read.
+    /// Adds a lister. If a kind is watched more than once, the first watch is read.
     pub(crate) fn insert<K: Cacheable>(&mut self, dynamic: &K::DynamicType, lister: Lister<K>) {
-        let kind = KindName::of::<K>(dynamic);
+        let kind = GroupVersionKind::of::<K>(dynamic);
         self.by_type
             .entry((TypeId::of::<K>(), kind))
             .or_insert_with(|| Box::new(lister));
     }
 
-    pub(crate) fn bear(&mut self, brood: impl Brood) {
-        self.broods.push(Box::new(brood));
+    pub(crate) fn add_owned_kind(&mut self, owned_kind: impl OwnedKind) {
+        self.owned_kinds.push(Box::new(owned_kind));
     }
 
     pub(crate) fn get<K: Cacheable>(&self, dynamic: &K::DynamicType) -> Result<&Lister<K>, Error> {
-        let kind = KindName::of::<K>(dynamic);
+        let kind = GroupVersionKind::of::<K>(dynamic);
         let lister = self
             .by_type
             .get(&(TypeId::of::<K>(), kind.clone()))

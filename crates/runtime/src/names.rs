@@ -1,28 +1,28 @@
-//! Names and labels as the server takes them: to say what is wrong with one in the words of whoever wrote it, before the
-//! server says it about an object that they never saw.
+//! Validates names and labels like the API server, to report an invalid one where the user wrote it rather than as a
+//! rejected write of a generated object.
 
-/// A text that cannot be what it was meant to be.
+/// An invalid name, label value or label key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no {what}: {rule}")]
+#[error("invalid {what} {text:?}: {rule}")]
 pub struct InvalidName {
     text: String,
     what: &'static str,
     rule: &'static str,
 }
 
-/// Whether most kinds take this as an object's name.
+/// Checks an object name, by the rules of most kinds.
 ///
 /// ```
 /// use windlass_runtime::names::check_name;
 /// assert!(check_name("web").is_ok());
 /// let error = check_name("Web").unwrap_err();
-/// assert!(error.to_string().starts_with("`Web` is no name: use at most 253 lower-case letters"));
+/// assert!(error.to_string().starts_with("invalid name \"Web\": use at most 253 lower-case letters"));
 /// ```
 pub fn check_name(text: &str) -> Result<(), InvalidName> {
-    check(is_domain(text), text, "name", NAME_RULE)
+    check(is_dns_subdomain(text), text, "name", NAME_RULE)
 }
 
-/// Whether this can be the value of a label. The empty one can.
+/// Checks a label value. It may be empty.
 ///
 /// ```
 /// use windlass_runtime::names::check_label_value;
@@ -30,10 +30,15 @@ pub fn check_name(text: &str) -> Result<(), InvalidName> {
 /// assert!(check_label_value("salted caramel").is_err());
 /// ```
 pub fn check_label_value(text: &str) -> Result<(), InvalidName> {
-    check(text.is_empty() || is_word(text), text, "label value", WORD_RULE)
+    check(
+        text.is_empty() || is_qualified_name(text),
+        text,
+        "label value",
+        LABEL_VALUE_RULE,
+    )
 }
 
-/// Whether this can be the name of a label or an annotation: a word, or a domain, `/` and a word.
+/// Checks the key of a label or an annotation: a name, or a DNS domain, `/` and a name.
 ///
 /// ```
 /// use windlass_runtime::names::check_label_key;
@@ -42,15 +47,16 @@ pub fn check_label_value(text: &str) -> Result<(), InvalidName> {
 /// ```
 pub fn check_label_key(text: &str) -> Result<(), InvalidName> {
     let holds = match text.split_once('/') {
-        Some((domain, word)) => is_domain(domain) && is_word(word),
-        None => is_word(text),
+        Some((domain, word)) => is_dns_subdomain(domain) && is_qualified_name(word),
+        None => is_qualified_name(text),
     };
-    check(holds, text, "name of a label or annotation", KEY_RULE)
+    check(holds, text, "label or annotation key", LABEL_KEY_RULE)
 }
 
-const KEY_RULE: &str = "use at most 63 letters, digits, `-`, `_` and `.`, a letter or digit first and last, as in `team` or `example.com/team`";
+const LABEL_KEY_RULE: &str = "use at most 63 letters, digits, `-`, `_` and `.`, a letter or digit first and last, as in `team` or `example.com/team`";
 const NAME_RULE: &str = "use at most 253 lower-case letters, digits, `-` and `.`, each part with a letter or digit first and last";
-const WORD_RULE: &str = "use at most 63 letters, digits, `-`, `_` and `.`, a letter or digit first and last";
+const LABEL_VALUE_RULE: &str =
+    "use at most 63 letters, digits, `-`, `_` and `.`, a letter or digit first and last";
 
 fn check(holds: bool, text: &str, what: &'static str, rule: &'static str) -> Result<(), InvalidName> {
     if holds {
@@ -63,8 +69,8 @@ fn check(holds: bool, text: &str, what: &'static str, rule: &'static str) -> Res
     })
 }
 
-/// A DNS domain. As the server does, only the whole is held to a length.
-pub(crate) fn is_domain(text: &str) -> bool {
+/// Whether this is a DNS subdomain. Like the API server, it limits only the total length.
+pub(crate) fn is_dns_subdomain(text: &str) -> bool {
     let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     let is_part = |part: &str| {
         part.bytes().all(is_inner) && !part.is_empty() && !part.starts_with('-') && !part.ends_with('-')
@@ -72,18 +78,18 @@ pub(crate) fn is_domain(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(is_part)
 }
 
-/// What labels, finalizers and the like are made of.
-pub(crate) fn is_word(text: &str) -> bool {
+/// Whether this is a valid label value, or the name part of a label key or a finalizer.
+pub(crate) fn is_qualified_name(text: &str) -> bool {
     let is_end = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
     let bytes = text.as_bytes();
     let is_inner = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.".contains(byte);
     bytes.len() <= 63 && is_end(bytes.first()) && is_end(bytes.last()) && bytes.iter().all(is_inner)
 }
 
-/// Whether this stays one part of a path. A name goes into the address of its object as it is, and one from a spec may
-/// have been chosen to lead somewhere else: `../secrets/x`, `x/status`, `x?force=true`.
+/// Whether this is one segment of a URL path. Names go into request paths unescaped, and one from a spec may try to reach
+/// another resource: `../secrets/x`, `x/status`, `x?force=true`.
 pub(crate) fn is_path_segment(text: &str) -> bool {
-    // What RFC 3986 allows in a segment, without escapes.
+    // Characters that RFC 3986 allows in a segment, without escapes.
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@".contains(&byte);
     !matches!(text, "" | "." | "..") && text.bytes().all(plain)
 }
@@ -93,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_labels_are_what_the_server_takes() {
+    fn names_and_label_values_follow_the_servers_rules() {
         let long = "a".repeat(63);
         let longer = format!("{long}a");
         for (text, name, label) in [
@@ -122,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_label_is_called_as_the_server_takes_it() {
+    fn label_keys_follow_the_servers_rules() {
         for text in ["team", "Team_1", "example.com/team", "a/b"] {
             assert!(check_label_key(text).is_ok(), "{text}");
         }
@@ -143,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_segment_does_not_lead_elsewhere() {
+    fn path_segment_rejects_separators_and_escapes() {
         for text in ["web", "system:node:a", "A_b", "..."] {
             assert!(is_path_segment(text), "{text}");
         }

@@ -1,4 +1,4 @@
-//! How a controller's reconciles ended, counted.
+//! Counts a controller's reconciles by outcome.
 
 use std::{
     fmt,
@@ -7,24 +7,24 @@ use std::{
 
 use serde::Serialize;
 
-/// Counters of one controller, from [`Controller::outcomes`](crate::Controller::outcomes).
+/// Reconcile counters of one controller, from [`Controller::outcomes`](crate::Controller::outcomes).
 #[derive(Debug, Default)]
-pub struct Outcomes {
-    counts: [AtomicU64; Outcome::ALL.len()],
+pub struct OutcomeCounters {
+    counts: [AtomicU64; ReconcileOutcome::ALL.len()],
 }
 
 /// How a reconcile ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
-pub enum Outcome {
-    /// It worked.
+pub enum ReconcileOutcome {
+    /// It succeeded.
     Done,
-    /// It worked and asked to run again later.
+    /// It succeeded and asked to run again later.
     Requeued,
     /// It failed and is retried.
     Failed,
-    /// It failed for good.
+    /// It failed with a terminal error and is not retried.
     Terminal,
     /// It panicked and is retried.
     Panicked,
@@ -32,7 +32,7 @@ pub enum Outcome {
     TimedOut,
 }
 
-impl Outcome {
+impl ReconcileOutcome {
     pub(crate) const ALL: [Self; 6] = [
         Self::Done,
         Self::Requeued,
@@ -43,8 +43,8 @@ impl Outcome {
     ];
 }
 
-impl fmt::Display for Outcome {
-    /// In a word or two, for people.
+impl fmt::Display for ReconcileOutcome {
+    /// A short label, such as `timed out`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Done => "done",
@@ -57,43 +57,43 @@ impl fmt::Display for Outcome {
     }
 }
 
-impl Outcomes {
-    /// How many reconciles ended like this.
-    pub fn of(&self, outcome: Outcome) -> u64 {
+impl OutcomeCounters {
+    /// Number of reconciles with this outcome.
+    pub fn get(&self, outcome: ReconcileOutcome) -> u64 {
         self.counts[outcome as usize].load(Ordering::Relaxed)
     }
 
     /// Reconciles that returned [`Action::done`](crate::Action::done).
     pub fn done(&self) -> u64 {
-        self.of(Outcome::Done)
+        self.get(ReconcileOutcome::Done)
     }
 
     /// Reconciles that asked to run again later.
     pub fn requeued(&self) -> u64 {
-        self.of(Outcome::Requeued)
+        self.get(ReconcileOutcome::Requeued)
     }
 
-    /// Reconciles that failed and are retried; panics and timeouts are not in this number.
+    /// Reconciles that failed and are retried, without panics and timeouts.
     pub fn failed(&self) -> u64 {
-        self.of(Outcome::Failed)
+        self.get(ReconcileOutcome::Failed)
     }
 
-    /// Reconciles that failed for good.
+    /// Reconciles that failed with a terminal error.
     pub fn terminal(&self) -> u64 {
-        self.of(Outcome::Terminal)
+        self.get(ReconcileOutcome::Terminal)
     }
 
     /// Reconciles that panicked and are retried.
     pub fn panicked(&self) -> u64 {
-        self.of(Outcome::Panicked)
+        self.get(ReconcileOutcome::Panicked)
     }
 
-    /// Reconciles that took too long and are retried.
+    /// Reconciles that timed out and are retried.
     pub fn timed_out(&self) -> u64 {
-        self.of(Outcome::TimedOut)
+        self.get(ReconcileOutcome::TimedOut)
     }
 
-    pub(crate) fn count(&self, outcome: Outcome) {
+    pub(crate) fn count(&self, outcome: ReconcileOutcome) {
         self.counts[outcome as usize].fetch_add(1, Ordering::Relaxed);
     }
 }

@@ -1,23 +1,23 @@
-//! Which changes matter: a test over the state before and the state after.
+//! Predicates: filters on changes, by the old and the new state of an object.
 
 use std::sync::Arc;
 
 use kube::core::{Selector, SelectorExt};
-use windlass_cache::{Cacheable, Change, Meta, Stored};
+use windlass_cache::{Cacheable, CachedObject, Change, Meta};
 
-/// Says of a change whether it should trigger a reconcile, from the state before and the state after.
+/// Decides from the old and the new state of an object whether a change triggers a reconcile.
 ///
-/// It is asked about objects that are new (there is no state before) and that changed. It is never asked about a
-/// deletion, about the moment in which one begins, or about an object that was replaced by another of its name: these
-/// always trigger, so that no predicate, also not a negated one, can lose a clean-up.
+/// It is called for new objects (without an old state) and for changed ones. It is not called for deletions, for objects
+/// that get a deletion timestamp, or for recreated objects (same name, new UID): these always trigger, so no predicate,
+/// not even a negated one, can suppress a cleanup.
 ///
 /// ```
 /// use k8s_openapi::api::apps::v1::Deployment;
 /// use windlass_runtime::Predicate;
 ///
-/// // The spec or the labels changed, or it is new; not when only its status moved.
+/// // The spec or the labels changed, or the object is new. Status changes do not pass.
 /// let interesting = Predicate::<Deployment>::generation_changed().or(Predicate::labels_changed());
-/// // What an author can say too:
+/// // A custom test:
 /// let paused = Predicate::<Deployment>::new(|_old, new| {
 ///     new.object().is_ok_and(|new| new.spec.as_ref().is_some_and(|spec| spec.paused == Some(true)))
 /// });
@@ -25,39 +25,42 @@ use windlass_cache::{Cacheable, Change, Meta, Stored};
 /// ```
 pub struct Predicate<K>(Arc<Test<K>>);
 
-type Test<K> = dyn Fn(Option<&Stored<K>>, &Stored<K>) -> bool + Send + Sync;
+type Test<K> = dyn Fn(Option<&CachedObject<K>>, &CachedObject<K>) -> bool + Send + Sync;
 
 impl<K> Predicate<K> {
-    /// The changes of which `test` says so, given the state before (`None` for an object that is new) and after.
-    pub fn new(test: impl Fn(Option<&Stored<K>>, &Stored<K>) -> bool + Send + Sync + 'static) -> Self {
+    /// Passes changes for which `test` returns `true`, given the old state (`None` for a new object) and the new one.
+    pub fn new(
+        test: impl Fn(Option<&CachedObject<K>>, &CachedObject<K>) -> bool + Send + Sync + 'static,
+    ) -> Self {
         Self(Arc::new(test))
     }
 
-    /// The desired state changed, or the object is new. Changes of status and of metadata do not count; decodes nothing.
+    /// Passes if `metadata.generation` changed, or the object is new. Changes of status and metadata do not pass. Decodes
+    /// nothing.
     ///
-    /// Kinds without a generation (config maps, secrets) never pass except when they are new: use
+    /// Kinds without a generation (ConfigMaps, Secrets) pass only when they are new: use
     /// [`resource_version_changed`](Self::resource_version_changed) for those.
     pub fn generation_changed() -> Self {
         Self::differs(Meta::generation)
     }
 
-    /// Anything changed, or the object is new: what a resync tells again does not pass. Decodes nothing.
+    /// Passes if anything changed, or the object is new. Resyncs do not pass. Decodes nothing.
     pub fn resource_version_changed() -> Self {
         Self::differs(Meta::resource_version)
     }
 
-    /// A label changed, or the object is new. Decodes nothing.
+    /// Passes if a label changed, or the object is new. Decodes nothing.
     pub fn labels_changed() -> Self {
         Self::new(|old, new| old.is_none_or(|old| !old.meta().labels().eq(new.meta().labels())))
     }
 
-    /// The object has, or had, labels that match. Decodes nothing.
+    /// Passes if the labels match, or matched before the change. Decodes nothing.
     ///
-    /// What leaves the selection passes once more. To never hear of others at all, let the server select:
+    /// An object that stops matching therefore passes once more. To filter on the server instead, use
     /// [`Watch::labels`](crate::Watch::labels).
     pub fn labelled(selector: Selector) -> Self {
         Self::new(move |old, new| {
-            let matches = |state: &Stored<K>| {
+            let matches = |state: &CachedObject<K>| {
                 let labels = state.meta().labels();
                 let labels = labels.map(|(name, value)| (name.to_owned(), value.to_owned()));
                 selector.matches(&labels.collect())
@@ -66,11 +69,11 @@ impl<K> Predicate<K> {
         })
     }
 
-    fn differs<T: PartialEq + 'static>(figure: fn(&Meta) -> T) -> Self {
-        Self::new(move |old, new| old.is_none_or(|old| figure(old.meta()) != figure(new.meta())))
+    fn differs<T: PartialEq + 'static>(field: fn(&Meta) -> T) -> Self {
+        Self::new(move |old, new| old.is_none_or(|old| field(old.meta()) != field(new.meta())))
     }
 
-    /// Both pass.
+    /// Passes if both pass.
     #[must_use]
     pub fn and(self, other: Self) -> Self
     where
@@ -79,7 +82,7 @@ impl<K> Predicate<K> {
         Self::new(move |old, new| (self.0)(old, new) && (other.0)(old, new))
     }
 
-    /// At least one passes.
+    /// Passes if at least one passes.
     #[must_use]
     pub fn or(self, other: Self) -> Self
     where
@@ -89,15 +92,15 @@ impl<K> Predicate<K> {
     }
 
     pub(crate) fn passes(&self, change: &Change<K>) -> bool {
-        undeniable(change) || (self.0)(change.old(), change.stored())
+        always_triggers(change) || (self.0)(change.old(), change.latest())
     }
 }
 
 impl<K: Cacheable> Predicate<K> {
-    /// An annotation changed, or the object is new.
+    /// Passes if an annotation changed, or the object is new.
     pub fn annotations_changed() -> Self {
         Self::new(|old, new| {
-            let annotations = |state: &Stored<K>| {
+            let annotations = |state: &CachedObject<K>| {
                 let object = state.object().ok()?;
                 Some(object.meta().annotations.clone().unwrap_or_default())
             };
@@ -106,21 +109,21 @@ impl<K: Cacheable> Predicate<K> {
     }
 }
 
-/// Nothing may filter it out: the object is gone, starts to go, or is another one than before.
-pub(crate) fn undeniable<K>(change: &Change<K>) -> bool {
+/// Whether no filter may drop the change: the object was deleted, got a deletion timestamp, or was recreated.
+pub(crate) fn always_triggers<K>(change: &Change<K>) -> bool {
     match change {
         Change::Deleted { .. } => true,
         Change::Applied { old: None, new, .. } => new.meta().is_deleting(),
         Change::Applied {
             old: Some(old), new, ..
-        } => change.recreated() || (new.meta().is_deleting() && !old.meta().is_deleting()),
+        } => change.is_recreated() || (new.meta().is_deleting() && !old.meta().is_deleting()),
     }
 }
 
 impl<K: 'static> std::ops::Not for Predicate<K> {
     type Output = Self;
 
-    /// The changes that do not pass; those that no predicate is asked about still do.
+    /// Inverts the predicate. Changes that always trigger still do.
     fn not(self) -> Self {
         Self::new(move |old, new| !(self.0)(old, new))
     }
@@ -140,14 +143,14 @@ mod tests {
 
     use super::*;
 
-    fn state(edit: impl FnOnce(&mut ConfigMap)) -> Stored<ConfigMap> {
+    fn state(edit: impl FnOnce(&mut ConfigMap)) -> CachedObject<ConfigMap> {
         let mut object = ConfigMap::default();
         object.metadata.name = Some("a".into());
         object.metadata.uid = Some("00000000-0000-0000-0000-000000000001".into());
         object.metadata.resource_version = Some("1".into());
         object.metadata.generation = Some(1);
         edit(&mut object);
-        Stored::of(Arc::new(object))
+        CachedObject::detached(Arc::new(object))
     }
 
     fn changed(edit: impl FnOnce(&mut ConfigMap)) -> Change<ConfigMap> {
@@ -166,9 +169,9 @@ mod tests {
         Predicate::labelled(Expression::Equal("app".into(), "web".into()).into())
     }
 
-    /// 152: what each predicate says of a new object, of one that changed in one way, and of one that did not change.
+    /// Every predicate against a new object, each kind of change, and no change.
     #[test]
-    fn each_predicate_sees_its_own_difference_and_no_other() {
+    fn predicates_pass_only_their_own_kind_of_change() {
         let new = || Change::Applied {
             old: None,
             new: state(labelled),
@@ -227,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leaves_a_selection_passes_once_more() {
+    fn labelled_passes_objects_that_stop_matching() {
         let left = Change::Applied {
             old: Some(state(labelled)),
             new: state(|_| {}),
@@ -236,9 +239,9 @@ mod tests {
         assert!(web().passes(&left));
     }
 
-    /// Deletions are never swallowed: neither the end, nor its beginning, nor one that a new object hides.
+    /// Neither the deletion, nor the deletion timestamp, nor a deletion hidden by a recreated object.
     #[test]
-    fn no_predicate_loses_a_deletion() {
+    fn predicates_never_drop_deletions() {
         let never = || Predicate::<ConfigMap>::new(|_, _| false);
         let deleting = |object: &mut ConfigMap| {
             object.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
@@ -246,7 +249,7 @@ mod tests {
         let gone = Change::Deleted {
             old: state(|_| {}),
             last: state(|_| {}),
-            how: Deletion::Inferred,
+            deletion: Deletion::Inferred,
         };
         let replaced =
             changed(|object| object.metadata.uid = Some("00000000-0000-0000-0000-000000000002".into()));

@@ -1,17 +1,17 @@
-//! Sums of amounts such as `250m` or `1Gi`, exact to the last digit.
+//! Exact sums of Kubernetes quantities such as `250m` or `1Gi`.
 //!
-//! An amount is a whole number of billionths, the smallest part that Kubernetes knows, and the style in which it was
-//! written: `1Gi` and `1G` are different wishes. No floating point, and no rounding: `250m` is a quarter, not one.
+//! A quantity is parsed into a whole number of nano units, the smallest unit of Kubernetes, and a suffix style (`1Gi` or
+//! `1G`). There is no floating point and no rounding.
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-/// A text that is no amount, or one too large to count with.
+/// A quantity that does not parse or is too large.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no amount: write a number with an optional suffix, as in `250m`, `1.5` or `64Mi`")]
+#[error("invalid quantity {0:?}: write a number with an optional suffix, as in `250m`, `1.5` or `64Mi`")]
 pub struct InvalidQuantity(String);
 
-/// The exact sum, as Kubernetes writes it: without a fraction, in the style of the first amount that is not zero, with
-/// the largest suffix that fits. Of nothing: `0`.
+/// Returns the exact sum in Kubernetes' canonical form: without a fraction, in the style of the first quantity that is not
+/// zero, with the largest suffix that fits. Returns `0` for no quantities.
 ///
 /// ```
 /// use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -42,7 +42,7 @@ struct Amount {
     style: Style,
 }
 
-/// How it is written, and is to be written again.
+/// The suffix style.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Style {
     /// `12M`
@@ -53,9 +53,9 @@ enum Style {
     Exponent,
 }
 
-/// Suffixes by thousands, from billionths up.
+/// Suffixes of powers of 1000, from nano.
 const DECIMAL: [&str; 10] = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
-/// Suffixes by 1024s, from one up.
+/// Suffixes of powers of 1024, from one.
 const BINARY: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
 const NANOS: i128 = 1_000_000_000;
 
@@ -69,16 +69,16 @@ impl Amount {
         let (number, suffix) = text.split_at(end.unwrap_or(text.len()));
         let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
         let digits: i128 = format!("{whole}{fraction}").parse().ok()?;
-        let (style, factor, exponent) = scale(suffix)?;
+        let (style, factor, exponent) = parse_suffix(suffix)?;
         let digits = digits.checked_mul(factor)?;
-        // From ones to billionths, in one step, so that nothing overflows on the way that fits in the end.
+        // Scales to nano units in one step, so that no intermediate value overflows if the result fits.
         let shift = exponent
             .checked_add(9)?
             .checked_sub(i32::try_from(fraction.len()).ok()?)?;
         let power = 10_i128.checked_pow(shift.unsigned_abs())?;
         let nanos = match shift {
             0.. => digits.checked_mul(power)?,
-            // Whoever asks for less than the smallest part gets the smallest part, as on the server.
+            // Rounds up below nano, as the server does.
             _ => digits / power + i128::from(digits % power > 0),
         };
         let nanos = if negative { -nanos } else { nanos };
@@ -88,20 +88,20 @@ impl Amount {
     fn write(&self) -> String {
         let is_whole = self.nanos % NANOS == 0;
         match self.style {
-            // Less than one Ki, or not a whole number: there is no binary way to write it.
+            // Below one Ki, or with a fraction, there is no binary suffix.
             Style::Binary if is_whole && self.nanos.abs() >= 1024 * NANOS => {
-                let (number, times) = shortened(self.nanos / NANOS, 1024, BINARY.len());
+                let (number, times) = divide_out(self.nanos / NANOS, 1024, BINARY.len());
                 format!("{number}{}", BINARY[times])
             }
             Style::Decimal | Style::Binary => {
-                let (number, times) = shortened(self.nanos, 1000, DECIMAL.len());
+                let (number, times) = divide_out(self.nanos, 1000, DECIMAL.len());
                 match number {
                     0 => "0".to_owned(),
                     _ => format!("{number}{}", DECIMAL[times]),
                 }
             }
             Style::Exponent => {
-                let (number, times) = shortened(self.nanos, 1000, usize::MAX);
+                let (number, times) = divide_out(self.nanos, 1000, usize::MAX);
                 match (number, times) {
                     (0, _) | (_, 3) => number.to_string(),
                     (_, 0..3) => format!("{number}e-{}", 9 - 3 * times),
@@ -112,8 +112,8 @@ impl Amount {
     }
 }
 
-/// The number without the factors of `base` in it, and how many those were; fewer than `limit`.
-fn shortened(mut number: i128, base: i128, limit: usize) -> (i128, usize) {
+/// Divides by `base` while there is no remainder, fewer than `limit` times. Returns the quotient and how often.
+fn divide_out(mut number: i128, base: i128, limit: usize) -> (i128, usize) {
     let mut times = 0;
     while number != 0 && number % base == 0 && times + 1 < limit {
         number /= base;
@@ -122,8 +122,8 @@ fn shortened(mut number: i128, base: i128, limit: usize) -> (i128, usize) {
     (number, times)
 }
 
-/// What a suffix stands for: a style, a factor, and a power of ten.
-fn scale(suffix: &str) -> Option<(Style, i128, i32)> {
+/// Parses a suffix into its style, a factor, and a power of ten.
+fn parse_suffix(suffix: &str) -> Option<(Style, i128, i32)> {
     let position = |suffixes: &[&str]| {
         let found = suffixes.iter().position(|known| *known == suffix)?;
         i32::try_from(found).ok()
@@ -149,9 +149,9 @@ mod tests {
         sum(&amounts).map(|sum| sum.0)
     }
 
-    /// What Kubernetes' own library says of each sum.
+    /// The expected sums are those of Kubernetes' `resource.Quantity`.
     #[test]
-    fn sums_are_exact_and_written_as_kubernetes_writes_them() {
+    fn sums_match_kubernetes_quantities() {
         for (texts, expected) in [
             ("250m 250m", "500m"),
             ("0 250m", "250m"),
@@ -200,14 +200,14 @@ mod tests {
         assert_eq!(sum([]), Ok(Quantity("0".into())));
     }
 
-    /// There the sum is 1.
+    /// Kubernetes' own library returns 1 here.
     #[test]
-    fn what_is_beyond_the_largest_suffix_is_still_right() {
+    fn sum_beyond_the_largest_suffix_is_right() {
         assert_eq!(total("900E 100E").as_deref(), Ok("1000E"));
     }
 
     #[test]
-    fn what_is_no_amount_is_named() {
+    fn error_names_the_invalid_quantity() {
         for text in [
             "", "m", "much", "1mm", "1i", "1kI", "--1", "1e", "1.1.1", "1K", ".", "1e400",
         ] {
@@ -220,21 +220,21 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is written can be read again, and is the same amount.
+        /// A sum parses as a quantity with the same value.
         #[test]
-        fn a_sum_is_an_amount_again(amounts in proptest::collection::vec((0_u32..5_000_000, 0_usize..17), 1..6)) {
+        fn sum_round_trips(amounts in proptest::collection::vec((0_u32..5_000_000, 0_usize..17), 1..6)) {
             let suffixes: Vec<_> = DECIMAL.iter().chain(&BINARY).collect();
             let written = amounts.iter().map(|(number, suffix)| format!("{number}{}", suffixes[*suffix]));
             let texts = written.collect::<Vec<_>>().join(" ");
-            let once = total(&texts).expect("amounts");
-            let nanos = |text: &str| Amount::parse(text).expect("an amount").nanos;
+            let once = total(&texts).expect("valid quantities");
+            let nanos = |text: &str| Amount::parse(text).expect("valid quantity").nanos;
             prop_assert_eq!(nanos(&once), texts.split(' ').map(nanos).sum::<i128>());
-            prop_assert_eq!(nanos(&total(&once).expect("an amount")), nanos(&once));
+            prop_assert_eq!(nanos(&total(&once).expect("valid quantity")), nanos(&once));
         }
 
         #[test]
-        fn no_text_is_a_panic(text in ".{0,24}") {
-            let _read = sum([&Quantity(text)]);
+        fn parsing_never_panics(text in ".{0,24}") {
+            let _sum = sum([&Quantity(text)]);
         }
     }
 }

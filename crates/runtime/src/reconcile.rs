@@ -1,4 +1,4 @@
-//! What an author writes: one function from a key to the next action.
+//! The reconciler interface: a function from a key to the next action.
 
 use std::{fmt, future::Future, sync::Arc, time::Duration};
 
@@ -8,17 +8,16 @@ use windlass_cache::{Cacheable, Lister, ObjectKey};
 use windlass_workqueue::{Priority, WorkQueue};
 
 use crate::{
-    children::Memory, election::Epoch, error::Error, events::Recorder, listers::Listers, stop::Stop,
-    writer::Writer,
+    children::ApplyHistory, election::Epoch, error::Error, events::Recorder, listers::Listers,
+    stop::StopSignal, writer::Writer,
 };
 
-/// Brings the world closer to what one object asks for.
+/// Moves the cluster towards the desired state of one object.
 ///
-/// It is told which object, not what happened: it reads the current state and acts on it, so that a missed or
-/// repeated call does no harm. It is also called for objects that are gone. One key is never with two calls at the
-/// same time.
+/// It receives the object's key, not the event: it reads the current state and acts on it, so a missed or repeated call
+/// does no harm. It is also called for deleted objects. Calls for one key never overlap.
 ///
-/// Every `Fn(Request, Context) -> impl Future` with the right result is one; a type of its own is one like this:
+/// Implemented for every `Fn(Request, Context) -> impl Future` with the right result. For a type of your own:
 ///
 /// ```
 /// use windlass_runtime::{Action, Context, Error, Reconciler, Request};
@@ -35,7 +34,7 @@ use crate::{
 /// }
 /// ```
 ///
-/// One that does not say what comes next does not compile:
+/// A reconciler must return an [`Action`]; this does not compile:
 ///
 /// ```compile_fail,E0271
 /// use k8s_openapi::api::core::v1::ConfigMap;
@@ -47,7 +46,7 @@ use crate::{
 /// let controller = Controller::<ConfigMap>::new("greeter").reconcile(reconcile);
 /// ```
 ///
-/// Nor does one that changes what it read: objects are shared with the cache and everybody who reads it.
+/// Nor does changing a cached object: it is shared with the cache's other readers.
 ///
 /// ```compile_fail,E0594
 /// use k8s_openapi::api::core::v1::ConfigMap;
@@ -61,7 +60,7 @@ use crate::{
 /// }
 /// ```
 pub trait Reconciler: Send + Sync + 'static {
-    /// Reconciles one object. An error, also a panic, means: again, after a backoff that grows.
+    /// Reconciles one object. After an error or a panic it is retried with exponential backoff.
     fn reconcile(&self, request: Request, ctx: Context)
     -> impl Future<Output = Result<Action, Error>> + Send;
 }
@@ -84,25 +83,25 @@ where
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Request {
-    /// Its key; the object may be gone.
+    /// The object's key; the object may be deleted.
     pub key: ObjectKey,
 }
 
-/// What to do after a reconcile that worked.
+/// What to do after a successful reconcile.
 ///
-/// One that is made and not returned is a warning of the compiler, and an error where those are:
+/// The compiler warns about an action that is not returned; with that warning denied, this does not compile:
 ///
 /// ```compile_fail
 /// #![deny(unused_must_use)]
 /// # use std::time::Duration;
 /// # use windlass_runtime::{Action, Context, Error, Request};
 /// async fn reconcile(_request: Request, _ctx: Context) -> Result<Action, Error> {
-///     Action::requeue_after(Duration::from_secs(5)); // and then?
+///     Action::requeue_after(Duration::from_secs(5)); // not returned
 ///     Ok(Action::done())
 /// }
 /// ```
 ///
-/// It is nothing else that is wrong with it:
+/// This does:
 ///
 /// ```
 /// #![deny(unused_must_use)]
@@ -113,14 +112,14 @@ pub struct Request {
 /// }
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "return it: what comes next depends on it"]
+#[must_use = "an action has no effect unless the reconciler returns it"]
 pub struct Action {
     pub(crate) requeue_after: Option<Duration>,
     pub(crate) priority: Option<Priority>,
 }
 
 impl Action {
-    /// Nothing until something changes.
+    /// Reconciles again when something changes.
     pub fn done() -> Self {
         Self {
             requeue_after: None,
@@ -128,7 +127,7 @@ impl Action {
         }
     }
 
-    /// Again after this time, or earlier if something changes.
+    /// Reconciles again after this delay, or earlier if something changes.
     pub fn requeue_after(delay: Duration) -> Self {
         Self {
             requeue_after: Some(delay),
@@ -136,14 +135,14 @@ impl Action {
         }
     }
 
-    /// Should it run again, then with this priority. Default: the one that it had.
+    /// Priority of the next run. Default: unchanged.
     pub fn with_priority(mut self, priority: Priority) -> Self {
         self.priority = Some(priority);
         self
     }
 
-    /// Of two wishes, the earlier one.
-    pub(crate) fn sooner(self, other: Option<Duration>) -> Self {
+    /// Requeues after the shorter of both delays.
+    pub(crate) fn with_earlier_requeue(self, other: Option<Duration>) -> Self {
         let requeue_after = match (self.requeue_after, other) {
             (Some(one), Some(other)) => Some(one.min(other)),
             (one, other) => one.or(other),
@@ -155,103 +154,104 @@ impl Action {
     }
 }
 
-/// What a reconcile may use. It exists only when every cache of the controller is complete. Clones are cheap.
+/// Gives a reconcile its client, writer, listers and event recorder. It exists only after every cache of the controller
+/// has synced. Clones are cheap.
 #[derive(Clone)]
 pub struct Context {
-    pub(crate) world: Arc<World>,
+    pub(crate) term: Arc<TermContext>,
     pub(crate) key: ObjectKey,
     pub(crate) id: ReconcileId,
-    /// Of the term in which it runs.
-    pub(crate) stop: Stop,
+    /// Stop signal of the current term.
+    pub(crate) stop: StopSignal,
 }
 
-/// What the reconciles of one controller share, in one term of leadership.
-pub(crate) struct World {
+/// State shared by the reconciles of one controller in one term of leadership.
+pub(crate) struct TermContext {
     pub(crate) writer: Writer,
     pub(crate) recorder: Recorder,
     pub(crate) listers: Arc<Listers>,
     pub(crate) queue: WorkQueue<ObjectKey>,
     pub(crate) epoch: Option<Epoch>,
-    /// Locked for one look, never across a wait.
-    pub(crate) memory: Mutex<Memory>,
+    /// Locked briefly, never across an await.
+    pub(crate) history: Mutex<ApplyHistory>,
 }
 
 impl Context {
-    /// The client, for writes and for reads that must not be stale. What it writes is visible to the next cached read;
-    /// with leader election it writes only while this process is the leader.
+    /// Returns the client, for writes and for reads that must not be stale. Its writes are visible to the next cached
+    /// read. With leader election it writes only while this process is the leader.
     pub fn client(&self) -> &Client {
-        self.world.writer.client()
+        self.term.writer.client()
     }
 
-    /// Writes with the controller's name as field manager, through the same client.
+    /// Returns the writer: server-side apply and other writes with the controller's field manager, through the same client.
     pub fn writer(&self) -> &Writer {
-        &self.world.writer
+        &self.term.writer
     }
 
-    /// Records events about objects; it never fails and never waits.
+    /// Returns the event recorder. Recording never fails and never waits.
     pub fn recorder(&self) -> &Recorder {
-        &self.world.recorder
+        &self.term.recorder
     }
 
-    /// Reads a kind that the controller declared: its own, or one that it owns, watches or reads.
+    /// Returns the lister of a kind that the controller declared: its own, or one that it owns, watches or reads.
     ///
-    /// For any other kind it is a terminal error that names the missing declaration: no watch starts by accident.
+    /// Fails with a terminal error that names the missing declaration for any other kind, so no watch starts by accident.
     pub fn lister<K: Cacheable + Resource<DynamicType: Default>>(&self) -> Result<&Lister<K>, Error> {
-        self.lister_of(&K::DynamicType::default())
+        self.dynamic_lister(&K::DynamicType::default())
     }
 
-    /// Like [`lister`](Self::lister) for a kind that is known at run time.
-    pub fn lister_of<K: Cacheable>(&self, kind: &K::DynamicType) -> Result<&Lister<K>, Error> {
-        self.world.listers.get::<K>(kind)
+    /// Like [`lister`](Self::lister), for a kind known only at run time.
+    pub fn dynamic_lister<K: Cacheable>(&self, kind: &K::DynamicType) -> Result<&Lister<K>, Error> {
+        self.term.listers.get::<K>(kind)
     }
 
-    /// The cached object of this kind and name in the namespace of the object that is reconciled: most often a child.
+    /// Returns the cached object of this kind and name in the namespace of the reconciled object, most often a child.
     pub fn get<K: Cacheable + Resource<DynamicType: Default>>(
         &self,
         name: &str,
     ) -> Result<Option<Arc<K>>, Error> {
         let key = match self.key.namespace() {
             Some(namespace) => ObjectKey::namespaced(namespace, name),
-            None => ObjectKey::cluster(name),
+            None => ObjectKey::cluster_scoped(name),
         };
         Ok(self.lister::<K>()?.try_get(&key)?)
     }
 
-    /// The id of this reconcile; it is in the span of every log line too.
+    /// The id of this reconcile, which is also in the span of its log lines.
     pub fn id(&self) -> ReconcileId {
         self.id
     }
 
-    /// Which term of leadership this is, to fence writes to the world outside the API: later leaders have greater ones.
-    /// `None` without leader election.
+    /// The current term of leadership, to fence writes outside the Kubernetes API: later leaders have greater epochs. `None`
+    /// without leader election.
     pub fn epoch(&self) -> Option<Epoch> {
-        self.world.epoch
+        self.term.epoch
     }
 
-    /// Whether the object was queued again while this reconcile runs: what it has read may be stale, and it may want to
-    /// return early; it will run again.
+    /// Whether the object was queued again during this reconcile. What it has read may be stale; it may return early and
+    /// will run again.
     pub fn is_queued_again(&self) -> bool {
-        self.world.queue.is_wanted(&self.key)
+        self.term.queue.is_pending(&self.key)
     }
 
-    /// Returns once this reconcile should come to its end, because the process stops or is no longer the leader. One that
-    /// goes on is dropped when the grace period, or the lease, is over. Cancellation-safe.
+    /// Completes when this reconcile should finish, because the process is stopping or is no longer the leader. A reconcile
+    /// that continues is cancelled when the grace period or the lease ends. Cancellation-safe.
     pub async fn stopping(&self) {
         self.stop.clone().requested().await;
     }
 
-    /// Whether it should come to its end; see [`stopping`](Self::stopping).
+    /// Whether this reconcile should finish; see [`stopping`](Self::stopping).
     pub fn is_stopping(&self) -> bool {
         self.stop.is_requested()
     }
 }
 
-/// Tells one reconcile from another in logs.
+/// Identifies one reconcile in logs.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ReconcileId(uuid::Uuid);
 
 impl ReconcileId {
-    /// Unique, not secret: no entropy of the system is used up.
+    /// Unique but not secret, so it does not use the system's entropy.
     pub(crate) fn new() -> Self {
         let bits = fastrand::u128(..).to_ne_bytes();
         Self(uuid::Builder::from_random_bytes(bits).into_uuid())

@@ -1,4 +1,4 @@
-//! Where a controller's keys come from: the changes of one kind, mapped to the objects that they concern, or a stream.
+//! Sources of a controller's keys: the changes of a watched kind, mapped to keys, or a stream.
 
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
@@ -6,195 +6,200 @@ use futures::{Stream, StreamExt};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Resource;
 use windlass_cache::{
-    Cache, Cacheable, Caches, Change, Index, IndexBy, Lister, Meta, ObjectKey, Query, Selection,
-    Subscription, SyncError,
+    Cache, CacheSet, Cacheable, Change, Index, Indexer, Lister, Meta, ObjectKey, Query, Subscription,
+    SyncError, WatchScope,
 };
-use windlass_workqueue::{Add, Priority, WorkQueue};
+use windlass_workqueue::{AddOptions, Priority, WorkQueue};
 
 use crate::{
-    children::Offspring,
+    children::ChildLister,
     listers::Listers,
-    predicate::{Predicate, undeniable},
-    watch::{Part, Role, Tap, Watch},
+    predicate::{Predicate, always_triggers},
+    watch::{KeyMapping, TapFn, Watch, WatchSelector},
 };
 
-/// How often a wait for a cache says what it waits for.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How often a controller that waits for a cache logs what it waits for.
+const SYNC_WARNING_INTERVAL: Duration = Duration::from_secs(10);
 
-/// A kind that a controller declared, before it runs.
-pub(crate) type Declared = Box<dyn FnOnce(&Caches, &Selection, Option<Anywhere>) -> Source + Send>;
+/// Starts a declared source when the controller runs.
+pub(crate) type SourceBuilder = Box<dyn FnOnce(&CacheSet, &WatchScope, Option<EventFilter>) -> Source + Send>;
 
-/// A test over the changes of every kind of a controller.
-pub(crate) type Anywhere = Arc<dyn Fn(Option<&Meta>, &Meta) -> bool + Send + Sync>;
+/// Filters the changes of all watched kinds of a controller.
+pub(crate) type EventFilter = Arc<dyn Fn(Option<&Meta>, &Meta) -> bool + Send + Sync>;
 
-/// A kind whose watch has started, or a stream.
+/// A started watch of a kind, or a stream.
 pub(crate) struct Source {
     /// The kind's name; `None` for a stream.
     pub(crate) kind: Option<String>,
-    /// Puts keys into the queue until the source ends. `None` for a kind that is only read.
+    /// Adds keys to the queue until the source ends. `None` for a kind that is only read.
     pub(crate) pump: Option<Pump>,
-    /// Waits until the kind can be read. `None` for what cannot be.
-    pub(crate) ready: Option<Waiting>,
+    /// Waits until the kind can be read. `None` for a stream.
+    pub(crate) ready: Option<WaitReadyFn>,
 }
 
 pub(crate) enum Pump {
-    /// Of a cache: it ends only when the cache does.
-    Endless(Pumping),
-    /// Of a stream, which may end.
-    Ending(Pumping),
+    /// Follows a cache; its end is an error.
+    Endless(PumpFn),
+    /// Follows a stream, which may end.
+    Finite(PumpFn),
 }
 
-type Waiting = Box<dyn FnOnce() -> Boxed<Result<Ready, SyncError>> + Send>;
-pub(crate) type Pumping = Box<dyn FnOnce(WorkQueue<ObjectKey>) -> Boxed<()> + Send>;
-pub(crate) type Ready = Box<dyn FnOnce(&mut Listers) + Send>;
-pub(crate) type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+type WaitReadyFn = Box<dyn FnOnce() -> BoxFuture<Result<RegisterListerFn, SyncError>> + Send>;
+pub(crate) type PumpFn = Box<dyn FnOnce(WorkQueue<ObjectKey>) -> BoxFuture<()> + Send>;
+pub(crate) type RegisterListerFn = Box<dyn FnOnce(&mut Listers) + Send>;
+pub(crate) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// The kind that a controller is for, as owner references name it.
+/// The controller's own kind, to match owner references.
 #[derive(Clone, Debug)]
-pub(crate) struct Owner {
+pub(crate) struct OwnerKind {
     group: String,
     kind: String,
     cluster_scoped: bool,
 }
 
-impl Owner {
-    pub(crate) fn of<K: Cacheable>(watch: &Watch<K>) -> Self {
+impl OwnerKind {
+    pub(crate) fn from_watch<K: Cacheable>(watch: &Watch<K>) -> Self {
         Self {
             group: K::group(&watch.dynamic).into_owned(),
             kind: K::kind(&watch.dynamic).into_owned(),
-            cluster_scoped: watch.part.cluster_scoped,
+            cluster_scoped: watch.selector.cluster_scoped,
         }
     }
 
-    /// The owner's key if it is of this kind; the version in the reference does not matter.
+    /// Returns the owner's key if it is of this kind. The reference may name any version.
     fn key(&self, owner: &OwnerReference, namespace: Option<&str>) -> Option<ObjectKey> {
         let group = owner.api_version.rsplit_once('/').map_or("", |(group, _)| group);
         if owner.kind != self.kind || group != self.group {
             return None;
         }
-        // A namespaced object may have an owner outside any namespace.
+        // A namespaced object may have a cluster-scoped owner.
         Some(match namespace.filter(|_| !self.cluster_scoped) {
             Some(namespace) => ObjectKey::namespaced(namespace, owner.name.as_str()),
-            None => ObjectKey::cluster(owner.name.as_str()),
+            None => ObjectKey::cluster_scoped(owner.name.as_str()),
         })
     }
 }
 
-/// What a watch asks for, once there are caches.
-pub(crate) fn declare<K: Cacheable>(watch: Watch<K>, owner: &Owner) -> Declared
+/// The source of a watch.
+pub(crate) fn from_watch<K: Cacheable>(watch: Watch<K>, owner: &OwnerKind) -> SourceBuilder
 where
     K::DynamicType: Clone + Send + Sync,
 {
     let owner = owner.clone();
-    Box::new(move |caches, within, anywhere| {
-        let cache = caches.get_dynamic::<K>(&watch.dynamic, &watch.part.selection(within));
+    Box::new(move |caches, within, event_filter| {
+        let cache = caches.get_dynamic::<K>(&watch.dynamic, &watch.selector.scope(within));
         let Watch {
             dynamic,
             predicate,
-            role,
+            mapping,
             tap,
             ..
         } = watch;
-        let by_owner = matches!(role, Role::Controlled).then(|| cache.index(IndexBy::owner()));
-        let announce = move |lister: Lister<K>| -> Ready {
+        let by_owner = matches!(mapping, KeyMapping::ControllingOwner).then(|| cache.index(Indexer::owner()));
+        let register = move |lister: Lister<K>| -> RegisterListerFn {
             Box::new(move |listers| {
                 if let Some(by_owner) = by_owner {
-                    listers.bear(Offspring::new(lister.clone(), by_owner, dynamic.clone()));
+                    listers.add_owned_kind(ChildLister::new(lister.clone(), by_owner, dynamic.clone()));
                 }
                 listers.insert(&dynamic, lister);
             })
         };
-        if matches!(role, Role::Read) {
+        if matches!(mapping, KeyMapping::ReadOnly) {
             return Source {
                 kind: Some(cache.kind().kind.clone()),
                 pump: None,
                 ready: Some(Box::new(move || {
-                    Box::pin(async move { Ok(announce(synced(&cache).await?)) })
+                    Box::pin(async move { Ok(register(synced(&cache).await?)) })
                 })),
             };
         }
-        let concerns = move |change: &Change<K>| match &role {
-            Role::Read => Vec::new(),
-            Role::Itself => vec![change.key().clone()],
-            Role::Controlled => owners(change, &owner, |owner| owner.controller == Some(true)),
-            Role::Owned => owners(change, &owner, |_| true),
-            Role::Mapped(map) => mapped(change, map),
+        let keys_of = move |change: &Change<K>| match &mapping {
+            KeyMapping::ReadOnly => Vec::new(),
+            KeyMapping::SameObject => vec![change.key().clone()],
+            KeyMapping::ControllingOwner => owners(change, &owner, |owner| owner.controller == Some(true)),
+            KeyMapping::AnyOwner => owners(change, &owner, |_| true),
+            KeyMapping::Mapped(map) => mapped(change, map),
         };
-        let sieve = Sieve {
+        let filter = ChangeFilter {
             predicate,
-            anywhere,
+            event_filter,
             tap,
         };
-        triggering(cache, announce, move |subscription, queue| {
-            Box::pin(pump(subscription, sieve, concerns, queue))
+        with_pump(cache, register, move |subscription, queue| {
+            Box::pin(pump(subscription, filter, keys_of, queue))
         })
     })
 }
 
-/// What objects of a controller's kind have in common with those of another: a change of the other kind concerns the
-/// objects that share a value with it. Only within a namespace, where both live in one.
-pub(crate) fn join<K: Cacheable, Other: Cacheable>(
+/// The source of an indexed watch: a change of the other kind triggers the controller's objects that share an index value
+/// with it, in the same namespace if both kinds are namespaced.
+pub(crate) fn from_index<K: Cacheable, Other: Cacheable>(
     own: K::DynamicType,
-    part: Part,
+    part: WatchSelector,
     ours: impl Fn(&K) -> Vec<String> + Send + Sync + 'static,
     watch: Watch<Other>,
     theirs: impl Fn(&Other) -> Vec<String> + Send + 'static,
-) -> Declared
+) -> SourceBuilder
 where
     K::DynamicType: Send + Sync,
     Other::DynamicType: Clone + Send + Sync,
 {
-    Box::new(move |caches, within, anywhere| {
-        let own = caches.get_dynamic::<K>(&own, &part.selection(within));
+    Box::new(move |caches, within, event_filter| {
+        let own = caches.get_dynamic::<K>(&own, &part.scope(within));
         let index = own.index_by(ours);
-        let cache = caches.get_dynamic::<Other>(&watch.dynamic, &watch.part.selection(within));
+        let cache = caches.get_dynamic::<Other>(&watch.dynamic, &watch.selector.scope(within));
         let Watch {
             dynamic,
             predicate,
             tap,
             ..
         } = watch;
-        let sieve = Sieve {
+        let filter = ChangeFilter {
             predicate,
-            anywhere,
+            event_filter,
             tap,
         };
-        let announce = move |lister: Lister<Other>| -> Ready {
+        let register = move |lister: Lister<Other>| -> RegisterListerFn {
             Box::new(move |listers| listers.insert(&dynamic, lister))
         };
-        triggering(cache, announce, move |subscription, queue| {
+        with_pump(cache, register, move |subscription, queue| {
             Box::pin(async move {
-                // An object that comes into its cache later is told of there.
+                // Objects that are added to the own cache later are queued by its own pump.
                 let Ok(own) = synced(&own).await else { return };
-                let concerns = move |change: &Change<Other>| {
-                    mapped(change, |other| related(&own, &index, other, &theirs(other)))
+                let keys_of = move |change: &Change<Other>| {
+                    mapped(change, |other| {
+                        keys_with_values(&own, &index, other, &theirs(other))
+                    })
                 };
-                pump(subscription, sieve, concerns, queue).await;
+                pump(subscription, filter, keys_of, queue).await;
             })
         })
     })
 }
 
-/// The objects that have one of these values, in the namespace of the other if both have one.
-fn related<K: Cacheable>(
+/// Keys of the objects that have one of these index values, in the namespace of the other object if both have one.
+fn keys_with_values<K: Cacheable>(
     own: &Lister<K>,
     index: &Index<K>,
     other: &impl Resource,
     values: &[String],
 ) -> Vec<ObjectKey> {
     let within = other.meta().namespace.as_deref().unwrap_or_default();
-    let is_near = |key: &ObjectKey| within.is_empty() || key.namespace().is_none_or(|own| own == within);
+    let is_in_scope = |key: &ObjectKey| within.is_empty() || key.namespace().is_none_or(|own| own == within);
     let found = values
         .iter()
-        .flat_map(|value| own.list_stored(&Query::all().indexed(index, value)));
-    found.map(|object| object.key().clone()).filter(is_near).collect()
+        .flat_map(|value| own.list_cached(&Query::all().indexed(index, value)));
+    found
+        .map(|object| object.key().clone())
+        .filter(is_in_scope)
+        .collect()
 }
 
-/// The source whose changes a pump turns into keys.
-fn triggering<K: Cacheable>(
+/// A source whose changes a pump maps to keys.
+fn with_pump<K: Cacheable>(
     cache: Cache<K>,
-    announce: impl FnOnce(Lister<K>) -> Ready + Send + 'static,
-    pump: impl FnOnce(Subscription<K>, WorkQueue<ObjectKey>) -> Boxed<()> + Send + 'static,
+    register: impl FnOnce(Lister<K>) -> RegisterListerFn + Send + 'static,
+    pump: impl FnOnce(Subscription<K>, WorkQueue<ObjectKey>) -> BoxFuture<()> + Send + 'static,
 ) -> Source {
     let subscription = cache.subscribe();
     let mut handled = subscription.synced();
@@ -205,17 +210,17 @@ fn triggering<K: Cacheable>(
             Box::pin(async move {
                 let lister = synced(&cache).await?;
                 handled.wait().await;
-                Ok(announce(lister))
+                Ok(register(lister))
             })
         })),
     }
 }
 
-/// Keys that come from outside the API. A stream that ends is no error.
-pub(crate) fn stream(keys: impl Stream<Item = ObjectKey> + Send + 'static) -> Declared {
+/// The source of a stream of keys. The stream may end.
+pub(crate) fn from_stream(keys: impl Stream<Item = ObjectKey> + Send + 'static) -> SourceBuilder {
     Box::new(move |_, _, _| Source {
         kind: None,
-        pump: Some(Pump::Ending(Box::new(move |queue| {
+        pump: Some(Pump::Finite(Box::new(move |queue| {
             Box::pin(keys.for_each(move |key| {
                 queue.add(key);
                 std::future::ready(())
@@ -225,24 +230,24 @@ pub(crate) fn stream(keys: impl Stream<Item = ObjectKey> + Send + 'static) -> De
     })
 }
 
-/// Which changes get through, and who sees those.
-struct Sieve<K: Cacheable> {
+/// Filters the changes of one kind, and passes the remaining ones to the tap.
+struct ChangeFilter<K: Cacheable> {
     predicate: Option<Predicate<K>>,
-    anywhere: Option<Anywhere>,
-    tap: Option<Tap<K>>,
+    event_filter: Option<EventFilter>,
+    tap: Option<TapFn<K>>,
 }
 
-impl<K: Cacheable> Sieve<K> {
+impl<K: Cacheable> ChangeFilter<K> {
     fn passes(&mut self, change: &Change<K>) -> bool {
-        let old = change.old().map(windlass_cache::Stored::meta);
+        let old = change.old().map(windlass_cache::CachedObject::meta);
         let passes = self
             .predicate
             .as_ref()
             .is_none_or(|predicate| predicate.passes(change))
             && self
-                .anywhere
+                .event_filter
                 .as_ref()
-                .is_none_or(|passes| undeniable(change) || passes(old, change.meta()));
+                .is_none_or(|passes| always_triggers(change) || passes(old, change.meta()));
         if passes && let Some(tap) = &mut self.tap {
             tap(change);
         }
@@ -252,61 +257,62 @@ impl<K: Cacheable> Sieve<K> {
 
 async fn pump<K: Cacheable>(
     mut subscription: Subscription<K>,
-    mut sieve: Sieve<K>,
-    concerns: impl Fn(&Change<K>) -> Vec<ObjectKey>,
+    mut filter: ChangeFilter<K>,
+    keys_of: impl Fn(&Change<K>) -> Vec<ObjectKey>,
     queue: WorkQueue<ObjectKey>,
 ) {
     while let Some(change) = subscription.next().await {
-        if !sieve.passes(&change) {
+        if !filter.passes(&change) {
             continue;
         }
-        // What was there at the start, or only is told again, gives way to what changes in the meantime.
-        let seen_before = matches!(change, Change::Applied { initial: true, .. }) || change.is_resync();
-        let priority = if seen_before {
+        // Initial objects and resyncs yield to real changes.
+        let is_initial_or_resync =
+            matches!(change, Change::Applied { initial: true, .. }) || change.is_resync();
+        let priority = if is_initial_or_resync {
             Priority::LOW
         } else {
             Priority::NORMAL
         };
-        let add = Add {
+        let add = AddOptions {
             priority,
-            ..Add::default()
+            ..AddOptions::default()
         };
-        for key in concerns(&change) {
+        for key in keys_of(&change) {
             queue.add_with(key, add);
         }
     }
 }
 
-/// Waits as long as it takes: a kind may be installed later. Says every now and then what is missing.
+/// Waits without a limit, because a CRD may be installed later. Logs a warning periodically.
 async fn synced<K: Cacheable>(cache: &Cache<K>) -> Result<Lister<K>, SyncError> {
     loop {
-        match cache.synced(PATIENCE).await {
+        match cache.synced(SYNC_WARNING_INTERVAL).await {
             Err(waiting @ SyncError::Deadline { .. }) => tracing::warn!("waiting to start: {waiting}"),
             ended => return ended,
         }
     }
 }
 
-/// Every state that the change is about: what was seen before, and what is there now or was last.
-fn states<K: Cacheable>(change: &Change<K>) -> impl Iterator<Item = &windlass_cache::Stored<K>> {
-    change.old().into_iter().chain([change.stored()])
+/// The old state, if any, and the current or last known state.
+fn states<K: Cacheable>(change: &Change<K>) -> impl Iterator<Item = &windlass_cache::CachedObject<K>> {
+    change.old().into_iter().chain([change.latest()])
 }
 
 fn mapped<K: Cacheable>(change: &Change<K>, map: impl Fn(&K) -> Vec<ObjectKey>) -> Vec<ObjectKey> {
-    // What does not decode is reported by the cache.
+    // The cache reports objects that do not decode.
     let objects = states(change).filter_map(|state| state.object().ok());
     objects.flat_map(|object| map(&object)).collect()
 }
 
-/// The owners of the object, now or before the change, that are of the controller's kind.
+/// Keys of the object's owners of the controller's kind, before and after the change.
 fn owners<K: Cacheable>(
     change: &Change<K>,
-    kind: &Owner,
+    kind: &OwnerKind,
     matters: impl Fn(&OwnerReference) -> bool,
 ) -> Vec<ObjectKey> {
     let mut keys = Vec::new();
     for state in states(change) {
-        // Most objects have no owner, and need not be decoded to know that.
+        // Most objects have no owner; this check does not decode them.
         if state.meta().owners().is_empty() {
             continue;
         }
@@ -325,28 +331,28 @@ mod tests {
     use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap, core::v1::Node};
     use kube::Resource;
 
-    use windlass_cache::Stored;
+    use windlass_cache::CachedObject;
 
     use super::*;
     use crate::model::{CONFIG_MAPS, Server, config_map};
 
-    fn owner<K: Cacheable + Resource<DynamicType: Default>>() -> Owner {
-        Owner::of(&Watch::<K>::new())
+    fn owner<K: Cacheable + Resource<DynamicType: Default>>() -> OwnerKind {
+        OwnerKind::from_watch(&Watch::<K>::new())
     }
 
-    /// 132: a complete cache is not enough; its initial objects must have become keys.
+    /// A synced cache is not enough: its initial objects must have been queued.
     #[tokio::test(start_paused = true)]
-    async fn a_source_is_ready_when_its_initial_objects_are_queued() {
+    async fn source_is_ready_after_its_initial_objects_are_queued() {
         let server = Server::with(&[CONFIG_MAPS]);
         server.put(CONFIG_MAPS, config_map("a", ""));
-        let caches = Caches::new(server.client());
-        let declared = declare(Watch::<ConfigMap>::new().itself(), &owner::<ConfigMap>());
-        let Source { pump, ready, .. } = declared(&caches, &Selection::all(), None);
-        let (queue, mut ready) = (WorkQueue::new(), ready.expect("it can be read")());
+        let caches = CacheSet::new(server.client());
+        let declared = from_watch(Watch::<ConfigMap>::new().for_same_object(), &owner::<ConfigMap>());
+        let Source { pump, ready, .. } = declared(&caches, &WatchScope::all(), None);
+        let (queue, mut ready) = (WorkQueue::new(), ready.expect("a watched kind can be read")());
         let early = tokio::time::timeout(Duration::from_mins(1), &mut ready).await;
         assert!(early.is_err(), "ready before anything was queued");
         let Some(Pump::Endless(pump)) = pump else {
-            panic!("it triggers")
+            panic!("a watch of the own kind has an endless pump")
         };
         let pump = tokio::spawn(pump(queue.clone()));
         assert!(ready.await.is_ok());
@@ -354,7 +360,7 @@ mod tests {
         pump.abort();
     }
 
-    fn owned_by(api_version: &str, kind: &str, name: &str, controller: bool) -> Stored<ConfigMap> {
+    fn owned_by(api_version: &str, kind: &str, name: &str, controller: bool) -> CachedObject<ConfigMap> {
         let mut object = ConfigMap::default();
         object.metadata.namespace = Some("n".into());
         object.metadata.owner_references = Some(vec![OwnerReference {
@@ -364,10 +370,10 @@ mod tests {
             controller: Some(controller),
             ..OwnerReference::default()
         }]);
-        Stored::of(Arc::new(object))
+        CachedObject::detached(Arc::new(object))
     }
 
-    fn new(new: Stored<ConfigMap>) -> Change<ConfigMap> {
+    fn new(new: CachedObject<ConfigMap>) -> Change<ConfigMap> {
         Change::Applied {
             old: None,
             new,
@@ -375,14 +381,13 @@ mod tests {
         }
     }
 
-    fn controllers(change: &Change<ConfigMap>, kind: &Owner) -> Vec<String> {
+    fn controllers(change: &Change<ConfigMap>, kind: &OwnerKind) -> Vec<String> {
         let keys = owners(change, kind, |owner| owner.controller == Some(true));
         keys.iter().map(ToString::to_string).collect()
     }
 
-    /// go-anchors 144, 147.
     #[test]
-    fn a_child_leads_to_the_owner_that_controls_it() {
+    fn child_maps_to_its_controlling_owner() {
         let cases = [
             ("apps/v1", "Deployment", true, vec!["n/d"]),
             ("apps/v1beta9", "Deployment", true, vec!["n/d"]),
@@ -399,15 +404,14 @@ mod tests {
         }
     }
 
-    /// 144.
     #[test]
-    fn a_child_may_lead_to_owners_that_do_not_control_it() {
+    fn child_maps_to_non_controlling_owners_if_requested() {
         let change = new(owned_by("apps/v1", "Deployment", "d", false));
         assert_eq!(owners(&change, &owner::<Deployment>(), |_| true).len(), 1);
     }
 
     #[test]
-    fn a_child_that_changes_hands_leads_to_both_owners() {
+    fn child_with_a_new_owner_maps_to_both_owners() {
         let (old, new) = (
             owned_by("apps/v1", "Deployment", "a", true),
             owned_by("apps/v1", "Deployment", "b", true),
@@ -422,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_outside_namespaces_has_a_key_without_one() {
+    fn cluster_scoped_owner_has_a_key_without_a_namespace() {
         let change = new(owned_by("v1", "Node", "n1", true));
         assert_eq!(controllers(&change, &owner::<Node>()), ["n1"]);
     }

@@ -1,53 +1,53 @@
-//! The one-way switch from running over finishing to ended.
+//! The stop signal of controllers and tasks: running, then finishing, then ended.
 
 use tokio::sync::watch;
 
-/// How far the end has come.
+/// Phase of a shutdown. Phases only advance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Phase {
+pub(crate) enum StopPhase {
     Running,
-    /// Nothing new starts; what runs may finish.
+    /// No new work starts; running work may finish.
     Finishing,
-    /// What still runs is dropped at its next await.
+    /// Running work is cancelled at its next await.
     Ended,
 }
 
-/// Sees when it is time to stop. A switch that is gone counts as thrown to the end.
+/// Receives the stop signal. A dropped sender counts as [`Ended`](StopPhase::Ended).
 #[derive(Clone)]
-pub(crate) struct Stop(watch::Receiver<Phase>);
+pub(crate) struct StopSignal(watch::Receiver<StopPhase>);
 
-/// Throws the switch; it never goes back.
+/// Sends the stop signal. It cannot be taken back.
 #[derive(Clone)]
-pub(crate) struct Switch(watch::Sender<Phase>);
+pub(crate) struct StopSender(watch::Sender<StopPhase>);
 
-impl Stop {
-    pub(crate) fn new() -> (Switch, Self) {
-        let (switch, stop) = watch::channel(Phase::Running);
-        (Switch(switch), Self(stop))
+impl StopSignal {
+    pub(crate) fn new() -> (StopSender, Self) {
+        let (switch, stop) = watch::channel(StopPhase::Running);
+        (StopSender(switch), Self(stop))
     }
 
-    /// Returns once nothing new may start. Cancellation-safe.
+    /// Completes when no new work may start. Cancellation-safe.
     pub(crate) async fn requested(&mut self) {
-        self.reached(Phase::Finishing).await;
+        self.wait_for_phase(StopPhase::Finishing).await;
     }
 
-    /// Returns once what runs must end. Cancellation-safe.
+    /// Completes when running work must end. Cancellation-safe.
     pub(crate) async fn ended(&mut self) {
-        self.reached(Phase::Ended).await;
+        self.wait_for_phase(StopPhase::Ended).await;
     }
 
     pub(crate) fn is_requested(&self) -> bool {
-        *self.0.borrow() >= Phase::Finishing
+        *self.0.borrow() >= StopPhase::Finishing
     }
 
-    async fn reached(&mut self, phase: Phase) {
-        // An error means that the switch is gone.
+    async fn wait_for_phase(&mut self, phase: StopPhase) {
+        // An error means that the sender was dropped.
         let _ = self.0.wait_for(|now| *now >= phase).await;
     }
 }
 
-impl Switch {
-    pub(crate) fn throw(&self, phase: Phase) {
+impl StopSender {
+    pub(crate) fn advance_to(&self, phase: StopPhase) {
         self.0.send_if_modified(|now| {
             let later = phase > *now;
             *now = phase.max(*now);

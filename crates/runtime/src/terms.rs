@@ -1,41 +1,41 @@
-//! When a controller may reconcile: always, or in the terms in which this process is the leader.
+//! Terms of leadership, in which a controller may reconcile. Without leader election there is one endless term.
 
 use tokio::{sync::watch, time::Instant};
 
 use crate::election::{Epoch, Fence, Leadership};
 
-/// Gives the terms, one after the other.
+/// The sequence of terms in which this process leads.
 #[derive(Clone)]
-pub(crate) struct Terms(Option<Elected>);
+pub(crate) struct Terms(Option<ElectedTerms>);
 
 #[derive(Clone)]
-struct Elected {
+struct ElectedTerms {
     leadership: watch::Receiver<Leadership>,
     fence: Fence,
 }
 
-/// One term, from its beginning to the end of its lease.
-pub(crate) struct Term(Option<Led>);
+/// One term, from its start to the expiry of its lease.
+pub(crate) struct Term(Option<ElectedTerm>);
 
-struct Led {
+struct ElectedTerm {
     epoch: Epoch,
-    /// Until when nobody else can lead, unless it is renewed.
-    until: Instant,
-    elected: Elected,
+    /// No other process can lead before this time, which each renewal moves.
+    valid_until: Instant,
+    elected: ElectedTerms,
 }
 
 impl Terms {
-    /// One term without an end.
+    /// One endless term.
     pub(crate) fn endless() -> Self {
         Self(None)
     }
 
-    /// The terms that an election gives, with writes behind its fence.
+    /// The terms of an election, with writes behind its fence.
     pub(crate) fn elected(leadership: watch::Receiver<Leadership>, fence: Fence) -> Self {
-        Self(Some(Elected { leadership, fence }))
+        Self(Some(ElectedTerms { leadership, fence }))
     }
 
-    /// Returns when a term begins, or has begun. Cancellation-safe.
+    /// Completes when a term begins, or has begun. Cancellation-safe.
     pub(crate) async fn next(&mut self) -> Term {
         let Some(elected) = &mut self.0 else {
             return Term(None);
@@ -43,14 +43,14 @@ impl Terms {
         loop {
             let now = elected.leadership.borrow_and_update().clone();
             if let Leadership::Leader { epoch, valid_until } = now {
-                return Term(Some(Led {
+                return Term(Some(ElectedTerm {
                     epoch,
-                    until: valid_until,
+                    valid_until,
                     elected: elected.clone(),
                 }));
             }
             if elected.leadership.changed().await.is_err() {
-                // The election is over, and nobody will be told anything again.
+                // The election has ended; there are no further terms.
                 return std::future::pending().await;
             }
         }
@@ -58,20 +58,20 @@ impl Terms {
 }
 
 impl Term {
-    /// Its number; `None` without an election.
+    /// The term's epoch; `None` without leader election.
     pub(crate) fn epoch(&self) -> Option<Epoch> {
         self.0.as_ref().map(|led| led.epoch)
     }
 
-    /// The client, for writes of this term and no other.
+    /// A client whose writes are valid only in this term.
     pub(crate) fn client(&self, client: kube::Client) -> kube::Client {
         match &self.0 {
             None => client,
-            Some(led) => led.elected.fence.client_of(client, led.epoch),
+            Some(led) => led.elected.fence.client_for_epoch(client, led.epoch),
         }
     }
 
-    /// Returns when the term is over: nothing new may start, and what runs has until [`expired`](Self::expired).
+    /// Completes when leadership is lost: no new work may start, and running work has until [`expired`](Self::expired).
     /// Cancellation-safe.
     pub(crate) async fn lost(&mut self) {
         let Some(led) = &mut self.0 else {
@@ -80,7 +80,9 @@ impl Term {
         loop {
             let now = led.elected.leadership.borrow_and_update().clone();
             match now {
-                Leadership::Leader { epoch, valid_until } if epoch == led.epoch => led.until = valid_until,
+                Leadership::Leader { epoch, valid_until } if epoch == led.epoch => {
+                    led.valid_until = valid_until;
+                }
                 _ => return,
             }
             if led.elected.leadership.changed().await.is_err() {
@@ -89,11 +91,11 @@ impl Term {
         }
     }
 
-    /// Returns when another process may lead. Cancellation-safe.
+    /// Completes when another process may lead. Cancellation-safe.
     pub(crate) async fn expired(&mut self) {
         self.lost().await;
         if let Some(led) = &self.0 {
-            tokio::time::sleep_until(led.until).await;
+            tokio::time::sleep_until(led.valid_until).await;
         }
     }
 }

@@ -1,14 +1,14 @@
-//! What a controller wants of one kind: which objects, which of their changes, and whom those concern.
+//! Watches of a controller: which objects of a kind, which changes trigger, and which keys to reconcile.
 
 use kube::Resource;
-use windlass_cache::{Cacheable, Change, ObjectKey, Selection, is_cluster_scoped};
+use windlass_cache::{Cacheable, Change, ObjectKey, WatchScope, is_cluster_scoped};
 
 use crate::predicate::Predicate;
 
-/// A kind that a controller looks at: which objects of it, which changes matter, and which objects these concern.
+/// A kind that a controller watches: which objects of it, which changes trigger, and which keys these reconcile.
 ///
 /// [`Controller::owns`](crate::Controller::owns), [`watches`](crate::Controller::watches) and
-/// [`reads`](crate::Controller::reads) are the short forms; this one says everything:
+/// [`reads`](crate::Controller::reads) are shortcuts. A `Watch` has all options:
 ///
 /// ```
 /// use k8s_openapi::api::{apps::v1::Deployment, core::v1::{ConfigMap, Pod}};
@@ -16,26 +16,26 @@ use crate::predicate::Predicate;
 /// use windlass_runtime::{Controller, ObjectKey, Predicate, Watch};
 ///
 /// let controller = Controller::<Deployment>::new("web")
-///     .watch(Watch::<ConfigMap>::new().owned().when(Predicate::labels_changed()))
+///     .watch(Watch::<ConfigMap>::new().owned().filter(Predicate::labels_changed()))
 ///     .watch(Watch::<Pod>::new().labels("app").fields("status.phase=Failed").mapped(|pod| {
 ///         pod.metadata.namespace.iter().map(|ns| ObjectKey::namespaced(ns.as_str(), "web")).collect()
 ///     }));
 /// ```
 ///
-/// A kind that is known only at run time is a `DynamicObject` with its
+/// A kind known only at run time is a `DynamicObject` with its
 /// [`ApiResource`](kube::core::ApiResource): [`Watch::dynamic`].
 #[must_use = "a watch does nothing until a controller has it"]
 pub struct Watch<K: Cacheable> {
     pub(crate) dynamic: K::DynamicType,
     pub(crate) predicate: Option<Predicate<K>>,
-    pub(crate) role: Role<K>,
-    pub(crate) tap: Option<Tap<K>>,
-    pub(crate) part: Part,
+    pub(crate) mapping: KeyMapping<K>,
+    pub(crate) tap: Option<TapFn<K>>,
+    pub(crate) selector: WatchSelector,
 }
 
-/// Which objects of a kind, beyond what the manager looks at.
+/// Selects objects of a kind, within the manager's scope unless it names namespaces.
 #[derive(Clone, Default)]
-pub(crate) struct Part {
+pub(crate) struct WatchSelector {
     pub(crate) cluster_scoped: bool,
     namespaces: Option<Vec<String>>,
     labels: Option<String>,
@@ -43,24 +43,25 @@ pub(crate) struct Part {
     metadata_only: bool,
 }
 
-/// Whom a change concerns.
-pub(crate) enum Role<K> {
-    /// Nobody: the kind is read.
-    Read,
-    /// The object itself.
-    Itself,
-    /// Its controller.
-    Controlled,
-    /// Every owner.
-    Owned,
-    Mapped(Map<K>),
+/// Which keys a change triggers.
+pub(crate) enum KeyMapping<K> {
+    /// None: the kind is only read.
+    ReadOnly,
+    /// The changed object's own.
+    SameObject,
+    /// That of the owner with `controller: true`.
+    ControllingOwner,
+    /// Those of all owners of the controller's kind.
+    AnyOwner,
+    /// Those that a function returns.
+    Mapped(MapFn<K>),
 }
 
-type Map<K> = Box<dyn Fn(&K) -> Vec<ObjectKey> + Send>;
-pub(crate) type Tap<K> = Box<dyn FnMut(&Change<K>) + Send>;
+type MapFn<K> = Box<dyn Fn(&K) -> Vec<ObjectKey> + Send>;
+pub(crate) type TapFn<K> = Box<dyn FnMut(&Change<K>) + Send>;
 
 impl<K: Cacheable + Resource<DynamicType: Default>> Watch<K> {
-    /// All objects of `K`, to read.
+    /// All objects of `K`, read only.
     pub fn new() -> Self {
         Self::dynamic(K::DynamicType::default())
     }
@@ -73,46 +74,47 @@ impl<K: Cacheable + Resource<DynamicType: Default>> Default for Watch<K> {
 }
 
 impl<K: Cacheable> Watch<K> {
-    /// All objects of a kind that is known at run time, to read.
+    /// All objects of a kind known only at run time, read only.
     pub fn dynamic(kind: K::DynamicType) -> Self {
         Self {
             dynamic: kind,
             predicate: None,
-            role: Role::Read,
+            mapping: KeyMapping::ReadOnly,
             tap: None,
-            part: Part {
+            selector: WatchSelector {
                 cluster_scoped: is_cluster_scoped::<K>(),
-                ..Part::default()
+                ..WatchSelector::default()
             },
         }
     }
 
-    /// Its changes concern the object that controls it, by owner reference.
+    /// Changes reconcile the owner whose owner reference has `controller: true`.
     pub fn owned(mut self) -> Self {
-        self.role = Role::Controlled;
+        self.mapping = KeyMapping::ControllingOwner;
         self
     }
 
-    /// Its changes concern every owner of the controller's kind, also those that do not control it.
+    /// Changes reconcile every owner of the controller's kind, whether or not it is the controlling owner.
     pub fn owned_by_any(mut self) -> Self {
-        self.role = Role::Owned;
+        self.mapping = KeyMapping::AnyOwner;
         self
     }
 
-    /// Its changes concern the objects that `map` names. It is asked about the state before as well as the state after, so
-    /// that what an object no longer refers to is reconciled too.
+    /// Changes reconcile the keys that `map` returns. `map` is called with the old and the new state, so objects that are no
+    /// longer referenced are reconciled too.
     pub fn mapped(mut self, map: impl Fn(&K) -> Vec<ObjectKey> + Send + 'static) -> Self {
-        self.role = Role::Mapped(Box::new(map));
+        self.mapping = KeyMapping::Mapped(Box::new(map));
         self
     }
 
-    pub(crate) fn itself(mut self) -> Self {
-        self.role = Role::Itself;
+    pub(crate) fn for_same_object(mut self) -> Self {
+        self.mapping = KeyMapping::SameObject;
         self
     }
 
-    /// Only these changes trigger; see [`Predicate`] for those that always do. Twice: both must pass. Default: all.
-    pub fn when(mut self, predicate: Predicate<K>) -> Self {
+    /// Only changes that pass trigger; see [`Predicate`] for those that always do. When called more than once, all
+    /// predicates must pass. Default: all changes trigger.
+    pub fn filter(mut self, predicate: Predicate<K>) -> Self {
         self.predicate = Some(match self.predicate {
             Some(before) => before.and(predicate),
             None => predicate,
@@ -120,70 +122,70 @@ impl<K: Cacheable> Watch<K> {
         self
     }
 
-    /// Is shown every change of this kind that passes its predicates, before the keys that it concerns are queued: for what
-    /// is to be told of changes, not done about them. It sees the states before and after, and how a deletion became
-    /// known; a reconcile that runs late sees only what is there then.
+    /// Calls `tap` with every change that passes the filters, before its keys are queued: to report changes rather than
+    /// react to them. It receives the old and the new state, and whether a deletion was observed or inferred; a reconcile
+    /// sees only the latest state.
     ///
-    /// It must not wait. Of a kind that is only read it sees nothing. Default: nobody looks.
+    /// Must not block. Not called for a kind that is only read. Default: none.
     pub fn tap(mut self, tap: impl FnMut(&Change<K>) + Send + 'static) -> Self {
         self.tap = Some(Box::new(tap));
         self
     }
 
-    /// Only objects in these namespaces, whatever the [manager](crate::Manager::namespaces) looks at. Says nothing of kinds
-    /// that live outside namespaces. Default: the manager's.
+    /// Only objects in these namespaces, instead of the [manager's](crate::Manager::namespaces). Ignored for cluster-scoped
+    /// kinds. Default: the manager's namespaces.
     pub fn namespaces(mut self, namespaces: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        self.part.namespaces = Some(namespaces.into_iter().map(Into::into).collect());
+        self.selector.namespaces = Some(namespaces.into_iter().map(Into::into).collect());
         self
     }
 
-    /// Only objects whose labels match, in the server's syntax (`app=web,tier!=cache`). The server filters, so what is
-    /// not selected costs nothing and cannot be told from what does not exist. Default: all.
+    /// Only objects that match this label selector (`app=web,tier!=cache`). The server filters, so objects that do not match
+    /// cost nothing and look as if they did not exist. Default: all.
     pub fn labels(mut self, selector: impl Into<String>) -> Self {
-        self.part.labels = Some(selector.into());
+        self.selector.labels = Some(selector.into());
         self
     }
 
-    /// Only objects whose fields match, in the server's syntax (`spec.nodeName=n1`). Default: all.
+    /// Only objects that match this field selector (`spec.nodeName=n1`). Default: all.
     pub fn fields(mut self, selector: impl Into<String>) -> Self {
-        self.part.fields = Some(selector.into());
+        self.selector.fields = Some(selector.into());
         self
     }
 
-    /// Asks the server for metadata alone; for `K`s that are `PartialObjectMeta`. Without it such a `K` is read from the
-    /// copy that the kind's other readers share.
+    /// Watches metadata only, for `K`s that are `PartialObjectMeta`. Without it such a `K` is read from the full cache that
+    /// the kind's other readers share.
     pub fn metadata_only(mut self) -> Self {
-        self.part.metadata_only = true;
+        self.selector.metadata_only = true;
         self
     }
 
-    /// Objects of this kind live outside namespaces. Types say so themselves; a dynamic kind does not, and is taken for a
-    /// namespaced one. It matters where the manager or the watch looks at some namespaces only, and for the kind that a
-    /// controller is for: whether its children's owner has a namespace.
+    /// Marks a dynamic kind as cluster-scoped. Static types know their scope; a dynamic kind is namespaced by default. The
+    /// scope matters if the manager or the watch is limited to namespaces, and for a controller's own kind: it decides
+    /// whether owner keys have a namespace.
     pub fn cluster_scoped(mut self) -> Self {
-        self.part.cluster_scoped = true;
+        self.selector.cluster_scoped = true;
         self
     }
 }
 
-impl Part {
-    /// Of what the manager looks at, this part.
-    pub(crate) fn selection(&self, within: &Selection) -> Selection {
-        let mut selection = match &self.namespaces {
-            _ if self.cluster_scoped => Selection::all(),
-            Some(namespaces) => Selection::all().namespaces(namespaces),
-            None => within.clone(),
+impl WatchSelector {
+    /// Narrows or replaces the manager's scope.
+    pub(crate) fn scope(&self, manager_scope: &WatchScope) -> WatchScope {
+        let mut scope = match &self.namespaces {
+            _ if self.cluster_scoped => WatchScope::all(),
+            Some(namespaces) => WatchScope::all().namespaces(namespaces),
+            None => manager_scope.clone(),
         };
         if let Some(labels) = &self.labels {
-            selection = selection.labels(labels.as_str());
+            scope = scope.labels(labels.as_str());
         }
         if let Some(fields) = &self.fields {
-            selection = selection.fields(fields.as_str());
+            scope = scope.fields(fields.as_str());
         }
         if self.metadata_only {
-            selection = selection.metadata_only();
+            scope = scope.metadata_only();
         }
-        selection
+        scope
     }
 }
 
@@ -195,23 +197,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_watch_looks_where_the_manager_does_unless_it_says_where() {
-        let within = Selection::all().namespace("a");
+    fn watch_uses_the_managers_namespaces_unless_it_names_its_own() {
+        let within = WatchScope::all().namespace("a");
         let pods = || Watch::<DynamicObject>::dynamic(ApiResource::erase::<Pod>(&()));
-        assert_eq!(pods().part.selection(&within), within);
+        assert_eq!(pods().selector.scope(&within), within);
         assert_eq!(
-            pods().namespaces(["b", "c"]).part.selection(&within),
-            Selection::all().namespaces(["b", "c"])
+            pods().namespaces(["b", "c"]).selector.scope(&within),
+            WatchScope::all().namespaces(["b", "c"])
         );
         let nodes = || Watch::<DynamicObject>::dynamic(ApiResource::erase::<Node>(&())).cluster_scoped();
-        assert_eq!(nodes().part.selection(&within), Selection::all());
+        assert_eq!(nodes().selector.scope(&within), WatchScope::all());
         assert_eq!(
-            nodes().namespaces(["b"]).part.selection(&within),
-            Selection::all()
+            nodes().namespaces(["b"]).selector.scope(&within),
+            WatchScope::all()
         );
         assert_eq!(
-            Watch::<Node>::new().labels("a=b").part.selection(&within),
-            Selection::all().labels("a=b"),
+            Watch::<Node>::new().labels("a=b").selector.scope(&within),
+            WatchScope::all().labels("a=b"),
             "the same cache as without a namespace"
         );
     }

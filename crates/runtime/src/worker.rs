@@ -1,167 +1,172 @@
-//! One worker: takes a key, reconciles it, settles what comes next.
+//! The worker loop: takes a key from the queue, reconciles it, and requeues or completes it.
 
 use std::{any::Any, future::Future, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures::FutureExt;
 use tokio::time::Instant;
 use tracing::Instrument;
-use windlass_cache::{ObjectKey, Undecodable};
-use windlass_workqueue::{Outcome as Fate, Taken, WorkQueue};
+use windlass_cache::{DecodeError, ObjectKey};
+use windlass_workqueue::{RetryDecision, WorkItem, WorkQueue};
 
 use crate::{
-    board::Board,
     error::Error,
     listers::Listers,
     metrics::ControllerMetrics,
-    outcomes::{Outcome, Outcomes},
-    reconcile::{Action, Context, ReconcileId, Reconciler, Request, World},
-    stop::Stop,
+    outcomes::{OutcomeCounters, ReconcileOutcome},
+    reconcile::{Action, Context, ReconcileId, Reconciler, Request, TermContext},
+    status_tracker::StatusTracker,
+    stop::StopSignal,
 };
 
-/// What the workers of one controller share.
-pub(crate) struct Work<R> {
+/// State shared by the workers of one controller.
+pub(crate) struct Worker<R> {
     pub(crate) listers: Arc<Listers>,
     pub(crate) queue: WorkQueue<ObjectKey>,
     pub(crate) reconciler: R,
     pub(crate) timeout: Option<Duration>,
-    pub(crate) outcomes: Arc<Outcomes>,
+    pub(crate) outcomes: Arc<OutcomeCounters>,
     pub(crate) metrics: ControllerMetrics,
-    pub(crate) board: Arc<Board>,
-    /// Whether there is such an object of the controller's own kind. Fails for one that does not decode: it must not be
-    /// taken for one that is gone.
-    pub(crate) is_there: IsThere,
+    pub(crate) tracker: Arc<StatusTracker>,
+    /// Whether an object of the controller's own kind exists. Fails for an object that does not decode, which must not be
+    /// taken for deleted.
+    pub(crate) exists: ExistsFn,
 }
 
-pub(crate) type IsThere = Box<dyn Fn(&ObjectKey) -> Result<bool, Undecodable> + Send + Sync>;
+pub(crate) type ExistsFn = Box<dyn Fn(&ObjectKey) -> Result<bool, DecodeError> + Send + Sync>;
 
-/// How an attempt ended, before anything follows from it.
-enum Ended {
+/// Result of one attempt.
+enum AttemptResult {
     Returned(Result<Action, Error>),
     Panicked(Box<dyn Any + Send>),
     TimedOut(Duration),
 }
 
-impl<R: Reconciler> Work<R> {
-    /// Works until it is time to stop; the reconcile that runs then is finished first.
-    pub(crate) async fn run(self: Arc<Self>, world: Arc<World>, mut stop: Stop) {
+impl<R: Reconciler> Worker<R> {
+    /// Works until stopped; a running reconcile is finished first.
+    pub(crate) async fn run(self: Arc<Self>, term: Arc<TermContext>, mut stop: StopSignal) {
         loop {
-            // Reconciles that never wait give way now and then.
+            // Yields to other tasks even if reconciles never wait.
             tokio::task::consume_budget().await;
-            // What is still queued is found again by the next start.
+            // The next start queues the remaining keys again.
             if stop.is_requested() {
                 return;
             }
-            // While there is work, the machinery for waiting is not touched.
-            let taken = match self.queue.try_take() {
-                Some(taken) => Some(taken),
+            // Fast path: while there is work, no waker is registered.
+            let item = match self.queue.try_next() {
+                Some(item) => Some(item),
                 None => tokio::select! {
                     biased;
                     () = stop.requested() => return,
-                    taken = self.queue.take() => taken,
+                    item = self.queue.next() => item,
                 },
             };
-            match taken {
-                Some(taken) => self.reconcile(taken, &world, &stop).await,
+            match item {
+                Some(item) => self.reconcile(item, &term, &stop).await,
                 None => return,
             }
         }
     }
 
-    async fn reconcile(&self, taken: Taken<ObjectKey>, world: &Arc<World>, stop: &Stop) {
+    async fn reconcile(&self, item: WorkItem<ObjectKey>, term: &Arc<TermContext>, stop: &StopSignal) {
         let id = ReconcileId::new();
         let controller = &self.listers.controller;
-        let span = tracing::info_span!("reconcile", controller, object = %taken.key(), %id);
+        let span = tracing::info_span!("reconcile", controller, object = %item.key(), %id);
         let request = Request {
-            key: taken.key().clone(),
+            key: item.key().clone(),
         };
         let ctx = Context {
-            world: Arc::clone(world),
-            key: taken.key().clone(),
+            term: Arc::clone(term),
+            key: item.key().clone(),
             id,
             stop: stop.clone(),
         };
-        let (line, active) = (self.board.start(taken.key(), id), self.metrics.start());
-        // Around the call as well: a closure may panic before it has made its future.
+        let (entry, active) = (self.tracker.track(item.key(), id), self.metrics.start());
+        // Includes the call itself: a closure may panic before it returns its future.
         let attempt = async {
-            if !(self.is_there)(&request.key).map_err(Error::terminal)? {
-                ctx.world.memory.lock().forget(&request.key);
+            if !(self.exists)(&request.key).map_err(Error::terminal)? {
+                ctx.term.history.lock().forget_object(&request.key);
             }
             self.reconciler.reconcile(request, ctx).await
         };
         let ended = self.attempt(attempt).instrument(span.clone()).await;
         drop(active);
-        let ran = line.end();
-        let outcome = span.in_scope(|| self.settle(taken, ended));
+        let ran = entry.end();
+        let outcome = span.in_scope(|| self.settle(item, ended));
         if let Some(ran) = ran {
-            self.board.ended(ran, outcome);
+            self.tracker.record_last(ran, outcome);
         }
         self.outcomes.count(outcome);
         self.metrics.count(outcome);
     }
 
-    async fn attempt(&self, attempt: impl Future<Output = Result<Action, Error>> + Send) -> Ended {
+    async fn attempt(&self, attempt: impl Future<Output = Result<Action, Error>> + Send) -> AttemptResult {
         let attempt = AssertUnwindSafe(attempt).catch_unwind();
         let ended = match self.timeout {
             None => attempt.await,
             Some(limit) => match tokio::time::timeout(limit, attempt).await {
                 Ok(ended) => ended,
-                Err(_) => return Ended::TimedOut(limit),
+                Err(_) => return AttemptResult::TimedOut(limit),
             },
         };
-        ended.map_or_else(Ended::Panicked, Ended::Returned)
+        ended.map_or_else(AttemptResult::Panicked, AttemptResult::Returned)
     }
 
-    fn settle(&self, mut taken: Taken<ObjectKey>, ended: Ended) -> Outcome {
-        let (outcome, why) = match ended {
-            Ended::Returned(Ok(action)) => {
-                self.board.worked(taken.key());
+    fn settle(&self, mut item: WorkItem<ObjectKey>, ended: AttemptResult) -> ReconcileOutcome {
+        let (outcome, error) = match ended {
+            AttemptResult::Returned(Ok(action)) => {
+                self.tracker.clear_failure(item.key());
                 if let Some(priority) = action.priority {
-                    taken.set_priority(priority);
+                    item.set_priority(priority);
                 }
                 return match action.requeue_after {
                     None => {
-                        taken.done();
-                        Outcome::Done
+                        item.done();
+                        ReconcileOutcome::Done
                     }
                     Some(delay) => {
-                        taken.requeue_after(delay);
-                        Outcome::Requeued
+                        item.requeue_after(delay);
+                        ReconcileOutcome::Requeued
                     }
                 };
             }
-            Ended::Returned(Err(error)) if error.is_terminal() => {
-                tracing::error!(%error, "reconcile failed for good; the next change tries again");
-                self.board.failed(taken.key(), error.to_string(), None);
-                taken.terminal();
-                return Outcome::Terminal;
+            AttemptResult::Returned(Err(error)) if error.is_terminal() => {
+                tracing::error!(%error, "reconcile failed with a terminal error; waiting for the next change");
+                self.tracker.record_failure(item.key(), error.to_string(), None);
+                item.give_up();
+                return ReconcileOutcome::Terminal;
             }
-            Ended::Returned(Err(error)) => (Outcome::Failed, error.to_string()),
-            Ended::Panicked(panic) => (Outcome::Panicked, format!("panicked: {}", panic_message(&*panic))),
-            Ended::TimedOut(limit) => (Outcome::TimedOut, format!("did not end within {limit:?}")),
+            AttemptResult::Returned(Err(error)) => (ReconcileOutcome::Failed, error.to_string()),
+            AttemptResult::Panicked(panic) => (
+                ReconcileOutcome::Panicked,
+                format!("panicked: {}", panic_message(&*panic)),
+            ),
+            AttemptResult::TimedOut(limit) => {
+                (ReconcileOutcome::TimedOut, format!("timed out after {limit:?}"))
+            }
         };
-        let key = taken.key().clone();
-        let retry_at = match taken.fail() {
-            Fate::Retry { after } => {
-                tracing::warn!(error = why, retry_after = ?after, "reconcile failed; it is retried");
+        let key = item.key().clone();
+        let retry_at = match item.fail() {
+            RetryDecision::Retry { after } => {
+                tracing::warn!(error, retry_after = ?after, "reconcile failed; retrying");
                 Some(Instant::now() + after)
             }
-            Fate::Dropped { failures } => {
+            RetryDecision::Dropped { failures } => {
                 tracing::error!(
-                    error = why,
+                    error,
                     failures,
-                    "reconcile failed too often; the next change tries again"
+                    "reconcile exceeded its retries; waiting for the next change"
                 );
                 None
             }
-            Fate::Closed => {
+            RetryDecision::Closed => {
                 tracing::warn!(
-                    error = why,
-                    "reconcile failed while stopping; the next start tries again"
+                    error,
+                    "reconcile failed while stopping; the next start retries it"
                 );
                 None
             }
         };
-        self.board.failed(&key, why, retry_at);
+        self.tracker.record_failure(&key, error, retry_at);
         outcome
     }
 }
@@ -169,5 +174,5 @@ impl<R: Reconciler> Work<R> {
 pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("a panic without text")
+        .unwrap_or("panic without a message")
 }

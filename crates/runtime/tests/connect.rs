@@ -1,4 +1,4 @@
-//! A client from a kubeconfig, on a real socket. Alone in its process: it takes the process's log.
+//! A client from a kubeconfig, on a real socket. In a process of its own, because it sets the global subscriber.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -11,11 +11,11 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::DeleteParams;
 use serde_json::json;
 use tracing_subscriber::{Layer, layer::SubscriberExt};
-use windlass_runtime::{Evicted, JsonLines, Options, Writer};
+use windlass_runtime::{EvictOutcome, JsonLines, Options, Writer};
 
 const TOKEN: &str = "token-of-the-test";
 
-/// Answers each connection's only request, and returns the heads of the requests.
+/// Answers one request per connection, and returns the request headers.
 fn serve(listener: TcpListener, answers: Vec<(u16, String)>) -> thread::JoinHandle<Vec<String>> {
     thread::spawn(move || {
         let mut heads = Vec::new();
@@ -35,7 +35,7 @@ fn serve(listener: TcpListener, answers: Vec<(u16, String)>) -> thread::JoinHand
             let length = body.len();
             let answer =
                 format!("HTTP/1.1 {code} X\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}");
-            reader.get_mut().write_all(answer.as_bytes()).expect("an answer");
+            reader.get_mut().write_all(answer.as_bytes()).expect("response");
             heads.push(head);
         }
         heads
@@ -43,17 +43,17 @@ fn serve(listener: TcpListener, answers: Vec<(u16, String)>) -> thread::JoinHand
 }
 
 #[tokio::test]
-async fn a_client_repeats_nothing_by_itself_and_its_token_is_not_in_the_log() {
-    let lines = tempfile::NamedTempFile::new().expect("a file");
+async fn client_does_not_retry_and_its_token_is_not_logged() {
+    let lines = tempfile::NamedTempFile::new().expect("temporary file");
     let mut options = Options::default();
     options.logging.level = Some("trace".to_owned());
-    let layer = JsonLines::new(lines.reopen().map(Arc::new).expect("a file"));
-    let filtered = layer.with_filter(options.logging.filter().expect("a level"));
+    let layer = JsonLines::new(lines.reopen().map(Arc::new).expect("temporary file"));
+    let filtered = layer.with_filter(options.logging.filter().expect("valid level"));
     tracing::subscriber::set_global_default(tracing_subscriber::registry().with(filtered))
         .expect("the only log");
 
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let url = format!("http://{}", listener.local_addr().expect("an address"));
+    let listener = TcpListener::bind("127.0.0.1:0").expect("free port");
+    let url = format!("http://{}", listener.local_addr().expect("local address"));
     let refusal = json!({
         "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 429, "reason": "TooManyRequests",
         "details": { "causes": [{ "reason": "DisruptionBudget", "message": "The disruption budget b says no" }] },
@@ -62,19 +62,19 @@ async fn a_client_repeats_nothing_by_itself_and_its_token_is_not_in_the_log() {
     let pod: Pod = serde_json::from_value(json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "a", "namespace": "default" },
     }))
-    .expect("a pod");
+    .expect("valid Pod");
     let served = serve(
         listener,
         vec![(429, refusal.to_string()), (429, busy.to_string())],
     );
-    let kubeconfig = tempfile::NamedTempFile::new().expect("a file");
+    let kubeconfig = tempfile::NamedTempFile::new().expect("temporary file");
     let content = json!({
         "current-context": "x",
         "contexts": [{ "name": "x", "context": { "cluster": "x", "user": "x" } }],
         "clusters": [{ "name": "x", "cluster": { "server": url } }],
         "users": [{ "name": "x", "user": { "token": TOKEN } }],
     });
-    std::fs::write(kubeconfig.path(), content.to_string()).expect("a file");
+    std::fs::write(kubeconfig.path(), content.to_string()).expect("temporary file");
     options.connection.kubeconfig = Some(kubeconfig.path().to_owned());
 
     let client = options.client().await.expect("a client");
@@ -83,8 +83,8 @@ async fn a_client_repeats_nothing_by_itself_and_its_token_is_not_in_the_log() {
     let evicted = writer
         .evict(&pod, &DeleteParams::default())
         .await
-        .expect("an answer");
-    assert!(matches!(evicted, Evicted::Blocked { .. }), "{evicted:?}");
+        .expect("response");
+    assert!(matches!(evicted, EvictOutcome::Blocked { .. }), "{evicted:?}");
     assert!(writer.create(&pod).await.is_err());
 
     let heads = served.join().expect("no panic");

@@ -1,4 +1,4 @@
-//! The debug pages: what controllers and caches do, for machines and for people.
+//! The debug pages of controllers and caches, as JSON and as tables.
 
 mod exposition;
 #[path = "../../cache/tests/model/mod.rs"]
@@ -11,13 +11,14 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use model::{CONFIG_MAPS, Server, config_map};
 use serde_json::{Value, json};
 use served::Served;
-use windlass_cache::{Caches, Selection};
+use windlass_cache::{CacheSet, WatchScope};
 use windlass_runtime::{
-    Outcome,
+    ReconcileOutcome,
     layers::{ClientOptions, RateLimit, wrap},
     metrics::Metrics,
     serving::{
-        CacheStatus, ControllerState, ControllerStatus, Ended, Endpoints, Failing, OutcomeCounts, Running,
+        CacheStatus, ControllerState, ControllerStatus, Endpoints, FailingObject, FinishedReconcile,
+        OutcomeCounts, RunningReconcile,
     },
 };
 
@@ -29,19 +30,19 @@ fn controllers() -> Vec<ControllerStatus> {
             workers: 2,
             queued: 7,
             delayed: 3,
-            running: vec![Running {
+            running: vec![RunningReconcile {
                 key: "team-a/web".to_owned(),
                 id: "5f1d".to_owned(),
                 seconds: 12.34,
             }],
             failing: vec![
-                Failing {
+                FailingObject {
                     key: "team-a/db".to_owned(),
                     failures: 4,
                     last_error: "conflict:\n  try again".to_owned(),
                     retry_in_seconds: Some(0.8),
                 },
-                Failing {
+                FailingObject {
                     key: "team-b/x".to_owned(),
                     failures: 1,
                     last_error: "replicas must be positive".to_owned(),
@@ -54,9 +55,9 @@ fn controllers() -> Vec<ControllerStatus> {
                 terminal: 1,
                 ..OutcomeCounts::default()
             },
-            last: Some(Ended {
+            last: Some(FinishedReconcile {
                 key: "team-a/cache".to_owned(),
-                outcome: Outcome::TimedOut,
+                outcome: ReconcileOutcome::TimedOut,
                 seconds: 2.5,
                 seconds_ago: 0.25,
             }),
@@ -73,9 +74,11 @@ fn controllers() -> Vec<ControllerStatus> {
 }
 
 #[tokio::test]
-async fn controllers_are_shown_to_machines_and_to_people() {
+async fn controllers_page_has_json_and_text() {
     let served = Served::start(Endpoints::new().controllers(controllers)).await;
-    let answer = served.ask("GET", "/debug/controllers", "Accept: */*\r\n").await;
+    let answer = served
+        .request("GET", "/debug/controllers", "Accept: */*\r\n")
+        .await;
     assert!(
         answer.head.contains("content-type: application/json"),
         "{}",
@@ -101,7 +104,7 @@ async fn controllers_are_shown_to_machines_and_to_people() {
     assert_eq!(status[1].get("last"), None);
     assert_eq!(
         status[1]["state"],
-        json!({"is": "syncing", "waitingFor": ["Foo"]})
+        json!({"phase": "syncing", "waitingFor": ["Foo"]})
     );
 
     let table = "\
@@ -118,11 +121,11 @@ settings    team-b/x   1      when it changes  replicas must be positive
 ";
     assert_eq!(served.get("/debug/controllers?format=text").await.1, table);
     let by_header = served
-        .ask("GET", "/debug/controllers", "Accept: text/plain\r\n")
+        .request("GET", "/debug/controllers", "Accept: text/plain\r\n")
         .await;
     assert_eq!(by_header.body, table);
     let json_first = served
-        .ask(
+        .request(
             "GET",
             "/debug/controllers",
             "Accept: application/json, text/plain\r\n",
@@ -140,16 +143,16 @@ settings    team-b/x   1      when it changes  replicas must be positive
 }
 
 #[tokio::test]
-async fn caches_are_shown_and_counted() {
+async fn caches_page_and_metrics_show_each_cache() {
     let model = Server::with(&[CONFIG_MAPS]);
     let metrics = Metrics::new();
     let options = ClientOptions {
-        limit: Some(RateLimit::per_second(NonZeroU32::MIN)),
+        rate_limit: Some(RateLimit::per_second(NonZeroU32::MIN)),
         metrics: Some(metrics.requests("model")),
         ..ClientOptions::default()
     };
-    let caches = Caches::new(wrap(model.client(), options));
-    let cache = caches.get::<ConfigMap>(&Selection::all());
+    let caches = CacheSet::new(wrap(model.client(), options));
+    let cache = caches.get::<ConfigMap>(&WatchScope::all());
     cache.synced(Duration::from_secs(20)).await.expect("it syncs");
     let (shown, counted) = (caches.clone(), caches.clone());
     metrics.caches(move || counted.reports());
@@ -158,12 +161,12 @@ async fn caches_are_shown_and_counted() {
 
     let status: Value = serde_json::from_str(&served.get("/debug/caches").await.1).expect("JSON");
     assert_eq!(status[0]["kind"], "ConfigMap (v1)");
-    assert_eq!(status[0]["selection"], "all namespaces");
+    assert_eq!(status[0]["scope"], "all namespaces");
     assert_eq!(status[0]["counts"]["lists"], 1);
     let table = served.get("/debug/caches?format=text").await.1;
-    let (head, row) = table.split_once('\n').expect("a head");
+    let (head, row) = table.split_once('\n').expect("headers");
     assert!(
-        head.starts_with("KIND            SELECTION       OBJECTS  BYTES"),
+        head.starts_with("KIND            SCOPE           OBJECTS  BYTES"),
         "{head}"
     );
     assert!(
@@ -172,7 +175,7 @@ async fn caches_are_shown_and_counted() {
     );
 
     let families = exposition::parse(&served.get("/metrics").await.1);
-    // The names that the caches' own report has, each with its series.
+    // The names of the cache report, each with its series.
     for line in caches.reports()[0].metrics().lines() {
         let name = line.split('{').next().expect("a name");
         let sample = &families
@@ -180,10 +183,10 @@ async fn caches_are_shown_and_counted() {
             .unwrap_or_else(|| panic!("{name} is missing"))
             .samples[0];
         assert_eq!(sample.labels["kind"], "ConfigMap (v1)");
-        assert_eq!(sample.labels["selection"], "all namespaces");
+        assert_eq!(sample.labels["scope"], "all namespaces");
     }
     assert!((families["windlass_cache_lists_total"].samples[0].value - 1.0).abs() < f64::EPSILON);
-    // The watch went through the client's layers, and lives.
+    // The watch went through the client layers and is alive.
     let requests = &families["rest_client_requests_total"].samples[0];
     assert_eq!(requests.labels["host"], "model");
     assert_eq!(requests.labels["code"], "200");

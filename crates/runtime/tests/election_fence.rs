@@ -1,13 +1,13 @@
-//! The fence: what is written, and what is not, by a process that may not lead any more.
+//! The fence: which writes pass, and which do not, when a process may not lead any more.
 
-mod lab;
+mod candidates;
 
+use candidates::{Candidate, Fault, SECOND, config, connect, holder, settle, write};
 use k8s_openapi::api::{authorization::v1::SelfSubjectAccessReview, core::v1::ConfigMap};
 use kube::{
     Api, Client,
     api::{DeleteParams, Patch, PatchParams, PostParams},
 };
-use lab::{Candidate, Fault, SECOND, config, connect, holder, settle, write};
 use tokio::time::Instant;
 use tower::ServiceBuilder;
 use windlass_apiserver::Server;
@@ -20,15 +20,15 @@ fn server() -> Server {
 fn why(result: Result<ConfigMap, kube::Error>) -> FenceError {
     let error = result.expect_err("fenced");
     assert!(is_fenced(&error));
-    *FenceError::of(&error).expect("as is_fenced says")
+    *FenceError::find_in(&error).expect("a fence error")
 }
 
-/// 192: nobody writes before it leads; reads, rehearsals and reviews are free.
+/// Reads, dry runs and reviews pass.
 #[tokio::test(start_paused = true)]
-async fn a_follower_reads_but_does_not_write() {
+async fn follower_reads_but_does_not_write() {
     let server = server();
     let leader = Candidate::start(&server, config());
-    leader.leads().await;
+    leader.wait_until_leader().await;
     write(&leader.fence.client(leader.client.clone()), "a")
         .await
         .expect("a leader writes");
@@ -38,7 +38,7 @@ async fn a_follower_reads_but_does_not_write() {
     let client = follower.fence.client(follower.client.clone());
     assert_eq!(client.default_namespace(), "default");
     let maps: Api<ConfigMap> = Api::default_namespaced(client.clone());
-    follower.line.log();
+    follower.connection.log();
     assert_eq!(why(write(&client, "b").await), FenceError::NotLeading);
     let put = maps
         .replace("a", &PostParams::default(), &ConfigMap::default())
@@ -51,7 +51,7 @@ async fn a_follower_reads_but_does_not_write() {
     );
     let deleted = maps.delete("a", &DeleteParams::default()).await;
     assert!(is_fenced(&deleted.expect_err("fenced")));
-    assert!(follower.line.log().is_empty(), "nothing was sent");
+    assert!(follower.connection.log().is_empty(), "nothing was sent");
 
     maps.get("a").await.expect("a read passes");
     let rehearsal = PostParams {
@@ -60,56 +60,54 @@ async fn a_follower_reads_but_does_not_write() {
     };
     let mut object = ConfigMap::default();
     object.metadata.name = Some("b".to_owned());
-    maps.create(&rehearsal, &object)
-        .await
-        .expect("a rehearsal passes");
+    maps.create(&rehearsal, &object).await.expect("a dry run passes");
     let review = Api::<SelfSubjectAccessReview>::all(client)
         .create(&PostParams::default(), &SelfSubjectAccessReview::default())
         .await;
     assert!(!review.is_err_and(|error| is_fenced(&error)), "a review passes");
 }
 
-/// 192: past the end of the lease nothing is written, even by work that ignores the loss; until then it may finish.
+/// Even by work that ignores the loss; before the expiry it may finish.
 #[tokio::test(start_paused = true)]
-async fn nothing_is_written_past_the_end_of_the_lease() {
+async fn nothing_is_written_after_the_lease_expires() {
     let server = server();
     let candidate = Candidate::start(&server, config());
-    candidate.leads().await;
+    candidate.wait_until_leader().await;
     let won = Instant::now();
     // Work has its own connection, which stays.
-    let (client, line) = connect(&server);
+    let (client, connection) = connect(&server);
     let client = candidate.fence.client(client);
-    candidate.line.always(Some(Fault::Lost));
-    candidate.follows().await;
+    candidate.connection.always(Some(Fault::Lost));
+    candidate.wait_until_follower().await;
     assert_eq!(won.elapsed(), SECOND * 12);
     write(&client, "finished")
         .await
-        .expect("the lease is not over yet");
+        .expect("the lease has not expired");
     tokio::time::sleep_until(won + SECOND * 14).await;
-    write(&client, "last").await.expect("the lease is not over yet");
+    write(&client, "last").await.expect("the lease has not expired");
     tokio::time::sleep_until(won + SECOND * 57 / 4).await;
-    line.log();
+    connection.log();
     assert_eq!(why(write(&client, "late").await), FenceError::NotLeading);
-    assert!(line.log().is_empty(), "nothing was sent");
+    assert!(connection.log().is_empty(), "nothing was sent");
     candidate.crash().await;
 }
 
-/// A write on its way when the lease ends comes back as unknown; one that is answered in time does not.
+/// A write in flight when the lease ends fails as unknown; one that is answered in time succeeds.
 #[tokio::test(start_paused = true)]
-async fn a_write_on_its_way_is_dropped_when_the_lease_ends() {
+async fn write_in_flight_is_cancelled_when_the_lease_ends() {
     let server = server();
     let candidate = Candidate::start(&server, config());
-    candidate.leads().await;
+    candidate.wait_until_leader().await;
     let won = Instant::now();
-    candidate.line.always(Some(Fault::Lost));
+    candidate.connection.always(Some(Fault::Lost));
     let slowly = |name: &'static str, time| {
-        let (client, line) = connect(&server);
-        line.always(Some(Fault::Slow(time)));
+        let (client, connection) = connect(&server);
+        connection.always(Some(Fault::Slow(time)));
         let writing = write(&candidate.fence.client(client), name);
         async move { (writing.await, won.elapsed()) }
     };
     let ((in_time, _), too_late) = tokio::join!(slowly("a", SECOND * 14), slowly("b", SECOND * 15));
-    in_time.expect("the answer came in time");
+    in_time.expect("answered in time");
     let (late, after) = too_late;
     assert_eq!(why(late), FenceError::OutcomeUnknown);
     assert!(after >= SECOND * 57 / 4 && after < SECOND * 58 / 4, "{after:?}");
@@ -117,67 +115,70 @@ async fn a_write_on_its_way_is_dropped_when_the_lease_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_renewal_prolongs_a_write_on_its_way() {
+async fn renewal_extends_a_write_in_flight() {
     let server = server();
     let candidate = Candidate::start(&server, config());
-    candidate.leads().await;
-    let (client, line) = connect(&server);
-    line.next([Some(Fault::Slow(SECOND * 100))]);
+    candidate.wait_until_leader().await;
+    let (client, connection) = connect(&server);
+    connection.next([Some(Fault::Slow(SECOND * 100))]);
     write(&candidate.fence.client(client), "a")
         .await
-        .expect("the lease was renewed all the time");
-    candidate.stop().await.expect("it stops when asked");
+        .expect("the lease was renewed");
+    candidate.stop().await.expect("stops cleanly");
 }
 
-/// 192: what ran in one term does not write in the next, in which somebody else may have led between.
+/// Work of one term does not write in the next, because another process may have led in between.
 #[tokio::test(start_paused = true)]
-async fn a_client_of_an_old_term_stays_shut_in_the_next() {
+async fn client_of_an_old_term_cannot_write_in_the_next() {
     let server = server();
     let candidate = Candidate::start(&server, config());
-    let first = candidate.leads().await;
-    let (client, line) = connect(&server);
-    let old = candidate.fence.client_of(client.clone(), first);
+    let first = candidate.wait_until_leader().await;
+    let (client, connection) = connect(&server);
+    let old = candidate.fence.client_for_epoch(client.clone(), first);
     let any = candidate.fence.client(client.clone());
-    write(&old, "a").await.expect("it leads in this term");
-    line.next([Some(Fault::Slow(SECOND * 100))]);
-    let on_its_way = tokio::spawn(write(&any, "b"));
-    candidate.line.always(Some(Fault::Lost));
-    candidate.follows().await;
-    candidate.line.always(None);
-    let second = candidate.leads().await;
+    write(&old, "a").await.expect("leads in this term");
+    connection.next([Some(Fault::Slow(SECOND * 100))]);
+    let in_flight = tokio::spawn(write(&any, "b"));
+    candidate.connection.always(Some(Fault::Lost));
+    candidate.wait_until_follower().await;
+    candidate.connection.always(None);
+    let second = candidate.wait_until_leader().await;
     assert!(second > first);
     assert_eq!(why(write(&old, "c").await), FenceError::NotLeading);
-    let on_its_way = on_its_way.await.expect("no panic");
-    assert_eq!(why(on_its_way), FenceError::OutcomeUnknown);
-    let new = candidate.fence.client_of(client, second);
-    write(&new, "c").await.expect("it leads in this term");
+    let in_flight = in_flight.await.expect("no panic");
+    assert_eq!(why(in_flight), FenceError::OutcomeUnknown);
+    let new = candidate.fence.client_for_epoch(client, second);
+    write(&new, "c").await.expect("leads in this term");
     write(&any, "d").await.expect("it leads");
-    candidate.stop().await.expect("it stops when asked");
+    candidate.stop().await.expect("stops cleanly");
 }
 
-/// The lease is not given back while writes are on their way: they are dropped first.
+/// The lease is not released while writes are in flight: they are cancelled first.
 #[tokio::test(start_paused = true)]
-async fn the_fence_closes_before_the_lease_is_released() {
+async fn fence_closes_before_the_lease_is_released() {
     let server = server();
     let candidate = Candidate::start(&server, config());
-    candidate.leads().await;
-    let (client, line) = connect(&server);
+    candidate.wait_until_leader().await;
+    let (client, connection) = connect(&server);
     let client = candidate.fence.client(client);
-    line.always(Some(Fault::Lost));
-    // Nobody polls this write, so nobody drops it.
+    connection.always(Some(Fault::Lost));
+    // This write is not polled, so it is not cancelled.
     let mut stuck = Box::pin(write(&client, "a"));
     assert!(futures::poll!(&mut stuck).is_pending());
     settle().await;
     assert!(futures::poll!(&mut stuck).is_pending());
     let asked = Instant::now();
-    let (identity, stopping) = (candidate.status.identity().to_owned(), candidate.line.clone());
+    let (identity, stopping) = (
+        candidate.status.identity().to_owned(),
+        candidate.connection.clone(),
+    );
     stopping.log();
     let stopped = tokio::spawn(candidate.stop());
     tokio::time::sleep(SECOND * 9).await;
     assert_eq!(holder(&server).await, identity);
     assert!(stopping.log().is_empty());
     assert_eq!(why(stuck.await), FenceError::OutcomeUnknown);
-    stopped.await.expect("no panic").expect("it stops when asked");
+    stopped.await.expect("no panic").expect("stops cleanly");
     assert!(asked.elapsed() < SECOND * 10);
     assert_eq!(holder(&server).await, "");
     assert_eq!(why(write(&client, "b").await), FenceError::NotLeading);
@@ -185,10 +186,10 @@ async fn the_fence_closes_before_the_lease_is_released() {
 
 /// The fence's error is recognised through a client around the fenced one.
 #[tokio::test(start_paused = true)]
-async fn a_refusal_is_recognised_through_other_layers() {
+async fn fence_error_is_recognised_through_other_layers() {
     let server = server();
     let candidate = Candidate::start(&server, config());
-    candidate.line.always(Some(Fault::Lost));
+    candidate.connection.always(Some(Fault::Lost));
     let layered = ServiceBuilder::new()
         .layer(candidate.fence.layer())
         .service(server.clone());

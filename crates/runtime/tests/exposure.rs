@@ -1,4 +1,4 @@
-//! Who can reach what a manager serves: debug pages on loopback only, and loopback only for `localhost`.
+//! Exposure of a manager's endpoints: debug pages on loopback only, and loopback only for `localhost`.
 
 mod harness;
 #[path = "../../cache/tests/model/mod.rs"]
@@ -16,33 +16,36 @@ use windlass_runtime::{Manager, ManagerError, Options};
 
 const DEBUG_PAGES: [&str; 2] = ["/debug/controllers", "/debug/caches"];
 
-/// A port that was free a moment ago. If something takes it meanwhile, the manager says so and the test fails.
+/// A free port. If another process takes it meanwhile, the manager's error fails the test.
 async fn free_port() -> u16 {
-    let free = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    free.local_addr().expect("an address").port()
+    let free = TcpListener::bind("127.0.0.1:0").await.expect("free port");
+    free.local_addr().expect("local address").port()
 }
 
 fn manager(server: &Server) -> Manager {
     Manager::new(server.client()).controller(controller().reconcile(done))
 }
 
-/// Asks on loopback for a path, as this host: the status and the body.
+/// Requests a path on loopback with this `Host` header. Returns status and body.
 async fn get(port: u16, host: &str, path: &str) -> (u16, String) {
     let address = SocketAddr::from(([127, 0, 0, 1], port));
     let mut stream = loop {
-        // The manager binds when it first runs.
+        // The manager binds when it starts.
         match TcpStream::connect(address).await {
             Ok(stream) => break stream,
             Err(_) => tokio::task::yield_now().await,
         }
     };
     let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).await.expect("it reads");
+    stream.write_all(request.as_bytes()).await.expect("request sent");
     let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.expect("it answers");
-    let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
+    stream
+        .read_to_string(&mut answer)
+        .await
+        .expect("response received");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("headers");
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
-    (status.expect("a status"), body.to_owned())
+    (status.expect("status"), body.to_owned())
 }
 
 #[tokio::test]
@@ -52,11 +55,11 @@ async fn loopback_listener_serves_all_pages() {
     for path in ["/healthz", "/metrics", DEBUG_PAGES[0], DEBUG_PAGES[1]] {
         assert_eq!(get(port, "localhost", path).await.0, 200, "{path}");
     }
-    running.stop().await.expect("it stops");
+    running.stop().await.expect("stops cleanly");
 }
 
 #[tokio::test]
-async fn loopback_listener_refuses_requests_for_other_hosts() {
+async fn loopback_listener_rejects_requests_for_other_hosts() {
     let (server, port) = (server(), free_port().await);
     let running = Running::start(manager(&server).listen(format!("127.0.0.1:{port}")));
     for path in ["/healthz", "/metrics", DEBUG_PAGES[0], DEBUG_PAGES[1]] {
@@ -64,14 +67,14 @@ async fn loopback_listener_refuses_requests_for_other_hosts() {
         assert_eq!(status, 403, "{path}");
         assert!(body.contains("`localhost`"), "{body}");
     }
-    running.stop().await.expect("it stops");
+    running.stop().await.expect("stops cleanly");
 }
 
 #[tokio::test]
 async fn listener_on_all_addresses_serves_no_debug_pages() {
     let (server, port) = (server(), free_port().await);
     let running = Running::start(manager(&server).listen(format!("0.0.0.0:{port}")));
-    // A pod is asked by its address, and a Service by its name.
+    // Requests to a pod have its address as `Host`, those to a Service its name.
     for host in ["10.1.2.3:8080", "reboot.windlass-reboot.svc", "localhost"] {
         for path in ["/healthz", "/readyz/ping", "/metrics"] {
             assert_ne!(get(port, host, path).await.0, 403, "{host} {path}");
@@ -80,11 +83,11 @@ async fn listener_on_all_addresses_serves_no_debug_pages() {
             assert_eq!(get(port, host, path).await.0, 404, "{host} {path}");
         }
     }
-    running.stop().await.expect("it stops");
+    running.stop().await.expect("stops cleanly");
 }
 
 #[tokio::test]
-async fn debug_listener_serves_debug_pages_and_nothing_of_the_rest() {
+async fn debug_listener_serves_only_debug_pages() {
     let (server, port, debug_port) = (server(), free_port().await, free_port().await);
     let manager = manager(&server)
         .listen(format!("0.0.0.0:{port}"))
@@ -96,7 +99,7 @@ async fn debug_listener_serves_debug_pages_and_nothing_of_the_rest() {
         assert_eq!(get(port, "localhost", path).await.0, 404, "{path}");
     }
     assert_eq!(get(debug_port, "localhost", "/metrics").await.0, 404);
-    running.stop().await.expect("it stops");
+    running.stop().await.expect("stops cleanly");
     let closed = TcpStream::connect(("127.0.0.1", debug_port)).await;
     assert!(closed.is_err(), "closed with the manager");
 }
@@ -118,6 +121,6 @@ async fn debug_listener_must_be_loopback() {
 
 #[test]
 fn options_listen_on_loopback_by_default() {
-    let address = Options::default().listen().expect("it listens");
+    let address = Options::default().listen().expect("listening");
     assert!(address.ip().is_loopback(), "{address}");
 }

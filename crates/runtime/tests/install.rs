@@ -1,4 +1,4 @@
-//! CRDs at start.
+//! CRD installation at start.
 
 mod wire;
 
@@ -17,10 +17,10 @@ use parking_lot::Mutex;
 use serde_json::json;
 use tokio::time::Instant;
 use windlass_apiserver::Server;
-use windlass_runtime::{Apply, Install, InstallError, Writer};
+use windlass_runtime::{ApplyOptions, CrdInstaller, InstallError, Writer};
 use wire::{recorded, recorded_with};
 
-/// The versions in the order given; the last one is stored.
+/// A CRD with these versions; the last one is the storage version.
 fn crd(plural: &str, versions: &[&str]) -> CustomResourceDefinition {
     let versions: Vec<_> = versions
         .iter()
@@ -38,7 +38,7 @@ fn crd(plural: &str, versions: &[&str]) -> CustomResourceDefinition {
             "names": { "plural": plural, "singular": plural, "kind": "Foo", "listKind": "FooList" },
         },
     }))
-    .expect("a CRD")
+    .expect("valid CRD")
 }
 
 fn other(plural: &str, kind: &str) -> CustomResourceDefinition {
@@ -56,7 +56,7 @@ async fn install(
     client: &Client,
     crds: impl IntoIterator<Item = CustomResourceDefinition>,
 ) -> Result<(), InstallError> {
-    Install::new(crds).apply().run(&installer(client)).await
+    CrdInstaller::new(crds).apply().run(&installer(client)).await
 }
 
 async fn live(client: &Client, name: &str) -> Option<CustomResourceDefinition> {
@@ -65,7 +65,7 @@ async fn live(client: &Client, name: &str) -> Option<CustomResourceDefinition> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_installed_is_served_when_it_returns() {
+async fn installed_crds_are_served_when_run_returns() {
     let (client, wire) = recorded();
     let both = [crd("foos", &["v1", "v2"]), other("others", "Other")];
     install(&client, both.clone()).await.expect("installed");
@@ -85,14 +85,14 @@ async fn what_is_installed_is_served_when_it_returns() {
 
     let before = live(&client, "foos.example.com")
         .await
-        .expect("there")
+        .expect("exists")
         .metadata
         .resource_version;
     install(&client, both).await.expect("installed");
     assert_eq!(
         live(&client, "foos.example.com")
             .await
-            .expect("there")
+            .expect("exists")
             .metadata
             .resource_version,
         before,
@@ -101,28 +101,28 @@ async fn what_is_installed_is_served_when_it_returns() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_being_asked_to_it_writes_nothing_and_waits() {
+async fn installer_without_apply_waits_and_writes_nothing() {
     let (client, wire) = recorded();
     let installs = installer(&client);
-    let waiting = tokio::spawn(async move { Install::new([crd("foos", &["v1"])]).run(&installs).await });
+    let waiting = tokio::spawn(async move { CrdInstaller::new([crd("foos", &["v1"])]).run(&installs).await });
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert!(!waiting.is_finished());
     assert!(wire.take().iter().all(|sent| sent.method == "GET"));
     install(&client, [crd("foos", &["v1"])]).await.expect("installed");
-    waiting.await.expect("no panic").expect("it is there now");
+    waiting.await.expect("no panic").expect("served now");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deadline_names_each_crd_and_what_it_lacks() {
+async fn deadline_error_names_each_crd_and_what_is_missing() {
     let (client, _) = recorded();
     install(&client, [crd("foos", &["v1"])]).await.expect("installed");
     let started = Instant::now();
     let wanted = [crd("foos", &["v1", "v2"]), other("others", "Other")];
-    let waits = Install::new(wanted).deadline(Duration::from_secs(7));
+    let waits = CrdInstaller::new(wanted).deadline(Duration::from_secs(7));
     let error = waits
         .run(&installer(&client))
         .await
-        .expect_err("nobody installs them");
+        .expect_err("the CRDs are not installed");
     assert_eq!(started.elapsed(), Duration::from_secs(7));
     assert_eq!(
         error.to_string(),
@@ -132,7 +132,7 @@ async fn a_deadline_names_each_crd_and_what_it_lacks() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_manifest_without_a_stored_version_is_refused_before_any_write() {
+async fn manifest_without_a_stored_version_is_rejected_before_any_write() {
     let (client, wire) = recorded();
     for versions in [&["v1"][..], &["v1", "v2"], &["v1", "v2", "v3"]] {
         install(&client, [crd("foos", versions)])
@@ -140,11 +140,11 @@ async fn a_manifest_without_a_stored_version_is_refused_before_any_write() {
             .expect("an upgrade");
     }
     wire.take();
-    // The first one is new; it is not written either.
+    // The first CRD is new; it is not written either.
     let older = [other("others", "Other"), crd("foos", &["v1"])];
     let error = install(&client, older).await.expect_err("a downgrade");
     assert!(
-        matches!(&error, InstallError::DropsStored { stored, .. } if *stored == ["v2", "v3"]),
+        matches!(&error, InstallError::DropsStoredVersions { stored, .. } if *stored == ["v2", "v3"]),
         "{error:?}"
     );
     let text = error.to_string();
@@ -161,7 +161,7 @@ async fn a_manifest_without_a_stored_version_is_refused_before_any_write() {
         "nothing was written"
     );
 
-    // One that was never stored may go, and a stored one may be served no longer.
+    // A version that was never stored may be removed, and a stored one may stop being served.
     for versions in [&["v1beta1", "v1"][..], &["v1"]] {
         let mut fewer = other("others", "Other");
         fewer.spec.versions = crd("others", versions).spec.versions;
@@ -174,28 +174,28 @@ async fn a_manifest_without_a_stored_version_is_refused_before_any_write() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_crd_that_changes_between_the_check_and_the_write_is_checked_again() {
+async fn crd_that_changes_after_the_check_is_checked_again() {
     let server = Server::new();
     let rival = Client::new(server.clone(), "default");
     install(&rival, [crd("foos", &["v1"])]).await.expect("installed");
     let newer = Arc::new(Mutex::new(Some(rival)));
     let (client, wire) = recorded_with(server, move |sent| {
-        // After the last look, and before our write, a newer program comes along.
+        // Between the check and the write, a newer program installs its CRD.
         let rival = (sent.method == "PATCH").then(|| newer.lock().take()).flatten();
         async move {
             if let Some(rival) = rival {
                 let manifest = crd("foos", &["v1", "v2"]);
                 let written = installer(&rival)
-                    .apply_with(&manifest, Apply::default().force())
+                    .apply_with(&manifest, ApplyOptions::default().force())
                     .await;
-                written.expect("the newer one is faster");
+                written.expect("the newer program writes first");
             }
             None
         }
     });
     let error = install(&client, [crd("foos", &["v1"])]).await;
     assert!(
-        matches!(error, Err(InstallError::DropsStored { .. })),
+        matches!(error, Err(InstallError::DropsStoredVersions { .. })),
         "{error:?}"
     );
     let writes = wire
@@ -203,12 +203,12 @@ async fn a_crd_that_changes_between_the_check_and_the_write_is_checked_again() {
         .into_iter()
         .filter(|sent| sent.method == "PATCH")
         .collect::<Vec<_>>();
-    assert_eq!(writes.len(), 1, "the one that was refused");
+    assert_eq!(writes.len(), 1, "the rejected write");
     assert!(writes[0].body["metadata"]["resourceVersion"].is_string());
 }
 
 #[tokio::test(start_paused = true)]
-async fn names_that_another_crd_has_are_an_error_with_the_servers_words() {
+async fn conflicting_names_are_an_error_with_the_servers_message() {
     let (client, _) = recorded();
     install(&client, [crd("foos", &["v1"])]).await.expect("installed");
     let started = Instant::now();
@@ -231,17 +231,17 @@ async fn names_that_another_crd_has_are_an_error_with_the_servers_words() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rehearsal_installs_nothing() {
+async fn dry_run_installs_nothing() {
     let (client, _) = recorded();
-    Install::new([crd("foos", &["v1"])])
+    CrdInstaller::new([crd("foos", &["v1"])])
         .apply()
         .run(&installer(&client).dry_run())
         .await
-        .expect("it would work");
+        .expect("valid manifest");
     assert!(live(&client, "foos.example.com").await.is_none());
     let mut wrong = crd("foos", &["v1"]);
     wrong.spec.scope = "Sideways".to_owned();
-    let error = Install::new([wrong])
+    let error = CrdInstaller::new([wrong])
         .apply()
         .run(&installer(&client).dry_run())
         .await
@@ -255,7 +255,7 @@ async fn a_rehearsal_installs_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_is_not_ready_is_asked_again() {
+async fn transient_server_errors_are_retried() {
     let asked = Arc::new(AtomicU32::new(0));
     let (client, _) = recorded_with(Server::new(), move |_| {
         let first = asked.fetch_add(1, Ordering::Relaxed) < 3;
@@ -274,7 +274,7 @@ async fn a_server_that_is_not_ready_is_asked_again() {
             json!({ "kind": "Status", "status": "Failure", "code": 403, "message": "no rights" }),
         )))
     });
-    let error = Install::new([crd("foos", &["v1"])])
+    let error = CrdInstaller::new([crd("foos", &["v1"])])
         .run(&installer(&client))
         .await
         .expect_err("waiting does not help");

@@ -1,4 +1,4 @@
-//! The client's layers, on a paused clock, over a server that answers from a script.
+//! The client layers, on a paused clock, with a scripted server.
 
 mod scripted;
 
@@ -22,7 +22,7 @@ use scripted::{Reply, Scripted, get, request};
 use tokio::time::{Instant, sleep, timeout};
 use tower::service_fn;
 use windlass_runtime::{
-    layers::{ClientOptions, RateLimit, Retries, wrap},
+    layers::{ClientOptions, RateLimit, RetryPolicy, wrap},
     metrics::{Format, Metrics},
 };
 
@@ -33,8 +33,8 @@ fn number(number: u32) -> NonZeroU32 {
 fn limited(server: &Scripted, per_second: u32, burst: u32) -> Client {
     let limit = RateLimit::per_second(number(per_second)).burst(number(burst));
     let options = ClientOptions {
-        limit: Some(limit),
-        retries: None,
+        rate_limit: Some(limit),
+        retry_policy: None,
         metrics: None,
     };
     wrap(server.client(), options)
@@ -42,19 +42,22 @@ fn limited(server: &Scripted, per_second: u32, burst: u32) -> Client {
 
 /// How long after `start`, in milliseconds, each request reached the server.
 fn arrivals(server: &Scripted, start: Instant) -> Vec<u128> {
-    let seen = server.seen();
-    seen.iter().map(|seen| (seen.at - start).as_millis()).collect()
+    let requests = server.requests();
+    requests
+        .iter()
+        .map(|request| (request.at - start).as_millis())
+        .collect()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_burst_goes_at_once_and_the_rest_at_the_rate() {
+async fn burst_is_sent_at_once_and_the_rest_at_the_rate() {
     let server = Scripted::new([]);
     let client = limited(&server, 10, 3);
     let start = Instant::now();
     join_all((0..6).map(|_| client.send(get("/version")))).await;
     assert_eq!(arrivals(&server, start), [0, 0, 0, 100, 200, 300]);
 
-    // After a pause the bucket is full again, and not fuller.
+    // After a pause the bucket is full again, but not overfull.
     sleep(Duration::from_mins(1)).await;
     let start = Instant::now();
     join_all((0..5).map(|_| client.send(get("/version")))).await;
@@ -62,33 +65,37 @@ async fn a_burst_goes_at_once_and_the_rest_at_the_rate() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_go_in_the_order_in_which_they_came() {
+async fn rate_limited_requests_keep_their_order() {
     let server = Scripted::new([]);
     let client = limited(&server, 10, 1);
     let paths: Vec<_> = (0..20).map(|index| format!("/version?{index}")).collect();
     join_all(paths.iter().map(|path| client.send(get(path)))).await;
-    let seen: Vec<_> = server.seen().iter().map(|seen| seen.uri.clone()).collect();
-    assert_eq!(seen, paths);
+    let uris: Vec<_> = server
+        .requests()
+        .iter()
+        .map(|request| request.uri.clone())
+        .collect();
+    assert_eq!(uris, paths);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_is_given_up_while_it_waits_takes_no_token() {
+async fn request_cancelled_while_waiting_takes_no_token() {
     let server = Scripted::new([]);
     let client = limited(&server, 1, 1);
     let start = Instant::now();
-    client.send(get("/version")).await.expect("an answer");
+    client.send(get("/version")).await.expect("response");
     let given_up = timeout(Duration::from_millis(300), client.send(get("/version?gone"))).await;
     assert!(given_up.is_err());
-    client.send(get("/version")).await.expect("an answer");
+    client.send(get("/version")).await.expect("response");
     assert_eq!(
         arrivals(&server, start),
         [0, 1000],
-        "the second token is the third's"
+        "the third request got the second token"
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_needs_no_token() {
+async fn watch_needs_no_token() {
     let server = Scripted::new([]);
     let client = limited(&server, 1, 1);
     let start = Instant::now();
@@ -96,45 +103,45 @@ async fn a_watch_needs_no_token() {
         client
             .send(get("/api/v1/pods?watch=true"))
             .await
-            .expect("an answer");
+            .expect("response");
     }
     client
         .send(get("/api/v1/pods?watch=false"))
         .await
-        .expect("an answer");
-    client.send(get("/api/v1/pods")).await.expect("an answer");
+        .expect("response");
+    client.send(get("/api/v1/pods")).await.expect("response");
     assert_eq!(arrivals(&server, start), [0, 0, 0, 0, 1000]);
 }
 
-fn retrying(server: &Scripted, retries: Retries) -> Client {
+fn retrying(server: &Scripted, retries: RetryPolicy) -> Client {
     let options = ClientOptions {
-        retries: Some(retries),
+        retry_policy: Some(retries),
         ..ClientOptions::default()
     };
     wrap(server.client(), options)
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_waits_as_long_as_the_server_says_and_is_sent_again_with_its_body() {
+async fn write_is_retried_after_retry_after_with_its_body() {
     for status in [429, 503] {
         let server = Scripted::new([Reply::after(status, "7"), Reply::after(status, "0")]);
-        let client = retrying(&server, Retries::default());
+        let client = retrying(&server, RetryPolicy::default());
         let start = Instant::now();
         let write = request(Method::POST, "/api/v1/namespaces/n/configmaps", "{\"a\":1}");
-        let answer = client.send(write).await.expect("an answer");
+        let answer = client.send(write).await.expect("response");
         assert_eq!(answer.status(), StatusCode::OK);
         assert_eq!(arrivals(&server, start), [0, 7000, 7000]);
-        for seen in server.seen() {
-            assert_eq!(seen.body, "{\"a\":1}");
-            assert_eq!(seen.method, Method::POST);
-            assert_eq!(seen.uri, "/api/v1/namespaces/n/configmaps");
-            assert_eq!(seen.content_type.as_deref(), Some("application/json"));
+        for request in server.requests() {
+            assert_eq!(request.body, "{\"a\":1}");
+            assert_eq!(request.method, Method::POST);
+            assert_eq!(request.uri, "/api/v1/namespaces/n/configmaps");
+            assert_eq!(request.content_type.as_deref(), Some("application/json"));
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_server_may_have_done_is_not_done_again() {
+async fn only_safe_requests_are_retried() {
     let table = [
         (Method::POST, Reply::Status(429), 1),
         (Method::POST, Reply::Status(503), 1),
@@ -147,7 +154,7 @@ async fn what_the_server_may_have_done_is_not_done_again() {
         (Method::GET, Reply::after(404, "1"), 1),
         (Method::GET, Reply::after(429, "soon"), 1),
         (Method::GET, Reply::Broken(io::ErrorKind::PermissionDenied), 1),
-        // And what is safe, is.
+        // Safe to retry.
         (Method::PUT, Reply::after(429, "1"), 2),
         (Method::GET, Reply::after(504, "1"), 2),
         (Method::GET, Reply::Broken(io::ErrorKind::ConnectionReset), 2),
@@ -157,52 +164,52 @@ async fn what_the_server_may_have_done_is_not_done_again() {
     for (method, reply, attempts) in table {
         let case = format!("{method} {reply:?}");
         let server = Scripted::new([reply]);
-        let client = retrying(&server, Retries::default());
+        let client = retrying(&server, RetryPolicy::default());
         let answer = client.send(request(method, "/api/v1/nodes/x", "{}")).await;
-        assert_eq!(server.seen().len(), attempts, "{case}");
+        assert_eq!(server.requests().len(), attempts, "{case}");
         let succeeded = answer.is_ok_and(|answer| answer.status() == StatusCode::OK);
         assert_eq!(succeeded, attempts == 2, "{case}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_last_refusal_is_the_answer_when_tries_run_out() {
+async fn last_response_is_returned_when_retries_run_out() {
     let server = Scripted::new((0..9).map(|_| Reply::after(429, "1")));
-    let client = retrying(&server, Retries::at_most(3));
+    let client = retrying(&server, RetryPolicy::with_max_retries(3));
     let start = Instant::now();
-    let answer = client.send(get("/version")).await.expect("an answer");
+    let answer = client.send(get("/version")).await.expect("response");
     assert_eq!(answer.status(), StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(arrivals(&server, start), [0, 1000, 2000, 3000]);
     let body = answer.into_body().collect_bytes().await.expect("the body");
-    assert_eq!(body, "429", "its body is still there");
+    assert_eq!(body, "429", "with its body");
 }
 
-/// A disruption budget that does not allow an eviction says 429 too, and may do so for hours.
+/// A PDB that does not allow an eviction answers 429 too, maybe for hours.
 #[tokio::test(start_paused = true)]
-async fn an_eviction_is_asked_for_once() {
+async fn eviction_is_not_retried() {
     let server = Scripted::new([Reply::after(429, "1")]);
-    let client = retrying(&server, Retries::default());
+    let client = retrying(&server, RetryPolicy::default());
     let eviction = request(Method::POST, "/api/v1/namespaces/n/pods/p/eviction", "{}");
-    let answer = client.send(eviction).await.expect("an answer");
-    assert_eq!((answer.status().as_u16(), server.seen().len()), (429, 1));
+    let answer = client.send(eviction).await.expect("response");
+    assert_eq!((answer.status().as_u16(), server.requests().len()), (429, 1));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_asks_for_too_much_patience_is_not_waited_for() {
+async fn retry_after_above_the_maximum_is_not_awaited() {
     for seconds in ["31", "86400", "18446744073709551615"] {
         let server = Scripted::new([Reply::after(429, seconds)]);
-        let client = retrying(&server, Retries::default());
+        let client = retrying(&server, RetryPolicy::default());
         let start = Instant::now();
-        let answer = client.send(get("/version")).await.expect("an answer");
+        let answer = client.send(get("/version")).await.expect("response");
         assert_eq!(answer.status(), StatusCode::TOO_MANY_REQUESTS);
         assert_eq!(start.elapsed(), Duration::ZERO, "{seconds}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_connection_is_tried_again_with_growing_waits() {
+async fn lost_connection_is_retried_with_growing_backoff() {
     let server = Scripted::new((0..7).map(|_| Reply::Broken(io::ErrorKind::ConnectionRefused)));
-    let client = retrying(&server, Retries::default());
+    let client = retrying(&server, RetryPolicy::default());
     let start = Instant::now();
     client.send(get("/version")).await.expect("the eighth succeeds");
     let at = arrivals(&server, start);
@@ -214,21 +221,21 @@ async fn a_lost_connection_is_tried_again_with_growing_waits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_is_passed_on_untouched() {
+async fn watch_is_not_retried() {
     let server = Scripted::new([Reply::after(429, "1")]);
-    let client = retrying(&server, Retries::default());
-    let answer = client.send(get("/api/v1/pods?watch=1")).await.expect("an answer");
+    let client = retrying(&server, RetryPolicy::default());
+    let answer = client.send(get("/api/v1/pods?watch=1")).await.expect("response");
     assert_eq!(answer.status(), StatusCode::TOO_MANY_REQUESTS);
-    assert_eq!(server.seen().len(), 1);
+    assert_eq!(server.requests().len(), 1);
 }
 
-/// The answer to a watch never ends: reading it in a layer would hang here.
+/// The response to a watch never ends: a layer that reads it would hang here.
 #[tokio::test(start_paused = true)]
-async fn an_answer_arrives_frame_by_frame() {
+async fn response_is_streamed_frame_by_frame() {
     let server = Scripted::new([Reply::Endless, Reply::Endless]);
     let metrics = Metrics::new();
     let options = ClientOptions {
-        limit: Some(RateLimit::per_second(number(1))),
+        rate_limit: Some(RateLimit::per_second(number(1))),
         metrics: Some(metrics.requests("server")),
         ..ClientOptions::default()
     };
@@ -238,27 +245,27 @@ async fn an_answer_arrives_frame_by_frame() {
         "/api/v1/namespaces/n/pods/p/log?follow=true",
     ] {
         let answer = timeout(Duration::from_secs(9), client.send(get(path))).await;
-        let mut body = answer.expect("in time").expect("an answer").into_body();
+        let mut body = answer.expect("in time").expect("response").into_body();
         let frame = body.frame().await.expect("a frame").expect("data");
         assert_eq!(frame.into_data().expect("data"), "first");
     }
 }
 
-/// A refusal whose body never ends holds nothing up: the next attempt is on time.
+/// An error response whose body never ends does not delay the next attempt.
 #[tokio::test(start_paused = true)]
-async fn a_refusal_without_an_end_does_not_delay_the_next_attempt() {
+async fn endless_error_body_does_not_delay_the_retry() {
     let server = Scripted::new([Reply::EndlessRefusal]);
-    let client = retrying(&server, Retries::default());
+    let client = retrying(&server, RetryPolicy::default());
     let start = Instant::now();
-    client.send(get("/version")).await.expect("an answer");
+    client.send(get("/version")).await.expect("response");
     assert_eq!(arrivals(&server, start), [0, 1000]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_is_a_stream_is_sent_once() {
+async fn streaming_body_is_not_retried() {
     let server = Scripted::new([Reply::after(429, "1")]);
-    let client = retrying(&server, Retries::default());
-    // A body that came out of another client is such a one.
+    let client = retrying(&server, RetryPolicy::default());
+    // A body from another client's response is a stream.
     let echo = Client::new(
         service_fn(|request: Request<Body>| async {
             Ok::<_, kube::Error>(http::Response::new(request.into_body()))
@@ -272,27 +279,27 @@ async fn a_body_that_is_a_stream_is_sent_once() {
     let answer = client
         .send(request(Method::POST, "/api/v1/nodes", "").map(|_| streamed.into_body()))
         .await
-        .expect("an answer");
+        .expect("response");
     assert_eq!(answer.status(), StatusCode::TOO_MANY_REQUESTS);
-    assert_eq!(server.seen().len(), 1);
-    assert_eq!(server.seen()[0].body, "once");
+    assert_eq!(server.requests().len(), 1);
+    assert_eq!(server.requests()[0].body, "once");
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_attempt_is_limited_and_counted() {
+async fn each_attempt_is_rate_limited_and_counted() {
     let server = Scripted::new([
         Reply::after(429, "0"),
         Reply::Broken(io::ErrorKind::ConnectionReset),
     ]);
     let metrics = Metrics::new();
     let options = ClientOptions {
-        limit: Some(RateLimit::per_second(number(1))),
-        retries: Some(Retries::default()),
+        rate_limit: Some(RateLimit::per_second(number(1))),
+        retry_policy: Some(RetryPolicy::default()),
         metrics: Some(metrics.requests("10.0.0.1:443")),
     };
     let client = wrap(server.client(), options);
     let start = Instant::now();
-    client.send(get("/version")).await.expect("an answer");
+    client.send(get("/version")).await.expect("response");
     assert_eq!(arrivals(&server, start), [0, 1000, 2000]);
     let text = metrics.scrape(Format::Prometheus);
     for code in ["200", "429", "<error>"] {
@@ -302,9 +309,9 @@ async fn each_attempt_is_limited_and_counted() {
     }
 }
 
-/// What a write fence needs: it is asked for every attempt, at the last moment.
+/// A write fence must check every attempt, right before it is sent.
 #[tokio::test(start_paused = true)]
-async fn a_layer_below_sees_every_attempt() {
+async fn inner_layer_sees_every_attempt() {
     let server = Scripted::new([Reply::after(503, "5")]);
     let passed = Arc::new(AtomicUsize::new(0));
     let (inner, counter) = (server.client(), Arc::clone(&passed));
@@ -327,7 +334,7 @@ async fn a_layer_below_sees_every_attempt() {
     );
     assert_eq!(passed.load(Ordering::Relaxed), 2);
     assert_eq!(
-        server.seen().len(),
+        server.requests().len(),
         1,
         "the second attempt did not get past the fence"
     );
@@ -335,13 +342,13 @@ async fn a_layer_below_sees_every_attempt() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_is_given_up_ends_its_retries() {
+async fn cancelled_request_ends_its_retries() {
     let server = Scripted::new((0..9).map(|_| Reply::after(429, "1")));
-    let client = retrying(&server, Retries::default());
+    let client = retrying(&server, RetryPolicy::default());
     let given_up = timeout(Duration::from_millis(1500), client.send(get("/version"))).await;
     assert!(given_up.is_err());
     sleep(Duration::from_mins(1)).await;
-    assert_eq!(server.seen().len(), 2);
-    // Nothing else is left behind that would keep the clock from being idle.
+    assert_eq!(server.requests().len(), 2);
+    // No timer is left that would keep the paused clock busy.
     assert!(timeout(Duration::from_secs(1), pending::<Bytes>()).await.is_err());
 }

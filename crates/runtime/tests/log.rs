@@ -1,4 +1,4 @@
-//! What a reconcile logs. Alone in its process: it takes the process's log.
+//! Log lines of a reconcile. In a process of its own, because it sets the global subscriber.
 
 mod harness;
 #[path = "../../cache/tests/model/mod.rs"]
@@ -11,9 +11,8 @@ use model::{CONFIG_MAPS, config_map};
 use parking_lot::Mutex;
 use windlass_runtime::{Action, Context, Error, Request};
 
-/// 142.
 #[tokio::test(start_paused = true)]
-async fn every_log_line_of_a_reconcile_carries_its_id() {
+async fn log_lines_of_a_reconcile_have_its_id() {
     #[derive(Clone, Default)]
     struct Lines(Arc<Mutex<Vec<u8>>>);
     impl std::io::Write for Lines {
@@ -31,7 +30,7 @@ async fn every_log_line_of_a_reconcile_carries_its_id() {
         .with_ansi(false)
         .with_writer(move || writer.clone())
         .finish();
-    tracing::subscriber::set_global_default(subscriber).expect("nobody else logs in this process");
+    tracing::subscriber::set_global_default(subscriber).expect("the only subscriber");
     let server = server();
     server.put(CONFIG_MAPS, config_map("a", "1"));
     let ids = Arc::new(Mutex::new(Vec::new()));
@@ -45,7 +44,7 @@ async fn every_log_line_of_a_reconcile_carries_its_id() {
     };
     let (running, _) = run(&server, controller().reconcile(reconciler));
     settle().await;
-    running.stop().await.expect("it stops when asked");
+    running.stop().await.expect("stops cleanly");
     let text = String::from_utf8(lines.0.lock().clone()).expect("text");
     let id = ids.lock()[0].clone();
     for word in ["inside", "outcome"] {

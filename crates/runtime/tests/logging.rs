@@ -1,15 +1,15 @@
-//! The log of a whole process.
+//! Logging of a whole process.
 
 use std::process::Command;
 
 use serde_json::Value;
 use windlass_runtime::{LogFormat, LoggingError, Options};
 
-/// Set in the process that is looked at.
+/// Set in the child process.
 const WITHIN: &str = "WINDLASS_TEST_OF_LOGGING";
 
 #[test]
-fn a_process_logs_lines_of_json_to_standard_error() {
+fn process_logs_json_lines_to_standard_error() {
     if std::env::var_os(WITHIN).is_some() {
         return log();
     }
@@ -17,13 +17,13 @@ fn a_process_logs_lines_of_json_to_standard_error() {
     let output = Command::new(itself)
         .args([
             "--exact",
-            "a_process_logs_lines_of_json_to_standard_error",
+            "process_logs_json_lines_to_standard_error",
             "--nocapture",
         ])
         .env(WITHIN, "1")
         .env("RUST_LOG", "warn")
         .output()
-        .expect("it runs");
+        .expect("running");
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8(output.stderr).expect("text");
     let lines: Vec<Value> = text
@@ -41,7 +41,7 @@ fn a_process_logs_lines_of_json_to_standard_error() {
 fn log() {
     let mut options = Options::default();
     options.logging.format = LogFormat::Json;
-    options.init_logging().expect("nobody else logs in this process");
+    options.init_logging().expect("the only subscriber");
     let reconcile = tracing::error_span!("reconcile", object = "n/a");
     reconcile.in_scope(|| tracing::warn!(replicas = 3, "scaled"));
     tracing::info!("less than RUST_LOG asks for");

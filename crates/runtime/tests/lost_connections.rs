@@ -1,4 +1,4 @@
-//! Retries over real sockets: the errors that a client's libraries give for a lost connection are told from others.
+//! Retries over real sockets: errors of lost connections are distinguished from others.
 
 use std::{
     num::NonZeroU32,
@@ -17,25 +17,25 @@ use tokio::{
     task::JoinSet,
 };
 use windlass_runtime::{
-    layers::{ClientOptions, RateLimit, Retries, wrap},
+    layers::{ClientOptions, RateLimit, RetryPolicy, wrap},
     metrics::{Format, Metrics},
 };
 
-/// How a server treats the connections that it gets before it begins to answer.
+/// How a server loses a connection.
 #[derive(Clone, Copy, Debug)]
-enum Loses {
+enum LossPoint {
     /// Closed at once.
-    BeforeTheRequest,
-    /// Closed when the request has come.
-    AfterTheRequest,
-    /// Closed in the midst of the answer's head.
-    InTheAnswer,
+    BeforeRequest,
+    /// Closed after the request.
+    AfterRequest,
+    /// Closed within the response headers.
+    InResponse,
 }
 
 /// A server that loses the first `lost` connections. Lives as long as the set.
-async fn losing(lost: usize, how: Loses) -> (String, Arc<AtomicUsize>, JoinSet<()>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let url = format!("http://{}", listener.local_addr().expect("an address"));
+async fn lossy_server(lost: usize, how: LossPoint) -> (String, Arc<AtomicUsize>, JoinSet<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("free port");
+    let url = format!("http://{}", listener.local_addr().expect("local address"));
     let connections = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&connections);
     let mut tasks = JoinSet::new();
@@ -45,16 +45,16 @@ async fn losing(lost: usize, how: Loses) -> (String, Arc<AtomicUsize>, JoinSet<(
                 return;
             };
             let is_lost = counter.fetch_add(1, Ordering::SeqCst) < lost;
-            if is_lost && matches!(how, Loses::BeforeTheRequest) {
+            if is_lost && matches!(how, LossPoint::BeforeRequest) {
                 continue;
             }
             let mut request = Vec::new();
             while !request.ends_with(b"\r\n\r\n") {
-                let read = stream.read_buf(&mut request).await.expect("a request");
+                let read = stream.read_buf(&mut request).await.expect("valid request");
                 assert!(read > 0, "the whole request");
             }
             let answer: &[u8] = match (is_lost, how) {
-                (true, Loses::InTheAnswer) => b"HTTP/1.1 200 O",
+                (true, LossPoint::InResponse) => b"HTTP/1.1 200 O",
                 (true, _) => b"",
                 (false, _) => b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok",
             };
@@ -75,36 +75,36 @@ fn request(method: Method) -> Request<Body> {
         .method(method)
         .uri("/api/v1/nodes/x")
         .body(Body::empty())
-        .expect("a request")
+        .expect("valid request")
 }
 
-fn quick() -> Retries {
-    let mut retries = Retries::at_most(3);
+fn quick() -> RetryPolicy {
+    let mut retries = RetryPolicy::with_max_retries(3);
     retries.backoff = Duration::from_millis(1);
     retries
 }
 
-fn retrying(retries: Retries) -> ClientOptions {
+fn retrying(retries: RetryPolicy) -> ClientOptions {
     ClientOptions {
-        retries: Some(retries),
+        retry_policy: Some(retries),
         ..ClientOptions::default()
     }
 }
 
 #[tokio::test]
-async fn a_read_survives_lost_connections_and_a_write_reports_them() {
+async fn reads_are_retried_after_lost_connections_but_writes_are_not() {
     for how in [
-        Loses::BeforeTheRequest,
-        Loses::AfterTheRequest,
-        Loses::InTheAnswer,
+        LossPoint::BeforeRequest,
+        LossPoint::AfterRequest,
+        LossPoint::InResponse,
     ] {
-        let (url, connections, _tasks) = losing(2, how).await;
+        let (url, connections, _tasks) = lossy_server(2, how).await;
         let answer = client(&url, retrying(quick())).send(request(Method::GET)).await;
         let answer = answer.unwrap_or_else(|error| panic!("{how:?}: {error:?}"));
         assert_eq!(answer.status(), StatusCode::OK, "{how:?}");
         assert_eq!(connections.load(Ordering::SeqCst), 3, "{how:?}");
 
-        let (url, connections, _tasks) = losing(2, how).await;
+        let (url, connections, _tasks) = lossy_server(2, how).await;
         let answer = client(&url, retrying(quick())).send(request(Method::PATCH)).await;
         assert!(answer.is_err(), "{how:?}");
         assert_eq!(connections.load(Ordering::SeqCst), 1, "{how:?}");
@@ -112,20 +112,20 @@ async fn a_read_survives_lost_connections_and_a_write_reports_them() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_down_is_asked_as_often_as_allowed() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let url = format!("http://{}", listener.local_addr().expect("an address"));
+async fn unreachable_server_is_tried_up_to_the_retry_limit() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("free port");
+    let url = format!("http://{}", listener.local_addr().expect("local address"));
     drop(listener);
     let metrics = Metrics::new();
     let options = ClientOptions {
-        limit: Some(RateLimit::per_second(NonZeroU32::MAX)),
+        rate_limit: Some(RateLimit::per_second(NonZeroU32::MAX)),
         metrics: Some(metrics.requests("down")),
         ..retrying(quick())
     };
     client(&url, options)
         .send(request(Method::GET))
         .await
-        .expect_err("nobody is there");
+        .expect_err("the server is down");
     let line = r#"rest_client_requests_total{code="<error>",host="down",method="GET"} 4"#;
     let text = metrics.scrape(Format::Prometheus);
     assert!(text.lines().any(|found| found == line), "{text}");

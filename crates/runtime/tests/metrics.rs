@@ -1,4 +1,4 @@
-//! What `/metrics` says, read by a parser that forgives nothing.
+//! The output of `/metrics`, checked with a strict parser.
 
 mod exposition;
 
@@ -20,15 +20,15 @@ use proptest::{
 };
 use tokio::time::sleep;
 use windlass_runtime::{
-    Outcome,
+    ReconcileOutcome,
     metrics::{
         DurationHistogram, Format, Metrics, Reading,
         prometheus_client::metrics::{counter::Counter, family::Family},
     },
 };
-use windlass_workqueue::{Add, Priority, WorkQueue};
+use windlass_workqueue::{AddOptions, Priority, WorkQueue};
 
-/// Metrics of a program with one controller that leads and has made requests.
+/// Metrics of a program with one leading controller that has sent requests.
 fn settings() -> Metrics {
     let metrics = Metrics::new();
     metrics.controller("settings", NonZeroUsize::MIN);
@@ -41,7 +41,7 @@ fn settings() -> Metrics {
 }
 
 #[test]
-fn names_types_labels_and_buckets_are_those_of_controller_runtime() {
+fn metrics_match_controller_runtime_in_names_types_labels_and_buckets() {
     let ours = parse(&settings().scrape(Format::Prometheus));
     let theirs = include_str!("data/controller-runtime-metrics.txt");
     let mut compared = 0;
@@ -74,23 +74,23 @@ fn names_types_labels_and_buckets_are_those_of_controller_runtime() {
     assert_eq!(compared, 24);
 }
 
-/// What both do not have is told apart by its name.
+/// Metrics that neither controller-runtime nor client-go has.
 #[test]
-fn own_names_say_so() {
+fn other_metrics_have_the_windlass_prefix() {
     let theirs = include_str!("data/controller-runtime-metrics.txt");
     let known: BTreeSet<_> = theirs.lines().filter_map(|line| line.split(' ').next()).collect();
     let own: Vec<_> = parse(&settings().scrape(Format::Prometheus))
         .into_keys()
         .filter(|name| !known.contains(name.as_str()) && !name.starts_with("windlass_"))
         .collect();
-    // The first is client-go's, which controller-runtime forgets to register; the second a retry limit's, which
+    // The first is client-go's but not registered by controller-runtime; the second belongs to the retry limit, which
     // client-go does not have.
     assert_eq!(own, ["leader_election_slowpath_total", "workqueue_dropped_total"]);
 }
 
-/// 137, and how errors, panics and timeouts overlap.
+/// Errors, panics and timeouts overlap as in controller-runtime.
 #[test]
-fn each_end_of_a_reconcile_counts_where_controller_runtime_counts_it() {
+fn reconcile_outcomes_are_counted_like_controller_runtime() {
     let metrics = Metrics::new();
     let controller = metrics.controller("settings", NonZeroUsize::new(4).expect("not zero"));
     let value = |name: &str, labels: &str| {
@@ -115,15 +115,15 @@ fn each_end_of_a_reconcile_counts_where_controller_runtime_counts_it() {
         ]
     };
     let mut before = figures();
-    assert_eq!(before, [0; 8], "all are there from the start");
+    assert_eq!(before, [0; 8], "all series exist from the start");
     assert_eq!(value("max_concurrent_reconciles", ""), 4);
     for (ended, expected) in [
-        (Outcome::Done, [1, 0, 0, 0, 0, 0, 0, 0]),
-        (Outcome::Requeued, [0, 0, 1, 0, 0, 0, 0, 0]),
-        (Outcome::Failed, [0, 0, 0, 1, 1, 0, 0, 0]),
-        (Outcome::Terminal, [0, 0, 0, 1, 1, 1, 0, 0]),
-        (Outcome::Panicked, [0, 0, 0, 1, 1, 0, 1, 0]),
-        (Outcome::TimedOut, [0, 0, 0, 1, 1, 0, 0, 1]),
+        (ReconcileOutcome::Done, [1, 0, 0, 0, 0, 0, 0, 0]),
+        (ReconcileOutcome::Requeued, [0, 0, 1, 0, 0, 0, 0, 0]),
+        (ReconcileOutcome::Failed, [0, 0, 0, 1, 1, 0, 0, 0]),
+        (ReconcileOutcome::Terminal, [0, 0, 0, 1, 1, 1, 0, 0]),
+        (ReconcileOutcome::Panicked, [0, 0, 0, 1, 1, 0, 1, 0]),
+        (ReconcileOutcome::TimedOut, [0, 0, 0, 1, 1, 0, 0, 1]),
     ] {
         controller.count(ended);
         let after = figures();
@@ -137,7 +137,7 @@ fn each_end_of_a_reconcile_counts_where_controller_runtime_counts_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reconcile_is_active_while_it_runs_and_its_time_is_taken() {
+async fn running_reconcile_is_active_and_its_duration_is_recorded() {
     let metrics = Metrics::new();
     let controller = metrics.controller("settings", NonZeroUsize::MIN);
     let line = |line: &str| {
@@ -170,7 +170,7 @@ async fn a_reconcile_is_active_while_it_runs_and_its_time_is_taken() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_queue_shows_what_it_does() {
+async fn queue_metrics_follow_the_queue() {
     let metrics = Metrics::new();
     let queue = WorkQueue::<&str>::builder()
         .metrics(metrics.queue("settings"))
@@ -193,12 +193,12 @@ async fn a_queue_shows_what_it_does() {
         assert_eq!(found[0].labels["controller"], "settings");
         found[0].value
     };
-    assert!(value("depth@0").abs() < f64::EPSILON, "there from the start");
+    assert!(value("depth@0").abs() < f64::EPSILON, "exists from the start");
     queue.add("a");
     for key in ["b", "c"] {
-        let add = Add {
+        let add = AddOptions {
             priority: Priority::LOW,
-            ..Add::default()
+            ..AddOptions::default()
         };
         queue.add_with(key, add);
     }
@@ -210,7 +210,7 @@ async fn a_queue_shows_what_it_does() {
     got(2.0, "depth@-100");
     got(3.0, "adds_total");
     sleep(Duration::from_secs(2)).await;
-    let taken = queue.take().await.expect("a key");
+    let taken = queue.next().await.expect("a key");
     got(0.0, "depth@0");
     got(1.0, "queue_duration_seconds_count");
     got(2.0, "queue_duration_seconds_sum");
@@ -225,7 +225,7 @@ async fn a_queue_shows_what_it_does() {
 }
 
 #[test]
-fn what_others_keep_is_asked_for_at_each_scrape() {
+fn read_metrics_are_collected_at_each_scrape() {
     let metrics = Metrics::new();
     let leads = Arc::new(AtomicBool::new(false));
     let asked = Arc::clone(&leads);
@@ -260,12 +260,12 @@ fn what_others_keep_is_asked_for_at_each_scrape() {
     leads.store(true, Ordering::Relaxed);
     expected[2] = r#"leader_election_master_status{name="a"} 1"#;
     assert_eq!(lines(), expected);
-    // An election that begins anew is the same one.
+    // Registering an election again replaces it.
     metrics.leader("a", || true, || 4);
     assert_eq!(lines().len(), expected.len());
 }
 
-/// Each priority of an author's own is a series that the scraper keeps for ever.
+/// Limits the cardinality of custom priorities.
 #[test]
 fn many_priorities_share_a_series() {
     let metrics = Metrics::new();
@@ -290,7 +290,7 @@ fn many_priorities_share_a_series() {
 }
 
 #[test]
-fn label_values_survive_whatever_they_hold() {
+fn label_values_are_escaped() {
     let metrics = Metrics::new();
     let family = Family::<[(&str, String); 1], Counter>::default();
     let odd = [
@@ -318,7 +318,7 @@ fn label_values_survive_whatever_they_hold() {
 
 proptest! {
     #[test]
-    fn any_label_value_and_any_number_come_back(values in btree_map(any::<String>(), any::<u64>(), 1..5)) {
+    fn label_values_and_numbers_round_trip(values in btree_map(any::<String>(), any::<u64>(), 1..5)) {
         let metrics = Metrics::new();
         let shown = values.clone();
         metrics.read_gauge("any", "Any", move || {
@@ -338,9 +338,9 @@ proptest! {
         }
     }
 
-    /// A bound is a label: the number behind it must not change on the way.
+    /// A bound is a label, so its number must not change.
     #[test]
-    fn any_bound_comes_back(bounds in btree_set(1_u64..10_000_000_000_000, 1..8)) {
+    fn bucket_bounds_round_trip(bounds in btree_set(1_u64..10_000_000_000_000, 1..8)) {
         #[allow(clippy::cast_precision_loss, reason = "any number will do")]
         let bounds: Vec<_> = bounds.into_iter().map(|nanos| nanos as f64 * 1e-9).collect();
         let metrics = Metrics::new();
@@ -356,11 +356,11 @@ proptest! {
 }
 
 #[test]
-fn open_metrics_says_the_same() {
+fn open_metrics_has_the_same_values() {
     let metrics = settings();
     let plain = parse(&metrics.scrape(Format::Prometheus));
     let open = metrics.scrape(Format::OpenMetrics);
-    // As Go programs write them in this format.
+    // In Go's notation for this format.
     for le in [
         "1e-08",
         "9.999999999999999e-06",
@@ -394,7 +394,7 @@ fn open_metrics_says_the_same() {
 }
 
 #[test]
-fn two_scrapes_of_the_same_are_the_same() {
+fn scrapes_are_deterministic() {
     let metrics = Metrics::new();
     for name in ["b", "c", "a", "e", "d"] {
         metrics.controller(name, NonZeroUsize::MIN);
@@ -414,7 +414,7 @@ fn two_scrapes_of_the_same_are_the_same() {
 }
 
 #[test]
-fn what_a_client_accepts_decides_the_format() {
+fn format_is_negotiated_by_the_accept_header() {
     // The second is what Prometheus 3 sends.
     for (accept, format) in [
         ("", Format::Prometheus),
@@ -437,7 +437,7 @@ fn what_a_client_accepts_decides_the_format() {
 }
 
 #[test]
-fn the_process_tells_its_own_figures() {
+fn process_metrics_are_exported() {
     let families = parse(&Metrics::new().scrape(Format::Prometheus));
     let value = |name: &str| families[name].samples[0].value;
     assert!(value("process_resident_memory_bytes") > 1e5);
@@ -448,7 +448,7 @@ fn the_process_tells_its_own_figures() {
 }
 
 #[test]
-fn workers_that_count_at_once_lose_nothing() {
+fn concurrent_counting_loses_nothing() {
     let metrics = Metrics::new();
     let controller = Arc::new(metrics.controller("settings", NonZeroUsize::MIN));
     std::thread::scope(|scope| {
@@ -456,7 +456,7 @@ fn workers_that_count_at_once_lose_nothing() {
             scope.spawn(|| {
                 for _ in 0..5000 {
                     drop(controller.start());
-                    controller.count(Outcome::Done);
+                    controller.count(ReconcileOutcome::Done);
                 }
             });
         }

@@ -1,4 +1,4 @@
-//! The loop from a change to the end of a reconcile, on a clock that the test holds.
+//! The reconcile loop, from a change to the end of a reconcile, on a paused clock.
 
 mod harness;
 #[path = "../../cache/tests/model/mod.rs"]
@@ -13,24 +13,24 @@ use std::{
     time::Duration,
 };
 
-use harness::{DEPLOYMENTS, Log, SECRETS, controller, done, noting, run, server, settle};
+use harness::{DEPLOYMENTS, Log, SECRETS, controller, done, recording, run, server, settle};
 use k8s_openapi::api::{
     apps::v1::Deployment,
     core::v1::{ConfigMap, Secret},
 };
-use model::{CONFIG_MAPS, On, config_map, key};
+use model::{CONFIG_MAPS, RequestType, config_map, key};
 use parking_lot::Mutex;
 use serde_json::json;
 use tokio::time::Instant;
 use windlass_runtime::{Action, Context, Error, ObjectKey, Request};
 
 #[tokio::test(start_paused = true)]
-async fn an_object_is_reconciled_when_it_is_there_changes_and_goes() {
+async fn object_is_reconciled_when_listed_changed_and_deleted() {
     let (server, log) = (server(), Log::default());
     server.put(CONFIG_MAPS, config_map("a", "1"));
     let seen = Arc::new(Mutex::new(Vec::new()));
     let seen_by_it = Arc::clone(&seen);
-    let reconciler = noting(&log, move |request, ctx| {
+    let reconciler = recording(&log, move |request, ctx| {
         let seen = Arc::clone(&seen_by_it);
         async move {
             let object = ctx.lister::<ConfigMap>()?.get(&request.key);
@@ -48,30 +48,32 @@ async fn an_object_is_reconciled_when_it_is_there_changes_and_goes() {
     assert_eq!(*log.lock(), ["a", "a", "a"]);
     assert_eq!(*seen.lock(), [Some("1".to_owned()), Some("2".to_owned()), None]);
     assert_eq!(outcomes.done(), 3);
-    running.stop().await.expect("it stops when asked");
+    running.stop().await.expect("stops cleanly");
 }
 
-/// 132: also not when its own kind is there and only another is missing.
+/// Even if only the cache of another kind is missing.
 #[tokio::test(start_paused = true)]
-async fn nothing_is_reconciled_before_every_cache_is_complete() {
+async fn reconciles_wait_until_every_cache_has_synced() {
     let (server, log) = (server(), Log::default());
     server.uninstall(DEPLOYMENTS);
     server.put(CONFIG_MAPS, config_map("a", "1"));
     let (running, _) = run(
         &server,
-        controller().reads::<Deployment>().reconcile(noting(&log, done)),
+        controller()
+            .reads::<Deployment>()
+            .reconcile(recording(&log, done)),
     );
     tokio::time::sleep(Duration::from_mins(2)).await;
     assert!(log.lock().is_empty());
     server.install(DEPLOYMENTS);
     tokio::time::sleep(Duration::from_mins(2)).await;
     assert_eq!(*log.lock(), ["a"]);
-    running.stop().await.expect("it stops when asked");
+    running.stop().await.expect("stops cleanly");
 }
 
-/// 133: 5 ms, doubling.
+/// 5 ms, doubling.
 #[tokio::test(start_paused = true)]
-async fn a_failure_is_retried_after_a_backoff_that_grows() {
+async fn failed_reconcile_is_retried_with_exponential_backoff() {
     let (server, times) = (server(), Arc::new(Mutex::new(Vec::new())));
     server.put(CONFIG_MAPS, config_map("a", "1"));
     let noted = Arc::clone(&times);
@@ -96,47 +98,45 @@ async fn a_failure_is_retried_after_a_backoff_that_grows() {
         .collect();
     assert_eq!(gaps, [5, 10, 20, 40]);
     assert_eq!((outcomes.failed(), outcomes.done()), (4, 1));
-    running.stop().await.expect("it stops when asked");
+    running.stop().await.expect("stops cleanly");
 }
 
-/// 134.
 #[tokio::test(start_paused = true)]
-async fn a_terminal_error_waits_for_the_next_change() {
+async fn terminal_error_waits_for_the_next_change() {
     let (server, log) = (server(), Log::default());
     server.put(CONFIG_MAPS, config_map("a", "1"));
-    let reconciler = noting(&log, |_, _| async { Err(Error::terminal("never")) });
+    let reconciler = recording(&log, |_, _| async { Err(Error::terminal("never")) });
     let (running, outcomes) = run(&server, controller().reconcile(reconciler));
     tokio::time::sleep(Duration::from_hours(1)).await;
     assert_eq!(outcomes.terminal(), 1);
     server.put(CONFIG_MAPS, config_map("a", "2"));
     settle().await;
     assert_eq!(outcomes.terminal(), 2);
-    running.stop().await.expect("it stops when asked");
+    running.stop().await.expect("stops cleanly");
 }
 
-/// A reconciler that cleans up after what is gone must not be told so of what it cannot read.
+/// A reconciler that cleans up after deleted objects must not run for an undecodable one.
 #[tokio::test(start_paused = true)]
-async fn an_object_that_does_not_decode_is_not_taken_for_one_that_is_gone() {
+async fn undecodable_object_is_not_treated_as_deleted() {
     let (server, log) = (server(), Log::default());
     let mut broken = config_map("a", "1");
     broken["data"] = json!(5);
     server.put(CONFIG_MAPS, broken);
-    let (running, outcomes) = run(&server, controller().reconcile(noting(&log, done)));
+    let (running, outcomes) = run(&server, controller().reconcile(recording(&log, done)));
     tokio::time::sleep(Duration::from_hours(1)).await;
-    assert!(log.lock().is_empty(), "it is not reconciled");
+    assert!(log.lock().is_empty(), "not reconciled");
     assert_eq!(outcomes.terminal(), 1);
     server.put(CONFIG_MAPS, config_map("a", "mended"));
     settle().await;
     assert_eq!(*log.lock(), ["a"]);
-    running.stop().await.expect("it stops when asked");
+    running.stop().await.expect("stops cleanly");
 }
 
-/// 135.
 #[tokio::test(start_paused = true)]
-async fn a_reconcile_may_ask_to_run_again_at_a_time() {
+async fn reconcile_can_requeue_after_a_delay() {
     let (server, log) = (server(), Log::default());
     server.put(CONFIG_MAPS, config_map("a", "1"));
-    let reconciler = noting(&log, |_, _| async {
+    let reconciler = recording(&log, |_, _| async {
         Ok(Action::requeue_after(Duration::from_mins(1)))
     });
     let (running, outcomes) = run(&server, controller().reconcile(reconciler));
@@ -144,19 +144,19 @@ async fn a_reconcile_may_ask_to_run_again_at_a_time() {
     assert_eq!(log.lock().len(), 1);
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!((log.lock().len(), outcomes.requeued()), (2, 2));
-    running.stop().await.expect("it stops when asked");
+    running.stop().await.expect("stops cleanly");
 }
 
-/// 129; one that panics before it has made its future included.
+/// Including a panic before the future is created.
 #[tokio::test(start_paused = true)]
-async fn a_panic_is_counted_and_retried_and_hurts_nobody_else() {
+async fn panic_is_counted_and_retried_and_does_not_affect_other_objects() {
     for early in [true, false] {
         let (server, log) = (server(), Log::default());
         for name in ["a", "b"] {
             server.put(CONFIG_MAPS, config_map(name, "1"));
         }
         let times = AtomicUsize::new(0);
-        let reconciler = noting(&log, move |request, _| {
+        let reconciler = recording(&log, move |request, _| {
             let panics = request.key.name() == "a" && times.fetch_add(1, Ordering::Relaxed) < 2;
             assert!(!(panics && early), "deliberate");
             async move {
@@ -167,12 +167,12 @@ async fn a_panic_is_counted_and_retried_and_hurts_nobody_else() {
         let (running, outcomes) = run(&server, controller().reconcile(reconciler));
         tokio::time::sleep(Duration::from_secs(1)).await;
         assert_eq!((outcomes.panicked(), outcomes.done()), (2, 2));
-        running.stop().await.expect("it stops when asked");
+        running.stop().await.expect("stops cleanly");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_of_an_owned_object_reconciles_its_owner() {
+async fn change_of_an_owned_object_reconciles_its_owner() {
     let owned = |owner: &str| {
         let owner = json!([{ "apiVersion": "v1", "kind": "ConfigMap", "name": owner, "uid": "u", "controller": true }]);
         json!({ "metadata": { "namespace": "n", "name": "d", "ownerReferences": owner } })
@@ -180,7 +180,7 @@ async fn a_change_of_an_owned_object_reconciles_its_owner() {
     let (server, log) = (server(), Log::default());
     let (running, _) = run(
         &server,
-        controller().owns::<Deployment>().reconcile(noting(&log, done)),
+        controller().owns::<Deployment>().reconcile(recording(&log, done)),
     );
     settle().await;
     server.put(DEPLOYMENTS, owned("a"));
@@ -190,12 +190,12 @@ async fn a_change_of_an_owned_object_reconciles_its_owner() {
     server.delete(DEPLOYMENTS, &key("d"));
     settle().await;
     assert_eq!(*log.lock(), ["a", "a", "b", "b"]);
-    running.stop().await.expect("it stops when asked");
+    running.stop().await.expect("stops cleanly");
 }
 
-/// 148: what an object referred to before is reconciled too.
+/// Objects that are no longer referenced are reconciled too.
 #[tokio::test(start_paused = true)]
-async fn a_change_of_a_watched_object_reconciles_what_it_maps_to_before_and_after() {
+async fn change_of_a_watched_object_reconciles_old_and_new_mapped_keys() {
     let (server, log) = (server(), Log::default());
     let to_user = |secret: &Secret| {
         secret
@@ -210,7 +210,7 @@ async fn a_change_of_a_watched_object_reconciles_what_it_maps_to_before_and_afte
         &server,
         controller()
             .watches::<Secret>(to_user)
-            .reconcile(noting(&log, done)),
+            .reconcile(recording(&log, done)),
     );
     settle().await;
     for user in ["a", "b"] {
@@ -221,16 +221,16 @@ async fn a_change_of_a_watched_object_reconciles_what_it_maps_to_before_and_afte
         settle().await;
     }
     assert_eq!(*log.lock(), ["a", "a", "b"]);
-    running.stop().await.expect("it stops when asked");
+    running.stop().await.expect("stops cleanly");
 }
 
-/// The kube-rs defect: one kind in trouble must not delay another.
+/// A known defect of kube-rs: a failing kind must not delay another.
 #[tokio::test(start_paused = true)]
-async fn trouble_with_one_kind_does_not_delay_another() {
+async fn failing_kind_does_not_delay_another() {
     let (server, log) = (server(), Log::default());
     let (running, _) = run(
         &server,
-        controller().owns::<Deployment>().reconcile(noting(&log, done)),
+        controller().owns::<Deployment>().reconcile(recording(&log, done)),
     );
     settle().await;
     server.uninstall(DEPLOYMENTS);
@@ -238,16 +238,16 @@ async fn trouble_with_one_kind_does_not_delay_another() {
     server.put(CONFIG_MAPS, config_map("a", "1"));
     settle().await;
     assert_eq!(*log.lock(), ["a"]);
-    running.stop().await.expect("it stops when asked");
+    running.stop().await.expect("stops cleanly");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_changes_goes_before_what_was_there_at_the_start() {
+async fn changes_are_reconciled_before_initial_objects() {
     let (server, log) = (server(), Log::default());
     for name in ["a", "b", "c"] {
         server.put(CONFIG_MAPS, config_map(name, "1"));
     }
-    let slow = noting(&log, |_, _| async {
+    let slow = recording(&log, |_, _| async {
         tokio::time::sleep(Duration::from_secs(1)).await;
         Ok(Action::done())
     });
@@ -256,11 +256,11 @@ async fn what_changes_goes_before_what_was_there_at_the_start() {
     server.put(CONFIG_MAPS, config_map("c", "2"));
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert_eq!(*log.lock(), ["a", "c", "b"]);
-    running.stop().await.expect("it stops when asked");
+    running.stop().await.expect("stops cleanly");
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_object_is_never_in_two_hands() {
+async fn object_is_never_reconciled_concurrently() {
     let (server, log) = (server(), Log::default());
     for name in ["a", "b"] {
         server.put(CONFIG_MAPS, config_map(name, "1"));
@@ -270,12 +270,16 @@ async fn one_object_is_never_in_two_hands() {
         Arc::new(AtomicUsize::new(0)),
     );
     let most_by_it = Arc::clone(&most);
-    let reconciler = noting(&log, move |request, _| {
+    let reconciler = recording(&log, move |request, _| {
         let (now, most) = (Arc::clone(&now), Arc::clone(&most_by_it));
         async move {
             {
                 let mut now = now.lock();
-                assert!(!now.contains(&request.key), "{} is in two hands", request.key);
+                assert!(
+                    !now.contains(&request.key),
+                    "{} is reconciled concurrently",
+                    request.key
+                );
                 now.push(request.key.clone());
                 most.fetch_max(now.len(), Ordering::Relaxed);
             }
@@ -293,11 +297,11 @@ async fn one_object_is_never_in_two_hands() {
         (most.load(Ordering::Relaxed), outcomes.done(), outcomes.panicked()),
         (2, 3, 0)
     );
-    running.stop().await.expect("it stops when asked");
+    running.stop().await.expect("stops cleanly");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_that_was_not_declared_is_an_error_that_names_the_fix() {
+async fn undeclared_kind_is_an_error_that_names_the_fix() {
     let (server, said) = (server(), Arc::new(Mutex::new(String::new())));
     server.put(CONFIG_MAPS, config_map("a", "1"));
     let said_by_it = Arc::clone(&said);
@@ -313,22 +317,22 @@ async fn a_kind_that_was_not_declared_is_an_error_that_names_the_fix() {
         "controller `test` does not cache Secret: add `.reads::<Secret>()` to it"
     );
     assert_eq!(outcomes.terminal(), 1);
-    running.stop().await.expect("it stops when asked");
+    running.stop().await.expect("stops cleanly");
 }
 
-/// A watch that fails after the start is the cache's business: the controller goes on with what it has.
+/// The cache handles a watch that fails after the start; the controller continues with cached data.
 #[tokio::test(start_paused = true)]
-async fn an_outage_does_not_stop_a_controller() {
+async fn outage_does_not_stop_a_controller() {
     let (server, log) = (server(), Log::default());
-    let (running, _) = run(&server, controller().reconcile(noting(&log, done)));
+    let (running, _) = run(&server, controller().reconcile(recording(&log, done)));
     settle().await;
     for _ in 0..5 {
-        server.fail(On::List, 500);
-        server.fail(On::Watch, 500);
+        server.fail_next(RequestType::List, 500);
+        server.fail_next(RequestType::Watch, 500);
     }
     server.break_watches();
     server.put(CONFIG_MAPS, config_map("a", "1"));
     tokio::time::sleep(Duration::from_mins(10)).await;
     assert_eq!(*log.lock(), ["a"]);
-    running.stop().await.expect("it stops when asked");
+    running.stop().await.expect("stops cleanly");
 }

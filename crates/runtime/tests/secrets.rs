@@ -1,4 +1,4 @@
-//! What the log never has in it. Alone in its process: kube logs from tasks of its own.
+//! Secrets are never logged. In a process of its own, because kube logs from its own tasks.
 
 mod wire;
 
@@ -12,24 +12,24 @@ use windlass_apiserver::Server;
 use windlass_runtime::{JsonLines, Options, Writer};
 use wire::recorded_with;
 
-/// kube prints a whole answer that it cannot read, at `warn`.
+/// kube prints a whole response that it cannot decode, at `warn`.
 #[tokio::test(start_paused = true)]
-async fn a_secret_that_cannot_be_read_is_not_in_the_log_at_any_level() {
+async fn undecodable_secret_is_not_logged_at_any_level() {
     const MARK: &str = "c2VjcmV0LW1hcms=";
-    let lines = tempfile::NamedTempFile::new().expect("a file");
+    let lines = tempfile::NamedTempFile::new().expect("temporary file");
     let mut options = Options::default();
     options.logging.level = Some("trace".to_owned());
-    let layer = JsonLines::new(lines.reopen().map(Arc::new).expect("a file"))
-        .with_filter(options.logging.filter().expect("a level"));
+    let layer = JsonLines::new(lines.reopen().map(Arc::new).expect("temporary file"))
+        .with_filter(options.logging.filter().expect("valid level"));
     let subscriber = tracing_subscriber::registry().with(layer);
-    tracing::subscriber::set_global_default(subscriber).expect("nobody else logs in this process");
+    tracing::subscriber::set_global_default(subscriber).expect("the only subscriber");
 
     let odd = json!({ "kind": "Secret", "apiVersion": "v1", "metadata": 5, "data": { "password": MARK } });
     let (client, _) = recorded_with(Server::new(), move |_| ready(Some((200, odd.clone()))));
     let error = Api::<Secret>::default_namespaced(client.clone())
         .get("a")
         .await
-        .expect_err("it cannot be read");
+        .expect_err("undecodable");
     tracing::error!(%error, "as a reconcile's error is logged");
     let mut secret = Secret::default();
     secret.metadata.name = Some("a".to_owned());
@@ -37,7 +37,7 @@ async fn a_secret_that_cannot_be_read_is_not_in_the_log_at_any_level() {
     let error = Writer::new(client, "test")
         .apply(&secret)
         .await
-        .expect_err("it cannot be read");
+        .expect_err("undecodable");
     tracing::error!(%error, whole = ?error, "as a reconcile's error is logged");
 
     let text = std::fs::read_to_string(lines.path()).expect("text");

@@ -1,7 +1,7 @@
-//! What a running manager shows over HTTP, through a socket.
+//! The HTTP endpoints of a manager, over a socket.
 //!
-//! Statement 159 (metrics, health with subpaths and exclusions served and closed; port in use) and 160 (nothing left).
-//! The texts are those that kube-apiserver 1.36 and controller-runtime 0.24 answer with.
+//! Metrics, health checks with subpaths and exclusions, shutdown, and a port in use.
+//! The expected texts are the responses of kube-apiserver 1.36 and controller-runtime 0.24.
 
 mod exposition;
 mod served;
@@ -28,7 +28,7 @@ use windlass_runtime::{
 };
 
 #[tokio::test]
-async fn checks_answer_as_kube_apiserver_and_controller_runtime_do() {
+async fn checks_respond_like_kube_apiserver_and_controller_runtime() {
     let served = Served::start(
         Endpoints::new()
             .health(
@@ -79,7 +79,7 @@ async fn checks_answer_as_kube_apiserver_and_controller_runtime_do() {
     ] {
         assert_eq!(served.get(path).await, (status, body.to_owned()), "{path}");
     }
-    let answer = served.ask("GET", "/healthz", "").await;
+    let answer = served.request("GET", "/healthz", "").await;
     assert!(
         answer.head.contains("content-type: text/plain; charset=utf-8"),
         "{}",
@@ -94,7 +94,7 @@ async fn checks_answer_as_kube_apiserver_and_controller_runtime_do() {
 }
 
 #[tokio::test]
-async fn without_checks_answering_is_enough() {
+async fn endpoint_without_checks_succeeds() {
     let served = Served::start(Endpoints::new()).await;
     for (path, status, body) in [
         ("/healthz", 200, "ok"),
@@ -108,18 +108,18 @@ async fn without_checks_answering_is_enough() {
 }
 
 #[tokio::test]
-async fn only_reading_is_allowed() {
+async fn only_get_and_head_are_allowed() {
     let served = Served::start(Endpoints::new()).await;
-    let head = served.ask("HEAD", "/healthz", "").await;
+    let head = served.request("HEAD", "/healthz", "").await;
     assert_eq!((head.status, head.body.as_str()), (200, ""));
-    let post = served.ask("POST", "/healthz", "Content-Length: 0\r\n").await;
+    let post = served.request("POST", "/healthz", "Content-Length: 0\r\n").await;
     assert_eq!(post.status, 405);
     assert!(post.head.contains("allow: get, head"), "{}", post.head);
     served.stop().await;
 }
 
 #[tokio::test]
-async fn a_check_that_hangs_or_panics_fails_alone() {
+async fn check_that_hangs_or_panics_does_not_affect_others() {
     let asked = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&asked);
     let checks = Checks::new()
@@ -147,7 +147,7 @@ async fn a_check_that_hangs_or_panics_fails_alone() {
         served.get("/healthz/panics").await.1,
         "internal server error: the check panicked\n"
     );
-    // Checks are asked anew each time; an excluded one not at all.
+    // Checks run at each request; excluded ones do not.
     assert_eq!(served.get("/healthz/works").await.1, "ok");
     served.get("/healthz?exclude=works").await;
     assert_eq!(asked.load(Ordering::Relaxed), 2);
@@ -155,7 +155,7 @@ async fn a_check_that_hangs_or_panics_fails_alone() {
 }
 
 #[tokio::test]
-async fn a_check_sees_the_present() {
+async fn check_runs_at_each_request() {
     let ready = Arc::new(AtomicBool::new(false));
     let seen = Arc::clone(&ready);
     let checks = Checks::new().add("caches", move || {
@@ -170,11 +170,11 @@ async fn a_check_sees_the_present() {
 }
 
 #[tokio::test]
-async fn metrics_come_in_the_format_that_is_asked_for() {
+async fn metrics_format_is_negotiated() {
     let metrics = Metrics::new();
     metrics.controller("settings", NonZeroUsize::MIN);
     let served = Served::start(Endpoints::new().metrics(metrics)).await;
-    let plain = served.ask("GET", "/metrics", "Accept: */*\r\n").await;
+    let plain = served.request("GET", "/metrics", "Accept: */*\r\n").await;
     assert!(
         plain.head.contains("content-type: text/plain; version=0.0.4"),
         "{}",
@@ -182,7 +182,7 @@ async fn metrics_come_in_the_format_that_is_asked_for() {
     );
     assert!(exposition::parse(&plain.body).contains_key("controller_runtime_reconcile_total"));
     let open = served
-        .ask(
+        .request(
             "GET",
             "/metrics",
             "Accept: application/openmetrics-text;version=1.0.0\r\n",
@@ -198,11 +198,11 @@ async fn metrics_come_in_the_format_that_is_asked_for() {
 }
 
 #[tokio::test]
-async fn a_port_in_use_is_an_early_error_that_names_the_address_and_the_option() {
+async fn port_in_use_is_an_error_with_the_address_and_the_option() {
     let first = Listener::bind("127.0.0.1:0", "--listen")
         .await
-        .expect("a free port");
-    let address = first.local_addr().expect("an address").to_string();
+        .expect("free port");
+    let address = first.local_addr().expect("local address").to_string();
     let second = Listener::bind(&address, "--metrics-address").await;
     assert_eq!(
         second.expect_err("it is in use").to_string(),
@@ -218,7 +218,7 @@ async fn a_port_in_use_is_an_early_error_that_names_the_address_and_the_option()
 }
 
 #[tokio::test]
-async fn a_stop_lets_a_running_request_finish_and_closes_the_rest() {
+async fn stop_finishes_running_requests_and_closes_idle_connections() {
     let (started, mut starting) = tokio::sync::mpsc::channel(1);
     let gate = Arc::new(tokio::sync::Notify::new());
     let opened = Arc::clone(&gate);
@@ -232,52 +232,52 @@ async fn a_stop_lets_a_running_request_finish_and_closes_the_rest() {
     });
     let served = Served::start(Endpoints::new().health(checks)).await;
     let address = served.address;
-    // One that keeps its connection and says nothing, and one in the midst of a request.
-    let mut idle = TcpStream::connect(address).await.expect("it listens");
-    let mut busy = TcpStream::connect(address).await.expect("it listens");
+    // An idle connection, and one within a request.
+    let mut idle = TcpStream::connect(address).await.expect("listening");
+    let mut busy = TcpStream::connect(address).await.expect("listening");
     busy.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         .await
-        .expect("it reads");
+        .expect("request sent");
     starting.recv().await.expect("the check runs");
 
     let stopping = tokio::spawn(served.stop());
     let mut answer = String::new();
-    // No new one is let in.
+    // No new connection is accepted.
     while TcpStream::connect(address).await.is_ok() {
         tokio::task::yield_now().await;
     }
     gate.notify_one();
-    busy.read_to_string(&mut answer).await.expect("it answers");
+    busy.read_to_string(&mut answer).await.expect("response received");
     assert!(answer.ends_with("\r\n\r\nok"), "{answer}");
-    stopping.await.expect("it stops");
+    stopping.await.expect("stops cleanly");
     assert!(
         matches!(idle.read(&mut [0; 8]).await, Ok(0) | Err(_)),
-        "the idle one is closed"
+        "the idle connection is closed"
     );
 }
 
 #[tokio::test]
-async fn a_request_without_an_end_does_not_hold_up_the_stop() {
+async fn endless_request_does_not_block_the_stop() {
     let checks = Checks::new()
         .timeout(Duration::from_hours(1))
         .add("hangs", pending);
     let served = Served::start(Endpoints::new().health(checks)).await;
-    let mut busy = TcpStream::connect(served.address).await.expect("it listens");
+    let mut busy = TcpStream::connect(served.address).await.expect("listening");
     busy.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         .await
-        .expect("it reads");
+        .expect("request sent");
     tokio::task::yield_now().await;
     tokio::time::timeout(Duration::from_secs(20), served.stop())
         .await
-        .expect("it stops by itself");
+        .expect("stops without help");
     let mut rest = Vec::new();
     let closed = busy.read_to_end(&mut rest).await;
     assert!(matches!(closed, Ok(0)) || closed.is_err_and(|error| error.kind() == ErrorKind::ConnectionReset));
 }
 
-/// Whatever served keeps is gone with it: a check's data is dropped when serving is, also in the midst of a request.
+/// The data of a check is dropped with the server, even during a request.
 #[tokio::test]
-async fn nothing_outlives_a_server_that_is_dropped() {
+async fn dropped_server_leaves_nothing() {
     let kept = Arc::new(());
     let (started, mut starting) = tokio::sync::mpsc::channel(1);
     let held = Arc::clone(&kept);
@@ -294,13 +294,13 @@ async fn nothing_outlives_a_server_that_is_dropped() {
         });
     let listener = Listener::bind("127.0.0.1:0", "--listen")
         .await
-        .expect("a free port");
-    let address = listener.local_addr().expect("an address");
+        .expect("free port");
+    let address = listener.local_addr().expect("local address");
     let serving = tokio::spawn(listener.serve(Endpoints::new().health(checks), pending()));
-    let mut busy = TcpStream::connect(address).await.expect("it listens");
+    let mut busy = TcpStream::connect(address).await.expect("listening");
     busy.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         .await
-        .expect("it reads");
+        .expect("request sent");
     starting.recv().await.expect("the check runs");
     assert!(Arc::strong_count(&kept) > 1);
     serving.abort();
@@ -310,13 +310,13 @@ async fn nothing_outlives_a_server_that_is_dropped() {
     }
 }
 
-/// A client with as many connections as there may be, none of which says anything.
+/// A client with the maximum number of connections, all silent.
 #[tokio::test]
-async fn silent_connections_do_not_keep_others_out() {
+async fn silent_connections_do_not_block_others() {
     let served = Served::start(Endpoints::new()).await;
     let mut silent = Vec::new();
     for _ in 0..200 {
-        silent.push(TcpStream::connect(served.address).await.expect("it listens"));
+        silent.push(TcpStream::connect(served.address).await.expect("listening"));
     }
     let asked = tokio::time::timeout(Duration::from_secs(20), served.get("/healthz")).await;
     assert_eq!(asked.expect("it is answered").0, 200);

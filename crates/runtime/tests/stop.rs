@@ -1,4 +1,4 @@
-//! A manager from start to stop: what it shares, what ends it, and that nothing outlives it.
+//! A manager from start to stop: shared watches, failures, and that no task outlives it.
 
 mod harness;
 #[path = "../../cache/tests/model/mod.rs"]
@@ -6,7 +6,7 @@ mod model;
 
 use std::{sync::Arc, time::Duration};
 
-use harness::{Log, Running, SECRETS, controller, done, noting, run, server, settle};
+use harness::{Log, Running, SECRETS, controller, done, recording, run, server, settle};
 use k8s_openapi::api::{
     apps::v1::Deployment,
     core::v1::{ConfigMap, Node, Secret},
@@ -25,11 +25,11 @@ fn alive_tasks() -> usize {
 async fn controllers_of_one_manager_share_a_watch_per_kind() {
     let (server, log) = (server(), Log::default());
     server.put(CONFIG_MAPS, config_map("a", "1"));
-    let first = Controller::<ConfigMap>::new("first").reconcile(noting(&log, done));
+    let first = Controller::<ConfigMap>::new("first").reconcile(recording(&log, done));
     let second = Controller::<Secret>::new("second")
         .reads::<ConfigMap>()
-        .reconcile(noting(&log, done));
-    let third = Controller::<ConfigMap>::new("third").reconcile(noting(&log, done));
+        .reconcile(recording(&log, done));
+    let third = Controller::<ConfigMap>::new("third").reconcile(recording(&log, done));
     let manager = Manager::new(server.client())
         .controller(first)
         .controller(second)
@@ -38,17 +38,17 @@ async fn controllers_of_one_manager_share_a_watch_per_kind() {
     settle().await;
     assert_eq!(*log.lock(), ["a", "a"]);
     assert_eq!(server.watches(), 2);
-    running.stop().await.expect("it stops when asked");
+    running.stop().await.expect("stops cleanly");
     assert_eq!(server.watches(), 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_manager_may_look_at_one_namespace_only() {
+async fn manager_can_be_limited_to_one_namespace() {
     let log = Log::default();
     let (one, nodes) = ("/api/v1/namespaces/n/configmaps", "/api/v1/nodes");
     let server = Server::with(&[one, nodes]);
     server.put(one, config_map("a", "1"));
-    let controller = controller().reads::<Node>().reconcile(noting(&log, done));
+    let controller = controller().reads::<Node>().reconcile(recording(&log, done));
     let running = Running::start(
         Manager::new(server.client())
             .controller(controller)
@@ -56,17 +56,17 @@ async fn a_manager_may_look_at_one_namespace_only() {
     );
     settle().await;
     assert_eq!(*log.lock(), ["a"]);
-    running.stop().await.expect("it stops when asked");
+    running.stop().await.expect("stops cleanly");
 }
 
-/// 160: on stop what runs is finished, what is queued is not started, and nothing is left.
+/// On stop, running reconciles finish, queued keys are not started, and no task is left.
 #[tokio::test(start_paused = true)]
-async fn a_stop_waits_for_what_runs_and_starts_nothing() {
+async fn stop_waits_for_running_reconciles_and_starts_none() {
     let (server, log) = (server(), Log::default());
     for name in ["a", "b"] {
         server.put(CONFIG_MAPS, config_map(name, "1"));
     }
-    let slow = noting(&log, |_, _| async {
+    let slow = recording(&log, |_, _| async {
         tokio::time::sleep(Duration::from_mins(1)).await;
         Ok(Action::done())
     });
@@ -75,11 +75,11 @@ async fn a_stop_waits_for_what_runs_and_starts_nothing() {
     let outcomes = slow.outcomes();
     let manager = Manager::new(server.client())
         .controller(slow)
-        .grace(Duration::from_mins(5));
+        .grace_period(Duration::from_mins(5));
     let running = Running::start(manager);
     settle().await;
     let started = Instant::now();
-    running.stop().await.expect("it stops when asked");
+    running.stop().await.expect("stops cleanly");
     assert!(started.elapsed() > Duration::from_secs(50), "it waited");
     assert_eq!((&**log.lock(), outcomes.done()), (&["a".to_owned()][..], 1));
     assert_eq!(server.watches(), 0);
@@ -87,13 +87,13 @@ async fn a_stop_waits_for_what_runs_and_starts_nothing() {
     assert_eq!(alive_tasks(), before);
 }
 
-/// 155: what does not end within the grace period is dropped, and the error names it. None is left either way.
+/// The error names what was cancelled. No task is left either way.
 #[tokio::test(start_paused = true)]
-async fn what_does_not_end_in_time_is_dropped_and_named() {
+async fn reconcile_that_exceeds_the_grace_period_is_cancelled_and_named() {
     for grace in [Duration::ZERO, Duration::from_secs(30)] {
         let (server, log) = (server(), Log::default());
         server.put(CONFIG_MAPS, config_map("a", "1"));
-        let stuck = controller().reconcile(noting(&log, |_, _| std::future::pending()));
+        let stuck = controller().reconcile(recording(&log, |_, _| std::future::pending()));
         let before = alive_tasks();
         let manager = Manager::new(server.client())
             .controller(stuck)
@@ -102,13 +102,13 @@ async fn what_does_not_end_in_time_is_dropped_and_named() {
                 ctx.stopping().await;
                 Ok(())
             })
-            .grace(grace);
+            .grace_period(grace);
         let running = Running::start(manager);
         settle().await;
         let asked = Instant::now();
-        let error = running.stop().await.expect_err("something did not end");
+        let error = running.stop().await.expect_err("the grace period was exceeded");
         assert_eq!(asked.elapsed().as_secs(), grace.as_secs());
-        let ManagerError::Grace { parts, .. } = &error else {
+        let ManagerError::GracePeriodExceeded { parts, .. } = &error else {
             panic!("{error}")
         };
         assert!(parts.contains(&"test".to_owned()) && parts.contains(&"also-stuck".to_owned()));
@@ -118,12 +118,12 @@ async fn what_does_not_end_in_time_is_dropped_and_named() {
     }
 }
 
-/// 195: a reconcile that is running when the stop comes goes on undisturbed, and can see that it should end.
+/// A reconcile that runs during the stop continues, and can see that it should finish.
 #[tokio::test(start_paused = true)]
-async fn a_reconcile_can_see_that_it_should_end() {
+async fn reconcile_can_see_that_it_should_finish() {
     let (server, log) = (server(), Log::default());
     server.put(CONFIG_MAPS, config_map("a", "1"));
-    let patient = noting(&log, |_, ctx| async move {
+    let patient = recording(&log, |_, ctx| async move {
         assert!(!ctx.is_stopping());
         ctx.stopping().await;
         assert!(ctx.is_stopping());
@@ -132,19 +132,18 @@ async fn a_reconcile_can_see_that_it_should_end() {
     });
     let (running, outcomes) = run(&server, controller().reconcile(patient));
     settle().await;
-    running.stop().await.expect("it stops when asked");
+    running.stop().await.expect("stops cleanly");
     assert_eq!(outcomes.done(), 1);
 }
 
-/// 153: what runs beside controllers finds their caches complete.
 #[tokio::test(start_paused = true)]
-async fn a_task_starts_when_the_caches_are_complete() {
+async fn task_starts_after_the_caches_have_synced() {
     let (server, log) = (server(), Log::default());
     server.uninstall(CONFIG_MAPS);
     let started = Arc::new(Mutex::new(None));
     let noted = Arc::clone(&started);
     let manager = Manager::new(server.client())
-        .controller(controller().reconcile(noting(&log, done)))
+        .controller(controller().reconcile(recording(&log, done)))
         .task("beside", move |ctx| {
             *noted.lock() = Some(ctx.caches().reports().len());
             std::future::ready(Ok(()))
@@ -158,19 +157,18 @@ async fn a_task_starts_when_the_caches_are_complete() {
     running
         .stop()
         .await
-        .expect("a task that ended well is no reason to stop");
+        .expect("a task that succeeded does not stop the manager");
 }
 
-/// 154.
 #[tokio::test(start_paused = true)]
-async fn a_task_that_fails_or_panics_stops_all_and_is_the_error() {
+async fn failed_task_stops_the_manager_and_is_its_error() {
     for (panics, expected) in [
         (false, "task `beside` failed: deliberate"),
         (true, "`beside` panicked: deliberate"),
     ] {
         let (server, log) = (server(), Log::default());
         let manager = Manager::new(server.client())
-            .controller(controller().reconcile(noting(&log, done)))
+            .controller(controller().reconcile(recording(&log, done)))
             .task("beside", move |_| async move {
                 assert!(!panics, "deliberate");
                 Err("deliberate".into())
@@ -184,29 +182,28 @@ async fn a_task_that_fails_or_panics_stops_all_and_is_the_error() {
     }
 }
 
-/// 131.
 #[tokio::test(start_paused = true)]
-async fn caches_that_are_not_complete_in_time_are_an_error_where_that_was_asked_for() {
+async fn sync_timeout_is_an_error() {
     let (server, log) = (server(), Log::default());
     server.uninstall(CONFIG_MAPS);
     let impatient = controller()
         .sync_timeout(Duration::from_mins(2))
-        .reconcile(noting(&log, done));
+        .reconcile(recording(&log, done));
     let started = Instant::now();
     let manager = Manager::new(server.client()).controller(impatient);
     let error = manager
         .run_until(std::future::pending())
         .await
-        .expect_err("it gave up");
+        .expect_err("the sync timed out");
     assert_eq!(started.elapsed().as_secs(), 120);
     assert!(error.to_string().contains("controller `test` failed"), "{error}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_name_that_cannot_be_a_label_is_refused() {
+async fn controller_name_must_be_a_valid_label_value() {
     for name in ["", "a b", "-a", "a/b", &"a".repeat(64)] {
         let (server, log) = (server(), Log::default());
-        let misnamed = Controller::<ConfigMap>::new(name).reconcile(noting(&log, done));
+        let misnamed = Controller::<ConfigMap>::new(name).reconcile(recording(&log, done));
         let refused = Manager::new(server.client())
             .controller(misnamed)
             .run_until(std::future::pending())
@@ -215,17 +212,17 @@ async fn a_name_that_cannot_be_a_label_is_refused() {
     }
 }
 
-/// The kube-rs defect: a stop before the first sync must not hang, whether the server refuses or does not answer.
+/// A known defect of kube-rs: a stop before the first sync must not hang, whether the server rejects or does not answer.
 #[tokio::test(start_paused = true)]
-async fn a_stop_before_the_first_sync_is_quick() {
+async fn stop_before_the_first_sync_is_quick() {
     for hangs in [true, false] {
         let (server, log) = (server(), Log::default());
         server.uninstall(CONFIG_MAPS);
-        server.hang(hangs);
-        let (running, _) = run(&server, controller().reconcile(noting(&log, done)));
+        server.set_unresponsive(hangs);
+        let (running, _) = run(&server, controller().reconcile(recording(&log, done)));
         tokio::time::sleep(Duration::from_mins(1)).await;
         let asked = Instant::now();
-        running.stop().await.expect("it stops when asked");
+        running.stop().await.expect("stops cleanly");
         assert!(
             asked.elapsed() < Duration::from_millis(10),
             "{:?}",
@@ -234,29 +231,29 @@ async fn a_stop_before_the_first_sync_is_quick() {
     }
 }
 
-/// Whoever keeps a context, and with it listers, keeps what was read, not the watch.
+/// A kept context, and with it its listers, keeps cached data but not the watch.
 #[tokio::test(start_paused = true)]
-async fn a_context_that_is_kept_does_not_keep_the_watch() {
+async fn kept_context_does_not_keep_the_watch() {
     let (server, log) = (server(), Log::default());
     server.put(CONFIG_MAPS, config_map("a", "1"));
     let kept = Arc::new(Mutex::new(None));
     let keep = Arc::clone(&kept);
-    let reconciler = noting(&log, move |_, ctx| {
+    let reconciler = recording(&log, move |_, ctx| {
         *keep.lock() = Some(ctx);
         std::future::ready(Ok(Action::done()))
     });
     let manager = Manager::new(server.client()).controller(controller().reconcile(reconciler));
-    manager.run_until(settle()).await.expect("it stops when asked");
+    manager.run_until(settle()).await.expect("stops cleanly");
     assert_eq!(server.watches(), 0);
     let ctx = kept.lock().take().expect("it ran");
     assert!(ctx.lister::<ConfigMap>().is_ok_and(|lister| lister.len() == 1));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dropped_manager_leaves_nothing_behind() {
+async fn dropped_manager_leaves_no_tasks() {
     let (server, log) = (server(), Log::default());
     server.put(CONFIG_MAPS, config_map("a", "1"));
-    let stuck = noting(&log, |_, _| std::future::pending());
+    let stuck = recording(&log, |_, _| std::future::pending());
     let before = alive_tasks();
     let manager = Manager::new(server.client()).controller(controller().reconcile(stuck));
     let ran = tokio::time::timeout(Duration::from_secs(1), manager.run_until(std::future::pending())).await;
@@ -267,14 +264,13 @@ async fn a_dropped_manager_leaves_nothing_behind() {
     assert_eq!(alive_tasks(), before);
 }
 
-/// 154.
 #[tokio::test(start_paused = true)]
-async fn a_controller_that_fails_stops_the_others_and_is_the_error() {
+async fn failed_controller_stops_the_manager_and_is_its_error() {
     let (server, log) = (server(), Log::default());
     let broken = Controller::<ConfigMap>::new("broken")
         .watches::<Secret>(|_| panic!("deliberate"))
-        .reconcile(noting(&log, done));
-    let well = Controller::<Deployment>::new("well").reconcile(noting(&log, done));
+        .reconcile(recording(&log, done));
+    let well = Controller::<Deployment>::new("well").reconcile(recording(&log, done));
     let manager = Manager::new(server.client()).controller(well).controller(broken);
     let running = tokio::spawn(manager.run_until(std::future::pending()));
     settle().await;
@@ -283,70 +279,69 @@ async fn a_controller_that_fails_stops_the_others_and_is_the_error() {
         .await
         .expect("the manager does not panic")
         .expect_err("a controller failed");
-    let expected = "controller `broken` failed: the mapping from a change to objects panicked: deliberate";
+    let expected = "controller `broken` failed: mapping a change to keys panicked: deliberate";
     assert_eq!(error.to_string(), expected);
     assert_eq!(server.watches(), 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_mapping_that_fails_on_what_is_there_at_the_start_is_the_error_too() {
+async fn mapping_that_panics_on_initial_objects_is_the_error() {
     let (server, log) = (server(), Log::default());
     server.put(SECRETS, json!({ "metadata": { "namespace": "n", "name": "s" } }));
     let broken = controller()
         .watches::<Secret>(|_| panic!("deliberate"))
-        .reconcile(noting(&log, done));
+        .reconcile(recording(&log, done));
     let (running, _) = run(&server, broken);
     settle().await;
     let error = running.stop().await.expect_err("a controller failed");
     assert!(matches!(error, ManagerError::Controller { controller, .. } if controller == "test"));
 }
 
-/// 140.
 #[tokio::test(start_paused = true)]
-async fn two_controllers_of_one_name_are_refused() {
+async fn duplicate_controller_names_are_rejected() {
     let (server, log) = (server(), Log::default());
-    let twin = || controller().reconcile(noting(&log, done));
+    let twin = || controller().reconcile(recording(&log, done));
     let manager = Manager::new(server.client())
         .controller(twin())
         .controller(twin());
     let error = manager
         .run_until(std::future::pending())
         .await
-        .expect_err("they cannot be told apart");
+        .expect_err("duplicate name");
     assert!(matches!(error, ManagerError::DuplicateName(name) if name == "test"));
     assert!(server.requests().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_manager_with_nothing_to_run_waits_to_be_stopped() {
+async fn manager_without_controllers_runs_until_stopped() {
     let running = Running::start(Manager::new(server().client()));
     tokio::time::sleep(Duration::from_mins(1)).await;
-    running.stop().await.expect("it stops when asked");
+    running.stop().await.expect("stops cleanly");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_controller_can_be_stopped_and_another_of_its_name_run() {
+async fn controller_can_be_stopped_and_run_again_with_the_same_name() {
     let (server, log) = (server(), Log::default());
     server.put(CONFIG_MAPS, config_map("a", "1"));
     for runs in 1..3 {
-        let again = noting(&log, |_, _| async {
+        let again = recording(&log, |_, _| async {
             Ok(Action::requeue_after(Duration::from_secs(1)))
         });
         let (running, _) = run(&server, controller().reconcile(again));
         settle().await;
-        running.stop().await.expect("it stops when asked");
+        running.stop().await.expect("stops cleanly");
         tokio::time::sleep(Duration::from_mins(1)).await;
         assert_eq!(log.lock().len(), runs, "no delayed work outlives its manager");
     }
 }
 
-/// What controllers hand things to is there before them and after them.
+/// A service that controllers depend on starts before them and ends after them.
 #[tokio::test(start_paused = true)]
-async fn a_service_runs_before_caches_are_complete_and_until_reconciles_have_ended() {
+async fn service_runs_from_before_the_sync_until_reconciles_have_ended() {
     let (server, log) = (server(), Log::default());
     server.uninstall(CONFIG_MAPS);
     let noted = Arc::clone(&log);
-    let slow = noting(&log, move |_, _| {
+    let slow = recording(&log, move |_, _| {
         let noted = Arc::clone(&noted);
         async move {
             tokio::time::sleep(Duration::from_secs(10)).await;
@@ -354,15 +349,15 @@ async fn a_service_runs_before_caches_are_complete_and_until_reconciles_have_end
             Ok(Action::done())
         }
     });
-    let told = Arc::clone(&log);
+    let service_log = Arc::clone(&log);
     let manager = Manager::new(server.client())
         .controller(controller().reconcile(slow))
         .service("listener", move |ctx| {
-            let told = Arc::clone(&told);
+            let service_log = Arc::clone(&service_log);
             async move {
-                told.lock().push("listening".to_owned());
+                service_log.lock().push("listening".to_owned());
                 ctx.stopping().await;
-                told.lock().push("stopping".to_owned());
+                service_log.lock().push("stopping".to_owned());
                 Ok(())
             }
         });
@@ -374,7 +369,7 @@ async fn a_service_runs_before_caches_are_complete_and_until_reconciles_have_end
     tokio::time::sleep(Duration::from_mins(1)).await;
     server.put(CONFIG_MAPS, config_map("b", "1"));
     settle().await;
-    running.stop().await.expect("it stops when asked");
+    running.stop().await.expect("stops cleanly");
     assert_eq!(
         *log.lock(),
         ["listening", "a", "reconciled", "b", "reconciled", "stopping"]
@@ -382,20 +377,20 @@ async fn a_service_runs_before_caches_are_complete_and_until_reconciles_have_end
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_service_that_fails_stops_the_manager_and_one_that_does_not_stop_is_named() {
+async fn failed_service_stops_the_manager_and_a_hanging_one_is_named() {
     let server = server();
     let failing = Manager::new(server.client()).service("listener", |_| async { Err("deaf".into()) });
     let error = failing.run_until(std::future::pending()).await;
     assert_eq!(
-        error.expect_err("it failed").to_string(),
+        error.expect_err("the service failed").to_string(),
         "task `listener` failed: deaf"
     );
     let deaf = Manager::new(server.client()).service("listener", |_| std::future::pending());
     let running = Running::start(deaf);
     settle().await;
-    let late = running.stop().await.expect_err("it does not stop");
+    let late = running.stop().await.expect_err("the service does not stop");
     assert!(
-        matches!(&late, ManagerError::Grace { parts, .. } if *parts == ["listener"]),
+        matches!(&late, ManagerError::GracePeriodExceeded { parts, .. } if *parts == ["listener"]),
         "{late}"
     );
 }

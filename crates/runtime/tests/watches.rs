@@ -1,4 +1,4 @@
-//! What a controller hears of, and how its reconciles may end, on a clock that the test holds.
+//! What triggers a controller, and how its reconciles end, on a paused clock.
 
 mod harness;
 #[path = "../../cache/tests/model/mod.rs"]
@@ -13,7 +13,7 @@ use std::{
 };
 
 use futures::{StreamExt, stream};
-use harness::{DEPLOYMENTS, Log, SECRETS, controller, done, noting, run, server, settle};
+use harness::{DEPLOYMENTS, Log, SECRETS, controller, done, recording, run, server, settle};
 use k8s_openapi::api::{
     apps::v1::Deployment,
     core::v1::{ConfigMap, Secret},
@@ -22,7 +22,7 @@ use kube::core::{ApiResource, DynamicObject, PartialObjectMeta};
 use model::{CONFIG_MAPS, config_map, key};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use windlass_cache::{Change, Stored};
+use windlass_cache::{CachedObject, Change};
 use windlass_runtime::{Action, Controller, Manager, Predicate, Watch};
 use windlass_workqueue::{Exponential, Priority};
 
@@ -34,14 +34,16 @@ fn named(secret: &Secret) -> Vec<windlass_runtime::ObjectKey> {
     secret.metadata.name.iter().map(|name| key(name)).collect()
 }
 
-/// 145.
 #[tokio::test(start_paused = true)]
-async fn a_predicate_concerns_its_own_watch_only() {
+async fn predicate_filters_only_its_own_watch() {
     let (server, log) = (server(), Log::default());
     let secrets = Watch::<Secret>::new()
         .mapped(named)
-        .when(Predicate::generation_changed());
-    let (running, _) = run(&server, controller().watch(secrets).reconcile(noting(&log, done)));
+        .filter(Predicate::generation_changed());
+    let (running, _) = run(
+        &server,
+        controller().watch(secrets).reconcile(recording(&log, done)),
+    );
     settle().await;
     for generation in [1, 1, 2] {
         server.put(SECRETS, secret("s", generation));
@@ -53,18 +55,17 @@ async fn a_predicate_concerns_its_own_watch_only() {
     server.delete(SECRETS, &key("s"));
     settle().await;
     assert_eq!(count("s"), 3, "a deletion is never filtered out");
-    running.stop().await.expect("it stops when asked");
+    running.stop().await.expect("stops cleanly");
 }
 
-/// 145.
 #[tokio::test(start_paused = true)]
-async fn a_test_for_all_kinds_concerns_all() {
+async fn event_filter_applies_to_all_kinds() {
     let (server, log) = (server(), Log::default());
     let only_new = |old: Option<&windlass_cache::Meta>, _: &windlass_cache::Meta| old.is_none();
     let watching = controller()
         .watches::<Secret>(named)
-        .only(only_new)
-        .reconcile(noting(&log, done));
+        .event_filter(only_new)
+        .reconcile(recording(&log, done));
     let (running, _) = run(&server, watching);
     settle().await;
     for generation in [1, 2] {
@@ -77,10 +78,10 @@ async fn a_test_for_all_kinds_concerns_all() {
     server.delete(CONFIG_MAPS, &key("c"));
     settle().await;
     assert_eq!(log.lock().len(), 3);
-    running.stop().await.expect("it stops when asked");
+    running.stop().await.expect("stops cleanly");
 }
 
-/// Whom a secret concerns by its labels, and whom a config map means by its text.
+/// The index value of an object: its `colour` label.
 fn colour(object: &impl kube::Resource) -> Vec<String> {
     let labels = object.meta().labels.iter().flatten();
     labels
@@ -93,10 +94,10 @@ fn coloured(namespace: &str, name: &str, colour: &str) -> Value {
     json!({ "metadata": { "namespace": namespace, "name": name, "labels": { "colour": colour } } })
 }
 
-/// What is joined by a value is reconciled when the other side changes: under its value before and after, and only in
+/// Objects that share an index value are reconciled when the other object changes: by its old and new value, and only in
 /// its namespace.
 #[tokio::test(start_paused = true)]
-async fn a_join_leads_to_those_that_share_a_value_before_or_after() {
+async fn indexed_watch_reconciles_objects_with_the_old_or_new_value() {
     let (server, log) = (server(), Log::default());
     for (name, text) in [
         ("red", "red"),
@@ -115,8 +116,8 @@ async fn a_join_leads_to_those_that_share_a_value_before_or_after() {
             .map(|(_, text)| text.clone())
             .collect()
     };
-    let joined = controller().joins(Watch::<Secret>::new(), text, colour);
-    let (running, _) = run(&server, joined.reconcile(noting(&log, done)));
+    let joined = controller().watches_by_index(Watch::<Secret>::new(), text, colour);
+    let (running, _) = run(&server, joined.reconcile(recording(&log, done)));
     settle().await;
     let reconciled = || {
         let mut names = std::mem::take(&mut *log.lock());
@@ -131,7 +132,7 @@ async fn a_join_leads_to_those_that_share_a_value_before_or_after() {
     let steps: [(&str, Value, &[&str]); 4] = [
         ("new", coloured("n", "s", "red"), &["also-red", "red"]),
         ("moved", coloured("n", "s", "blue"), &["also-red", "blue", "red"]),
-        ("nobody's", coloured("n", "s", "green"), &["blue"]),
+        ("unmatched", coloured("n", "s", "green"), &["blue"]),
         ("elsewhere", coloured("m", "s", "red"), &[]),
     ];
     for (step, secret, expected) in steps {
@@ -139,19 +140,19 @@ async fn a_join_leads_to_those_that_share_a_value_before_or_after() {
         settle().await;
         assert_eq!(reconciled(), expected, "{step}");
     }
-    // The other side moves too: what it means now is what counts.
+    // The controller's own objects change too: their current value counts.
     server.put(CONFIG_MAPS, config_map("red", "green"));
     settle().await;
     assert_eq!(reconciled(), ["red"]);
     server.delete(SECRETS, &key("s"));
     settle().await;
-    assert_eq!(reconciled(), ["red"], "a deletion concerns them as well");
-    running.stop().await.expect("it stops when asked");
+    assert_eq!(reconciled(), ["red"], "a deletion triggers too");
+    running.stop().await.expect("stops cleanly");
 }
 
-/// Of the watch that is joined, the predicate counts; what is joined can be read.
+/// The predicate of the indexed watch applies, and its kind can be read.
 #[tokio::test(start_paused = true)]
-async fn a_join_has_a_predicate_and_a_lister() {
+async fn indexed_watch_has_a_predicate_and_a_lister() {
     let (server, log) = (server(), Log::default());
     server.put(CONFIG_MAPS, config_map("red", "red"));
     let text = |config: &ConfigMap| {
@@ -162,15 +163,15 @@ async fn a_join_has_a_predicate_and_a_lister() {
             .map(|(_, text)| text.clone())
             .collect()
     };
-    let joined = controller().joins(
-        Watch::<Secret>::new().when(Predicate::labels_changed()),
+    let joined = controller().watches_by_index(
+        Watch::<Secret>::new().filter(Predicate::labels_changed()),
         text,
         colour,
     );
     let reads = move |_, ctx: windlass_runtime::Context| {
         std::future::ready(ctx.lister::<Secret>().map(|_| Action::done()))
     };
-    let (running, outcomes) = run(&server, joined.reconcile(noting(&log, reads)));
+    let (running, outcomes) = run(&server, joined.reconcile(recording(&log, reads)));
     settle().await;
     for _ in 0..3 {
         server.put(SECRETS, coloured("n", "s", "red"));
@@ -179,14 +180,14 @@ async fn a_join_has_a_predicate_and_a_lister() {
     assert_eq!(
         (log.lock().len(), outcomes.done()),
         (2, 2),
-        "at the start, and when it came"
+        "at the start, and when it was created"
     );
-    running.stop().await.expect("it stops when asked");
+    running.stop().await.expect("stops cleanly");
 }
 
-/// 150: what comes before the start waits, each key once; the end of the stream is not the end of the controller.
+/// Keys that arrive before the start wait, each once; the end of the stream does not end the controller.
 #[tokio::test(start_paused = true)]
-async fn a_stream_from_outside_triggers_and_may_end() {
+async fn key_stream_triggers_reconciles_and_may_end() {
     let (server, log) = (server(), Log::default());
     server.uninstall(CONFIG_MAPS);
     let keys = stream::iter([key("x"), key("x"), key("y")]).chain(
@@ -198,13 +199,10 @@ async fn a_stream_from_outside_triggers_and_may_end() {
     );
     let (running, _) = run(
         &server,
-        controller().triggered_by(keys).reconcile(noting(&log, done)),
+        controller().triggered_by(keys).reconcile(recording(&log, done)),
     );
     tokio::time::sleep(Duration::from_mins(1)).await;
-    assert!(
-        log.lock().is_empty(),
-        "nothing is reconciled before the caches are complete"
-    );
+    assert!(log.lock().is_empty(), "reconciled before the caches have synced");
     server.install(CONFIG_MAPS);
     tokio::time::sleep(Duration::from_mins(1)).await;
     assert_eq!(*log.lock(), ["x", "y"]);
@@ -213,11 +211,11 @@ async fn a_stream_from_outside_triggers_and_may_end() {
     server.put(CONFIG_MAPS, config_map("c", "1"));
     settle().await;
     assert_eq!(log.lock().len(), 4);
-    running.stop().await.expect("it stops when asked");
+    running.stop().await.expect("stops cleanly");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_that_is_known_at_run_time_works_like_a_typed_one() {
+async fn dynamic_kind_works_like_a_typed_one() {
     let (server, log) = (server(), Log::default());
     let configs = ApiResource::erase::<ConfigMap>(&());
     let owner =
@@ -225,11 +223,11 @@ async fn a_kind_that_is_known_at_run_time_works_like_a_typed_one() {
     server.put(CONFIG_MAPS, config_map("c", "1"));
     let seen = Arc::new(Mutex::new(Vec::new()));
     let (noted, kind) = (Arc::clone(&seen), configs.clone());
-    let dynamic = Controller::of("dynamic", Watch::<DynamicObject>::dynamic(configs))
+    let dynamic = Controller::from_watch("dynamic", Watch::<DynamicObject>::dynamic(configs))
         .watch(Watch::<DynamicObject>::dynamic(ApiResource::erase::<Deployment>(&())).owned())
-        .reconcile(noting(&log, move |request, ctx| {
+        .reconcile(recording(&log, move |request, ctx| {
             let object = ctx
-                .lister_of::<DynamicObject>(&kind)
+                .dynamic_lister::<DynamicObject>(&kind)
                 .map(|lister| lister.get(&request.key));
             let text = object.map(|object| object.map(|object| object.data["data"]["text"].clone()));
             noted.lock().push(text.ok().flatten());
@@ -243,12 +241,11 @@ async fn a_kind_that_is_known_at_run_time_works_like_a_typed_one() {
     );
     settle().await;
     assert_eq!(*seen.lock(), [Some(json!("1")), Some(json!("1"))]);
-    running.stop().await.expect("it stops when asked");
+    running.stop().await.expect("stops cleanly");
 }
 
-/// 146.
 #[tokio::test(start_paused = true)]
-async fn metadata_alone_is_enough_to_own_and_to_reconcile() {
+async fn metadata_only_watch_can_own_and_reconcile() {
     type Bare<K> = PartialObjectMeta<K>;
     let (server, log) = (server(), Log::default());
     server.put(CONFIG_MAPS, config_map("c", "1"));
@@ -256,7 +253,7 @@ async fn metadata_alone_is_enough_to_own_and_to_reconcile() {
         json!([{ "apiVersion": "v1", "kind": "ConfigMap", "name": "c", "uid": "u", "controller": true }]);
     let bare = Controller::<Bare<ConfigMap>>::new("bare")
         .watch(Watch::<Bare<Deployment>>::new().owned())
-        .reconcile(noting(&log, |request, ctx| async move {
+        .reconcile(recording(&log, |request, ctx| async move {
             let object = ctx.lister::<Bare<ConfigMap>>()?.get(&request.key);
             assert_eq!(
                 object.and_then(|object| object.metadata.name.clone()).as_deref(),
@@ -273,35 +270,35 @@ async fn metadata_alone_is_enough_to_own_and_to_reconcile() {
     );
     settle().await;
     assert_eq!(outcomes.done(), 2);
-    running.stop().await.expect("it stops when asked");
+    running.stop().await.expect("stops cleanly");
 }
 
-/// Tells when it is dropped.
-struct Told(Arc<AtomicBool>);
+/// Sets the flag when it is dropped.
+struct SetOnDrop(Arc<AtomicBool>);
 
-impl Drop for Told {
+impl Drop for SetOnDrop {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
 }
 
-/// 130: it is dropped, counted as such and retried; an error that only says so is not counted as one.
+/// It is cancelled, counted as a timeout and retried; an error with the same text is not counted as a timeout.
 #[tokio::test(start_paused = true)]
-async fn a_reconcile_that_takes_too_long_is_dropped_and_retried() {
+async fn reconcile_that_times_out_is_cancelled_and_retried() {
     let (server, log) = (server(), Log::default());
     server.put(CONFIG_MAPS, config_map("a", "1"));
     let dropped = Arc::new(AtomicBool::new(false));
     let seen = Arc::clone(&dropped);
     let times = Arc::new(Mutex::new(0));
-    let slow = noting(&log, move |_, _| {
-        let told = Told(Arc::clone(&seen));
+    let slow = recording(&log, move |_, _| {
+        let on_drop = SetOnDrop(Arc::clone(&seen));
         let nth = {
             let mut times = times.lock();
             *times += 1;
             *times
         };
         async move {
-            let _told = told;
+            let _guard = on_drop;
             match nth {
                 1 => tokio::time::sleep(Duration::from_mins(1)).await,
                 2 => return Err("timed out".into()),
@@ -320,12 +317,12 @@ async fn a_reconcile_that_takes_too_long_is_dropped_and_retried() {
         (outcomes.timed_out(), outcomes.failed(), outcomes.done()),
         (1, 1, 1)
     );
-    running.stop().await.expect("it stops when asked");
+    running.stop().await.expect("stops cleanly");
 }
 
-/// 136: it comes back with the priority that it had, or the one that the result names.
+/// A requeued object keeps its priority, or gets that of the action.
 #[tokio::test(start_paused = true)]
-async fn a_result_may_change_the_priority_of_what_comes_back() {
+async fn action_can_change_the_priority_of_the_next_run() {
     for (named, expected) in [(None, ["a", "b", "a"]), (Some(Priority::HIGH), ["a", "a", "b"])] {
         let (server, log) = (server(), Log::default());
         let (first, reconciled) = (AtomicBool::new(true), Arc::clone(&log));
@@ -353,18 +350,17 @@ async fn a_result_may_change_the_priority_of_what_comes_back() {
         }
         tokio::time::sleep(Duration::from_secs(10)).await;
         assert_eq!(*log.lock(), expected);
-        running.stop().await.expect("it stops when asked");
+        running.stop().await.expect("stops cleanly");
     }
 }
 
-/// 196.
 #[tokio::test(start_paused = true)]
-async fn a_reconcile_can_see_that_its_object_was_queued_again() {
+async fn reconcile_can_see_that_its_object_was_queued_again() {
     let (server, log) = (server(), Log::default());
     server.put(CONFIG_MAPS, config_map("a", "1"));
     let seen = Arc::new(Mutex::new(Vec::new()));
     let noted = Arc::clone(&seen);
-    let looking = noting(&log, move |_, ctx| {
+    let looking = recording(&log, move |_, ctx| {
         let noted = Arc::clone(&noted);
         async move {
             let before = ctx.is_queued_again();
@@ -378,20 +374,20 @@ async fn a_reconcile_can_see_that_its_object_was_queued_again() {
     server.put(CONFIG_MAPS, config_map("a", "2"));
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert_eq!(*seen.lock(), [(false, true), (false, false)]);
-    running.stop().await.expect("it stops when asked");
+    running.stop().await.expect("stops cleanly");
 }
 
 #[tokio::test(start_paused = true)]
-async fn retries_are_limited_and_paced_as_the_author_says() {
+async fn max_retries_and_rate_limiter_are_respected() {
     let (server, log) = (server(), Log::default());
     server.put(CONFIG_MAPS, config_map("a", "1"));
-    let failing = noting(&log, |_, _| async { Err("never".into()) });
+    let failing = recording(&log, |_, _| async { Err("never".into()) });
     let dropped = Arc::new(Mutex::new(Vec::new()));
-    let told = Arc::clone(&dropped);
+    let reports = Arc::clone(&dropped);
     let paced = controller()
         .rate_limiter(Exponential::new(Duration::from_secs(1), Duration::from_secs(1)))
         .max_retries(3)
-        .on_dropped(move |key, failures| told.lock().push((key.clone(), failures)))
+        .on_dropped(move |key, failures| reports.lock().push((key.clone(), failures)))
         .reconcile(failing);
     let (running, outcomes) = run(&server, paced);
     tokio::time::sleep(Duration::from_millis(1500)).await;
@@ -402,22 +398,22 @@ async fn retries_are_limited_and_paced_as_the_author_says() {
     assert_eq!(*dropped.lock(), [(key("a"), 4)]);
     server.put(CONFIG_MAPS, config_map("a", "2"));
     settle().await;
-    assert_eq!(outcomes.failed(), 5, "a change begins anew");
-    running.stop().await.expect("it stops when asked");
+    assert_eq!(outcomes.failed(), 5, "a change resets the failures");
+    running.stop().await.expect("stops cleanly");
 }
 
-/// It sees what a reconcile that runs later cannot: each state, and the last one of what is gone.
+/// It receives what a later reconcile cannot see: every state, and the last state of a deleted object.
 #[tokio::test(start_paused = true)]
-async fn a_tap_sees_each_change_before_its_object_is_reconciled() {
+async fn tap_receives_each_change_before_its_object_is_reconciled() {
     let (server, log) = (server(), Log::default());
     server.put(CONFIG_MAPS, config_map("a", "1"));
     let tapped = Arc::clone(&log);
     let watch = Watch::<ConfigMap>::new().tap(move |change| {
-        let text = |stored: &Stored<ConfigMap>| {
-            let object = stored.object().expect("it decodes");
+        let text = |stored: &CachedObject<ConfigMap>| {
+            let object = stored.object().expect("decodable");
             object.data.as_ref().and_then(|data| data.get("text").cloned())
         };
-        let (old, new) = (change.old().and_then(text), text(change.stored()));
+        let (old, new) = (change.old().and_then(text), text(change.latest()));
         let what = match change {
             Change::Applied { initial: true, .. } => "initial",
             Change::Applied { .. } => "applied",
@@ -430,7 +426,7 @@ async fn a_tap_sees_each_change_before_its_object_is_reconciled() {
     });
     let (running, _) = run(
         &server,
-        Controller::of("tapped", watch).reconcile(noting(&log, done)),
+        Controller::from_watch("tapped", watch).reconcile(recording(&log, done)),
     );
     settle().await;
     server.put(CONFIG_MAPS, config_map("a", "2"));
@@ -441,5 +437,5 @@ async fn a_tap_sees_each_change_before_its_object_is_reconciled() {
         *log.lock(),
         ["initial >1", "a", "applied 1>2", "a", "deleted 2>2", "a"]
     );
-    running.stop().await.expect("it stops when asked");
+    running.stop().await.expect("stops cleanly");
 }

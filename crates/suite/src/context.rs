@@ -1,4 +1,4 @@
-//! What a case gets.
+//! The context of a case: its cluster and its namespace.
 
 use std::{
     io::Write as _,
@@ -19,34 +19,34 @@ use windlass_runtime::Connection;
 
 use crate::{Target, settings::Settings};
 
-/// The cluster, and a namespace that is this case's own. The namespace is deleted after the case.
+/// A cluster, and a namespace for this case only. The namespace is deleted after the case.
 ///
-/// Where the cases of a suite are [apart](crate::Suite::apart) the cluster is the case's own as well, and goes with it.
+/// With [`Suite::cluster_per_case`](crate::Suite::cluster_per_case) the cluster is for this case only, too.
 ///
-/// Cluster-scoped objects are shared with cases that run at the same time: derive their names from
-/// [`Context::namespace`], and make the namespace their [owner](Context::owner), so that a cluster that outlives the suite
-/// cleans up.
+/// Otherwise, other cases use the cluster at the same time: derive the names of cluster-scoped objects from
+/// [`Context::namespace`], and make the namespace their [owner](Context::owner), so that they are garbage collected with
+/// it.
 #[derive(Clone)]
 pub struct Context {
     cluster: Arc<Cluster>,
-    /// A part of its namespaces' names.
+    /// Part of the names of its namespaces.
     suite: String,
     namespace: String,
-    /// The namespace that was made for the case, to own things.
+    /// Owner reference to the case's namespace.
     owner: OwnerReference,
-    /// Where another cluster comes from, if the case shares its own with nobody.
-    apart: Option<Arc<Origin>>,
+    /// How to start another cluster, if each case has its own.
+    cluster_source: Option<Arc<ClusterSource>>,
 }
 
-/// Where clusters come from.
+/// Starts clusters of one backend.
 #[derive(Clone)]
-pub(crate) struct Origin {
+pub(crate) struct ClusterSource {
     pub(crate) target: Target,
     pub(crate) settings: Settings,
 }
 
-impl Origin {
-    pub(crate) async fn cluster(&self) -> Result<Cluster, windlass_cluster::Error> {
+impl ClusterSource {
+    pub(crate) async fn start_cluster(&self) -> Result<Cluster, windlass_cluster::Error> {
         match self.target {
             Target::Embedded => self.settings.embedded.clone().start().await,
             Target::Real => self.settings.real.clone().start().await,
@@ -56,11 +56,11 @@ impl Origin {
 }
 
 impl Context {
-    /// With a new namespace.
+    /// Creates a context with a new namespace.
     pub(crate) async fn create(
         cluster: Arc<Cluster>,
         suite: &str,
-        apart: Option<Arc<Origin>>,
+        cluster_source: Option<Arc<ClusterSource>>,
     ) -> anyhow::Result<Self> {
         let namespace = Namespace {
             metadata: ObjectMeta {
@@ -86,46 +86,46 @@ impl Context {
             suite: suite.to_owned(),
             namespace,
             owner,
-            apart,
+            cluster_source,
         })
     }
 
-    /// The same cluster, and one more namespace: for a case that does the same thing again and again from the beginning.
-    /// It is the caller's to delete. Where cases are [apart](crate::Suite::apart) it is on one more cluster, which goes with
-    /// it.
-    pub async fn anew(&self) -> anyhow::Result<Self> {
-        let cluster = match &self.apart {
-            Some(origin) => Arc::new(origin.cluster().await?),
+    /// Returns a context with another new namespace, for a case that repeats a scenario from the start. The caller deletes
+    /// the namespace. With [`Suite::cluster_per_case`](crate::Suite::cluster_per_case) it is on another new cluster, which
+    /// is stopped with the context.
+    pub async fn fresh(&self) -> anyhow::Result<Self> {
+        let cluster = match &self.cluster_source {
+            Some(origin) => Arc::new(origin.start_cluster().await?),
             None => Arc::clone(&self.cluster),
         };
-        Self::create(cluster, &self.suite, self.apart.clone()).await
+        Self::create(cluster, &self.suite, self.cluster_source.clone()).await
     }
 
-    /// The same case, looking at another namespace, which is the caller's to make.
+    /// Returns this context with another namespace, which the caller creates.
     #[must_use]
-    pub fn within(&self, namespace: &str) -> Self {
+    pub fn in_namespace(&self, namespace: &str) -> Self {
         Self {
             namespace: namespace.to_owned(),
             ..self.clone()
         }
     }
 
-    pub(crate) fn is_apart(&self) -> bool {
-        self.apart.is_some()
+    pub(crate) fn has_own_cluster(&self) -> bool {
+        self.cluster_source.is_some()
     }
 
-    /// The cluster, for example to make users.
+    /// Returns the cluster, for example to create users.
     pub fn cluster(&self) -> &Cluster {
         &self.cluster
     }
 
-    /// A client with the administrator's rights.
+    /// Returns a client with the administrator's rights.
     pub fn client(&self) -> Client {
         self.cluster.client()
     }
 
-    /// The same as a program gets it from its options: one that repeats nothing by itself. `kube`'s own asks a disruption
-    /// budget fifteen times before it tells of its no.
+    /// Returns an administrator client as [`Connection`] creates it for programs, without automatic retries. `kube`'s
+    /// default client retries an eviction that a disruption budget rejects fifteen times.
     pub async fn program_client(&self) -> anyhow::Result<Client> {
         if self.cluster.backend() == Backend::Embedded {
             return Ok(self.client());
@@ -135,17 +135,17 @@ impl Context {
         Ok(connection.client().await?)
     }
 
-    /// The name of this case's namespace, or of the one that it is looked at [within](Self::within).
+    /// Returns the name of the case's namespace, or the one given to [`in_namespace`](Self::in_namespace).
     pub fn namespace(&self) -> &str {
         &self.namespace
     }
 
-    /// The namespace that was made for the case, as the owner of what lives outside of namespaces.
+    /// Returns an owner reference to the case's namespace, for cluster-scoped objects.
     pub fn owner(&self) -> OwnerReference {
         self.owner.clone()
     }
 
-    /// Objects of one kind in this case's namespace, as the administrator.
+    /// Returns an administrator API for objects of one kind in the namespace.
     pub fn api<K>(&self) -> Api<K>
     where
         K: Resource<Scope = NamespaceResourceScope, DynamicType: Default>,
@@ -153,10 +153,10 @@ impl Context {
         Api::namespaced(self.client(), &self.namespace)
     }
 
-    /// Runs `kubectl` as the administrator in this case's namespace, with `input` for its `-f -`. What it prints; if it
-    /// fails, what it complains of.
+    /// Runs `kubectl` as the administrator in the namespace, with `input` as standard input. Returns its standard output; if
+    /// it fails, the error has its standard error.
     ///
-    /// A paused clock stands still meanwhile: whoever waits for a process does it on a thread of its own.
+    /// It waits on a blocking thread, so a paused clock does not advance meanwhile.
     pub async fn kubectl(&self, arguments: &[&str], input: &str) -> anyhow::Result<String> {
         let home = tempfile::tempdir()?;
         let mut kubectl = Command::new(windlass_cluster::matching_kubectl()?);
@@ -164,7 +164,7 @@ impl Context {
             .args(arguments)
             .args(["--namespace", &self.namespace])
             .env_clear()
-            // Nothing of the machine's owner plays a part.
+            // Ignore the user's configuration.
             .env("HOME", home.path())
             .env("KUBECONFIG", self.cluster.kubeconfig()?)
             .stdin(Stdio::piped())
@@ -174,7 +174,7 @@ impl Context {
         let output = tokio::task::spawn_blocking(move || {
             let mut kubectl = kubectl.spawn()?;
             if let Some(mut stdin) = kubectl.stdin.take() {
-                // One that reads nothing may be gone before it is written to.
+                // kubectl may exit without reading its input.
                 stdin.write_all(input.as_bytes()).ok();
             }
             kubectl.wait_with_output()

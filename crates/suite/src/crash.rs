@@ -1,13 +1,12 @@
-//! A controller that dies at any of its requests.
+//! Crash tests: a controller process dies at each of its requests, and a new one must reach the same state.
 //!
 //! ```text
-//!   undisturbed:  prepare ──► run ───────────────────────► done ──► state ─┐
-//!   for every n:  prepare ──► run ──► dies at request n                    ├─ the same, and no write that must not be
-//!                                     run anew ──────────► done ──► state ─┘
+//!   undisturbed:  prepare ──► run ────────────────────────► done ──► state ─┐
+//!   for every n:  prepare ──► run ──► crash at request n                    ├─ equal, and only allowed writes
+//!                                     run again ──────────► done ──► state ─┘
 //! ```
 //!
-//! Each run has a namespace of its own and starts from nothing; nothing is shared but the cluster, and where cases are
-//! [apart](crate::Suite::apart) not even that.
+//! Each run has its own namespace, and with [`Suite::cluster_per_case`](crate::Suite::cluster_per_case) its own cluster.
 
 use std::time::Duration;
 
@@ -18,128 +17,140 @@ use serde_json::Value;
 use windlass_cluster::Backend;
 use windlass_runtime::Manager;
 
-use crate::{Context, Moment, Running, Sent, Wire, World, snapshot::differences};
+use crate::{
+    Context, CrashPoint, RecordedRequest, RequestProxy, RunningManager, TestEnvironment,
+    snapshot::differences,
+};
 
-/// A controller that makes more requests than this has no end.
-const MOST: usize = 1_000;
+/// A controller that sends more requests than this is in a loop.
+const MAX_REQUESTS: usize = 1_000;
 
-/// What a controller is to do, and what it may do on the way.
-pub trait Story {
-    /// The client of the controllers in this case: with the rights that they will have. Default: the administrator's.
+/// A scenario for crash tests: its setup, its controllers, its end state and the writes they may send.
+pub trait CrashScenario {
+    /// Returns the client of the controllers, with the rights they have in production. Default: the administrator's.
     fn client(&self, case: &Context) -> impl Future<Output = anyhow::Result<Client>> {
         let client = case.client();
         async { Ok(client) }
     }
 
-    /// Makes what the controllers find when they start.
-    fn prepare(&self, world: &World) -> impl Future<Output = anyhow::Result<()>>;
+    /// Creates the objects that exist when the controllers start.
+    fn prepare(&self, env: &TestEnvironment) -> impl Future<Output = anyhow::Result<()>>;
 
-    /// Adds the controllers. Default: none, for a story that says its [`manager`](Self::manager).
+    /// Adds the controllers. Default: none, for a scenario that implements [`manager`](Self::manager).
     fn controllers(&self, manager: Manager) -> Manager {
         manager
     }
 
-    /// A manager with the controllers, on the world's wire. What is asked of the server for it counts as requests of the
-    /// process. Default: one for the world's namespace, with the [`controllers`](Self::controllers).
-    fn manager(&self, world: &World) -> impl Future<Output = anyhow::Result<Manager>> {
-        let manager = self.controllers(world.manager());
+    /// Returns a manager with the controllers, on the environment's proxy. Its requests count as requests of the process.
+    /// Default: a manager for the environment's namespace with the [`controllers`](Self::controllers).
+    fn manager(&self, env: &TestEnvironment) -> impl Future<Output = anyhow::Result<Manager>> {
+        let manager = self.controllers(env.manager());
         async { Ok(manager) }
     }
 
-    /// Returns when everything is as it should be. What happens while the controllers run belongs here too; it may be done
-    /// twice, since it begins again after a death.
-    fn done(&self, world: &World) -> impl Future<Output = anyhow::Result<()>>;
+    /// Waits until the end state is reached. Changes that happen while the controllers run belong here too; they must be
+    /// repeatable, since this runs again after a crash.
+    fn wait_until_done(&self, env: &TestEnvironment) -> impl Future<Output = anyhow::Result<()>>;
 
-    /// What is there at the end, without what differs from run to run; see [`Snapshot`](crate::Snapshot).
-    fn state(&self, world: &World) -> impl Future<Output = anyhow::Result<Value>>;
+    /// Returns the end state, without values that differ between runs; see [`Snapshot`](crate::Snapshot).
+    fn end_state(&self, env: &TestEnvironment) -> impl Future<Output = anyhow::Result<Value>>;
 
-    /// Whether the controllers may send this. It is asked about writes.
-    fn may_write(&self, write: &Sent) -> bool;
+    /// Whether the controllers may send this write.
+    fn may_write(&self, write: &RecordedRequest) -> bool;
 }
 
-/// How often a story was told.
+/// How many runs a crash test had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Told {
-    /// The requests of a run that nothing disturbed.
+pub struct CrashReport {
+    /// The number of requests of the undisturbed run.
     pub requests: usize,
-    /// The runs in which the controllers died.
-    pub deaths: usize,
+    /// The number of runs with a crash.
+    pub crashes: usize,
 }
 
-/// Runs the story undisturbed, and then again and again so that its process dies at the n-th request, before it reaches
-/// the server and after it had its effect, for every n that there is. A new process then goes on, and must come to the
-/// same end; neither may write what it must not.
+/// Runs the scenario undisturbed, and then once for every n so that the process dies at the n-th request: before it reaches
+/// the server, and after it had its effect. A new process must then reach the same end state. No process may send a write
+/// that is not allowed.
 ///
-/// Where a run takes real time not every n is tried, but those of 1, 2, 3, 5, 7, 10, 14, 19, …: each a third further.
-pub async fn at_every_request(case: &Context, story: &impl Story) -> anyhow::Result<Told> {
+/// On other backends than the embedded one a run takes real time, so only n = 1, 2, 3, 5, 7, 10, 14, 19, … are tried, each
+/// a third further.
+pub async fn crash_at_every_request(
+    case: &Context,
+    scenario: &impl CrashScenario,
+) -> anyhow::Result<CrashReport> {
     let embedded = case.cluster().backend() == Backend::Embedded;
-    at_requests(case, story, |n| n + if embedded { 1 } else { 1 + n / 3 }).await
+    crash_at_requests(case, scenario, |n| n + if embedded { 1 } else { 1 + n / 3 }).await
 }
 
-/// The same for a sample of the requests: the first, and after each the one that `next` says. For stories that are long.
-pub async fn at_requests(
+/// Like [`crash_at_every_request`], for a sample of the requests: the first, and after n the one that `next(n)` returns. For
+/// long scenarios.
+pub async fn crash_at_requests(
     case: &Context,
-    story: &impl Story,
+    scenario: &impl CrashScenario,
     next: impl Fn(usize) -> usize,
-) -> anyhow::Result<Told> {
+) -> anyhow::Result<CrashReport> {
     let embedded = case.cluster().backend() == Backend::Embedded;
-    let quiet = Duration::from_millis(if embedded { 1000 } else { 200 });
-    let run = Run { case, story, quiet };
-    let (expected, requests) = run.undisturbed().await.context("undisturbed")?;
-    let mut deaths = 0;
-    for moment in [Moment::Before, Moment::After] {
+    let idle_time = Duration::from_millis(if embedded { 1000 } else { 200 });
+    let run = CrashTest {
+        case,
+        scenario,
+        idle_time,
+    };
+    let (expected, requests) = run.run_undisturbed().await.context("undisturbed")?;
+    let mut crashes = 0;
+    for moment in [CrashPoint::Before, CrashPoint::After] {
         let mut n = 1;
         loop {
-            let ended = run.dying(n, moment).await;
-            let Some(state) = ended.with_context(|| format!("dead {moment:?} request {n}"))? else {
+            let ended = run.run_with_crash(n, moment).await;
+            let Some(state) = ended.with_context(|| format!("crash {moment:?} request {n}"))? else {
                 break;
             };
             ensure!(
                 state == expected,
-                "dead {moment:?} request {n} of {requests} it came to another end:\n{}",
+                "crash {moment:?} request {n} of {requests}: different end state:\n{}",
                 differences(&state, &expected).join("\n")
             );
-            deaths += 1;
+            crashes += 1;
             n = next(n).max(n + 1);
-            ensure!(n < MOST, "after {n} requests it is still not done");
+            ensure!(n < MAX_REQUESTS, "not done after {n} requests");
         }
     }
-    Ok(Told { requests, deaths })
+    Ok(CrashReport { requests, crashes })
 }
 
-struct Run<'a, S> {
+struct CrashTest<'a, S> {
     case: &'a Context,
-    story: &'a S,
-    /// Nobody who is not done is silent for so long.
-    quiet: Duration,
+    scenario: &'a S,
+    /// A controller without requests for this long is done.
+    idle_time: Duration,
 }
 
-impl<S: Story> Run<'_, S> {
-    async fn undisturbed(&self) -> anyhow::Result<(Value, usize)> {
-        let case = self.case.anew().await?;
-        let client = self.story.client(&case).await?;
-        let world = World::of(&case, &client);
-        self.story.prepare(&world).await?;
-        let state = self.to_the_end(&world).await?;
-        remove(&case).await?;
-        Ok((state, world.wire().requests()))
+impl<S: CrashScenario> CrashTest<'_, S> {
+    async fn run_undisturbed(&self) -> anyhow::Result<(Value, usize)> {
+        let case = self.case.fresh().await?;
+        let client = self.scenario.client(&case).await?;
+        let env = TestEnvironment::with_client(&case, &client);
+        self.scenario.prepare(&env).await?;
+        let state = self.run_to_end(&env).await?;
+        delete_namespace(&case).await?;
+        Ok((state, env.proxy().request_count()))
     }
 
-    /// `None` if the process did not live to see its `n`-th request.
-    async fn dying(&self, n: usize, moment: Moment) -> anyhow::Result<Option<Value>> {
-        let case = self.case.anew().await?;
-        let client = self.story.client(&case).await?;
-        let first = World::on(&case, Wire::that_breaks(&client, n, moment));
-        self.story.prepare(&first).await?;
+    /// Runs with a crash at the `n`-th request. `None` if there were fewer requests.
+    async fn run_with_crash(&self, n: usize, moment: CrashPoint) -> anyhow::Result<Option<Value>> {
+        let case = self.case.fresh().await?;
+        let client = self.scenario.client(&case).await?;
+        let first = TestEnvironment::with_proxy(&case, RequestProxy::crashing_at(&client, n, moment));
+        self.scenario.prepare(&first).await?;
         let mut running = None;
         let life = async {
             running = Some(self.start(&first).await?);
             self.done(&first).await
         };
         let died = tokio::select! {
-            // Whoever dies at the last request has died.
+            // A crash at the last request counts as a crash.
             biased;
-            () = first.wire().died() => true,
+            () = first.proxy().wait_until_crashed() => true,
             done = life => {
                 done?;
                 false
@@ -150,46 +161,50 @@ impl<S: Story> Run<'_, S> {
         }
         self.check(&first)?;
         let state = if died {
-            let second = World::of(&case, &client);
-            Some(self.to_the_end(&second).await.context("the process after it")?)
+            let second = TestEnvironment::with_client(&case, &client);
+            Some(
+                self.run_to_end(&second)
+                    .await
+                    .context("the process after the crash")?,
+            )
         } else {
             None
         };
-        remove(&case).await?;
+        delete_namespace(&case).await?;
         Ok(state)
     }
 
-    async fn to_the_end(&self, world: &World) -> anyhow::Result<Value> {
-        let running = self.start(world).await?;
-        self.done(world).await?;
+    async fn run_to_end(&self, env: &TestEnvironment) -> anyhow::Result<Value> {
+        let running = self.start(env).await?;
+        self.done(env).await?;
         running.stop().await?;
-        self.check(world)?;
-        self.story.state(world).await
+        self.check(env)?;
+        self.scenario.end_state(env).await
     }
 
-    async fn start(&self, world: &World) -> anyhow::Result<Running> {
-        Ok(Running::start(self.story.manager(world).await?))
+    async fn start(&self, env: &TestEnvironment) -> anyhow::Result<RunningManager> {
+        Ok(RunningManager::start(self.scenario.manager(env).await?))
     }
 
-    async fn done(&self, world: &World) -> anyhow::Result<()> {
-        self.story.done(world).await?;
-        world.wire().quiet(self.quiet).await;
+    async fn done(&self, env: &TestEnvironment) -> anyhow::Result<()> {
+        self.scenario.wait_until_done(env).await?;
+        env.proxy().wait_until_idle(self.idle_time).await;
         Ok(())
     }
 
-    fn check(&self, world: &World) -> anyhow::Result<()> {
-        for write in world.wire().writes() {
-            if !self.story.may_write(&write) {
-                bail!("it must not write this: {write} {}", write.body);
+    fn check(&self, env: &TestEnvironment) -> anyhow::Result<()> {
+        for write in env.proxy().writes() {
+            if !self.scenario.may_write(&write) {
+                bail!("forbidden write: {write} {}", write.body);
             }
         }
         Ok(())
     }
 }
 
-async fn remove(case: &Context) -> anyhow::Result<()> {
-    if case.is_apart() {
-        // Its cluster goes with it.
+async fn delete_namespace(case: &Context) -> anyhow::Result<()> {
+    if case.has_own_cluster() {
+        // Its cluster is stopped anyway.
         return Ok(());
     }
     let namespaces = Api::<Namespace>::all(case.client());

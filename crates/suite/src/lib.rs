@@ -1,12 +1,12 @@
-//! Behaviour suites: written once, run on every kind of cluster.
+//! Behaviour test suites that are written once and run on every kind of cluster.
 //!
 //! ```text
 //!  Suite ── cases ─┐                         ┌─ embedded ─┐
 //!                  ├──► one trial per pair ──┤  real      ├──► one shared Cluster each, started by the first case
 //!  WINDLASS_BACKENDS ─┘                      └─ existing ─┘         └──► a namespace per case
 //!
-//!  paused: an embedded cluster and a clock per case instead
-//!  apart: a cluster per case on every backend
+//!  paused: an embedded cluster and a paused clock per case instead
+//!  cluster_per_case: a cluster per case on every backend
 //! ```
 //!
 //! A suite is a test target with `harness = false` whose cases get a [`Context`]:
@@ -15,71 +15,71 @@
 //! use k8s_openapi::api::core::v1::ConfigMap;
 //! use windlass_suite::{Context, suite};
 //!
-//! async fn a_new_namespace_has_no_widgets(ctx: Context) -> anyhow::Result<()> {
+//! async fn new_namespace_has_no_widgets(ctx: Context) -> anyhow::Result<()> {
 //!     let labelled = kube::api::ListParams::default().labels("widget");
 //!     assert!(ctx.api::<ConfigMap>().list(&labelled).await?.items.is_empty());
 //!     Ok(())
 //! }
 //!
-//! suite!("widgets"; a_new_namespace_has_no_widgets);
+//! suite!("widgets"; new_namespace_has_no_widgets);
 //! ```
 //!
 //! The usual arguments of `cargo test` work (filters, `--list`, `--test-threads`); a case on a backend is called
-//! `real::a_new_namespace_has_no_widgets`. The last line says how many cases ran where.
+//! `real::new_namespace_has_no_widgets`. The last line of the output says how many cases ran on which backend.
 //!
 //! | variable | meaning | default |
 //! |---|---|---|
-//! | `WINDLASS_BACKENDS` | which backends, separated by commas | `embedded,real` |
-//! | `WINDLASS_REQUIRE_REAL` | `1`: a missing control plane fails the real cases, instead of ignoring them | unset |
+//! | `WINDLASS_BACKENDS` | backends to run on, separated by commas | `embedded,real` |
+//! | `WINDLASS_REQUIRE_REAL` | `1`: without a control plane, real cases fail instead of being ignored | unset |
 //!
 //! # Controllers under test
 //!
-//! A [`World`] is a case's namespace with a [`Wire`] on which controllers work: it notes what they send, refuses what a
-//! test wants to see fail, and breaks at the n-th request. [`at_every_request`] tells a [`Story`] with a death at each of
-//! them. [`Shipped`] gives the controllers exactly the rights of a manifest, and says which of them nobody used.
-//! A [`Log`] is what all of them have logged.
+//! A [`TestEnvironment`] is a case's namespace with a [`RequestProxy`] for the controllers under test. The proxy records
+//! their requests, injects errors and delays, and simulates a crash at the n-th request. [`crash_at_every_request`] runs a
+//! [`CrashScenario`] with a crash at each of them. [`ManifestRoles`] gives controllers exactly the rights of a manifest, and
+//! reports unused rights. A [`CapturedLog`] holds the log of the process.
 //!
-//! The [`Suite`] owns the clusters and the runtime that their clients live on; cases borrow them for as long as they run.
-//! This crate does not know what any suite is about.
+//! The [`Suite`] owns the clusters and the runtime of their clients; cases use them while they run.
+//! This crate knows nothing about particular suites.
 
+mod captured_log;
 mod context;
 mod crash;
-mod line;
-mod log;
+mod environment;
+mod manifest_roles;
+mod network_link;
 mod program;
-mod role;
-mod running;
-mod sent;
+mod proxy;
+mod recorded_request;
+mod running_manager;
 mod settings;
-mod shared;
+mod shared_cluster;
 mod snapshot;
 mod suite;
-mod wire;
-mod world;
 
 use std::time::Duration;
 
+pub use captured_log::CapturedLog;
 pub use context::Context;
-pub use crash::{Story, Told, at_every_request, at_requests};
-pub use line::Line;
-pub use log::Log;
+pub use crash::{CrashReport, CrashScenario, crash_at_every_request, crash_at_requests};
+pub use environment::{Namespaced, TestEnvironment, install_crds};
+pub use manifest_roles::ManifestRoles;
+pub use network_link::NetworkLink;
 pub use program::{output, program};
-pub use role::Shipped;
-pub use running::Running;
-pub use sent::Sent;
+pub use proxy::{CrashPoint, RequestProxy};
+pub use recorded_request::RecordedRequest;
+pub use running_manager::RunningManager;
 pub use settings::Target;
 pub use snapshot::Snapshot;
 pub use suite::Suite;
-pub use wire::{Moment, Wire};
-pub use world::{Namespaced, World, install};
 
-/// No step of a case takes nearly so long unless it never comes.
-pub const DEADLINE: Duration = Duration::from_secs(30);
+/// Timeout of every wait in a case, much longer than any step takes.
+pub const STEP_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Makes a `main` that runs the named functions as a suite. A function that is written but not named here is dead
-/// code, which the compiler reports.
+/// Defines a `main` that runs the listed functions as a suite. The compiler reports a function that is not listed as dead
+/// code.
 ///
-/// What the suite asks for stands behind its name, as [`Suite`]'s methods: `suite!("foo", paused, nodes(3); …)`.
+/// Options follow the name, as calls of [`Suite`]'s methods: `suite!("foo", paused, nodes(3); …)`.
 #[macro_export]
 macro_rules! suite {
     ($name:literal $(, $option:ident $(($($value:expr),*))?)*; $($case:path),+ $(,)?) => {

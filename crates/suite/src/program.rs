@@ -1,13 +1,13 @@
-//! A controller's own program, as a stranger starts it.
+//! Runs a controller's program.
 
 use std::process::{Output, Stdio};
 
 use tokio::{process::Command, time::timeout};
 
-use crate::DEADLINE;
+use crate::STEP_TIMEOUT;
 
-/// The program at `path`, in a world without a cluster: no environment, and nobody's home. Its output is piped, and it ends
-/// with whoever started it.
+/// Returns a command for the program at `path`, without environment variables and with a nonexistent home, so that it finds
+/// no cluster. Its output is piped, and it is killed on drop.
 ///
 /// ```no_run
 /// # async fn help() {
@@ -26,9 +26,9 @@ pub fn program(path: &str, arguments: &[&str]) -> Command {
     program
 }
 
-/// Waits until a program has ended: its exit code, and what it said on standard output and standard error.
+/// Runs a program to its end. Returns its exit code, standard output and standard error.
 pub async fn output(mut program: Command) -> (Option<i32>, String, String) {
-    let output = timeout(DEADLINE, program.output()).await;
+    let output = timeout(STEP_TIMEOUT, program.output()).await;
     let Output {
         status,
         stdout,

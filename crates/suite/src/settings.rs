@@ -1,4 +1,4 @@
-//! Which backends a run is for, and what is needed of them.
+//! The settings of a run from the environment: backends, and whether a real control plane is required.
 
 use std::fmt;
 
@@ -7,14 +7,14 @@ use windlass_cluster::{Cluster, Embedded, Existing, Real};
 const BACKENDS: &str = "WINDLASS_BACKENDS";
 const REQUIRE_REAL: &str = "WINDLASS_REQUIRE_REAL";
 
-/// A backend that cases can be asked to run on, whether or not it is available.
+/// A backend to run cases on, whether or not it is available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// The API server in this process.
     Embedded,
-    /// kube-apiserver and etcd, started by us.
+    /// kube-apiserver and etcd, started by this process.
     Real,
-    /// The cluster of the current kubeconfig. Only when named: a suite makes and deletes objects there.
+    /// The cluster of the current kubeconfig. Never a default, since suites create and delete objects.
     Existing,
 }
 
@@ -32,11 +32,11 @@ impl fmt::Display for Target {
     }
 }
 
-/// Everything that the environment decides about a run.
+/// The settings of a run.
 #[derive(Clone)]
 pub(crate) struct Settings {
     pub(crate) targets: Vec<Target>,
-    /// Whether "no control plane" is a failure.
+    /// Whether a missing control plane is a failure.
     pub(crate) require_real: bool,
     pub(crate) embedded: Embedded,
     pub(crate) real: Real,
@@ -46,9 +46,9 @@ pub(crate) struct Settings {
 /// Whether cases can run on a target.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Availability {
-    /// They can, or must fail trying.
+    /// Yes. If the cluster does not start, the cases fail.
     Ready,
-    /// They are ignored, because of this.
+    /// No: they are ignored for this reason.
     Missing(String),
 }
 
@@ -66,7 +66,7 @@ impl Settings {
 
     pub(crate) fn availability(&self, target: Target) -> Availability {
         match target {
-            // The one needs nothing; the other was asked for by name, so that not reaching it is a failure.
+            // Embedded needs nothing. Existing was requested explicitly, so an unreachable cluster is a failure.
             Target::Embedded | Target::Existing => Availability::Ready,
             Target::Real if self.require_real => Availability::Ready,
             Target::Real => match self.real.available() {
@@ -90,7 +90,7 @@ fn parse_targets(text: &str) -> Result<Vec<Target>, String> {
     for name in names {
         let Some(target) = Target::ALL.into_iter().find(|target| target.to_string() == name) else {
             return Err(format!(
-                "{BACKENDS} names `{name}`: it takes embedded, real and existing, separated by commas"
+                "invalid {BACKENDS}: unknown backend `{name}`; use embedded, real or existing, separated by commas"
             ));
         };
         if !targets.contains(&target) {
@@ -100,12 +100,12 @@ fn parse_targets(text: &str) -> Result<Vec<Target>, String> {
     Ok(targets)
 }
 
-/// Anything but `1` and its opposites is refused: a mistyped value must not turn a requirement off.
+/// Rejects anything but `1`, `0` and empty, so that a mistyped value does not turn a requirement off.
 fn parse_switch(name: &str, text: &str) -> Result<bool, String> {
     match text {
         "1" => Ok(true),
         "" | "0" => Ok(false),
-        other => Err(format!("{name} is `{other}`: set it to 1, or unset it")),
+        other => Err(format!("invalid {name} `{other}`: set it to 1, or unset it")),
     }
 }
 
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn backends_are_named_in_any_order_and_once() {
+    fn backends_parse_in_any_order_without_duplicates() {
         use Target::{Embedded, Existing, Real};
         for (text, targets) in [
             ("", vec![Embedded, Real]),
@@ -128,15 +128,15 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_backend_is_refused_by_name() {
+    fn unknown_backend_error_names_it() {
         assert!(parse_targets("real,kind").unwrap_err().contains("`kind`"));
     }
 
     #[test]
-    fn a_mistyped_requirement_is_refused() {
+    fn mistyped_requirement_is_rejected() {
         assert_eq!(parse_switch("V", "1"), Ok(true));
         assert_eq!(parse_switch("V", ""), Ok(false));
         assert_eq!(parse_switch("V", "0"), Ok(false));
-        assert!(parse_switch("V", "yes").unwrap_err().contains("V is `yes`"));
+        assert!(parse_switch("V", "yes").unwrap_err().contains("V `yes`"));
     }
 }

@@ -1,68 +1,73 @@
-//! What is there, without what differs from run to run.
+//! Snapshots of a namespace, without values that differ between runs.
 
 use std::collections::BTreeSet;
 
 use kube::{ResourceExt, api::ListParams};
 use serde_json::Value;
-use windlass_runtime::APPLIED;
+use windlass_runtime::APPLIED_HASH_ANNOTATION;
 
-use crate::{Namespaced, World};
+use crate::{Namespaced, TestEnvironment};
 
-/// What a server makes up, or counts; and a fingerprint in which an owner's uid is.
-const PASSING: [&str; 4] = ["resourceVersion", "creationTimestamp", "managedFields", APPLIED];
+/// Fields that the server generates, and the applied hash, which depends on the owner's UID.
+const VOLATILE_FIELDS: [&str; 4] = [
+    "resourceVersion",
+    "creationTimestamp",
+    "managedFields",
+    APPLIED_HASH_ANNOTATION,
+];
 
-/// The objects of a case's namespace as two runs can be compared: by name, with uids told by whose they are, and without
-/// versions and times. Generations stay: they tell how often something was changed.
+/// The objects of a case's namespace, normalized so that two runs can be compared: sorted by name, UIDs replaced by kind and
+/// name, without resource versions and times. Generations stay, since they count changes.
 #[derive(Default)]
 pub struct Snapshot {
     objects: Vec<Value>,
-    /// What stands for what.
-    names: Vec<(String, String)>,
+    /// Strings to replace, with their replacements.
+    replacements: Vec<(String, String)>,
 }
 
 impl Snapshot {
-    /// Nothing yet.
-    pub fn new(world: &World) -> Self {
-        let namespace = world.case().namespace().to_owned();
+    /// Creates an empty snapshot.
+    pub fn new(env: &TestEnvironment) -> Self {
+        let namespace = env.case().namespace().to_owned();
         Self {
             objects: Vec::new(),
-            names: vec![(namespace, "<namespace>".to_owned())],
+            replacements: vec![(namespace, "<namespace>".to_owned())],
         }
     }
 
-    /// And the objects of this kind.
-    pub async fn with<K: Namespaced>(mut self, world: &World) -> anyhow::Result<Self> {
-        let mut all = world.case().api::<K>().list(&ListParams::default()).await?.items;
+    /// Adds the objects of a kind.
+    pub async fn with<K: Namespaced>(mut self, env: &TestEnvironment) -> anyhow::Result<Self> {
+        let mut all = env.case().api::<K>().list(&ListParams::default()).await?.items;
         all.sort_by_key(ResourceExt::name_any);
         for object in all {
             let kind = K::kind(&()).into_owned();
             let name = object.name_any();
             let uid = object.uid().unwrap_or_default();
-            self.names.push((uid, format!("<{kind} {name}>")));
+            self.replacements.push((uid, format!("<{kind} {name}>")));
             let mut object = serde_json::to_value(object)?;
-            // Lists leave it out.
+            // List items have no kind.
             object["kind"] = kind.into();
             self.objects.push(object);
         }
         Ok(self)
     }
 
-    /// All of it.
-    pub fn take(mut self) -> Value {
+    /// Returns the normalized objects.
+    pub fn finish(mut self) -> Value {
         for object in &mut self.objects {
-            plain(object, &self.names);
+            normalize(object, &self.replacements);
         }
         Value::Array(self.objects)
     }
 }
 
-fn plain(value: &mut Value, names: &[(String, String)]) {
+fn normalize(value: &mut Value, names: &[(String, String)]) {
     match value {
         Value::Object(fields) => {
-            fields.retain(|name, _| !PASSING.contains(&name.as_str()));
-            fields.values_mut().for_each(|value| plain(value, names));
+            fields.retain(|name, _| !VOLATILE_FIELDS.contains(&name.as_str()));
+            fields.values_mut().for_each(|value| normalize(value, names));
         }
-        Value::Array(items) => items.iter_mut().for_each(|value| plain(value, names)),
+        Value::Array(items) => items.iter_mut().for_each(|value| normalize(value, names)),
         Value::String(text) if text.parse::<k8s_openapi::jiff::Timestamp>().is_ok() => {
             "<time>".clone_into(text);
         }
@@ -77,7 +82,7 @@ fn plain(value: &mut Value, names: &[(String, String)]) {
     }
 }
 
-/// Where two values differ, one line each: the way there, and both sides.
+/// Returns the differences between two values, one line each: path and both values.
 pub(crate) fn differences(one: &Value, other: &Value) -> Vec<String> {
     let mut found = Vec::new();
     compare(one, other, "", &mut found);
@@ -110,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn differences_are_named_by_their_place() {
+    fn differences_have_paths() {
         let one = json!([{ "name": "a", "spec": { "size": 1, "same": [1, 2] } }]);
         let other = json!([{ "name": "a", "spec": { "size": 2, "same": [1, 2], "more": true } }]);
         let expected = ["[0].spec.more: null and true", "[0].spec.size: 1 and 2"];
@@ -119,18 +124,18 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_from_run_to_run_is_gone() {
+    fn normalize_removes_values_that_differ_between_runs() {
         let uid = "5c6b7a0e-0d3c-4b44-9f6e-2f8a0f6b1c11";
         let mut object = json!({
             "metadata": {
                 "name": "web", "namespace": "suite-foo-x7", "uid": uid, "generation": 3, "resourceVersion": "7",
-                "creationTimestamp": "2026-01-01T00:00:00Z", "annotations": { APPLIED: "1234", "note": "kept" },
+                "creationTimestamp": "2026-01-01T00:00:00Z", "annotations": { APPLIED_HASH_ANNOTATION: "1234", "note": "kept" },
             },
             "status": { "since": "2026-01-01T00:00:00Z" },
         });
         let names = [("suite-foo-x7", "<namespace>"), (uid, "<Foo web>")];
         let names = names.map(|(name, plain)| (name.to_owned(), plain.to_owned()));
-        plain(&mut object, &names);
+        normalize(&mut object, &names);
         let metadata = json!({
             "name": "web", "namespace": "<namespace>", "uid": "<Foo web>", "generation": 3,
             "annotations": { "note": "kept" },

@@ -1,4 +1,4 @@
-//! A suite: cases times backends, run as tests.
+//! A suite runs its cases on every selected backend.
 
 use std::{process::ExitCode, sync::Arc};
 
@@ -9,17 +9,17 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use crate::{
     Context, Target,
     settings::{Availability, Settings},
-    shared::Shared,
+    shared_cluster::SharedCluster,
 };
 
-/// Named cases, to be run on every backend that is selected and available.
+/// Named cases that run on every selected and available backend.
 #[must_use = "a suite does nothing before `run`"]
 pub struct Suite {
     name: &'static str,
     controllers: bool,
     nodes: usize,
     paused: bool,
-    apart: bool,
+    cluster_per_case: bool,
     missing: Option<String>,
     cases: Vec<Case>,
 }
@@ -33,86 +33,86 @@ type Outcome = LocalBoxFuture<'static, anyhow::Result<()>>;
 
 #[derive(Clone)]
 enum Body {
-    Everywhere(Arc<dyn Fn(Context) -> Outcome + Send + Sync>),
-    Alone(Target, Arc<dyn Fn() -> Outcome + Send + Sync>),
+    EveryBackend(Arc<dyn Fn(Context) -> Outcome + Send + Sync>),
+    OneBackend(Target, Arc<dyn Fn() -> Outcome + Send + Sync>),
 }
 
 impl Suite {
-    /// A suite without cases. The name is a part of its namespaces' names.
+    /// Creates a suite without cases. The name is part of the names of its namespaces.
     pub fn new(name: &'static str) -> Self {
         Self {
             name,
             controllers: false,
             nodes: 0,
             paused: false,
-            apart: false,
+            cluster_per_case: false,
             missing: None,
             cases: Vec::new(),
         }
     }
 
-    /// The cases need the built-in controllers (garbage collection, namespaces, Deployments, …). Default: only the API.
+    /// Starts clusters with the built-in controllers (garbage collection, namespaces, Deployments, …). Default: only the API
+    /// server.
     pub fn controllers(mut self) -> Self {
         self.controllers = true;
         self
     }
 
-    /// An embedded cluster also has so many simulated nodes, with which pods run. Implies [`controllers`](Self::controllers).
-    /// On other clusters nobody runs pods but those who do it there: a case asks `ctx.cluster().nodes()`. Default: none.
+    /// Gives embedded clusters this number of simulated nodes, which run pods. Implies [`controllers`](Self::controllers).
+    /// Other clusters get no nodes: a case checks `ctx.cluster().nodes()`. Default: 0.
     pub fn nodes(mut self, nodes: usize) -> Self {
         self.nodes = nodes;
         self.controllers()
     }
 
-    /// On the embedded backend each case has a cluster and a paused clock of its own, on one thread: whoever waits waits no
-    /// longer than it takes the others to do what they can, and a backoff of minutes is over at once, and exact. Other
-    /// backends are as without it. Default: one cluster for all cases, and the clock on the wall.
+    /// On the embedded backend, gives each case its own cluster and a paused tokio clock on a current-thread runtime. The
+    /// clock advances when all tasks are idle, so waits of minutes pass at once and are exact. No effect on other backends.
+    /// Default: one cluster for all cases, and real time.
     ///
-    /// What waits for another process must say so, since time flies meanwhile: see [`Context::kubectl`].
+    /// Wait for other processes on a blocking thread, or the clock advances meanwhile: see [`Context::kubectl`].
     pub fn paused(mut self) -> Self {
         self.paused = true;
         self
     }
 
-    /// On every backend each case has a cluster of its own, and so has each [`Context::anew`]: for controllers that look at a
-    /// whole cluster, which would get in each other's way. A real one takes seconds to start; on an existing one such cases
-    /// are ignored. Default: cases share a cluster.
-    pub fn apart(mut self) -> Self {
-        self.apart = true;
+    /// Gives each case and each [`Context::fresh`] its own cluster, on every backend: for controllers that watch the whole
+    /// cluster and would interfere. A real cluster takes seconds to start; on an existing one the cases are ignored. Default:
+    /// cases share a cluster.
+    pub fn cluster_per_case(mut self) -> Self {
+        self.cluster_per_case = true;
         self
     }
 
-    /// Something on this machine that every case needs, such as a program. Where it is an error, the cases are ignored
-    /// with it as the reason; where `WINDLASS_REQUIRE_REAL` is set they run, and it is theirs to fail.
-    pub fn needs<T, E: std::fmt::Display>(mut self, thing: Result<T, E>) -> Self {
+    /// Declares something on this machine that every case needs, such as a program. If it is an error, the cases are ignored
+    /// with it as the reason; with `WINDLASS_REQUIRE_REAL` they run, and fail themselves.
+    pub fn requires<T, E: std::fmt::Display>(mut self, thing: Result<T, E>) -> Self {
         self.missing = self.missing.or(thing.err().map(|error| error.to_string()));
         self
     }
 
-    /// Adds a case that holds on every backend.
+    /// Adds a case that runs on every backend.
     pub fn case<F, R>(mut self, name: &'static str, case: F) -> Self
     where
         F: Fn(Context) -> R + Send + Sync + 'static,
         R: Future<Output = anyhow::Result<()>> + 'static,
     {
-        let body = Body::Everywhere(Arc::new(move |context| case(context).boxed_local()));
+        let body = Body::EveryBackend(Arc::new(move |context| case(context).boxed_local()));
         self.cases.push(Case { name, body });
         self
     }
 
-    /// Adds a case about `target` itself. It runs when that backend is selected and available, and starts what it
-    /// needs.
-    pub fn alone<F, R>(mut self, target: Target, name: &'static str, case: F) -> Self
+    /// Adds a case that runs only on `target`, if that is selected and available, and starts its own clusters.
+    pub fn case_on<F, R>(mut self, target: Target, name: &'static str, case: F) -> Self
     where
         F: Fn() -> R + Send + Sync + 'static,
         R: Future<Output = anyhow::Result<()>> + 'static,
     {
-        let body = Body::Alone(target, Arc::new(move || case().boxed_local()));
+        let body = Body::OneBackend(target, Arc::new(move || case().boxed_local()));
         self.cases.push(Case { name, body });
         self
     }
 
-    /// Runs the suite as the environment and the command line ask for. For the end of `main`.
+    /// Runs the suite according to the environment and the command line. Returns the exit code for `main`.
     pub fn run(self) -> ExitCode {
         let args = Arguments::from_args();
         let settings = match Settings::from_env() {
@@ -137,19 +137,26 @@ impl Suite {
         if self.nodes > 0 {
             settings.embedded = settings.embedded.nodes(self.nodes);
         }
-        let runtime = Runtime::new().expect("the operating system gives us threads and a poller");
+        let runtime = Runtime::new().expect("cannot create a tokio runtime");
         let concerned = settings
             .targets
             .iter()
-            .filter(|target| self.cases.iter().any(|case| case.belongs_on(**target)));
+            .filter(|target| self.cases.iter().any(|case| case.runs_on(**target)));
         let backends: Vec<_> = concerned
-            .map(|target| Arc::new(Shared::new(*target, &settings, self.missing.as_ref(), self.apart)))
+            .map(|target| {
+                Arc::new(SharedCluster::new(
+                    *target,
+                    &settings,
+                    self.missing.as_ref(),
+                    self.cluster_per_case,
+                ))
+            })
             .collect();
         let mut trials = Vec::new();
         for backend in &backends {
             let clock = match backend.target {
                 Target::Embedded if self.paused => Clock::Paused,
-                _ => Clock::OnTheWall(runtime.handle().clone()),
+                _ => Clock::RealTime(runtime.handle().clone()),
             };
             for case in &self.cases {
                 trials.extend(trial(self.name, case, backend, &clock));
@@ -170,26 +177,26 @@ impl Suite {
 }
 
 impl Case {
-    fn belongs_on(&self, target: Target) -> bool {
+    fn runs_on(&self, target: Target) -> bool {
         match self.body {
-            Body::Everywhere(_) => true,
-            Body::Alone(only, _) => only == target,
+            Body::EveryBackend(_) => true,
+            Body::OneBackend(only, _) => only == target,
         }
     }
 }
 
-/// Which time a case lives in.
+/// The clock of a case.
 #[derive(Clone)]
 enum Clock {
-    /// Everybody's, on the runtime that the shared cluster lives on.
-    OnTheWall(Handle),
-    /// Its own, which stands still while anybody has something to do.
+    /// Real time, on the runtime of the shared cluster.
+    RealTime(Handle),
+    /// A paused clock on its own runtime, which advances only when all tasks are idle.
     Paused,
 }
 
-/// One case on one backend, if it belongs there.
-fn trial(suite: &'static str, case: &Case, backend: &Arc<Shared>, clock: &Clock) -> Option<Trial> {
-    if !case.belongs_on(backend.target) {
+/// Builds the trial of a case on a backend, if the case runs there.
+fn trial(suite: &'static str, case: &Case, backend: &Arc<SharedCluster>, clock: &Clock) -> Option<Trial> {
+    if !case.runs_on(backend.target) {
         return None;
     }
     let name = format!("{}::{}", backend.target, case.name);
@@ -204,17 +211,17 @@ fn trial(suite: &'static str, case: &Case, backend: &Arc<Shared>, clock: &Clock)
             let (body, backend, clock) = (case.body.clone(), backend.clone(), clock.clone());
             Some(Trial::test(name, move || {
                 let outcome = match (body, clock) {
-                    (Body::Everywhere(case), Clock::OnTheWall(runtime)) => {
+                    (Body::EveryBackend(case), Clock::RealTime(runtime)) => {
                         runtime.block_on(backend.run(suite, |context| case(context)))
                     }
-                    (Body::Everywhere(case), Clock::Paused) => {
-                        paused().block_on(backend.run_paused(suite, |context| case(context)))
+                    (Body::EveryBackend(case), Clock::Paused) => {
+                        paused_runtime().block_on(backend.run_paused(suite, |context| case(context)))
                     }
-                    (Body::Alone(_, case), Clock::OnTheWall(runtime)) => {
-                        runtime.block_on(async { backend.run_alone(case()).await })
+                    (Body::OneBackend(_, case), Clock::RealTime(runtime)) => {
+                        runtime.block_on(async { backend.run_without_cluster(case()).await })
                     }
-                    (Body::Alone(_, case), Clock::Paused) => {
-                        paused().block_on(async { backend.run_alone(case()).await })
+                    (Body::OneBackend(_, case), Clock::Paused) => {
+                        paused_runtime().block_on(async { backend.run_without_cluster(case()).await })
                     }
                 };
                 outcome.map_err(|error| Failed::from(format!("{error:?}")))
@@ -223,12 +230,12 @@ fn trial(suite: &'static str, case: &Case, backend: &Arc<Shared>, clock: &Clock)
     }
 }
 
-fn paused() -> Runtime {
+fn paused_runtime() -> Runtime {
     let runtime = Builder::new_current_thread()
         .enable_all()
         .start_paused(true)
         .build();
-    runtime.expect("the operating system gives us a poller")
+    runtime.expect("cannot create a tokio runtime")
 }
 
 #[cfg(test)]
@@ -249,7 +256,7 @@ mod tests {
     fn suite() -> Suite {
         Suite::new("example")
             .case("shared", |_| async { Ok(()) })
-            .alone(Target::Real, "alone", || async { Ok(()) })
+            .case_on(Target::Real, "alone", || async { Ok(()) })
     }
 
     fn without_assets(require_real: bool, targets: Vec<Target>) -> Settings {
@@ -262,8 +269,8 @@ mod tests {
         }
     }
 
-    /// What the inner run prints would look like results of this one.
-    fn silent() -> Arguments {
+    /// Hides the output of the inner run, which would look like results of this one.
+    fn without_output() -> Arguments {
         Arguments {
             logfile: Some("/dev/null".to_owned()),
             ..Arguments::default()
@@ -271,8 +278,9 @@ mod tests {
     }
 
     #[test]
-    fn without_a_control_plane_real_cases_are_ignored_and_the_summary_says_why() {
-        let (conclusion, summary) = suite().execute(&silent(), without_assets(false, vec![Target::Real]));
+    fn real_cases_without_control_plane_are_ignored_with_reason() {
+        let (conclusion, summary) =
+            suite().execute(&without_output(), without_assets(false, vec![Target::Real]));
         assert_eq!(
             (
                 conclusion.num_ignored,
@@ -288,34 +296,38 @@ mod tests {
     }
 
     #[test]
-    fn cases_that_need_what_is_missing_are_ignored_unless_the_real_thing_is_required() {
-        let lame = || suite().needs(Err::<(), _>("no kubectl anywhere"));
-        let (conclusion, summary) = lame().execute(&silent(), without_assets(false, vec![Target::Embedded]));
+    fn cases_with_unmet_requirement_are_ignored_unless_real_is_required() {
+        let lame = || suite().requires(Err::<(), _>("no kubectl anywhere"));
+        let (conclusion, summary) =
+            lame().execute(&without_output(), without_assets(false, vec![Target::Embedded]));
         assert_eq!((conclusion.num_ignored, conclusion.num_passed), (1, 0));
         assert!(
             summary.ends_with("on embedded (ignored: no kubectl anywhere)"),
             "{summary}"
         );
-        let (conclusion, _) = lame().execute(&silent(), without_assets(true, vec![Target::Embedded]));
+        let (conclusion, _) = lame().execute(&without_output(), without_assets(true, vec![Target::Embedded]));
         assert_eq!((conclusion.num_ignored, conclusion.num_passed), (0, 1));
     }
 
     #[test]
-    fn a_required_control_plane_that_is_missing_fails_the_cases() {
-        let (conclusion, summary) = suite().execute(&silent(), without_assets(true, vec![Target::Real]));
+    fn missing_required_control_plane_fails_the_cases() {
+        let (conclusion, summary) =
+            suite().execute(&without_output(), without_assets(true, vec![Target::Real]));
         assert_eq!((conclusion.num_ignored, conclusion.num_failed), (0, 1));
         assert!(summary.ends_with("on real (did not start)"), "{summary}");
     }
 
     #[test]
-    fn an_existing_cluster_was_asked_for_so_its_absence_is_a_failure() {
-        let (conclusion, _) = suite().execute(&silent(), without_assets(false, vec![Target::Existing]));
+    fn unreachable_existing_cluster_fails_the_cases() {
+        let (conclusion, _) =
+            suite().execute(&without_output(), without_assets(false, vec![Target::Existing]));
         assert_eq!((conclusion.num_ignored, conclusion.num_failed), (0, 1));
     }
 
     #[test]
-    fn the_embedded_backend_needs_nothing_and_is_counted() {
-        let (conclusion, summary) = suite().execute(&silent(), without_assets(false, vec![Target::Embedded]));
+    fn embedded_cases_run_and_are_counted() {
+        let (conclusion, summary) =
+            suite().execute(&without_output(), without_assets(false, vec![Target::Embedded]));
         assert_eq!(
             (
                 conclusion.num_passed,
@@ -325,20 +337,21 @@ mod tests {
             (1, 0, 0)
         );
         assert!(
-            summary.starts_with("suite example: ran 1 on embedded (in this process, speaking v"),
+            summary.starts_with("suite example: ran 1 on embedded (in this process, v"),
             "{summary}"
         );
     }
 
     #[test]
-    fn a_case_that_panics_fails_and_is_counted() {
+    fn panicking_case_fails_and_is_counted() {
         let suite = Suite::new("example")
-            .alone(Target::Existing, "passes", || async { Ok(()) })
-            .alone(Target::Existing, "fails", || async {
+            .case_on(Target::Existing, "passes", || async { Ok(()) })
+            .case_on(Target::Existing, "fails", || async {
                 anyhow::bail!("as it should")
             })
-            .alone(Target::Existing, "panics", || async { panic!("as it should") });
-        let (conclusion, summary) = suite.execute(&silent(), without_assets(false, vec![Target::Existing]));
+            .case_on(Target::Existing, "panics", || async { panic!("as it should") });
+        let (conclusion, summary) =
+            suite.execute(&without_output(), without_assets(false, vec![Target::Existing]));
         assert_eq!((conclusion.num_passed, conclusion.num_failed), (1, 2));
         assert_eq!(
             summary,
@@ -347,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_paused_case_has_a_clock_and_a_cluster_of_its_own() {
+    fn paused_case_has_its_own_clock_and_cluster() {
         let alone = |ctx: Context| async move {
             let before = Instant::now();
             tokio::time::sleep(Duration::from_hours(3)).await;
@@ -371,26 +384,26 @@ mod tests {
             .case("one", alone)
             .case("other", alone);
         let began = std::time::Instant::now();
-        let (conclusion, summary) = suite.execute(&silent(), without_assets(false, vec![Target::Embedded]));
+        let (conclusion, summary) =
+            suite.execute(&without_output(), without_assets(false, vec![Target::Embedded]));
         assert_eq!((conclusion.num_passed, conclusion.num_failed), (2, 0));
         assert!(began.elapsed() < Duration::from_mins(1));
         assert!(
-            summary
-                .starts_with("suite example: ran 2 on embedded (a cluster each, in this process, speaking v"),
+            summary.starts_with("suite example: ran 2 on embedded (a cluster each, in this process, v"),
             "{summary}"
         );
     }
 
     #[test]
-    fn cases_that_are_apart_share_nothing_and_neither_do_their_runs() {
+    fn cluster_per_case_isolates_cases_and_fresh_contexts() {
         let alone = |ctx: Context| async move {
-            let runs = [ctx.anew().await?, ctx.anew().await?, ctx];
+            let runs = [ctx.fresh().await?, ctx.fresh().await?, ctx];
             for run in runs {
                 let named: Namespace = serde_json::from_value(json!({ "metadata": { "name": "the-same" } }))?;
                 Api::all(run.client())
                     .create(&PostParams::default(), &named)
                     .await?;
-                let within = run.within("the-same");
+                let within = run.in_namespace("the-same");
                 assert_eq!(within.namespace(), "the-same");
                 let own = Api::<Namespace>::all(run.client()).get(run.namespace()).await?;
                 assert_eq!(Some(within.owner().uid), own.metadata.uid);
@@ -399,29 +412,29 @@ mod tests {
         };
         for paused in [true, false] {
             let suite = Suite::new("example")
-                .apart()
+                .cluster_per_case()
                 .case("one", alone)
                 .case("other", alone);
             let suite = if paused { suite.paused() } else { suite };
             let (conclusion, summary) =
-                suite.execute(&silent(), without_assets(false, vec![Target::Embedded]));
+                suite.execute(&without_output(), without_assets(false, vec![Target::Embedded]));
             assert_eq!((conclusion.num_passed, conclusion.num_failed), (2, 0));
             assert!(summary.contains("ran 2 on embedded (a cluster each"), "{summary}");
         }
     }
 
     #[test]
-    fn a_paused_case_that_waits_for_what_never_comes_fails_at_once() {
+    fn paused_case_that_waits_forever_fails_immediately() {
         let suite = Suite::new("example")
             .paused()
             .case("waits", |_| std::future::pending())
             .case("panics", |_| async { panic!("as it should") });
-        let (conclusion, _) = suite.execute(&silent(), without_assets(false, vec![Target::Embedded]));
+        let (conclusion, _) = suite.execute(&without_output(), without_assets(false, vec![Target::Embedded]));
         assert_eq!((conclusion.num_passed, conclusion.num_failed), (0, 2));
     }
 
     #[test]
-    fn a_suite_may_ask_for_nodes() {
+    fn suite_with_nodes_has_nodes() {
         let suite = Suite::new("example")
             .paused()
             .nodes(2)
@@ -431,7 +444,7 @@ mod tests {
                 Api::<Namespace>::all(ctx.client()).get(ctx.namespace()).await?;
                 Ok(())
             });
-        let (conclusion, _) = suite.execute(&silent(), without_assets(false, vec![Target::Embedded]));
+        let (conclusion, _) = suite.execute(&without_output(), without_assets(false, vec![Target::Embedded]));
         assert_eq!((conclusion.num_passed, conclusion.num_failed), (1, 0));
     }
 }

@@ -1,4 +1,4 @@
-//! What a test's wire notes, refuses and breaks, and what a story with deaths finds.
+//! The request proxy, crash tests and manifest roles.
 
 use std::time::Duration;
 
@@ -16,68 +16,76 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 use windlass_cluster::Backend;
 use windlass_runtime::{Action, Context as Ctx, Controller, Manager, Request};
-use windlass_suite::{Context, Moment, Sent, Shipped, Snapshot, Story, Wire, World, at_every_request, suite};
+use windlass_suite::{
+    Context, CrashPoint, CrashScenario, ManifestRoles, RecordedRequest, RequestProxy, Snapshot,
+    TestEnvironment, crash_at_every_request, suite,
+};
 
 suite!("wire", paused;
-    what_passes_is_noted,
-    the_dead_do_nothing_and_hear_nothing,
-    refusals_do_not_reach_the_server,
-    a_careful_controller_survives_every_death,
-    a_careless_one_is_found_out,
-    a_forbidden_write_is_found_out,
-    shipped_rights_are_all_there_is,
+    requests_are_recorded,
+    crashed_process_sends_and_receives_nothing,
+    rejected_requests_do_not_reach_the_server,
+    careful_controller_survives_every_crash,
+    careless_controller_fails_the_crash_test,
+    forbidden_write_fails_the_crash_test,
+    manifest_roles_grant_exactly_their_rules,
 );
 
 fn config(name: &str) -> ConfigMap {
     serde_json::from_value(json!({ "metadata": { "name": name } })).expect("a config map")
 }
 
-fn configs(wire: &Wire, case: &Context) -> Api<ConfigMap> {
-    Api::namespaced(wire.client(), case.namespace())
+fn configs(proxy: &RequestProxy, case: &Context) -> Api<ConfigMap> {
+    Api::namespaced(proxy.client(), case.namespace())
 }
 
-async fn what_passes_is_noted(case: Context) -> anyhow::Result<()> {
-    let wire = Wire::new(&case.client());
+async fn requests_are_recorded(case: Context) -> anyhow::Result<()> {
+    let proxy = RequestProxy::new(&case.client());
     let params = PostParams {
         field_manager: Some("me".to_owned()),
         ..PostParams::default()
     };
-    configs(&wire, &case).create(&params, &config("a")).await?;
-    configs(&wire, &case).list(&ListParams::default()).await?;
-    let all: Vec<_> = wire.sent().iter().map(ToString::to_string).collect();
+    configs(&proxy, &case).create(&params, &config("a")).await?;
+    configs(&proxy, &case).list(&ListParams::default()).await?;
+    let all: Vec<_> = proxy.requests().iter().map(ToString::to_string).collect();
     assert_eq!(all, ["create configmaps/a", "list configmaps"]);
-    let [write] = &wire.writes()[..] else {
+    let [write] = &proxy.writes()[..] else {
         anyhow::bail!("one write")
     };
     assert_eq!(
-        (write.resource(), write.name(), write.part()),
+        (write.resource(), write.name(), write.subresource()),
         ("configmaps", "a", "")
     );
     assert_eq!(write.field_manager.as_deref(), Some("me"));
     assert_eq!(write.body["metadata"]["name"], "a");
-    wire.forget();
-    assert!(wire.sent().is_empty());
-    assert_eq!(wire.requests(), 2);
+    proxy.clear();
+    assert!(proxy.requests().is_empty());
+    assert_eq!(proxy.request_count(), 2);
     Ok(())
 }
 
-async fn the_dead_do_nothing_and_hear_nothing(case: Context) -> anyhow::Result<()> {
-    for (moment, name, there) in [(Moment::Before, "before", false), (Moment::After, "after", true)] {
-        let wire = Wire::that_breaks(&case.client(), 2, moment);
-        let api = configs(&wire, &case);
+async fn crashed_process_sends_and_receives_nothing(case: Context) -> anyhow::Result<()> {
+    for (moment, name, there) in [
+        (CrashPoint::Before, "before", false),
+        (CrashPoint::After, "after", true),
+    ] {
+        let proxy = RequestProxy::crashing_at(&case.client(), 2, moment);
+        let api = configs(&proxy, &case);
         api.list(&ListParams::default()).await?;
         let (params, object, late) = (PostParams::default(), config(name), config("late"));
-        let patience = patience(&case);
+        let limit = response_timeout(&case);
         assert!(
-            timeout(patience, api.create(&params, &object)).await.is_err(),
-            "{name}: an answer"
+            timeout(limit, api.create(&params, &object)).await.is_err(),
+            "{name}: response after the crash"
         );
-        timeout(patience, wire.died()).await.context("it lives")?;
+        timeout(limit, proxy.wait_until_crashed())
+            .await
+            .context("no crash")?;
         assert!(
-            timeout(patience, api.create(&params, &late)).await.is_err(),
-            "{name}: the dead speak"
+            timeout(limit, api.create(&params, &late)).await.is_err(),
+            "{name}: request after the crash"
         );
-        assert_eq!(wire.requests(), 2);
+        assert_eq!(proxy.request_count(), 2);
         assert_eq!(
             case.api::<ConfigMap>().get_opt(name).await?.is_some(),
             there,
@@ -88,10 +96,10 @@ async fn the_dead_do_nothing_and_hear_nothing(case: Context) -> anyhow::Result<(
     Ok(())
 }
 
-async fn refusals_do_not_reach_the_server(case: Context) -> anyhow::Result<()> {
-    let wire = Wire::new(&case.client());
-    wire.refuse(2, StatusCode::CONFLICT, |sent| sent.is_about("configmaps", "a"));
-    let (api, params) = (configs(&wire, &case), PostParams::default());
+async fn rejected_requests_do_not_reach_the_server(case: Context) -> anyhow::Result<()> {
+    let proxy = RequestProxy::new(&case.client());
+    proxy.reject(2, StatusCode::CONFLICT, |sent| sent.is_about("configmaps", "a"));
+    let (api, params) = (configs(&proxy, &case), PostParams::default());
     for _ in 0..2 {
         let refused = api.create(&params, &config("a")).await;
         assert!(
@@ -104,7 +112,7 @@ async fn refusals_do_not_reach_the_server(case: Context) -> anyhow::Result<()> {
     let quota = "configmaps \"b\" is forbidden: exceeded quota: q";
     let status =
         json!({ "kind": "Status", "apiVersion": "v1", "code": 403, "reason": "Forbidden", "message": quota });
-    wire.answer(1, status, |sent| sent.is_about("configmaps", "b"));
+    proxy.respond(1, status, |sent| sent.is_about("configmaps", "b"));
     let refused = api.create(&params, &config("b")).await;
     assert!(
         matches!(&refused, Err(kube::Error::Api(status)) if status.code == 403 && status.message == quota),
@@ -113,17 +121,17 @@ async fn refusals_do_not_reach_the_server(case: Context) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// On a paused clock an hour costs nothing.
-fn patience(case: &Context) -> Duration {
+/// How long to wait for a response that must not come. On a paused clock an hour takes no time.
+fn response_timeout(case: &Context) -> Duration {
     match case.cluster().backend() {
         Backend::Embedded => Duration::from_hours(1),
         _ => Duration::from_millis(300),
     }
 }
 
-/// A config map `source` asks for `copy` and `done`, in this order.
+/// A controller that creates the config maps `copy` and `done`, in this order, for a config map `source`.
 struct Copies {
-    /// Whether it makes what is missing, or all of it when it sees nothing of it.
+    /// Whether it creates each missing object, or both only if `copy` is missing.
     careful: bool,
     allowed: &'static [&'static str],
 }
@@ -145,9 +153,9 @@ impl Copies {
     }
 }
 
-impl Story for Copies {
-    async fn prepare(&self, world: &World) -> anyhow::Result<()> {
-        world.create(config("source")).await?;
+impl CrashScenario for Copies {
+    async fn prepare(&self, env: &TestEnvironment) -> anyhow::Result<()> {
+        env.create(config("source")).await?;
         Ok(())
     }
 
@@ -159,54 +167,54 @@ impl Story for Copies {
         )
     }
 
-    async fn done(&self, world: &World) -> anyhow::Result<()> {
-        let done = world.wait_for::<ConfigMap>("done", |_| true);
+    async fn wait_until_done(&self, env: &TestEnvironment) -> anyhow::Result<()> {
+        let done = env.wait_for::<ConfigMap>("done", |_| true);
         timeout(Duration::from_secs(5), done)
             .await
-            .context("it stays half done")?
+            .context("it stays incomplete")?
             .map(drop)
     }
 
-    async fn state(&self, world: &World) -> anyhow::Result<Value> {
-        Ok(Snapshot::new(world).with::<ConfigMap>(world).await?.take())
+    async fn end_state(&self, env: &TestEnvironment) -> anyhow::Result<Value> {
+        Ok(Snapshot::new(env).with::<ConfigMap>(env).await?.finish())
     }
 
-    fn may_write(&self, write: &Sent) -> bool {
+    fn may_write(&self, write: &RecordedRequest) -> bool {
         self.allowed.contains(&write.name())
     }
 }
 
-async fn a_careful_controller_survives_every_death(case: Context) -> anyhow::Result<()> {
-    let story = Copies {
+async fn careful_controller_survives_every_crash(case: Context) -> anyhow::Result<()> {
+    let scenario = Copies {
         careful: true,
         allowed: &["copy", "done"],
     };
-    let told = at_every_request(&case, &story).await?;
-    assert_eq!(told.requests, 6, "a watch, three looks, two writes");
+    let report = crash_at_every_request(&case, &scenario).await?;
+    assert_eq!(report.requests, 6, "a watch, three reads, two writes");
     if case.cluster().backend() == Backend::Embedded {
-        assert_eq!(told.deaths, 2 * told.requests);
+        assert_eq!(report.crashes, 2 * report.requests);
     }
     Ok(())
 }
 
-async fn a_careless_one_is_found_out(case: Context) -> anyhow::Result<()> {
-    let story = Copies {
+async fn careless_controller_fails_the_crash_test(case: Context) -> anyhow::Result<()> {
+    let scenario = Copies {
         careful: false,
         allowed: &["copy", "done"],
     };
-    let error = at_every_request(&case, &story)
+    let error = crash_at_every_request(&case, &scenario)
         .await
-        .expect_err("it stays half done");
-    assert!(format!("{error:?}").contains("it stays half done"), "{error:?}");
+        .expect_err("it stays incomplete");
+    assert!(format!("{error:?}").contains("it stays incomplete"), "{error:?}");
     Ok(())
 }
 
-async fn a_forbidden_write_is_found_out(case: Context) -> anyhow::Result<()> {
-    let story = Copies {
+async fn forbidden_write_fails_the_crash_test(case: Context) -> anyhow::Result<()> {
+    let scenario = Copies {
         careful: true,
         allowed: &["done"],
     };
-    let error = at_every_request(&case, &story)
+    let error = crash_at_every_request(&case, &scenario)
         .await
         .expect_err("`copy` is forbidden");
     assert!(
@@ -216,8 +224,8 @@ async fn a_forbidden_write_is_found_out(case: Context) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn shipped_rights_are_all_there_is(case: Context) -> anyhow::Result<()> {
-    let shipped = Shipped::read(
+async fn manifest_roles_grant_exactly_their_rules(case: Context) -> anyhow::Result<()> {
+    let shipped = ManifestRoles::parse(
         "
 kind: ClusterRole
 apiVersion: rbac.authorization.k8s.io/v1
@@ -237,13 +245,13 @@ rules: [{ verbs: [create], apiGroups: [''], resources: [configmaps] }]
     others.list(&ListParams::default()).await?;
     let unused: Vec<_> = shipped.unused().iter().map(|rule| rule.verbs.clone()).collect();
     assert_eq!(unused, [["get"]]);
-    assert!(shipped.refused().is_empty());
+    assert!(shipped.forbidden().is_empty());
     others
         .create(&PostParams::default(), &config("a"))
         .await
-        .expect_err("not there");
-    assert_eq!(shipped.refused(), ["create configmaps in default"]);
-    // On a cluster that outlives the case they go with its namespace.
+        .expect_err("forbidden in other namespaces");
+    assert_eq!(shipped.forbidden(), ["create configmaps in default"]);
+    // On a cluster that outlives the case, they are garbage collected with its namespace.
     let name = format!("reader-{}", case.namespace());
     let role = Api::<ClusterRole>::all(case.client()).get(&name).await?;
     let binding = format!("{name}:robot-{}", case.namespace());

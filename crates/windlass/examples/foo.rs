@@ -1,8 +1,8 @@
-//! Kubernetes' sample controller: a Foo asks for a Deployment, and tells how much of it is available.
+//! Kubernetes' sample controller: a Foo owns a Deployment and reports its available replicas.
 
 use windlass::{k8s_openapi::api::apps::v1::Deployment, prelude::*};
 
-/// Asks for a Deployment with this name and size.
+/// Desired state of a [`Foo`]: its Deployment's name and size.
 #[windlass::resource(group = "example.com", version = "v1alpha1")]
 #[kube(kind = "Foo", namespaced, status = "FooStatus")]
 struct FooSpec {
@@ -12,14 +12,14 @@ struct FooSpec {
     replicas: Option<i32>,
 }
 
-/// What is there.
-#[windlass::part]
+/// Observed state of a [`Foo`].
+#[windlass::api_type]
 struct FooStatus {
     #[serde(default)]
     available_replicas: i32,
 }
 
-/// What a Foo asks for: its Deployment, and how much of that is available.
+/// The desired Deployment of a Foo, and its status.
 async fn desired(foo: Arc<Foo>, ctx: Context) -> Result<Desired, Error> {
     if foo.spec.deployment_name.is_empty() {
         return Err(Error::terminal("spec.deploymentName is empty: set it"));
@@ -40,7 +40,7 @@ async fn desired(foo: Arc<Foo>, ctx: Context) -> Result<Desired, Error> {
 
 fn controller() -> Controller<Foo, impl Reconciler> {
     let foos = Controller::<Foo>::new("foo").workers::<2>();
-    let foos = foos.component("sample-controller");
+    let foos = foos.field_manager("sample-controller");
     foos.owns::<Deployment>().declare(desired)
 }
 

@@ -1,50 +1,50 @@
-//! The toolkit for Kubernetes controllers in Rust.
+//! A toolkit for Kubernetes controllers in Rust.
 //!
-//! A controller keeps the world as an object asks for it to be. You say what should be there for an object; Windlass
-//! watches, caches, queues, applies, prunes, retries and stops.
+//! You declare the desired state of an object; Windlass watches, caches, queues, applies, prunes, retries and shuts
+//! down.
 //!
 //! # From zero to a running controller
 //!
-//! Depend on `windlass`, and on nothing else. This is Kubernetes' sample controller, whole: `operators/foo`, line by line,
-//! where its tests are too, and the role that it needs:
+//! `windlass` is the only dependency. This is Kubernetes' sample controller, complete. `operators/foo` has the same
+//! code with its tests and the role that it needs:
 //!
 #![doc = concat!("```no_run\n", include_str!("../examples/foo.rs"), "\n```")]
 //!
-//! 1. **Types.** [`resource`] makes a struct the spec of a kind of your own, [`part`] its status and what is inside. Built-in
-//!    kinds come from [`k8s_openapi`].
-//! 2. **What should be there.** `desired` is called for every object, whenever it or one of its children changes. It says what
-//!    should be, not what to do: [`Desired`](runtime::Desired) children are applied under the controller's name, get an
-//!    owner reference, and are deleted when they are not said any more. Listers read caches that are complete.
-//!    When nothing differs nothing is written, and an object of somebody else is never touched. An error is tried again,
-//!    ever more seldom; what only people can put right ([`Error::terminal`](runtime::Error::terminal), or what the server
-//!    refuses for good) is told as a warning that `kubectl describe` shows.
-//! 3. **A controller** names the kinds that matter: its own, those it owns, watches or reads; how many workers it has, and
-//!    who its writes and events come from.
-//! 4. **`main`.** [`launch`](runtime::launch) reads flags (`--help` tells them), sets up logs, finds the cluster, and runs
-//!    until the process is told to stop. `--leader-elect` makes many of them one. Health, metrics and debug
-//!    pages are served on 127.0.0.1:8080; a pod passes `--listen=0.0.0.0:8080`, so that kubelet and Prometheus reach the first
-//!    two, and `--debug-listen=127.0.0.1:8081` for `kubectl port-forward`.
+//! 1. **Types.** [`resource`] makes a struct the spec of a custom resource, [`api_type`] its status and nested types.
+//!    Built-in kinds come from [`k8s_openapi`].
+//! 2. **Desired state.** `desired` is called for every object, whenever the object or one of its children changes. It
+//!    returns the desired state: [`Desired`](runtime::Desired) children are applied with the controller's field
+//!    manager, get an owner reference, and are deleted when they are no longer desired. Listers read synced caches.
+//!    Nothing is written if nothing differs, and objects of other owners are never touched. An error is retried with
+//!    backoff; an error that needs a user ([`Error::terminal`](runtime::Error::terminal), or a rejection by the server)
+//!    becomes a warning event that `kubectl describe` shows.
+//! 3. **The controller** declares its kinds (its own, those it owns, watches or reads), the number of workers, and the
+//!    field manager of its writes and events.
+//! 4. **`main`.** [`launch`](runtime::launch) parses flags (see `--help`), sets up logs, connects to the cluster, and
+//!    runs until a signal stops the process. With `--leader-elect`, only one of several replicas is active. Health,
+//!    metrics and debug pages are served on 127.0.0.1:8080; in a pod, pass `--listen=0.0.0.0:8080`, so that kubelet and
+//!    Prometheus reach the first two, and `--debug-listen=127.0.0.1:8081` for `kubectl port-forward`.
 //!
-//! Try it: `cargo run --example foo -- --install` with a kubeconfig, or see `windlass demo` for one without a cluster.
+//! Try it: `cargo run --example foo -- --install` with a kubeconfig, or `windlass demo` without a cluster.
 //!
-//! # Step by step instead
+//! # Imperative style
 //!
-//! Where what is to be done is no set of objects, reconcile by hand. The function gets a key, reads what it needs, and
-//! writes. It is called again after every change, so it starts from what it finds, not from what happened.
+//! If the work is not a set of objects, write the reconcile function yourself. It gets a key, reads what it needs, and
+//! writes. It is called again after every change, so it acts on the current state, not on events.
 //!
 //! ```no_run
 //! use windlass::k8s_openapi::api::core::v1::Node;
 //! use windlass::prelude::*;
 //!
-//! /// Nodes that are told so by an annotation are made unschedulable.
+//! /// Cordons nodes with the annotation `example.com/rest`.
 //! async fn reconcile(request: Request, ctx: Context) -> Result<Action, Error> {
 //!     let Some(node) = ctx.lister::<Node>()?.get(&request.key) else {
-//!         return Ok(Action::done()); // it is gone
+//!         return Ok(Action::done()); // deleted
 //!     };
 //!     let is_unschedulable = node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true);
 //!     if node.annotations().contains_key("example.com/rest") && !is_unschedulable {
-//!         ctx.writer().merge(&*node, &json!({ "spec": { "unschedulable": true } })).await?; // an error is retried
-//!         ctx.recorder().normal(&node, "Resting", "made unschedulable");
+//!         ctx.writer().merge_patch(&*node, &json!({ "spec": { "unschedulable": true } })).await?; // an error is retried
+//!         ctx.recorder().normal(&node, "Cordoned", "made unschedulable");
 //!     }
 //!     Ok(Action::done())
 //! }
@@ -54,13 +54,13 @@
 //! }
 //! ```
 //!
-//! Both styles go together: [`Context::bring_about`](runtime::Context::bring_about) makes what should be there one step of
-//! such a function. A whole one that does, with joins, an index and a status, is in `operators/icecream`.
+//! The styles can be combined: [`Context::apply_desired`](runtime::Context::apply_desired) applies a desired state as
+//! one step of such a function. `operators/icecream` is a complete example, with joins, an index and a status.
 //!
 //! # Where to look
 //!
-//! [`runtime`] has the controller and the manager, [`cache`] what a lister reads and how it stays current, [`workqueue`]
-//! the order and pace of work. This crate has nothing of its own: it names the versions that belong together.
+//! [`runtime`] has the controller and the manager, [`cache`] the listers and their caches, [`workqueue`] the queue with
+//! priorities and backoff. This crate only re-exports them, with dependencies in matching versions.
 
 pub use k8s_openapi;
 pub use kube;
@@ -69,11 +69,11 @@ pub use serde;
 pub use serde_json;
 pub use tracing;
 pub use windlass_cache as cache;
-pub use windlass_macros::{part, resource};
+pub use windlass_macros::{api_type, resource};
 pub use windlass_runtime as runtime;
 pub use windlass_workqueue as workqueue;
 
-/// What almost every controller uses.
+/// The items that almost every controller uses.
 ///
 /// ```
 /// use windlass::prelude::*;
@@ -85,7 +85,7 @@ pub mod prelude {
     pub use serde_json::{from_value, json};
     pub use windlass_cache::{Change, Lister, ObjectKey, Query};
     pub use windlass_runtime::{
-        Action, Conditions, Context, Controller, Desired, Error, Finding, Manager, Options, Predicate,
-        Reconciler, Request, Watch, launch, launch_with,
+        Action, ConditionUpdate, Conditions, Context, Controller, Desired, Error, Manager, Options,
+        Predicate, Reconciler, Request, Watch, launch, launch_with,
     };
 }

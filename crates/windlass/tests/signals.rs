@@ -1,4 +1,4 @@
-//! What SIGTERM and SIGINT do to a process that is in the middle of its work.
+//! Shutdown by SIGTERM and SIGINT during a reconcile.
 
 use std::{
     process::{ExitStatus, Stdio},
@@ -17,24 +17,24 @@ use windlass::{
 };
 use windlass_cluster::Cluster;
 
-/// Set in the process that gets the signals: the file with its cluster.
-const WITHIN: &str = "WINDLASS_TEST_OF_SIGNALS";
+/// Set in the child process that gets the signals: the path of its kubeconfig.
+const CHILD_KUBECONFIG_ENV: &str = "WINDLASS_TEST_CHILD_KUBECONFIG";
 
-/// No step takes nearly so long unless it never comes.
+/// Much longer than any step takes.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// What the process ends with when its manager failed; the second signal ends it with 1.
-const FAILED: i32 = 3;
+/// The exit code when the manager failed; a second signal exits with 1.
+const MANAGER_FAILED: i32 = 3;
 
-/// The process: its reconcile says when it runs and when it has finished, or never does.
-async fn work(kubeconfig: String, finishes: bool) -> ! {
+/// Runs the child process: its reconcile prints when it runs and when it has finished, or never finishes.
+async fn run_child(kubeconfig: String, finishes: bool) -> ! {
     let mut options = Options::default();
     options.connection.kubeconfig = Some(kubeconfig.into());
     options.no_listen = true;
     let reconcile = move |_: Request, ctx: Context| async move {
         println!("running");
         if !finishes {
-            // One that does not even wait: nothing can drop it.
+            // It never awaits, so it cannot be cancelled.
             loop {
                 std::thread::sleep(Duration::from_secs(1));
             }
@@ -45,20 +45,23 @@ async fn work(kubeconfig: String, finishes: bool) -> ! {
         println!("finished");
         Ok(Action::done())
     };
-    let manager = options.manager("signals").await.expect("the cluster is there");
+    let manager = options
+        .manager("signals")
+        .await
+        .expect("the cluster is reachable");
     let controller = Controller::<ConfigMap>::new("signals").reconcile(reconcile);
     let ended = Box::pin(manager.controller(controller).run()).await;
-    std::process::exit(ended.map_or(FAILED, |()| 0));
+    std::process::exit(ended.map_or(MANAGER_FAILED, |()| 0));
 }
 
-/// A cluster with one object, and the process that works on it.
-struct Scene {
+/// A cluster with one object, and the child process that reconciles it.
+struct ChildProcess {
     _cluster: Cluster,
     process: Child,
     output: Lines<BufReader<ChildStdout>>,
 }
 
-impl Scene {
+impl ChildProcess {
     async fn new(test: &str) -> Self {
         let cluster = Cluster::embedded().start().await.expect("a cluster");
         let config: ConfigMap = from_value(json!({ "metadata": { "name": "one" } })).expect("a config map");
@@ -69,7 +72,7 @@ impl Scene {
         let kubeconfig = cluster.kubeconfig().expect("a file");
         let mut process = Command::new(std::env::current_exe().expect("a program"))
             .args(["--exact", test, "--nocapture"])
-            .env(WITHIN, kubeconfig)
+            .env(CHILD_KUBECONFIG_ENV, kubeconfig)
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .kill_on_drop(true)
@@ -81,60 +84,60 @@ impl Scene {
             process,
             output,
         };
-        scene.says("running").await;
+        scene.wait_for_line("running").await;
         scene
     }
 
-    /// Waits for a line that ends so; the test harness may have begun it.
-    async fn says(&mut self, line: &str) {
-        let said = async {
-            while let Some(said) = self.output.next_line().await.expect("text") {
-                if said.ends_with(line) {
+    /// Waits for an output line with this suffix; the test harness may have printed the start of the line.
+    async fn wait_for_line(&mut self, line: &str) {
+        let found = async {
+            while let Some(printed) = self.output.next_line().await.expect("text") {
+                if printed.ends_with(line) {
                     return;
                 }
             }
-            panic!("the process ended and did not say `{line}`");
+            panic!("the process ended without printing `{line}`");
         };
-        timeout(DEADLINE, said)
+        timeout(DEADLINE, found)
             .await
-            .unwrap_or_else(|_| panic!("it does not say `{line}`"));
+            .unwrap_or_else(|_| panic!("the process did not print `{line}`"));
     }
 
     async fn signal(&self, signal: &str) {
         let process = self.process.id().expect("it runs").to_string();
         let sent = Command::new("kill").args(["-s", signal, &process]).status().await;
-        assert!(sent.expect("there is a `kill`").success());
+        assert!(sent.expect("`kill` runs").success());
     }
 
-    async fn ends(mut self) -> ExitStatus {
+    async fn wait_for_exit(mut self) -> ExitStatus {
         let ended = timeout(DEADLINE, self.process.wait()).await;
-        ended.expect("it ends").expect("it was ours")
+        ended.expect("it ends").expect("a child process")
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_signal_lets_what_runs_finish() {
-    if let Ok(kubeconfig) = std::env::var(WITHIN) {
-        work(kubeconfig, true).await;
+async fn signal_lets_running_reconciles_finish() {
+    if let Ok(kubeconfig) = std::env::var(CHILD_KUBECONFIG_ENV) {
+        run_child(kubeconfig, true).await;
     }
     for signal in ["TERM", "INT"] {
-        let mut scene = Scene::new("a_signal_lets_what_runs_finish").await;
+        let mut scene = ChildProcess::new("signal_lets_running_reconciles_finish").await;
         scene.signal(signal).await;
-        scene.says("stopping").await;
-        scene.says("finished").await;
-        assert_eq!(scene.ends().await.code(), Some(0), "{signal}");
+        scene.wait_for_line("stopping").await;
+        scene.wait_for_line("finished").await;
+        assert_eq!(scene.wait_for_exit().await.code(), Some(0), "{signal}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_second_signal_ends_at_once_what_does_not_finish() {
-    if let Ok(kubeconfig) = std::env::var(WITHIN) {
-        work(kubeconfig, false).await;
+async fn second_signal_exits_immediately() {
+    if let Ok(kubeconfig) = std::env::var(CHILD_KUBECONFIG_ENV) {
+        run_child(kubeconfig, false).await;
     }
-    let mut scene = Scene::new("a_second_signal_ends_at_once_what_does_not_finish").await;
+    let mut scene = ChildProcess::new("second_signal_exits_immediately").await;
     scene.signal("TERM").await;
     let early = timeout(Duration::from_millis(300), scene.process.wait()).await;
     assert!(early.is_err(), "the reconcile has its grace period");
     scene.signal("INT").await;
-    assert_eq!(scene.ends().await.code(), Some(1));
+    assert_eq!(scene.wait_for_exit().await.code(), Some(1));
 }

@@ -1,7 +1,7 @@
-//! The queue's state and every transition of it, under one lock and without waiting. [`WorkQueue`](crate::WorkQueue)
-//! is the lock around it, [`take`](crate::take) the waiting, [`Taken`](crate::Taken) the hand.
+//! The queue's state and all its transitions, under one lock and without waiting. [`WorkQueue`](crate::WorkQueue) is
+//! the lock around it, [`next`](crate::next) does the waiting, [`WorkItem`](crate::WorkItem) is the guard of a run.
 
-mod ends;
+mod completion;
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -10,18 +10,18 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::delays::Delays;
-use crate::now::Now;
-use crate::ready::{Ready, Turn};
+use crate::now::LazyNow;
+use crate::ready::{Candidate, Ready};
 use crate::runs::Runs;
-use crate::slots::{Slots, Wanted};
-use crate::waiters::{Waiters, Wakes};
-use crate::{Add, Ageing, DelayedOnClose, Metrics, Priority, RateLimiter};
+use crate::slots::{Pending, Slots};
+use crate::waiters::{Waiters, WakeList};
+use crate::{AddOptions, Ageing, DelayedOnClose, Metrics, Priority, RateLimiter};
 
 pub(crate) struct Core<K> {
     slots: Slots<K>,
-    /// Every slot that is `Wanted::Now`; those among them that are not running are in its order.
+    /// Every slot that is `Pending::Now`; those that are not running are in its order.
     ready: Ready,
-    /// Every slot that is `Wanted::Later`.
+    /// Every slot that is `Pending::Later`.
     delays: Delays,
     runs: Runs,
     waiters: Waiters,
@@ -29,7 +29,7 @@ pub(crate) struct Core<K> {
     config: Config<K>,
 }
 
-/// What a [`Builder`](crate::Builder) collects.
+/// The options that [`Builder`](crate::Builder) sets.
 pub(crate) struct Config<K> {
     pub(crate) limiter: Box<dyn RateLimiter<K>>,
     pub(crate) max_retries: Option<u32>,
@@ -38,27 +38,27 @@ pub(crate) struct Config<K> {
     pub(crate) delayed_on_close: DelayedOnClose,
 }
 
-/// A key that was just taken.
-pub(crate) struct Hand<K> {
+/// A run that was just started.
+pub(crate) struct StartedRun<K> {
     pub(crate) run: u32,
     pub(crate) key: K,
     pub(crate) priority: Priority,
 }
 
-/// What a take finds.
-pub(crate) enum Found<K> {
-    Key(Hand<K>),
-    /// The queue is closed and nothing is left.
-    End,
-    /// Nothing yet: wait to be woken, and for this deadline as well if there is one.
+/// Result of polling for the next key.
+pub(crate) enum PolledNext<K> {
+    Key(StartedRun<K>),
+    /// The queue is closed and no key will be queued any more.
+    Exhausted,
+    /// Nothing yet: wait to be woken, and for this deadline if there is one.
     Wait(Option<Instant>),
 }
 
-/// What is left to do when a key may have left the queue.
-pub(crate) struct Ended<K> {
-    /// The queue's own copy of the key, if it no longer knows it. To be dropped outside of the lock.
+/// What remains to be done outside of the lock when a run or delay has ended.
+pub(crate) struct Cleanup<K> {
+    /// The queue's own copy of the key if its slot was removed, to be dropped outside of the lock.
     pub(crate) removed: Option<K>,
-    /// The queue is closed and idle: whoever drains may go on.
+    /// The queue is closed and idle: `drain` returns.
     pub(crate) drained: bool,
 }
 
@@ -75,24 +75,24 @@ impl<K> Core<K> {
         }
     }
 
-    /// Moves what is due from the delays to the ready order, in the order of the deadlines.
+    /// Moves due keys from the delays to the ready order, in the order of their deadlines.
     ///
-    /// Every operation that looks at the order starts with this, so that a key that became due takes its place before
-    /// one that is added later, although no timer may have fired yet.
+    /// Every operation that depends on the order starts with this, so that a key that became due goes before one that
+    /// is added later, even if no timer has fired yet.
     #[inline]
-    fn settle(&mut self, now: &Now) {
+    fn promote_due_keys(&mut self, now: &LazyNow) {
         if !self.delays.is_empty() {
             self.end_due_delays(now);
         }
     }
 
-    fn end_due_delays(&mut self, now: &Now) {
+    fn end_due_delays(&mut self, now: &LazyNow) {
         while let Some(slot) = self.delays.first_due(now.get()) {
             self.end_delay(slot, now);
         }
     }
 
-    /// A plain add.
+    /// Adds a key without delay or rate limit.
     #[inline]
     pub(crate) fn add_now(&mut self, hash: u32, key: K, priority: Priority)
     where
@@ -101,21 +101,21 @@ impl<K> Core<K> {
         if self.closed {
             return;
         }
-        let now = Now::default();
-        self.settle(&now);
+        let now = LazyNow::default();
+        self.promote_due_keys(&now);
         let slot = self.slots.find_or_insert(hash, key);
-        self.want_now(slot, priority, &now);
+        self.schedule_now(slot, priority, &now);
     }
 
-    pub(crate) fn add(&mut self, hash: u32, key: K, add: Add)
+    pub(crate) fn add(&mut self, hash: u32, key: K, add: AddOptions)
     where
         K: Eq,
     {
         if self.closed {
             return;
         }
-        let now = Now::default();
-        self.settle(&now);
+        let now = LazyNow::default();
+        self.promote_due_keys(&now);
         let slot = self.slots.find_or_insert(hash, key);
         let mut delay = add.after;
         if add.rate_limited {
@@ -124,21 +124,21 @@ impl<K> Core<K> {
                 delay = limited;
             }
         }
-        self.want(slot, add.priority, delay, add.replace_delay, &now);
+        self.schedule(slot, add.priority, delay, add.replace_delay, &now);
     }
 
-    /// Ends the delay of a key, which is then gone unless a worker has it.
-    pub(crate) fn cancel_delay(&mut self, hash: u32, key: &K) -> Option<Ended<K>>
+    /// Cancels the delay of a key and removes the key unless it is being processed.
+    pub(crate) fn cancel_delay(&mut self, hash: u32, key: &K) -> Option<Cleanup<K>>
     where
         K: Eq,
     {
-        self.settle(&Now::default());
+        self.promote_due_keys(&LazyNow::default());
         let slot = self.slots.find(hash, key)?;
-        let Wanted::Later(_) = self.slots.get(slot).wanted else {
+        let Pending::Later(_) = self.slots.get(slot).pending else {
             return None;
         };
         let removed = self.drop_delay(slot);
-        Some(Ended {
+        Some(Cleanup {
             removed,
             drained: self.closed && self.slots.is_empty(),
         })
@@ -162,122 +162,122 @@ impl<K> Core<K> {
             .map_or(0, |slot| self.slots.get(slot).failures)
     }
 
-    /// Takes a key if there is one.
+    /// Starts a run of the next key, if one is queued.
     #[inline]
-    pub(crate) fn try_take(&mut self) -> Option<Hand<K>>
+    pub(crate) fn try_next(&mut self) -> Option<StartedRun<K>>
     where
         K: Clone,
     {
-        let now = Now::default();
-        self.settle(&now);
+        let now = LazyNow::default();
+        self.promote_due_keys(&now);
         let turn = self.ready.next()?;
-        Some(self.hand_out(turn, &now))
+        Some(self.start_run(turn, &now))
     }
 
-    /// One attempt of a take, which waits at `place` if it has one.
-    pub(crate) fn take(&mut self, place: &mut Option<u32>, waker: &Waker) -> Found<K>
+    /// Polls for the next key. The caller becomes a waiter if there is none.
+    pub(crate) fn poll_next(&mut self, waiter: &mut Option<u32>, waker: &Waker) -> PolledNext<K>
     where
         K: Clone,
     {
-        if let Some(hand) = self.try_take() {
-            self.waiters.leave(place);
-            return Found::Key(hand);
+        if let Some(hand) = self.try_next() {
+            self.waiters.leave(waiter);
+            return PolledNext::Key(hand);
         }
         if self.is_exhausted() {
-            self.waiters.leave(place);
-            return Found::End;
+            self.waiters.leave(waiter);
+            return PolledNext::Exhausted;
         }
-        Found::Wait(self.waiters.wait(place, waker, self.delays.next_at()))
+        PolledNext::Wait(self.waiters.wait(waiter, waker, self.delays.next_at()))
     }
 
-    /// A take that waited at `place` was dropped.
-    pub(crate) fn leave(&mut self, place: &mut Option<u32>) {
-        self.waiters.leave(place);
+    /// Removes a waiter that was dropped.
+    pub(crate) fn leave(&mut self, waiter: &mut Option<u32>) {
+        self.waiters.leave(waiter);
     }
 
     #[inline]
-    fn hand_out(&mut self, turn: Turn, now: &Now) -> Hand<K>
+    fn start_run(&mut self, turn: Candidate, now: &LazyNow) -> StartedRun<K>
     where
         K: Clone,
     {
         let slot = self.slots.get_mut(turn.slot);
-        let Wanted::Now(priority) = slot.wanted else {
-            unreachable!("only wanted slots are in the order")
+        let Pending::Now(priority) = slot.pending else {
+            unreachable!("only pending slots are in the order")
         };
-        // First, so that a clone that panics leaves the key where it was.
+        // Clone first: if the clone panics, the key stays queued.
         let key = slot.key.clone();
-        slot.wanted = Wanted::No;
-        let since = slot.since.take();
+        slot.pending = Pending::No;
+        let since = slot.pending_since.take();
         let depth = self.ready.pop(turn);
         let started = self.config.metrics.as_ref().map(|metrics| {
             metrics.depth(priority, depth);
-            metrics.taken(since.map_or(Duration::ZERO, |since| now.get().saturating_duration_since(since)));
+            metrics.started(since.map_or(Duration::ZERO, |since| now.get().saturating_duration_since(since)));
             now.get()
         });
         let run = self.runs.start(turn.slot, started);
         slot.run = run;
-        Hand { run, key, priority }
+        StartedRun { run, key, priority }
     }
 
-    /// Counts a failure and asks the limiter how long the key has to wait.
-    fn count_failure(&mut self, slot: u32, now: &Now) -> Duration {
+    /// Counts a failure and returns the limiter's delay.
+    fn count_failure(&mut self, slot: u32, now: &LazyNow) -> Duration {
         let slot = self.slots.get_mut(slot);
         let delay = self.config.limiter.delay(&slot.key, slot.failures, now.get());
         slot.failures = slot.failures.saturating_add(1);
         delay
     }
 
-    /// A slot shall be handed out, after `delay`. The higher priority and the earlier time win over what it has already,
-    /// except that `replace` makes a new delay win over an old one.
+    /// Schedules a slot after `delay`. The higher priority and the earlier deadline win over those it has already,
+    /// except that with `replace` the new deadline wins.
     #[inline]
-    fn want(&mut self, id: u32, priority: Priority, delay: Duration, replace: bool, now: &Now) {
+    fn schedule(&mut self, id: u32, priority: Priority, delay: Duration, replace: bool, now: &LazyNow) {
         if delay.is_zero() {
-            return self.want_now(id, priority, now);
+            return self.schedule_now(id, priority, now);
         }
         if let Some(metrics) = &self.config.metrics {
             metrics.retried();
         }
-        let at = now.get().checked_add(delay).unwrap_or(now.get() + FAR_AWAY);
-        match self.slots.get(id).wanted {
-            Wanted::Now(_) => self.want_now(id, priority, now),
-            Wanted::Later(old) => {
-                self.slots.get_mut(id).wanted = Wanted::Later(old.max(priority));
+        let at = now.get().checked_add(delay).unwrap_or(now.get() + FAR_FUTURE);
+        match self.slots.get(id).pending {
+            Pending::Now(_) => self.schedule_now(id, priority, now),
+            Pending::Later(old) => {
+                self.slots.get_mut(id).pending = Pending::Later(old.max(priority));
                 if replace || at < self.delays.at(id) {
                     self.delays.set(id, at);
                 }
             }
-            Wanted::No => {
-                self.slots.get_mut(id).wanted = Wanted::Later(priority);
+            Pending::No => {
+                self.slots.get_mut(id).pending = Pending::Later(priority);
                 self.delays.set(id, at);
             }
         }
     }
 
     #[inline]
-    fn want_now(&mut self, id: u32, priority: Priority, now: &Now) {
+    fn schedule_now(&mut self, id: u32, priority: Priority, now: &LazyNow) {
         let slot = self.slots.get_mut(id);
         let running = slot.is_running();
-        match slot.wanted {
-            Wanted::No => {
-                slot.wanted = Wanted::Now(priority);
+        match slot.pending {
+            Pending::No => {
+                slot.pending = Pending::Now(priority);
                 let depth = if running {
-                    self.ready.want(priority)
+                    self.ready.mark_pending(priority)
                 } else {
-                    self.ready.want_and_push(id, priority)
+                    self.ready.mark_pending_and_push(id, priority)
                 };
                 if let Some(metrics) = &self.config.metrics {
-                    slot.since = Some(now.get());
+                    slot.pending_since = Some(now.get());
                     metrics.added();
                     metrics.depth(priority, depth);
                 }
             }
-            Wanted::Later(old) => {
-                slot.wanted = Wanted::No;
+            Pending::Later(old) => {
+                slot.pending = Pending::No;
                 self.delays.remove(id);
-                self.want_now(id, old.max(priority), now);
+                self.schedule_now(id, old.max(priority), now);
             }
-            Wanted::Now(old) if old < priority => {
-                slot.wanted = Wanted::Now(priority);
+            Pending::Now(old) if old < priority => {
+                slot.pending = Pending::Now(priority);
                 let queued = (!running).then_some(id);
                 let (old_depth, depth) = self.ready.change_class(queued, old, priority);
                 if let Some(metrics) = &self.config.metrics {
@@ -285,32 +285,32 @@ impl<K> Core<K> {
                     metrics.depth(old, old_depth);
                 }
             }
-            Wanted::Now(_) => {}
+            Pending::Now(_) => {}
         }
     }
 
-    /// The delay of a slot is over.
-    fn end_delay(&mut self, id: u32, now: &Now) {
-        let Wanted::Later(priority) = self.slots.get(id).wanted else {
+    /// Queues a delayed slot now.
+    fn end_delay(&mut self, id: u32, now: &LazyNow) {
+        let Pending::Later(priority) = self.slots.get(id).pending else {
             unreachable!("only delayed slots have a delay")
         };
-        self.want_now(id, priority, now);
+        self.schedule_now(id, priority, now);
     }
 
-    /// The delay of a slot is off; returns the key if it is gone.
+    /// Cancels the delay of a slot; returns the key if its slot was removed.
     fn drop_delay(&mut self, id: u32) -> Option<K> {
         self.delays.remove(id);
         let slot = self.slots.get_mut(id);
-        slot.wanted = Wanted::No;
+        slot.pending = Pending::No;
         (!slot.is_running()).then(|| self.remove(id))
     }
 
-    /// No new work from here on. Returns what is dropped by that, and whether nothing is left at all.
+    /// Closes the queue. Returns the delayed keys that were dropped, and whether the queue is idle.
     pub(crate) fn close(&mut self) -> (Vec<K>, bool) {
-        let now = Now::default();
-        self.settle(&now);
+        let now = LazyNow::default();
+        self.promote_due_keys(&now);
         let mut dropped = Vec::new();
-        // What is delayed on a closed queue was spared when it was closed.
+        // Delays that survived the first close are kept by later ones.
         let delayed = if self.closed {
             DelayedOnClose::Wait
         } else {
@@ -337,24 +337,24 @@ impl<K> Core<K> {
         self.closed
     }
 
-    /// The queue knows no key: nothing queued, delayed or in a worker's hand.
+    /// Returns whether no key is queued, delayed or being processed.
     pub(crate) fn is_idle(&self) -> bool {
         self.slots.is_empty()
     }
 
-    /// Closed, and nothing is left that a take could get.
+    /// Returns whether the queue is closed and no key will be handed out any more.
     fn is_exhausted(&self) -> bool {
-        self.closed && self.ready.wanted() == 0 && self.delays.is_empty()
+        self.closed && self.ready.pending() == 0 && self.delays.is_empty()
     }
 
-    /// Somebody might have to be woken.
+    /// Returns whether a waiter may have to be woken.
     #[inline]
     pub(crate) fn has_waiters(&self) -> bool {
         !self.waiters.is_empty()
     }
 
-    /// Whom to wake after a change. Every change ends with this.
-    pub(crate) fn wakes(&mut self) -> Wakes {
+    /// Returns the waiters to wake. Every change ends with this.
+    pub(crate) fn wakeups(&mut self) -> WakeList {
         if self.is_exhausted() {
             return self.waiters.wake_all();
         }
@@ -362,12 +362,12 @@ impl<K> Core<K> {
     }
 
     pub(crate) fn queued(&mut self) -> usize {
-        self.settle(&Now::default());
+        self.promote_due_keys(&LazyNow::default());
         self.ready.len()
     }
 
     pub(crate) fn delayed(&mut self) -> usize {
-        self.settle(&Now::default());
+        self.promote_due_keys(&LazyNow::default());
         self.delays.len()
     }
 
@@ -375,26 +375,26 @@ impl<K> Core<K> {
         self.runs.len()
     }
 
-    /// The key in this run was added meanwhile.
+    /// Returns whether the key of this run was added again.
     pub(crate) fn is_queued_again(&mut self, run: u32) -> bool {
-        self.settle(&Now::default());
-        matches!(self.slots.get(self.runs.slot(run)).wanted, Wanted::Now(_))
+        self.promote_due_keys(&LazyNow::default());
+        matches!(self.slots.get(self.runs.slot(run)).pending, Pending::Now(_))
     }
 
-    /// The key waits to be taken, or was added while in a worker's hand.
-    pub(crate) fn is_wanted(&mut self, hash: u32, key: &K) -> bool
+    /// Returns whether the key is queued, or was added again while being processed.
+    pub(crate) fn is_pending(&mut self, hash: u32, key: &K) -> bool
     where
         K: Eq,
     {
-        self.settle(&Now::default());
+        self.promote_due_keys(&LazyNow::default());
         self.slots
             .find(hash, key)
-            .is_some_and(|slot| matches!(self.slots.get(slot).wanted, Wanted::Now(_)))
+            .is_some_and(|slot| matches!(self.slots.get(slot).pending, Pending::Now(_)))
     }
 
     pub(crate) fn report_metrics(&mut self) {
-        let now = Now::default();
-        self.settle(&now);
+        let now = LazyNow::default();
+        self.promote_due_keys(&now);
         if let Some(metrics) = &self.config.metrics {
             let times = self
                 .runs
@@ -417,7 +417,7 @@ impl<K> Core<K> {
         removed
     }
 
-    /// Moves the slots together, and everything that refers to them along.
+    /// Moves the slots together and updates everything that refers to them.
     #[cold]
     fn compact(&mut self) {
         let Self {
@@ -431,10 +431,10 @@ impl<K> Core<K> {
             if slot.is_running() {
                 runs.renumber(slot.run, to);
             }
-            match slot.wanted {
-                Wanted::Now(priority) if !slot.is_running() => ready.renumber(from, to, priority),
-                Wanted::Later(_) => delays.renumber(from, to),
-                Wanted::Now(_) | Wanted::No => {}
+            match slot.pending {
+                Pending::Now(priority) if !slot.is_running() => ready.renumber(from, to, priority),
+                Pending::Later(_) => delays.renumber(from, to),
+                Pending::Now(_) | Pending::No => {}
             }
         });
         ready.shrink(slots.len());
@@ -442,5 +442,5 @@ impl<K> Core<K> {
     }
 }
 
-/// For delays that the clock cannot hold: a hundred years.
-const FAR_AWAY: Duration = Duration::from_hours(100 * 365 * 24);
+/// Replaces delays beyond the clock's range: a hundred years.
+const FAR_FUTURE: Duration = Duration::from_hours(100 * 365 * 24);

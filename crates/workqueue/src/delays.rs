@@ -1,20 +1,20 @@
-//! The keys that wait for a time, earliest first.
+//! The delayed keys, earliest deadline first.
 //!
-//! A binary heap that knows where each key stands in it, so that a delay can be cancelled or replaced without leaving a
-//! dead entry behind. The standard heap cannot do that, and timer wheels (tokio-util's `DelayQueue`) round every
-//! deadline to their tick and lose the order of equal deadlines.
+//! An indexed binary heap: it knows the position of each key, so that a delay can be cancelled or replaced without
+//! leaving a dead entry behind. The standard heap cannot do that, and timer wheels (tokio-util's `DelayQueue`) round
+//! every deadline to their tick and lose the order of equal deadlines.
 
 use tokio::time::Instant;
 
 use crate::list::NONE;
 
 pub(crate) struct Delays {
-    /// Heap order by `(at, turn)`: no entry is earlier than its parent at `(i - 1) / 2`.
+    /// Heap order by `(at, sequence)`: no entry is earlier than its parent at `(i - 1) / 2`.
     heap: Vec<Delay>,
-    /// Where each slot stands in `heap`; `NONE` if it does not.
+    /// The index of each slot in `heap`; `NONE` if it is not delayed.
     position: Vec<u32>,
-    /// Given to entries in order of arrival, so that equal deadlines keep it.
-    next_turn: u64,
+    /// Numbers the entries in order of arrival, so that equal deadlines keep that order.
+    sequence: u64,
 }
 
 #[derive(Clone, Copy)]
@@ -35,7 +35,7 @@ impl Delays {
         Self {
             heap: Vec::new(),
             position: Vec::new(),
-            next_turn: 0,
+            sequence: 0,
         }
     }
 
@@ -60,7 +60,7 @@ impl Delays {
         self.heap.first().map(|delay| delay.slot)
     }
 
-    /// The slot with the earliest deadline, if that has come.
+    /// The slot with the earliest deadline, if that has passed.
     pub(crate) fn first_due(&self, now: Instant) -> Option<u32> {
         self.heap
             .first()
@@ -68,12 +68,12 @@ impl Delays {
             .map(|delay| delay.slot)
     }
 
-    /// When `slot`, which must be delayed, is due.
+    /// The deadline of `slot`, which must be delayed.
     pub(crate) fn at(&self, slot: u32) -> Instant {
         self.heap[self.position[slot as usize] as usize].at
     }
 
-    /// Delays `slot` until `at`, replacing the delay that it may have.
+    /// Delays `slot` until `at`, replacing a delay that it may have.
     pub(crate) fn set(&mut self, slot: u32, at: Instant) {
         let index = slot as usize;
         if self.position.len() <= index {
@@ -82,8 +82,8 @@ impl Delays {
         if self.position[index] != NONE {
             self.remove(slot);
         }
-        let turn = self.next_turn;
-        self.next_turn += 1;
+        let turn = self.sequence;
+        self.sequence += 1;
         self.heap.push(Delay { at, turn, slot });
         self.sift_up(self.heap.len() - 1);
     }
@@ -99,14 +99,14 @@ impl Delays {
         }
     }
 
-    /// Slot `from` has become slot `to`.
+    /// Renames slot `from` to `to`.
     pub(crate) fn renumber(&mut self, from: u32, to: u32) {
         let at = std::mem::replace(&mut self.position[from as usize], NONE);
         self.position[to as usize] = at;
         self.heap[at as usize].slot = to;
     }
 
-    /// No slot from `len` on is delayed: gives their memory back.
+    /// Frees the memory of the slots from `len` on, none of which is delayed.
     pub(crate) fn shrink(&mut self, len: usize) {
         self.position.truncate(len);
         self.position.shrink_to_fit();
@@ -162,7 +162,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn delays_come_out_in_order_whatever_was_replaced_or_cancelled(
+        fn delays_stay_ordered_after_replacing_and_cancelling(
             steps in prop::collection::vec((0u32..40, 0u64..50, any::<bool>()), 0..300)
         ) {
             let start = Instant::now();

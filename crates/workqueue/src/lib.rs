@@ -1,55 +1,60 @@
-//! A work queue for controllers: each key in one hand at a time, priorities, delays, backoff, drain.
+//! A work queue for controllers: deduplicated keys, one worker per key, priorities, delays, backoff, drain.
 //!
-//! Handlers put keys in, workers take them out. The queue promises:
+//! Event handlers add keys, workers process them. The queue guarantees:
 //!
-//! - **Stingy.** A key that is added many times before it is taken is taken once.
-//! - **One hand.** A key is never with two workers. An add during work runs after it.
-//! - **Fair.** Higher priorities first, first in first out among equals, and [`Ageing`] bounds how long a low one waits.
-//! - **Nothing lost.** A taken key is a guard, [`Taken`]. A worker that panics or is cancelled has failed, no more.
-//! - **Stoppable.** [`close`](WorkQueue::close) ends the intake, [`drain`](WorkQueue::drain) waits for all that is left.
+//! - **Deduplication.** A key that is added many times before a worker gets it is processed once.
+//! - **One worker per key.** Two workers never process the same key. An add during processing runs the key again
+//!   afterwards.
+//! - **Fairness.** Higher priorities first, first in first out among equals, and [`Ageing`] bounds how long a low one
+//!   waits.
+//! - **No lost keys.** A worker gets a guard, [`WorkItem`]. A worker that panics or is cancelled counts as a failed
+//!   run.
+//! - **Clean shutdown.** [`close`](WorkQueue::close) rejects new keys, [`drain`](WorkQueue::drain) waits for the rest.
 //!
-//! # What a key goes through
+//! # States of a key
 //!
 //! ```text
 //!            add after            due, or add
 //!    ─────────────────► delayed ───────────────┐
-//!    absent ◄─ cancel ──   ▲                   ▼      take
-//!      ▲ └─────── add ─────│───────────────► queued ───────► in a hand ──┐  add: queued again when it ends
+//!    absent ◄─ cancel ──   ▲                   ▼      next
+//!      ▲ └─────── add ─────│───────────────► queued ───────► processing ─┐  add: queued again when it ends
 //!      │                   │                   ▲                │  ▲     │  add after: delayed meanwhile
 //!      │                   └── fail, requeue ──│────────────────┤  └─────┘
 //!      │                                       └─ added again ──┤
-//!      └─────────────────────────── done, terminal, dropped ────┘
+//!      └──────────────────────────── done, give up, dropped ────┘
 //! ```
 //!
-//! While a key is in a hand it may be wanted now or later as well; that takes effect when the hand lets go.
+//! Adds of a key that is being processed, immediate or delayed, take effect when its run ends.
 //!
-//! # How it is built
+//! # Structure
 //!
 //! ```text
-//!    WorkQueue ──► lock ──► Core ─┬─► Slots    key ⇄ slot number, failures        (the only one that sees keys)
-//!    Taken ────────┘              ├─► Ready    classes by priority, and all by age
+//!    WorkQueue ──► lock ──► Core ─┬─► Slots    key ⇄ slot number, failures        (the only part that sees keys)
+//!    WorkItem ─────┘              ├─► Ready    classes by priority, and all by age
 //!                                 ├─► Delays   heap by deadline
-//!                                 ├─► Runs     keys in hands
-//!                                 └─► Waiters  takes in line, one of them with a timer
+//!                                 ├─► Runs     keys being processed
+//!                                 └─► Waiters  `next` calls that wait, one of them with a timer
 //! ```
 //!
-//! What must hold whenever the lock is free:
+//! Invariants whenever the lock is free:
 //!
-//! - A key has a slot exactly while it is queued, delayed or in a hand. So an idle queue holds no memory per key, failures
-//!   included.
-//! - A slot is in `Ready`'s order exactly if it is wanted now and in no hand; in `Delays` exactly if wanted later.
-//! - If a key can be taken and takes wait, one of them has been woken and not yet polled. If a key is delayed and takes
-//!   wait, one of them has a timer for it. There is no task in the background.
+//! - A key has a slot exactly while it is queued, delayed or being processed. So an idle queue holds no memory per key,
+//!   failures included.
+//! - A slot is in `Ready`'s order exactly if it is pending now and not being processed; in `Delays` exactly if it is
+//!   pending later.
+//! - If a key is queued and `next` calls wait, one of them has been woken and not yet polled. If a key is delayed and
+//!   `next` calls wait, one of them has a timer for it. There is no background task.
 //!
-//! # What it does not know
+//! # What the queue does not know
 //!
-//! Kubernetes, what a key means, what the work is, or how many workers there are. All time is `tokio::time`: a runtime is
-//! needed only while a key is delayed, and a paused clock makes every wait exact (to the millisecond of tokio's timer).
+//! Kubernetes, what a key means, what the work is, or how many workers there are. All time is `tokio::time`: a runtime
+//! is needed only while a key is delayed, and a paused clock makes every wait exact (to the millisecond of tokio's
+//! timer).
 //!
 //! # Example
 //!
 //! ```
-//! use windlass_workqueue::{Add, Outcome, Priority, WorkQueue};
+//! use windlass_workqueue::{AddOptions, Priority, RetryDecision, WorkQueue};
 //!
 //! # fn reconcile(name: &str) -> Result<(), String> { if name == "broken" { Err("no".into()) } else { Ok(()) } }
 //! # #[tokio::main(flavor = "current_thread", start_paused = true)]
@@ -59,12 +64,12 @@
 //! let worker = tokio::spawn({
 //!     let queue = queue.clone();
 //!     async move {
-//!         while let Some(key) = queue.take().await {
-//!             match reconcile(&key) {
-//!                 Ok(()) => key.done(),
-//!                 Err(error) => match key.fail() {
-//!                     Outcome::Retry { after } => println!("{error}; again in {after:?}"),
-//!                     outcome => println!("{error}; {outcome:?}"),
+//!         while let Some(item) = queue.next().await {
+//!             match reconcile(&item) {
+//!                 Ok(()) => item.done(),
+//!                 Err(error) => match item.fail() {
+//!                     RetryDecision::Retry { after } => println!("{error}; retrying in {after:?}"),
+//!                     decision => println!("{error}; {decision:?}"),
 //!                 },
 //!             }
 //!         }
@@ -72,18 +77,19 @@
 //! });
 //!
 //! queue.add("urgent".to_owned());
-//! queue.add_with("seen before".to_owned(), Add { priority: Priority::LOW, ..Add::default() });
+//! queue.add_with("resync".to_owned(), AddOptions { priority: Priority::LOW, ..AddOptions::default() });
 //! queue.drain().await;
 //! worker.await.unwrap();
 //! # }
 //! ```
 
-mod add;
+mod add_options;
 mod builder;
 mod core;
 mod delays;
 mod list;
 pub mod metrics;
+mod next;
 mod now;
 mod priority;
 mod queue;
@@ -91,15 +97,14 @@ mod rate_limit;
 mod ready;
 mod runs;
 mod slots;
-mod take;
-mod taken;
 mod waiters;
+mod work_item;
 
-pub use add::Add;
+pub use add_options::AddOptions;
 pub use builder::{Builder, DelayedOnClose};
 pub use metrics::Metrics;
 pub use priority::Priority;
 pub use queue::WorkQueue;
-pub use rate_limit::{Capped, DefaultRateLimiter, Exponential, FastSlow, MaxOf, RateLimiter, TokenBucket};
+pub use rate_limit::{DefaultRateLimiter, Exponential, FastSlow, MaxDelay, MaxOf, RateLimiter, TokenBucket};
 pub use ready::Ageing;
-pub use taken::{Outcome, Taken};
+pub use work_item::{RetryDecision, WorkItem};

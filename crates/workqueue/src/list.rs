@@ -1,7 +1,7 @@
-//! First-in-first-out lists threaded through an array of links, so that an item in the middle leaves in constant time
-//! and no list ever allocates per item.
+//! First-in-first-out lists, doubly linked through an array, so that removing an item from the middle takes constant
+//! time and no list allocates per item.
 //!
-//! A [`List`] holds only its ends; the links of item `i` stand at `links[i]`. Many lists may share one array as long as
+//! A [`List`] holds only its ends; the links of item `i` are at `links[i]`. Many lists may share one array as long as
 //! an item is in at most one of them.
 
 /// No item: the end of a list, or a link that is not in use.
@@ -39,7 +39,7 @@ impl List {
         (self.head != NONE).then_some(self.head)
     }
 
-    /// Puts `item`, which is in no list, at the end.
+    /// Appends `item`, which is in no list.
     #[inline]
     pub(crate) fn push_back(&mut self, links: &mut [Link], item: u32) {
         links[item as usize] = Link {
@@ -53,7 +53,7 @@ impl List {
         self.tail = item;
     }
 
-    /// Takes `item`, which is in this list, out of it.
+    /// Removes `item`, which is in this list.
     #[inline]
     pub(crate) fn remove(&mut self, links: &mut [Link], item: u32) {
         let Link { prev, next } = links[item as usize];
@@ -67,7 +67,7 @@ impl List {
         }
     }
 
-    /// Gives the item `from`, which is in this list, the number `to`, in the same place.
+    /// Renames the item `from`, which is in this list, to `to`. It keeps its position.
     pub(crate) fn renumber(&mut self, links: &mut [Link], from: u32, to: u32) {
         let link = links[from as usize];
         links[to as usize] = link;
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn items_keep_their_order_when_one_leaves_or_changes_its_number() {
+    fn order_is_kept_when_items_are_removed_or_renumbered() {
         let mut links = [Link::FREE; 8];
         let mut list = List::EMPTY;
         for item in [3, 1, 4, 5] {

@@ -1,14 +1,14 @@
-//! The time of one operation: read once, and only if it is needed. Reading the clock costs as much as half of an add.
+//! A clock that is read lazily, at most once per operation. Reading the clock costs as much as half of an add.
 
 use std::cell::Cell;
 
 use tokio::time::Instant;
 
-/// See the module.
+/// The time of one operation, read on first use.
 #[derive(Default)]
-pub(crate) struct Now(Cell<Option<Instant>>);
+pub(crate) struct LazyNow(Cell<Option<Instant>>);
 
-impl Now {
+impl LazyNow {
     #[inline]
     pub(crate) fn get(&self) -> Instant {
         self.0.get().unwrap_or_else(|| {

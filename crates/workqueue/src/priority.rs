@@ -1,11 +1,11 @@
-//! How urgent a key is.
+//! Priority of a key.
 
 use std::fmt;
 
-/// How urgent a key is: higher goes first, equal goes in order of arrival.
+/// Priority of a key: higher ones go first, equal ones in order of arrival.
 ///
-/// Any `i32` will do; the constants are the ones that controllers agree on. Made for a handful of distinct values (one
-/// per reason to queue); hundreds work, and cost a little more per add.
+/// Any `i32` is valid; the constants are the ones that controllers agree on. Designed for a handful of distinct values
+/// (one per reason to queue); hundreds work and cost a little more per add.
 ///
 /// ```
 /// use windlass_workqueue::Priority;
@@ -17,19 +17,19 @@ use std::fmt;
 pub struct Priority(i32);
 
 impl Priority {
-    /// For objects that are seen again but did not change: the initial list, a resync (-100, as in controller-runtime).
+    /// For objects that did not change: the initial list, a resync (-100, as in controller-runtime).
     pub const LOW: Self = Self(-100);
     /// For everything else (0); the default.
     pub const NORMAL: Self = Self(0);
-    /// For what a person waits for (100).
+    /// For work that a user is waiting for (100).
     pub const HIGH: Self = Self(100);
 
-    /// The priority with this value.
+    /// Creates the priority with this value.
     pub const fn new(value: i32) -> Self {
         Self(value)
     }
 
-    /// The number behind it.
+    /// Returns the number.
     pub const fn value(self) -> i32 {
         self.0
     }

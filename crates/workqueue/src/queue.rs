@@ -1,4 +1,4 @@
-//! The queue as its users hold it: the lock around the state, and the wake-ups after each change.
+//! The public queue type: a lock around the state, and the wake-ups after each change.
 
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
@@ -10,12 +10,12 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::builder::OnDropped;
-use crate::core::{Config, Core, Ended};
-use crate::{Add, Builder, Priority, Taken};
+use crate::core::{Cleanup, Config, Core};
+use crate::{AddOptions, Builder, Priority, WorkItem};
 
-/// A queue of keys to work on, each at most once in it and in one worker's hand at a time.
+/// A queue of keys to process. Each key is queued at most once and processed by one worker at a time.
 ///
-/// A clone is another handle to the same queue. See the [crate's page](crate) for what a key goes through, and an example.
+/// A clone is another handle to the same queue. The [crate's page](crate) has the states of a key and an example.
 pub struct WorkQueue<K> {
     shared: Arc<Shared<K>>,
 }
@@ -24,18 +24,18 @@ pub(crate) struct Shared<K> {
     core: Mutex<Core<K>>,
     /// Keys are hashed before the lock is taken.
     hasher: foldhash::fast::RandomState,
-    /// Told when the closed queue has become idle.
+    /// Notified when the closed queue has become idle.
     drained: Notify,
     on_dropped: Option<OnDropped<K>>,
 }
 
 impl<K> WorkQueue<K> {
-    /// A queue with the default options.
+    /// Creates a queue with the default options.
     pub fn new() -> Self {
         Self::builder().build()
     }
 
-    /// A queue with other options.
+    /// Returns a builder for a queue with other options.
     pub fn builder() -> Builder<K> {
         Builder::new()
     }
@@ -51,48 +51,49 @@ impl<K> WorkQueue<K> {
         }
     }
 
-    /// How many keys can be taken now. Those that are delayed or in a worker's hand are not counted.
+    /// Returns how many keys are queued now. Keys that are delayed or being processed are not counted.
     pub fn len(&self) -> usize {
-        self.shared.change(Core::queued)
+        self.shared.with_core(Core::queued)
     }
 
-    /// No key can be taken now.
+    /// Returns whether no key is queued now.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many keys wait for a time.
+    /// Returns how many keys are delayed.
     pub fn delayed(&self) -> usize {
-        self.shared.change(Core::delayed)
+        self.shared.with_core(Core::delayed)
     }
 
-    /// How many keys are in workers' hands.
+    /// Returns how many keys are being processed.
     pub fn running(&self) -> usize {
         self.shared.core.lock().running()
     }
 
-    /// No new work from here on: adds are ignored, and a failed key is not retried. What is queued is still handed out,
-    /// also a key that was added while in a worker's hand; then every [`take`](Self::take) returns `None`. What becomes of
-    /// delayed keys is [an option](Builder::delayed_on_close).
+    /// Rejects new work: adds are ignored, and a failed key is not retried. Queued keys are still handed out, and so is
+    /// a key that was added while it was being processed; then every [`next`](Self::next) returns `None`.
+    /// [`Builder::delayed_on_close`] decides what happens to delayed keys.
     ///
-    /// Returns at once; [`drain`](Self::drain) waits. Closing twice is harmless.
+    /// Returns immediately; [`drain`](Self::drain) waits. Closing twice is harmless.
     pub fn close(&self) {
-        let (dropped, idle) = self.shared.change(Core::close);
+        let (dropped, idle) = self.shared.with_core(Core::close);
         drop(dropped);
         if idle {
             self.shared.drained.notify_waiters();
         }
     }
 
-    /// The queue was closed.
+    /// Returns whether the queue was closed.
     pub fn is_closed(&self) -> bool {
         self.shared.core.lock().is_closed()
     }
 
-    /// Closes the queue and waits until it is idle: nothing queued, nothing delayed, nothing in a worker's hand.
+    /// Closes the queue and waits until it is idle: nothing queued, nothing delayed, nothing being processed.
     ///
-    /// Somebody must go on to take, else what is queued stays there. Cancellation-safe: dropping the future gives up
-    /// waiting (put a timeout around it), and the queue stays closed. Several may drain at once.
+    /// Workers must keep calling [`next`](Self::next), otherwise queued keys stay queued. Cancellation-safe: dropping
+    /// the future stops the waiting (put a timeout around it), and the queue stays closed. Several callers may drain at
+    /// once.
     pub async fn drain(&self) {
         let mut drained = pin!(self.shared.drained.notified());
         drained.as_mut().enable();
@@ -102,118 +103,119 @@ impl<K> WorkQueue<K> {
         }
     }
 
-    /// Tells the [metrics](crate::Metrics) what changes with time alone: how long the keys in workers' hands have been
-    /// there. To be called before each scrape.
+    /// Reports the [metrics](crate::Metrics) that change with time alone: how long the running keys have been
+    /// processed. Call it before each scrape.
     pub fn report_metrics(&self) {
-        self.shared.change(Core::report_metrics);
+        self.shared.with_core(Core::report_metrics);
     }
 }
 
 impl<K: Eq + Hash> WorkQueue<K> {
-    /// Queues a key, at normal priority. If it is queued already, nothing changes; if it is delayed, the delay is over; if
-    /// a worker has it, it is queued again when that ends.
+    /// Queues a key at normal priority. If it is queued already, nothing changes; if it is delayed, the delay ends; if
+    /// it is being processed, it is queued again afterwards.
     pub fn add(&self, key: K) {
         let hash = self.shared.hash(&key);
         self.shared
-            .change(|core| core.add_now(hash, key, Priority::NORMAL));
+            .with_core(|core| core.add_now(hash, key, Priority::NORMAL));
     }
 
-    /// Queues a key as [`Add`] says.
-    pub fn add_with(&self, key: K, add: Add) {
+    /// Queues a key with [`AddOptions`].
+    pub fn add_with(&self, key: K, add: AddOptions) {
         let hash = self.shared.hash(&key);
-        self.shared.change(|core| core.add(hash, key, add));
+        self.shared.with_core(|core| core.add(hash, key, add));
     }
 
-    /// Queues a key after this time. If it is delayed already, the earlier time stays; if it is queued, nothing changes.
+    /// Queues a key after a delay. If it is delayed already, the earlier deadline wins; if it is queued, nothing
+    /// changes.
     pub fn add_after(&self, key: K, delay: Duration) {
         self.add_with(
             key,
-            Add {
+            AddOptions {
                 after: delay,
-                ..Add::default()
+                ..AddOptions::default()
             },
         );
     }
 
-    /// Counts a failure of the key and queues it after the time that the rate limiter says.
+    /// Counts a failure of the key and queues it after the rate limiter's delay.
     pub fn add_rate_limited(&self, key: K) {
         self.add_with(
             key,
-            Add {
+            AddOptions {
                 rate_limited: true,
-                ..Add::default()
+                ..AddOptions::default()
             },
         );
     }
 
-    /// Forgets the key's failures. Its next one waits the shortest time again.
+    /// Resets the key's failure count, so that its next failure waits the shortest time again.
     pub fn forget(&self, key: &K) {
         let hash = self.shared.hash(key);
         self.shared.core.lock().forget(hash, key);
     }
 
-    /// How often the key has failed since it was last forgotten. A key that the queue does not hold has no failures.
+    /// Returns how often the key has failed since it was last forgotten. An unknown key has no failures.
     pub fn failures(&self, key: &K) -> u32 {
         let hash = self.shared.hash(key);
         self.shared.core.lock().failures(hash, key)
     }
 
-    /// Whether the key can be taken now, or was added again while in a worker's hand: what that worker has read may be
-    /// stale. A key that is delayed is not.
-    pub fn is_wanted(&self, key: &K) -> bool {
+    /// Returns whether the key is queued, or was added again while being processed: then the worker may have read stale
+    /// data. A delayed key is not pending.
+    pub fn is_pending(&self, key: &K) -> bool {
         let hash = self.shared.hash(key);
-        self.shared.change(|core| core.is_wanted(hash, key))
+        self.shared.with_core(|core| core.is_pending(hash, key))
     }
 
-    /// Takes back a delayed add, or the retry of a failed key. Returns whether there was one. The key's failures go with it
-    /// unless a worker has the key.
+    /// Cancels a delayed add, or the retry of a failed key. Returns whether there was one. Also forgets the key's
+    /// failures unless the key is being processed.
     pub fn cancel_delay(&self, key: &K) -> bool {
         let hash = self.shared.hash(key);
-        let cancelled = self.shared.change(|core| core.cancel_delay(hash, key));
-        cancelled.map(|ended| self.shared.ended(ended)).is_some()
+        let cancelled = self.shared.with_core(|core| core.cancel_delay(hash, key));
+        cancelled.map(|ended| self.shared.clean_up(ended)).is_some()
     }
 }
 
 impl<K: Clone> WorkQueue<K> {
-    /// Waits for a key and takes it; `None` once the queue is closed and nothing is left that could come.
+    /// Waits for the next key; `None` once the queue is closed and exhausted.
     ///
-    /// Cancellation-safe: a future that is dropped has taken nothing, and a wake-up that was meant for it goes to another.
-    /// Needs a tokio runtime with a timer if a key is delayed, and only then. Returns at once while there are keys, so work
-    /// that never awaits anything should give way now and then (`tokio::task::yield_now`).
-    pub async fn take(&self) -> Option<Taken<K>> {
-        // Nearly always there is something, and then the machinery for waiting is not touched.
-        if let Some(taken) = self.try_take() {
+    /// Cancellation-safe: a dropped future has taken no key, and its wake-up goes to another waiter. Needs a tokio
+    /// runtime with a timer only while a key is delayed. Returns immediately while keys are queued, so work that never
+    /// awaits should yield now and then (`tokio::task::yield_now`).
+    pub async fn next(&self) -> Option<WorkItem<K>> {
+        // The usual case: a key is queued, and nothing has to be set up for waiting.
+        if let Some(taken) = self.try_next() {
             return Some(taken);
         }
-        crate::take::wait(&self.shared).await
+        crate::next::wait(&self.shared).await
     }
 
-    /// Takes a key if there is one now.
+    /// Returns the next key if one is queued now.
     #[inline]
-    pub fn try_take(&self) -> Option<Taken<K>> {
-        let hand = self.shared.change(Core::try_take)?;
-        Some(Taken::new(Arc::clone(&self.shared), hand))
+    pub fn try_next(&self) -> Option<WorkItem<K>> {
+        let hand = self.shared.with_core(Core::try_next)?;
+        Some(WorkItem::new(Arc::clone(&self.shared), hand))
     }
 }
 
 impl<K> Shared<K> {
-    /// Runs one operation on the state and then wakes whom it concerns.
+    /// Runs one operation on the state, then wakes the waiters that it affects.
     #[inline]
-    pub(crate) fn change<R>(&self, operation: impl FnOnce(&mut Core<K>) -> R) -> R {
+    pub(crate) fn with_core<R>(&self, operation: impl FnOnce(&mut Core<K>) -> R) -> R {
         let mut core = self.core.lock();
         let result = operation(&mut core);
         if core.has_waiters() {
-            let wakes = core.wakes();
+            let wakes = core.wakeups();
             drop(core);
             wakes.wake();
         }
         result
     }
 
-    /// The half of the hash that is kept.
+    /// Returns the 32 bits of the hash that are stored.
     #[expect(
         clippy::cast_possible_truncation,
-        reason = "the half that is dropped is folded in"
+        reason = "the upper half is folded into the lower one"
     )]
     fn hash(&self, key: &K) -> u32
     where
@@ -223,8 +225,8 @@ impl<K> Shared<K> {
         (hash ^ (hash >> 32)) as u32
     }
 
-    /// Outside of the lock: drops a removed key, and tells whoever drains if it was the last.
-    pub(crate) fn ended(&self, ended: Ended<K>) {
+    /// Drops a removed key outside of the lock, and notifies `drain` if it was the last one.
+    pub(crate) fn clean_up(&self, ended: Cleanup<K>) {
         drop(ended.removed);
         if ended.drained {
             self.drained.notify_waiters();

@@ -1,51 +1,51 @@
-//! The order in which queued keys are handed out: by priority, then by arrival, and by age when it is time.
+//! The order in which queued keys are handed out: by priority, then by arrival, and at intervals by age.
 //!
 //! ```text
 //!   classes  (high)  [   0] -> d 4 -> e 7
-//!            (low)   [-100] -> a 1 -> b 2 -> c 5          each with the ticket that it drew on arrival
+//!            (low)   [-100] -> a 1 -> b 2 -> c 5          each with the ticket it got on arrival
 //! ```
 //!
-//! A take serves the front of the highest class. As often as [`Ageing`] asks, it serves the lowest ticket instead, which
-//! is always at the front of a class.
+//! The next key is the front of the highest class. At the interval that [`Ageing`] sets, it is the one with the lowest
+//! ticket instead, which is always at the front of a class.
 
 use std::num::NonZeroU32;
 
 use crate::Priority;
 use crate::list::{Link, List};
 
-/// How long a key of low priority may wait behind higher ones. Default: passed over 9 times.
+/// How often a key of low priority may be skipped in favour of higher ones. Default: 9 times.
 ///
-/// With a limit of *n*, **the key that has been queued the longest is passed over at most *n* times in a row**: take
-/// number *n* + 1 serves it, whatever its priority. So a key with *a* keys queued before it is taken after at most
-/// (*a* + 1) × (*n* + 1) takes, and at least one take in *n* + 1 follows age alone, however fast urgent keys arrive.
-/// A key's wait starts when it is queued: not while it is delayed or in a worker's hand, and anew when an add raises its
-/// priority, which puts it at the end of its new class.
+/// With a limit of *n*, **the key that has been queued the longest is skipped at most *n* times in a row**: the next
+/// [`next`](crate::WorkQueue::next) returns it, whatever its priority. So a key with *a* keys queued before it is
+/// returned after at most (*a* + 1) × (*n* + 1) calls, and at least one call in *n* + 1 follows age alone, however fast
+/// urgent keys arrive. A key's age starts when it is queued, not while it is delayed or being processed. It starts
+/// again when an add raises the key's priority, which puts it at the end of its new class.
 ///
-/// The price is paid by the urgent: at most one take in *n* + 1 goes past them, 10 % by default. Counting takes rather
-/// than time keeps the bound when the queue is overloaded; a limit in time would then turn every key into an aged one, and
-/// priorities off, exactly when they matter.
+/// Urgent keys pay for it: at most one call in *n* + 1 skips them, 10 % by default. Counting calls rather than time
+/// keeps the bound when the queue is overloaded; a time limit would then age every key and disable priorities exactly
+/// when they matter.
 ///
 /// ```
 /// use windlass_workqueue::{Ageing, WorkQueue};
-/// // One take in three goes to the oldest.
-/// let queue = WorkQueue::<String>::builder().ageing(Ageing::passes(2)).build();
+/// // One call in three returns the oldest key.
+/// let queue = WorkQueue::<String>::builder().ageing(Ageing::max_skips(2)).build();
 /// # drop(queue);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ageing {
-    /// `None`: never; otherwise the number of the take that serves the oldest.
+    /// Every how many calls the oldest key is returned; `None`: never.
     every: Option<NonZeroU32>,
 }
 
 impl Ageing {
-    /// The oldest key is passed over at most this many times in a row. Zero: priorities are ignored, oldest first.
-    pub const fn passes(limit: u32) -> Self {
+    /// Skips the oldest key at most this many times in a row. Zero ignores priorities: oldest first.
+    pub const fn max_skips(limit: u32) -> Self {
         Self {
             every: NonZeroU32::MIN.checked_add(limit),
         }
     }
 
-    /// Priorities are strict: a low one waits for as long as higher ones keep coming.
+    /// Makes priorities strict: a low one waits as long as higher ones keep coming.
     pub const fn off() -> Self {
         Self { every: None }
     }
@@ -53,40 +53,40 @@ impl Ageing {
 
 impl Default for Ageing {
     fn default() -> Self {
-        Self::passes(9)
+        Self::max_skips(9)
     }
 }
 
-/// All slots that are wanted now, and the order of those that may be taken.
+/// All slots that are pending now, and the order of the queued ones.
 pub(crate) struct Ready {
     /// Ascending by priority; every class has a depth of at least one.
     classes: Vec<Class>,
-    /// The places of the queued slots in their classes.
+    /// The links of the queued slots within their classes.
     links: Vec<Link>,
     /// The tickets of the queued slots; ascending within a class.
     tickets: Vec<u64>,
     next_ticket: u64,
-    /// How many takes in a row may not have served the oldest.
-    passes: u32,
+    /// How many calls in a row may have skipped the oldest slot.
+    skips: u32,
     ageing: Ageing,
     /// The sum of the classes' depths.
-    wanted: usize,
+    pending: usize,
     /// The sum of the classes' lengths.
     queued: usize,
 }
 
-/// Whose turn it is. Valid until the next change.
+/// The slot to hand out next. Valid until the next change.
 #[derive(Clone, Copy)]
-pub(crate) struct Turn {
+pub(crate) struct Candidate {
     pub(crate) slot: u32,
     class: usize,
 }
 
 struct Class {
     priority: Priority,
-    /// The slots that may be taken.
+    /// The queued slots.
     queue: List,
-    /// Those, and the slots that are wanted again while they are still in a worker's hand.
+    /// How many slots are pending: the queued ones, and those that were added again while being processed.
     depth: usize,
 }
 
@@ -97,50 +97,50 @@ impl Ready {
             links: Vec::new(),
             tickets: Vec::new(),
             next_ticket: 0,
-            passes: 0,
+            skips: 0,
             ageing,
-            wanted: 0,
+            pending: 0,
             queued: 0,
         }
     }
 
-    /// How many slots may be taken.
+    /// How many slots are queued.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.queued
     }
 
-    /// How many slots are wanted now, including those that are in a worker's hand.
+    /// How many slots are pending now, including those that are being processed.
     #[inline]
-    pub(crate) fn wanted(&self) -> usize {
-        self.wanted
+    pub(crate) fn pending(&self) -> usize {
+        self.pending
     }
 
-    /// A slot of this priority is wanted while it is still in a hand; returns how many of that class are wanted. It must be
-    /// [pushed](Self::push) when it leaves the hand.
+    /// Counts a slot of this priority as pending while it is still being processed; it must be [pushed](Self::push)
+    /// when its run ends. Returns how many slots of the class are pending.
     #[inline]
-    pub(crate) fn want(&mut self, priority: Priority) -> usize {
+    pub(crate) fn mark_pending(&mut self, priority: Priority) -> usize {
         let at = self.class_or_new(priority);
-        self.want_at(at)
+        self.mark_pending_at(at)
     }
 
-    /// A slot of this priority is wanted and in no hand, so it is queued; returns how many of that class are wanted.
+    /// Counts a slot of this priority as pending and queues it. Returns how many slots of the class are pending.
     #[inline]
-    pub(crate) fn want_and_push(&mut self, slot: u32, priority: Priority) -> usize {
+    pub(crate) fn mark_pending_and_push(&mut self, slot: u32, priority: Priority) -> usize {
         let at = self.class_or_new(priority);
         self.push_at(slot, at);
-        self.want_at(at)
+        self.mark_pending_at(at)
     }
 
-    /// Queues a slot that was wanted already at the end of its class.
+    /// Queues a slot that is counted as pending already, at the end of its class.
     #[inline]
     pub(crate) fn push(&mut self, slot: u32, priority: Priority) {
         self.push_at(slot, self.class(priority));
     }
 
     #[inline]
-    fn want_at(&mut self, at: usize) -> usize {
-        self.wanted += 1;
+    fn mark_pending_at(&mut self, at: usize) -> usize {
+        self.pending += 1;
         self.classes[at].depth += 1;
         self.classes[at].depth
     }
@@ -158,33 +158,33 @@ impl Ready {
         self.queued += 1;
     }
 
-    /// A wanted slot has another priority now, and goes to the end of that class if it is queued. Returns the depths of
-    /// the old and the new class.
+    /// Moves a pending slot to another class, at its end if the slot is queued. Returns the depths of the old and the
+    /// new class.
     pub(crate) fn change_class(
         &mut self,
         queued: Option<u32>,
         from: Priority,
         to: Priority,
     ) -> (usize, usize) {
-        let depth = self.want(to);
+        let depth = self.mark_pending(to);
         let at = self.class(from);
         if let Some(slot) = queued {
             self.classes[at].queue.remove(&mut self.links, slot);
             self.queued -= 1;
             self.push(slot, to);
         }
-        (self.unwant(at), depth)
+        (self.unmark_pending(at), depth)
     }
 
-    /// The slot whose turn it is, and where its class stands. It stays queued until it is [popped](Self::pop).
+    /// Returns the slot to hand out next. It stays queued until it is [popped](Self::pop).
     #[inline]
-    pub(crate) fn next(&self) -> Option<Turn> {
-        if self.classes.len() > 1 && self.passes_are_used_up() {
+    pub(crate) fn next(&self) -> Option<Candidate> {
+        if self.classes.len() > 1 && self.skips_are_used_up() {
             return self.oldest();
         }
         let mut classes = self.classes.iter().enumerate().rev();
         classes.find_map(|(class, it)| {
-            Some(Turn {
+            Some(Candidate {
                 slot: it.queue.front()?,
                 class,
             })
@@ -193,10 +193,10 @@ impl Ready {
 
     /// The slot with the lowest ticket.
     #[cold]
-    fn oldest(&self) -> Option<Turn> {
+    fn oldest(&self) -> Option<Candidate> {
         let fronts = self.classes.iter().enumerate();
         let turns = fronts.filter_map(|(class, it)| {
-            Some(Turn {
+            Some(Candidate {
                 slot: it.queue.front()?,
                 class,
             })
@@ -204,27 +204,27 @@ impl Ready {
         turns.min_by_key(|turn| self.tickets[turn.slot as usize])
     }
 
-    /// Hands out the slot that [`next`](Self::next) named; returns how many of its class are still wanted.
+    /// Removes the slot that [`next`](Self::next) returned; returns how many slots of its class are still pending.
     #[inline]
-    pub(crate) fn pop(&mut self, turn: Turn) -> usize {
-        self.passes = if self.passes_are_used_up() {
+    pub(crate) fn pop(&mut self, turn: Candidate) -> usize {
+        self.skips = if self.skips_are_used_up() {
             0
         } else {
-            self.passes.saturating_add(1)
+            self.skips.saturating_add(1)
         };
         self.classes[turn.class].queue.remove(&mut self.links, turn.slot);
         self.queued -= 1;
-        self.unwant(turn.class)
+        self.unmark_pending(turn.class)
     }
 
-    /// The queued slot `from` has become slot `to`.
+    /// Renames the queued slot `from` to `to`.
     pub(crate) fn renumber(&mut self, from: u32, to: u32, priority: Priority) {
         let at = self.class(priority);
         self.classes[at].queue.renumber(&mut self.links, from, to);
         self.tickets[to as usize] = self.tickets[from as usize];
     }
 
-    /// No slot from `len` on is queued: gives their memory back.
+    /// Frees the memory of the slots from `len` on, none of which is queued.
     pub(crate) fn shrink(&mut self, len: usize) {
         self.links.truncate(len);
         self.links.shrink_to_fit();
@@ -232,21 +232,21 @@ impl Ready {
         self.tickets.shrink_to_fit();
     }
 
-    /// It is the turn of the oldest.
+    /// Returns whether the oldest slot is next.
     #[inline]
-    fn passes_are_used_up(&self) -> bool {
+    fn skips_are_used_up(&self) -> bool {
         // The front of the only class is the oldest.
         self.classes.len() == 1
             || self
                 .ageing
                 .every
-                .is_some_and(|every| self.passes + 1 >= every.get())
+                .is_some_and(|every| self.skips + 1 >= every.get())
     }
 
-    /// One slot less is wanted in the class that stands there; returns how many still are.
+    /// Counts one pending slot less in the class at this index; returns how many are left.
     #[inline]
-    fn unwant(&mut self, at: usize) -> usize {
-        self.wanted -= 1;
+    fn unmark_pending(&mut self, at: usize) -> usize {
+        self.pending -= 1;
         self.classes[at].depth -= 1;
         let depth = self.classes[at].depth;
         if depth == 0 {
@@ -255,10 +255,10 @@ impl Ready {
         depth
     }
 
-    /// Where the class of a wanted slot stands.
+    /// The index of a pending slot's class.
     #[inline]
     fn class(&self, priority: Priority) -> usize {
-        self.find_class(priority).expect("a wanted slot's class exists")
+        self.find_class(priority).expect("a pending slot's class exists")
     }
 
     #[inline]
@@ -276,10 +276,10 @@ impl Ready {
         })
     }
 
-    /// Where a class stands, or would.
+    /// The index of a class, or where to insert it.
     #[inline]
     fn find_class(&self, priority: Priority) -> Result<usize, usize> {
-        // Nearly always there is one class, or the highest is meant.
+        // Nearly always there is only one class, or it is the highest one.
         match self.classes.last() {
             Some(highest) if highest.priority == priority => Ok(self.classes.len() - 1),
             _ => self

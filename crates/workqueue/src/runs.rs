@@ -1,4 +1,4 @@
-//! The hands that hold a key, by number. Slots may move; a run keeps its number for as long as it lasts.
+//! The keys that workers are processing. Each run has a number that stays the same when slots move.
 
 use tokio::time::Instant;
 
@@ -13,7 +13,7 @@ pub(crate) struct Runs {
 struct Run {
     /// `NONE` if this number is free.
     slot: u32,
-    /// Only kept for metrics.
+    /// Set only if there are metrics.
     started: Option<Instant>,
 }
 
@@ -26,11 +26,10 @@ impl Runs {
             return free;
         }
         self.runs.push(run);
-        u32::try_from(self.runs.len() - 1)
-            .expect("each run holds another slot, and those are numbered by u32")
+        u32::try_from(self.runs.len() - 1).expect("each run has its own slot, and slots are numbered by u32")
     }
 
-    /// Returns the slot and when it was taken.
+    /// Ends a run; returns its slot and when it started.
     #[inline]
     pub(crate) fn end(&mut self, run: u32) -> (u32, Option<Instant>) {
         let ended = &mut self.runs[run as usize];

@@ -1,7 +1,7 @@
-//! The keys that the queue knows, each in a numbered slot, found by hash.
+//! The keys in the queue, each in a numbered slot, found by hash.
 //!
-//! The other parts of the queue speak of slots by number; only this one touches keys. Numbers of removed keys are used
-//! again. When most slots are empty, the rest move together and the memory goes back (see [`Slots::is_sparse`]).
+//! The other parts of the queue refer to slots by number; only this one touches keys. Numbers of removed keys are
+//! reused. When most slots are empty, the rest are compacted and the memory is freed (see [`Slots::is_sparse`]).
 
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
@@ -10,52 +10,52 @@ use tokio::time::Instant;
 use crate::Priority;
 use crate::list::NONE;
 
-/// Below this many slots, empty ones are not worth giving back.
-const KEPT: usize = 4096;
+/// Capacity that is never freed: below it, compacting is not worth the effort.
+const MIN_CAPACITY: usize = 4096;
 
 pub(crate) struct Slots<K> {
     entries: Vec<Option<Slot<K>>>,
     /// The numbers of the empty slots.
     free: Vec<u32>,
     /// The numbers of the others, by the hash of their key.
-    index: HashTable<Indexed>,
+    index: HashTable<IndexEntry>,
 }
 
-/// The hash stands here as well, so that the index grows without a look at the slots.
+/// Contains the hash as well, so that the index grows without reading the slots.
 #[derive(Clone, Copy)]
-struct Indexed {
+struct IndexEntry {
     hash: u32,
     slot: u32,
 }
 
-impl Indexed {
-    /// What the table goes by: the half of the hash that is kept, spread over all bits again.
+impl IndexEntry {
+    /// Spreads the stored half of the hash over 64 bits again, for the hash table.
     #[inline]
     fn table_hash(hash: u32) -> u64 {
         u64::from(hash).wrapping_mul(0x9E37_79B9_7F4A_7C15)
     }
 }
 
-/// What the queue knows about one key. It exists exactly while the key is queued, delayed or in a worker's hand.
+/// State of one key. It exists exactly while the key is queued, delayed or being processed.
 pub(crate) struct Slot<K> {
     pub(crate) key: K,
-    /// Computed once, when the key came in.
+    /// Computed once, when the key was added.
     hash: u32,
-    pub(crate) wanted: Wanted,
+    pub(crate) pending: Pending,
     /// Consecutive failures, and rate-limited adds, since the last forget.
     pub(crate) failures: u32,
-    /// The run of the worker that has it; `NONE` if no worker does.
+    /// The number of its run; `NONE` if it is not being processed.
     pub(crate) run: u32,
-    /// When it became wanted; only kept for metrics.
-    pub(crate) since: Option<Instant>,
+    /// When it became pending; set only if there are metrics.
+    pub(crate) pending_since: Option<Instant>,
 }
 
-/// When a key shall be handed out next.
+/// When a key is due to be handed out.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wanted {
-    /// Not at all: the key is in a worker's hand, and gone when that ends.
+pub(crate) enum Pending {
+    /// Not at all: the key is being processed, and its slot is removed when the run ends.
     No,
-    /// It is queued; or, while it is in a worker's hand, it will be as soon as that ends.
+    /// It is queued; or it is being processed and is queued again as soon as the run ends.
     Now(Priority),
     /// It is in `Delays`.
     Later(Priority),
@@ -76,7 +76,7 @@ impl<K> Slots<K> {
         }
     }
 
-    /// How many keys there are.
+    /// The number of keys.
     pub(crate) fn len(&self) -> usize {
         self.index.len()
     }
@@ -103,36 +103,36 @@ impl<K> Slots<K> {
     where
         K: Eq,
     {
-        let same = |found: &Indexed| found.hash == hash && self.get(found.slot).key == *key;
+        let same = |found: &IndexEntry| found.hash == hash && self.get(found.slot).key == *key;
         self.index
-            .find(Indexed::table_hash(hash), same)
+            .find(IndexEntry::table_hash(hash), same)
             .map(|found| found.slot)
     }
 
-    /// The slot of this key, a new one if it has none.
+    /// Returns the slot of this key, a new one if it has none.
     #[inline]
     pub(crate) fn find_or_insert(&mut self, hash: u32, key: K) -> u32
     where
         K: Eq,
     {
         let entries = &self.entries;
-        let same = |found: &Indexed| {
+        let same = |found: &IndexEntry| {
             found.hash == hash
                 && entries[found.slot as usize]
                     .as_ref()
                     .is_some_and(|slot| slot.key == key)
         };
-        let hash_of = |found: &Indexed| Indexed::table_hash(found.hash);
-        match self.index.entry(Indexed::table_hash(hash), same, hash_of) {
+        let hash_of = |found: &IndexEntry| IndexEntry::table_hash(found.hash);
+        match self.index.entry(IndexEntry::table_hash(hash), same, hash_of) {
             Entry::Occupied(found) => found.get().slot,
             Entry::Vacant(vacant) => {
                 let new = Slot {
                     key,
                     hash,
-                    wanted: Wanted::No,
+                    pending: Pending::No,
                     failures: 0,
                     run: NONE,
-                    since: None,
+                    pending_since: None,
                 };
                 let slot = if let Some(slot) = self.free.pop() {
                     self.entries[slot as usize] = Some(new);
@@ -144,13 +144,13 @@ impl<K> Slots<K> {
                     self.entries.push(Some(new));
                     slot.expect("fewer than 2^32 - 1 keys fit in memory")
                 };
-                vacant.insert(Indexed { hash, slot });
+                vacant.insert(IndexEntry { hash, slot });
                 slot
             }
         }
     }
 
-    /// Empties a slot; returns its key, to be dropped outside of the lock.
+    /// Removes a slot; returns its key, to be dropped outside of the lock.
     #[inline]
     pub(crate) fn remove(&mut self, slot: u32) -> K {
         let removed = self.entries[slot as usize]
@@ -158,21 +158,21 @@ impl<K> Slots<K> {
             .expect("only slots in use are referred to");
         let found = self
             .index
-            .find_entry(Indexed::table_hash(removed.hash), |found| found.slot == slot);
+            .find_entry(IndexEntry::table_hash(removed.hash), |found| found.slot == slot);
         found.ok().expect("every slot in use is indexed").remove();
         self.free.push(slot);
         removed.key
     }
 
-    /// Fewer than a quarter of the slots are in use, so that it is worth to move them together. A queue that shrinks
-    /// does this once each time it has become four times smaller, so the cost per removed key is constant.
+    /// Returns whether fewer than a quarter of the slots are in use, so that compacting is worthwhile. A shrinking
+    /// queue compacts each time it has become four times smaller, so the cost per removed key is constant.
     #[inline]
     pub(crate) fn is_sparse(&self) -> bool {
-        self.entries.len() > KEPT && self.len() < self.entries.len() / 4
+        self.entries.len() > MIN_CAPACITY && self.len() < self.entries.len() / 4
     }
 
-    /// Moves the slots together and gives the memory of the empty ones back. Calls `moved` for each slot, as it is, that
-    /// gets a new number: `(slot, from, to)`. All numbers are below [`Self::len`] afterwards.
+    /// Moves the slots together and frees the memory of the empty ones. Calls `moved(slot, from, to)` for each slot
+    /// that gets a new number. All numbers are below [`Self::len`] afterwards.
     pub(crate) fn compact(&mut self, mut moved: impl FnMut(&Slot<K>, u32, u32)) {
         let mut hole = 0;
         let mut last = self.entries.len();
@@ -193,16 +193,16 @@ impl<K> Slots<K> {
                 .as_ref()
                 .expect("the last slot in use was moved here");
             self.index
-                .find_mut(Indexed::table_hash(slot.hash), |found| found.slot == from)
+                .find_mut(IndexEntry::table_hash(slot.hash), |found| found.slot == from)
                 .expect("every slot in use is indexed")
                 .slot = to;
             moved(slot, from, to);
         }
         self.entries.truncate(self.index.len());
-        self.entries.shrink_to(KEPT);
+        self.entries.shrink_to(MIN_CAPACITY);
         self.free.clear();
-        self.free.shrink_to(KEPT);
+        self.free.shrink_to(MIN_CAPACITY);
         self.index
-            .shrink_to(KEPT, |found| Indexed::table_hash(found.hash));
+            .shrink_to(MIN_CAPACITY, |found| IndexEntry::table_hash(found.hash));
     }
 }

@@ -1,19 +1,19 @@
-//! The takes that wait: who is woken when work comes, and who watches the clock.
+//! The `next` calls that wait: which one is woken for a new key, and which one has the timer.
 //!
 //! ```text
 //!                 wait                       wake
-//!   (a take) ──────────────► in line ──────────────► woken ──► polls: takes, or waits again
+//!   (a call) ──────────────► queued ───────────────► woken ──► polled: gets a key, or waits again
 //!        │                                  ▲
-//!        └─────► timekeeper ────────────────┘        leaving (also when dropped) is possible from everywhere
+//!        └─────► timekeeper ────────────────┘        a waiter can leave (or be dropped) in any state
 //! ```
 //!
-//! At most one take keeps the time, and only while a key is delayed: the others have no timer, so a deadline wakes
-//! one worker and not all of them. Whoever changes the queue calls [`Waiters::balance`] before it gives up the lock;
-//! it establishes, for *ready* queued keys,
+//! At most one waiter, the timekeeper, has a timer, and only while a key is delayed. So a deadline wakes one worker and
+//! not all of them. Every change of the queue calls [`Waiters::balance`] before it releases the lock, which
+//! establishes, for *ready* queued keys:
 //!
-//! - `woken ≥ min(ready, takes that wait)`: no key lies there while everybody sleeps. A woken take that is dropped
-//!   instead of polled leaves, which is such a change, so its wake-up goes to the next in line;
-//! - somebody keeps the time, or is woken and will, as long as a key is delayed and a take waits.
+//! - `woken ≥ min(ready, waiters)`: no key is queued while all waiters sleep. If a woken waiter is dropped instead of
+//!   polled, that is a change too, so its wake-up goes to the next waiter;
+//! - as long as a key is delayed and a call waits, there is a timekeeper, or a woken waiter that will become it.
 
 use std::task::Waker;
 
@@ -22,37 +22,37 @@ use tokio::time::Instant;
 use crate::list::{Link, List};
 
 pub(crate) struct Waiters {
-    places: Vec<Place>,
+    slab: Vec<Waiter>,
     free: Vec<u32>,
-    line: List,
+    queue: List,
     links: Vec<Link>,
-    /// Who keeps the time, and the deadline it has set its timer to.
+    /// The waiter with the timer, and the timer's deadline.
     timekeeper: Option<(u32, Instant)>,
-    /// How many were woken and have neither polled nor left since.
+    /// How many were woken and have neither been polled nor removed since.
     woken: usize,
 }
 
-struct Place {
+struct Waiter {
     state: State,
     waker: Waker,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
-    InLine,
+    Queued,
     Timekeeper,
     Woken,
 }
 
-/// Wakers to call once the lock is free: nearly always none or one.
+/// Wakers to call once the lock is released: nearly always none or one.
 #[must_use]
-pub(crate) enum Wakes {
+pub(crate) enum WakeList {
     None,
     One(Waker),
     Many(Vec<Waker>),
 }
 
-impl Wakes {
+impl WakeList {
     fn push(&mut self, waker: Waker) {
         *self = match std::mem::replace(self, Self::None) {
             Self::None => Self::One(waker),
@@ -77,64 +77,64 @@ impl Wakes {
 impl Waiters {
     pub(crate) fn new() -> Self {
         Self {
-            places: Vec::new(),
+            slab: Vec::new(),
             free: Vec::new(),
-            line: List::EMPTY,
+            queue: List::EMPTY,
             links: Vec::new(),
             timekeeper: None,
             woken: 0,
         }
     }
 
-    /// A take found nothing and waits. Returns the deadline that it has to watch, if that fell to it.
+    /// Makes a call that found no key wait. Returns the deadline for its timer if it became the timekeeper.
     pub(crate) fn wait(
         &mut self,
-        place: &mut Option<u32>,
+        waiter: &mut Option<u32>,
         waker: &Waker,
         next_at: Option<Instant>,
     ) -> Option<Instant> {
-        let id = match *place {
+        let id = match *waiter {
             Some(id) => {
-                self.step_out(id);
+                self.detach(id);
                 id
             }
-            None => *place.insert(self.new_place(waker)),
+            None => *waiter.insert(self.new_waiter(waker)),
         };
         let timekeeps = next_at.filter(|_| self.timekeeper.is_none());
-        let entry = &mut self.places[id as usize];
+        let entry = &mut self.slab[id as usize];
         entry.waker.clone_from(waker);
         if let Some(at) = timekeeps {
             entry.state = State::Timekeeper;
             self.timekeeper = Some((id, at));
         } else {
-            entry.state = State::InLine;
-            self.line.push_back(&mut self.links, id);
+            entry.state = State::Queued;
+            self.queue.push_back(&mut self.links, id);
         }
         timekeeps
     }
 
-    /// A take that waited does so no longer: it got a key, or it was dropped.
+    /// Removes a waiter that got a key or was dropped.
     #[inline]
-    pub(crate) fn leave(&mut self, place: &mut Option<u32>) {
-        if let Some(id) = place.take() {
-            self.step_out(id);
-            self.places[id as usize].waker.clone_from(Waker::noop());
+    pub(crate) fn leave(&mut self, waiter: &mut Option<u32>) {
+        if let Some(id) = waiter.take() {
+            self.detach(id);
+            self.slab[id as usize].waker.clone_from(Waker::noop());
             self.free.push(id);
         }
     }
 
-    /// Nobody could be woken.
+    /// Returns whether no waiter could be woken.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.line.front().is_none() && self.timekeeper.is_none()
+        self.queue.front().is_none() && self.timekeeper.is_none()
     }
 
-    /// Wakes whom the queue needs, given how many keys are ready and when the first delayed one is due.
-    pub(crate) fn balance(&mut self, ready: usize, next_at: Option<Instant>) -> Wakes {
-        let mut wakes = Wakes::None;
+    /// Wakes as many waiters as needed for this number of ready keys and this earliest deadline.
+    pub(crate) fn balance(&mut self, ready: usize, next_at: Option<Instant>) -> WakeList {
+        let mut wakes = WakeList::None;
         while self.woken < ready && self.wake_one(&mut wakes) {}
         match (next_at, self.timekeeper) {
-            // Nobody watches, or a deadline that has passed out of sight: a woken take will look at it.
+            // No timekeeper: a woken waiter becomes it.
             (Some(_), None) if self.woken == 0 => {
                 self.wake_one(&mut wakes);
             }
@@ -144,48 +144,48 @@ impl Waiters {
         wakes
     }
 
-    /// Wakes everybody: nothing will come any more.
-    pub(crate) fn wake_all(&mut self) -> Wakes {
-        let mut wakes = Wakes::None;
+    /// Wakes all waiters: the queue is exhausted.
+    pub(crate) fn wake_all(&mut self) -> WakeList {
+        let mut wakes = WakeList::None;
         while self.wake_one(&mut wakes) {}
         wakes
     }
 
-    /// Wakes the first in line; the timekeeper only if there is nobody else.
-    fn wake_one(&mut self, wakes: &mut Wakes) -> bool {
-        let Some(id) = self.line.front().or(self.timekeeper.map(|(id, _)| id)) else {
+    /// Wakes the first queued waiter, or the timekeeper if there is no other.
+    fn wake_one(&mut self, wakes: &mut WakeList) -> bool {
+        let Some(id) = self.queue.front().or(self.timekeeper.map(|(id, _)| id)) else {
             return false;
         };
         self.wake(id, wakes);
         true
     }
 
-    fn wake(&mut self, id: u32, wakes: &mut Wakes) {
-        self.step_out(id);
-        let place = &mut self.places[id as usize];
-        place.state = State::Woken;
+    fn wake(&mut self, id: u32, wakes: &mut WakeList) {
+        self.detach(id);
+        let waiter = &mut self.slab[id as usize];
+        waiter.state = State::Woken;
         self.woken += 1;
-        wakes.push(place.waker.clone());
+        wakes.push(waiter.waker.clone());
     }
 
-    /// Undoes what the place's state stands for; the caller gives it a new one.
-    fn step_out(&mut self, id: u32) {
-        match self.places[id as usize].state {
-            State::InLine => self.line.remove(&mut self.links, id),
+    /// Removes the waiter from the structure that its state refers to; the caller sets a new state.
+    fn detach(&mut self, id: u32) {
+        match self.slab[id as usize].state {
+            State::Queued => self.queue.remove(&mut self.links, id),
             State::Timekeeper => self.timekeeper = None,
             State::Woken => self.woken -= 1,
         }
     }
 
-    /// A place whose state is still to be given.
-    fn new_place(&mut self, waker: &Waker) -> u32 {
+    /// Returns a waiter whose state the caller has to set.
+    fn new_waiter(&mut self, waker: &Waker) -> u32 {
         self.free.pop().unwrap_or_else(|| {
-            self.places.push(Place {
+            self.slab.push(Waiter {
                 state: State::Woken,
                 waker: waker.clone(),
             });
             self.links.push(Link::FREE);
-            u32::try_from(self.places.len() - 1).expect("fewer than 2^32 takes wait")
+            u32::try_from(self.slab.len() - 1).expect("fewer than 2^32 calls wait")
         })
     }
 }

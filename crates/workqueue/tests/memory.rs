@@ -1,10 +1,10 @@
-//! What the queue holds, and what it asks the allocator for. One test, so that nobody else allocates meanwhile.
+//! Memory use and allocations. A single test, so that no other test allocates at the same time.
 
 use std::alloc::System;
 use std::sync::{Arc, Weak};
 
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
-use windlass_workqueue::{Add, Exponential, Priority, WorkQueue};
+use windlass_workqueue::{AddOptions, Exponential, Priority, WorkQueue};
 
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
@@ -17,14 +17,13 @@ fn memory() {
         .build()
         .unwrap();
     runtime.block_on(async {
-        keys_are_released_when_they_leave();
-        a_queue_that_was_large_gives_its_memory_back().await;
-        a_warm_queue_does_not_allocate().await;
+        removed_keys_are_dropped();
+        shrinking_queue_frees_its_memory().await;
+        steady_state_does_not_allocate().await;
     });
 }
 
-/// 12.
-fn keys_are_released_when_they_leave() {
+fn removed_keys_are_dropped() {
     let queue = WorkQueue::new();
     let key = |name: &str| -> (Arc<str>, Weak<str>) {
         let key: Arc<str> = name.into();
@@ -33,7 +32,7 @@ fn keys_are_released_when_they_leave() {
     };
     let (done, done_weak) = key("done");
     queue.add(done);
-    queue.try_take().unwrap().done();
+    queue.try_next().unwrap().done();
     assert!(done_weak.upgrade().is_none());
 
     let (cancelled, cancelled_weak) = key("cancelled");
@@ -43,7 +42,7 @@ fn keys_are_released_when_they_leave() {
     drop(cancelled);
     assert!(
         cancelled_weak.upgrade().is_none(),
-        "its failures hold it no longer either"
+        "its failures do not keep it either"
     );
 
     let (duplicate, duplicate_weak) = key("duplicate");
@@ -60,7 +59,7 @@ fn keys_are_released_when_they_leave() {
     assert!(closed_weak.upgrade().is_none());
 }
 
-async fn a_queue_that_was_large_gives_its_memory_back() {
+async fn shrinking_queue_frees_its_memory() {
     const KEYS: u32 = 200_000;
     let queue = WorkQueue::<u32>::new();
     let region = Region::new(ALLOCATOR);
@@ -78,35 +77,35 @@ async fn a_queue_that_was_large_gives_its_memory_back() {
         let after = std::time::Duration::from_secs(u64::from(key % 5));
         queue.add_with(
             key,
-            Add {
+            AddOptions {
                 priority,
                 after,
-                ..Add::default()
+                ..AddOptions::default()
             },
         );
     }
     let full = held();
-    // A few that never go: one in a hand, one delayed, one queued.
-    let hand = queue.try_take().unwrap();
+    // A few keys that stay: one running, one delayed, one queued.
+    let hand = queue.try_next().unwrap();
     queue.add_after(KEYS, std::time::Duration::from_hours(1));
     for _ in 0..KEYS - 1 {
-        queue.take().await.unwrap().done();
+        queue.next().await.unwrap().done();
     }
     queue.add(KEYS + 1);
     let left = held();
-    assert!(full > 10_000_000, "the count counts: {full}");
+    assert!(full > 10_000_000, "the allocator's statistics work: {full}");
     assert!(left < full / 20, "{left} of {full} bytes are still held");
-    // And they are still what they were.
+    // Compaction kept their states.
     assert_eq!((queue.len(), queue.delayed(), queue.running()), (1, 1, 1));
     hand.done();
     for expected in [KEYS + 1, KEYS] {
-        let taken = queue.take().await.unwrap();
-        assert_eq!(*taken, expected);
-        taken.done();
+        let item = queue.next().await.unwrap();
+        assert_eq!(*item, expected);
+        item.done();
     }
 }
 
-async fn a_warm_queue_does_not_allocate() {
+async fn steady_state_does_not_allocate() {
     let queue = WorkQueue::<u64>::builder()
         .rate_limiter(Exponential::default())
         .build();
@@ -119,24 +118,24 @@ async fn a_warm_queue_does_not_allocate() {
             };
             queue.add_with(
                 key,
-                Add {
+                AddOptions {
                     priority,
-                    ..Add::default()
+                    ..AddOptions::default()
                 },
             );
         }
         for key in 0..1000 {
-            let taken = queue.take().await.unwrap();
+            let item = queue.next().await.unwrap();
             match key % 4 {
                 0 => {
-                    let _ = taken.fail();
+                    let _ = item.fail();
                 }
-                1 => taken.requeue_after(std::time::Duration::from_millis(3)),
-                _ => taken.done(),
+                1 => item.requeue_after(std::time::Duration::from_millis(3)),
+                _ => item.done(),
             }
         }
         for _ in 0..500 {
-            queue.take().await.unwrap().done();
+            queue.next().await.unwrap().done();
         }
         assert_eq!(queue.delayed(), 0);
     };

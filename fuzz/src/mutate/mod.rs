@@ -1,11 +1,12 @@
-//! How inputs are changed: as bytes, as trees of JSON, as protobuf messages.
+//! Mutations of inputs: as bytes, as JSON trees, as protobuf messages.
 
 pub(crate) mod bytes;
+pub(crate) mod dictionary;
 pub(crate) mod protobuf;
 pub(crate) mod tree;
-pub(crate) mod words;
 
-/// How deep brackets and YAML's dashes are nested, in strings too: never less than the depth of what the bytes stand for.
+/// Returns how deep brackets and YAML dashes are nested, including those in strings: an upper bound for the depth of
+/// the parsed value.
 pub(crate) fn depth(input: &[u8]) -> usize {
     let (mut depth, mut deepest) = (0_usize, 0);
     // `- - - x` and an indented `a:` open a level without a bracket.

@@ -1,4 +1,4 @@
-//! Protobuf messages: how JSON becomes one by the server's own descriptors, and changes of their fields.
+//! Encodes JSON as protobuf with the server's own descriptors, and mutates fields of protobuf messages.
 
 use std::{collections::HashMap, io::Read, path::Path};
 
@@ -7,10 +7,10 @@ use fastrand::Rng;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// What every body begins with.
+/// Prefix of every protobuf body.
 const MAGIC: &[u8] = b"k8s\0";
 
-/// The descriptors that `windlass-apiserver` ships: messages by name, their fields by number.
+/// The message descriptors that `windlass-apiserver` ships: messages by name, their fields by number.
 #[derive(Deserialize)]
 pub(crate) struct Descriptors {
     /// `apps/v1/Deployment` → the name of its message.
@@ -32,7 +32,8 @@ impl Descriptors {
         serde_json::from_slice(&text).expect("it has this form")
     }
 
-    /// A body for an object, as client-go sends it. What the kind does not have is left out. `None` for unknown kinds.
+    /// Encodes an object as client-go does, without fields that the kind does not have. Returns `None` for unknown
+    /// kinds.
     pub(crate) fn body(&self, api_version: &str, kind: &str, object: &Value) -> Option<Vec<u8>> {
         let message = self.kinds.get(&format!("{api_version}/{kind}"))?;
         let head = [field(1, api_version.as_bytes()), field(2, kind.as_bytes())].concat();
@@ -72,20 +73,22 @@ impl Descriptors {
         };
         if let Some(kind) = kind.strip_prefix("[]") {
             let items = value.as_array().into_iter().flatten();
-            return items.flat_map(|item| self.one(number, kind, item)).collect();
+            return items
+                .flat_map(|item| self.single_field(number, kind, item))
+                .collect();
         }
         if let Some(kind) = kind.strip_prefix("map[string]") {
             let entries = value.as_object().into_iter().flatten();
             let entries = entries.map(|(key, value)| {
-                let entry = [field(1, key.as_bytes()), self.one(2, kind, value)].concat();
+                let entry = [field(1, key.as_bytes()), self.single_field(2, kind, value)].concat();
                 field(number, &entry)
             });
             return entries.flatten().collect();
         }
-        self.one(number, kind.trim_start_matches('*'), value)
+        self.single_field(number, kind.trim_start_matches('*'), value)
     }
 
-    fn one(&self, number: u64, kind: &str, value: &Value) -> Vec<u8> {
+    fn single_field(&self, number: u64, kind: &str, value: &Value) -> Vec<u8> {
         let text = || value.as_str().unwrap_or_default().as_bytes().to_vec();
         let varint = |value: u64| [tag(number, 0), self::varint(value)].concat();
         match kind {
@@ -136,7 +139,7 @@ fn field(number: u64, bytes: &[u8]) -> Vec<u8> {
     field
 }
 
-/// Seven bits a byte, the lowest first.
+/// Encodes a varint.
 fn varint(mut value: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     loop {
@@ -150,40 +153,40 @@ fn varint(mut value: u64) -> Vec<u8> {
     }
 }
 
-/// One change of a field somewhere in a message, with all lengths around it made to fit. Bytes that are no message are
-/// changed as bytes.
+/// Mutates one field somewhere in a message and adjusts the enclosing lengths. Bytes that are not a message are mutated
+/// as raw bytes.
 pub(crate) fn mutate(message: &[u8], donor: &[u8], rng: &mut Rng) -> Vec<u8> {
     let (magic, rest) = message.split_at(if message.starts_with(MAGIC) {
         MAGIC.len()
     } else {
         0
     });
-    [magic, &within(rest, donor, rng, 0)].concat()
+    [magic, &mutate_nested(rest, donor, rng, 0)].concat()
 }
 
-fn within(message: &[u8], donor: &[u8], rng: &mut Rng, level: usize) -> Vec<u8> {
+fn mutate_nested(message: &[u8], donor: &[u8], rng: &mut Rng, level: usize) -> Vec<u8> {
     let Some(mut fields) = fields(message).filter(|fields| !fields.is_empty()) else {
         return super::bytes::mutate(message, donor, rng);
     };
-    let place = rng.usize(..fields.len());
-    let (number, wire, value) = fields[place].clone();
+    let position = rng.usize(..fields.len());
+    let (number, wire, value) = fields[position].clone();
     if wire == 2 && level < 12 && rng.u8(..5) > 0 {
-        fields[place].2 = within(&value, donor, rng, level + 1);
+        fields[position].2 = mutate_nested(&value, donor, rng, level + 1);
     } else {
         match rng.u8(..8) {
             0 => {
-                fields.remove(place);
+                fields.remove(position);
             }
             1 => fields.push((number, wire, value)),
-            2 => fields[place].0 = rng.u64(1..20),
-            3 => fields[place] = (number, 0, varint(rng.u64(..))),
-            4 => fields[place] = (number, 2, super::words::text(rng).into_bytes()),
+            2 => fields[position].0 = rng.u64(1..20),
+            3 => fields[position] = (number, 0, varint(rng.u64(..))),
+            4 => fields[position] = (number, 2, super::dictionary::text(rng).into_bytes()),
             5 => {
-                let more = fields[place].clone();
+                let more = fields[position].clone();
                 fields.extend(vec![more; rng.usize(..200)]);
             }
             6 => fields.reverse(),
-            _ => fields[place].2 = super::bytes::mutate(&value, donor, rng),
+            _ => fields[position].2 = super::bytes::mutate(&value, donor, rng),
         }
     }
     let written = fields.into_iter().flat_map(|(number, wire, value)| match wire {
@@ -193,7 +196,7 @@ fn within(message: &[u8], donor: &[u8], rng: &mut Rng, level: usize) -> Vec<u8> 
     written.collect()
 }
 
-/// Number, wire type and bytes of each field; `None` if it is no message.
+/// Returns number, wire type and bytes of each field, or `None` if the bytes are not a message.
 fn fields(mut bytes: &[u8]) -> Option<Vec<(u64, u64, Vec<u8>)>> {
     let mut fields = Vec::new();
     while !bytes.is_empty() {
@@ -220,10 +223,10 @@ fn fields(mut bytes: &[u8]) -> Option<Vec<(u64, u64, Vec<u8>)>> {
 
 fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
     let mut value = 0;
-    for place in 0..10 {
+    for position in 0..10 {
         let (byte, rest) = bytes.split_first()?;
         *bytes = rest;
-        value |= u64::from(byte & 127) << (7 * place).min(63);
+        value |= u64::from(byte & 127) << (7 * position).min(63);
         if byte & 128 == 0 {
             return Some(value);
         }

@@ -1,30 +1,31 @@
-//! Changes of JSON trees.
+//! Mutations of JSON trees.
 
 use fastrand::Rng;
 use serde_json::{Map, Value, json};
 
-use super::words;
-use crate::laws::MAX_DEPTH;
+use super::dictionary;
+use crate::invariants::MAX_DEPTH;
 
-/// The most copies of an element that a change makes: enough to see what grows with the square.
+/// How often a mutation repeats an element at most: enough to expose quadratic growth.
 const MAX_COPIES: usize = 400;
 
-/// Deeper trees are made of text alone: what handles them here is recursive, and must not be what overflows.
-const DEEPEST_TREE: usize = 100;
+/// Maximum depth of trees in the fuzzer. Deeper values are built as text, because the code here is recursive and must
+/// not overflow the stack itself.
+const MAX_TREE_DEPTH: usize = 100;
 
-/// Stands for a deep value until the tree becomes text.
+/// Placeholder for a deep value until the tree is printed.
 const DEEP: &str = "\u{1}deep";
 
-/// One change somewhere in the tree; `donor` gives parts.
+/// Mutates one node of the tree, possibly with parts of `donor`.
 pub(crate) fn mutate(tree: &mut Value, donor: &Value, rng: &mut Rng) {
-    let place = rng.usize(..count(tree));
-    let Some(node) = node(tree, &mut { place }) else {
+    let position = rng.usize(..count(tree));
+    let Some(node) = node(tree, &mut { position }) else {
         return;
     };
     match rng.u8(..12) {
-        0 | 1 => *node = words::value(rng),
+        0 | 1 => *node = dictionary::value(rng),
         2 => remove(node, rng),
-        3 | 4 => add(node, words::key(rng), words::value(rng)),
+        3 | 4 => add(node, dictionary::key(rng), dictionary::value(rng)),
         5 => {
             let part = rng.usize(..count(donor));
             let part = self::find(donor, &mut { part }).cloned().unwrap_or_default();
@@ -33,12 +34,12 @@ pub(crate) fn mutate(tree: &mut Value, donor: &Value, rng: &mut Rng) {
         6 => {
             let part = rng.usize(..count(donor));
             let part = self::find(donor, &mut { part }).cloned().unwrap_or_default();
-            add(node, words::key(rng), part);
+            add(node, dictionary::key(rng), part);
         }
         7 => repeat(node, rng),
         8 if rng.bool() => *node = DEEP.into(),
         8 => {
-            let levels = rng.usize(..MAX_DEPTH.min(DEEPEST_TREE) / 2);
+            let levels = rng.usize(..MAX_DEPTH.min(MAX_TREE_DEPTH) / 2);
             let inner = node.take();
             *node = wrap(inner, levels, rng);
         }
@@ -47,7 +48,7 @@ pub(crate) fn mutate(tree: &mut Value, donor: &Value, rng: &mut Rng) {
     }
 }
 
-/// The text of a tree, now and then with what a tree cannot have: a field twice, odd white space, escapes.
+/// Prints a tree, sometimes with what a tree cannot represent: duplicate fields, odd white space, escapes.
 pub(crate) fn text(tree: &Value, rng: &mut Rng) -> String {
     let mut text = tree.to_string();
     let placeholder = Value::from(DEEP).to_string();
@@ -58,11 +59,11 @@ pub(crate) fn text(tree: &Value, rng: &mut Rng) -> String {
         text = text.replacen(&placeholder, &deep, 1);
     }
     if rng.u8(..8) == 0 {
-        let braces: Vec<usize> = text.match_indices("{\"").map(|(place, _)| place).collect();
-        if let Some(place) = rng.choice(&braces) {
-            let field = json!({ words::key(rng): words::value(rng) }).to_string();
+        let braces: Vec<usize> = text.match_indices("{\"").map(|(position, _)| position).collect();
+        if let Some(position) = rng.choice(&braces) {
+            let field = json!({ dictionary::key(rng): dictionary::value(rng) }).to_string();
             let field = field[1..field.len() - 1].to_owned() + ",";
-            text.insert_str(place + 1, &field.repeat(1 + rng.usize(..3)));
+            text.insert_str(position + 1, &field.repeat(1 + rng.usize(..3)));
         }
     }
     if rng.u8(..16) == 0 {
@@ -74,7 +75,7 @@ pub(crate) fn text(tree: &Value, rng: &mut Rng) -> String {
     text
 }
 
-/// How many nodes there are.
+/// Counts the nodes.
 fn count(tree: &Value) -> usize {
     1 + match tree {
         Value::Array(items) => items.iter().map(count).sum(),
@@ -83,26 +84,26 @@ fn count(tree: &Value) -> usize {
     }
 }
 
-fn node<'a>(tree: &'a mut Value, place: &mut usize) -> Option<&'a mut Value> {
-    if *place == 0 {
+fn node<'a>(tree: &'a mut Value, position: &mut usize) -> Option<&'a mut Value> {
+    if *position == 0 {
         return Some(tree);
     }
-    *place -= 1;
+    *position -= 1;
     match tree {
-        Value::Array(items) => items.iter_mut().find_map(|item| node(item, place)),
-        Value::Object(fields) => fields.values_mut().find_map(|field| node(field, place)),
+        Value::Array(items) => items.iter_mut().find_map(|item| node(item, position)),
+        Value::Object(fields) => fields.values_mut().find_map(|field| node(field, position)),
         _ => None,
     }
 }
 
-fn find<'a>(tree: &'a Value, place: &mut usize) -> Option<&'a Value> {
-    if *place == 0 {
+fn find<'a>(tree: &'a Value, position: &mut usize) -> Option<&'a Value> {
+    if *position == 0 {
         return Some(tree);
     }
-    *place -= 1;
+    *position -= 1;
     match tree {
-        Value::Array(items) => items.iter().find_map(|item| find(item, place)),
-        Value::Object(fields) => fields.values().find_map(|field| find(field, place)),
+        Value::Array(items) => items.iter().find_map(|item| find(item, position)),
+        Value::Object(fields) => fields.values().find_map(|field| find(field, position)),
         _ => None,
     }
 }
@@ -130,7 +131,7 @@ fn add(node: &mut Value, key: String, value: Value) {
     }
 }
 
-/// Many elements where there was one, equal or with a name of their own.
+/// Repeats an element many times, either equal or with distinct names.
 fn repeat(node: &mut Value, rng: &mut Rng) {
     let copies = if rng.u8(..4) == 0 {
         rng.usize(..MAX_COPIES)
@@ -172,7 +173,7 @@ fn repeat(node: &mut Value, rng: &mut Rng) {
 }
 
 fn wrap(mut inner: Value, levels: usize, rng: &mut Rng) -> Value {
-    let key = words::key(rng);
+    let key = dictionary::key(rng);
     for _ in 0..levels {
         inner = if rng.bool() {
             Value::Array(vec![inner])
@@ -189,14 +190,14 @@ fn rename(node: &mut Value, rng: &mut Rng) {
         && let Some(key) = fields.keys().nth(rng.usize(..fields.len())).cloned()
         && let Some(value) = fields.remove(&key)
     {
-        fields.insert(words::key(rng), value);
+        fields.insert(dictionary::key(rng), value);
     }
 }
 
-/// A value of the same type that is a little different.
+/// Replaces a value with a slightly different one of the same type.
 fn change(node: &mut Value, rng: &mut Rng) {
     match node {
-        Value::Null => *node = words::value(rng),
+        Value::Null => *node = dictionary::value(rng),
         Value::Bool(value) => *value = !*value,
         Value::Number(_) => {
             *node = match rng.u8(..4) {
@@ -207,12 +208,12 @@ fn change(node: &mut Value, rng: &mut Rng) {
             };
         }
         Value::String(text) => {
-            let word = words::text(rng);
-            let places: Vec<usize> = text.char_indices().map(|(place, _)| place).collect();
-            let place = rng.choice(&places).copied().unwrap_or_default();
+            let word = dictionary::text(rng);
+            let positions: Vec<usize> = text.char_indices().map(|(position, _)| position).collect();
+            let position = rng.choice(&positions).copied().unwrap_or_default();
             match rng.u8(..4) {
-                0 => text.insert_str(place, &word),
-                1 => text.truncate(place),
+                0 => text.insert_str(position, &word),
+                1 => text.truncate(position),
                 2 => *text = word,
                 _ => *text = text.to_uppercase(),
             }
@@ -228,7 +229,7 @@ fn change(node: &mut Value, rng: &mut Rng) {
             if rng.u8(..4) == 0 {
                 fields.clear();
             } else {
-                fields.insert(words::key(rng), words::value(rng));
+                fields.insert(dictionary::key(rng), dictionary::value(rng));
             }
         }
     }

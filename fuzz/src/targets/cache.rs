@@ -1,8 +1,8 @@
-//! The cache behind a server that answers anything.
+//! The cache with a server that sends arbitrary responses.
 //!
-//! An input is a list of answers, each after a line `---- STATUS PIECE`: the first request of the cache gets the first answer, and
-//! so on, cut into pieces of so many bytes. After the last one the server behaves, and the cache must come to a state that can
-//! be read.
+//! An input is a list of responses, each after a line `---- STATUS CHUNK`. The cache's first request gets the first
+//! response, and so on, in chunks of `CHUNK` bytes. After the last one the server behaves correctly, and the cache must
+//! recover to a readable state.
 
 use std::{
     collections::VecDeque,
@@ -18,17 +18,17 @@ use http_body::Frame;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Client, client::Body};
 use serde_json::{Value, json};
-use windlass_cache::{Cache as Cached, Query, Selection, Settings};
+use windlass_cache::{Cache as Cached, Query, Settings, WatchScope};
 
 use super::digest;
 use crate::{
     engine::{Outcome, Target},
-    laws::{Law, Meter, Violation},
+    invariants::{Invariant, Meter, Violation},
     mutate::{bytes, tree},
 };
 
-/// Long enough for every backoff; the clock is paused.
-const EVENTUALLY: Duration = Duration::from_hours(6);
+/// Limit for the initial sync, longer than every backoff; the clock is paused.
+const SYNC_TIMEOUT: Duration = Duration::from_hours(6);
 
 pub(super) struct Cache {
     runtime: tokio::runtime::Runtime,
@@ -45,17 +45,17 @@ impl Cache {
     }
 }
 
-/// An answer of the server.
+/// A scripted response of the server.
 #[derive(Clone, Debug)]
-struct Said {
+struct ScriptedResponse {
     status: u16,
-    /// Bytes in each piece; everything at once if it is 0.
-    piece: usize,
+    /// Bytes per chunk; 0 sends everything at once.
+    chunk_size: usize,
     body: Vec<u8>,
 }
 
-impl Said {
-    fn new(status: u16, piece: usize, lines: &[Value]) -> Self {
+impl ScriptedResponse {
+    fn new(status: u16, chunk_size: usize, lines: &[Value]) -> Self {
         let mut body = String::new();
         for line in lines {
             body.push_str(&line.to_string());
@@ -63,39 +63,39 @@ impl Said {
         }
         Self {
             status,
-            piece,
+            chunk_size,
             body: body.into_bytes(),
         }
     }
 
     fn parse_all(input: &[u8]) -> Vec<Self> {
-        let mut answers: Vec<Self> = Vec::new();
+        let mut responses: Vec<Self> = Vec::new();
         for line in input.split_inclusive(|byte| *byte == b'\n') {
             if let Some(head) = line.strip_prefix(b"---- ") {
                 let head = String::from_utf8_lossy(head);
                 let mut numbers = head
                     .split_whitespace()
                     .map(|number| number.parse().unwrap_or_default());
-                answers.push(Self {
+                responses.push(Self {
                     status: numbers.next().unwrap_or(200),
-                    piece: numbers.next().unwrap_or_default().into(),
+                    chunk_size: numbers.next().unwrap_or_default().into(),
                     body: Vec::new(),
                 });
-            } else if let Some(last) = answers.last_mut() {
+            } else if let Some(last) = responses.last_mut() {
                 last.body.extend_from_slice(line);
             }
         }
-        answers
+        responses
     }
 
-    fn write_all(answers: &[Self]) -> Vec<u8> {
+    fn write_all(responses: &[Self]) -> Vec<u8> {
         let mut bytes = Vec::new();
-        for answer in answers {
+        for response in responses {
             if !bytes.is_empty() && !bytes.ends_with(b"\n") {
                 bytes.push(b'\n');
             }
-            bytes.extend(format!("---- {} {}\n", answer.status, answer.piece).bytes());
-            bytes.extend(&answer.body);
+            bytes.extend(format!("---- {} {}\n", response.status, response.chunk_size).bytes());
+            bytes.extend(&response.body);
         }
         bytes
     }
@@ -133,7 +133,7 @@ fn status(code: u16, reason: &str) -> Value {
 impl Target for Cache {
     fn seeds(&mut self) -> Vec<Vec<u8>> {
         let (a, b) = (config_map("a", 5), config_map("b", 6));
-        let refused = Said::new(422, 0, &[status(422, "Invalid")]);
+        let rejection = ScriptedResponse::new(422, 0, &[status(422, "Invalid")]);
         let stream = [
             event("ADDED", &a),
             event("ADDED", &b),
@@ -141,59 +141,62 @@ impl Target for Cache {
             event("MODIFIED", &config_map("a", 8)),
             event("DELETED", &config_map("b", 9)),
         ];
-        let stories = [
-            vec![Said::new(200, 0, &stream)],
+        let scripts = [
+            vec![ScriptedResponse::new(200, 0, &stream)],
             vec![
-                Said::new(200, 7, &stream),
-                Said::new(200, 1, &[event("ERROR", &status(410, "Expired"))]),
+                ScriptedResponse::new(200, 7, &stream),
+                ScriptedResponse::new(200, 1, &[event("ERROR", &status(410, "Expired"))]),
             ],
             vec![
-                refused.clone(),
-                Said::new(200, 0, &[list(&[a.clone(), b.clone()], "6", "")]),
-                Said::new(200, 3, &stream),
+                rejection.clone(),
+                ScriptedResponse::new(200, 0, &[list(&[a.clone(), b.clone()], "6", "")]),
+                ScriptedResponse::new(200, 3, &stream),
             ],
             vec![
-                refused.clone(),
-                Said::new(200, 5, &[list(std::slice::from_ref(&a), "6", "more")]),
-                Said::new(200, 0, &[list(std::slice::from_ref(&b), "6", "")]),
+                rejection.clone(),
+                ScriptedResponse::new(200, 5, &[list(std::slice::from_ref(&a), "6", "more")]),
+                ScriptedResponse::new(200, 0, &[list(std::slice::from_ref(&b), "6", "")]),
             ],
             vec![
-                refused.clone(),
-                Said::new(200, 0, &[list(&[a], "6", "more")]),
-                Said::new(410, 0, &[status(410, "Expired")]),
+                rejection.clone(),
+                ScriptedResponse::new(200, 0, &[list(&[a], "6", "more")]),
+                ScriptedResponse::new(410, 0, &[status(410, "Expired")]),
             ],
             vec![
-                Said::new(503, 0, &[]),
-                Said::new(429, 0, &[status(429, "TooManyRequests")]),
-                Said::new(403, 0, &[status(403, "Forbidden")]),
+                ScriptedResponse::new(503, 0, &[]),
+                ScriptedResponse::new(429, 0, &[status(429, "TooManyRequests")]),
+                ScriptedResponse::new(403, 0, &[status(403, "Forbidden")]),
             ],
             vec![
-                refused,
-                Said::new(200, 0, &[json!({"kind": "Table", "rows": [{"object": b}]})]),
+                rejection,
+                ScriptedResponse::new(200, 0, &[json!({"kind": "Table", "rows": [{"object": b}]})]),
             ],
         ];
-        stories.iter().map(|story| Said::write_all(story)).collect()
+        scripts
+            .iter()
+            .map(|script| ScriptedResponse::write_all(script))
+            .collect()
     }
 
     fn mutate(&self, input: &[u8], donor: &[u8], rng: &mut Rng) -> Vec<u8> {
-        let mut answers = Said::parse_all(input);
-        if answers.is_empty() || rng.u8(..8) == 0 {
+        let mut responses = ScriptedResponse::parse_all(input);
+        if responses.is_empty() || rng.u8(..8) == 0 {
             return bytes::mutate(input, donor, rng);
         }
-        let place = rng.usize(..answers.len());
+        let position = rng.usize(..responses.len());
         match rng.u8(..10) {
-            0 => answers[place].status = [200, 200, 204, 400, 401, 404, 410, 500, 503][rng.usize(..9)],
-            1 => answers[place].piece = rng.usize(..20),
+            0 => responses[position].status = [200, 200, 204, 400, 401, 404, 410, 500, 503][rng.usize(..9)],
+            1 => responses[position].chunk_size = rng.usize(..20),
             2 => {
-                let copy = answers[place].clone();
-                answers.push(copy);
+                let copy = responses[position].clone();
+                responses.push(copy);
             }
             3 => {
-                answers.swap_remove(place);
+                responses.swap_remove(position);
             }
-            4 | 5 => answers[place].body = bytes::mutate(&answers[place].body, donor, rng),
+            4 | 5 => responses[position].body = bytes::mutate(&responses[position].body, donor, rng),
             _ => {
-                let body = String::from_utf8_lossy(&answers[place].body).into_owned();
+                let body = String::from_utf8_lossy(&responses[position].body).into_owned();
                 let mut lines: Vec<String> = body.lines().map(str::to_owned).collect();
                 if lines.is_empty() {
                     lines.push("{}".to_owned());
@@ -207,52 +210,54 @@ impl Target for Cache {
                     let copy = lines[line].clone();
                     lines.insert(rng.usize(..lines.len()), copy);
                 }
-                answers[place].body = lines
+                responses[position].body = lines
                     .iter()
                     .flat_map(|line| [line, "\n"])
                     .collect::<String>()
                     .into_bytes();
             }
         }
-        Said::write_all(&answers)
+        ScriptedResponse::write_all(&responses)
     }
 
     fn run(&mut self, input: &[u8]) -> Result<Outcome, Violation> {
-        let answers = Said::parse_all(input);
+        let responses = ScriptedResponse::parse_all(input);
         let meter = Meter::start();
-        let outcome = self.runtime.block_on(follow(answers));
+        let outcome = self.runtime.block_on(run_cache(responses));
         let allocated = meter.check(input.len())?;
-        let answer = outcome?;
+        let fingerprint = outcome?;
         Ok(Outcome {
             accepted: true,
-            answer,
+            fingerprint,
             allocated,
         })
     }
 }
 
-/// Follows such a server until the cache is synced, and reads everything in it.
-async fn follow(answers: Vec<Said>) -> Result<String, Violation> {
-    let told_to_wait: u64 = answers
+/// Runs a cache on such a server until it is synced, and reads all its objects. Returns the fingerprint.
+async fn run_cache(responses: Vec<ScriptedResponse>) -> Result<String, Violation> {
+    let requested_wait: u64 = responses
         .iter()
-        .map(|answer| wait(&answer.body))
+        .map(|response| retry_after_seconds(&response.body))
         .fold(0, u64::saturating_add);
-    let waiting = Arc::new(Mutex::new(VecDeque::from(answers)));
+    let waiting = Arc::new(Mutex::new(VecDeque::from(responses)));
     let left = Arc::clone(&waiting);
     let service = tower::service_fn(move |request: Request<Body>| {
         let next = waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-        async move { Ok::<_, Infallible>(answer(&request, next)) }
+        async move { Ok::<_, Infallible>(respond(&request, next)) }
     });
     let client = Client::new(service, "default");
-    let cache = Cached::start_with(client, &(), &Selection::all(), Settings::<ConfigMap>::compact());
+    let cache = Cached::start_with(client, &(), &WatchScope::all(), Settings::<ConfigMap>::compact());
     let mut changes = cache.subscribe();
-    let lister = match cache.synced(EVENTUALLY).await {
+    let lister = match cache.synced(SYNC_TIMEOUT).await {
         Ok(lister) => lister,
-        // The cache waits as long as it is told to.
-        Err(_) if told_to_wait > EVENTUALLY.as_secs() / 2 => return Ok("still waiting".to_owned()),
-        Err(error) => return Err(Law::ReadableAgain.broken(format!("the cache never recovers: {error}"))),
+        // The cache honours `retryAfterSeconds`, however long.
+        Err(_) if requested_wait > SYNC_TIMEOUT.as_secs() / 2 => return Ok("still waiting".to_owned()),
+        Err(error) => {
+            return Err(Invariant::ReadableAgain.violated(format!("the cache does not recover: {error}")));
+        }
     };
-    // Until every answer was given: a watch that ended is followed by the next request.
+    // Wait until every response was sent: after a watch ends, the cache sends the next request.
     for _ in 0..64 {
         tokio::time::sleep(Duration::from_mins(2)).await;
         if left.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
@@ -260,22 +265,22 @@ async fn follow(answers: Vec<Said>) -> Result<String, Violation> {
         }
     }
     tokio::time::sleep(Duration::from_mins(10)).await;
-    let trouble = cache.trouble();
-    let stored = lister.list_stored(&Query::all());
+    let trouble = cache.last_error();
+    let stored = lister.list_cached(&Query::all());
     let decoded = lister.try_list(&Query::all());
     for object in &stored {
         let _ = (lister.try_get(object.key()), object.meta().resource_version());
     }
     if stored.len() != lister.len() {
-        return Err(Law::ReadableAgain.broken(format!(
+        return Err(Invariant::ReadableAgain.violated(format!(
             "{} of {} objects are listed",
             stored.len(),
             lister.len()
         )));
     }
-    let mut told = 0;
+    let mut changes_seen = 0;
     while let Ok(Some(_)) = tokio::time::timeout(Duration::from_millis(1), changes.next()).await {
-        told += 1;
+        changes_seen += 1;
     }
     cache.close().await;
     let decoded = match decoded {
@@ -283,14 +288,14 @@ async fn follow(answers: Vec<Said>) -> Result<String, Violation> {
         Err(error) => digest(&error.to_string()),
     };
     Ok(format!(
-        "{} {decoded} {told} {}",
+        "{} {decoded} {changes_seen} {}",
         stored.len(),
         digest(&trouble.unwrap_or_default())
     ))
 }
 
-/// How many seconds a refusal asks the client to wait.
-fn wait(body: &[u8]) -> u64 {
+/// Returns the seconds for which a response asks the client to wait.
+fn retry_after_seconds(body: &[u8]) -> u64 {
     let text = String::from_utf8_lossy(body);
     let waits = text.split("retryAfterSeconds").skip(1).map(|rest| {
         let digits: String = rest
@@ -303,20 +308,24 @@ fn wait(body: &[u8]) -> u64 {
     waits.fold(0, u64::saturating_add)
 }
 
-/// The planned answer, or what a good server says.
-fn answer(request: &Request<Body>, planned: Option<Said>) -> Response<Pieces> {
+/// Returns the scripted response, or that of a correct server.
+fn respond(request: &Request<Body>, scripted: Option<ScriptedResponse>) -> Response<ChunkedBody> {
     let query = request.uri().query().unwrap_or_default();
-    let (status, pieces) = match planned {
-        Some(Said { status, piece, body }) => {
-            let pieces = match piece {
+    let (status, chunks) = match scripted {
+        Some(ScriptedResponse {
+            status,
+            chunk_size,
+            body,
+        }) => {
+            let chunks = match chunk_size {
                 0 => VecDeque::from([Bytes::from(body)]),
-                piece => body.chunks(piece).map(Bytes::copy_from_slice).collect(),
+                chunk_size => body.chunks(chunk_size).map(Bytes::copy_from_slice).collect(),
             };
             (
                 status,
-                Pieces {
-                    pieces,
-                    endless: false,
+                ChunkedBody {
+                    chunks,
+                    is_endless: false,
                 },
             )
         }
@@ -328,29 +337,29 @@ fn answer(request: &Request<Body>, planned: Option<Said>) -> Response<Pieces> {
                 (true, false) => Vec::new(),
                 (false, _) => vec![list(&[a, b], "1001", "")],
             };
-            let body = Said::new(200, 0, &lines).body;
-            let pieces = VecDeque::from([Bytes::from(body)]);
+            let body = ScriptedResponse::new(200, 0, &lines).body;
+            let chunks = VecDeque::from([Bytes::from(body)]);
             (
                 200,
-                Pieces {
-                    pieces,
-                    endless: is_watch,
+                ChunkedBody {
+                    chunks,
+                    is_endless: is_watch,
                 },
             )
         }
     };
-    let mut response = Response::new(pieces);
+    let mut response = Response::new(chunks);
     *response.status_mut() = http::StatusCode::from_u16(status).unwrap_or(http::StatusCode::OK);
     response
 }
 
-/// A body that comes in pieces, and does not end if it is a watch of a good server.
-struct Pieces {
-    pieces: VecDeque<Bytes>,
-    endless: bool,
+/// A body in chunks, which does not end if it is a watch of a correct server.
+struct ChunkedBody {
+    chunks: VecDeque<Bytes>,
+    is_endless: bool,
 }
 
-impl http_body::Body for Pieces {
+impl http_body::Body for ChunkedBody {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -359,9 +368,9 @@ impl http_body::Body for Pieces {
         _: &mut std::task::Context<'_>,
     ) -> std::task::Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let this = self.get_mut();
-        match this.pieces.pop_front() {
-            Some(piece) => std::task::Poll::Ready(Some(Ok(Frame::data(piece)))),
-            None if this.endless => std::task::Poll::Pending,
+        match this.chunks.pop_front() {
+            Some(chunk) => std::task::Poll::Ready(Some(Ok(Frame::data(chunk)))),
+            None if this.is_endless => std::task::Poll::Pending,
             None => std::task::Poll::Ready(None),
         }
     }

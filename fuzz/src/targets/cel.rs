@@ -1,19 +1,19 @@
-//! Expressions in CEL: podwatch's filters, compiled and evaluated.
+//! CEL expressions: podwatch's filters, compiled and evaluated.
 
 use std::sync::Arc;
 
 use serde_json::json;
 use windlass_cache::ObjectKey;
-use windlass_podwatch::{FieldChange, Filter, Notice, What};
+use windlass_podwatch::{EventType, FieldChange, Filter, Notice};
 
 use super::digest;
 use crate::{
     engine::{Outcome, Target},
-    laws::{Law, Meter, Violation},
+    invariants::{Invariant, Meter, Violation},
 };
 
 const EXPRESSIONS: &[&str] = &[
-    "what == 'deleted' || object.spec.replicas > 3",
+    "event == 'deleted' || object.spec.replicas > 3",
     "has(object.spec.replicas) && object.spec.replicas % 2 == 0",
     "changes.exists(c, c.path.startsWith('spec') && c.new != c.old)",
     "object.metadata.labels['a'] in ['b', 'c']",
@@ -43,8 +43,8 @@ impl Cel {
             "metadata": {"name": "web", "labels": {"a": "b"}},
             "spec": {"replicas": 3, "ratio": 0.5, "big": u64::MAX, "list": [1, "two", null, {"three": 3}]},
         }));
-        let notice = |what| Notice {
-            what,
+        let notice = |event| Notice {
+            event,
             inferred: false,
             kind: Arc::new(kube::core::ApiResource {
                 group: "apps".to_owned(),
@@ -65,7 +65,7 @@ impl Cel {
             }],
         };
         Self {
-            notices: What::ALL.map(notice).into(),
+            notices: EventType::ALL.map(notice).into(),
         }
     }
 }
@@ -84,7 +84,7 @@ impl Target for Cel {
             Ok(filter) => filter,
             Err(error) => {
                 return Ok(Outcome {
-                    answer: digest(&error.to_string()),
+                    fingerprint: digest(&error.to_string()),
                     allocated: meter.check(input.len())?,
                     ..Outcome::default()
                 });
@@ -93,15 +93,15 @@ impl Target for Cel {
         let wanted: Vec<bool> = self
             .notices
             .iter()
-            .map(|notice| filter.wants(notice, None))
+            .map(|notice| filter.matches(notice, None))
             .collect();
         let allocated = meter.check(input.len())?;
         if let Err(error) = filter.to_string().parse::<Filter>() {
-            return Err(Law::ReadableAgain.broken(error.to_string()));
+            return Err(Invariant::ReadableAgain.violated(error.to_string()));
         }
         Ok(Outcome {
             accepted: true,
-            answer: format!("{wanted:?} {}", digest(text)),
+            fingerprint: format!("{wanted:?} {}", digest(text)),
             allocated,
         })
     }

@@ -1,7 +1,8 @@
-//! The drop-in `kube-apiserver`: its flags and its file of tokens. An input is a flag on each line, an empty line, and the file.
+//! The drop-in `kube-apiserver`: its flags and its token file. An input is one flag per line, an empty line, and the
+//! file.
 //!
-//! The program is a process of its own, found beside this one. Flags that come last count, so that it never serves: the port is taken.
-//! What it says then tells that everything before was accepted.
+//! The program is a separate process, found beside this one. The last occurrence of a flag counts, and the port passed
+//! last is in use, so the program never serves: the error about the port shows that everything else was accepted.
 
 use std::{
     fs,
@@ -18,17 +19,17 @@ use tempfile::TempDir;
 use super::digest;
 use crate::{
     engine::{Outcome, Target},
-    laws::{Law, Violation},
-    mutate::{bytes, words},
+    invariants::{Invariant, Violation},
+    mutate::{bytes, dictionary},
 };
 
 /// Rust's exit code after a panic.
-const PANICKED: i32 = 101;
+const EXIT_PANICKED: i32 = 101;
 
-/// Where the program is if it was built: beside this one.
+/// Returns the path of the program, if it was built: beside this one.
 pub fn program() -> Option<PathBuf> {
     let own = std::env::current_exe().ok()?;
-    // Tests are one folder deeper.
+    // Test binaries are one folder deeper.
     let folders = [own.parent()?, own.parent()?.parent()?];
     folders
         .iter()
@@ -38,26 +39,31 @@ pub fn program() -> Option<PathBuf> {
 
 pub(super) struct DropIn {
     folder: TempDir,
-    /// Holds the port that the program may not have.
-    taken: TcpListener,
+    /// Occupies the port that is passed to the program.
+    occupied: TcpListener,
 }
 
 impl DropIn {
     pub(super) fn new() -> anyhow::Result<Self> {
-        let program = program().context("the program `windlass` was not built beside this one")?;
+        let program = program().context(
+            "the program `windlass` does not exist beside this one: build it with `cargo build --workspace`",
+        )?;
         let folder = tempfile::tempdir()?;
         symlink(program, folder.path().join("kube-apiserver"))?;
-        let taken = TcpListener::bind(("127.0.0.1", 0))?;
-        let drop_in = Self { folder, taken };
-        let said = drop_in.start(&[], b"t,u,1\n")?.1;
-        ensure!(said.contains("cannot listen"), "the program says: {said}");
+        let occupied = TcpListener::bind(("127.0.0.1", 0))?;
+        let drop_in = Self { folder, occupied };
+        let stderr = drop_in.start(&[], b"t,u,1\n")?.1;
+        ensure!(
+            stderr.contains("cannot listen"),
+            "unexpected output of the program: {stderr}"
+        );
         Ok(drop_in)
     }
 
     fn start(&self, flags: &[String], file: &[u8]) -> anyhow::Result<(std::process::ExitStatus, String)> {
         let path = |name: &str| self.folder.path().join(name);
         fs::write(path("tokens"), file)?;
-        let port = self.taken.local_addr()?.port();
+        let port = self.occupied.local_addr()?.port();
         let output = Command::new(path("kube-apiserver"))
             .args(flags)
             .arg("--bind-address=127.0.0.1")
@@ -68,10 +74,10 @@ impl DropIn {
             .current_dir(self.folder.path())
             .stdin(Stdio::null())
             .output()?;
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         Ok((
             output.status,
-            said.replace(&*self.folder.path().to_string_lossy(), ""),
+            stderr.replace(&*self.folder.path().to_string_lossy(), ""),
         ))
     }
 }
@@ -96,13 +102,13 @@ impl Target for DropIn {
         let line = match rng.u8(..3) {
             0 => format!(
                 "{},{},{},\"{}\"\n",
-                words::text(rng),
-                words::text(rng),
-                words::text(rng),
-                words::text(rng)
+                dictionary::text(rng),
+                dictionary::text(rng),
+                dictionary::text(rng),
+                dictionary::text(rng)
             ),
-            1 => format!("--authorization-mode={}\n", words::text(rng)),
-            _ => format!("--{}={}\n", words::key(rng), words::text(rng)),
+            1 => format!("--authorization-mode={}\n", dictionary::text(rng)),
+            _ => format!("--{}={}\n", dictionary::key(rng), dictionary::text(rng)),
         };
         if line.starts_with("--") {
             [line.as_bytes(), input].concat()
@@ -121,18 +127,18 @@ impl Target for DropIn {
             .filter(|flag| !flag.is_empty() && !flag.contains('\0'))
             .map(str::to_owned)
             .collect();
-        let (status, said) = self
-            .start(&flags, file.as_bytes())
-            .map_err(|error| Law::WellFormed.broken(format!("the program does not start: {error:#}")))?;
-        if status.code() == Some(PANICKED) || status.signal().is_some() {
-            return Err(Law::NoPanic.broken(format!("{status}: {said}")));
+        let (status, stderr) = self.start(&flags, file.as_bytes()).map_err(|error| {
+            Invariant::WellFormed.violated(format!("cannot start the program: {error:#}"))
+        })?;
+        if status.code() == Some(EXIT_PANICKED) || status.signal().is_some() {
+            return Err(Invariant::NoPanic.violated(format!("{status}: {stderr}")));
         }
-        if !status.success() && said.trim().is_empty() {
-            return Err(Law::WellFormed.broken(format!("{status} without a word")));
+        if !status.success() && stderr.trim().is_empty() {
+            return Err(Invariant::WellFormed.violated(format!("{status} without an error message")));
         }
         Ok(Outcome {
-            accepted: said.contains("cannot listen"),
-            answer: digest(&said),
+            accepted: stderr.contains("cannot listen"),
+            fingerprint: digest(&stderr),
             allocated: 0,
         })
     }

@@ -1,4 +1,4 @@
-//! Files that operators read: podwatch's state file and kubeconfigs.
+//! Files: podwatch's state file and kubeconfigs.
 
 use std::fs;
 
@@ -11,11 +11,11 @@ use windlass_runtime::Connection;
 use super::digest;
 use crate::{
     engine::{Outcome, Target},
-    laws::{Law, Meter, Violation},
+    invariants::{Invariant, Meter, Violation},
     mutate::{bytes, tree},
 };
 
-/// What each sink has confirmed, across restarts of podwatch.
+/// podwatch's record of what each sink has confirmed, which survives restarts.
 pub(super) struct Journal {
     folder: TempDir,
 }
@@ -47,23 +47,23 @@ impl Target for Journal {
     fn run(&mut self, input: &[u8]) -> Result<Outcome, Violation> {
         let path = self.folder.path().join("state");
         fs::write(&path, input)
-            .map_err(|error| Law::WellFormed.broken(format!("the fuzzer cannot write: {error}")))?;
+            .map_err(|error| Invariant::WellFormed.violated(format!("the fuzzer cannot write: {error}")))?;
         let meter = Meter::start();
         let read = StateFile::open(&path);
         let allocated = meter.check(input.len())?;
         let journal = match read {
             Ok(journal) => journal,
             Err(error) => {
-                // The message names the file, which is quoted in no way.
+                // The message contains the file name without quotes.
                 let text = error.to_string().replace(&*path.to_string_lossy(), "");
                 return Ok(Outcome {
-                    answer: digest(&text),
+                    fingerprint: digest(&text),
                     allocated,
                     ..Outcome::default()
                 });
             }
         };
-        let record = journal.record().clone();
+        let record = journal.initial_contents().clone();
         let again = journal
             .write(|| record.clone())
             .map_err(|error| error.to_string())
@@ -72,16 +72,16 @@ impl Target for Journal {
                 StateFile::open(&path).map_err(|error| error.to_string())
             });
         match again {
-            Ok(journal) if *journal.record() == record => {}
+            Ok(journal) if *journal.initial_contents() == record => {}
             Ok(journal) => {
-                let (before, after) = (&record, journal.record());
-                return Err(Law::ReadableAgain.broken(format!("written {before:?}, read {after:?}")));
+                let (before, after) = (&record, journal.initial_contents());
+                return Err(Invariant::ReadableAgain.violated(format!("written {before:?}, read {after:?}")));
             }
-            Err(error) => return Err(Law::ReadableAgain.broken(error)),
+            Err(error) => return Err(Invariant::ReadableAgain.violated(error)),
         }
         Ok(Outcome {
             accepted: true,
-            answer: format!("{} scopes", record.len()),
+            fingerprint: format!("{} scopes", record.len()),
             allocated,
         })
     }
@@ -98,7 +98,7 @@ fn mutate_json(input: &[u8], donor: &[u8], rng: &mut Rng) -> Vec<u8> {
     }
 }
 
-/// Which cluster a program talks to, from a file: up to the client, before anything is sent.
+/// Kubeconfig files, up to the creation of a client; nothing is sent.
 pub(super) struct Kubeconfig {
     folder: TempDir,
     runtime: tokio::runtime::Runtime,
@@ -163,7 +163,7 @@ impl Target for Kubeconfig {
     }
 
     fn run(&mut self, input: &[u8]) -> Result<Outcome, Violation> {
-        // A program named in `exec` would be run, and a file that is named would be read: neither is a matter of reading bytes.
+        // Skip inputs that name an `exec` program or another file, which would be run or read.
         if [&b"exec"[..], b"auth-provider", b"command", b"/dev/z", b"/proc"]
             .iter()
             .any(|word| input.windows(word.len()).any(|part| part == *word))
@@ -172,23 +172,24 @@ impl Target for Kubeconfig {
         }
         let path = self.folder.path().join("config");
         fs::write(&path, input)
-            .map_err(|error| Law::WellFormed.broken(format!("the fuzzer cannot write: {error}")))?;
+            .map_err(|error| Invariant::WellFormed.violated(format!("the fuzzer cannot write: {error}")))?;
         let mut connection = Connection::default();
         connection.kubeconfig = Some(path.clone());
         let meter = Meter::start();
         let client = self.runtime.block_on(connection.client());
         let allocated = meter.check(input.len())?;
-        let answer = match &client {
+        let fingerprint = match &client {
             Ok(_) => "a client".to_owned(),
             Err(error) => digest(&error.to_string().replace(&*path.to_string_lossy(), "")),
         };
         let accepted = client.is_ok();
         if accepted && self.runtime.block_on(connection.client()).is_err() {
-            return Err(Law::ReadableAgain.broken("the same file gives a client once and then none"));
+            return Err(Invariant::ReadableAgain
+                .violated("the same file yields a client the first time and an error the second time"));
         }
         Ok(Outcome {
             accepted,
-            answer,
+            fingerprint,
             allocated,
         })
     }

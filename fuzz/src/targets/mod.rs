@@ -1,4 +1,4 @@
-//! The readers of bytes from outside, by name.
+//! The fuzz targets, by name.
 
 mod cache;
 mod cel;
@@ -12,7 +12,7 @@ use anyhow::bail;
 
 use crate::engine::Target;
 
-/// All targets.
+/// Names of all targets.
 pub const NAMES: &[&str] = &[
     "json",
     "yaml",
@@ -35,7 +35,7 @@ pub const NAMES: &[&str] = &[
     "drop-in",
 ];
 
-/// The target of this name.
+/// Creates the target of this name.
 pub fn make(name: &str) -> anyhow::Result<Box<dyn Target>> {
     if let Some(target) = planted::make(name) {
         return Ok(target);
@@ -51,12 +51,12 @@ pub fn make(name: &str) -> anyhow::Result<Box<dyn Target>> {
         "journal" => Box::new(files::Journal::new()?),
         "drop-in" => Box::new(drop_in::DropIn::new()?),
         "kubeconfig" => Box::new(files::Kubeconfig::new()?),
-        _ => bail!("there is no target `{name}`; `--list` lists them"),
+        _ => bail!("unknown target `{name}`: list the targets with `--list`"),
     })
 }
 
-/// An answer without what differs from object to object: quoted text and numbers. Two inputs with one digest are taken for the same
-/// behaviour.
+/// Removes quoted text and numbers, which differ from object to object. Two inputs with the same digest count as the
+/// same behaviour.
 fn digest(text: &str) -> String {
     let mut digest = String::new();
     let mut quoted = false;

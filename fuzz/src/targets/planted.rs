@@ -1,17 +1,17 @@
-//! Targets with a bug, to prove that each law can be seen broken.
+//! Targets with a planted bug, to prove that violations of each invariant are detected.
 
 use crate::{
     engine::{Outcome, Target},
-    laws::{Law, Meter, Violation},
+    invariants::{Invariant, Meter, Violation},
 };
 
-/// Their names, and what the report of each says.
+/// Names of the targets, and a part of each one's report.
 pub const NAMES: &[(&str, &str)] = &[
-    ("planted-panic", "NoPanic is broken"),
-    ("planted-caught-panic", "NoPanic is broken"),
+    ("planted-panic", "NoPanic is violated"),
+    ("planted-caught-panic", "NoPanic is violated"),
     ("planted-overflow", "stack"),
-    ("planted-waste", "BoundedMemory is broken"),
-    ("planted-unreadable", "ReadableAgain is broken"),
+    ("planted-waste", "BoundedMemory is violated"),
+    ("planted-unreadable", "ReadableAgain is violated"),
 ];
 
 pub(super) fn make(name: &str) -> Option<Box<dyn Target>> {
@@ -19,7 +19,7 @@ pub(super) fn make(name: &str) -> Option<Box<dyn Target>> {
     Some(Box::new(Planted(name)))
 }
 
-/// Takes digits; what is wrong with it shows from the digit 7 on.
+/// Accepts digits; the bug shows for digits from 7.
 struct Planted(&'static str);
 
 impl Target for Planted {
@@ -42,12 +42,12 @@ impl Target for Planted {
                 "planted-waste" => {
                     std::hint::black_box(Vec::<u8>::with_capacity(1 << 30));
                 }
-                _ => return Err(Law::ReadableAgain.broken("planted")),
+                _ => return Err(Invariant::ReadableAgain.violated("planted")),
             }
         }
         Ok(Outcome {
             accepted: true,
-            answer: String::from_utf8_lossy(input).into_owned(),
+            fingerprint: String::from_utf8_lossy(input).into_owned(),
             allocated: meter.check(input.len())?,
         })
     }

@@ -1,5 +1,5 @@
-//! Short texts with a grammar of their own: field paths, flags and annotations of operators. The first line of an input says
-//! which one it is.
+//! Short strings with their own grammar: field paths, and flags and annotations of operators. The first line of an
+//! input names the parser.
 
 use std::{fmt, str::FromStr};
 
@@ -7,22 +7,23 @@ use fastrand::Rng;
 use http::Method;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde::{Serialize, de::DeserializeOwned};
-use windlass_cache::{FieldPath, Fields, ObjectKey};
+use windlass_cache::{FieldPath, FieldSelector, ObjectKey};
 use windlass_podwatch::{KindRef, sinks::SinkSpec};
-use windlass_reboot::{RebootPolicySpec, Span, state, window::Windows};
+use windlass_reboot::{GoDuration, RebootPolicySpec, state, window::Windows};
 use windlass_rights::{Access, Rule};
 
 use super::digest;
 use crate::{
     engine::{Outcome, Target},
-    laws::{Law, Meter, Violation},
-    mutate::{bytes, words},
+    invariants::{Invariant, Meter, Violation},
+    mutate::{bytes, dictionary},
 };
 
-/// Reads a text: what it was refused with, or nothing. An `Err` is accepted text that does not read again.
-type Reader = fn(&str) -> Result<Option<String>, String>;
+/// Parses a string. Returns the error with which it was rejected, or `None`. `Err` means that an accepted string fails
+/// its round trip.
+type Parser = fn(&str) -> Result<Option<String>, String>;
 
-const FIELD_PATHS: &[(&str, Reader, &[&str])] = &[
+const FIELD_PATHS: &[(&str, Parser, &[&str])] = &[
     (
         "path",
         round_trip::<FieldPath>,
@@ -39,7 +40,7 @@ const FIELD_PATHS: &[(&str, Reader, &[&str])] = &[
     ),
     (
         "fields",
-        |text| Ok(text.parse::<Fields>().err().map(|error| error.to_string())),
+        |text| Ok(text.parse::<FieldSelector>().err().map(|error| error.to_string())),
         &["spec.a=1,metadata.name!=x", "a==b", "a['x,y']=z", "=", "a"],
     ),
     (
@@ -64,10 +65,10 @@ const FIELD_PATHS: &[(&str, Reader, &[&str])] = &[
     ),
 ];
 
-const OPERATORS: &[(&str, Reader, &[&str])] = &[
+const OPERATORS: &[(&str, Parser, &[&str])] = &[
     (
         "span",
-        round_trip::<Span>,
+        round_trip::<GoDuration>,
         &[
             "1h30m",
             "90s",
@@ -141,7 +142,7 @@ const OPERATORS: &[(&str, Reader, &[&str])] = &[
         |text| match serde_json::from_str::<Rule>(text) {
             Ok(rule) => {
                 let access = Access::resource("get", "apps", "deployments");
-                let _ = (rule.allows(&access), rule.shown());
+                let _ = (rule.allows(&access), rule.compact_string());
                 json_round_trip::<Rule>(text)
             }
             Err(error) => Ok(Some(error.to_string())),
@@ -157,7 +158,7 @@ const OPERATORS: &[(&str, Reader, &[&str])] = &[
         |text| {
             let key = match text.split_once('/') {
                 Some((namespace, name)) => ObjectKey::namespaced(namespace, name),
-                None => ObjectKey::cluster(text),
+                None => ObjectKey::cluster_scoped(text),
             };
             let _ = key.to_string();
             Ok(None)
@@ -177,9 +178,9 @@ fn round_trip<T: FromStr<Err: fmt::Display> + fmt::Display + PartialEq>(
     match written.parse::<T>() {
         Ok(again) if again == value => Ok(None),
         Ok(_) => Err(format!(
-            "{text:?} is written as {written:?}, which reads as something else"
+            "{text:?} is printed as {written:?}, which parses to a different value"
         )),
-        Err(error) => Err(format!("{text:?} is written as {written:?}: {error}")),
+        Err(error) => Err(format!("{text:?} is printed as {written:?}: {error}")),
     }
 }
 
@@ -194,9 +195,9 @@ fn json_round_trip<T: DeserializeOwned + Serialize + PartialEq>(
     match serde_json::from_str::<T>(&written) {
         Ok(again) if again == value => Ok(None),
         Ok(_) => Err(format!(
-            "{text} is written as {written}, which reads as something else"
+            "{text} is printed as {written}, which parses to a different value"
         )),
-        Err(error) => Err(format!("{text} is written as {written}: {error}")),
+        Err(error) => Err(format!("{text} is printed as {written}: {error}")),
     }
 }
 
@@ -212,7 +213,7 @@ fn quantity(text: &str) -> Result<Option<String>, String> {
     }
 }
 
-/// A policy's windows, asked around one instant.
+/// Evaluates a policy's windows around one instant.
 fn policy(text: &str) -> Result<Option<String>, String> {
     let spec: RebootPolicySpec = match serde_json::from_str(text) {
         Ok(spec) => spec,
@@ -236,14 +237,14 @@ fn policy(text: &str) -> Result<Option<String>, String> {
             && !windows.open_at(next)
         {
             return Err(format!(
-                "the next opening after {instant} is {next}, when it is not open"
+                "the next opening after {instant} is {next}, but the window is not open then"
             ));
         }
     }
     Ok(None)
 }
 
-pub(super) struct Texts(&'static [(&'static str, Reader, &'static [&'static str])]);
+pub(super) struct Texts(&'static [(&'static str, Parser, &'static [&'static str])]);
 
 impl Texts {
     pub(super) fn field_paths() -> Self {
@@ -272,12 +273,12 @@ impl Target for Texts {
             bytes
                 .iter()
                 .position(|byte| *byte == b'\n')
-                .map_or(0, |place| place + 1)
+                .map_or(0, |position| position + 1)
         };
         let (name, text) = input.split_at(cut(input));
         let donor = &donor[cut(donor)..];
         let text = if rng.u8(..6) == 0 {
-            words::text(rng).into_bytes()
+            dictionary::text(rng).into_bytes()
         } else {
             bytes::mutate(text, donor, rng)
         };
@@ -291,14 +292,14 @@ impl Target for Texts {
             return Ok(Outcome::default());
         };
         let meter = Meter::start();
-        let refused = read(text);
+        let rejection = read(text);
         let allocated = meter.check(input.len())?;
-        let refused = refused.map_err(|detail| Law::ReadableAgain.broken(detail))?;
+        let rejection = rejection.map_err(|detail| Invariant::ReadableAgain.violated(detail))?;
         Ok(Outcome {
-            accepted: refused.is_none(),
-            answer: format!(
+            accepted: rejection.is_none(),
+            fingerprint: format!(
                 "{name} {}",
-                refused.as_deref().map_or_else(|| digest(text), digest)
+                rejection.as_deref().map_or_else(|| digest(text), digest)
             ),
             allocated,
         })

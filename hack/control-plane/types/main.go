@@ -1,5 +1,5 @@
-// Command types prints, as JSON, what Go says of the fields of the built-in kinds: the facts that decide what the real
-// server makes of a body, and that its OpenAPI documents do not hold.
+// Command types prints, as JSON, the Go types of the built-in kinds' fields. They determine how the real server decodes
+// a body, and its OpenAPI documents do not contain them.
 //
 //	{"io.k8s.api.apps.v1.DeploymentSpec": {"replicas": "*int32,omitempty", ...}, ...}
 package main
@@ -53,8 +53,8 @@ func visit(t reflect.Type, found map[string]fields) {
 	}
 }
 
-// collect adds the fields that a struct has in JSON, those of embedded structs included: the decoder's errors name the
-// struct that a field was embedded with.
+// collect adds the JSON fields of a struct, including those of embedded structs: the decoder's errors name the embedded
+// struct of a field.
 func collect(t reflect.Type, embedded string, own fields, found map[string]fields) {
 	for i := range t.NumField() {
 		field := t.Field(i)
@@ -71,7 +71,7 @@ func collect(t reflect.Type, embedded string, own fields, found map[string]field
 			}
 		case name != "":
 			text := field.Type.String()
-			// An empty struct is never left out by omitempty, but by omitzero.
+			// omitempty never omits an empty struct; omitzero does.
 			for _, omit := range []string{"omitempty", "omitzero"} {
 				if strings.Contains(options, omit) {
 					text += "," + omit
@@ -86,7 +86,7 @@ func collect(t reflect.Type, embedded string, own fields, found map[string]field
 	}
 }
 
-// schemaName is the name under which the OpenAPI documents hold a struct.
+// schemaName returns the name of a struct's schema in the OpenAPI documents.
 func schemaName(t reflect.Type) string {
 	host, rest, _ := strings.Cut(t.PkgPath(), "/")
 	parts := strings.Split(host, ".")

@@ -6,9 +6,9 @@
 //!    └──────── status.availableReplicas ────────────┘
 //! ```
 //!
-//! It does what Kubernetes' own sample-controller does, under the same names, so that the two can be exchanged; and
-//! better where that one is known to be weak: every field that it sets is kept, not only the number of replicas; the
-//! Deployment of a former name is removed; nothing is written when nothing differs.
+//! A drop-in replacement for Kubernetes' sample-controller, with the same names, that fixes its known weaknesses: it corrects
+//! drift in every field it sets, not only the replicas; it removes the old Deployment after a rename; and it writes nothing when
+//! nothing differs.
 
 #![allow(
     clippy::disallowed_names,
@@ -17,32 +17,32 @@
 
 use windlass::{k8s_openapi::api::apps::v1::Deployment, prelude::*};
 
-/// Asks for a Deployment with this name and size.
+/// Desired state of a [`Foo`]: its Deployment's name and size.
 #[windlass::resource(group = "samplecontroller.k8s.io", version = "v1alpha1")]
 #[kube(kind = "Foo", namespaced, status = "FooStatus")]
-// The server refuses CRDs in this group without it.
+// The server rejects CRDs in this group without it.
 #[kube(annotation(
     "api-approved.kubernetes.io",
     "unapproved, experimental-only; please get an approval from Kubernetes API reviewers if you're trying to develop a CRD in the *.k8s.io or *.kubernetes.io groups"
 ))]
 pub struct FooSpec {
-    /// The name of the Deployment, in the Foo's namespace. Empty: nothing is done but to say so.
+    /// The name of the Deployment, in the Foo's namespace. If it is empty, the Foo is only reported as invalid.
     #[serde(default)]
     pub deployment_name: String,
-    /// How many replicas. Left out: one at first, and then whatever somebody sets on the Deployment.
+    /// The number of replicas. Default: one at creation; later changes to the Deployment are kept.
     #[schemars(range(min = 1, max = 10))]
     pub replicas: Option<i32>,
 }
 
-/// What is there.
-#[windlass::part]
+/// Observed state of a [`Foo`].
+#[windlass::api_type]
 pub struct FooStatus {
-    /// How many replicas of the Deployment are available.
+    /// The number of available replicas of the Deployment.
     #[serde(default)]
     pub available_replicas: i32,
 }
 
-/// What a Foo asks for: its Deployment, and how much of that is available.
+/// The desired Deployment of a Foo, and its status.
 pub async fn desired(foo: Arc<Foo>, ctx: Context) -> Result<Desired, Error> {
     if foo.spec.deployment_name.is_empty() {
         return Err(Error::terminal("spec.deploymentName is empty: set it"));
@@ -61,9 +61,9 @@ pub async fn desired(foo: Arc<Foo>, ctx: Context) -> Result<Desired, Error> {
     Ok(desired.event("Synced", "Foo synced successfully"))
 }
 
-/// The controller, ready to be run by a [`Manager`]. It writes and speaks under upstream's name.
+/// The controller, to be run by a [`Manager`]. Its field manager and event source have the upstream controller's name.
 pub fn controller() -> Controller<Foo, impl Reconciler> {
     let foos = Controller::<Foo>::new("foo").workers::<2>();
-    let foos = foos.component("sample-controller");
+    let foos = foos.field_manager("sample-controller");
     foos.owns::<Deployment>().declare(desired)
 }

@@ -1,13 +1,12 @@
-//! The definition that is installed, and the size of the example.
+//! The CRD, and the size of the example.
 
 use serde_json::{Value, json};
 use windlass::prelude::*;
 use windlass_foo::{Foo, FooSpec, FooStatus};
 
-/// Statement 1: what upstream's definition says, this one says too. It says more in three places: the fields are
-/// described, `spec` must be there, and a null counts as left out.
+/// The CRD contains all of upstream's. It adds three things: descriptions, a required `spec`, and nullable optional fields.
 #[test]
-fn the_definition_is_upstreams() {
+fn crd_contains_upstream_crd() {
     fn assert_within(expected: &Value, actual: &Value, path: &str) {
         match (expected, actual) {
             (Value::Object(expected), Value::Object(actual)) => {
@@ -39,7 +38,7 @@ fn the_definition_is_upstreams() {
 }
 
 #[test]
-fn a_foo_with_an_empty_spec_and_status_can_be_read() {
+fn foo_with_empty_spec_and_status_decodes() {
     let foo: Foo = serde_json::from_value(json!({
         "apiVersion": "samplecontroller.k8s.io/v1alpha1", "kind": "Foo", "metadata": {}, "spec": {}, "status": {},
     }))
@@ -58,44 +57,44 @@ fn a_foo_with_an_empty_spec_and_status_can_be_read() {
     );
 }
 
-/// The facade promises a whole controller in at most 45 lines of its author's: types, what should be there, and `main`.
+/// The facade promises a whole controller in at most 45 lines: types, desired state and `main`.
 #[test]
 fn the_whole_controller_is_at_most_45_lines() {
-    let lines = written(LIB).len() + written(MAIN).len();
+    let lines = code_lines(LIB).len() + code_lines(MAIN).len();
     assert!(lines <= 45, "{lines} lines");
     assert!(lines > 30, "{lines} lines: is it all there?");
 }
 
-/// The facade's page shows this very controller, under a group for which nobody has to be asked.
+/// The facade's example is this controller, in a group that needs no approval.
 #[test]
-fn the_facade_walks_through_this_controller() {
+fn facade_example_equals_this_controller() {
     let library = LIB
         .replace(APPROVAL, "")
         .replace("samplecontroller.k8s.io", "example.com")
         .replace("pub ", "");
     let imports = |line: &&str| !line.starts_with("use ");
-    let library = written(&library);
+    let library = code_lines(&library);
     let whole: Vec<_> = library
         .into_iter()
-        .chain(written(MAIN).into_iter().filter(imports))
+        .chain(code_lines(MAIN).into_iter().filter(imports))
         .collect();
     let shown = include_str!("../../../crates/windlass/examples/foo.rs");
-    assert_eq!(written(shown), whole);
+    assert_eq!(code_lines(shown), whole);
 }
 
 const LIB: &str = include_str!("../src/lib.rs");
 const MAIN: &str = include_str!("../src/main.rs");
 
-/// Comments, and the lint that takes the kind's name for a placeholder, are not what it takes.
-fn written(source: &str) -> Vec<&str> {
-    let source = source.split_once(LINT).map_or(source, |(_, code)| code);
+/// The lines of code, without comments and the lint exception for the kind's name.
+fn code_lines(source: &str) -> Vec<&str> {
+    let source = source.split_once(LINT_EXCEPTION).map_or(source, |(_, code)| code);
     let lines = source.lines().map(str::trim);
     lines
         .filter(|line| !line.is_empty() && !line.starts_with("//"))
         .collect()
 }
 
-const LINT: &str = "#![allow(
+const LINT_EXCEPTION: &str = "#![allow(
     clippy::disallowed_names,
     reason = \"here, foo is not a placeholder: it is what the kind is called\"
 )]";

@@ -1,4 +1,4 @@
-//! What people do with kubectl, and with upstream's own files.
+//! Upstream's files, used with kubectl.
 
 use windlass::{
     k8s_openapi::{
@@ -7,17 +7,17 @@ use windlass::{
     },
     kube::Api,
     prelude::*,
-    runtime::Install,
+    runtime::CrdInstaller,
 };
 use windlass_foo::Foo;
-use windlass_suite::{Context as Case, Running, Shipped, World, suite};
+use windlass_suite::{Context as Case, ManifestRoles, RunningManager, TestEnvironment, suite};
 
-// One case: a definition is everybody's.
-suite!("foo-kubectl", paused, needs(windlass_cluster::matching_kubectl());
-    upstreams_files_work_unchanged_and_what_is_wrong_is_shown,
+// One case, since a CRD is cluster-wide.
+suite!("foo-kubectl", paused, requires(windlass_cluster::matching_kubectl());
+    upstream_files_work_unchanged_and_errors_are_shown,
 );
 
-/// Upstream's example, as it is.
+/// Upstream's example, unchanged.
 const EXAMPLE: &str = "\
 apiVersion: samplecontroller.k8s.io/v1alpha1
 kind: Foo
@@ -28,12 +28,12 @@ spec:
   replicas: 1
 ";
 
-/// What upstream's definition says, without its comments.
+/// Upstream's CRD without its comments.
 const DEFINITION: &str = include_str!("upstream-crd.yaml");
 
-async fn upstreams_files_work_unchanged_and_what_is_wrong_is_shown(case: Case) -> anyhow::Result<()> {
-    let rights = Shipped::read(include_str!("../rbac.yaml"))?;
-    let world = World::of(&case, &rights.client(&case).await?);
+async fn upstream_files_work_unchanged_and_errors_are_shown(case: Case) -> anyhow::Result<()> {
+    let rights = ManifestRoles::parse(include_str!("../rbac.yaml"))?;
+    let world = TestEnvironment::with_client(&case, &rights.client(&case).await?);
     apply(&world, DEFINITION).await?;
     let established = [
         "wait",
@@ -41,20 +41,20 @@ async fn upstreams_files_work_unchanged_and_what_is_wrong_is_shown(case: Case) -
         "crd/foos.samplecontroller.k8s.io",
     ];
     case.kubectl(&established, "").await?;
-    let manager = world.manager().install(Install::new([Foo::crd()]));
-    let running = Running::start(manager.controller(windlass_foo::controller()));
-    the_example_works_with_either_definition(&world).await?;
-    what_is_wrong_is_shown_where_people_look(&world).await?;
+    let manager = world.manager().install(CrdInstaller::new([Foo::crd()]));
+    let running = RunningManager::start(manager.controller(windlass_foo::controller()));
+    check_example_with_either_crd(&world).await?;
+    check_errors_in_kubectl(&world).await?;
     running.stop().await
 }
 
-async fn apply(world: &World, manifest: &str) -> anyhow::Result<String> {
+async fn apply(world: &TestEnvironment, manifest: &str) -> anyhow::Result<String> {
     world.case().kubectl(&["apply", "-f", "-"], manifest).await
 }
 
-/// 1: under upstream's as under ours, and while one takes the other's place.
-async fn the_example_works_with_either_definition(world: &World) -> anyhow::Result<()> {
-    // Upstream's takes one that asks for nothing. It keeps nobody from theirs.
+/// The example works with upstream's CRD, with ours, and while one replaces the other.
+async fn check_example_with_either_crd(world: &TestEnvironment) -> anyhow::Result<()> {
+    // Upstream's CRD accepts a Foo without a spec. It must not block others.
     let spec = EXAMPLE.find("spec:").unwrap_or_default();
     apply(world, &EXAMPLE[..spec].replace("example-foo", "bare")).await?;
     let said = apply(world, EXAMPLE).await?;
@@ -85,8 +85,8 @@ async fn the_example_works_with_either_definition(world: &World) -> anyhow::Resu
     Ok(())
 }
 
-/// `kubectl apply` refuses what is out of range with the field's name; `kubectl describe` shows what the controller says.
-async fn what_is_wrong_is_shown_where_people_look(world: &World) -> anyhow::Result<()> {
+/// `kubectl apply` rejects an out-of-range value with the field's name; `kubectl describe` shows the controller's events.
+async fn check_errors_in_kubectl(world: &TestEnvironment) -> anyhow::Result<()> {
     let refused = apply(world, &EXAMPLE.replace("replicas: 1", "replicas: 11")).await;
     let refused = format!("{:?}", refused.expect_err("eleven"));
     assert!(
@@ -97,7 +97,7 @@ async fn what_is_wrong_is_shown_where_people_look(world: &World) -> anyhow::Resu
     apply(world, &misnamed).await?;
     let foo = world.get::<Foo>("example-foo").await?;
     world
-        .told(&foo, |event| event.reason.as_deref() == Some("ErrInvalid"))
+        .wait_for_event(&foo, |event| event.reason.as_deref() == Some("ErrInvalid"))
         .await?;
     let shown = world
         .case()

@@ -1,25 +1,25 @@
-//! The program as a stranger meets it: what it says of itself, what it says when something is wrong, and how it stops.
+//! The program from the outside: its help, its errors, and how it stops.
 
 use std::{net::TcpListener, process::Stdio};
 
 use tokio::{process::Command, time::timeout};
 use windlass::{
-    cache::{Cache, Selection},
+    cache::{Cache, WatchScope},
     k8s_openapi::api::apps::v1::Deployment,
     kube::{Api, api::PostParams},
     prelude::*,
-    runtime::{Install, Writer},
+    runtime::{CrdInstaller, Writer},
 };
 use windlass_cluster::Cluster;
 use windlass_foo::{Foo, FooSpec};
-use windlass_suite::{DEADLINE, output, program};
+use windlass_suite::{STEP_TIMEOUT, output, program};
 
 fn foo(arguments: &[&str]) -> Command {
     program(env!("CARGO_BIN_EXE_foo"), arguments)
 }
 
 #[tokio::test]
-async fn its_help_tells_every_flag_and_its_default() {
+async fn help_lists_every_flag_and_default() {
     let (code, help, _) = output(foo(&["--help"])).await;
     assert_eq!(code, Some(0));
     for said in [
@@ -35,11 +35,11 @@ async fn its_help_tells_every_flag_and_its_default() {
     ] {
         assert!(help.contains(said), "`{said}` in:\n{help}");
     }
-    assert!(!help.contains("windlass_runtime"), "for people:\n{help}");
+    assert!(!help.contains("windlass_runtime"), "no Rust paths:\n{help}");
 }
 
 #[tokio::test]
-async fn a_flag_that_does_not_exist_is_named_and_the_right_one_suggested() {
+async fn unknown_flag_is_rejected_with_suggestion() {
     let (code, _, error) = output(foo(&["--kubeconfg", "a"])).await;
     assert_eq!(code, Some(2));
     assert!(
@@ -49,7 +49,7 @@ async fn a_flag_that_does_not_exist_is_named_and_the_right_one_suggested() {
 }
 
 #[tokio::test]
-async fn without_a_cluster_one_line_says_where_it_looked_and_what_to_do() {
+async fn missing_cluster_is_reported_in_one_line() {
     for arguments in [&[][..], &["--kubeconfig", "/nonexistent/config"]] {
         let (code, _, error) = output(foo(arguments)).await;
         assert_eq!(code, Some(1), "{error}");
@@ -63,7 +63,7 @@ async fn without_a_cluster_one_line_says_where_it_looked_and_what_to_do() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_port_that_is_taken_is_told_with_the_flag_that_chooses_another() {
+async fn port_in_use_is_reported_with_the_flag() {
     let cluster = Cluster::embedded().start().await.expect("a cluster");
     let kubeconfig = cluster.kubeconfig().expect("a file");
     let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
@@ -76,9 +76,9 @@ async fn a_port_that_is_taken_is_told_with_the_flag_that_chooses_another() {
     assert!(last.contains(&address) && last.contains("`--listen`"), "{error}");
 }
 
-/// From nothing: `--install` brings the CRD, a Foo gets its Deployment, and SIGTERM ends it well.
+/// `--install` installs the CRD, a Foo gets its Deployment, and SIGTERM stops the process with code 0.
 #[tokio::test(flavor = "multi_thread")]
-async fn it_installs_itself_works_and_ends_well_when_it_is_told_to() {
+async fn program_installs_crd_reconciles_and_stops_on_sigterm() {
     let cluster = Cluster::embedded().start().await.expect("a cluster");
     let kubeconfig = cluster.kubeconfig().expect("a file");
     let kubeconfig = kubeconfig.to_str().expect("text");
@@ -86,7 +86,7 @@ async fn it_installs_itself_works_and_ends_well_when_it_is_told_to() {
         .stderr(Stdio::null())
         .spawn()
         .expect("it starts");
-    let waiting = Install::new([Foo::crd()])
+    let waiting = CrdInstaller::new([Foo::crd()])
         .run(&Writer::new(cluster.client(), "test"))
         .await;
     waiting.expect("it is installed");
@@ -98,13 +98,13 @@ async fn it_installs_itself_works_and_ends_well_when_it_is_told_to() {
         .create(&PostParams::default(), &Foo::new("example", spec))
         .await
         .expect("created");
-    let mut deployments = Cache::<Deployment>::start(cluster.client(), &Selection::all()).subscribe();
-    let made = timeout(DEADLINE, deployments.next()).await.expect("it works");
+    let mut deployments = Cache::<Deployment>::start(cluster.client(), &WatchScope::all()).subscribe();
+    let made = timeout(STEP_TIMEOUT, deployments.next()).await.expect("it works");
     assert_eq!(made.expect("a change").key().name(), "web");
 
     let id = process.id().expect("it runs").to_string();
     let sent = Command::new("kill").args(["-s", "TERM", &id]).status().await;
     assert!(sent.expect("there is a `kill`").success());
-    let ended = timeout(DEADLINE, process.wait()).await.expect("it ends");
+    let ended = timeout(STEP_TIMEOUT, process.wait()).await.expect("it ends");
     assert_eq!(ended.expect("it was ours").code(), Some(0));
 }

@@ -1,4 +1,4 @@
-//! Runs the Icecream controller against the cluster of the current kubeconfig, or the one it runs in.
+//! Runs the Icecream controller against the current kubeconfig's cluster, or in-cluster.
 
 use windlass::prelude::*;
 use windlass_icecream::{Icecream, controller};

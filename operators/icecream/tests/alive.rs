@@ -1,4 +1,4 @@
-//! On a cluster that is alive: Deployments get pods, pods get nodes, and who goes takes what it owns along.
+//! On a cluster with controllers and nodes: Deployments get pods, pods get nodes, and garbage is collected.
 
 use std::{
     sync::atomic::{AtomicU8, Ordering},
@@ -14,98 +14,102 @@ use windlass::{
     },
     prelude::*,
 };
-use windlass_icecream::{FLAVOR, Icecream, IcecreamSpec, controller};
-use windlass_suite::{Context as Case, Running, Shipped, World, install, suite};
+use windlass_icecream::{FLAVOR_LABEL, Icecream, IcecreamSpec, controller};
+use windlass_suite::{Context as Case, ManifestRoles, RunningManager, TestEnvironment, install_crds, suite};
 
 suite!("icecream-alive", paused, nodes(3);
-    its_deployment_becomes_available_and_the_status_tells_where_it_runs,
-    a_flavor_rolls_out_and_its_pods_are_counted,
-    who_goes_takes_its_deployment_and_pods_along,
+    status_follows_the_available_deployment,
+    flavor_change_rolls_out_and_its_pods_are_counted,
+    deletion_removes_deployment_and_pods,
 );
 
-/// (b), (c).
-async fn its_deployment_becomes_available_and_the_status_tells_where_it_runs(
-    case: Case,
-) -> anyhow::Result<()> {
-    let stand = Stand::open(&case).await?;
-    stand.sell(1, None).await?;
-    stand.runs(1, "250m", "64Mi").await?;
+async fn status_follows_the_available_deployment(case: Case) -> anyhow::Result<()> {
+    let fixture = Fixture::start(&case).await?;
+    fixture.create_icecream(1, None).await?;
+    fixture.wait_until_available(1, "250m", "64Mi").await?;
     for (replicas, cpu, memory) in [(3, "750m", "192Mi"), (4, "1", "256Mi"), (2, "500m", "128Mi")] {
         let size = json!({ "spec": { "replicas": replicas } });
-        stand.world.patch::<Icecream>("example", size).await?;
-        stand.runs(replicas, cpu, memory).await?;
+        fixture.world.patch::<Icecream>("example", size).await?;
+        fixture.wait_until_available(replicas, cpu, memory).await?;
     }
-    stand.close().await
+    fixture.stop().await
 }
 
-/// With the flavor all pods are new ones; a pod of somebody else that has it counts as well.
-async fn a_flavor_rolls_out_and_its_pods_are_counted(case: Case) -> anyhow::Result<()> {
-    let stand = Stand::open(&case).await?;
-    stand.sell(2, None).await?;
-    let plain = stand.runs(2, "500m", "128Mi").await?;
+/// A new flavor replaces all pods; other pods with the label are counted too.
+async fn flavor_change_rolls_out_and_its_pods_are_counted(case: Case) -> anyhow::Result<()> {
+    let fixture = Fixture::start(&case).await?;
+    fixture.create_icecream(2, None).await?;
+    let plain = fixture.wait_until_available(2, "500m", "128Mi").await?;
     let mint = json!({ "spec": { "flavor": "mint" } });
-    stand.world.patch::<Icecream>("example", mint).await?;
-    stand
+    fixture.world.patch::<Icecream>("example", mint).await?;
+    fixture
         .world
         .wait_for::<Deployment>("scoops", |deployment| {
-            json!(deployment.spec)["template"]["metadata"]["labels"][FLAVOR] == "mint"
+            json!(deployment.spec)["template"]["metadata"]["labels"][FLAVOR_LABEL] == "mint"
         })
         .await?;
-    let minty = stand.runs(2, "500m", "128Mi").await?;
+    let minty = fixture.wait_until_available(2, "500m", "128Mi").await?;
     assert!(
         minty.iter().all(|pod| !plain.contains(pod)),
         "{plain:?} {minty:?}"
     );
     let guest: Pod = serde_json::from_value(json!({
-        "metadata": { "name": "guest", "labels": { FLAVOR: "mint" } },
+        "metadata": { "name": "guest", "labels": { FLAVOR_LABEL: "mint" } },
         "spec": { "containers": [{ "name": "c", "image": "c", "resources": { "requests": { "cpu": "1" } } }] },
     }))?;
-    stand.world.create(guest).await?;
-    stand.tells(3, "1500m", "128Mi").await?;
-    stand.close().await
+    fixture.world.create(guest).await?;
+    fixture.wait_for_status(3, "1500m", "128Mi").await?;
+    fixture.stop().await
 }
 
-async fn who_goes_takes_its_deployment_and_pods_along(case: Case) -> anyhow::Result<()> {
-    let stand = Stand::open(&case).await?;
-    stand.sell(2, Some("mint")).await?;
-    let pods = stand.runs(2, "500m", "128Mi").await?;
-    stand.world.delete::<Icecream>("example").await?;
-    // A real garbage collector looks for new kinds only twice a minute: then it may take longer than a wait does.
-    if stand.world.wait_gone::<Deployment>("scoops").await.is_err() {
-        stand.world.wait_gone::<Deployment>("scoops").await?;
+async fn deletion_removes_deployment_and_pods(case: Case) -> anyhow::Result<()> {
+    let fixture = Fixture::start(&case).await?;
+    fixture.create_icecream(2, Some("mint")).await?;
+    let pods = fixture.wait_until_available(2, "500m", "128Mi").await?;
+    fixture.world.delete::<Icecream>("example").await?;
+    // A real garbage collector resyncs its kinds every 30 s, which may take longer than one wait.
+    if fixture
+        .world
+        .wait_until_deleted::<Deployment>("scoops")
+        .await
+        .is_err()
+    {
+        fixture.world.wait_until_deleted::<Deployment>("scoops").await?;
     }
     for pod in pods {
-        stand.world.wait_gone::<Pod>(&pod).await?;
+        fixture.world.wait_until_deleted::<Pod>(&pod).await?;
     }
-    stand.close().await
+    fixture.stop().await
 }
 
-struct Stand {
-    world: World,
-    running: Vec<Running>,
+struct Fixture {
+    world: TestEnvironment,
+    running: Vec<RunningManager>,
 }
 
-impl Stand {
-    async fn open(case: &Case) -> anyhow::Result<Self> {
-        install(case, [Icecream::crd()]).await?;
-        let client = Shipped::read(include_str!("../rbac.yaml"))?.client(case).await?;
-        let world = World::of(case, &client);
-        let mut running = vec![Running::start(world.manager().controller(controller()))];
+impl Fixture {
+    async fn start(case: &Case) -> anyhow::Result<Self> {
+        install_crds(case, [Icecream::crd()]).await?;
+        let client = ManifestRoles::parse(include_str!("../rbac.yaml"))?
+            .client(case)
+            .await?;
+        let world = TestEnvironment::with_client(case, &client);
+        let mut running = vec![RunningManager::start(world.manager().controller(controller()))];
         if case.cluster().nodes().is_none() {
-            let nobody_else = Manager::new(case.client()).namespace(case.namespace());
-            running.push(Running::start(nobody_else.controller(kubelet())));
+            let manager = Manager::new(case.client()).namespace(case.namespace());
+            running.push(RunningManager::start(manager.controller(kubelet())));
         }
         Ok(Self { world, running })
     }
 
-    async fn close(self) -> anyhow::Result<()> {
+    async fn stop(self) -> anyhow::Result<()> {
         for running in self.running {
             running.stop().await?;
         }
         Ok(())
     }
 
-    async fn sell(&self, replicas: i32, flavor: Option<&str>) -> anyhow::Result<()> {
+    async fn create_icecream(&self, replicas: i32, flavor: Option<&str>) -> anyhow::Result<()> {
         let spec = IcecreamSpec {
             deployment_name: "scoops".to_owned(),
             replicas: Some(replicas),
@@ -115,8 +119,13 @@ impl Stand {
         Ok(())
     }
 
-    /// Waits until the Deployment is available as it is asked for, and the status tells of its pods.
-    async fn runs(&self, replicas: usize, cpu: &str, memory: &str) -> anyhow::Result<Vec<String>> {
+    /// Waits until the Deployment is rolled out, and the status reports its pods.
+    async fn wait_until_available(
+        &self,
+        replicas: usize,
+        cpu: &str,
+        memory: &str,
+    ) -> anyhow::Result<Vec<String>> {
         let is_out = |deployment: &Deployment| {
             let (meta, status) = (&deployment.metadata, json!(deployment.status));
             let counts =
@@ -126,12 +135,15 @@ impl Stand {
                 && counts == [Some(replicas as u64); 3]
         };
         self.world.wait_for::<Deployment>("scoops", is_out).await?;
-        self.tells(replicas, cpu, memory).await
+        self.wait_for_status(replicas, cpu, memory).await
     }
 
-    /// Waits until the status tells of so many pods, and compares it with what the server says of them.
-    async fn tells(&self, count: usize, cpu: &str, memory: &str) -> anyhow::Result<Vec<String>> {
-        self.world.wire().quiet(Duration::from_millis(500)).await;
+    /// Waits until the status reports this many pods, and compares it with the server's pods.
+    async fn wait_for_status(&self, count: usize, cpu: &str, memory: &str) -> anyhow::Result<Vec<String>> {
+        self.world
+            .proxy()
+            .wait_until_idle(Duration::from_millis(500))
+            .await;
         let icecream = self
             .world
             .wait_for::<Icecream>("example", |icecream| {
@@ -165,7 +177,7 @@ impl Stand {
     }
 }
 
-/// What a scheduler and a kubelet do with pods, for a control plane that has neither.
+/// Schedules and runs pods, for a control plane without scheduler and kubelet.
 fn kubelet() -> Controller<Pod, impl Reconciler> {
     static ADDRESS: AtomicU8 = AtomicU8::new(1);
     Controller::<Pod>::new("kubelet").reconcile(async |request: Request, ctx: Context| {

@@ -1,4 +1,4 @@
-//! The definition that is installed.
+//! The CRD.
 
 use serde_json::{Value, json};
 use windlass::prelude::*;
@@ -9,7 +9,7 @@ fn definition() -> Value {
 }
 
 #[test]
-fn it_is_called_as_upstream_calls_it() {
+fn crd_has_the_upstream_names() {
     let definition = definition();
     assert_eq!(definition["metadata"]["name"], "icecreams.controller.nicoleh.io");
     let spec = &definition["spec"];
@@ -25,7 +25,7 @@ fn it_is_called_as_upstream_calls_it() {
 }
 
 #[test]
-fn it_knows_these_fields_and_the_range_of_replicas() {
+fn crd_schema_has_these_fields_and_replica_limits() {
     let definition = definition();
     let schema = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"];
     let fields = |part: &str| {
@@ -58,7 +58,7 @@ fn it_knows_these_fields_and_the_range_of_replicas() {
         (replicas["minimum"].as_f64(), replicas["maximum"].as_f64()),
         (Some(1.0), Some(10.0))
     );
-    // Whoever writes a list writes all of it: an item that somebody else put there goes.
+    // The lists are atomic: an apply replaces them as a whole.
     assert_eq!(
         schema["status"]["properties"]["podNames"].get("x-kubernetes-list-type"),
         None
@@ -66,7 +66,7 @@ fn it_knows_these_fields_and_the_range_of_replicas() {
 }
 
 #[test]
-fn one_with_an_empty_spec_and_status_can_be_read() {
+fn icecream_with_empty_spec_and_status_decodes() {
     let icecream: Icecream = serde_json::from_value(json!({
         "apiVersion": "controller.nicoleh.io/v1alpha1", "kind": "Icecream", "metadata": {}, "spec": {}, "status": {},
     }))
@@ -82,12 +82,12 @@ fn one_with_an_empty_spec_and_status_can_be_read() {
     );
 }
 
-/// The second example of the toolkit is to be read in one go: types, what to look at, what to do, and `main`.
+/// The toolkit's second example must stay short: types, watches, reconcile and `main`.
 #[test]
 fn the_whole_controller_is_at_most_180_lines() {
     let sources = [
         include_str!("../src/lib.rs"),
-        include_str!("../src/tally.rs"),
+        include_str!("../src/status.rs"),
         include_str!("../src/main.rs"),
     ];
     let lines = sources.iter().flat_map(|source| source.lines()).map(str::trim);

@@ -1,22 +1,22 @@
-//! What people do with kubectl, and with the files that are shipped.
+//! The shipped files, used with kubectl.
 
-use windlass::{k8s_openapi::api::apps::v1::Deployment, prelude::*, runtime::Install};
+use windlass::{k8s_openapi::api::apps::v1::Deployment, prelude::*, runtime::CrdInstaller};
 use windlass_icecream::{Icecream, controller};
-use windlass_suite::{Context as Case, Running, Shipped, World, install, suite};
+use windlass_suite::{Context as Case, ManifestRoles, RunningManager, TestEnvironment, install_crds, suite};
 
-suite!("icecream-kubectl", paused, needs(windlass_cluster::matching_kubectl());
-    the_files_work_as_they_are_and_what_is_wrong_is_shown,
+suite!("icecream-kubectl", paused, requires(windlass_cluster::matching_kubectl());
+    shipped_files_work_and_errors_are_shown,
 );
 
 const EXAMPLE: &str = include_str!("../example.yaml");
 const RIGHTS: &str = include_str!("../rbac.yaml");
 
-async fn the_files_work_as_they_are_and_what_is_wrong_is_shown(case: Case) -> anyhow::Result<()> {
-    install(&case, [Icecream::crd()]).await?;
-    let world = World::of(&case, &Shipped::read(RIGHTS)?.client(&case).await?);
-    let manager = world.manager().install(Install::new([Icecream::crd()]));
-    let running = Running::start(manager.controller(controller()));
-    // The roles are the whole cluster's: they are tried and not left there. One of them says where it belongs.
+async fn shipped_files_work_and_errors_are_shown(case: Case) -> anyhow::Result<()> {
+    install_crds(&case, [Icecream::crd()]).await?;
+    let world = TestEnvironment::with_client(&case, &ManifestRoles::parse(RIGHTS)?.client(&case).await?);
+    let manager = world.manager().install(CrdInstaller::new([Icecream::crd()]));
+    let running = RunningManager::start(manager.controller(controller()));
+    // A dry run, since a ClusterRole affects the whole cluster. The Role has a namespace.
     let try_out = ["apply", "--dry-run=server", "-f", "-"];
     let here = format!("namespace: {}", case.namespace());
     let said = case
@@ -42,7 +42,7 @@ async fn the_files_work_as_they_are_and_what_is_wrong_is_shown(case: Case) -> an
     );
 
     let synced = |event: &_| is_about("Synced", event);
-    world.told(&*icecream, synced).await?;
+    world.wait_for_event(&*icecream, synced).await?;
     let event = described(&case, "Synced").await?;
     for said in ["Normal", "nicole-controller", "Icecream synced successfully"] {
         assert!(event.contains(said), "`{said}` in {event}");
@@ -51,7 +51,7 @@ async fn the_files_work_as_they_are_and_what_is_wrong_is_shown(case: Case) -> an
     let wrong = EXAMPLE.replace("vanilla", "salted caramel");
     case.kubectl(&["apply", "-f", "-"], &wrong).await?;
     world
-        .told(&*icecream, |event| is_about("ErrInvalid", event))
+        .wait_for_event(&*icecream, |event| is_about("ErrInvalid", event))
         .await?;
     let event = described(&case, "ErrInvalid").await?;
     for said in [
@@ -69,7 +69,7 @@ fn is_about(reason: &str, event: &windlass::k8s_openapi::api::core::v1::Event) -
     event.reason.as_deref() == Some(reason)
 }
 
-/// The line with this reason among what `kubectl describe` shows of the example.
+/// The event with this reason in the output of `kubectl describe`.
 async fn described(case: &Case, reason: &str) -> anyhow::Result<String> {
     let shown = case
         .kubectl(&["describe", "icecream", "example-icecream"], "")

@@ -1,4 +1,4 @@
-//! The program as a stranger meets it: what it logs, in which order, and how it stops.
+//! The program from the outside: its log, and how it stops.
 
 use std::{process::Stdio, time::Duration};
 
@@ -12,15 +12,15 @@ use tokio::{
 use windlass::{
     kube::{Api, api::PostParams},
     prelude::*,
-    runtime::{Install, Writer},
+    runtime::{CrdInstaller, Writer},
 };
 use windlass_cluster::Cluster;
 use windlass_icecream::Icecream;
 
-/// No step takes nearly so long unless it never comes.
+/// Longer than any step takes, so that only a hang exceeds it.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// The program, and the lines that it logs.
+/// The running program and its log.
 struct Program {
     process: Child,
     log: Lines<BufReader<ChildStderr>>,
@@ -49,7 +49,7 @@ impl Program {
         })
     }
 
-    /// Reads on until this is logged. What the line says.
+    /// Reads the log up to this message, and returns its entry.
     async fn logs(&mut self, message: &str) -> anyhow::Result<Value> {
         let mut seen = Vec::new();
         let found = timeout(DEADLINE, async {
@@ -69,7 +69,7 @@ impl Program {
     async fn signal(&self, signal: &str) -> anyhow::Result<()> {
         let id = self.process.id().context("it runs")?.to_string();
         let sent = Command::new("kill").args(["-s", signal, &id]).status().await?;
-        anyhow::ensure!(sent.success(), "it cannot be signalled");
+        anyhow::ensure!(sent.success(), "cannot signal the process");
         Ok(())
     }
 }
@@ -78,9 +78,8 @@ fn text(said: &Value) -> String {
     said.to_string()
 }
 
-/// (f): the order in which the seed shows it, from nothing to the end.
 #[tokio::test(flavor = "multi_thread")]
-async fn its_log_tells_its_life_in_order() -> anyhow::Result<()> {
+async fn lifecycle_is_logged_in_order() -> anyhow::Result<()> {
     let cluster = Cluster::embedded().start().await?;
     let kubeconfig = cluster.kubeconfig()?;
     let mut program = Program::start(kubeconfig.to_str().context("text")?)?;
@@ -94,7 +93,7 @@ async fn its_log_tells_its_life_in_order() -> anyhow::Result<()> {
         let said = program.logs(step).await?;
         assert!(text(&said).contains("icecream"), "{said}");
     }
-    let installed = Install::new([Icecream::crd()])
+    let installed = CrdInstaller::new([Icecream::crd()])
         .run(&Writer::new(cluster.client(), "test"))
         .await;
     installed?;
@@ -107,7 +106,7 @@ async fn its_log_tells_its_life_in_order() -> anyhow::Result<()> {
     program
         .logs("synced")
         .await
-        .context("the status write's own look")?;
+        .context("the reconcile caused by the status write")?;
     program.signal("INT").await?;
     program.logs("shutting down workers").await?;
     program.logs("stopped").await?;

@@ -1,4 +1,4 @@
-//! What podwatch can be told on the command line, as one group of flags.
+//! Podwatch's command-line flags, as one group.
 
 use std::{num::NonZeroUsize, path::PathBuf};
 
@@ -11,31 +11,31 @@ use windlass::{
 use crate::{
     filter::Filter,
     kinds::KindRef,
-    notice::What,
+    notice::EventType,
     sinks::{SINK_HELP, SinkSpec},
 };
 
-/// What to do, in a few lines that can be tried.
+/// Example commands, shown at the end of `--help`.
 pub const EXAMPLES: &str = "\
 Examples:
-  podwatch                                           a line for each pod in `default` that comes, changes or goes
-  podwatch --namespace shop --diff                   what changes of the pods in `shop`
+  podwatch                                           a line for each pod added, changed or deleted in `default`
+  podwatch --namespace shop --diff                   the changed fields of the pods in `shop`
   podwatch --kind deployments.apps --kind nodes      two kinds, in all namespaces
   podwatch --kind foos.v1alpha1.samplecontroller.k8s.io
-                                                     a kind of one's own; it may be installed later
+                                                     a custom resource; its CRD may be installed later
   podwatch --kind events.v1 --filter \"object.type == 'Warning'\"
   podwatch --kind deployments --filter \"changes.exists(c, c.path == 'spec.replicas')\" --diff
   podwatch --kind secrets --events added,deleted --sink stdout:json --sink webhook:https://example.com/hook \\
-           --state podwatch.state                    nothing is missed while it is away
+           --state podwatch.state                    misses nothing across restarts
 
-Values of Secrets are never told, whatever is asked for.";
+Values of Secrets are never reported.";
 
-/// What podwatch can be told. Flattens into a program's own arguments.
+/// Podwatch's flags. Flatten them into a program's own arguments.
 #[derive(Args, Clone, Debug, Default)]
 #[command(about = None, long_about = None)]
 pub struct Arguments {
-    /// Tells of this kind, by any name that kubectl knows, as in `pods`, `deploy` or `foos.samplecontroller.k8s.io`; may be
-    /// given more than once [default: pods in the namespace `default`]
+    /// Kind to watch, by any name that kubectl accepts, as in `pods`, `deploy` or `foos.samplecontroller.k8s.io`; may be
+    /// repeated [default: pods in the namespace `default`]
     #[arg(
         long = "kind",
         value_name = "KIND",
@@ -44,16 +44,16 @@ pub struct Arguments {
     )]
     pub kinds: Vec<KindRef>,
 
-    /// Which objects, and how many at a time.
+    /// Which objects to watch, and with how many workers.
     #[command(flatten)]
     pub scope: Scope,
 
-    /// Tells only that of which this expression in CEL is true; it can use `object`, `old`, `what`, `changes`, `kind`, `key`
-    /// and `name`
+    /// Reports only events for which this CEL expression is true; its variables are `object`, `old`, `event`, `changes`, `kind`,
+    /// `key` and `name`
     #[arg(long, value_name = "CEL", help_heading = HEADING)]
     pub filter: Option<Filter>,
 
-    /// Tells only of these [default: all]
+    /// Event types to report [default: all]
     #[arg(
         long,
         value_name = "EVENT",
@@ -61,36 +61,36 @@ pub struct Arguments {
         value_delimiter = ',',
         help_heading = HEADING
     )]
-    pub events: Vec<What>,
+    pub events: Vec<EventType>,
 
-    /// Shows what changed, as `path: old → new`
+    /// Shows the changed fields, as `path: old → new`
     #[arg(long, help_heading = HEADING)]
     pub diff: bool,
 
-    /// Also tells changes of heartbeats and versions alone
+    /// Also reports updates that change only heartbeats and versions
     #[arg(long, help_heading = HEADING)]
     pub heartbeats: bool,
 
-    /// Tells this sink; may be given more than once [default: stdout]
+    /// Sink to report to; may be repeated [default: stdout]
     #[arg(
         long = "sink",
         value_name = "SINK",
-        long_help = format!("Tells this sink; may be given more than once [default: stdout]\n\n{SINK_HELP}"),
+        long_help = format!("Sink to report to; may be repeated [default: stdout]\n\n{SINK_HELP}"),
         help_heading = HEADING
     )]
     pub sinks: Vec<SinkSpec>,
 
-    /// Keeps in this file (mode 0600) what each sink was told, so that nothing is missed while it is away, and little told twice;
-    /// one file for each cluster
+    /// File (mode 0600) that records what each sink received, so that a restart misses nothing and repeats little; use one
+    /// file per cluster
     #[arg(long, value_name = "FILE", help_heading = HEADING)]
     pub state: Option<PathBuf>,
 }
 
-const HEADING: &str = "What to tell";
+const HEADING: &str = "What to report";
 
 impl Arguments {
-    /// Whether nothing was asked for but pods: then it is `syncToStdout`.
-    pub(crate) fn is_plain(&self) -> bool {
+    /// Whether the flags ask for `syncToStdout`: nothing but a selection of pods.
+    pub(crate) fn is_sync_to_stdout(&self) -> bool {
         let Self {
             kinds,
             scope: _,
@@ -111,7 +111,7 @@ impl Arguments {
     }
 }
 
-impl clap::ValueEnum for What {
+impl clap::ValueEnum for EventType {
     fn value_variants<'a>() -> &'a [Self] {
         &Self::ALL
     }
@@ -121,27 +121,27 @@ impl clap::ValueEnum for What {
     }
 }
 
-/// Which objects, and how many at a time.
+/// Which objects to watch, and with how many workers.
 #[derive(Args, Clone, Debug)]
 #[command(about = None, long_about = None)]
 pub struct Scope {
-    /// The namespaces to look at; empty: wherever the manager looks. The shared flag `--namespace` sets it.
+    /// The namespaces to watch. Default: empty, the manager's namespaces. Set by the shared flag `--namespace`.
     #[arg(skip)]
     pub namespaces: Vec<String>,
 
-    /// Only objects whose labels match, as in `app=web,tier!=cache`; the server selects
+    /// Label selector, as in `app=web,tier!=cache`; evaluated by the server
     #[arg(long = "selector", value_name = "LABELS", help_heading = HEADING)]
     pub labels: Option<String>,
 
-    /// Only objects whose fields match, as in `spec.nodeName=node-1`; the server selects
+    /// Field selector, as in `spec.nodeName=node-1`; evaluated by the server
     #[arg(long = "field-selector", value_name = "FIELDS", help_heading = HEADING)]
     pub fields: Option<String>,
 
-    /// An object that was there before, as `NAMESPACE/NAME`: if it is gone, that is told; may be given more than once
-    #[arg(long = "known", value_name = "KEY", value_delimiter = ',', value_parser = key, help_heading = HEADING)]
+    /// Object that existed before, as `NAMESPACE/NAME`: reported as deleted if it no longer exists; may be repeated
+    #[arg(long = "known", value_name = "KEY", value_delimiter = ',', value_parser = parse_key, help_heading = HEADING)]
     pub known: Vec<ObjectKey>,
 
-    /// How many objects are worked on at the same time, of each kind
+    /// Number of objects of each kind to process concurrently
     #[arg(long, value_name = "N", default_value = "1", help_heading = HEADING)]
     pub workers: NonZeroUsize,
 }
@@ -159,8 +159,8 @@ impl Default for Scope {
 }
 
 impl Scope {
-    /// Of a kind, only what is asked for.
-    pub(crate) fn narrow<K: Cacheable>(&self, mut watch: Watch<K>) -> Watch<K> {
+    /// Restricts a watch to this scope.
+    pub(crate) fn apply_to<K: Cacheable>(&self, mut watch: Watch<K>) -> Watch<K> {
         if !self.namespaces.is_empty() {
             watch = watch.namespaces(&self.namespaces);
         }
@@ -174,15 +174,15 @@ impl Scope {
     }
 }
 
-/// Reads `NAMESPACE/NAME`, or the `NAME` of what lives outside namespaces.
-fn key(text: &str) -> Result<ObjectKey, String> {
+/// Parses `NAMESPACE/NAME`, or `NAME` for a cluster-scoped object.
+fn parse_key(text: &str) -> Result<ObjectKey, String> {
     let is_name = |name: &str| !name.is_empty() && !name.contains('/');
     match text.split_once('/') {
         Some((namespace, name)) if is_name(namespace) && is_name(name) => {
             Ok(ObjectKey::namespaced(namespace, name))
         }
-        None if is_name(text) => Ok(ObjectKey::cluster(text)),
-        _ => Err("an object is `NAMESPACE/NAME`, or `NAME` outside namespaces".to_owned()),
+        None if is_name(text) => Ok(ObjectKey::cluster_scoped(text)),
+        _ => Err("expected `NAMESPACE/NAME`, or `NAME` for a cluster-scoped object".to_owned()),
     }
 }
 
@@ -207,13 +207,13 @@ mod tests {
     }
 
     #[test]
-    fn selecting_pods_is_still_the_plain_form_and_anything_else_is_not() {
+    fn only_pod_selection_flags_keep_sync_to_stdout() {
         for flags in [
             &[][..],
             &["--selector", "app=web", "--field-selector", "spec.nodeName=n"],
             &["--workers", "4", "--known", "default/mypod"],
         ] {
-            assert!(parsed(flags).expect("it parses").is_plain(), "{flags:?}");
+            assert!(parsed(flags).expect("it parses").is_sync_to_stdout(), "{flags:?}");
         }
         for flags in [
             &["--kind=pods"][..],
@@ -224,12 +224,15 @@ mod tests {
             &["--state=f"],
             &["--heartbeats"],
         ] {
-            assert!(!parsed(flags).expect("it parses").is_plain(), "{flags:?}");
+            assert!(
+                !parsed(flags).expect("it parses").is_sync_to_stdout(),
+                "{flags:?}"
+            );
         }
     }
 
     #[test]
-    fn flags_may_be_repeated_or_separated_by_commas() {
+    fn list_flags_accept_repetition_and_commas() {
         let arguments = parsed(&[
             "--kind=pods,deploy",
             "--kind=nodes",
@@ -239,19 +242,22 @@ mod tests {
         .expect("it parses");
         let kinds: Vec<_> = arguments.kinds.iter().map(ToString::to_string).collect();
         assert_eq!(kinds, ["pods", "deploy", "nodes"]);
-        assert_eq!(arguments.events, [What::Added, What::Deleted]);
-        let known = [ObjectKey::namespaced("a", "b"), ObjectKey::cluster("node-1")];
+        assert_eq!(arguments.events, [EventType::Added, EventType::Deleted]);
+        let known = [
+            ObjectKey::namespaced("a", "b"),
+            ObjectKey::cluster_scoped("node-1"),
+        ];
         assert_eq!(arguments.scope.known, known);
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_with_the_flag_and_the_fix() {
+    fn invalid_flag_is_rejected_with_flag_and_fix() {
         for (flag, said) in [
-            ("--kind=", "`` cannot be a kind: write it as in `pods`"),
-            ("--kind=pods/status", "cannot be a kind"),
+            ("--kind=", "invalid kind ``: write it as in `pods`"),
+            ("--kind=pods/status", "invalid kind"),
             (
                 "--filter=objekt == 1",
-                "`objekt` is not known here: there are `object`",
+                "unknown variable `objekt`: use one of `object`",
             ),
             ("--filter=1 +", "--filter <CEL>"),
             (
@@ -261,7 +267,7 @@ mod tests {
             ("--workers=0", "--workers <N>"),
             ("--known=a/b/c", "`NAMESPACE/NAME`"),
             ("--known=/b", "`NAMESPACE/NAME`"),
-            ("--sink=carrier-pigeon", "no sink is called `carrier-pigeon`"),
+            ("--sink=carrier-pigeon", "unknown sink `carrier-pigeon`"),
         ] {
             let error = parsed(&[flag]).expect_err(flag);
             assert!(error.contains(said), "{flag}: {error}");

@@ -1,4 +1,4 @@
-//! What changed from one state of an object to the next.
+//! Compares two states of an object.
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
@@ -6,26 +6,26 @@ use windlass::serde_json::{Map, Value};
 
 use crate::{notice::FieldChange, redact::Masked};
 
-/// What changes with every write, and says nothing that other fields do not say.
-const COUNTERS: [&str; 3] = [
+/// Fields that change with every write and carry no information of their own.
+const VERSION_FIELDS: [&str; 3] = [
     "metadata.managedFields",
     "metadata.resourceVersion",
     "metadata.generation",
 ];
 
-/// Fields, wherever they are, that say only that somebody is alive.
-const HEARTBEATS: [&str; 4] = [
+/// Fields that only prove that their writer is alive; see [`Comparison::is_heartbeat`] for where they count.
+const HEARTBEAT_FIELDS: [&str; 4] = [
     "lastHeartbeatTime",
     "lastProbeTime",
     "lastUpdateTime",
     "renewTime",
 ];
 
-/// By what the items of a list are told apart, if all have it and no two the same.
-const NAMES: [&str; 4] = ["name", "type", "key", "uid"];
+/// Fields that identify the items of a list, if every item has the field and its values are unique.
+const ITEM_KEYS: [&str; 4] = ["name", "type", "key", "uid"];
 
-/// Every field that differs, by path. Items of lists that have names are compared by them, so that one that is put in front
-/// is one change. Versions and, unless they are wanted, heartbeats do not count.
+/// Returns every field that differs, by path. List items with an identifying field are matched by it, so that prepending an item
+/// is one change. Ignores versions, and heartbeats unless `heartbeats` is set.
 pub(crate) fn diff(old: &Masked, new: &Masked, heartbeats: bool) -> Vec<FieldChange> {
     let mut comparison = Comparison {
         heartbeats,
@@ -38,7 +38,7 @@ pub(crate) fn diff(old: &Masked, new: &Masked, heartbeats: bool) -> Vec<FieldCha
 
 struct Comparison {
     heartbeats: bool,
-    /// Where we are.
+    /// The path of the values being compared.
     path: String,
     changes: Vec<FieldChange>,
 }
@@ -53,7 +53,7 @@ impl Comparison {
     }
 
     fn leaf(&mut self, old: Option<&Value>, new: Option<&Value>) {
-        if old == new || COUNTERS.contains(&self.path.as_str()) {
+        if old == new || VERSION_FIELDS.contains(&self.path.as_str()) {
             return;
         }
         self.changes.push(FieldChange {
@@ -71,23 +71,25 @@ impl Comparison {
             if !self.heartbeats && self.is_heartbeat(name) {
                 continue;
             }
-            self.within(&step(name), |inner| inner.either(old.get(name), new.get(name)));
+            self.at_segment(&path_segment(name), |inner| {
+                inner.optional_values(old.get(name), new.get(name));
+            });
         }
     }
 
-    /// Whether the field of this name, where we are, says only that somebody is alive.
+    /// Whether the field of this name at the current path is a heartbeat.
     fn is_heartbeat(&self, name: &str) -> bool {
         match name {
             "renewTime" => self.path == "spec",
-            name => HEARTBEATS.contains(&name) && self.path.contains("conditions["),
+            name => HEARTBEAT_FIELDS.contains(&name) && self.path.contains("conditions["),
         }
     }
 
     fn items(&mut self, old: &[Value], new: &[Value]) {
-        let Some((by, old_named, new_named)) = named(old, new) else {
+        let Some((by, old_named, new_named)) = items_by_key(old, new) else {
             for place in 0..old.len().max(new.len()) {
-                self.within(&format!("[{place}]"), |inner| {
-                    inner.either(old.get(place), new.get(place));
+                self.at_segment(&format!("[{place}]"), |inner| {
+                    inner.optional_values(old.get(place), new.get(place));
                 });
             }
             return;
@@ -97,20 +99,20 @@ impl Comparison {
         names.dedup();
         for name in names {
             let (old, new) = (old_named.get(name).copied(), new_named.get(name).copied());
-            self.within(&format!("[{by}={name}]"), |inner| inner.either(old, new));
+            self.at_segment(&format!("[{by}={name}]"), |inner| inner.optional_values(old, new));
         }
     }
 
-    fn either(&mut self, old: Option<&Value>, new: Option<&Value>) {
+    fn optional_values(&mut self, old: Option<&Value>, new: Option<&Value>) {
         match (old, new) {
             (Some(old), Some(new)) => self.values(old, new),
             (old, new) => self.leaf(old, new),
         }
     }
 
-    fn within(&mut self, step: &str, compare: impl FnOnce(&mut Self)) {
+    fn at_segment(&mut self, step: &str, compare: impl FnOnce(&mut Self)) {
         let length = self.path.len();
-        // The first one has nothing before it.
+        // A path starts without a dot.
         self.path.push_str(if length == 0 {
             step.trim_start_matches('.')
         } else {
@@ -121,8 +123,8 @@ impl Comparison {
     }
 }
 
-/// One field further: `.spec`, or `["app.kubernetes.io/name"]`.
-fn step(name: &str) -> String {
+/// The path segment of a field: `.spec`, or `["app.kubernetes.io/name"]`.
+fn path_segment(name: &str) -> String {
     let mut step = String::new();
     let is_plain = !name.is_empty()
         && name
@@ -136,16 +138,19 @@ fn step(name: &str) -> String {
     step
 }
 
-type Named<'a> = BTreeMap<&'a str, &'a Value>;
+type ItemsByKey<'a> = BTreeMap<&'a str, &'a Value>;
 
-/// Both lists by the name of their items, if there is something that names all of them.
-fn named<'a>(old: &'a [Value], new: &'a [Value]) -> Option<(&'static str, Named<'a>, Named<'a>)> {
+/// Both lists keyed by an identifying field, if one identifies all their items.
+fn items_by_key<'a>(
+    old: &'a [Value],
+    new: &'a [Value],
+) -> Option<(&'static str, ItemsByKey<'a>, ItemsByKey<'a>)> {
     let by = |by: &str, items: &'a [Value]| {
         let pairs = items.iter().map(|item| Some((item.get(by)?.as_str()?, item)));
-        let named: Named<'_> = pairs.collect::<Option<_>>()?;
+        let named: ItemsByKey<'_> = pairs.collect::<Option<_>>()?;
         (named.len() == items.len()).then_some(named)
     };
-    NAMES
+    ITEM_KEYS
         .iter()
         .find_map(|name| Some((*name, by(name, old)?, by(name, new)?)))
 }
@@ -169,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn each_difference_has_its_path() {
+    fn diff_lists_each_change_with_its_path() {
         let old = json!({ "spec": { "replicas": 1, "paused": true }, "metadata": { "labels": { "a.b/c": "x", "app": "web" } } });
         let new = json!({ "spec": { "replicas": 2, "image": "i" }, "metadata": { "labels": { "a.b/c": "y", "app": "web" } } });
         assert_eq!(
@@ -184,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn items_with_names_are_compared_by_them_and_others_by_their_place() {
+    fn list_items_are_matched_by_name_or_else_by_index() {
         let old = json!({ "containers": [{ "name": "a", "image": "1" }], "args": ["x", "y"] });
         let new = json!({ "containers": [{ "name": "b", "image": "9" }, { "name": "a", "image": "2" }], "args": ["x", "z"] });
         assert_eq!(
@@ -204,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_never_count_and_heartbeats_only_if_they_are_wanted() {
+    fn diff_ignores_versions_and_heartbeats_unless_requested() {
         let old = json!({
             "metadata": { "resourceVersion": "1", "generation": 1, "managedFields": [] },
             "status": { "conditions": [{ "type": "Ready", "lastHeartbeatTime": "1", "lastTransitionTime": "1" }] },
@@ -246,12 +251,12 @@ mod tests {
     }
 
     proptest! {
-        /// Something is told if and only if something differs; no path twice.
+        /// There are changes if and only if the values differ; no path is listed twice.
         #[test]
-        fn nothing_is_missed_and_nothing_made_up(old in json_values(), new in json_values()) {
+        fn diff_is_empty_only_for_equal_values(old in json_values(), new in json_values()) {
             let changes = compared(&old, &new, true);
             let reordered = !changes.is_empty() || {
-                // Named items in another order are the same items.
+                // Reordering identified items is not a change.
                 fn sorted(value: &Value) -> Value {
                     match value {
                         Value::Array(items) => {

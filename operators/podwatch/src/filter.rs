@@ -1,7 +1,7 @@
-//! Which notices are wanted: an expression in CEL over what happened.
+//! The `--filter` flag: a CEL expression over an event and its object.
 //!
-//! It is compiled, and checked as far as that can be done without an object, before anything starts. On an object it can
-//! still fail, most often because a field is not there; then the notice is told, since what cannot be judged must not be lost.
+//! It is compiled and checked, as far as possible without an object, before anything starts. It can still fail on an object, most
+//! often because a field is absent; then the notice is reported, so that nothing is lost.
 
 mod check;
 
@@ -23,26 +23,26 @@ use crate::notice::{FieldChange, Notice};
 
 pub use check::FilterError;
 
-/// So many kinds of failure are told apart in the log.
-const MOST_FAILURES: usize = 32;
+/// How many distinct failures are logged.
+const MAX_LOGGED_FAILURES: usize = 32;
 
-/// What an expression may look at.
+/// The variables of an expression, with their descriptions.
 const VARIABLES: [(&str, &str); 7] = [
-    ("object", "the object; of a deletion, its last known state"),
-    ("old", "the object before, or null"),
-    ("what", "\"synced\", \"added\", \"updated\" or \"deleted\""),
+    ("object", "the object; for a deletion, its last known state"),
+    ("old", "the object before the change, or null"),
+    ("event", "\"synced\", \"added\", \"updated\" or \"deleted\""),
     ("changes", "a list of {path, old, new}"),
     ("kind", "the object's kind"),
-    ("key", "its namespace and name, as in \"shop/web\""),
-    ("name", "its name"),
+    ("key", "the object's namespace and name, as in \"shop/web\""),
+    ("name", "the object's name"),
 ];
 
-/// An expression that says of a notice whether it is wanted.
+/// A CEL expression that selects the notices to report.
 ///
 /// ```
 /// use windlass_podwatch::Filter;
 ///
-/// let filter: Filter = "what == 'deleted' || object.spec.replicas > 3".parse()?;
+/// let filter: Filter = "event == 'deleted' || object.spec.replicas > 3".parse()?;
 /// let error = "object.spec.replicas >".parse::<Filter>().unwrap_err();
 /// assert!(error.to_string().contains("object.spec.replicas >"));
 /// # Ok::<_, windlass_podwatch::FilterError>(())
@@ -54,10 +54,10 @@ struct Compiled {
     source: String,
     program: Program,
     env: Arc<Env>,
-    /// Whether it asks for what was before: what is inferred after a restart cannot say.
-    compares: bool,
+    /// Whether the expression uses `old` or `changes`, which are unknown for an update inferred after a restart.
+    uses_old_state: bool,
     failures: AtomicU64,
-    /// The kinds of failure that were logged.
+    /// The distinct failures that were logged.
     logged: Mutex<BTreeSet<String>>,
 }
 
@@ -67,16 +67,16 @@ impl FromStr for Filter {
     fn from_str(source: &str) -> Result<Self, FilterError> {
         let mut env = Env::stdlib();
         env.add_extension(cel::extensions::strings)
-            .expect("the standard library has none of its names");
+            .expect("the extension's names do not clash with the standard library's");
         let env = Arc::new(env);
         let program = check::compile(&env, source, &VARIABLES)?;
         let references = program.references();
-        let compares = references.has_variable("old") || references.has_variable("changes");
+        let uses_old_state = references.has_variable("old") || references.has_variable("changes");
         Ok(Self(Arc::new(Compiled {
             source: source.to_owned(),
             program,
             env,
-            compares,
+            uses_old_state,
             failures: AtomicU64::new(0),
             logged: Mutex::default(),
         })))
@@ -84,15 +84,15 @@ impl FromStr for Filter {
 }
 
 impl Filter {
-    /// Whether the notice is wanted; `old` is the state before, if it is known.
-    pub fn wants(&self, notice: &Notice, old: Option<&Value>) -> bool {
+    /// Whether to report the notice; `old` is the state before the change, if known.
+    pub fn matches(&self, notice: &Notice, old: Option<&Value>) -> bool {
         let Compiled {
             program,
             env,
-            compares,
+            uses_old_state,
             ..
         } = &*self.0;
-        if *compares && old.is_none() && notice.inferred && notice.what == crate::What::Updated {
+        if *uses_old_state && old.is_none() && notice.inferred && notice.event == crate::EventType::Updated {
             return true;
         }
         let mut context = Context::with_env(Arc::clone(env));
@@ -102,45 +102,47 @@ impl Filter {
             notice.object.as_deref().map_or(cel::Value::Null, to_cel),
         );
         put("old", old.map_or(cel::Value::Null, to_cel));
-        put("what", text(notice.what.name()));
+        put("event", text(notice.event.name()));
         put(
             "changes",
-            cel::Value::List(Arc::new(notice.changes.iter().map(change).collect())),
+            cel::Value::List(Arc::new(notice.changes.iter().map(change_to_cel).collect())),
         );
         put("kind", text(&notice.kind.kind));
         put("key", text(&notice.key.to_string()));
         put("name", text(notice.key.name()));
         match program.execute(&context) {
             Ok(cel::Value::Bool(wanted)) => wanted,
-            Ok(other) => self.failed(&format!("it is a {}, not true or false", other.type_of()), notice),
-            Err(error) => self.failed(&told(&error), notice),
+            Ok(other) => {
+                self.record_failure(&format!("it returns a {}, not a bool", other.type_of()), notice)
+            }
+            Err(error) => self.record_failure(&describe(&error), notice),
         }
     }
 
-    /// On how many notices it failed.
+    /// The number of notices on which it failed.
     pub(crate) fn failures(&self) -> u64 {
         self.0.failures.load(Ordering::Relaxed)
     }
 
-    /// Counts, and logs the first of a kind. The notice is wanted.
-    fn failed(&self, why: &str, notice: &Notice) -> bool {
+    /// Counts a failure, and logs it if it is new. Returns true: the notice is reported.
+    fn record_failure(&self, reason: &str, notice: &Notice) -> bool {
         self.0.failures.fetch_add(1, Ordering::Relaxed);
         let mut logged = self.0.logged.lock();
-        if logged.len() < MOST_FAILURES && logged.insert(why.to_owned()) {
+        if logged.len() < MAX_LOGGED_FAILURES && logged.insert(reason.to_owned()) {
             tracing::warn!(
                 filter = self.0.source,
-                why,
+                reason,
                 kind = notice.kind.kind,
                 object = %notice.key,
-                "the filter fails on an object, which is told; `has(…)` says whether a field is there"
+                "the filter fails on an object, which is reported anyway; test optional fields with `has(…)`"
             );
         }
         true
     }
 }
 
-/// What went wrong, without the values that were at hand.
-fn told(error: &ExecutionError) -> String {
+/// Describes an error without the values involved, which may be sensitive.
+fn describe(error: &ExecutionError) -> String {
     match error {
         ExecutionError::NoSuchKey(_)
         | ExecutionError::NoSuchOverload(_)
@@ -157,15 +159,15 @@ fn told(error: &ExecutionError) -> String {
             )
         }
         ExecutionError::DivisionByZero(_) | ExecutionError::RemainderByZero(_) => {
-            "it divides by zero".to_owned()
+            "division by zero".to_owned()
         }
-        ExecutionError::Overflow(..) => "a number is too large".to_owned(),
-        ExecutionError::IndexOutOfBounds(_) => "a list is not that long".to_owned(),
-        _ => "its types do not fit".to_owned(),
+        ExecutionError::Overflow(..) => "integer overflow".to_owned(),
+        ExecutionError::IndexOutOfBounds(_) => "list index out of bounds".to_owned(),
+        _ => "type mismatch".to_owned(),
     }
 }
 
-fn change(change: &FieldChange) -> cel::Value {
+fn change_to_cel(change: &FieldChange) -> cel::Value {
     let value = |value: &Option<Value>| value.as_ref().map_or(cel::Value::Null, to_cel);
     map([
         ("path", text(&change.path)),
@@ -174,7 +176,7 @@ fn change(change: &FieldChange) -> cel::Value {
     ])
 }
 
-/// Whole numbers are `int`s, as people write them; CEL does not calculate with `uint` and `int` together.
+/// Whole numbers become `int`s, like the literals in an expression; CEL does not mix `uint` and `int` in arithmetic.
 fn to_cel(value: &Value) -> cel::Value {
     match value {
         Value::Null => cel::Value::Null,

@@ -1,12 +1,12 @@
-//! Which kind a name means.
+//! Resolves the name of a kind.
 //!
 //! ```text
-//!   --kind TEXT ──► KindRef ── find in what the server has (discovery) ──► Kind
-//!                                  └── not there yet, but said in full ────► Kind, as far as it can be told
+//!   --kind TEXT ──► KindRef ── look up in discovery ─────────────────────────────► Kind
+//!                                  └── not installed, but with version and group ──► Kind, guessed
 //! ```
 //!
-//! A name is what kubectl takes: plural, singular, short name or kind, and after dots the version and the group, or one of
-//! them. What the server cannot list and watch is no candidate.
+//! A name is what kubectl accepts: plural, singular, short name or kind, then after dots the version, the group, or both.
+//! Kinds that the server cannot list and watch are ignored.
 
 use std::{fmt, str::FromStr};
 
@@ -15,7 +15,7 @@ use windlass::kube::{
     core::{ApiResource, GroupVersionKind, discovery::v2::APIGroupDiscoveryList},
 };
 
-/// A name of a kind, as somebody wrote it.
+/// The name of a kind, as given by the user.
 ///
 /// ```
 /// use windlass_podwatch::KindRef;
@@ -28,69 +28,69 @@ use windlass::kube::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KindRef {
     name: String,
-    /// What comes after the first dot; empty if there is none.
-    rest: String,
+    /// Everything after the first dot; empty if there is none.
+    suffix: String,
 }
 
 /// A kind that can be watched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kind {
-    /// Where it is, and what it is called.
+    /// Its group, version, kind and plural.
     pub resource: ApiResource,
-    /// Whether its objects live in namespaces. Of a kind that is not installed yet it is assumed.
+    /// Whether it is namespaced. Assumed for a kind that is not installed yet.
     pub namespaced: bool,
-    /// Whether the server had it when it was asked.
+    /// Whether discovery listed it.
     pub installed: bool,
 }
 
-/// Why a name means no kind.
+/// Why a name cannot be resolved.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KindError {
-    /// It cannot be a name.
+    /// The name is malformed.
     #[error(
-        "`{0}` cannot be a kind: write it as in `pods`, `deployments.apps` or `foos.v1alpha1.samplecontroller.k8s.io`"
+        "invalid kind `{0}`: write it as in `pods`, `deployments.apps` or `foos.v1alpha1.samplecontroller.k8s.io`"
     )]
     Invalid(String),
-    /// The server was not asked, or did not say.
-    #[error("cannot ask the server which kinds there are, to find `{kind}`")]
+    /// Discovery failed.
+    #[error("cannot discover the server's kinds to find `{kind}`")]
     Discovery {
-        /// The first that was looked for.
+        /// The first kind to resolve.
         kind: KindRef,
         /// What went wrong.
         #[source]
         cause: Box<windlass::kube::Error>,
     },
-    /// There is none.
-    #[error("the server has no kind `{kind}` that can be watched{}", did_you_mean(.similar))]
+    /// The server has no such kind.
+    #[error("the server has no kind `{kind}` that can be watched{}", suggestion(.similar))]
     Unknown {
-        /// As it was written.
+        /// The name as given.
         kind: KindRef,
-        /// What it might have been.
+        /// Similar names.
         similar: Vec<String>,
     },
-    /// There is none, and it cannot be waited for.
+    /// The server has no such kind, and the name is too short to wait for it.
     #[error(
         "the server has no kind `{kind}`: to wait until it is installed, name its version too, as in `{}.v1.{}`",
-        .kind.name, .kind.rest
+        .kind.name, .kind.suffix
     )]
     NotInstalled {
-        /// As it was written.
+        /// The name as given.
         kind: KindRef,
     },
-    /// There are several.
+    /// Several kinds have the name.
     #[error("`{kind}` is the name of several kinds: write one of {}", .candidates.join(", "))]
     Ambiguous {
-        /// As it was written.
+        /// The name as given.
         kind: KindRef,
-        /// What each of them is called in full.
+        /// The full name of each.
         candidates: Vec<String>,
     },
 }
 
-fn did_you_mean(names: &[String]) -> String {
+fn suggestion(names: &[String]) -> String {
     match names {
-        [] => ": `kubectl api-resources` tells what there is".to_owned(),
+        [] => ": see `kubectl api-resources`".to_owned(),
         names => format!(": did you mean {}?", names.join(" or ")),
     }
 }
@@ -111,21 +111,21 @@ impl FromStr for KindRef {
         let (name, rest) = text.split_once('.').unwrap_or((text, ""));
         Ok(Self {
             name: name.to_owned(),
-            rest: rest.to_owned(),
+            suffix: rest.to_owned(),
         })
     }
 }
 
 impl fmt::Display for KindRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.rest.as_str() {
+        match self.suffix.as_str() {
             "" => f.write_str(&self.name),
             rest => write!(f, "{}.{rest}", self.name),
         }
     }
 }
 
-/// Finds the kinds that the names mean. Without names, nobody is asked.
+/// Resolves names to kinds through discovery. Without names, it sends no request.
 pub async fn resolve(client: &Client, names: &[KindRef]) -> Result<Vec<Kind>, KindError> {
     let Some(first) = names.first() else {
         return Ok(Vec::new());
@@ -134,7 +134,7 @@ pub async fn resolve(client: &Client, names: &[KindRef]) -> Result<Vec<Kind>, Ki
         kind: first.clone(),
         cause: Box::new(cause),
     };
-    // In this order, so that of two kinds the one of the core group is told first.
+    // In this order, so that error messages list the core group first.
     let core = client.list_core_api_versions_aggregated().await.map_err(failed)?;
     let others = client.list_api_groups_aggregated().await.map_err(failed)?;
     let served = served([core, others]);
@@ -149,7 +149,7 @@ pub async fn resolve(client: &Client, names: &[KindRef]) -> Result<Vec<Kind>, Ki
     Ok(kinds)
 }
 
-/// A kind that the server has.
+/// A kind that the server lists and watches.
 #[derive(Clone, Debug)]
 struct Served {
     resource: ApiResource,
@@ -158,7 +158,7 @@ struct Served {
     aliases: Vec<String>,
 }
 
-/// What can be listed and watched, the versions of a group in the order in which the server prefers them.
+/// The kinds that can be listed and watched, each group's versions in the server's order of preference.
 fn served(lists: impl IntoIterator<Item = APIGroupDiscoveryList>) -> Vec<Served> {
     let mut served = Vec::new();
     for group in lists.into_iter().flat_map(|list| list.items) {
@@ -199,7 +199,7 @@ impl Served {
             || self.aliases.iter().any(|alias| same(alias))
     }
 
-    /// What makes it the only one: `deployments.apps`, or `events.v1` in the core group.
+    /// An unambiguous name: `deployments.apps`, or `events.v1` in the core group.
     fn full_name(&self) -> String {
         let ApiResource {
             group,
@@ -220,9 +220,9 @@ impl KindRef {
         let mut meant: Vec<&Served> = called
             .iter()
             .copied()
-            .filter(|kind| self.is_of(&kind.resource))
+            .filter(|kind| self.matches_group_version(&kind.resource))
             .collect();
-        // Of several versions, the server's preferred one; it is told first.
+        // Of several versions, the server's preferred one, which discovery lists first.
         let mut groups: Vec<String> = Vec::new();
         meant.retain(|kind| {
             let full = kind.full_name();
@@ -233,7 +233,7 @@ impl KindRef {
             first
         });
         match meant.as_slice() {
-            [] => self.absent(served, &called),
+            [] => self.resolve_absent(served, &called),
             [only] => Ok(Kind {
                 resource: only.resource.clone(),
                 namespaced: only.namespaced,
@@ -246,10 +246,10 @@ impl KindRef {
         }
     }
 
-    /// Whether the version and group, as far as they were said, are these.
-    fn is_of(&self, resource: &ApiResource) -> bool {
+    /// Whether the version and group match, as far as they were given.
+    fn matches_group_version(&self, resource: &ApiResource) -> bool {
         let ApiResource { group, version, .. } = resource;
-        match self.rest.as_str() {
+        match self.suffix.as_str() {
             "" => true,
             rest if rest == group => true,
             rest if group.is_empty() => rest == version,
@@ -261,16 +261,16 @@ impl KindRef {
         }
     }
 
-    /// What to do about a kind that the server does not have.
-    fn absent(&self, served: &[Served], called: &[&Served]) -> Result<Kind, KindError> {
+    /// Resolves a kind that the server does not have: guesses it if the name has version and group, else fails.
+    fn resolve_absent(&self, served: &[Served], called: &[&Served]) -> Result<Kind, KindError> {
         let unknown = |similar: Vec<String>| KindError::Unknown {
             kind: self.clone(),
             similar: similar.iter().map(|name| format!("`{name}`")).collect(),
         };
-        // Only groups with a dot can have kinds that come later.
-        let (version, group) = match self.rest.split_once('.') {
+        // CRD groups contain a dot, so only these can be installed later.
+        let (version, group) = match self.suffix.split_once('.') {
             Some((version, group)) if is_version(version) => (Some(version), group),
-            Some(_) => (None, self.rest.as_str()),
+            Some(_) => (None, self.suffix.as_str()),
             None => return Err(unknown(self.similar(served, called))),
         };
         if !group.contains('.') {
@@ -285,14 +285,14 @@ impl KindRef {
             });
         };
         Ok(Kind {
-            resource: self.guess(group, version),
+            resource: self.guess_resource(group, version),
             namespaced: true,
             installed: false,
         })
     }
 
-    /// A kind has a capital letter; what has none is its plural. The other one is made from it.
-    fn guess(&self, group: &str, version: &str) -> ApiResource {
+    /// Derives the plural from a capitalized kind, or the kind from a lower-case plural.
+    fn guess_resource(&self, group: &str, version: &str) -> ApiResource {
         let is_kind = self.name.starts_with(|first: char| first.is_ascii_uppercase());
         if is_kind {
             return ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, &self.name));
@@ -303,13 +303,13 @@ impl KindRef {
         ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, &kind), &self.name)
     }
 
-    /// Names that might have been meant: the same in another group, or nearly the same in that one.
+    /// Suggestions: the same name in another group, or a similar one in this group.
     fn similar(&self, served: &[Served], called: &[&Served]) -> Vec<String> {
         let mut near: Vec<String> = called.iter().map(|kind| kind.full_name()).collect();
         if near.is_empty() {
             let name = self.name.to_ascii_lowercase();
             let group_fits =
-                |kind: &&Served| self.rest.is_empty() || self.rest.ends_with(&kind.resource.group);
+                |kind: &&Served| self.suffix.is_empty() || self.suffix.ends_with(&kind.resource.group);
             let close = served.iter().filter(group_fits).filter(|kind| {
                 let mut known = vec![kind.resource.plural.as_str()];
                 known.extend(
@@ -318,7 +318,9 @@ impl KindRef {
                         .filter(|alias| alias.len() > 3)
                         .map(String::as_str),
                 );
-                known.iter().any(|known| distance(known, &name) <= name.len() / 4)
+                known
+                    .iter()
+                    .any(|known| edit_distance(known, &name) <= name.len() / 4)
             });
             near = close.map(Served::full_name).collect();
         }
@@ -328,7 +330,7 @@ impl KindRef {
     }
 }
 
-/// `v1`, `v2beta1`: as Kubernetes' own rule says.
+/// Whether the text is a Kubernetes API version, as in `v1` or `v2beta1`.
 fn is_version(text: &str) -> bool {
     let rest = text.strip_prefix('v').unwrap_or_default();
     rest.starts_with(|first: char| first.is_ascii_digit())
@@ -353,8 +355,8 @@ fn singular(plural: &str) -> String {
         .to_owned()
 }
 
-/// How many letters to change, put in or leave out.
-fn distance(one: &str, other: &str) -> usize {
+/// The Levenshtein distance.
+fn edit_distance(one: &str, other: &str) -> usize {
     let mut row: Vec<usize> = (0..=other.len()).collect();
     for (i, a) in one.bytes().enumerate() {
         let mut diagonal = std::mem::replace(&mut row[0], i + 1);

@@ -1,16 +1,16 @@
-//! Tells what happens to pods, or to any other kind, to whoever should know.
+//! Watches pods or any other kind and reports every change to stdout, files and webhooks.
 //!
 //! ```text
-//!   syncToStdout (no flags):  pods ──► queue ──► a line for each pod that is there, or is not any more
+//!   syncToStdout (no flags):  pods ──► queue ──► a line for each pod that exists or was deleted
 //!
-//!   everything else:          kinds ──► watcher ──► teller ────────────────────────► delivery ──► sinks
-//!                                       what        redacted, compared, filtered     a queue      stdout, file,
-//!                                       happened    = a Notice                       for each     webhook
+//!   everything else:          kinds ──► watcher ──► notice_builder ─────────────► delivery ──────► sinks
+//!                                       changes     redacts, compares, filters    one queue        stdout, file,
+//!                                                   = a Notice                    per sink         webhook
 //! ```
 //!
-//! Without flags it is `syncToStdout`, the example with which people learn what a controller is (the module [`sync`]). With
-//! [`Arguments`] it watches any kind, also those of CRDs that are not installed yet, and tells several sinks at once:
-//! what was there at the start, what is new, what changed and how, and what is gone, also if nobody saw it go.
+//! Without flags it is `syncToStdout`, client-go's introductory controller (the module [`sync`]). With [`Arguments`] it watches
+//! any kind, including those of CRDs that are not installed yet, and reports to several sinks at once: the initial objects,
+//! additions, updates with the changed fields, and deletions, including those it infers from a relist.
 //!
 //! ```text
 //! $ podwatch
@@ -21,20 +21,21 @@
 //! 2026-01-02T03:04:05Z updated Deployment shop/web  spec.replicas: 1 → 2
 //! ```
 //!
-//! # What it promises
+//! # Guarantees
 //!
 //! - **Nothing secret leaves the process.** Objects are [redacted](REDACTED) before anything else looks at them.
-//! - **Nothing is lost quietly.** Changes that come faster than they are told collapse into the newest state of each object; an
-//!   end is told, and so is that an object is another one of the same name. What a [`Filter`] cannot judge is told.
-//! - **Nobody waits.** Each sink has its own queue ([`delivery`]); a dead one delays no other.
-//! - **At least once**, also across restarts, with `--state` ([`journal`]).
+//! - **Nothing is lost silently.** Changes that arrive faster than they are reported collapse into the newest state of each object.
+//!   Deletions are always reported, including that of an object recreated under the same name. An object on which a
+//!   [`Filter`] fails is reported.
+//! - **Sinks are independent.** Each sink has its own queue ([`delivery`]); a dead one delays no other.
+//! - **At least once**, across restarts too with `--state` ([`journal`]).
 //!
 //! # In a program
 //!
-//! [`setup`] adds it to a [`Manager`](windlass::runtime::Manager) that may run other controllers too; [`watch`] does the same without
-//! flags. It writes nothing to the cluster; `rbac.yaml` has the rights that it needs: `list` and `watch` of each kind.
+//! [`setup`] adds it to a [`Manager`](windlass::runtime::Manager), which may run other controllers too; [`watch`] does the same without
+//! flags. It writes nothing to the cluster; `rbac.yaml` has the rights it needs: `list` and `watch` on each kind.
 //!
-//! This crate does not know how lists and watches stay current, or how work is queued: that is [`windlass`].
+//! Caching and queueing are [`windlass`]'s job, not this crate's.
 
 pub mod arguments;
 pub mod delivery;
@@ -42,19 +43,19 @@ mod diff;
 mod filter;
 pub mod journal;
 mod kinds;
-mod memory;
 pub mod notice;
+mod notice_builder;
 mod redact;
 mod setup;
 pub mod sinks;
 pub mod sync;
-mod teller;
+mod tracker;
 mod watcher;
 
 pub use arguments::{Arguments, EXAMPLES, Scope};
 pub use filter::{Filter, FilterError};
 pub use kinds::{Kind, KindError, KindRef, resolve};
-pub use notice::{FieldChange, Notice, Observer, Told, What};
+pub use notice::{EventType, FieldChange, Notice, NotifyOutcome, Observer};
+pub use notice_builder::NoticeOptions;
 pub use redact::REDACTED;
 pub use setup::{SetupError, setup, watch};
-pub use teller::Wishes;

@@ -1,4 +1,4 @@
-//! Runs podwatch against the cluster of the current kubeconfig, or the one it runs in.
+//! Runs podwatch against the current kubeconfig's cluster, or in-cluster.
 
 use std::process::ExitCode;
 
@@ -6,7 +6,7 @@ use clap::Parser;
 use windlass::prelude::*;
 use windlass_podwatch::{Arguments, EXAMPLES, setup};
 
-/// Tells what happens to pods, or to any other kind, to whoever should know
+/// Watches pods or any other kind and reports every change to stdout, files and webhooks
 #[derive(Parser)]
 #[command(name = "podwatch", version, after_help = EXAMPLES)]
 struct Program {

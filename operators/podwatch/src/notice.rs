@@ -1,56 +1,56 @@
-//! What is told: one thing that happened to one object, and who listens.
+//! The report of one event of one object, and the trait that receives it.
 //!
 //! ```text
 //!   watch ──► redaction ──► Notice ──► Observer (each sink, the journal)
 //! ```
 //!
-//! A notice is made once and shared; nobody changes it. Nothing secret is in it.
+//! A notice is built once, then shared and immutable. It contains nothing secret.
 
 use std::{fmt, sync::Arc};
 
 use windlass::{cache::ObjectKey, k8s_openapi::jiff::Timestamp, kube::core::ApiResource, serde_json::Value};
 
-/// What happened to one object, as far as it is told.
+/// One event of one object, redacted.
 #[derive(Clone, Debug)]
 pub struct Notice {
-    /// What happened.
-    pub what: What,
-    /// It was not seen, but follows from a list, or from what was known before a restart.
+    /// The type of event.
+    pub event: EventType,
+    /// Whether the event was not observed, but follows from a relist or from the state before a restart.
     pub inferred: bool,
     /// The object's kind.
     pub kind: Arc<ApiResource>,
-    /// Which object of it.
+    /// The object's namespace and name.
     pub key: ObjectKey,
-    /// Tells apart objects of the same name; `None` if that is not known, as of one that was gone at the start.
+    /// The object's UID; `None` if unknown, as for one that was already deleted at the start.
     pub uid: Option<String>,
-    /// The version of the state that is told; of a deletion, the last one that is known.
+    /// The resource version of `object`; for a deletion, the last known one.
     pub resource_version: Option<String>,
-    /// When it was noticed.
+    /// When the event was noticed.
     pub time: Timestamp,
-    /// The state that is told, without what is secret; of a deletion, the last one that is known.
+    /// The object, redacted; for a deletion, its last known state.
     pub object: Option<Arc<Value>>,
-    /// What changed; empty unless [`What::Updated`].
+    /// The changed fields; empty unless [`EventType::Updated`].
     pub changes: Vec<FieldChange>,
 }
 
-/// What happened.
+/// The type of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum What {
-    /// It was there at the start.
+pub enum EventType {
+    /// The object existed at the start.
     Synced,
-    /// It is new.
+    /// The object was created.
     Added,
-    /// It changed.
+    /// The object changed.
     Updated,
-    /// It is gone.
+    /// The object was deleted.
     Deleted,
 }
 
-impl What {
-    /// All of them.
+impl EventType {
+    /// All event types.
     pub const ALL: [Self; 4] = [Self::Synced, Self::Added, Self::Updated, Self::Deleted];
 
-    /// Its name, in lower case.
+    /// The name in lower case.
     pub fn name(self) -> &'static str {
         match self {
             Self::Synced => "synced",
@@ -61,54 +61,53 @@ impl What {
     }
 }
 
-impl fmt::Display for What {
+impl fmt::Display for EventType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
     }
 }
 
-/// One field that is not what it was.
+/// One changed field.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FieldChange {
-    /// Where, as in `spec.containers[0].image` or `metadata.labels["app.kubernetes.io/name"]`.
+    /// The field's path, as in `spec.containers[0].image` or `metadata.labels["app.kubernetes.io/name"]`.
     pub path: String,
-    /// What it was; `None` if it was not there.
+    /// The value before; `None` if the field was absent.
     pub old: Option<Value>,
-    /// What it is; `None` if it is not there any more.
+    /// The value now; `None` if the field was removed.
     pub new: Option<Value>,
 }
 
 impl Notice {
-    /// The same for the same thing that happened, also when it is told again after a restart: whoever remembers the ids
-    /// that it got is told nothing twice.
+    /// Identifies the event, also when it is reported again after a restart: a receiver can deduplicate by it.
     ///
-    /// An object is deleted once, whatever version it had when that became known.
+    /// The id of a deletion has no version, since an object is deleted only once.
     pub fn id(&self) -> String {
-        let what = self.what;
+        let what = self.event;
         let object = match &self.uid {
             Some(uid) => uid.clone(),
             None => format!("{}.{}/{}", self.kind.plural, self.kind.group, self.key),
         };
         match &self.resource_version {
-            Some(version) if what != What::Deleted => format!("{object}/{version}/{what}"),
+            Some(version) if what != EventType::Deleted => format!("{object}/{version}/{what}"),
             _ => format!("{object}/{what}"),
         }
     }
 }
 
-/// Somebody who wants to know.
+/// Receives notices.
 pub trait Observer: Send + Sync + 'static {
-    /// Takes a notice. It never blocks: what there is no room for is dropped and counted by whoever has no room.
-    fn tell(&self, notice: Arc<Notice>) -> Told;
+    /// Accepts a notice. Never blocks: an observer without room drops and counts it.
+    fn notify(&self, notice: Arc<Notice>) -> NotifyOutcome;
 }
 
-/// What became of a notice.
+/// Whether an observer accepted a notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub enum Told {
-    /// It is on its way, or where it belongs.
-    Taken,
-    /// There was no room for it; it is lost to this observer, and counted there.
+pub enum NotifyOutcome {
+    /// It is queued or delivered.
+    Accepted,
+    /// There was no room; this observer dropped and counted it.
     Dropped,
 }
 
@@ -118,9 +117,9 @@ mod tests {
 
     use super::*;
 
-    fn notice(what: What, uid: Option<&str>, version: Option<&str>) -> Notice {
+    fn notice(event: EventType, uid: Option<&str>, version: Option<&str>) -> Notice {
         Notice {
-            what,
+            event,
             inferred: false,
             kind: Arc::new(ApiResource::from_gvk(&GroupVersionKind::gvk(
                 "apps",
@@ -137,14 +136,19 @@ mod tests {
     }
 
     #[test]
-    fn an_id_is_of_one_object_one_version_and_one_thing_that_happened() {
+    fn id_identifies_object_version_and_event() {
         let cases = [
-            (What::Added, Some("u"), Some("7"), "u/7/added"),
-            (What::Updated, Some("u"), Some("7"), "u/7/updated"),
-            (What::Updated, Some("u"), Some("8"), "u/8/updated"),
-            (What::Deleted, Some("u"), Some("8"), "u/deleted"),
-            (What::Deleted, Some("u"), None, "u/deleted"),
-            (What::Deleted, None, None, "deployments.apps/shop/web/deleted"),
+            (EventType::Added, Some("u"), Some("7"), "u/7/added"),
+            (EventType::Updated, Some("u"), Some("7"), "u/7/updated"),
+            (EventType::Updated, Some("u"), Some("8"), "u/8/updated"),
+            (EventType::Deleted, Some("u"), Some("8"), "u/deleted"),
+            (EventType::Deleted, Some("u"), None, "u/deleted"),
+            (
+                EventType::Deleted,
+                None,
+                None,
+                "deployments.apps/shop/web/deleted",
+            ),
         ];
         for (what, uid, version, expected) in cases {
             assert_eq!(notice(what, uid, version).id(), expected);

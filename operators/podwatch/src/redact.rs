@@ -1,18 +1,18 @@
-//! What must not be told, in one place: the values of Secrets.
+//! Redacts the values of Secrets.
 //!
 //! ```text
-//!   object ── mask ──► Masked: each secret value is a token ──┬── diff ──► changes ── told ──┐
-//!                      (equal values, equal tokens)           └──────────── told ────────────┴──► a Notice: (redacted)
+//!   object ── mask ──► Masked: each secret value is a token ──┬── diff ──► changes ── redact_change ──┐
+//!                      (equal values, equal tokens)           └─────────── into_redacted ─────────────┴──► Notice: (redacted)
 //! ```
 //!
-//! An object is masked before anything else looks at it, so that neither a diff, nor a filter, nor a panic on the way can
-//! carry a value out. A token tells only whether a value is still the same, and only inside this process: it is a hash under a
-//! key that is drawn anew at each start. What is told has not even that.
+//! An object is masked before anything else reads it, so that neither a diff, a filter nor a panic can leak a value. A token
+//! shows only whether a value is unchanged, and only inside this process: it is a hash under a random key per process. Notices
+//! do not contain tokens.
 //!
-//! Of a Secret stay its name, labels, type, the names of its data, and who owns it. Its values go, and so do those of all its
-//! annotations: tools keep whole copies of the object there (`kubectl.kubernetes.io/last-applied-configuration` is the
-//! best known), some of them compressed, and some keep tokens of service accounts there. A Secret that is a part of another object, or of
-//! such a copy, is treated the same. `managedFields` are never told.
+//! A Secret keeps its name, labels, type, the keys of its data, and its owner references. Its values are masked, and so are those
+//! of all its annotations: tools store whole copies of the object there (`kubectl.kubernetes.io/last-applied-configuration` is the
+//! best known), sometimes compressed, or service account tokens. A Secret inside another object, or inside such a copy, is
+//! masked the same way. `managedFields` are never reported.
 
 use std::{collections::hash_map::RandomState, hash::BuildHasher};
 
@@ -20,54 +20,54 @@ use windlass::serde_json::{Map, Value, from_str};
 
 use crate::notice::FieldChange;
 
-/// What stands where a value of a Secret was.
+/// Replaces each value of a Secret.
 pub const REDACTED: &str = "(redacted)";
 
-/// Begins a token. The server takes no such text for anything that it checks; if it did, the text would be redacted too.
-const TOKEN: &str = "\u{0}token:";
+/// Prefix of a token. The API server validates no field that would accept it; if one did, its text would be redacted too.
+const TOKEN_PREFIX: &str = "\u{0}token:";
 
-/// Whose value is a copy of an object, in any kind.
+/// The annotation whose value is a copy of an object, in any kind.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Takes out what must not be told. There is one for each process: tokens of two cannot be compared.
+/// Masks secret values. There is one per process: tokens of two redactors are not comparable.
 #[derive(Default)]
 pub(crate) struct Redactor {
     key: RandomState,
 }
 
-/// An object without what must not be told.
+/// An object whose secret values are masked.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Masked(Value);
 
 impl Redactor {
-    /// Takes an object as the server gave it.
+    /// Masks an object as received from the server.
     pub(crate) fn mask(&self, mut object: Value) -> Masked {
         if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
             metadata.remove("managedFields");
         }
-        self.search(&mut object);
+        self.mask_secrets(&mut object);
         Masked(object)
     }
 
-    /// Masks every Secret in it; says whether there was one.
-    fn search(&self, value: &mut Value) -> bool {
+    /// Masks every Secret in the value; returns whether there was one.
+    fn mask_secrets(&self, value: &mut Value) -> bool {
         match value {
             Value::Array(items) => {
-                // All of them, also after the first that is one.
+                // `any` would stop at the first Secret.
                 let found = items
                     .iter_mut()
-                    .filter_map(|item| self.search(item).then_some(()));
+                    .filter_map(|item| self.mask_secrets(item).then_some(()));
                 found.count() > 0
             }
             Value::Object(fields) if fields.get("kind").and_then(Value::as_str) == Some("Secret") => {
-                self.secret(fields);
+                self.mask_secret(fields);
                 true
             }
             Value::Object(fields) => fields.iter_mut().fold(false, |found, (name, value)| {
                 let within = if name == LAST_APPLIED {
-                    self.copy(value)
+                    self.mask_json_copy(value)
                 } else {
-                    self.search(value)
+                    self.mask_secrets(value)
                 };
                 within || found
             }),
@@ -75,21 +75,21 @@ impl Redactor {
         }
     }
 
-    /// Masks every Secret in the copy of an object that is a text.
-    fn copy(&self, text: &mut Value) -> bool {
+    /// Masks every Secret in a copy of an object, which is JSON in a string.
+    fn mask_json_copy(&self, text: &mut Value) -> bool {
         let Value::String(json) = text else {
-            return self.search(text);
+            return self.mask_secrets(text);
         };
         match from_str::<Value>(json) {
             Ok(mut object) => {
-                let found = self.search(&mut object);
+                let found = self.mask_secrets(&mut object);
                 if found {
-                    // The tokens in it make it one: it changes if they do.
+                    // Computed from the masked copy, so it changes when a token in it does.
                     *text = self.token(&object);
                 }
                 found
             }
-            // Whether there is a Secret in it nobody can say.
+            // Unparsable: it may contain a Secret.
             Err(_) => {
                 *text = self.token(text);
                 true
@@ -97,7 +97,7 @@ impl Redactor {
         }
     }
 
-    fn secret(&self, fields: &mut Map<String, Value>) {
+    fn mask_secret(&self, fields: &mut Map<String, Value>) {
         for (name, value) in fields {
             match name.as_str() {
                 "apiVersion" | "kind" | "type" | "immutable" => {}
@@ -105,17 +105,17 @@ impl Redactor {
                     if let Value::Object(metadata) = value {
                         metadata.remove("managedFields");
                         if let Some(annotations) = metadata.get_mut("annotations") {
-                            self.values(annotations);
+                            self.mask_values(annotations);
                         }
                     }
                 }
-                _ => self.values(value),
+                _ => self.mask_values(value),
             }
         }
     }
 
-    /// Names stay, values go.
-    fn values(&self, value: &mut Value) {
+    /// Keeps the keys and masks the values.
+    fn mask_values(&self, value: &mut Value) {
         match value {
             Value::Object(fields) => {
                 for value in fields.values_mut() {
@@ -127,36 +127,36 @@ impl Redactor {
     }
 
     fn token(&self, value: &Value) -> Value {
-        Value::String(format!("{TOKEN}{:016x}", self.key.hash_one(value)))
+        Value::String(format!("{TOKEN_PREFIX}{:016x}", self.key.hash_one(value)))
     }
 }
 
 impl Masked {
-    /// For who compares: what is secret is a token.
+    /// The object with tokens for secret values, for comparison only.
     pub(crate) fn as_value(&self) -> &Value {
         &self.0
     }
 
-    /// For who is told.
-    pub(crate) fn told(mut self) -> Value {
-        untoken(&mut self.0);
+    /// The object with [`REDACTED`] in place of the tokens.
+    pub(crate) fn into_redacted(mut self) -> Value {
+        replace_tokens(&mut self.0);
         self.0
     }
 }
 
-/// A change of masked objects, for who is told.
-pub(crate) fn told(mut change: FieldChange) -> FieldChange {
+/// Replaces the tokens in a change of masked objects.
+pub(crate) fn redact_change(mut change: FieldChange) -> FieldChange {
     for value in [&mut change.old, &mut change.new].into_iter().flatten() {
-        untoken(value);
+        replace_tokens(value);
     }
     change
 }
 
-fn untoken(value: &mut Value) {
+fn replace_tokens(value: &mut Value) {
     match value {
-        Value::String(text) if text.starts_with(TOKEN) => REDACTED.clone_into(text),
-        Value::Array(items) => items.iter_mut().for_each(untoken),
-        Value::Object(fields) => fields.values_mut().for_each(untoken),
+        Value::String(text) if text.starts_with(TOKEN_PREFIX) => REDACTED.clone_into(text),
+        Value::Array(items) => items.iter_mut().for_each(replace_tokens),
+        Value::Object(fields) => fields.values_mut().for_each(replace_tokens),
         _ => {}
     }
 }
@@ -169,11 +169,11 @@ mod tests {
     use super::*;
     use crate::diff::diff;
 
-    /// What must not get out.
+    /// A secret value that must not leak.
     const CANARY: &str = "c4n4ry";
 
-    fn told(object: Value) -> String {
-        Redactor::default().mask(object).told().to_string()
+    fn redacted_text(object: Value) -> String {
+        Redactor::default().mask(object).into_redacted().to_string()
     }
 
     fn secret() -> Value {
@@ -193,10 +193,10 @@ mod tests {
     }
 
     #[test]
-    fn of_a_secret_stay_names_labels_and_type() {
-        let told = Redactor::default().mask(secret()).told();
+    fn secret_keeps_keys_labels_and_type() {
+        let redacted = Redactor::default().mask(secret()).into_redacted();
         assert_eq!(
-            told,
+            redacted,
             json!({
                 "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/service-account-token",
                 "metadata": {
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_is_found_wherever_it_is() {
+    fn nested_and_copied_secrets_are_redacted() {
         let inner = json!({ "kind": "Secret", "data": { "p": CANARY }, "more": [CANARY] });
         let copy = inner.to_string();
         let objects = [
@@ -222,33 +222,36 @@ mod tests {
             json!({ "kind": "Secret", "data": { "p": { "q": [CANARY] } } }),
         ];
         for object in objects {
-            let told = told(object.clone());
-            assert!(!told.contains(CANARY), "{object}\n{told}");
+            let redacted = redacted_text(object.clone());
+            assert!(!redacted.contains(CANARY), "{object}\n{redacted}");
         }
     }
 
     #[test]
-    fn other_kinds_are_left_alone_but_for_managed_fields() {
+    fn other_kinds_lose_only_managed_fields() {
         let copy = "{\"kind\":\"ConfigMap\",\"data\":{\"a\":\"b\"}}";
         let mut config = json!({
             "kind": "ConfigMap", "data": { "a": "b" },
             "metadata": { "annotations": { LAST_APPLIED: copy }, "managedFields": [] },
         });
-        let told = Redactor::default().mask(config.clone()).told();
+        let redacted = Redactor::default().mask(config.clone()).into_redacted();
         config["metadata"]
             .as_object_mut()
             .expect("there")
             .remove("managedFields");
-        assert_eq!(told, config);
+        assert_eq!(redacted, config);
     }
 
     #[test]
-    fn that_a_value_changed_is_told_but_not_what_it_was_or_is() {
+    fn changed_secret_value_is_reported_redacted() {
         let redactor = Redactor::default();
         let mut later = secret();
         later["data"]["token"] = json!("n3w c4n4ry");
         let (old, new) = (redactor.mask(secret()), redactor.mask(later));
-        let changes: Vec<_> = diff(&old, &new, false).into_iter().map(super::told).collect();
+        let changes: Vec<_> = diff(&old, &new, false)
+            .into_iter()
+            .map(super::redact_change)
+            .collect();
         let redacted = Some(json!(REDACTED));
         assert_eq!(
             changes,
@@ -261,9 +264,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever else is in it and wherever it is.
         #[test]
-        fn no_value_of_a_secret_is_told(
+        fn secret_values_are_redacted_at_any_depth(
             names in prop::collection::vec("[a-z.]{1,8}", 1..4),
             depth in 0..4_usize,
             copied in any::<bool>(),
@@ -276,7 +278,7 @@ mod tests {
             if copied {
                 object = json!({ "kind": "Any", "metadata": { "annotations": { LAST_APPLIED: object.to_string() } } });
             }
-            prop_assert!(!told(object).contains(CANARY));
+            prop_assert!(!redacted_text(object).contains(CANARY));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! From arguments to a manager that does it.
+//! Turns the flags into controllers and sinks on a manager.
 
 use std::sync::Arc;
 
@@ -18,45 +18,47 @@ use crate::{
     delivery::{Hub, HubError},
     journal::{Journal, JournalError},
     kinds::{Kind, KindError, resolve},
-    notice::What,
+    notice::EventType,
+    notice_builder::{self, NoticeBuilder, NoticeOptions},
     redact::Redactor,
     sinks::SinkSpec,
     sync,
-    teller::{self, Teller, Wishes},
-    watcher::{self, There},
+    watcher::{self, CachedState},
 };
 
-/// Where pods are looked for if nobody says where.
+/// The namespace whose pods are watched when no flag names one.
 const DEFAULT_NAMESPACE: &str = "default";
 
-/// Why it cannot start.
+/// Why podwatch cannot start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SetupError {
-    /// A kind.
+    /// A kind cannot be resolved.
     #[error(transparent)]
     Kind(#[from] KindError),
-    /// The server cannot select by what was given.
-    #[error("the server cannot select {kind} by that: {message} (see `--selector` and `--field-selector`)")]
+    /// The server rejects a selector.
+    #[error(
+        "the server rejects the selector for {kind}: {message} (check `--selector` and `--field-selector`)"
+    )]
     Selector {
-        /// Which kind.
+        /// The plural of the kind.
         kind: String,
-        /// What the server says.
+        /// The server's message.
         message: String,
     },
-    /// A sink.
+    /// A sink cannot be opened.
     #[error(transparent)]
     Sinks(#[from] HubError),
-    /// The state file.
+    /// The state file cannot be used.
     #[error(transparent)]
     State(#[from] JournalError),
 }
 
-/// Adds to a manager what the arguments ask for.
+/// Adds to a manager the watches and sinks that the arguments ask for.
 ///
-/// `namespaces` are those that the manager was given, if any: without them, and without `--kind`, it is about the namespace
-/// `default` alone. The server is asked which kinds it has if some are named, and whether it takes the selectors if there are
-/// some; nothing else happens before the manager runs.
+/// `namespaces` are the manager's, if any: without them and without `--kind`, podwatch watches the namespace `default` only.
+/// Queries discovery if kinds are named, and checks selectors with one list per kind if there are any; nothing else happens before
+/// the manager runs.
 ///
 /// ```no_run
 /// use windlass::prelude::*;
@@ -86,14 +88,14 @@ pub async fn setup(
         resolve(client, &arguments.kinds).await?
     };
     check_selectors(client, &kinds, &scope).await?;
-    if arguments.is_plain() {
+    if arguments.is_sync_to_stdout() {
         return Ok(manager.controller(sync::controller(&scope, sync::Stdout::default())));
     }
     let clock = Clock::system();
-    let hub = hub(arguments, clock)?;
-    let wishes = Wishes {
+    let hub = open_hub(arguments, clock)?;
+    let options = NoticeOptions {
         events: if arguments.events.is_empty() {
-            What::ALL.to_vec()
+            EventType::ALL.to_vec()
         } else {
             arguments.events.clone()
         },
@@ -101,20 +103,20 @@ pub async fn setup(
         heartbeats: arguments.heartbeats,
         clock,
     };
-    Ok(watch(manager, kinds, &scope, wishes, &hub))
+    Ok(watch(manager, kinds, &scope, options, &hub))
 }
 
-/// Adds the watches of these kinds to a manager, and the sinks that they tell. For programs without flags;
-/// [`setup`] is the same from arguments.
+/// Adds watches of these kinds to a manager, and the sinks that they report to. For programs without flags; [`setup`] does the
+/// same from arguments.
 pub fn watch(
     mut manager: Manager,
     kinds: Vec<Kind>,
     scope: &Scope,
-    wishes: Wishes,
+    options: NoticeOptions,
     hub: &Arc<Hub>,
 ) -> Manager {
-    let (wishes, redactor) = (Arc::new(wishes), Arc::new(Redactor::default()));
-    let mut tellers = Vec::new();
+    let (options, redactor) = (Arc::new(options), Arc::new(Redactor::default()));
+    let mut builders = Vec::new();
     for (number, kind) in kinds.into_iter().enumerate() {
         let Kind {
             resource,
@@ -129,19 +131,19 @@ pub fn watch(
                 "not installed yet; waiting for it"
             );
         }
-        let teller = Arc::new(Teller::new(kind, &wishes, &redactor));
-        let there = There::new(&teller);
-        let feed = hub.feed(
-            &title(&resource, namespaced, scope),
+        let builder = Arc::new(NoticeBuilder::new(kind, &options, &redactor));
+        let current = CachedState::new(&builder);
+        let feed = hub.add_feed(
+            &scope_name(&resource, namespaced, scope),
             &Arc::new(resource.clone()),
-            Arc::clone(&there) as _,
+            Arc::clone(&current) as _,
         );
-        let name = name(&resource, number);
-        manager = manager.controller(watcher::controller(name, scope, namespaced, &there, feed));
-        tellers.push(teller);
+        let name = controller_name(&resource, number);
+        manager = manager.controller(watcher::controller(name, scope, namespaced, &current, feed));
+        builders.push(builder);
     }
-    teller::show(&manager.metrics(), &wishes, &tellers);
-    hub.show(&manager.metrics());
+    notice_builder::register_metrics(&manager.metrics(), &options, &builders);
+    hub.register_metrics(&manager.metrics());
     let hub = Arc::clone(hub);
     manager.service("podwatch-sinks", move |ctx| {
         let hub = Arc::clone(&hub);
@@ -149,8 +151,8 @@ pub fn watch(
     })
 }
 
-/// Asks the server once whether it takes the selectors: a watch would ask for ever. What else may be wrong, such as rights that
-/// come later, is the watch's to wait for.
+/// Checks the selectors with one list request per kind: a watch would retry an invalid one endlessly. Other errors, such as
+/// missing rights, are left to the watch, which retries.
 async fn check_selectors(client: &Client, kinds: &[Kind], scope: &Scope) -> Result<(), SetupError> {
     if scope.labels.is_none() && scope.fields.is_none() {
         return Ok(());
@@ -178,10 +180,10 @@ async fn check_selectors(client: &Client, kinds: &[Kind], scope: &Scope) -> Resu
     Ok(())
 }
 
-fn hub(arguments: &Arguments, clock: Clock) -> Result<Arc<Hub>, SetupError> {
+fn open_hub(arguments: &Arguments, clock: Clock) -> Result<Arc<Hub>, SetupError> {
     let mut sinks = arguments.sinks.clone();
     if sinks.is_empty() {
-        sinks.push("stdout".parse().expect("it is a sink"));
+        sinks.push("stdout".parse().expect("a valid sink"));
     }
     if arguments.diff {
         sinks = sinks.into_iter().map(SinkSpec::with_diff).collect();
@@ -198,8 +200,8 @@ fn pods() -> Kind {
     }
 }
 
-/// What is told of, for the state file: another selection is another story.
-fn title(resource: &ApiResource, namespaced: bool, scope: &Scope) -> String {
+/// Identifies a kind and selection in the state file: another selection has its own progress.
+fn scope_name(resource: &ApiResource, namespaced: bool, scope: &Scope) -> String {
     let mut parts = vec![format!("{}/{}", resource.api_version, resource.plural)];
     let mut within = scope.namespaces.clone();
     within.sort();
@@ -212,8 +214,8 @@ fn title(resource: &ApiResource, namespaced: bool, scope: &Scope) -> String {
     parts.join(" ")
 }
 
-/// The controller's name: readable, and no longer than one may be.
-fn name(resource: &ApiResource, number: usize) -> String {
+/// The controller's name, shortened to the 63 characters allowed.
+fn controller_name(resource: &ApiResource, number: usize) -> String {
     let ApiResource {
         plural,
         version,
@@ -235,23 +237,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_controllers_name_is_as_long_as_it_may_be() {
+    fn controller_name_has_at_most_63_characters() {
         let deployments = ApiResource::from_gvk(&GroupVersionKind::gvk("apps", "v1", "Deployment"));
-        assert_eq!(name(&deployments, 0), "podwatch-deployments.v1.apps");
-        assert_eq!(name(&pods().resource, 1), "podwatch-pods.v1");
+        assert_eq!(controller_name(&deployments, 0), "podwatch-deployments.v1.apps");
+        assert_eq!(controller_name(&pods().resource, 1), "podwatch-pods.v1");
         let long = ApiResource::from_gvk(&GroupVersionKind::gvk(&"g.".repeat(60), "v1", "Foo"));
-        let name = name(&long, 12);
+        let name = controller_name(&long, 12);
         assert!(name.len() <= 63 && name.ends_with("-12"), "{name}");
     }
 
     #[test]
-    fn another_selection_is_another_story_and_the_same_in_another_order_is_not() {
+    fn scope_name_depends_on_selection_but_not_namespace_order() {
         let scope = |namespaces: &[&str], labels: Option<&str>| Scope {
             namespaces: namespaces.iter().map(ToString::to_string).collect(),
             labels: labels.map(str::to_owned),
             ..Scope::default()
         };
-        let title = |namespaced, scope| title(&pods().resource, namespaced, &scope);
+        let title = |namespaced, scope| scope_name(&pods().resource, namespaced, &scope);
         assert_eq!(
             title(true, scope(&["b", "a"], Some("x=y"))),
             "v1/pods namespaces=a,b labels=x=y"

@@ -1,13 +1,13 @@
-//! `syncToStdout`: a line for every pod that is there or is not any more.
+//! `syncToStdout`: a line for every pod that exists or was deleted.
 //!
 //! ```text
-//!   watch of pods ──► queue (a key once, never with two workers) ──► SyncToStdout ──► Print
-//!                                                                        │
-//!                                                                        └── told: key → UID
+//!   watch of pods ──► queue (each key once, one worker per key) ──► SyncToStdout ──► Print
+//!                                                                       │
+//!                                                                       └── printed: key → UID
 //! ```
 //!
-//! It is level-based: a line says what is there when the key's turn comes, not what happened. Who owns what: the
-//! controller owns the queue and the retries; [`SyncToStdout`] owns what it told, one UID for each pod that is there.
+//! It is level-based: a line states whether the pod exists when its key is processed, not what happened. The controller owns
+//! the queue and the retries; [`SyncToStdout`] owns the UID of each existing pod that it printed.
 
 use std::{collections::HashMap, future::Future, io};
 
@@ -21,12 +21,12 @@ use windlass::{
 
 use crate::arguments::Scope;
 
-/// How often a pod's line is tried again after it failed: client-go's example gives up after as many.
-const RETRIES: u32 = 5;
+/// How often a failed line is retried, as in client-go's example.
+const MAX_RETRIES: u32 = 5;
 
-/// Where lines go.
+/// A destination for lines.
 pub trait Print: Send + Sync + 'static {
-    /// Prints a line; it is out when this returns. What fails is tried again.
+    /// Prints and flushes a line. Failures are retried.
     fn print(&self, line: &str) -> impl Future<Output = io::Result<()>> + Send;
 }
 
@@ -48,44 +48,44 @@ impl Print for Stdout {
     }
 }
 
-/// Prints a line for a pod, whether it is there or not.
+/// Reconciler that prints whether a pod exists.
 pub struct SyncToStdout<P> {
     printer: P,
-    /// The UID of each pod that is there, as far as it was printed: tells a pod from another one of its name.
-    told: Mutex<HashMap<ObjectKey, Uid>>,
+    /// The UID of each existing pod that was printed; detects a pod recreated under the same name.
+    printed: Mutex<HashMap<ObjectKey, Uid>>,
 }
 
 /// The controller that prints with `printer`, for the pods in `scope`.
 ///
-/// Pods that were known before and are gone are printed too, if `scope` names them.
+/// Pods in `scope.known` that no longer exist are printed too.
 pub fn controller<P: Print>(scope: &Scope, printer: P) -> Controller<Pod, SyncToStdout<P>> {
-    Controller::of("podwatch", scope.narrow(Watch::<Pod>::new()))
+    Controller::from_watch("podwatch", scope.apply_to(Watch::<Pod>::new()))
         .concurrency(scope.workers)
-        .max_retries(RETRIES)
+        .max_retries(MAX_RETRIES)
         .on_dropped(|pod, failures| tracing::error!(%pod, failures, "Dropping pod out of the queue"))
         .triggered_by(futures::stream::iter(scope.known.clone()))
         .reconcile(SyncToStdout {
             printer,
-            told: Mutex::default(),
+            printed: Mutex::default(),
         })
 }
 
 impl<P: Print> Reconciler for SyncToStdout<P> {
     async fn reconcile(&self, request: Request, ctx: Context) -> Result<Action, Error> {
         let key = request.key;
-        let there = ctx.lister::<Pod>()?.stored(&key).map(|pod| pod.meta().uid());
-        let before = self.told.lock().get(&key).copied();
-        // A pod that was replaced while nobody looked is gone, too.
-        if there.is_none() || before.is_some_and(|before| Some(before) != there) {
+        let current = ctx.lister::<Pod>()?.get_cached(&key).map(|pod| pod.meta().uid());
+        let before = self.printed.lock().get(&key).copied();
+        // A pod that was recreated between two reconciles was deleted first.
+        if current.is_none() || before.is_some_and(|before| Some(before) != current) {
             self.printer
                 .print(&format!("Pod {key} does not exist anymore"))
                 .await?;
-            self.told.lock().remove(&key);
+            self.printed.lock().remove(&key);
         }
-        if let Some(uid) = there {
+        if let Some(uid) = current {
             let line = format!("Sync/Add/Update for Pod {}", key.name());
             self.printer.print(&line).await?;
-            self.told.lock().insert(key, uid);
+            self.printed.lock().insert(key, uid);
         }
         Ok(Action::done())
     }

@@ -1,70 +1,70 @@
-//! The watch of one kind: a controller whose reconcile is to tell.
+//! The watch of one kind: a controller whose reconcile reports changes.
 //!
 //! ```text
-//!   watch ── tap ──► Memory ◄── open ── Watcher::reconcile ──► Teller ──► Feed (tell or pass, and once: listed)
-//!     └───── key ──► queue ────────────────┘
+//!   watch ── tap ──► ChangeTracker ◄── open ── Watcher::reconcile ──► NoticeBuilder ──► Feed (notify or skip)
+//!     └───── key ──► queue ───────────────────────┘
 //! ```
 //!
-//! The queue decides whose turn it is, and retries what fails; [`Memory`] knows what happened, [`Teller`] what of it is told.
-//! Telling waits for nobody: sinks have queues of their own.
+//! The queue orders keys and retries failures; [`ChangeTracker`] knows what happened, [`NoticeBuilder`] decides what to report.
+//! Reporting never blocks: sinks have queues of their own.
 
 use std::sync::{Arc, OnceLock};
 
 use windlass::{
-    cache::{Lister, ObjectKey, Query, Stored},
+    cache::{CachedObject, Lister, ObjectKey, Query},
     kube::core::{ApiResource, DynamicObject},
     prelude::{Action, Context, Controller, Error, Reconciler, Request, Watch},
 };
 
 use crate::{
     arguments::Scope,
-    delivery::{Feed, Present},
-    journal::Version,
-    memory::{Memory, Step},
+    delivery::{CurrentState, Feed},
+    journal::ObjectVersion,
     notice::{Notice, Observer},
-    teller::{Teller, Verdict},
+    notice_builder::{Decision, NoticeBuilder},
+    tracker::{ChangeTracker, ObjectEvent},
 };
 
-/// Tells of the objects of one kind.
+/// Reports the changes of one kind's objects.
 pub(crate) struct Watcher {
-    memory: Arc<Memory<DynamicObject>>,
-    there: Arc<There>,
+    tracker: Arc<ChangeTracker<DynamicObject>>,
+    current: Arc<CachedState>,
     feed: Feed,
 }
 
-/// What there is now, for a sink that has missed something.
-pub(crate) struct There {
-    teller: Arc<Teller>,
-    /// From when there is something to tell.
+/// The current objects of one kind, read from the cache, for a sink that has fallen behind.
+pub(crate) struct CachedState {
+    builder: Arc<NoticeBuilder>,
+    /// Set by the first reconcile.
     lister: OnceLock<Lister<DynamicObject>>,
 }
 
-impl There {
-    pub(crate) fn new(teller: &Arc<Teller>) -> Arc<Self> {
+impl CachedState {
+    pub(crate) fn new(builder: &Arc<NoticeBuilder>) -> Arc<Self> {
         Arc::new(Self {
-            teller: Arc::clone(teller),
+            builder: Arc::clone(builder),
             lister: OnceLock::new(),
         })
     }
 }
 
-/// No object has this key: it stands for the moment in which telling begins.
-fn beginning() -> ObjectKey {
-    ObjectKey::cluster("")
+/// A key that no object has. Its reconcile marks the start of reporting, also if there are no objects.
+fn start_key() -> ObjectKey {
+    ObjectKey::cluster_scoped("")
 }
 
-/// The controller that tells `feed` of a kind's objects.
+/// The controller that reports a kind's objects to `feed`.
 pub(crate) fn controller(
     name: String,
     scope: &Scope,
     namespaced: bool,
-    there: &Arc<There>,
+    current: &Arc<CachedState>,
     feed: Feed,
 ) -> Controller<DynamicObject, Watcher> {
-    let memory = Arc::new(Memory::new(scope.known.iter().cloned()));
-    let seen = Arc::clone(&memory);
-    let mut watch = Watch::dynamic(there.teller.resource().clone())
-        .tap(move |change| seen.see(change, change.stored().object().is_ok()));
+    let tracker = Arc::new(ChangeTracker::new(scope.known.iter().cloned()));
+    let observer = Arc::clone(&tracker);
+    let mut watch = Watch::dynamic(current.builder.resource().clone())
+        .tap(move |change| observer.observe(change, change.latest().object().is_ok()));
     if !namespaced {
         watch = watch.cluster_scoped();
     }
@@ -72,80 +72,80 @@ pub(crate) fn controller(
         .known
         .iter()
         .cloned()
-        .chain([beginning()])
+        .chain([start_key()])
         .collect::<Vec<_>>();
-    Controller::of(name, scope.narrow(watch))
-        .component("podwatch")
+    Controller::from_watch(name, scope.apply_to(watch))
+        .field_manager("podwatch")
         .concurrency(scope.workers)
         .triggered_by(futures::stream::iter(first))
         .reconcile(Watcher {
-            memory,
-            there: Arc::clone(there),
+            tracker,
+            current: Arc::clone(current),
             feed,
         })
 }
 
 impl Reconciler for Watcher {
     async fn reconcile(&self, request: Request, ctx: Context) -> Result<Action, Error> {
-        let kind: &ApiResource = self.there.teller.resource();
-        if self.there.lister.get().is_none() {
-            let lister = ctx.lister_of::<DynamicObject>(kind)?.clone();
-            // Another worker may have been faster.
-            let _ = self.there.lister.set(lister);
+        let kind: &ApiResource = self.current.builder.resource();
+        if self.current.lister.get().is_none() {
+            let lister = ctx.dynamic_lister::<DynamicObject>(kind)?.clone();
+            // Another worker may have set it first.
+            let _ = self.current.lister.set(lister);
         }
-        let story = self.memory.open(&request.key);
-        for step in story.steps() {
+        let changes = self.tracker.open(&request.key);
+        for step in changes.events() {
             match self
-                .there
-                .teller
-                .judge(&request.key, &step)
+                .current
+                .builder
+                .decide(&request.key, &step)
                 .map_err(Error::terminal)?
             {
-                // What a sink has no room for it finds out itself.
-                Verdict::Tell(notice) => drop(self.feed.tell(notice)),
-                Verdict::Hide => self.pass(&request.key, &step),
+                // A sink whose queue is full catches up later.
+                Decision::Report(notice) => drop(self.feed.notify(notice)),
+                Decision::Suppress => self.skip(&request.key, &step),
             }
         }
-        story.close();
-        if self.memory.is_newly_listed() {
-            self.feed.listed();
+        changes.commit();
+        if self.tracker.initial_just_reported() {
+            self.feed.initial_list_done();
         }
         Ok(Action::done())
     }
 }
 
 impl Watcher {
-    /// What is not told is known nevertheless.
-    fn pass(&self, key: &ObjectKey, step: &Step<DynamicObject>) {
-        let version = |stored: &Stored<DynamicObject>| Version::from_meta(stored.meta());
+    /// Advances the sinks' progress over a change that is not reported.
+    fn skip(&self, key: &ObjectKey, step: &ObjectEvent<DynamicObject>) {
+        let version = |stored: &CachedObject<DynamicObject>| ObjectVersion::from_meta(stored.meta());
         let (old, new) = match step {
-            Step::Synced(new) | Step::Added(new) => (None, Some(version(new))),
-            Step::Updated { old, new } => (Some(version(old)), Some(version(new))),
-            Step::Deleted { old, .. } => (Some(version(old)), None),
-            Step::Missing => return,
+            ObjectEvent::Synced(new) | ObjectEvent::Added(new) => (None, Some(version(new))),
+            ObjectEvent::Updated { old, new } => (Some(version(old)), Some(version(new))),
+            ObjectEvent::Deleted { old, .. } => (Some(version(old)), None),
+            ObjectEvent::Missing => return,
         };
-        self.feed.pass(key, old.as_ref(), new.as_ref());
+        self.feed.skip(key, old.as_ref(), new.as_ref());
     }
 }
 
-impl Present for There {
-    fn versions(&self) -> Vec<Version> {
+impl CurrentState for CachedState {
+    fn versions(&self) -> Vec<ObjectVersion> {
         let Some(lister) = self.lister.get() else {
             return Vec::new();
         };
-        let stored = lister.list_stored(&Query::all());
+        let stored = lister.list_cached(&Query::all());
         stored
             .iter()
-            .map(|object| Version::from_meta(object.meta()))
+            .map(|object| ObjectVersion::from_meta(object.meta()))
             .collect()
     }
 
     fn read(&self, key: &ObjectKey) -> Option<Arc<Notice>> {
-        let stored = self.lister.get()?.stored(key)?;
-        self.teller.synced(&stored).ok().map(Arc::new)
+        let stored = self.lister.get()?.get_cached(key)?;
+        self.builder.synced(&stored).ok().map(Arc::new)
     }
 
-    fn wants(&self, notice: &Notice) -> bool {
-        self.teller.wants(notice)
+    fn accepts(&self, notice: &Notice) -> bool {
+        self.builder.accepts(notice)
     }
 }

@@ -1,4 +1,4 @@
-//! The program as a stranger meets it: what it says of itself, what it prints, and what it says when something is wrong.
+//! The program from the outside: its help, its output and its errors.
 
 use std::process::Stdio;
 
@@ -16,18 +16,18 @@ use windlass::{
     prelude::*,
 };
 use windlass_cluster::Cluster;
-use windlass_suite::{DEADLINE, output, program};
+use windlass_suite::{STEP_TIMEOUT, output, program};
 
 fn podwatch(arguments: &[&str]) -> Command {
     program(env!("CARGO_BIN_EXE_podwatch"), arguments)
 }
 
-struct Stage {
+struct Fixture {
     cluster: Cluster,
     kubeconfig: String,
 }
 
-impl Stage {
+impl Fixture {
     async fn new() -> Self {
         let cluster = Cluster::embedded().start().await.expect("a cluster");
         let kubeconfig = cluster
@@ -39,7 +39,7 @@ impl Stage {
         Self { cluster, kubeconfig }
     }
 
-    /// Starts the program, and gives what it prints.
+    /// Starts the program, and returns its output.
     fn start(&self, arguments: &[&str]) -> (Child, Lines<BufReader<ChildStdout>>) {
         let mut child = self
             .command(arguments)
@@ -77,7 +77,7 @@ fn pod(name: &str) -> serde_json::Value {
 }
 
 async fn next(lines: &mut Lines<BufReader<ChildStdout>>) -> String {
-    let line = timeout(DEADLINE, lines.next_line()).await.expect("a line");
+    let line = timeout(STEP_TIMEOUT, lines.next_line()).await.expect("a line");
     line.expect("text").expect("it still prints")
 }
 
@@ -85,14 +85,14 @@ async fn stop(mut child: Child) {
     let id = child.id().expect("it runs").to_string();
     let sent = Command::new("kill").args(["-s", "TERM", &id]).status().await;
     assert!(sent.expect("there is a `kill`").success());
-    let ended = timeout(DEADLINE, child.wait()).await.expect("it ends");
+    let ended = timeout(STEP_TIMEOUT, child.wait()).await.expect("it ends");
     assert_eq!(ended.expect("it was ours").code(), Some(0));
 }
 
-/// Statement 1: without flags, the pods of `default`, in the words of client-go's example.
+/// In the words of client-go's example.
 #[tokio::test(flavor = "multi_thread")]
-async fn without_flags_it_prints_the_pods_of_default() {
-    let stage = Stage::new().await;
+async fn without_flags_podwatch_prints_pods_of_default() {
+    let stage = Fixture::new().await;
     let namespace: Namespace = from_value(json!({ "metadata": { "name": "other" } })).expect("a namespace");
     let namespaces = Api::<Namespace>::all(stage.cluster.client());
     namespaces
@@ -117,8 +117,8 @@ async fn without_flags_it_prints_the_pods_of_default() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn namespaces_that_are_given_are_those_that_are_watched() {
-    let stage = Stage::new().await;
+async fn namespace_flag_selects_the_watched_namespace() {
+    let stage = Fixture::new().await;
     stage.create::<Pod>("default", pod("elsewhere")).await;
     stage.create::<Pod>("kube-system", pod("web")).await;
     let (child, mut lines) = stage.start(&["--namespace", "kube-system"]);
@@ -127,8 +127,8 @@ async fn namespaces_that_are_given_are_those_that_are_watched() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_diff_shows_what_changed() {
-    let stage = Stage::new().await;
+async fn diff_flag_shows_changed_fields() {
+    let stage = Fixture::new().await;
     let config = json!({ "metadata": { "name": "a", "labels": { "shown": "" } }, "data": { "text": "1" } });
     stage.create::<ConfigMap>("default", config).await;
     let (child, mut lines) = stage.start(&["--kind", "cm", "--selector", "shown", "--diff"]);
@@ -148,13 +148,13 @@ async fn a_diff_shows_what_changed() {
     stop(child).await;
 }
 
-/// Neither on standard output nor on standard error, at its most talkative.
+/// Neither on standard output nor on standard error at trace level.
 #[tokio::test(flavor = "multi_thread")]
-async fn no_value_of_a_secret_is_printed_or_logged() {
+async fn secret_values_are_not_printed_or_logged() {
     const CANARY: &str = "YzRuNHJ5";
-    let stage = Stage::new().await;
+    let stage = Fixture::new().await;
     let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("told");
+    let file = folder.path().join("lines");
     let sink = format!("file:{}", file.display());
     let all = [
         "--kind",
@@ -187,7 +187,7 @@ async fn no_value_of_a_secret_is_printed_or_logged() {
     let id = child.id().expect("it runs").to_string();
     let sent = Command::new("kill").args(["-s", "TERM", &id]).status().await;
     assert!(sent.expect("there is a `kill`").success());
-    let ended = timeout(DEADLINE, child.wait_with_output())
+    let ended = timeout(STEP_TIMEOUT, child.wait_with_output())
         .await
         .expect("it ends");
     let logged = String::from_utf8_lossy(&ended.expect("it was ours").stderr).into_owned();
@@ -197,17 +197,17 @@ async fn no_value_of_a_secret_is_printed_or_logged() {
         (&filed, "(redacted)"),
         (&logged, "TRACE"),
     ] {
-        assert!(text.contains(must), "it is what it should be: {text}");
+        assert!(text.contains(must), "no `{must}`: {text}");
         assert!(!text.contains(CANARY), "{text}");
     }
 }
 
 #[tokio::test]
-async fn its_help_tells_every_flag_and_shows_examples() {
+async fn help_lists_every_flag_and_examples() {
     let (code, help, _) = output(podwatch(&["--help"])).await;
     assert_eq!(code, Some(0));
     for said in [
-        "Tells what happens to pods",
+        "Watches pods or any other kind",
         "Usage: podwatch [OPTIONS]",
         "--kind <KIND>",
         "--namespace <NAME>",
@@ -228,17 +228,17 @@ async fn its_help_tells_every_flag_and_shows_examples() {
     ] {
         assert!(help.contains(said), "`{said}` in:\n{help}");
     }
-    assert!(!help.contains("windlass_"), "for people:\n{help}");
+    assert!(!help.contains("windlass_"), "no Rust paths:\n{help}");
 }
 
 #[tokio::test]
-async fn what_makes_no_sense_is_refused_before_anything_starts() {
+async fn invalid_flags_are_rejected_at_startup() {
     for (arguments, said) in [
         (
             &["--filter", "object.spec.replicas >"][..],
             "object.spec.replicas >\n",
         ),
-        (&["--filter", "objekt == 1"], "`objekt` is not known here"),
+        (&["--filter", "objekt == 1"], "unknown variable `objekt`"),
         (&["--kind", "pods/status"], "write it as in `pods`"),
         (
             &["--events", "gone"],
@@ -247,7 +247,7 @@ async fn what_makes_no_sense_is_refused_before_anything_starts() {
         (&["--sink", "webhook"], "webhook"),
         (
             &["--sink", "webhook:http://h/,token-file=/t"],
-            "use an address with https://, or add `insecure-token=allow`",
+            "use an https:// URL, or add `insecure-token=allow`",
         ),
     ] {
         let (code, _, error) = output(podwatch(arguments)).await;
@@ -257,8 +257,8 @@ async fn what_makes_no_sense_is_refused_before_anything_starts() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_server_does_not_have_or_take_is_told_in_one_line() {
-    let stage = Stage::new().await;
+async fn unknown_kind_or_rejected_selector_is_reported_in_one_line() {
+    let stage = Fixture::new().await;
     for (flags, said) in [
         (
             ["--kind", "podz"],
@@ -266,11 +266,11 @@ async fn what_the_server_does_not_have_or_take_is_told_in_one_line() {
         ),
         (
             ["--selector", "a=b=c"],
-            "podwatch: the server cannot select pods by that: ",
+            "podwatch: the server rejects the selector for pods: ",
         ),
         (
             ["--field-selector", "spec.nonsense=1"],
-            "podwatch: the server cannot select pods by that: ",
+            "podwatch: the server rejects the selector for pods: ",
         ),
     ] {
         let mut all = vec!["--kubeconfig", &stage.kubeconfig, "--no-listen"];

@@ -1,4 +1,4 @@
-//! The program with several sinks: one of them dead, the process killed, and what each is told when it is back.
+//! The program with several sinks, one of them dead, and what each receives after the process was killed.
 
 use std::{convert::Infallible, process::Stdio, time::Duration};
 
@@ -23,16 +23,16 @@ use windlass::{
 };
 use windlass_cluster::Cluster;
 
-/// No step takes nearly so long unless it never comes.
+/// Longer than any step takes, so that only a hang exceeds it.
 const DEADLINE: Duration = Duration::from_mins(1);
 
-struct Stage {
+struct Fixture {
     cluster: Cluster,
     folder: tempfile::TempDir,
     port: u16,
 }
 
-impl Stage {
+impl Fixture {
     async fn new() -> Self {
         let free = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         Self {
@@ -86,7 +86,7 @@ impl Stage {
         changed.expect("changed");
     }
 
-    /// Receives events from now on, on the port that was free.
+    /// Starts the webhook's server on the reserved port.
     async fn listen(&self) -> mpsc::Receiver<Value> {
         let listener = TcpListener::bind(("127.0.0.1", self.port))
             .await
@@ -100,7 +100,7 @@ impl Stage {
                     async move {
                         let body = request.into_body().collect().await.expect("a body").to_bytes();
                         let event = serde_json::from_slice(&body).expect("JSON");
-                        events.send(event).await.expect("the test listens");
+                        events.send(event).await.expect("the test receives");
                         Ok::<_, Infallible>(Response::new(Empty::<&[u8]>::new()))
                     }
                 });
@@ -117,10 +117,10 @@ async fn next(lines: &mut Lines<BufReader<ChildStdout>>) -> Value {
     serde_json::from_str(&line).expect("JSON")
 }
 
-/// As in `a deleted`, or `b 2` for a state.
-fn told(notice: &Value) -> String {
+/// Summarizes a notice, as in `a deleted`, or `b 2` for a state.
+fn summary(notice: &Value) -> String {
     let name = notice["name"].as_str().expect("a name");
-    match notice["what"].as_str() {
+    match notice["event"].as_str() {
         Some("deleted") => format!("{name} deleted"),
         _ => format!(
             "{name} {}",
@@ -129,21 +129,21 @@ fn told(notice: &Value) -> String {
     }
 }
 
-/// Takes until all of these were told.
+/// Receives notices until all of these have come.
 async fn expect(mut expected: Vec<&str>, mut next: impl AsyncFnMut() -> Value) {
     while !expected.is_empty() {
-        let told = told(&next().await);
-        expected.retain(|expected| *expected != told);
+        let received = summary(&next().await);
+        expected.retain(|expected| *expected != received);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_process_that_was_killed_tells_each_sink_what_it_missed() {
-    let stage = Stage::new().await;
+async fn restart_after_kill_reports_missed_events_to_each_sink() {
+    let stage = Fixture::new().await;
     stage.create("a").await;
     let (mut child, mut lines) = stage.start();
     expect(vec!["a 1"], async || next(&mut lines).await).await;
-    // Nobody listens at the webhook, and nobody waits for it.
+    // The webhook's server is down and delays no other sink.
     stage.create("b").await;
     expect(vec!["b 1"], async || next(&mut lines).await).await;
     let mut log = BufReader::new(child.stderr.take().expect("it is piped")).lines();
@@ -159,7 +159,7 @@ async fn a_process_that_was_killed_tells_each_sink_what_it_missed() {
         }
     };
     assert!(
-        complaint.contains("is the address right, and does it listen?"),
+        complaint.contains("check that the URL is right and the server runs"),
         "{complaint}"
     );
     child.kill().await.expect("killed");
@@ -185,20 +185,20 @@ async fn a_process_that_was_killed_tells_each_sink_what_it_missed() {
     let ended = timeout(DEADLINE, child.wait()).await.expect("it ends");
     assert_eq!(ended.expect("it was ours").code(), Some(0));
 
-    // It may have heard of `a`, so that its end is told.
+    // `a` was offered to the webhook, so its deletion is reported.
     while let Ok(mut event) = events.try_recv() {
-        assert_eq!(told(&event["data"].take()), "a deleted");
+        assert_eq!(summary(&event["data"].take()), "a deleted");
     }
 
-    // All of it is known: the first that is told is new.
+    // Everything is confirmed: the first notice is a new one.
     let (child, mut lines) = stage.start();
     stage.create("d").await;
-    assert_eq!(told(&next(&mut lines).await), "d 1");
+    assert_eq!(summary(&next(&mut lines).await), "d 1");
     let event = timeout(DEADLINE, events.recv())
         .await
         .expect("an event")
         .expect("the server runs");
-    assert_eq!(told(&event["data"]), "d 1");
+    assert_eq!(summary(&event["data"]), "d 1");
     drop(child);
     let file = std::fs::read_to_string(stage.path("lines")).expect("text");
     let file: Vec<_> = file
@@ -207,7 +207,7 @@ async fn a_process_that_was_killed_tells_each_sink_what_it_missed() {
         .collect();
     for expected in ["b 2", "c 1"] {
         assert!(
-            file.iter().any(|line| told(line) == expected),
+            file.iter().any(|line| summary(line) == expected),
             "{expected}: {file:?}"
         );
     }

@@ -1,7 +1,7 @@
-//! `RebootPolicy`: which nodes may reboot when, how many at a time, and the ledger of those that do.
+//! The `RebootPolicy` resource: which nodes may reboot when, how many at a time, and which have a slot.
 //!
-//! The status of a policy is the one place where slots are given out: whoever gives one writes the whole status under the
-//! version that it has read, so that of two who try one has to look again.
+//! Slots are granted only in the status of a policy. A grant replaces the whole status, conditional on the resource
+//! version that was read, so of two concurrent writers one has to start over.
 
 use std::fmt;
 
@@ -15,16 +15,16 @@ use windlass::{
 };
 
 use crate::{
-    after::AfterSpec,
     drain::DrainSpec,
-    span::Span,
-    window::{Exclusion, WindowSpec},
+    go_duration::GoDuration,
+    health_check::HealthCheckSpec,
+    window::{ExclusionSpec, WindowSpec},
 };
 
-/// The policy for nodes that no other one selects. It is created when it is first needed.
+/// The policy for nodes that no other policy selects. It is created when it is first needed.
 pub const DEFAULT_POLICY: &str = "default";
 
-/// How nodes are rebooted. Everything can be left out.
+/// How nodes are rebooted. All fields are optional.
 #[windlass::resource(group = "reboot.windlass.dev", version = "v1alpha1")]
 #[kube(
     kind = "RebootPolicy",
@@ -47,55 +47,56 @@ pub const DEFAULT_POLICY: &str = "default";
 #[derive(Default)]
 #[serde(default)]
 pub struct RebootPolicySpec {
-    /// Which nodes. Empty, or left out: all of them. A policy of any name beats the one named `default`; of two others, the
-    /// first by name has the node.
+    /// Which nodes. Empty: all nodes. Any policy takes precedence over the one named `default`; of several others,
+    /// the first by name applies.
     pub node_selector: LabelSelector,
-    /// How many of them may be unavailable, a number or a percentage that is rounded down, to one at least unless it is `0%`.
-    /// Nodes that are not Ready count, whatever the reason. Left out: 1.
+    /// How many of the nodes may be unavailable: a number, or a percentage that is rounded down, but to at least one
+    /// unless it is `0%`. Nodes that are not Ready count, whatever the reason. Default: 1.
     pub max_unavailable: Option<IntOrString>,
-    /// The same again for the nodes that share the value of a label.
+    /// An additional limit for nodes that share the value of a label.
     pub per_topology: Option<PerTopology>,
-    /// When nodes may be rebooted. None: always.
+    /// When nodes may be rebooted. Empty: always.
     pub windows: Vec<WindowSpec>,
-    /// When they may not, whatever the windows say.
-    pub exclusions: Vec<Exclusion>,
-    /// How their pods leave them before.
+    /// When nodes may not be rebooted, even inside a window.
+    pub exclusions: Vec<ExclusionSpec>,
+    /// How pods are evicted before the reboot.
     pub drain: DrainSpec,
-    /// Which of them comes first.
+    /// Which nodes are rebooted first.
     pub order: OrderSpec,
     /// The reboot itself.
     pub reboot: RebootSpec,
-    /// What has to be true of a node after its reboot.
-    pub after: AfterSpec,
-    /// How long a node has to stay good before the next one is let go.
-    pub soak: Span,
-    /// How many nodes have to fail until no other one is let go. Left out: 1.
+    /// What a node must fulfil after its reboot to be healthy.
+    pub health_check: HealthCheckSpec,
+    /// How long a node has to stay healthy before its slot is released.
+    pub soak: GoDuration,
+    /// No further node is rebooted once this many nodes have failed. Default: 1.
     #[schemars(range(min = 1))]
     pub failure_budget: Option<u32>,
-    /// How long a node rests after it was let go without a reboot. Left out: 5m.
-    pub backoff: Option<Span>,
-    /// Nothing new begins, and what is not yet armed is undone.
+    /// How long to wait before an aborted node is tried again. Default: 5m.
+    pub backoff: Option<GoDuration>,
+    /// Starts no new reboots, and aborts those that are not yet armed.
     pub paused: bool,
-    /// Nothing happens but that `status.plan` says what would.
+    /// Changes nothing; `status.plan` shows what would be rebooted.
     pub dry_run: bool,
 }
 
-/// A limit for the nodes that share the value of a label.
-#[windlass::part]
+/// A limit for nodes that share the value of a label.
+#[windlass::api_type]
 pub struct PerTopology {
     /// The label, for example `topology.kubernetes.io/zone`. Nodes without it are counted together.
     pub key: String,
-    /// How many of them may be unavailable, a number or a percentage. Left out: 1.
+    /// How many of them may be unavailable: a number or a percentage. Default: 1.
     pub max_unavailable: Option<IntOrString>,
 }
 
-/// Which node comes first: workers before the control plane, then by zone, then by name; the controller's own is the last.
-#[windlass::part]
+/// Which nodes are rebooted first: workers before the control plane, then by zone, then by name. The controller's own
+/// node is last.
+#[windlass::api_type]
 #[serde(default)]
 pub struct OrderSpec {
-    /// Nodes of the control plane wait until no other one is to be rebooted. Left out: true.
+    /// Control-plane nodes wait until no other node has to be rebooted. Default: true.
     pub control_plane_last: bool,
-    /// One zone after the other. Left out: true.
+    /// Finishes one zone before the next. Default: true.
     pub by_zone: bool,
 }
 
@@ -109,93 +110,93 @@ impl Default for OrderSpec {
 }
 
 /// The reboot itself.
-#[windlass::part]
+#[windlass::api_type]
 #[serde(default)]
 pub struct RebootSpec {
-    /// How long it may take until the node reports another boot ID. Left out: 15m.
-    pub timeout: Span,
+    /// How long the node may take to report a new boot ID. Default: 15m.
+    pub timeout: GoDuration,
 }
 
 impl Default for RebootSpec {
     fn default() -> Self {
         Self {
-            timeout: Span::from_mins(15),
+            timeout: GoDuration::from_mins(15),
         }
     }
 }
 
-/// Which nodes have a slot, and how far it is.
-#[windlass::part]
+/// Observed state of a policy: granted slots and progress.
+#[windlass::api_type]
 #[derive(Default)]
 #[serde(default)]
 pub struct RebootPolicyStatus {
-    /// The ledger: the nodes that may be rebooted now.
+    /// The nodes that may be rebooted now.
     pub granted: Vec<Grant>,
-    /// The greatest epoch that was ever given to a grant.
+    /// The highest epoch that was ever granted.
     pub epoch: u64,
-    /// The generation that this is about.
+    /// The generation that this status describes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// How many nodes it is for.
+    /// Number of nodes of this policy.
     pub nodes: u32,
-    /// How many of them are asked to reboot and have no slot.
+    /// Number of nodes that request a reboot and have no slot.
     pub requested: u32,
-    /// How many are on their way, those that have failed left out.
+    /// Number of nodes being rebooted, not counting failed ones.
     pub rebooting: u32,
-    /// How many have failed.
+    /// Number of failed nodes.
     pub failed: u32,
-    /// How many are not Ready, or have a slot.
+    /// Number of nodes that are not Ready or have a slot.
     pub unavailable: u32,
-    /// How many may be.
+    /// Number of nodes that may be unavailable.
     pub max_unavailable: u32,
-    /// All of it in a word.
+    /// Summary of the status.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<PolicyPhase>,
-    /// What it waits for, for people.
+    /// What the policy is waiting for, for humans.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     /// `Ready`, `Paused`, `Degraded` and `Overlap`.
     pub conditions: Vec<Condition>,
-    /// What keeps pods on nodes that are to be drained; the first few.
+    /// What keeps pods on nodes that are being drained; the first few.
     pub blockers: Vec<BlockerStatus>,
-    /// In a dry run: which nodes would be rebooted in which order; the first few.
-    pub plan: Vec<Planned>,
+    /// In a dry run: the order in which nodes would be rebooted; the first few.
+    pub plan: Vec<PlannedReboot>,
 }
 
 /// A slot: this node may be unavailable.
-#[windlass::part]
+#[windlass::api_type]
 pub struct Grant {
-    /// The node.
+    /// The node's name.
     pub node: String,
-    /// Which one of that name.
+    /// The node's UID.
     pub uid: String,
-    /// Which grant; each has a greater one.
+    /// Number of the grant; it increases with every grant.
     pub epoch: u64,
-    /// When it was given.
-    pub at: Time,
-    /// The boot that the node was in, if its kubelet told: a slot is for one reboot.
+    /// When the slot was granted.
+    pub granted_at: Time,
+    /// The node's boot ID at that time, if its kubelet had reported one: a slot is for one reboot.
     #[serde(default, rename = "bootID", skip_serializing_if = "String::is_empty")]
     pub boot_id: String,
 }
 
-/// How a policy is, in a word.
+/// Summary of a policy's status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[schemars(crate = "windlass::schemars")]
 pub enum PolicyPhase {
-    /// Nobody asks for anything.
+    /// No reboot is requested.
     Idle,
-    /// Nodes are on their way.
+    /// Nodes are being rebooted.
     Rolling,
-    /// Nodes are asked to reboot, and none may go now.
+    /// Reboots are requested, and none may start now.
     Waiting,
-    /// Nothing new begins: somebody said so, or too many nodes have failed.
+    /// No reboot starts: the policy is paused or invalid, or too many nodes have failed.
     Paused,
-    /// Nothing happens: it only plans.
+    /// Dry run: reboots are only planned.
     DryRun,
 }
 
 impl PolicyPhase {
-    /// All of them.
+    /// All phases.
     pub const ALL: [Self; 5] = [
         Self::Idle,
         Self::Rolling,
@@ -218,24 +219,24 @@ impl fmt::Display for PolicyPhase {
 }
 
 /// What keeps a pod on its node.
-#[windlass::part]
+#[windlass::api_type]
 pub struct BlockerStatus {
-    /// The node.
+    /// The node's name.
     pub node: String,
     /// The pod, as `namespace/name`.
     pub pod: String,
-    /// The disruption budget, if it is one.
+    /// The PodDisruptionBudget, if one is the cause.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub budget: Option<String>,
-    /// Why, in the server's words.
+    /// The reason, as the server reported it.
     pub message: String,
 }
 
 /// A node that would be rebooted.
-#[windlass::part]
-pub struct Planned {
-    /// The node.
+#[windlass::api_type]
+pub struct PlannedReboot {
+    /// The node's name.
     pub node: String,
-    /// With which others; the first batch is 1.
+    /// Nodes with the same number are rebooted together; the first batch is 1.
     pub batch: u32,
 }

@@ -1,61 +1,63 @@
-//! Taking the pods off a node: which of them have to go, and a pass that asks them to.
+//! Drains nodes: plans which pods have to leave, and evicts them in passes.
 //!
 //! ```text
-//!                          ┌ DaemonSet's, mirror, finished, not selected ──► stays
-//!   pods of the node ─ plan ┼ the policy spares it (emptyDir, unmanaged) ───► blocker
-//!   (listed each pass)      ├ on its way ───────────────────────────────────► waited for; blocker once it is overdue
-//!                          └ else ─ pass ─ evict, by uid ─ agreed ──────────► waited for
-//!                                            │             └ a budget's no ─► blocker, again in 5 s or later
-//!                                            └ 404, another uid ────────────► gone
+//!                           ┌ DaemonSet, mirror, finished, not selected ────► ignored
+//!   pods of the node ─ plan ┼ protected by the policy (emptyDir, unmanaged) ► blocker
+//!   (listed each pass)      ├ terminating ──────────────────────────────────► waited for; blocker once overdue
+//!                           └ else ─ pass ─ evict, by UID ─ accepted ───────► waited for
+//!                                            │              └ a PDB refuses ─► blocker, retried after 5 s or more
+//!                                            └ 404, another UID ────────────► gone
 //! ```
 //!
-//! [`plan`] is pure. A [`Drainer`] remembers when it may ask about a pod again, and nothing else: what there is to do is
-//! found anew by each pass, so that a successor goes on where another one died.
+//! [`plan`] is pure. A [`Drainer`] remembers only when it may retry a pod's eviction. Each pass lists the pods again,
+//! so that after a crash another process can continue.
 
 mod budgets;
-mod pass;
+mod drainer;
 
 use std::{fmt, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use windlass::{
+    api_type,
     k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::LabelSelector},
     kube::{
         ResourceExt,
         core::{Selector, SelectorExt},
     },
-    part,
 };
 
-use crate::span::Span;
+use crate::go_duration::GoDuration;
 
-pub use pass::{DrainError, Drainer, How};
+pub use drainer::{DrainError, DrainMode, Drainer};
 
-/// How long after its time a pod that goes is said to be in the way: a busy kubelet needs a moment to tell.
-const OVERDUE: Duration = Duration::from_secs(30);
+/// How long after its grace period a terminating pod becomes a blocker: a busy kubelet needs a moment to report.
+const OVERDUE_AFTER: Duration = Duration::from_secs(30);
 
-/// How the pods leave a node before it is rebooted.
-#[part]
+/// How a node is drained before its reboot.
+#[api_type]
 #[serde(default)]
 pub struct DrainSpec {
-    /// Whether they have to. If not, they are stopped with the node. Default: true.
+    /// Whether pods are evicted. If not, they stop with the node. Default: true.
     pub enabled: bool,
-    /// How long it may take. Default: 10m.
-    pub timeout: Span,
-    /// What happens when they have not gone by then. Default: Abort.
+    /// How long draining may take. Default: 10m.
+    pub timeout: GoDuration,
+    /// What happens after the timeout. Default: Abort.
     pub on_timeout: OnTimeout,
-    /// How long a pod may take to stop. Default: what the pod says.
+    /// Grace period for the pods. Default: the pod's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grace_period_seconds: Option<u32>,
-    /// Only these pods have to go. Default: all of them.
+    /// Only these pods are evicted. Default: all pods.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod_selector: Option<LabelSelector>,
-    /// These pods stay. Default: none of them.
+    /// These pods are not evicted. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ignore_selector: Option<LabelSelector>,
-    /// Whether pods go that lose files by it. If not, they are in the way. Default: true.
+    /// Whether pods with emptyDir volumes are evicted, which deletes their data. If not, they block the drain.
+    /// Default: true.
     pub delete_empty_dir: bool,
-    /// Whether pods go that nobody makes anew elsewhere. If not, they are in the way. Default: true.
+    /// Whether pods without a controller are evicted, which nothing recreates. If not, they block the drain. Default:
+    /// true.
     pub delete_unmanaged: bool,
 }
 
@@ -63,7 +65,7 @@ impl Default for DrainSpec {
     fn default() -> Self {
         Self {
             enabled: true,
-            timeout: Span::from_mins(10),
+            timeout: GoDuration::from_mins(10),
             on_timeout: OnTimeout::Abort,
             grace_period_seconds: None,
             pod_selector: None,
@@ -74,15 +76,15 @@ impl Default for DrainSpec {
     }
 }
 
-/// What happens when a node is not empty in time.
-#[part]
+/// What happens when a drain times out.
+#[api_type]
 #[derive(Copy, Eq, Default)]
 pub enum OnTimeout {
-    /// The node is given back as it was, and tried again later.
+    /// The reboot is aborted, the node is uncordoned, and the reboot is retried later.
     #[default]
     #[serde(rename = "Abort")]
     Abort,
-    /// What is left is deleted without asking the budgets, and the node is rebooted.
+    /// The remaining pods are deleted without regard to PodDisruptionBudgets, and the node is rebooted.
     #[serde(rename = "Force")]
     Force,
 }
@@ -94,54 +96,54 @@ pub struct Blocker {
     pub namespace: String,
     /// The pod's name.
     pub pod: String,
-    /// Which one of that name.
+    /// The pod's UID.
     pub uid: String,
-    /// The disruption budget that says no; several that cover the pod, with commas between them.
+    /// The PodDisruptionBudget that refuses the eviction; several that cover the pod are separated by commas.
     pub budget: Option<String>,
-    /// What kind of thing it is.
+    /// The category.
     pub reason: BlockerReason,
-    /// What a person reads; the server's words where it has some.
+    /// Message for humans; the server's own where there is one.
     pub message: String,
 }
 
-/// What kind of thing keeps a pod on its node.
+/// Why a pod cannot leave its node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum BlockerReason {
-    /// A disruption budget allows none now.
-    Budget,
-    /// More than one budget covers the pod, which the server never evicts.
-    SeveralBudgets,
-    /// It should have gone by now.
-    Overdue,
-    /// It has files that would be lost, and the policy spares it.
+    /// A PodDisruptionBudget allows no disruption now.
+    DisruptionBudget,
+    /// Several PodDisruptionBudgets cover the pod; the server never evicts such a pod.
+    MultipleBudgets,
+    /// The pod is terminating, but past its grace period.
+    TerminationOverdue,
+    /// The pod has an emptyDir volume, and the policy protects such pods.
     EmptyDir,
-    /// Nobody would make it anew, and the policy spares it.
+    /// The pod has no controller, and the policy protects such pods.
     Unmanaged,
-    /// The server did not do it, for another reason.
-    Refused,
+    /// The server refused the eviction for another reason.
+    EvictionRefused,
 }
 
 impl BlockerReason {
-    /// All of them.
+    /// All reasons.
     pub const ALL: [Self; 6] = [
-        Self::Budget,
-        Self::SeveralBudgets,
-        Self::Overdue,
+        Self::DisruptionBudget,
+        Self::MultipleBudgets,
+        Self::TerminationOverdue,
         Self::EmptyDir,
         Self::Unmanaged,
-        Self::Refused,
+        Self::EvictionRefused,
     ];
 }
 
 impl fmt::Display for BlockerReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Budget => "Budget",
-            Self::SeveralBudgets => "SeveralBudgets",
-            Self::Overdue => "Overdue",
+            Self::DisruptionBudget => "DisruptionBudget",
+            Self::MultipleBudgets => "MultipleBudgets",
+            Self::TerminationOverdue => "TerminationOverdue",
             Self::EmptyDir => "EmptyDir",
             Self::Unmanaged => "Unmanaged",
-            Self::Refused => "Refused",
+            Self::EvictionRefused => "EvictionRefused",
         })
     }
 }
@@ -165,85 +167,85 @@ impl Blocker {
     }
 }
 
-/// Where a pass has come to.
+/// The result of a pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DrainProgress {
-    /// How many pods still have to go. None: the node is empty.
-    pub left: usize,
-    /// What is in the way, by namespace and name.
+    /// How many pods still have to leave. Zero: the node is drained.
+    pub remaining: usize,
+    /// What blocks the drain, sorted by namespace and name.
     pub blockers: Vec<Blocker>,
-    /// When to pass again, at the latest: a pod that leaves before is a reason too.
-    pub next_try: Duration,
+    /// When to run the next pass at the latest; a pod that leaves earlier is a reason too.
+    pub next_pass: Duration,
 }
 
 impl DrainProgress {
-    /// Whether every pod that has to go has gone.
+    /// Returns whether every pod that has to leave has left.
     pub fn is_drained(&self) -> bool {
-        self.left == 0
+        self.remaining == 0
     }
 
-    /// Whether all that is left are pods whose time is over: they were asked to go, and nobody says that they did. On a node
-    /// whose kubelet is silent nobody will, and the reboot ends them.
+    /// Returns whether all remaining pods are past their grace period. On a node whose kubelet is down nothing will
+    /// report that they stopped; the reboot ends them.
     pub fn is_overdue(&self) -> bool {
         let overdue = self
             .blockers
             .iter()
-            .filter(|one| one.reason == BlockerReason::Overdue);
-        self.left > 0 && overdue.count() == self.left
+            .filter(|one| one.reason == BlockerReason::TerminationOverdue);
+        self.remaining > 0 && overdue.count() == self.remaining
     }
 }
 
-/// A label selector of a policy cannot be read.
+/// A label selector of a policy is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{field} is not a label selector: use the operators In, NotIn, Exists and DoesNotExist, with values for the first two"
+    "invalid label selector {field}: use the operators In, NotIn, Exists and DoesNotExist, with values for the first two"
 )]
-pub struct BadSelector {
+pub struct InvalidSelector {
     field: &'static str,
 }
 
-/// What is to be done about a node's pods.
+/// What to do with a node's pods.
 #[derive(Clone, Debug, Default)]
 pub struct DrainPlan {
-    /// They are to be evicted.
+    /// To be evicted.
     pub evict: Vec<Arc<Pod>>,
-    /// They are on their way.
-    pub wait: Vec<Arc<Pod>>,
-    /// They should be gone, and are not.
+    /// Terminating.
+    pub terminating: Vec<Arc<Pod>>,
+    /// Terminating, and past their grace period.
     pub overdue: Vec<Blocker>,
-    /// They should go, and the policy does not let them.
-    pub spared: Vec<Blocker>,
-    /// They may stay.
-    pub stay: usize,
+    /// Protected from eviction by the policy.
+    pub protected: Vec<Blocker>,
+    /// Number of pods that may stay.
+    pub ignored: usize,
 }
 
-/// Which of the node's pods have to go, by namespace and name. Pods of other nodes are passed over.
+/// Plans which of the node's pods have to leave, sorted by namespace and name. Pods of other nodes are skipped.
 pub fn plan(
     node: &str,
     pods: &[Arc<Pod>],
     options: &DrainSpec,
     now: Timestamp,
-) -> Result<DrainPlan, BadSelector> {
-    let selected = selector("drain.podSelector", options.pod_selector.as_ref())?;
-    let ignored = selector("drain.ignoreSelector", options.ignore_selector.as_ref())?;
+) -> Result<DrainPlan, InvalidSelector> {
+    let selected = parse_selector("drain.podSelector", options.pod_selector.as_ref())?;
+    let ignored = parse_selector("drain.ignoreSelector", options.ignore_selector.as_ref())?;
     let mut plan = DrainPlan::default();
-    let mut pods: Vec<_> = pods.iter().filter(|pod| node_of(pod) == Some(node)).collect();
+    let mut pods: Vec<_> = pods.iter().filter(|pod| node_name(pod) == Some(node)).collect();
     pods.sort_by_cached_key(|pod| (pod.namespace(), pod.name_any()));
     for pod in pods {
         let matches = |selector: &Selector| selector.matches(pod.labels());
         let passed_over = selected.as_ref().is_some_and(|selector| !matches(selector))
             || ignored.as_ref().is_some_and(matches);
-        if passed_over || may_stay(pod) {
-            plan.stay += 1;
+        if passed_over || is_ignored(pod) {
+            plan.ignored += 1;
             continue;
         }
         if pod.metadata.deletion_timestamp.is_some() {
-            match overdue(pod, now) {
+            match overdue_blocker(pod, now) {
                 Some(blocker) => plan.overdue.push(blocker),
-                None => plan.wait.push(Arc::clone(pod)),
+                None => plan.terminating.push(Arc::clone(pod)),
             }
-        } else if let Some(blocker) = spared(pod, options) {
-            plan.spared.push(blocker);
+        } else if let Some(blocker) = protected_blocker(pod, options) {
+            plan.protected.push(blocker);
         } else {
             plan.evict.push(Arc::clone(pod));
         }
@@ -251,21 +253,21 @@ pub fn plan(
     Ok(plan)
 }
 
-pub(crate) fn selector(
+pub(crate) fn parse_selector(
     field: &'static str,
     selector: Option<&LabelSelector>,
-) -> Result<Option<Selector>, BadSelector> {
+) -> Result<Option<Selector>, InvalidSelector> {
     let read = selector.map(|selector| Selector::try_from(selector.clone()));
-    read.transpose().map_err(|_| BadSelector { field })
+    read.transpose().map_err(|_| InvalidSelector { field })
 }
 
-pub(crate) fn node_of(pod: &Pod) -> Option<&str> {
+pub(crate) fn node_name(pod: &Pod) -> Option<&str> {
     pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref())
 }
 
-/// Whether nothing is won by its going: a kubelet's own pods and a DaemonSet's would be back at once, and one that has
-/// finished runs nothing that a reboot could hurt.
-fn may_stay(pod: &Pod) -> bool {
+/// Returns whether evicting the pod is pointless: mirror pods and DaemonSet pods would be recreated at once, and a
+/// finished pod runs nothing.
+fn is_ignored(pod: &Pod) -> bool {
     is_mirror(pod) || is_finished(pod) || controller_kind(pod) == Some("DaemonSet")
 }
 
@@ -278,7 +280,7 @@ pub(crate) fn is_finished(pod: &Pod) -> bool {
     matches!(phase, Some("Succeeded" | "Failed"))
 }
 
-/// The kind of what keeps the pod there, if anything does.
+/// The kind of the pod's controller, if it has one.
 pub(crate) fn controller_kind(pod: &Pod) -> Option<&str> {
     let mut owners = pod.metadata.owner_references.iter().flatten();
     owners
@@ -286,35 +288,36 @@ pub(crate) fn controller_kind(pod: &Pod) -> Option<&str> {
         .map(|owner| owner.kind.as_str())
 }
 
-/// Why the policy does not let it be evicted, if it does not.
-fn spared(pod: &Pod, options: &DrainSpec) -> Option<Blocker> {
+/// Returns the blocker if the policy protects the pod from eviction.
+fn protected_blocker(pod: &Pod, options: &DrainSpec) -> Option<Blocker> {
     if !options.delete_unmanaged && controller_kind(pod).is_none() {
-        let message = "nothing would make it anew elsewhere: delete it, or set drain.deleteUnmanaged";
+        let message = "it has no controller that would recreate it: delete it, or set drain.deleteUnmanaged";
         return Some(Blocker::of(pod, BlockerReason::Unmanaged, message));
     }
     let mut volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
     if !options.delete_empty_dir && volumes.any(|volume| volume.empty_dir.is_some()) {
-        let message = "it has an emptyDir, whose files would be lost: delete it, or set drain.deleteEmptyDir";
+        let message =
+            "it has an emptyDir volume, whose data would be lost: delete it, or set drain.deleteEmptyDir";
         return Some(Blocker::of(pod, BlockerReason::EmptyDir, message));
     }
     None
 }
 
-/// Says so if a pod that goes should be gone.
-fn overdue(pod: &Pod, now: Timestamp) -> Option<Blocker> {
+/// Returns the blocker if a terminating pod is past its grace period.
+fn overdue_blocker(pod: &Pod, now: Timestamp) -> Option<Blocker> {
     let due = pod.metadata.deletion_timestamp.as_ref()?.0;
     let late = now.duration_since(due);
-    if late.is_negative() || late.unsigned_abs() < OVERDUE {
+    if late.is_negative() || late.unsigned_abs() < OVERDUE_AFTER {
         return None;
     }
     let why = match pod.finalizers() {
-        [] => "its kubelet has not stopped it".to_owned(),
-        finalizers => format!("it waits for finalizers: {}", finalizers.join(", ")),
+        [] => "the kubelet has not stopped it".to_owned(),
+        finalizers => format!("it has finalizers: {}", finalizers.join(", ")),
     };
     Some(Blocker::of(
         pod,
-        BlockerReason::Overdue,
-        format!("it should be gone since {due}; {why}"),
+        BlockerReason::TerminationOverdue,
+        format!("it should have stopped at {due}; {why}"),
     ))
 }
 

@@ -1,58 +1,60 @@
-//! Reboots nodes in turn, and proves that each of them did.
+//! Reboots nodes one after another, and verifies each reboot by the node's boot ID.
 //!
 //! ```text
-//!   people, triggers ── reboot-needed ──► Node ◄── state, reboot-now ── controller ── slots ──► RebootPolicy.status
+//!   users, triggers ─── reboot-needed ──► Node ◄── state, reboot-now ── controller ── slots ──► RebootPolicy.status
 //!                                          │ ▲                              │
 //!                                          ▼ │ reboot-in-progress           └── evictions ──► pods
-//!                                         agent ── reboot ──► machine: another boot ID
+//!                                         agent ── reboot ──► machine: new boot ID
 //! ```
 //!
-//! `kubectl annotate node n1 reboot.windlass.dev/reboot-needed=` is all that it takes. The controller gives the node a slot,
-//! makes it unschedulable, evicts its pods and arms it; the agent on the node reboots it; another boot ID is the proof, and
-//! when the node is good again everything is taken off, the request last. A [`RebootPolicy`] says how many at a time, when,
-//! and in which order; without one there is `default`.
+//! `kubectl annotate node n1 reboot.windlass.dev/reboot-needed=` requests a reboot. The controller grants the node a
+//! slot, cordons it, evicts its pods and arms it. The agent on the node then reboots it. A changed boot ID proves the
+//! reboot; once the node is healthy again, the controller removes its annotations, the request last. A
+//! [`RebootPolicy`] defines how many nodes reboot at a time, when, and in which order; without one, a policy named
+//! `default` applies.
 //!
-//! # What it promises
+//! # Guarantees
 //!
-//! - **Never too many.** A slot is given by a compare-and-swap on the policy's status, after a live count of nodes
-//!   ([`ledger`]). Nodes that are not Ready count, for whatever reason.
-//! - **One boot for each request, and proved.** Only another boot ID is a reboot; a restarted agent is none, and a request stays
-//!   until then ([`machine`]).
-//! - **Whoever dies, wherever, the next one goes on.** Everything stands on the node ([`state`]) and in the ledger; each step is
-//!   one write, conditional on the version that was looked at.
-//! - **What people decide is theirs.** What an administrator made unschedulable stays so; who uncordons, pauses or takes the
-//!   request off has their way.
-//! - **What goes wrong stops the roll.** A node that fails keeps its slot until somebody looks.
+//! - **Never too many.** A slot is granted by a compare-and-swap on the policy's status, after a live count of nodes
+//!   ([`slots`]). Nodes that are not Ready count as unavailable, whatever the reason.
+//! - **One verified boot per request.** Only a changed boot ID counts as a reboot; a restarted agent does not. The
+//!   request stays until then ([`state_machine`]).
+//! - **Any process may crash at any point; its successor continues.** All state is on the node ([`state`]) and in the
+//!   policy's status. Each step is one write, conditional on the resource version that was read.
+//! - **Administrators win.** A node that an administrator cordoned stays cordoned. Uncordoning a node, pausing the
+//!   policy or removing the request takes effect.
+//! - **A failure stops the rollout.** A failed node keeps its slot until an administrator has looked at it.
 //!
 //! # In a program
 //!
-//! [`setup`] adds the controller to a [`Manager`](windlass::runtime::Manager), [`agent::setup`] the agent of one node,
-//! [`agent::simulated`] those of a cluster without machines. `rbac.yaml` has the rights that the controller needs.
+//! [`setup`] adds the controller to a [`Manager`](windlass::runtime::Manager), [`agent::setup`] adds the agent of one
+//! node, [`agent::simulated`] adds the agents of a simulated cluster. `rbac.yaml` has the rights that the controller
+//! needs.
 //!
-//! This crate does not know how lists and watches stay current, how work is queued, or who leads: that is [`windlass`].
+//! This crate knows nothing about list/watch, work queues or leader election: that is [`windlass`].
 
-pub mod after;
 pub mod agent;
 mod api;
 mod arguments;
 mod controller;
 pub mod drain;
-mod figures;
-pub mod ledger;
-pub mod machine;
-mod members;
+mod go_duration;
+pub mod health_check;
+mod metrics;
 #[cfg(test)]
 mod model;
 pub mod order;
+mod policy_set;
 mod setup;
-mod span;
+pub mod slots;
 pub mod state;
+pub mod state_machine;
 pub mod window;
 
 pub use api::{
-    BlockerStatus, DEFAULT_POLICY, Grant, OrderSpec, PerTopology, Planned, PolicyPhase, RebootPolicy,
+    BlockerStatus, DEFAULT_POLICY, Grant, OrderSpec, PerTopology, PlannedReboot, PolicyPhase, RebootPolicy,
     RebootPolicySpec, RebootPolicyStatus, RebootSpec,
 };
 pub use arguments::Arguments;
+pub use go_duration::{GoDuration, InvalidDuration};
 pub use setup::{SetupError, setup, setup_at};
-pub use span::{InvalidSpan, Span};

@@ -1,4 +1,4 @@
-//! Runs the controller against the cluster of the current kubeconfig, or the one it runs in.
+//! Runs the controller against the cluster of the current kubeconfig, or the cluster it runs in.
 
 use std::process::ExitCode;
 
@@ -6,7 +6,7 @@ use clap::Parser;
 use windlass::prelude::*;
 use windlass_reboot::{Arguments, RebootPolicy, agent, setup};
 
-/// Reboots nodes in turn, and proves that each of them did
+/// Reboots nodes one after another, and verifies each reboot by the node's boot ID
 #[derive(Parser)]
 #[command(name = "reboot", version)]
 struct Program {
@@ -21,7 +21,7 @@ fn main() -> ExitCode {
         arguments,
         mut options,
     } = Program::parse();
-    // A cluster without machines is there to be tried on.
+    // A simulated cluster is there for trying things out: install the CRD without being asked.
     options.install |= arguments.simulated_agents;
     launch_with(
         "reboot",

@@ -1,30 +1,34 @@
-//! Which node comes first.
+//! The order in which nodes are rebooted.
 
-use crate::{api::OrderSpec, machine::NodeView};
+use crate::{api::OrderSpec, state_machine::NodeView};
 
-/// Labels of nodes of the control plane; the second is what they were called before.
-const CONTROL_PLANE: [&str; 2] = [
+/// Labels of control-plane nodes; the second is the deprecated one.
+const CONTROL_PLANE_LABELS: [&str; 2] = [
     "node-role.kubernetes.io/control-plane",
     "node-role.kubernetes.io/master",
 ];
 
-const ZONE: &str = "topology.kubernetes.io/zone";
+const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
 
-/// A node of a higher rank waits until none of a lower one is to be rebooted.
+/// Priority class of a node. Nodes of a higher rank wait until no node of a lower rank has to be rebooted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rank {
-    /// Any node.
+    /// Any other node.
     Worker,
-    /// What others depend on.
+    /// A control-plane node.
     ControlPlane,
-    /// The node that this process runs on: it has to move when it is drained.
+    /// The node that this process runs on: draining it moves the controller.
     Own,
 }
 
 impl Rank {
-    /// The rank of a node, for a process on the node `own`.
+    /// Returns the rank of a node for a process that runs on the node `own`.
     pub fn of(node: &NodeView, spec: &OrderSpec, own: Option<&str>) -> Self {
-        let is_control_plane = || CONTROL_PLANE.iter().any(|label| node.labels.contains_key(*label));
+        let is_control_plane = || {
+            CONTROL_PLANE_LABELS
+                .iter()
+                .any(|label| node.labels.contains_key(*label))
+        };
         if own == Some(node.name.as_str()) {
             Self::Own
         } else if spec.control_plane_last && is_control_plane() {
@@ -35,10 +39,10 @@ impl Rank {
     }
 }
 
-/// Sorts nodes into the order in which they get slots: by rank, by zone, by name.
+/// Sorts nodes into the order in which they get slots: by rank, zone and name.
 pub fn sort(nodes: &mut [&NodeView], spec: &OrderSpec, own: Option<&str>) {
     let zone = |node: &NodeView| {
-        let zone = node.labels.get(ZONE).filter(|_| spec.by_zone);
+        let zone = node.labels.get(ZONE_LABEL).filter(|_| spec.by_zone);
         zone.cloned().unwrap_or_default()
     };
     nodes.sort_by_cached_key(|node| (Rank::of(node, spec, own), zone(node), node.name.clone()));

@@ -1,4 +1,4 @@
-//! From arguments to a manager that does it.
+//! Adds the controller to a manager.
 
 use windlass::{
     prelude::*,
@@ -7,16 +7,16 @@ use windlass::{
 
 use crate::{
     arguments::{Arguments, own_pod},
-    controller::{self, Shared},
-    figures::Figures,
-    state::Names,
+    controller::{self, SharedState},
+    metrics::RebootMetrics,
+    state::AnnotationKeys,
 };
 
-/// Why it cannot start.
+/// Why the controller cannot be set up.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SetupError {
-    /// The annotations cannot be named so.
+    /// The annotation prefix is invalid.
     #[error("--annotation-prefix: {0}")]
     Prefix(#[from] windlass::runtime::names::InvalidName),
 }
@@ -36,14 +36,14 @@ pub fn setup(manager: Manager, arguments: &Arguments) -> Result<Manager, SetupEr
     setup_at(manager, arguments, Clock::system())
 }
 
-/// The same by another clock, for tests.
+/// Like [`setup`], with another clock, for tests.
 pub fn setup_at(manager: Manager, arguments: &Arguments, clock: Clock) -> Result<Manager, SetupError> {
-    let names = Names::new(&arguments.prefix)?;
+    let names = AnnotationKeys::new(&arguments.prefix)?;
     let own = arguments.own_node.clone().or_else(|| node_name().ok());
-    let figures = Figures::register(&manager.metrics());
+    let figures = RebootMetrics::register(&manager.metrics());
     let own_pod = arguments.own_pod.clone().or_else(own_pod);
-    let shared = Arc::new(Shared::new(names, own, own_pod, clock, figures));
+    let shared = Arc::new(SharedState::new(names, own, own_pod, clock, figures));
     Ok(manager
-        .controller(controller::policies(&shared))
-        .controller(controller::nodes(&shared)))
+        .controller(controller::policy_controller(&shared))
+        .controller(controller::node_controller(&shared)))
 }

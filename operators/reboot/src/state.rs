@@ -1,16 +1,16 @@
-//! What stands on a Node: the annotations by which controller, agents and people talk, and how they are read and written.
+//! The annotations on a Node through which controller, agents and users communicate.
 //!
 //! ```text
-//!   people, triggers ──► P/reboot-needed        the request; whatever its value, it stays until the reboot is proved
-//!   controller ────────► P/state                where the node is on its way (JSON)
-//!                        P/cordoned             we made it unschedulable, and will undo it
-//!                        P/reboot-now           armed: reboot, if you still are the boot that this names (JSON)
-//!   agent ─────────────► P/reboot-in-progress   it is about to reboot; later, that it did (JSON)
+//!   users, triggers ──► P/reboot-needed         the request, with any value; removed once the reboot is verified
+//!   controller ───────► P/state                 the node's phase (JSON)
+//!                       P/cordoned              the controller cordoned the node, and will uncordon it
+//!                       P/reboot-now            armed: reboot if the current boot ID is the one named here (JSON)
+//!   agent ────────────► P/reboot-in-progress    the agent is about to reboot; later, that it did (JSON)
 //! ```
 //!
-//! Each of them has one author, and all of them together are the whole state: nothing is remembered elsewhere, but for the
-//! slots in the status of the policy. `P/cordoned` stands apart from the state, so that somebody who takes off a state by hand
-//! leaves no node unschedulable for ever.
+//! Each annotation has one writer, and together they are the whole state, except for the slots in the policy's
+//! status. `P/cordoned` is separate from the state, so that removing the state by hand does not leave a node cordoned
+//! forever.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -19,74 +19,74 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use windlass::runtime::names::{InvalidName, check_name};
 
-/// The prefix of all annotations, unless another one is asked for.
-pub const PREFIX: &str = "reboot.windlass.dev";
+/// Default prefix of all annotations.
+pub const DEFAULT_ANNOTATION_PREFIX: &str = "reboot.windlass.dev";
 
-/// The names of the annotations, under one prefix.
+/// The annotation keys under one prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Names {
-    /// The request. Any value; what people write there is the reason.
-    pub needed: String,
-    /// A [`State`]. The controller's.
+pub struct AnnotationKeys {
+    /// The request. Any value; users write the reason there.
+    pub reboot_needed: String,
+    /// A [`State`]. Written by the controller.
     pub state: String,
-    /// It is there while the node is unschedulable because the controller made it so.
+    /// Present while the node is unschedulable because the controller cordoned it.
     pub cordoned: String,
-    /// An [`Order`]. The controller's.
-    pub now: String,
-    /// A [`Progress`]. The agent's.
-    pub in_progress: String,
+    /// A [`RebootCommand`]. Written by the controller.
+    pub reboot_now: String,
+    /// A [`Progress`]. Written by the agent.
+    pub reboot_in_progress: String,
 }
 
-impl Names {
-    /// The names under this prefix, which is a DNS name.
+impl AnnotationKeys {
+    /// Returns the keys under this prefix, which must be a DNS name.
     pub fn new(prefix: &str) -> Result<Self, InvalidName> {
         check_name(prefix)?;
-        Ok(Self::under(prefix))
+        Ok(Self::with_prefix(prefix))
     }
 
-    fn under(prefix: &str) -> Self {
+    fn with_prefix(prefix: &str) -> Self {
         let name = |word: &str| format!("{prefix}/{word}");
         Self {
-            needed: name("reboot-needed"),
+            reboot_needed: name("reboot-needed"),
             state: name("state"),
             cordoned: name("cordoned"),
-            now: name("reboot-now"),
-            in_progress: name("reboot-in-progress"),
+            reboot_now: name("reboot-now"),
+            reboot_in_progress: name("reboot-in-progress"),
         }
     }
 }
 
-impl Default for Names {
+impl Default for AnnotationKeys {
     fn default() -> Self {
-        Self::under(PREFIX)
+        Self::with_prefix(DEFAULT_ANNOTATION_PREFIX)
     }
 }
 
-/// Where a node is on its way.
+/// How far a node's reboot has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Phase {
-    /// It has a slot; nothing was done to it.
+    /// The node has a slot; nothing was done to it yet.
     Granted,
-    /// It takes no new pods.
+    /// The node is unschedulable.
     Cordoned,
-    /// Its pods are evicted.
+    /// Its pods are being evicted.
     Draining,
-    /// Its pods are gone, or were not to go.
+    /// Its pods are gone, or the policy does not drain.
     Drained,
     /// Its agent may reboot it.
     Armed,
-    /// It did; it has to become good again.
+    /// It has rebooted and has to become healthy again.
     Rebooted,
-    /// It is good again, and has to stay so for a while.
+    /// It is healthy again and has to stay so for the soak time.
     Soaking,
-    /// Somebody has to look. It keeps its slot.
+    /// An administrator has to look at it. It keeps its slot.
     Failed,
-    /// It was let go before it was armed, and rests before it is tried again. It has no slot.
+    /// The attempt ended before the node was armed; it is retried after the backoff. It has no slot.
     Aborted,
 }
 
 impl Phase {
-    /// All of them, in the order of the way.
+    /// All phases, in order.
     pub const ALL: [Self; 9] = [
         Self::Granted,
         Self::Cordoned,
@@ -99,12 +99,12 @@ impl Phase {
         Self::Aborted,
     ];
 
-    /// Whether a node in it takes up a slot.
+    /// Returns whether a node in this phase occupies a slot.
     pub fn is_active(self) -> bool {
         self != Self::Aborted
     }
 
-    /// Its name, as it is written.
+    /// Returns the name that is written to annotations and metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Granted => "Granted",
@@ -126,142 +126,149 @@ impl fmt::Display for Phase {
     }
 }
 
-/// The annotation `P/state`: everything that a successor of this process has to know.
+/// The annotation `P/state`: everything that another controller process needs to continue.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct State {
-    /// Where it is.
+    /// Current phase.
     pub phase: Phase,
-    /// Whose slot it has.
+    /// The policy that granted the slot.
     pub policy: String,
-    /// Which grant of that policy; each has a greater one.
+    /// Number of the grant; it increases with every grant of the policy.
     pub epoch: u64,
-    /// How often it was granted a slot for this request.
+    /// How many slots the node was granted for this request.
     #[serde(default = "one")]
     pub attempt: u32,
-    /// Since when it is in this phase.
+    /// When the node entered this phase.
     pub since: Timestamp,
-    /// When the phase must be over, or is.
+    /// When the phase times out or ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Timestamp>,
-    /// The boot that is to end; from when it is armed.
+    /// The boot ID that has to change; set when the node is armed.
     #[serde(default, rename = "bootIDBefore", skip_serializing_if = "Option::is_none")]
     pub boot_id_before: Option<String>,
-    /// Until when it may lose its readiness and begin to soak anew; from its reboot on.
-    #[serde(default, rename = "goodBy", skip_serializing_if = "Option::is_none")]
-    pub good_by: Option<Timestamp>,
-    /// Whether we made it unschedulable; for readers, `P/cordoned` is what counts.
+    /// Until when the node may lose readiness and start its soak time over; set when it has rebooted.
+    #[serde(default, rename = "healthyDeadline", skip_serializing_if = "Option::is_none")]
+    pub healthy_deadline: Option<Timestamp>,
+    /// Whether the controller cordoned the node. Informational: `P/cordoned` decides.
     #[serde(default)]
     pub cordoned: bool,
-    /// Why it is in this phase, for people.
+    /// Why the node is in this phase, for humans.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// What another version of this program wrote there; it stays.
+    /// Fields written by another version of this program; they are preserved.
     #[serde(flatten)]
-    pub more: BTreeMap<String, Value>,
+    pub unknown_fields: BTreeMap<String, Value>,
 }
 
 fn one() -> u32 {
     1
 }
 
-/// The annotation `P/reboot-now`: which boot of the node is to end, and by which grant.
+/// The annotation `P/reboot-now`: which boot of the node has to end, under which grant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Order {
-    /// The boot that is to end. An agent that runs in another one has nothing to do.
+pub struct RebootCommand {
+    /// The boot that has to end. An agent that runs in a different boot ignores the command.
     #[serde(rename = "bootID")]
     pub boot_id: String,
-    /// Which grant.
+    /// Number of the grant.
     pub epoch: u64,
-    /// When the window opened. Agent and controller have clocks of their own: the machine reboots when both say that it may.
+    /// When the maintenance window opened. The node reboots only if both the agent's and the controller's clock allow
+    /// it.
     #[serde(default, rename = "notBefore", skip_serializing_if = "Option::is_none")]
     pub not_before: Option<Timestamp>,
-    /// When it closes; also for an agent whose controller is not there any more to take the order back.
+    /// When the window closes. It also stops an agent whose controller is no longer there to withdraw the command.
     #[serde(default, rename = "notAfter", skip_serializing_if = "Option::is_none")]
     pub not_after: Option<Timestamp>,
 }
 
-/// The annotation `P/reboot-in-progress`: what an agent is about to do, and what came of it.
+/// The annotation `P/reboot-in-progress`: what an agent is about to do, and the result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
     /// The boot in which it was written.
     #[serde(rename = "bootID")]
     pub boot_id: String,
-    /// The grant by which it acts.
+    /// Number of the grant that it acts on.
     pub epoch: u64,
-    /// How often it has asked the machine to reboot, this time included.
+    /// How many times it has requested a reboot, this time included.
     #[serde(default = "one")]
     pub attempt: u32,
-    /// When it did last.
-    pub at: Timestamp,
-    /// The boot after it: it rebooted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub proved: Option<String>,
-    /// The boot in which the agent's own check has passed, if it has one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub checked: Option<String>,
+    /// When it last requested the reboot.
+    #[serde(rename = "attemptedAt")]
+    pub attempted_at: Timestamp,
+    /// The boot ID after the reboot.
+    #[serde(default, rename = "newBootID", skip_serializing_if = "Option::is_none")]
+    pub new_boot_id: Option<String>,
+    /// The boot in which the agent's health check passed, if it has one.
+    #[serde(default, rename = "checkedBootID", skip_serializing_if = "Option::is_none")]
+    pub checked_boot_id: Option<String>,
     /// Why it gave up.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub failed: Option<String>,
-    /// What another version of this program wrote there; it stays.
+    #[serde(default, rename = "failureReason", skip_serializing_if = "Option::is_none")]
+    pub failure_reason: Option<String>,
+    /// Fields written by another version of this program; they are preserved.
     #[serde(flatten)]
     pub more: BTreeMap<String, Value>,
 }
 
 impl Progress {
-    /// The same with texts that can be repeated elsewhere, whatever the agent wrote: no boot ID is so long that it is clipped.
-    pub(crate) fn clipped(mut self) -> Self {
-        for text in [&mut self.proved, &mut self.checked, &mut self.failed]
-            .into_iter()
-            .flatten()
+    /// Truncates the texts, which an agent can choose freely, so that they can be copied elsewhere. No real boot ID
+    /// is that long.
+    pub(crate) fn truncated(mut self) -> Self {
+        for text in [
+            &mut self.new_boot_id,
+            &mut self.checked_boot_id,
+            &mut self.failure_reason,
+        ]
+        .into_iter()
+        .flatten()
         {
-            *text = clip(text);
+            *text = truncate(text);
         }
         self
     }
 }
 
-/// An annotation that cannot be read: another version wrote it, or a person.
+/// An annotation that cannot be parsed: another version or a user wrote it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "annotation `{name}` cannot be read ({why}): it is left alone; take it off if no other version of this program wrote it"
+    "cannot parse annotation `{key}`: {error}; it is ignored: remove it unless another version of this program wrote it"
 )]
-pub struct Unreadable {
-    /// Which one.
-    pub name: String,
-    /// What is wrong with it.
-    pub why: String,
+pub struct InvalidAnnotation {
+    /// The annotation's key.
+    pub key: String,
+    /// The parse error.
+    pub error: String,
 }
 
-/// The most characters of a text by others (a request's reason, an agent's failure) that go into state, conditions and events. All
-/// annotations of an object share 256 KiB: a text that is repeated in the state must leave room for it.
-const LONGEST_TEXT: usize = 1024;
+/// Longest text from users and agents (a request's reason, an agent's failure), in characters, that is copied into
+/// state, conditions and events. All annotations of an object share 256 KiB, so the state must stay small.
+const MAX_TEXT_CHARS: usize = 1024;
 
-/// The beginning of a text by others, on one line.
-pub(crate) fn clip(text: &str) -> String {
+/// Truncates a text from users or agents, and puts it on one line.
+pub(crate) fn truncate(text: &str) -> String {
     let mut clipped: String = text
         .chars()
         .map(|c| if c.is_control() { ' ' } else { c })
-        .take(LONGEST_TEXT)
+        .take(MAX_TEXT_CHARS)
         .collect();
-    if text.chars().nth(LONGEST_TEXT).is_some() {
+    if text.chars().nth(MAX_TEXT_CHARS).is_some() {
         clipped.push('…');
     }
     clipped
 }
 
-/// Reads an annotation.
-pub(crate) fn read<T: DeserializeOwned>(name: &str, text: &str) -> Result<T, Unreadable> {
-    serde_json::from_str(text).map_err(|error| Unreadable {
-        name: name.to_owned(),
-        // It quotes what it could not read.
-        why: clip(&error.to_string()),
+/// Parses an annotation's value.
+pub(crate) fn parse_annotation<T: DeserializeOwned>(name: &str, text: &str) -> Result<T, InvalidAnnotation> {
+    serde_json::from_str(text).map_err(|error| InvalidAnnotation {
+        key: name.to_owned(),
+        // The error quotes the input.
+        error: truncate(&error.to_string()),
     })
 }
 
-/// The text of an annotation.
-pub fn text(value: &impl Serialize) -> String {
-    // Plain structs with text for keys: nothing in them can fail.
+/// Serializes an annotation's value.
+pub fn to_annotation(value: &impl Serialize) -> String {
+    // Plain structs with string keys always serialize.
     serde_json::to_string(value).unwrap_or_default()
 }
 
@@ -272,63 +279,64 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_another_version_wrote_beside_is_kept() {
+    fn state_preserves_fields_of_other_versions() {
         let written = r#"{"phase":"Draining","policy":"p","epoch":7,"attempt":2,"since":"2026-01-02T03:04:05Z","cordoned":true,"mood":{"good":[1]}}"#;
-        let state: State = read("s", written).expect("it can be read");
+        let state: State = parse_annotation("s", written).expect("valid JSON");
         assert_eq!((state.phase, state.epoch, state.attempt), (Phase::Draining, 7, 2));
-        let again: Value = serde_json::from_str(&text(&state)).expect("it is JSON");
-        assert_eq!(again, serde_json::from_str::<Value>(written).expect("it is JSON"));
-        assert_eq!(read::<State>("s", &text(&state)), Ok(state));
+        let again: Value = serde_json::from_str(&to_annotation(&state)).expect("valid JSON");
+        assert_eq!(again, serde_json::from_str::<Value>(written).expect("valid JSON"));
+        assert_eq!(parse_annotation::<State>("s", &to_annotation(&state)), Ok(state));
     }
 
     #[test]
-    fn the_first_version_left_things_out() {
-        let state: State = read(
+    fn state_parses_without_optional_fields() {
+        let state: State = parse_annotation(
             "s",
             r#"{"phase":"Armed","policy":"p","epoch":1,"since":"2026-01-02T03:04:05Z"}"#,
         )
-        .expect("it can be read");
+        .expect("valid JSON");
         assert_eq!((state.attempt, state.cordoned, state.deadline), (1, false, None));
     }
 
     #[test]
-    fn a_phase_that_is_not_known_is_told_with_the_annotation() {
-        let told = read::<State>("example.com/state", r#"{"phase":"Levitating"}"#).expect_err("not known");
+    fn unknown_phase_error_names_the_annotation() {
+        let told = parse_annotation::<State>("example.com/state", r#"{"phase":"Levitating"}"#)
+            .expect_err("not known");
         let told = told.to_string();
         assert!(
-            told.starts_with("annotation `example.com/state` cannot be read"),
+            told.starts_with("cannot parse annotation `example.com/state`"),
             "{told}"
         );
         assert!(told.contains("Levitating"), "{told}");
     }
 
     #[test]
-    fn clip_bounds_texts_of_others() {
-        assert_eq!(clip("kernel 6.18"), "kernel 6.18");
-        assert_eq!(clip("a\nb\u{1b}[2Jc"), "a b [2Jc");
-        assert_eq!(clip(&"é".repeat(1024)), "é".repeat(1024));
-        assert_eq!(clip(&"é".repeat(1025)), format!("{}…", "é".repeat(1024)));
+    fn clip_truncates_and_removes_control_characters() {
+        assert_eq!(truncate("kernel 6.18"), "kernel 6.18");
+        assert_eq!(truncate("a\nb\u{1b}[2Jc"), "a b [2Jc");
+        assert_eq!(truncate(&"é".repeat(1024)), "é".repeat(1024));
+        assert_eq!(truncate(&"é".repeat(1025)), format!("{}…", "é".repeat(1024)));
         let long = format!(r#"{{"epoch":"{}"}}"#, "x".repeat(100_000));
-        let error = read::<Order>("o", &long).expect_err("not a number");
-        assert!(error.why.len() < 1100, "{}", error.why.len());
+        let error = parse_annotation::<RebootCommand>("o", &long).expect_err("not a number");
+        assert!(error.error.len() < 1100, "{}", error.error.len());
     }
 
     #[test]
-    fn a_prefix_is_a_domain() {
-        let names = Names::new("reboot.example.com").expect("a domain");
-        assert_eq!(names.needed, "reboot.example.com/reboot-needed");
+    fn annotation_prefix_must_be_a_dns_name() {
+        let names = AnnotationKeys::new("reboot.example.com").expect("a domain");
+        assert_eq!(names.reboot_needed, "reboot.example.com/reboot-needed");
         for wrong in ["", "a/b", "Reboot", "a b"] {
-            assert!(Names::new(wrong).is_err(), "{wrong}");
+            assert!(AnnotationKeys::new(wrong).is_err(), "{wrong}");
         }
     }
 
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// People can write anything there.
+        /// Users can write anything there.
         #[test]
-        fn no_text_is_too_much(text in ".*", json in "\\{.{0,40}\\}") {
-            let _ = (read::<State>("s", &text), read::<Order>("o", &json), read::<Progress>("p", &json));
+        fn parsing_arbitrary_text_does_not_panic(text in ".*", json in "\\{.{0,40}\\}") {
+            let _ = (parse_annotation::<State>("s", &text), parse_annotation::<RebootCommand>("o", &json), parse_annotation::<Progress>("p", &json));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! When nodes may be rebooted: windows in the local time of a place, and days on which they stay closed.
+//! Maintenance windows in local time, and days on which they stay closed.
 //!
 //! ```text
 //!   Fri 22:00 – 04:00, Europe/Berlin        Fri          Sat          Sun
@@ -6,38 +6,38 @@
 //!                                              22:00       04:00     (`days: [Fri]` is the day it starts on)
 //! ```
 //!
-//! A window is open when the clock on the wall of its time zone shows a time from its start up to its end. That is all
-//! there is to say about clock changes: an hour that is left out in spring is in no window, an hour that comes twice in
-//! autumn is in a window twice. Nothing here has state, and what time it is comes from outside.
+//! A window is open while the local time of its time zone is between its start and its end. This also covers clock
+//! changes: an hour that is skipped in spring is in no window, an hour that is repeated in autumn is in a window
+//! twice. This module has no state, and the caller passes the current time.
 //!
-//! The rules of the zones come with the program, so that a container without them works, and so that all replicas agree.
+//! The time zone database is compiled in, so that it works in containers without one, and all replicas agree.
 
 use jiff::{
     SignedDuration, Timestamp, ToSpan, Zoned,
     civil::{Date, Time, Weekday},
     tz::{TimeZone, TimeZoneDatabase},
 };
-use windlass::part;
+use windlass::api_type;
 
-/// How long beyond the last exclusion an opening or a closing is looked for: any weekly window comes by in a week, and
-/// the longest stretch that clock changes ever took away is a day.
+/// How far beyond the last exclusion to search for an opening or a closing: a weekly window recurs within a week, and
+/// clock changes never skipped more than a day.
 const HORIZON_DAYS: i64 = 35;
 
-/// No window is open for longer, unless it always is.
-const LONGEST: SignedDuration = SignedDuration::from_hours(8 * 24);
+/// Longest time that a window can be open, unless it is always open.
+const MAX_OPEN_DURATION: SignedDuration = SignedDuration::from_hours(8 * 24);
 
-/// A time of the week at which nodes may be rebooted.
-#[part]
+/// A weekly time at which nodes may be rebooted.
+#[api_type]
 #[derive(Eq)]
 pub struct WindowSpec {
-    /// The days on which it starts; a window over midnight goes on into the next. None: every day.
+    /// The days on which it starts; a window over midnight continues on the next day. Empty: every day.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 7))]
     pub days: Vec<Day>,
     /// When it opens: hours and minutes, as `22:00`.
     #[schemars(regex(pattern = r"^([01][0-9]|2[0-3]):[0-5][0-9]$"))]
     pub start: String,
-    /// When it closes: hours and minutes, as `04:00`, or `24:00`. Not after the start: on the next day.
+    /// When it closes: hours and minutes, as `04:00`, or `24:00`. If not after the start, on the next day.
     #[schemars(regex(pattern = r"^(([01][0-9]|2[0-3]):[0-5][0-9]|24:00)$"))]
     pub end: String,
     /// The time zone, as `Europe/Berlin`. Default: `UTC`.
@@ -47,7 +47,7 @@ pub struct WindowSpec {
 }
 
 /// A day of the week.
-#[part]
+#[api_type]
 #[derive(Copy, Eq)]
 #[allow(missing_docs, reason = "they are the days of the week")]
 pub enum Day {
@@ -67,17 +67,17 @@ pub enum Day {
     Sunday,
 }
 
-/// Days on which no node is rebooted, whatever the windows say.
-#[part]
+/// Days on which no node is rebooted, even inside a window.
+#[api_type]
 #[derive(Eq)]
-pub struct Exclusion {
-    /// The first of them, as `2026-12-20`.
+pub struct ExclusionSpec {
+    /// The first day, as `2026-12-20`.
     #[schemars(regex(pattern = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"))]
     pub from: String,
-    /// The last of them.
+    /// The last day.
     #[schemars(regex(pattern = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"))]
     pub to: String,
-    /// Where they begin and end at midnight. Default: `UTC`.
+    /// The time zone of these days. Default: `UTC`.
     #[serde(default = "utc")]
     #[schemars(length(min = 1, max = 64))]
     pub time_zone: String,
@@ -87,33 +87,33 @@ fn utc() -> String {
     "UTC".to_owned()
 }
 
-/// What is wrong with a window or an exclusion.
+/// A window or an exclusion is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WindowError {
     /// Not hours and minutes.
-    #[error("windows[{index}].{field} `{value}` is not a time of day: write it as `22:00`")]
+    #[error("invalid windows[{index}].{field} `{value}`: expected a time of day, for example `22:00`")]
     Time {
-        /// Which window.
+        /// Index of the window.
         index: usize,
         /// `start` or `end`.
         field: &'static str,
-        /// What it says.
+        /// The value.
         value: String,
     },
     /// Not a date.
-    #[error("exclusions[{index}].{field} `{value}` is not a date: write it as `2026-12-20`")]
+    #[error("invalid exclusions[{index}].{field} `{value}`: expected a date, for example `2026-12-20`")]
     Date {
-        /// Which exclusion.
+        /// Index of the exclusion.
         index: usize,
         /// `from` or `to`.
         field: &'static str,
-        /// What it says.
+        /// The value.
         value: String,
     },
     /// It ends before it begins.
-    #[error("exclusions[{index}] ends on {to}, before it begins on {from}: swap them")]
+    #[error("invalid exclusions[{index}]: it ends on {to}, before it begins on {from}: swap them")]
     Backwards {
-        /// Which exclusion.
+        /// Index of the exclusion.
         index: usize,
         /// Its first day.
         from: Date,
@@ -121,23 +121,25 @@ pub enum WindowError {
         to: Date,
     },
     /// No such time zone.
-    #[error("{list}[{index}].timeZone `{value}` is not a time zone: write it as `Europe/Berlin`, or `UTC`")]
+    #[error(
+        "invalid {list}[{index}].timeZone `{value}`: expected a name of the IANA database, for example `Europe/Berlin` or `UTC`"
+    )]
     Zone {
         /// `windows` or `exclusions`.
         list: &'static str,
-        /// Which one of them.
+        /// Index in that list.
         index: usize,
-        /// What it says.
+        /// The value.
         value: String,
     },
 }
 
-/// All windows of a policy, ready to be asked. The default is always open.
+/// All windows and exclusions of a policy. The default is always open.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Windows {
-    /// None: always.
+    /// Empty: always open.
     windows: Vec<Window>,
-    /// From each first instant up to each second one nothing is open.
+    /// Nothing is open from the first instant up to the second.
     exclusions: Vec<(Timestamp, Timestamp)>,
 }
 
@@ -146,14 +148,14 @@ struct Window {
     /// From Monday on.
     days: [bool; 7],
     start: Time,
-    /// Not after `start`: on the next day. Midnight is the next day's.
+    /// If not after `start`, on the next day. Midnight is that of the next day.
     end: Time,
     zone: TimeZone,
 }
 
 impl Windows {
-    /// Reads them; the first thing that is wrong is the error.
-    pub fn parse(windows: &[WindowSpec], exclusions: &[Exclusion]) -> Result<Self, WindowError> {
+    /// Parses the windows and exclusions; returns the first error.
+    pub fn parse(windows: &[WindowSpec], exclusions: &[ExclusionSpec]) -> Result<Self, WindowError> {
         let windows = windows
             .iter()
             .enumerate()
@@ -168,31 +170,31 @@ impl Windows {
         })
     }
 
-    /// Whether nodes may be rebooted at this instant.
+    /// Returns whether nodes may be rebooted at this instant.
     pub fn open_at(&self, now: Timestamp) -> bool {
         let excluded = self.exclusions.iter().any(|(from, to)| *from <= now && now < *to);
         !excluded && (self.windows.is_empty() || self.windows.iter().any(|window| window.open_at(now)))
     }
 
-    /// The next instant, not before `after`, at which nodes may be rebooted: `after` itself if they may then. `None`:
-    /// never.
+    /// Returns the first instant, not before `after`, at which nodes may be rebooted. `None`: never.
     pub fn next_opening(&self, after: Timestamp) -> Option<Timestamp> {
         self.next(after, true)
     }
 
-    /// When what is open at `now` closes. `None` if it is closed, or does not close.
+    /// Returns when the windows that are open at `now` close. `None` if they are closed or never close.
     ///
-    /// Windows that touch are one: it closes when none of them is open any more.
+    /// Adjacent windows count as one.
     pub fn closes_after(&self, now: Timestamp) -> Option<Timestamp> {
         self.open_at(now).then(|| self.next(now, false))?
     }
 
-    /// Since when what is open at `now` is open. `None` if it is closed, or has been open for longer than windows are.
+    /// Returns when the windows that are open at `now` opened. `None` if they are closed or have been open for longer
+    /// than a window can be.
     pub fn open_since(&self, now: Timestamp) -> Option<Timestamp> {
         if !self.open_at(now) {
             return None;
         }
-        let long_ago = now.checked_sub(LONGEST).ok()?;
+        let long_ago = now.checked_sub(MAX_OPEN_DURATION).ok()?;
         let mut opened = self.next_opening(long_ago)?;
         while let Some(closed) = self.closes_after(opened).filter(|closed| *closed <= now) {
             opened = self.next_opening(closed)?;
@@ -200,7 +202,7 @@ impl Windows {
         (opened > long_ago).then_some(opened)
     }
 
-    /// The first instant, not before `after`, at which it is as `open` says.
+    /// Returns the first instant, not before `after`, at which the windows are open or closed, depending on `open`.
     fn next(&self, after: Timestamp, open: bool) -> Option<Timestamp> {
         let last = self
             .exclusions
@@ -217,9 +219,9 @@ impl Windows {
         Some(at)
     }
 
-    /// The first instant after this one at which anything may change.
+    /// Returns the first instant after this one at which anything may change.
     fn next_edge(&self, after: Timestamp) -> Option<Timestamp> {
-        // Inside of an exclusion nothing does, and it may be years.
+        // Nothing changes inside an exclusion, which may last years.
         let excluded = self
             .exclusions
             .iter()
@@ -268,7 +270,8 @@ impl Window {
         since_today || since_yesterday
     }
 
-    /// The first instant after this one at which its clock shows its start or its end or midnight, or is changed.
+    /// Returns the first instant after this one at which the local time is the start, the end or midnight, or the
+    /// clock changes.
     fn next_edge(&self, after: Timestamp) -> Option<Timestamp> {
         let local = after.to_zoned(self.zone.clone());
         let mut edges: Vec<Timestamp> = self
@@ -278,21 +281,21 @@ impl Window {
             .map(|change| change.timestamp())
             .into_iter()
             .collect();
-        // The day before: where the clock is set back over midnight, its evening comes again.
+        // The previous day, too: where the clock is set back over midnight, its evening is repeated.
         for days in -1..=2 {
             let Ok(date) = local.date().checked_add(days.days()) else {
                 continue;
             };
             for time in [self.start, self.end, Time::midnight()] {
-                edges.extend(self.shown(date, time));
+                edges.extend(self.instants_at(date, time));
             }
         }
         edges.into_iter().filter(|edge| *edge > after).min()
     }
 
-    /// The instants at which the clock shows this time: two where an hour comes again. Where it is left out the clock
-    /// is changed, which is an edge anyway.
-    fn shown(&self, date: Date, time: Time) -> impl Iterator<Item = Timestamp> {
+    /// Returns the instants at which the local time is this one: two where an hour is repeated. Where it is skipped
+    /// the clock changes, which is an edge anyway.
+    fn instants_at(&self, date: Date, time: Time) -> impl Iterator<Item = Timestamp> {
         let ambiguous = self.zone.to_ambiguous_zoned(date.to_datetime(time));
         let at = |zoned: Result<Zoned, jiff::Error>| zoned.ok().map(|zoned| zoned.timestamp());
         [at(ambiguous.clone().earlier()), at(ambiguous.later())]
@@ -301,8 +304,8 @@ impl Window {
     }
 }
 
-impl Exclusion {
-    /// The instants at which it begins and is over.
+impl ExclusionSpec {
+    /// Returns the instants at which the exclusion begins and ends.
     fn instants(&self, index: usize) -> Result<(Timestamp, Timestamp), WindowError> {
         let wrong = |field, value: &str| WindowError::Date {
             index,
@@ -336,7 +339,7 @@ fn position(day: Weekday) -> usize {
     usize::try_from(day.to_monday_zero_offset()).expect("0 to 6")
 }
 
-/// `22:00`, and nothing else that could be read as a time.
+/// Parses `22:00`, and no other notation.
 fn time(text: &str) -> Option<Time> {
     let (hours, minutes) = text.split_once(':')?;
     Time::new(two_digits(hours)?, two_digits(minutes)?, 0, 0).ok()
@@ -347,7 +350,7 @@ fn two_digits(text: &str) -> Option<i8> {
     digits.then(|| text.parse().ok())?
 }
 
-/// `2026-12-20`, and nothing else that could be read as a date.
+/// Parses `2026-12-20`, and no other notation.
 fn date(text: &str) -> Option<Date> {
     let shaped = text.len() == 10 && text.bytes().all(|sign| sign.is_ascii_digit() || sign == b'-');
     shaped.then(|| text.parse().ok())?

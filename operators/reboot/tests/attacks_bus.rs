@@ -1,9 +1,10 @@
-//! What a compromised agent can do on the host's bus: the shipped bus policy on a real dbus-daemon, with played services behind it.
+//! What a compromised agent can do on the host's bus: the shipped bus policy on a real dbus-daemon, with fake
+//! services behind it.
 //!
-//! The daemon runs as the user of the test, and so do the client and the services. So the policy is loaded for this user in place
-//! of `windlass-reboot`, and rules that come after it (`mandatory`) let the services do what they have to.
+//! The daemon, the client and the services all run as the user of the test. So the policy is loaded for this user
+//! instead of `windlass-reboot`, and later (`mandatory`) rules allow what the services need.
 //!
-//! Without a dbus-daemon on the PATH, or as a user without a name, the cases are ignored with that as the reason.
+//! Without a dbus-daemon on the PATH, or if the user has no name, the cases are ignored with that reason.
 
 use std::{
     path::Path,
@@ -26,8 +27,8 @@ use windlass::{
     prelude::*,
 };
 use windlass_cluster::Cluster;
-use windlass_reboot::state::Names;
-use windlass_suite::{DEADLINE, program};
+use windlass_reboot::state::AnnotationKeys;
+use windlass_suite::{STEP_TIMEOUT, program};
 use zbus::{Connection, MessageStream, connection::Builder, message::Type};
 
 const POLICY: &str = include_str!("../host/windlass-reboot.dbus.conf");
@@ -56,12 +57,12 @@ fn main() -> ExitCode {
         ("agent_reboots_through_the_bus", || {
             run(agent_reboots_through_the_bus())
         }),
-        ("client_can_call_reboot_and_nothing_else", || {
-            run(client_can_call_reboot_and_nothing_else())
+        ("client_can_call_only_reboot", || {
+            run(client_can_call_only_reboot())
         }),
-        ("client_can_send_no_signals", || run(client_can_send_no_signals())),
-        ("without_the_policy_the_same_calls_arrive", || {
-            run(without_the_policy_the_same_calls_arrive())
+        ("client_cannot_send_signals", || run(client_cannot_send_signals())),
+        ("same_calls_pass_without_the_policy", || {
+            run(same_calls_pass_without_the_policy())
         }),
     ];
     let trials = cases.into_iter().map(|(name, case)| {
@@ -100,10 +101,10 @@ fn missing() -> Option<String> {
 
 fn run(case: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(async { timeout(DEADLINE * 2, case).await.context("it never ends")? })
+    runtime.block_on(async { timeout(STEP_TIMEOUT * 2, case).await.context("timed out")? })
 }
 
-/// A bus with played services, which note what reaches them.
+/// A bus with fake services that record what reaches them.
 struct Bus {
     folder: tempfile::TempDir,
     daemon: Child,
@@ -119,7 +120,7 @@ impl Drop for Bus {
 }
 
 impl Bus {
-    /// A bus whose rules are a system bus's, and after them these.
+    /// Starts a bus with the rules of a system bus, followed by `policy`.
     async fn start(policy: &str) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
         std::fs::create_dir(folder.path().join("system.d"))?;
@@ -140,7 +141,7 @@ impl Bus {
         while !bus.socket().exists() {
             if bus.daemon.try_wait()?.is_some() {
                 let log = std::fs::read_to_string(bus.folder.path().join("log"))?;
-                anyhow::bail!("the bus does not start: {log}");
+                anyhow::bail!("the bus did not start: {log}");
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
@@ -162,7 +163,7 @@ impl Bus {
         Ok(Builder::address(self.address().as_str()).build().await?)
     }
 
-    /// A service that answers every call, and notes it and every signal that it sees.
+    /// A service that answers every call, and records the calls and signals that it receives.
     async fn play(&mut self, name: &'static str) -> anyhow::Result<()> {
         let service = self.connect().await?;
         call(&service, BUS, "RequestName", &(name, 0_u32)).await?;
@@ -192,7 +193,7 @@ impl Bus {
     }
 }
 
-/// The rules of dbus-daemon's own system.conf and of systemd's services, as far as they matter here.
+/// The relevant rules of dbus-daemon's own system.conf and of systemd's services.
 fn config_of(folder: &Path) -> String {
     let folder = folder.display();
     format!(
@@ -256,7 +257,7 @@ where
         .map(drop)
 }
 
-/// Calls by which a client would learn of the host or take it over.
+/// Calls that would reveal information about the host or take it over.
 async fn attacks(client: &Connection) -> Vec<(&'static str, zbus::Result<()>)> {
     let nothing = ();
     let other_object = [LOGIND[0], "/org/freedesktop/login1/session/_31", LOGIND[2]];
@@ -300,7 +301,7 @@ async fn attacks(client: &Connection) -> Vec<(&'static str, zbus::Result<()>)> {
     ]
 }
 
-async fn client_can_call_reboot_and_nothing_else() -> anyhow::Result<()> {
+async fn client_can_call_only_reboot() -> anyhow::Result<()> {
     let bus = Bus::start(&policy_for_this_user()).await?;
     let client = bus.connect().await?;
     call(&client, LOGIND, "Reboot", &false).await?;
@@ -316,12 +317,12 @@ async fn client_can_call_reboot_and_nothing_else() -> anyhow::Result<()> {
             .to_string();
         ensure!(refused.contains("AccessDenied"), "{method}: {refused}");
     }
-    assert_eq!(bus.calls().len(), 1, "nothing else has arrived");
+    assert_eq!(bus.calls().len(), 1, "nothing else arrived");
     Ok(())
 }
 
-/// The bus of this test would let all of it pass, but for the policy.
-async fn without_the_policy_the_same_calls_arrive() -> anyhow::Result<()> {
+/// Without the policy, the bus of this test allows all of these calls.
+async fn same_calls_pass_without_the_policy() -> anyhow::Result<()> {
     let bus = Bus::start("<busconfig/>").await?;
     let client = bus.connect().await?;
     for (what, answer) in attacks(&client).await {
@@ -343,7 +344,7 @@ async fn without_the_policy_the_same_calls_arrive() -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn client_can_send_no_signals() -> anyhow::Result<()> {
+async fn client_cannot_send_signals() -> anyhow::Result<()> {
     let bus = Bus::start(&policy_for_this_user()).await?;
     let client = bus.connect().await?;
     client
@@ -364,17 +365,17 @@ async fn client_can_send_no_signals() -> anyhow::Result<()> {
             &true,
         )
         .await?;
-    // Messages of a connection arrive in their order.
+    // Messages of a connection arrive in order.
     call(&client, LOGIND, "Reboot", &false).await?;
     assert_eq!(bus.calls(), ["org.freedesktop.login1 Reboot"]);
     Ok(())
 }
 
-/// The agent's own program, from the command on its node to the call: it needs nothing that the policy refuses.
+/// The agent's program, from the command on its node to the D-Bus call, needs nothing that the policy denies.
 async fn agent_reboots_through_the_bus() -> anyhow::Result<()> {
     let bus = Bus::start(&policy_for_this_user()).await?;
     let cluster = Cluster::embedded().start().await?;
-    let (nodes, names) = (Api::<Node>::all(cluster.client()), Names::default());
+    let (nodes, names) = (Api::<Node>::all(cluster.client()), AnnotationKeys::default());
     let node = from_value(json!({ "metadata": { "name": "metal" } }))?;
     nodes.create(&PostParams::default(), &node).await?;
     let boot_id = bus.folder.path().join("boot_id");
@@ -384,7 +385,7 @@ async fn agent_reboots_through_the_bus() -> anyhow::Result<()> {
     });
     let command = json!({ "bootID": "boot-a", "epoch": 3 });
     let armed = json!({ "metadata": { "annotations": {
-        &names.state: state.to_string(), &names.now: command.to_string(),
+        &names.state: state.to_string(), &names.reboot_now: command.to_string(),
     } } });
     nodes
         .patch("metal", &PatchParams::default(), &Patch::Merge(armed))
@@ -412,7 +413,9 @@ async fn agent_reboots_through_the_bus() -> anyhow::Result<()> {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    timeout(DEADLINE, called).await.context("logind is not called")?;
+    timeout(STEP_TIMEOUT, called)
+        .await
+        .context("logind was not called")?;
     agent.kill().await?;
     assert_eq!(bus.calls(), ["org.freedesktop.login1 Reboot"]);
     Ok(())

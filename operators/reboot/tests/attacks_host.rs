@@ -1,4 +1,4 @@
-//! What the shipped manifests and the files for the host give to a compromised agent.
+//! What the shipped manifests and host files allow a compromised agent.
 
 use std::{os::unix::fs::PermissionsExt as _, path::Path, process::Command};
 
@@ -10,7 +10,7 @@ fn text(name: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The pod of the workload in this file.
+/// The pod template of the workload in this file.
 fn pod(file: &str) -> Value {
     let text = text(file);
     let mut objects =
@@ -60,7 +60,7 @@ fn pods_run_as_an_unprivileged_user_without_capabilities() {
             ] {
                 assert!(
                     security[overrides].is_null(),
-                    "{file}: {overrides} belongs to the pod"
+                    "{file}: {overrides} belongs into the pod's security context"
                 );
             }
             assert!(!container["resources"]["limits"]["memory"].is_null(), "{file}");
@@ -69,7 +69,7 @@ fn pods_run_as_an_unprivileged_user_without_capabilities() {
 }
 
 #[test]
-fn agent_sees_one_socket_of_its_host_and_no_namespace() {
+fn agent_mounts_one_host_socket_and_shares_no_host_namespace() {
     for file in PODS {
         let pod = pod(file);
         for shared in [
@@ -89,12 +89,12 @@ fn agent_sees_one_socket_of_its_host_and_no_namespace() {
     assert_eq!(agent["containers"][0]["volumeMounts"], json!([mount]));
     assert!(
         pod(PODS[1])["volumes"].is_null(),
-        "the controller sees nothing of its host"
+        "the controller mounts nothing of its host"
     );
 }
 
 #[test]
-fn only_the_agent_has_the_user_that_may_reboot() {
+fn only_the_agent_runs_as_the_reboot_user() {
     let users = PODS.map(|file| pod(file)["securityContext"]["runAsUser"].clone());
     assert_ne!(users[0], users[1]);
     let sysusers = text("host/windlass-reboot.sysusers.conf");
@@ -110,12 +110,12 @@ fn only_the_agent_has_the_user_that_may_reboot() {
         ],
         "no home and no shell"
     );
-    // The base images of other pods have it.
+    // A user ID of common base images.
     assert_ne!(users[0], 65532);
 }
 
 #[test]
-fn pods_serve_health_and_metrics_and_no_debug_pages_to_others() {
+fn pods_expose_health_and_metrics_but_no_debug_pages() {
     for file in PODS {
         let pod = pod(file);
         let container = &pod["containers"][0];
@@ -138,15 +138,15 @@ fn pods_serve_health_and_metrics_and_no_debug_pages_to_others() {
             assert_eq!(
                 container["ports"].as_array().map(Vec::len),
                 Some(1),
-                "{file}: it is no port of the pod"
+                "{file}: it is not a port of the pod"
             );
         }
     }
 }
 
-/// The rest of the rule is for other users, and for this one a refusal.
+/// The rest of the rule refuses this user everything else and does not concern other users.
 #[test]
-fn polkit_rule_allows_reboot_alone_and_for_one_user() {
+fn polkit_rule_allows_only_reboot_for_one_user() {
     let rule = text("host/windlass-reboot.rules");
     let code: String = rule
         .lines()
@@ -170,7 +170,7 @@ fn polkit_rule_allows_reboot_alone_and_for_one_user() {
     assert_eq!(results, ["NOT_HANDLED", "YES", "NO"]);
 }
 
-/// `attacks_bus.rs` shows what a bus makes of it.
+/// `attacks_bus.rs` tests the policy on a real bus.
 #[test]
 fn bus_policy_allows_one_method_to_one_user() {
     let policy = text("host/windlass-reboot.dbus.conf");
@@ -186,8 +186,8 @@ fn bus_policy_allows_one_method_to_one_user() {
 }
 
 #[test]
-fn install_puts_the_files_where_the_host_reads_them() {
-    let folder = tempfile::tempdir().expect("a folder");
+fn install_copies_the_files_to_their_host_paths() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("host/install");
     let status = Command::new("sh")
         .arg(&script)
@@ -212,9 +212,9 @@ fn install_puts_the_files_where_the_host_reads_them() {
         assert_eq!(std::fs::read_to_string(&there).expect(to), text(from));
         assert!(
             text(from).contains(&format!("/{to}")),
-            "{from} says where it goes"
+            "{from} names its destination"
         );
         let mode = std::fs::metadata(&there).expect(to).permissions().mode() & 0o777;
-        assert_eq!(mode, 0o644, "{to}: polkit and the bus read it as other users");
+        assert_eq!(mode, 0o644, "{to}: polkit and the bus must be able to read it");
     }
 }

@@ -1,8 +1,8 @@
 //! What polkit allows the agent's user: the shipped rule in a real polkitd.
 //!
-//! polkit reads its rules and the host's users from fixed paths. So this runs in a mount namespace of its own, in which a folder of
-//! the test lies over them; nothing of the machine is changed. Where that is not possible (no root, no polkitd) the case is ignored,
-//! with what is missing as the reason.
+//! polkit reads its rules and the host's users from fixed paths. So this runs in its own mount namespace, in which
+//! the test's files are mounted over them; the machine itself is not changed. Where that is not possible (no root, no
+//! polkitd), the case is ignored with that reason.
 
 use std::{
     os::unix::fs::PermissionsExt as _,
@@ -15,7 +15,7 @@ use libtest_mimic::{Arguments, Completion, Trial};
 
 const RULE: &str = include_str!("../host/windlass-reboot.rules");
 
-/// Whether polkit says yes to an action: of the agent's user, and of a user without any rule.
+/// Whether polkit allows an action: for the agent's user, and for a user without any rule.
 const EXPECTED: [(&str, bool, bool); 7] = [
     ("org.freedesktop.login1.reboot", true, false),
     ("org.freedesktop.login1.reboot-multiple-sessions", true, false),
@@ -23,7 +23,7 @@ const EXPECTED: [(&str, bool, bool); 7] = [
     ("org.freedesktop.login1.power-off", false, false),
     ("org.freedesktop.login1.halt", false, false),
     ("org.freedesktop.systemd1.manage-units", false, false),
-    // Everyone may do this, but for the agent.
+    // Allowed for everyone except the agent.
     ("org.freedesktop.login1.set-self-linger", false, true),
 ];
 
@@ -48,7 +48,7 @@ const BUS: &str = r#"<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus C
 </busconfig>
 "#;
 
-/// Prints `ACTION yes` or `ACTION no` for each of the actions, for each user in turn.
+/// Prints `ACTION yes` or `ACTION no` for each action, for each user in turn.
 const SCRIPT: &str = r#"
 mount --bind "$FOLDER/rules.d" /etc/polkit-1/rules.d
 mount --bind "$FOLDER/passwd" /etc/passwd
@@ -72,22 +72,19 @@ done
 
 fn main() -> ExitCode {
     let found = polkitd();
-    let trial = Trial::ignorable_test(
-        "polkit_allows_reboot_alone_and_for_one_user",
-        move || match found {
-            Err(reason) => Ok(Completion::ignored_with(reason)),
-            Ok(polkitd) => polkit_allows_reboot_alone_and_for_one_user(polkitd)
-                .map(|()| Completion::Completed)
-                .map_err(|error| format!("{error:?}").into()),
-        },
-    );
+    let trial = Trial::ignorable_test("polkit_allows_only_reboot_for_one_user", move || match found {
+        Err(reason) => Ok(Completion::ignored_with(reason)),
+        Ok(polkitd) => polkit_allows_only_reboot_for_one_user(polkitd)
+            .map(|()| Completion::Completed)
+            .map_err(|error| format!("{error:?}").into()),
+    });
     libtest_mimic::run(&Arguments::from_args(), vec![trial]).exit_code()
 }
 
-/// Where polkitd is, or what else is missing.
+/// Returns the path of polkitd, or what is missing.
 fn polkitd() -> Result<&'static str, String> {
     if !rustix::process::geteuid().is_root() {
-        return Err("only root can lay files over polkit's in a mount namespace".to_owned());
+        return Err("needs root to mount over polkit's files".to_owned());
     }
     let places = [
         "/usr/lib/polkit-1/polkitd",
@@ -107,7 +104,7 @@ fn polkitd() -> Result<&'static str, String> {
         }
     }
     if !runs(Command::new("unshare").args(["--mount", "mount", "--bind", "/etc", "/etc"])) {
-        return Err("no mount namespace can be made here".to_owned());
+        return Err("cannot create a mount namespace".to_owned());
     }
     Ok(polkitd)
 }
@@ -117,7 +114,7 @@ fn runs(command: &mut Command) -> bool {
     status.is_ok_and(|status| status.success())
 }
 
-fn polkit_allows_reboot_alone_and_for_one_user(polkitd: &str) -> anyhow::Result<()> {
+fn polkit_allows_only_reboot_for_one_user(polkitd: &str) -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let path = folder.path();
     std::fs::create_dir(path.join("rules.d"))?;
@@ -129,7 +126,7 @@ fn polkit_allows_reboot_alone_and_for_one_user(polkitd: &str) -> anyhow::Result<
         path.join("bus.conf"),
         BUS.replace("FOLDER", &path.display().to_string()),
     )?;
-    // polkitd is not root.
+    // polkitd does not run as root.
     for part in ["", "rules.d"] {
         std::fs::set_permissions(path.join(part), std::fs::Permissions::from_mode(0o755))?;
     }

@@ -1,17 +1,17 @@
-//! What an administrator does with kubectl: apply all of it, as it is shipped.
+//! Applies everything with kubectl, as an administrator does.
 
 use windlass_suite::{Context as Case, suite};
 
-// One case: what it applies is everybody's.
-suite!("reboot-kubectl", paused, needs(windlass_cluster::matching_kubectl());
-    everything_that_is_shipped_is_applied,
+// Only one case: the applied objects are cluster-wide.
+suite!("reboot-kubectl", paused, requires(windlass_cluster::matching_kubectl());
+    shipped_manifests_apply_with_kubectl,
 );
 
-async fn everything_that_is_shipped_is_applied(case: Case) -> anyhow::Result<()> {
+async fn shipped_manifests_apply_with_kubectl(case: Case) -> anyhow::Result<()> {
     let all = case
         .kubectl(&["kustomize", env!("CARGO_MANIFEST_DIR")], "")
         .await?;
-    // Into the case's namespace, which goes when it ends.
+    // Into the case's namespace, which is deleted at the end.
     let all = all.replace("windlass-reboot", case.namespace());
     let said = case.kubectl(&["apply", "--server-side", "-f", "-"], &all).await?;
     for part in [
@@ -47,7 +47,7 @@ async fn everything_that_is_shipped_is_applied(case: Case) -> anyhow::Result<()>
     ] {
         let part = format!("--subresource={part}");
         let question = ["auth", "can-i", verb, resource, &part, "--as", account];
-        // It ends with a failure where the answer is no.
+        // kubectl exits with a failure if the answer is no.
         let answer = case.kubectl(&question, "").await;
         assert_eq!(answer.is_ok(), may, "{question:?}: {answer:?}");
     }

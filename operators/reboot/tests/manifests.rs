@@ -1,11 +1,11 @@
-//! What is shipped says what the program says.
+//! The shipped manifests match the code.
 
 use std::{collections::BTreeSet, path::Path};
 
 use serde::Deserialize;
 use serde_json::Value;
 use windlass::prelude::*;
-use windlass_reboot::{RebootPolicy, state::Names};
+use windlass_reboot::{RebootPolicy, state::AnnotationKeys};
 
 const CRD: &str = "manifests/crd.yaml";
 
@@ -23,14 +23,15 @@ fn documents(name: &str) -> Vec<Value> {
         .collect()
 }
 
-/// With `WINDLASS_WRITE=1` the file is written anew.
+/// With `WINDLASS_WRITE=1`, writes the file.
 #[test]
-fn the_definition_is_the_programs() {
-    let head = "# Written by `WINDLASS_WRITE=1 cargo test -p windlass-reboot --test manifests`; a test holds it true.\n";
+fn crd_yaml_matches_the_code() {
+    let head =
+        "# Written by `WINDLASS_WRITE=1 cargo test -p windlass-reboot --test manifests`; do not edit.\n";
     let wanted = serde_yaml_ng::to_string(&RebootPolicy::crd()).expect("YAML");
     let wanted = format!("{head}{wanted}");
     if std::env::var_os("WINDLASS_WRITE").is_some() {
-        std::fs::write(path(CRD), &wanted).expect("written");
+        std::fs::write(path(CRD), &wanted).expect("the file is written");
     }
     assert!(
         text(CRD) == wanted,
@@ -39,7 +40,7 @@ fn the_definition_is_the_programs() {
 }
 
 #[test]
-fn everything_that_is_there_is_applied() {
+fn kustomization_lists_every_manifest() {
     let kustomization = &documents("kustomization.yaml")[0];
     let resources = kustomization["resources"].as_array().expect("resources");
     let applied: BTreeSet<_> = resources.iter().filter_map(Value::as_str).collect();
@@ -47,27 +48,30 @@ fn everything_that_is_there_is_applied() {
     let files: Vec<_> = files
         .map(|file| format!("manifests/{}", file.expect("a file").file_name().display()))
         .collect();
-    assert!(applied.contains("rbac.yaml"), "the controller's rights");
+    assert!(
+        applied.contains("rbac.yaml"),
+        "the controller's roles are missing"
+    );
     for file in files.iter().map(String::as_str) {
-        assert!(applied.contains(file), "{file} is in no kustomization");
+        assert!(applied.contains(file), "{file} is missing in kustomization.yaml");
         for object in documents(file) {
             assert!(object["kind"].is_string(), "{file}");
         }
     }
 }
 
-/// The names in the policy, which is text, are those that agents write.
+/// The annotation keys in the admission policy, which is text, are those that agents write.
 #[test]
-fn the_policy_names_the_annotations_of_agents() {
-    let (policy, names) = (text("manifests/agent-policy.yaml"), Names::default());
-    for name in [&names.needed, &names.in_progress] {
+fn admission_policy_uses_the_annotation_keys() {
+    let (policy, names) = (text("manifests/agent-policy.yaml"), AnnotationKeys::default());
+    for name in [&names.reboot_needed, &names.reboot_in_progress] {
         assert!(policy.contains(&format!("'{name}'")), "{name}");
     }
 }
 
-/// `attacks_host.rs` has more about what the pods may do.
+/// `attacks_host.rs` tests more of the pods' security.
 #[test]
-fn an_agent_is_unprivileged_and_sees_one_socket_of_its_host() {
+fn agent_is_unprivileged_and_mounts_only_the_bus_socket() {
     let daemon_set = documents("manifests/agent.yaml").remove(0);
     let pod = &daemon_set["spec"]["template"]["spec"];
     let container = &pod["containers"][0];

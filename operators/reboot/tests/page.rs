@@ -1,4 +1,4 @@
-//! The operator's page names what there is.
+//! docs/reboot.md is complete.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ fn page() -> String {
     read("../../docs/reboot.md")
 }
 
-/// `drain.timeout` and the like: what people can set, down to what is Kubernetes' own.
+/// Collects the settable fields, such as `drain.timeout`, down to Kubernetes' own types.
 fn fields(schema: &Value, above: &str, found: &mut Vec<String>) {
     let properties = schema["properties"].as_object().into_iter().flatten();
     for (name, field) in properties {
@@ -34,7 +34,7 @@ fn fields(schema: &Value, above: &str, found: &mut Vec<String>) {
 }
 
 #[test]
-fn every_field_of_a_policy_is_explained() {
+fn page_documents_every_policy_field() {
     let crd = serde_json::to_value(RebootPolicy::crd()).expect("JSON");
     let mut found = Vec::new();
     let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
@@ -51,9 +51,9 @@ fn every_field_of_a_policy_is_explained() {
     assert!(missing.is_empty(), "{missing:?}");
 }
 
-/// The words in quotes that follow one of these in the sources.
-fn words_after(openings: &[&str]) -> Vec<String> {
-    let files = ["roll.rs"].map(|file| format!("src/machine/{file}"));
+/// The string literals that follow one of these in the sources.
+fn literals_after(openings: &[&str]) -> Vec<String> {
+    let files = ["controller.rs"].map(|file| format!("src/state_machine/{file}"));
     let more = ["nodes.rs", "policies.rs", "conditions.rs"].map(|file| format!("src/controller/{file}"));
     let mut words = Vec::new();
     for text in files.iter().chain(&more).map(|file| read(file)) {
@@ -70,19 +70,19 @@ fn words_after(openings: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn every_event_phase_reason_condition_and_metric_is_named() {
-    let mut names = words_after(&["Said::normal(", "Said::warning(", ".warning(&**node,"]);
+fn page_names_every_event_phase_condition_and_metric() {
+    let mut names = literals_after(&["NodeEvent::normal(", "NodeEvent::warning(", ".warning(&**node,"]);
     assert!(names.len() >= 12, "{names:?}");
-    names.extend(words_after(&[
-        "const PLANNED: &str =",
-        "const IN_PROGRESS: &str =",
-        "const DRAINING: &str =",
+    names.extend(literals_after(&[
+        "const MAINTENANCE_PLANNED: &str =",
+        "const MAINTENANCE_IN_PROGRESS: &str =",
+        "const DRAIN_IN_PROGRESS: &str =",
         "const DRAINED: &str =",
     ]));
     names.extend(Phase::ALL.map(|phase| phase.to_string()));
     names.extend(BlockerReason::ALL.map(|reason| reason.to_string()));
-    let figures = read("src/figures.rs");
-    let metrics = figures
+    let source = read("src/metrics.rs");
+    let metrics = source
         .split('"')
         .filter(|word| word.starts_with("windlass_reboot_"));
     names.extend(metrics.map(ToOwned::to_owned));
@@ -95,7 +95,7 @@ fn every_event_phase_reason_condition_and_metric_is_named() {
 }
 
 #[test]
-fn its_links_lead_somewhere() {
+fn page_links_resolve() {
     let page = page();
     let titles: Vec<String> = page
         .lines()
@@ -109,7 +109,7 @@ fn its_links_lead_somewhere() {
     for link in links {
         assert!(
             titles.iter().any(|title| title == link),
-            "#{link} is none of {titles:?}"
+            "#{link} is not in {titles:?}"
         );
     }
 }

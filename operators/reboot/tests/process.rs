@@ -1,11 +1,11 @@
-//! Both programs as a stranger meets them: what they say of themselves, what they say when something is wrong, and the agent's
-//! whole life on a machine that is a folder.
+//! Both programs from the outside: help texts, error messages, and an agent's whole lifecycle on a machine that is a
+//! folder.
 
 use std::{path::Path, process::Stdio, time::Duration};
 
 use tokio::{process::Command, time::timeout};
 use windlass::{
-    cache::{Cache, Selection},
+    cache::{Cache, WatchScope},
     k8s_openapi::api::core::v1::Node,
     kube::{
         Api, Client,
@@ -14,8 +14,8 @@ use windlass::{
     prelude::*,
 };
 use windlass_cluster::Cluster;
-use windlass_reboot::state::{Names, Progress};
-use windlass_suite::{DEADLINE, output, program};
+use windlass_reboot::state::{AnnotationKeys, Progress};
+use windlass_suite::{STEP_TIMEOUT, output, program};
 
 fn reboot(arguments: &[&str]) -> Command {
     program(env!("CARGO_BIN_EXE_reboot"), arguments)
@@ -26,13 +26,13 @@ fn agent(arguments: &[&str]) -> Command {
 }
 
 #[tokio::test]
-async fn their_help_tells_every_flag_and_its_default() {
+async fn help_lists_every_flag_and_default() {
     for (command, parts) in [
         (
             reboot(&["--help"]),
             &[
                 "Usage: reboot [OPTIONS]",
-                "Reboots nodes in turn",
+                "Reboots nodes one after another",
                 "--annotation-prefix <DOMAIN>",
                 "[default: reboot.windlass.dev]",
                 "--own-node <NAME>",
@@ -45,7 +45,7 @@ async fn their_help_tells_every_flag_and_its_default() {
             agent(&["--help"]),
             &[
                 "Usage: reboot-agent [OPTIONS]",
-                "Reboots the node that it runs on",
+                "Reboots the node it runs on",
                 "--annotation-prefix <DOMAIN>",
                 "--node <NAME>",
                 "[default: NODE_NAME]",
@@ -70,12 +70,12 @@ async fn their_help_tells_every_flag_and_its_default() {
 }
 
 #[tokio::test]
-async fn flags_that_cannot_be_meant_are_refused_with_a_hint() {
+async fn invalid_flags_are_rejected_with_a_hint() {
     for (command, hint) in [
         (reboot(&["--annotation-prefix", "A b"]), "--annotation-prefix"),
         (agent(&["--reboot-with", "hammer"]), "systemctl"),
-        (agent(&["--reboot-command", " "]), "a program at least"),
-        (agent(&["--trigger-interval", "5"]), "as in `30s`"),
+        (agent(&["--reboot-command", " "]), "the command is empty"),
+        (agent(&["--trigger-interval", "5"]), "for example `30s`"),
         (
             agent(&["--trigger-file", "/a", "--trigger-command", "b"]),
             "cannot be used with",
@@ -88,7 +88,7 @@ async fn flags_that_cannot_be_meant_are_refused_with_a_hint() {
 }
 
 #[tokio::test]
-async fn without_a_cluster_one_line_says_where_they_looked_and_what_to_do() {
+async fn missing_cluster_error_names_kubeconfig_and_fix() {
     for command in [reboot(&[]), agent(&[])] {
         let (code, _, error) = output(command).await;
         assert_eq!(code, Some(1), "{error}");
@@ -101,7 +101,7 @@ async fn without_a_cluster_one_line_says_where_they_looked_and_what_to_do() {
     }
 }
 
-/// The machine of the agent is a folder: its boot ID is a file there, and it reboots by a command that leaves one.
+/// The agent's machine is a folder: a file holds its boot ID, and the reboot command leaves another file.
 struct Machine {
     cluster: Cluster,
     nodes: Api<Node>,
@@ -123,7 +123,7 @@ impl Machine {
         Self {
             cluster,
             nodes,
-            folder: tempfile::tempdir().expect("a folder"),
+            folder: tempfile::tempdir().expect("a temporary directory"),
         }
     }
 
@@ -135,7 +135,7 @@ impl Machine {
     fn boots(&self, boot_id: &str) -> tokio::process::Child {
         let [file, reboots, checks, good] =
             ["boot_id", "reboots", "checks", "good"].map(|name| self.path(name));
-        std::fs::write(&file, format!("{boot_id}\n")).expect("written");
+        std::fs::write(&file, format!("{boot_id}\n")).expect("the file is written");
         let kubeconfig = self.cluster.kubeconfig().expect("a file").display().to_string();
         let script = format!("echo once >> {reboots}");
         let command = json!(["/bin/sh", "-c", script]).to_string();
@@ -168,35 +168,38 @@ impl Machine {
 }
 
 async fn until(client: Client, holds: impl Fn(&Progress) -> bool) -> Progress {
-    let lister = Cache::<Node>::start(client, &Selection::all())
-        .synced(DEADLINE)
+    let lister = Cache::<Node>::start(client, &WatchScope::all())
+        .synced(STEP_TIMEOUT)
         .await
-        .expect("nodes can be watched");
-    let (mut changes, key) = (lister.subscribe(), ObjectKey::cluster(NODE));
+        .expect("the watch starts");
+    let (mut changes, key) = (lister.subscribe(), ObjectKey::cluster_scoped(NODE));
     let found = async {
         loop {
             let node = lister.get(&key);
-            let text = node
-                .as_ref()
-                .and_then(|node| node.annotations().get(&Names::default().in_progress));
+            let text = node.as_ref().and_then(|node| {
+                node.annotations()
+                    .get(&AnnotationKeys::default().reboot_in_progress)
+            });
             let progress = text.map(|text| windlass::serde_json::from_str(text).expect("readable"));
             if let Some(progress) = progress.filter(&holds) {
                 return progress;
             }
-            changes.next().await.expect("the watch goes on");
+            changes.next().await.expect("the watch continues");
         }
     };
-    timeout(DEADLINE, found).await.expect("its agent says so")
+    timeout(STEP_TIMEOUT, found)
+        .await
+        .expect("the agent reports progress")
 }
 
-/// Waits until a command has left a line there.
+/// Waits until a command has written a line to the file.
 async fn written(path: &Path) {
     let written = async {
         while lines(path) == 0 {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    timeout(DEADLINE, written).await.expect("the command is run");
+    timeout(STEP_TIMEOUT, written).await.expect("the command ran");
 }
 
 fn lines(path: &Path) -> usize {
@@ -204,43 +207,43 @@ fn lines(path: &Path) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_reboots_its_machine_once_and_proves_it_in_the_next_boot() {
+async fn agent_reboots_once_and_proves_it_in_the_next_boot() {
     let machine = Machine::new().await;
     let client = machine.cluster.client();
-    let names = Names::default();
+    let names = AnnotationKeys::default();
     let mut first = machine.boots("boot-a");
     let state = json!({
         "phase": "Armed", "policy": "default", "epoch": 3, "since": "2026-01-01T00:00:00Z",
     });
     let order = json!({"bootID": "boot-a", "epoch": 3});
     machine
-        .annotate(json!({names.state: state.to_string(), names.now: order.to_string()}))
+        .annotate(json!({names.state: state.to_string(), names.reboot_now: order.to_string()}))
         .await;
     let claim = until(client.clone(), |progress| progress.attempt == 1).await;
     assert_eq!((claim.boot_id.as_str(), claim.epoch), ("boot-a", 3));
     let reboots = machine.folder.path().join("reboots");
     written(&reboots).await;
 
-    // The process is started anew, and the machine is not.
+    // The process is restarted, the machine is not.
     first.kill().await.expect("killed");
     let mut again = machine.boots("boot-a");
     tokio::time::sleep(Duration::from_secs(1)).await;
     again.kill().await.expect("killed");
     let unproved = until(client.clone(), |_| true).await;
-    assert_eq!((unproved.attempt, unproved.proved), (1, None));
+    assert_eq!((unproved.attempt, unproved.new_boot_id), (1, None));
 
     let mut second = machine.boots("boot-b");
-    let proof = until(client.clone(), |progress| progress.proved.is_some()).await;
-    assert_eq!(proof.proved.as_deref(), Some("boot-b"));
+    let proof = until(client.clone(), |progress| progress.new_boot_id.is_some()).await;
+    assert_eq!(proof.new_boot_id.as_deref(), Some("boot-b"));
     assert_eq!(lines(&reboots), 1, "exactly once");
 
-    // Its own check fails at first, and passes when what it looks for is there.
+    // The health check fails at first, and passes once its file exists.
     written(&machine.folder.path().join("checks")).await;
     second.kill().await.expect("killed");
-    assert_eq!(until(client.clone(), |_| true).await.checked, None);
-    std::fs::write(machine.path("good"), "").expect("written");
+    assert_eq!(until(client.clone(), |_| true).await.checked_boot_id, None);
+    std::fs::write(machine.path("good"), "").expect("the file is written");
     let mut third = machine.boots("boot-b");
-    let passed = until(client, |progress| progress.checked.is_some()).await;
-    assert_eq!(passed.checked, passed.proved);
+    let passed = until(client, |progress| progress.checked_boot_id.is_some()).await;
+    assert_eq!(passed.checked_boot_id, passed.new_boot_id);
     third.kill().await.expect("killed");
 }

@@ -1,24 +1,24 @@
-//! Whether an object that a target namespace had before may become a copy: what the target has to say about it.
+//! Whether an existing object of a target namespace may become a copy.
 //!
-//! | the sync's policy | what the target must say |
+//! | the sync's policy | required consent of the target |
 //! |---|---|
 //! | `Never` | nothing is adopted |
-//! | `Always` | [`ADOPT`] names the source's namespace, on the namespace or on the object |
-//! | `IfIdentical` | [`ADOPT`] names the source's namespace, on the object itself |
+//! | `Always` | [`ADOPT_ANNOTATION`] names the source's namespace, on the namespace or on the object |
+//! | `IfIdentical` | [`ADOPT_ANNOTATION`] names the source's namespace, on the object itself |
 //!
-//! The outcome of a comparison shows in the sync's status, to people who may not read the object. So a comparison needs the
-//! consent of the object itself, and without it the object's content is not even read. An adoption never deletes.
+//! The result of a comparison shows in the sync's status, to users who may not read the object. So a comparison needs
+//! the consent of the object itself; without it the content is not even read. An adoption never deletes.
 
 use std::sync::Arc;
 
 use windlass::kube::api::ObjectMeta;
 
 use crate::{
-    api::{ADOPT, AdoptionPolicy, SourceKind},
+    api::{ADOPT_ANNOTATION, AdoptionPolicy, SourceKind},
     consent::Consent,
 };
 
-/// What a target namespace says about adoption by the syncs of one source namespace.
+/// A target namespace's consent to adoption by the syncs of one source namespace.
 #[derive(Clone)]
 pub(crate) struct Adoption {
     /// The sync's namespace.
@@ -29,33 +29,33 @@ pub(crate) struct Adoption {
     pub(crate) by_namespace: bool,
 }
 
-/// What may be done to an object that is in the way.
+/// What may be done to an existing object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Permission {
     /// Its content may not even be read.
-    Nothing,
-    /// It may be overwritten, and must not be compared.
+    Denied,
+    /// It may be overwritten, but not compared.
     Overwrite,
     /// It may be compared, and adopted if it is identical.
     Compare,
-    /// It may be overwritten; where that is impossible it may be compared.
-    Both,
+    /// It may be overwritten; if that is impossible it may be compared.
+    OverwriteOrCompare,
 }
 
 impl Adoption {
-    /// What the sync's policy and the target's consent allow together.
+    /// Combines the sync's policy with the target's consent.
     pub(crate) fn permission(&self, policy: AdoptionPolicy, object: &ObjectMeta) -> Permission {
-        let by_object = self.by_object(&Consent::of(object, ADOPT));
+        let by_object = self.by_object(&Consent::from_metadata(object, ADOPT_ANNOTATION));
         match policy {
             AdoptionPolicy::IfIdentical if by_object => Permission::Compare,
-            AdoptionPolicy::Always if by_object => Permission::Both,
+            AdoptionPolicy::Always if by_object => Permission::OverwriteOrCompare,
             AdoptionPolicy::Always if self.by_namespace => Permission::Overwrite,
-            _ => Permission::Nothing,
+            _ => Permission::Denied,
         }
     }
 
-    /// Whether an object that was adopted may stay so. `object` is what it says itself.
-    pub(crate) fn holds_for(&self, object: Option<&Consent>) -> bool {
+    /// Returns whether an adopted object may stay adopted. `object` is the object's own consent.
+    pub(crate) fn still_allows(&self, object: Option<&Consent>) -> bool {
         self.by_namespace || object.is_some_and(|consent| self.by_object(consent))
     }
 
@@ -64,25 +64,25 @@ impl Adoption {
     }
 }
 
-/// ConfigMaps that a cluster's own components publish in every namespace, and that pods take certificates from.
-const PUBLISHED: [&str; 4] = [
+/// ConfigMaps that cluster components publish in every namespace, from which pods take certificates.
+const PUBLISHED_CONFIG_MAPS: [&str; 4] = [
     "extension-apiserver-authentication",
     "istio-ca-root-cert",
     "kube-root-ca.crt",
     "openshift-service-ca.crt",
 ];
 
-/// How names begin that belong to one tool: Helm's releases (kept in Secrets or ConfigMaps), and bootstrap tokens.
-const PREFIXES: [&str; 2] = ["bootstrap-token-", "sh.helm.release.v1."];
+/// Prefixes of names that belong to one tool: Helm releases (in Secrets or ConfigMaps) and bootstrap tokens.
+const RESERVED_PREFIXES: [&str; 2] = ["bootstrap-token-", "sh.helm.release.v1."];
 
-/// Whether an object of this name is never copied and never written, whoever consents: its content is the cluster's or a
-/// tool's, and a copy that comes first would take its place.
+/// Returns whether objects of this name are never copied and never written, whatever the consent: they belong to the
+/// cluster or a tool, and a copy that is created first would take their place.
 pub(crate) fn is_reserved(kind: SourceKind, name: &str) -> bool {
-    PREFIXES.iter().any(|prefix| name.starts_with(prefix))
-        || kind == SourceKind::ConfigMap && PUBLISHED.contains(&name)
+    RESERVED_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+        || kind == SourceKind::ConfigMap && PUBLISHED_CONFIG_MAPS.contains(&name)
 }
 
-/// Whether this is the metadata of a service account's token, which is never adopted.
+/// Returns whether this is the metadata of a service account token, which is never adopted.
 pub(crate) fn is_token(metadata: &ObjectMeta) -> bool {
     let annotations = metadata.annotations.iter().flatten();
     annotations
@@ -96,7 +96,7 @@ mod tests {
 
     fn object(adopt: Option<&str>) -> ObjectMeta {
         ObjectMeta {
-            annotations: adopt.map(|value| [(ADOPT.to_owned(), value.to_owned())].into()),
+            annotations: adopt.map(|value| [(ADOPT_ANNOTATION.to_owned(), value.to_owned())].into()),
             ..ObjectMeta::default()
         }
     }
@@ -105,18 +105,23 @@ mod tests {
     fn permission_needs_policy_and_target_consent() {
         use AdoptionPolicy::{Always, IfIdentical, Never};
         for (policy, by_namespace, adopt, expected) in [
-            (Never, true, Some("*"), Permission::Nothing),
-            (IfIdentical, false, None, Permission::Nothing),
-            (IfIdentical, true, None, Permission::Nothing),
-            (IfIdentical, true, Some("other"), Permission::Nothing),
+            (Never, true, Some("*"), Permission::Denied),
+            (IfIdentical, false, None, Permission::Denied),
+            (IfIdentical, true, None, Permission::Denied),
+            (IfIdentical, true, Some("other"), Permission::Denied),
             (IfIdentical, false, Some("team-a"), Permission::Compare),
-            (Always, false, None, Permission::Nothing),
-            (Always, false, Some("true"), Permission::Nothing),
-            (Always, false, Some("No Name"), Permission::Nothing),
+            (Always, false, None, Permission::Denied),
+            (Always, false, Some("true"), Permission::Denied),
+            (Always, false, Some("No Name"), Permission::Denied),
             (Always, true, None, Permission::Overwrite),
             (Always, true, Some("other"), Permission::Overwrite),
-            (Always, false, Some("other, team-a"), Permission::Both),
-            (Always, true, Some("*"), Permission::Both),
+            (
+                Always,
+                false,
+                Some("other, team-a"),
+                Permission::OverwriteOrCompare,
+            ),
+            (Always, true, Some("*"), Permission::OverwriteOrCompare),
         ] {
             let adoption = Adoption {
                 source: "team-a".into(),
@@ -138,15 +143,15 @@ mod tests {
             configured: "home".into(),
             by_namespace,
         };
-        let says = |value| Consent::of(&object(Some(value)), ADOPT);
-        assert!(adoption(true).holds_for(None));
-        assert!(adoption(false).holds_for(Some(&says("team-a"))));
-        assert!(!adoption(false).holds_for(Some(&says("other"))));
-        assert!(!adoption(false).holds_for(None));
+        let says = |value| Consent::from_metadata(&object(Some(value)), ADOPT_ANNOTATION);
+        assert!(adoption(true).still_allows(None));
+        assert!(adoption(false).still_allows(Some(&says("team-a"))));
+        assert!(!adoption(false).still_allows(Some(&says("other"))));
+        assert!(!adoption(false).still_allows(None));
     }
 
     #[test]
-    fn names_of_the_cluster_and_of_tools_are_reserved() {
+    fn cluster_and_tool_names_are_reserved() {
         for (kind, name, expected) in [
             (SourceKind::ConfigMap, "kube-root-ca.crt", true),
             (SourceKind::Secret, "kube-root-ca.crt", false),

@@ -1,53 +1,55 @@
-//! The kind `SecretSync`, and the names under which things are marked.
+//! The `SecretSync` resource, and the names of labels and annotations.
 
 use windlass::{
     k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector},
     schemars::{Schema, SchemaGenerator},
 };
 
-/// The API group, and the domain of every mark.
+/// The API group, and the prefix of all labels and annotations.
 pub const GROUP: &str = "secretsync.windlass.dev";
 
-/// The annotation on sources, and the annotation or label on namespaces, if nobody names another.
-pub const SYNC: &str = "secretsync.windlass.dev/sync";
+/// Default name of the annotation on sources, and of the annotation or label on namespaces.
+pub const SYNC_ANNOTATION: &str = "secretsync.windlass.dev/sync";
 
-/// The namespace whose annotated objects are copied, if nobody names another.
-pub const SOURCE_NAMESPACE: &str = "secretsync";
+/// Default namespace of annotated sources.
+pub const DEFAULT_SOURCE_NAMESPACE: &str = "secretsync";
 
-/// The label of a copy: the UID of its source. What has no such label is not ours.
-pub const SOURCE_UID: &str = "secretsync.windlass.dev/source-uid";
+/// The label on copies: the UID of the source. Objects without it are not ours.
+pub const SOURCE_UID_LABEL: &str = "secretsync.windlass.dev/source-uid";
 
-/// On a copy: where it came from, as `namespace/name`; with chaining, the way that it came, nearest first.
-pub const SOURCE: &str = "secretsync.windlass.dev/source";
+/// On a copy: its source as `namespace/name`; with chaining the whole chain, nearest first.
+pub const SOURCE_ANNOTATION: &str = "secretsync.windlass.dev/source";
 
-/// On a copy: which sync wrote it; see [`SyncId`](crate::SyncId).
-pub const SYNCED_BY: &str = "secretsync.windlass.dev/synced-by";
+/// On a copy: the sync that wrote it.
+pub const SYNCED_BY_ANNOTATION: &str = "secretsync.windlass.dev/synced-by";
 
 /// On a copy: the hash of what was written.
-pub const HASH: &str = "secretsync.windlass.dev/hash";
+pub const HASH_ANNOTATION: &str = "secretsync.windlass.dev/hash";
 
-/// On a namespace (annotation or label) or on an object that is in the way: the source namespaces whose syncs may adopt it.
-pub const ADOPT: &str = "secretsync.windlass.dev/adopt";
+/// On a namespace (annotation or label) or on an existing object: the source namespaces whose syncs may adopt it.
+pub const ADOPT_ANNOTATION: &str = "secretsync.windlass.dev/adopt";
 
-/// On a copy that existed before it became one. It is released when it is not wanted any more, never deleted.
-pub const ADOPTED: &str = "secretsync.windlass.dev/adopted";
+/// On a copy that existed before it became one. Such an object is released when it is no longer wanted, never
+/// deleted.
+pub const ADOPTED_ANNOTATION: &str = "secretsync.windlass.dev/adopted";
 
-/// On a copy that stays when its sync goes: `Orphan`.
-pub const DELETION_POLICY: &str = "secretsync.windlass.dev/deletion-policy";
+/// On a copy that stays when its sync is deleted: `Orphan`.
+pub const DELETION_POLICY_ANNOTATION: &str = "secretsync.windlass.dev/deletion-policy";
 
 /// The finalizer of a SecretSync.
 pub const FINALIZER: &str = "secretsync.windlass.dev/cleanup";
 
-/// How many entries `names` may have.
+/// Maximum number of entries in `names`.
 pub const MAX_NAMES: usize = 1000;
 
-/// How many entries any other list of a SecretSync may have: patterns, labels and requirements of a selector, their values.
+/// Maximum number of entries in any other list of a SecretSync: patterns, labels and requirements of a selector,
+/// their values.
 pub const MAX_ENTRIES: usize = 100;
 
-/// How long a name of an object may be.
+/// Maximum length of an object's name.
 pub const MAX_NAME_LENGTH: usize = 253;
 
-/// How long a pattern may be: as long as the name of a label, with its domain.
+/// Maximum length of a pattern: that of a label key with its prefix.
 pub const MAX_PATTERN_LENGTH: usize = 317;
 
 /// Copies Secrets or ConfigMaps of its namespace into the namespaces that it selects and that consent.
@@ -63,7 +65,7 @@ pub const MAX_PATTERN_LENGTH: usize = 317;
 #[kube(
     printcolumn = r#"{"name": "Ready", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Ready\")].status"}"#
 )]
-#[kube(printcolumn = r#"{"name": "Sources", "type": "integer", "jsonPath": ".status.matched"}"#)]
+#[kube(printcolumn = r#"{"name": "Sources", "type": "integer", "jsonPath": ".status.sources"}"#)]
 #[kube(printcolumn = r#"{"name": "Targets", "type": "integer", "jsonPath": ".status.targets"}"#)]
 #[kube(printcolumn = r#"{"name": "Synced", "type": "integer", "jsonPath": ".status.synced"}"#)]
 #[kube(printcolumn = r#"{"name": "Failed", "type": "integer", "jsonPath": ".status.failed"}"#)]
@@ -74,15 +76,16 @@ pub const MAX_PATTERN_LENGTH: usize = 317;
 pub struct SecretSyncSpec {
     /// What is copied: Secrets or ConfigMaps.
     pub kind: SourceKind,
-    /// Which objects of this namespace are copied, by label. An empty selector is all of them; left out, only `names`.
+    /// Which objects of this namespace are copied, by label. An empty selector selects all; if omitted, only `names`
+    /// are copied.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "selector")]
-    pub secret_selector: Option<LabelSelector>,
-    /// Objects of this namespace that are copied whatever labels they have.
+    pub source_selector: Option<LabelSelector>,
+    /// Objects of this namespace that are copied whatever their labels.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = MAX_NAMES), inner(length(max = MAX_NAME_LENGTH)))]
     pub names: Vec<String>,
-    /// Into which namespaces, of those that consent. Left out: all that consent.
+    /// The target namespaces, of those that consent. Default: all that consent.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "selector")]
     pub namespace_selector: Option<LabelSelector>,
@@ -90,17 +93,17 @@ pub struct SecretSyncSpec {
     pub keys: Filter,
     /// Which labels and annotations of the source are copied.
     pub metadata: MetadataPolicy,
-    /// What happens to an object of the same name that is there already and is nobody's copy. Anything but `Never` also needs
-    /// the target's consent, by the annotation `secretsync.windlass.dev/adopt`.
+    /// What happens to an existing object of the same name that is not a copy. Anything but `Never` also needs the
+    /// target's consent, by the annotation `secretsync.windlass.dev/adopt`.
     pub adoption_policy: AdoptionPolicy,
-    /// What happens to the copies when the SecretSync goes.
+    /// What happens to the copies when the SecretSync is deleted.
     pub deletion_policy: DeletionPolicy,
-    /// Whether a copy may be deleted and created anew when it cannot be changed: because it is immutable, or its type differs.
-    /// Never done to an adopted object.
-    pub recreate: Recreate,
-    /// Whether what is a copy itself may be copied on.
+    /// Whether a copy that cannot be updated, because it is immutable or of another type, may be deleted and
+    /// recreated. Adopted objects are never deleted.
+    pub recreate_policy: RecreatePolicy,
+    /// Whether copies may be sources themselves.
     pub allow_chaining: bool,
-    /// Nothing is written or deleted while this is true.
+    /// Suspends all writes and deletions.
     pub paused: bool,
 }
 
@@ -120,7 +123,7 @@ fn selector(generator: &mut SchemaGenerator) -> Schema {
 }
 
 /// A kind that can be copied.
-#[windlass::part]
+#[windlass::api_type]
 #[derive(Copy, Default, Eq, Hash, PartialOrd, Ord)]
 pub enum SourceKind {
     /// Secrets.
@@ -132,8 +135,8 @@ pub enum SourceKind {
     ConfigMap,
 }
 
-/// Which names count. A pattern is a name, or a beginning followed by `*`.
-#[windlass::part]
+/// Selects names. A pattern is a name, or a prefix followed by `*`.
+#[windlass::api_type]
 #[derive(Default, Eq)]
 #[serde(default)]
 pub struct Filter {
@@ -147,9 +150,9 @@ pub struct Filter {
     pub exclude: Vec<String>,
 }
 
-/// Which labels and annotations of a source its copies have. What deployment tools track their objects by is never copied
-/// unless it is named in `include`; what is ours never is.
-#[windlass::part]
+/// Which labels and annotations of a source are copied. Those that deployment tools use to track their objects are
+/// copied only if they are listed in `include`; those of secretsync never are.
+#[windlass::api_type]
 #[derive(Default, Eq)]
 #[serde(default)]
 pub struct MetadataPolicy {
@@ -159,71 +162,71 @@ pub struct MetadataPolicy {
     pub annotations: Filter,
 }
 
-/// What happens to an object that is in the way.
-#[windlass::part]
+/// What happens to an existing object of the same name.
+#[windlass::api_type]
 #[derive(Copy, Default, Eq)]
 pub enum AdoptionPolicy {
-    /// It stays as it is, and the conflict is reported.
+    /// It is left unchanged, and the conflict is reported.
     #[serde(rename = "Never")]
     #[default]
     Never,
-    /// It becomes a copy if its type and data are already the same, and the object itself consents to the comparison.
+    /// It becomes a copy if its type and data are identical, and the object itself consents to the comparison.
     #[serde(rename = "IfIdentical")]
     IfIdentical,
-    /// It becomes a copy, whatever it holds, if the object or its namespace consents.
+    /// It becomes a copy, whatever it contains, if the object or its namespace consents.
     #[serde(rename = "Always")]
     Always,
 }
 
-/// What happens to copies when their sync goes.
-#[windlass::part]
+/// What happens to copies when their sync is deleted.
+#[windlass::api_type]
 #[derive(Copy, Default, Eq)]
 pub enum DeletionPolicy {
     /// They are deleted.
     #[serde(rename = "Delete")]
     #[default]
     Delete,
-    /// They stay, without our marks.
+    /// They stay, without the labels and annotations of secretsync.
     #[serde(rename = "Orphan")]
     Orphan,
 }
 
-/// Whether a copy may be deleted and created anew.
-#[windlass::part]
+/// Whether a copy may be deleted and recreated.
+#[windlass::api_type]
 #[derive(Copy, Default, Eq)]
-pub enum Recreate {
-    /// What cannot be changed stays, and is reported.
+pub enum RecreatePolicy {
+    /// A copy that cannot be updated stays, and is reported.
     #[serde(rename = "Never")]
     #[default]
     Never,
-    /// When it cannot be changed.
+    /// If it cannot be updated.
     #[serde(rename = "IfNeeded")]
     IfNeeded,
 }
 
-/// How far it is.
-#[windlass::part]
+/// Observed state of a SecretSync.
+#[windlass::api_type]
 #[derive(Default)]
 #[serde(default)]
 pub struct SecretSyncStatus {
-    /// The generation that this is about.
+    /// The generation that this status describes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// How many sources there are.
-    pub matched: u32,
-    /// How many objects were selected by label and are of a type that is never copied.
+    /// Number of sources.
+    pub sources: u32,
+    /// Number of objects that were selected by label but are never copied.
     pub excluded: u32,
-    /// Into how many namespaces they are copied.
+    /// Number of target namespaces.
     pub namespaces: u32,
-    /// How many copies there should be.
+    /// Number of desired copies.
     pub targets: u32,
-    /// How many of them are as they should be.
+    /// Number of copies that are up to date.
     pub synced: u32,
-    /// How many could not be written.
+    /// Number of copies that could not be written.
     pub failed: u32,
-    /// How many are somebody else's.
+    /// Number of targets where an object that is not this sync's copy exists.
     pub conflicts: u32,
-    /// What went wrong, at most ten.
+    /// What failed; at most ten entries.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<SyncFailure>,
     /// `Ready` and `Conflict`.
@@ -231,8 +234,8 @@ pub struct SecretSyncStatus {
     pub conditions: Vec<Condition>,
 }
 
-/// One thing that went wrong. Never holds a value.
-#[windlass::part]
+/// One failure. Never contains a value.
+#[windlass::api_type]
 #[derive(Default, Eq)]
 #[serde(default)]
 pub struct SyncFailure {
@@ -240,8 +243,8 @@ pub struct SyncFailure {
     pub namespace: String,
     /// The object's name.
     pub name: String,
-    /// In one word.
+    /// Reason, in CamelCase.
     pub reason: String,
-    /// For people.
+    /// Message for humans.
     pub message: String,
 }

@@ -1,31 +1,31 @@
-//! What a namespace allows: from where it takes copies.
+//! Which source namespaces a namespace accepts copies from.
 
 use std::{collections::BTreeSet, sync::Arc};
 
 use windlass::kube::api::ObjectMeta;
 
-/// From where a namespace takes copies.
+/// The source namespaces that a namespace accepts copies from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Consent {
     anywhere: bool,
-    /// From the namespace that the operator was configured with.
+    /// The operator's source namespace.
     configured: bool,
     from: BTreeSet<Arc<str>>,
-    /// What cannot be understood; then there is no consent.
-    pub(crate) invalid: Option<String>,
+    /// The parse error; then there is no consent.
+    pub(crate) error: Option<String>,
 }
 
 impl Consent {
-    /// What a namespace's annotation and label of this name say; either is enough.
-    pub(crate) fn of(namespace: &ObjectMeta, name: &str) -> Self {
+    /// Parses the namespace's annotation and label of this name; either is enough.
+    pub(crate) fn from_metadata(namespace: &ObjectMeta, name: &str) -> Self {
         let mut consent = Self::default();
         let annotation = namespace.annotations.as_ref().and_then(|all| all.get(name));
         let label = namespace.labels.as_ref().and_then(|all| all.get(name));
         for value in annotation.into_iter().chain(label) {
-            if let Err(invalid) = consent.read(value) {
+            if let Err(invalid) = consent.parse(value) {
                 return Self {
-                    invalid: Some(format!(
-                        "`{name}` is `{value}`, of which `{invalid}` is no namespace's name: use `true`, names \
+                    error: Some(format!(
+                        "invalid value `{value}` of `{name}`: `{invalid}` is not a valid namespace name: use `true`, names \
                          separated by commas, or `*`"
                     )),
                     ..Self::default()
@@ -35,7 +35,7 @@ impl Consent {
         consent
     }
 
-    fn read<'a>(&mut self, value: &'a str) -> Result<(), &'a str> {
+    fn parse<'a>(&mut self, value: &'a str) -> Result<(), &'a str> {
         match value.trim() {
             "" | "true" => self.configured = true,
             "false" => {}
@@ -52,13 +52,13 @@ impl Consent {
         Ok(())
     }
 
-    /// Whether it takes copies from this namespace; `configured` is the operator's source namespace.
+    /// Returns whether it accepts copies from this namespace; `configured` is the operator's source namespace.
     pub(crate) fn allows(&self, source: &str, configured: &str) -> bool {
         self.anywhere || self.from.contains(source) || self.configured && source == configured
     }
 }
 
-/// Whether the server takes this as the name of a namespace: an RFC 1123 label.
+/// Returns whether this is a valid namespace name: an RFC 1123 label.
 pub(crate) fn is_namespace_name(text: &str) -> bool {
     let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     (1..=63).contains(&text.len())
@@ -67,7 +67,7 @@ pub(crate) fn is_namespace_name(text: &str) -> bool {
         && !text.ends_with('-')
 }
 
-/// Whether a namespace belongs to the system.
+/// Returns whether this is a system namespace.
 pub(crate) fn is_system(namespace: &str) -> bool {
     namespace.starts_with("kube-")
 }
@@ -85,11 +85,11 @@ mod tests {
             labels: map(label),
             ..ObjectMeta::default()
         };
-        Consent::of(&meta, "sync")
+        Consent::from_metadata(&meta, "sync")
     }
 
     #[test]
-    fn a_namespace_says_from_where_it_takes_copies() {
+    fn consent_names_the_allowed_source_namespaces() {
         let allowed = |annotation, label| {
             let consent = consent(annotation, label);
             ["home", "team-a", "team-b"].map(|source| consent.allows(source, "home"))
@@ -110,11 +110,11 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_understood_is_no_consent_and_is_told() {
+    fn invalid_consent_allows_nothing_and_reports_an_error() {
         for value in ["team-*", ".*", "team-a,", "Team", "-a", "a/b", "team-a;team-b"] {
             let consent = consent(Some(value), Some("true"));
             assert!(!consent.allows("team-a", "home") && !consent.allows("home", "home"));
-            assert!(consent.invalid.expect(value).contains("no namespace's name"));
+            assert!(consent.error.expect(value).contains("not a valid namespace name"));
         }
     }
 }

@@ -1,13 +1,13 @@
-//! What a Secret or ConfigMap holds, kept so that it is zeroed when it is dropped and cannot be shown.
+//! The content of a Secret or ConfigMap, which is zeroed when dropped and cannot be formatted.
 //!
 //! ```text
-//!   response ──► Wiped (our buffer, zeroed) ──► Content (values zeroed one by one)
-//!                                                  │ shared by Arc: one for all copies of a source
-//!   request  ◄── Wiped (our buffer, zeroed) ◄──────┘
+//!   response ──► ZeroizedBuffer ──► Content (each value zeroed on drop)
+//!                                     │ shared by Arc: one for all copies of a source
+//!   request  ◄── ZeroizedBuffer ◄─────┘
 //! ```
 //!
-//! Values of Secrets stay base64 from the response to the request: nothing is decoded. What cannot be zeroed are the buffers of
-//! the HTTP and TLS libraries, which a response passes through before and a request after.
+//! Values of Secrets stay base64 from the response to the request: nothing is decoded. The buffers of the HTTP and
+//! TLS libraries cannot be zeroed.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -18,43 +18,43 @@ use serde::{Deserialize, Deserializer, de};
 use windlass::kube::api::ObjectMeta;
 use zeroize::{Zeroize, Zeroizing};
 
-use crate::{api::SourceKind, meter::Reservation, policy::LAST_APPLIED};
+use crate::{api::SourceKind, content_budget::Reservation, filter::LAST_APPLIED_ANNOTATION};
 
-/// Values shorter than this may be in a text by chance, and so may parts of values.
-const SHORT: usize = 4;
-const SHORT_PART: usize = 8;
+/// Shorter values, and shorter parts of values, may occur in a text by chance.
+const MIN_VALUE_LEN: usize = 4;
+const MIN_PART_LEN: usize = 8;
 
-/// A value that is zeroed when it is dropped. It has no text of its own: not in logs, not in panics.
+/// A value that is zeroed when dropped. It cannot be formatted: not in logs, not in panics.
 #[derive(PartialEq, Eq)]
-pub(crate) struct Hidden(Zeroizing<Box<str>>);
+pub(crate) struct SecretValue(Zeroizing<Box<str>>);
 
-impl fmt::Debug for Hidden {
+impl fmt::Debug for SecretValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("…")
     }
 }
 
-impl<'de> Deserialize<'de> for Hidden {
+impl<'de> Deserialize<'de> for SecretValue {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Text;
         impl de::Visitor<'_> for Text {
-            type Value = Hidden;
+            type Value = SecretValue;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("text")
             }
 
-            // Exactly as large as needed, so that nothing is left behind by growing.
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Hidden, E> {
-                Ok(Hidden(Zeroizing::new(text.into())))
+            // Allocates exactly once, since growing would leave copies behind.
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<SecretValue, E> {
+                Ok(SecretValue(Zeroizing::new(text.into())))
             }
 
-            fn visit_string<E: de::Error>(self, text: String) -> Result<Hidden, E> {
+            fn visit_string<E: de::Error>(self, text: String) -> Result<SecretValue, E> {
                 let text = Zeroizing::new(text);
                 self.visit_str(&text)
             }
 
-            fn visit_unit<E: de::Error>(self) -> Result<Hidden, E> {
+            fn visit_unit<E: de::Error>(self) -> Result<SecretValue, E> {
                 self.visit_str("")
             }
         }
@@ -62,16 +62,16 @@ impl<'de> Deserialize<'de> for Hidden {
     }
 }
 
-/// A buffer that is zeroed when it is dropped.
+/// A buffer that is zeroed when dropped.
 #[derive(Default)]
-pub(crate) struct Wiped(Zeroizing<Vec<u8>>);
+pub(crate) struct ZeroizedBuffer(Zeroizing<Vec<u8>>);
 
-impl Wiped {
+impl ZeroizedBuffer {
     pub(crate) fn with_capacity(bytes: usize) -> Self {
         Self(Zeroizing::new(Vec::with_capacity(bytes)))
     }
 
-    /// Growing by hand: a vector that grows by itself leaves what it had where it was.
+    /// Grows by hand: a growing `Vec` would leave its old allocation behind.
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         let needed = self.0.len() + bytes.len();
         if needed > self.0.capacity() {
@@ -82,8 +82,8 @@ impl Wiped {
         self.0.extend_from_slice(bytes);
     }
 
-    /// Takes a part of a response, and zeroes it where nobody else has it.
-    pub(crate) fn absorb(&mut self, part: Bytes) {
+    /// Appends a part of a response, and zeroes that part if it is not shared.
+    pub(crate) fn append_and_zero(&mut self, part: Bytes) {
         self.push(&part);
         if let Ok(mut part) = part.try_into_mut() {
             part.as_mut().zeroize();
@@ -95,13 +95,13 @@ impl Wiped {
     }
 }
 
-impl AsRef<[u8]> for Wiped {
+impl AsRef<[u8]> for ZeroizedBuffer {
     fn as_ref(&self) -> &[u8] {
         &self.0
     }
 }
 
-impl std::io::Write for Wiped {
+impl std::io::Write for ZeroizedBuffer {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         self.push(bytes);
         Ok(bytes.len())
@@ -112,7 +112,7 @@ impl std::io::Write for Wiped {
     }
 }
 
-/// A Secret or ConfigMap, whole. Its `Debug` shows no value.
+/// A whole Secret or ConfigMap. Its `Debug` output contains no value.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Content {
@@ -121,32 +121,33 @@ pub(crate) struct Content {
     secret_type: Option<String>,
     immutable: Option<bool>,
     #[serde(default)]
-    data: Option<BTreeMap<String, Hidden>>,
+    data: Option<BTreeMap<String, SecretValue>>,
     #[serde(default)]
-    binary_data: Option<BTreeMap<String, Hidden>>,
-    /// What `kubectl apply` repeats of the values, kept so that who writes the object back does not lose it.
+    binary_data: Option<BTreeMap<String, SecretValue>>,
+    /// The `last-applied-configuration` annotation of `kubectl apply`, which repeats the values. Kept to be written
+    /// back.
     #[serde(skip)]
-    applied: Option<Hidden>,
-    /// Of a source: what it counts for as long as it is held.
+    last_applied: Option<SecretValue>,
+    /// The share of the content budget that a source holds.
     #[serde(skip)]
     pub(crate) reservation: Option<Reservation>,
 }
 
 impl Content {
-    /// Reads what the server answered. The error says where, never what.
-    pub(crate) fn read(answer: &Wiped) -> Result<Self, String> {
+    /// Parses a response. The error contains the position, never the text.
+    pub(crate) fn parse(answer: &ZeroizedBuffer) -> Result<Self, String> {
         let mut content: Self = serde_json::from_slice(answer.as_slice()).map_err(|error| {
             format!(
-                "the server's answer cannot be read (line {}, column {})",
+                "cannot parse the server's response (line {}, column {})",
                 error.line(),
                 error.column()
             )
         })?;
         let annotations = content.metadata.annotations.as_mut();
         // It repeats the values.
-        if let Some(applied) = annotations.and_then(|all| all.remove(LAST_APPLIED)) {
+        if let Some(applied) = annotations.and_then(|all| all.remove(LAST_APPLIED_ANNOTATION)) {
             let applied = Zeroizing::new(applied);
-            content.applied = Some(Hidden(Zeroizing::new(applied.as_str().into())));
+            content.last_applied = Some(SecretValue(Zeroizing::new(applied.as_str().into())));
         }
         Ok(content)
     }
@@ -155,12 +156,12 @@ impl Content {
         self.metadata.uid.as_deref().unwrap_or_default()
     }
 
-    /// A source is never written back, and is held for long: what `kubectl apply` repeats of it goes at once.
-    pub(crate) fn forget_applied(&mut self) {
-        self.applied = None;
+    /// Drops the `last-applied-configuration`: a source is held for long and never written back.
+    pub(crate) fn drop_last_applied(&mut self) {
+        self.last_applied = None;
     }
 
-    /// How much it takes, as far as it can be large.
+    /// Returns the bytes of all keys and values.
     pub(crate) fn size(&self) -> usize {
         self.values()
             .map(|(_, key, value)| key.len() + value.0.len())
@@ -172,7 +173,7 @@ impl Content {
         version.and_then(|text| text.parse().ok()).unwrap_or_default()
     }
 
-    /// Of a Secret; empty for a ConfigMap.
+    /// Returns the type of a Secret; empty for a ConfigMap.
     pub(crate) fn secret_type(&self) -> &str {
         self.secret_type.as_deref().unwrap_or_default()
     }
@@ -181,26 +182,26 @@ impl Content {
         self.immutable == Some(true)
     }
 
-    /// The names of what it holds, in order: first `data`, then `binaryData`.
-    pub(crate) fn keys(&self) -> impl Iterator<Item = (Field, &str)> {
+    /// Returns the keys, in order: first `data`, then `binaryData`.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = (DataField, &str)> {
         self.values().map(|(field, key, _)| (field, key))
     }
 
-    fn values(&self) -> impl Iterator<Item = (Field, &str, &Hidden)> {
+    fn values(&self) -> impl Iterator<Item = (DataField, &str, &SecretValue)> {
         let data = self.data.iter().flatten();
         let binary = self.binary_data.iter().flatten();
-        let data = data.map(|(key, value)| (Field::Data, key.as_str(), value));
-        data.chain(binary.map(|(key, value)| (Field::BinaryData, key.as_str(), value)))
+        let data = data.map(|(key, value)| (DataField::Data, key.as_str(), value));
+        data.chain(binary.map(|(key, value)| (DataField::BinaryData, key.as_str(), value)))
     }
 
-    /// Whether it holds the same as what `other` would have after leaving out what `admits` refuses.
-    pub(crate) fn holds(&self, other: &Self, admits: impl Fn(&str) -> bool) -> bool {
+    /// Returns whether its data equals that of `other` after filtering with `admits`.
+    pub(crate) fn has_same_data(&self, other: &Self, admits: impl Fn(&str) -> bool) -> bool {
         self.values().eq(other.values().filter(|(_, key, _)| admits(key)))
     }
 
-    /// Whether a text repeats one of its values, or a part of one, as it is or decoded. Short ones do not count: they are in
-    /// every text.
-    pub(crate) fn appears_in(&self, text: &str) -> bool {
+    /// Returns whether a text contains one of its values or a part of one, as it is or decoded. Short ones do not
+    /// count: they occur in any text.
+    pub(crate) fn is_quoted_in(&self, text: &str) -> bool {
         self.values().any(|(_, _, value)| {
             let decoded = BASE64.decode(value.0.as_bytes()).map(Zeroizing::new);
             let decoded = decoded
@@ -210,11 +211,11 @@ impl Content {
             [Some(&**value.0), decoded]
                 .into_iter()
                 .flatten()
-                .any(|value| repeats(text, value))
+                .any(|value| quotes_value(text, value))
         })
     }
 
-    /// The JSON of an object with this metadata and these values, ready to be sent. `over` is what it is written over.
+    /// Returns the JSON of an object with this metadata and these values. `over` is the object that it replaces.
     pub(crate) fn body(
         &self,
         kind: SourceKind,
@@ -223,10 +224,10 @@ impl Content {
         immutable: bool,
         admits: impl Fn(&str) -> bool,
     ) -> Bytes {
-        let metadata = match over.and_then(|over| over.applied.as_ref()) {
-            Some(applied) => with_applied(metadata, applied),
-            None => Wiped(Zeroizing::new(
-                serde_json::to_vec(metadata).expect("metadata is JSON"),
+        let metadata = match over.and_then(|over| over.last_applied.as_ref()) {
+            Some(applied) => with_last_applied(metadata, applied),
+            None => ZeroizedBuffer(Zeroizing::new(
+                serde_json::to_vec(metadata).expect("metadata serializes"),
             )),
         };
         let values: Vec<_> = self.values().filter(|(_, key, _)| admits(key)).collect();
@@ -234,7 +235,7 @@ impl Content {
             .iter()
             .map(|(_, key, value)| key.len() + value.0.len() + 8)
             .sum();
-        let mut body = Wiped::with_capacity(size + metadata.as_slice().len() + 256);
+        let mut body = ZeroizedBuffer::with_capacity(size + metadata.as_slice().len() + 256);
         body.push(br#"{"apiVersion":"v1","kind":""#);
         body.push(kind.name().as_bytes());
         body.push(br#"","metadata":"#);
@@ -246,7 +247,7 @@ impl Content {
         if immutable {
             body.push(br#","immutable":true"#);
         }
-        for field in [Field::Data, Field::BinaryData] {
+        for field in [DataField::Data, DataField::BinaryData] {
             let mut of_field = values.iter().filter(|(found, ..)| *found == field).peekable();
             if of_field.peek().is_none() {
                 continue;
@@ -260,8 +261,8 @@ impl Content {
                 }
                 body.push(quoted(key).as_bytes());
                 body.push(b":");
-                // Base64 needs no escapes, and what does is written in pieces.
-                serde_json::to_writer(&mut body, &**value.0).expect("memory takes it");
+                // Base64 needs no escapes; other text is escaped in pieces.
+                serde_json::to_writer(&mut body, &**value.0).expect("writing to memory cannot fail");
             }
             body.push(b"}");
         }
@@ -269,19 +270,19 @@ impl Content {
         Bytes::from_owner(body)
     }
 
-    /// A digest of what a copy would hold, with the labels and annotations that it would have.
+    /// Returns a digest of the data, labels and annotations of a copy.
     pub(crate) fn digest(
         &self,
         admits: impl Fn(&str) -> bool,
         metadata: [&BTreeMap<String, String>; 2],
     ) -> Digest {
         let mut context = digest::Context::new(&digest::SHA256);
-        // Each part with its length, so that no two contents read alike.
+        // Each part with its length, so that the encoding is unambiguous.
         let mut add = |part: &[u8]| {
             context.update(&(part.len() as u64).to_be_bytes());
             context.update(part);
         };
-        // Two sources that hold the same do not show it.
+        // Includes the UID, so that two sources with equal data have different digests.
         add(self.uid().as_bytes());
         add(self.secret_type().as_bytes());
         add(&[u8::from(self.is_immutable())]);
@@ -303,43 +304,43 @@ impl Content {
     }
 }
 
-/// The JSON of metadata with what `kubectl apply` repeats of the values.
-fn with_applied(metadata: &ObjectMeta, applied: &Hidden) -> Wiped {
+/// Returns the JSON of metadata with the `last-applied-configuration`.
+fn with_last_applied(metadata: &ObjectMeta, applied: &SecretValue) -> ZeroizedBuffer {
     let mut metadata = metadata.clone();
     let annotations = metadata.annotations.get_or_insert_default();
-    annotations.insert(LAST_APPLIED.to_owned(), applied.0.to_string());
-    let mut json = Wiped::default();
-    serde_json::to_writer(&mut json, &metadata).expect("memory takes it");
+    annotations.insert(LAST_APPLIED_ANNOTATION.to_owned(), applied.0.to_string());
+    let mut json = ZeroizedBuffer::default();
+    serde_json::to_writer(&mut json, &metadata).expect("writing to memory cannot fail");
     let annotations = metadata.annotations.as_mut();
-    if let Some(mut applied) = annotations.and_then(|all| all.remove(LAST_APPLIED)) {
+    if let Some(mut applied) = annotations.and_then(|all| all.remove(LAST_APPLIED_ANNOTATION)) {
         applied.zeroize();
     }
     json
 }
 
-/// Whether a text has a value in it, or what is between two characters of it that whoever quotes it would escape: the lines of a
-/// key, the words of a JSON document.
-fn repeats(text: &str, value: &str) -> bool {
+/// Returns whether a text contains a value, or a part of it between two characters that would be escaped in a
+/// quotation: the lines of a key, the words of a JSON document.
+fn quotes_value(text: &str, value: &str) -> bool {
     let is_escaped = |c: char| !matches!(c, ' '..='~') || "\"'\\<>&".contains(c);
     let mut parts = value.split(is_escaped);
-    value.len() >= SHORT && text.contains(value)
-        || parts.any(|part| part.len() >= SHORT_PART && text.contains(part))
+    value.len() >= MIN_VALUE_LEN && text.contains(value)
+        || parts.any(|part| part.len() >= MIN_PART_LEN && text.contains(part))
 }
 
 fn quoted(text: &str) -> String {
-    serde_json::to_string(text).expect("text is JSON")
+    serde_json::to_string(text).expect("strings serialize")
 }
 
-/// Where a key is.
+/// The field that a key is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Field {
+pub(crate) enum DataField {
     /// `data`.
     Data,
     /// `binaryData`, of a ConfigMap.
     BinaryData,
 }
 
-impl Field {
+impl DataField {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Data => "data",
@@ -348,7 +349,7 @@ impl Field {
     }
 }
 
-/// Tells contents apart without holding them.
+/// Identifies content without holding it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Digest([u8; 32]);
 
@@ -378,45 +379,45 @@ mod tests {
     const CANARY: &str = "Y2FuYXJ5";
 
     fn content(json: &serde_json::Value) -> Content {
-        let mut answer = Wiped::default();
-        answer.absorb(Bytes::from(json.to_string()));
-        Content::read(&answer).expect("it is a Secret")
+        let mut answer = ZeroizedBuffer::default();
+        answer.append_and_zero(Bytes::from(json.to_string()));
+        Content::parse(&answer).expect("a valid Secret")
     }
 
     fn secret() -> Content {
         content(&serde_json::json!({
             "apiVersion": "v1", "kind": "Secret", "type": "Opaque", "data": { "a": CANARY, "b": "Yg==" },
-            "metadata": { "name": "s", "uid": "u", "resourceVersion": "7", "annotations": { LAST_APPLIED: CANARY } },
+            "metadata": { "name": "s", "uid": "u", "resourceVersion": "7", "annotations": { LAST_APPLIED_ANNOTATION: CANARY } },
         }))
     }
 
     #[test]
-    fn a_value_is_never_shown() {
+    fn debug_and_errors_never_show_values() {
         let text = format!("{:?}", secret());
         assert!(text.contains("\"a\"") && !text.contains(CANARY), "{text}");
-        let mut broken = Wiped::default();
-        broken.absorb(Bytes::from(format!(
+        let mut broken = ZeroizedBuffer::default();
+        broken.append_and_zero(Bytes::from(format!(
             "{{\"data\": {{\"a\": \"{CANARY}\"}}, \"metadata\": 3"
         )));
-        let error = Content::read(&broken).expect_err("it is cut off");
+        let error = Content::parse(&broken).expect_err("truncated JSON");
         assert!(!error.contains(CANARY) && error.contains("line 1"), "{error}");
     }
 
     #[test]
-    fn a_body_holds_what_is_admitted() {
+    fn body_contains_only_admitted_keys() {
         let metadata = ObjectMeta {
             name: Some("s".to_owned()),
             ..ObjectMeta::default()
         };
         let body = secret().body(SourceKind::Secret, &metadata, None, true, |key| key == "a");
-        let body: serde_json::Value = serde_json::from_slice(&body).expect("it is JSON");
+        let body: serde_json::Value = serde_json::from_slice(&body).expect("valid JSON");
         let expected = serde_json::json!({
             "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "s" }, "type": "Opaque", "immutable": true,
             "data": { "a": CANARY },
         });
         assert_eq!(body, expected);
         let empty = secret().body(SourceKind::ConfigMap, &metadata, None, false, |_| false);
-        let empty: serde_json::Value = serde_json::from_slice(&empty).expect("it is JSON");
+        let empty: serde_json::Value = serde_json::from_slice(&empty).expect("valid JSON");
         assert_eq!(
             empty,
             serde_json::json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "s" } })
@@ -424,13 +425,14 @@ mod tests {
     }
 
     #[test]
-    fn last_applied_configuration_goes_back_to_its_own_object_only() {
+    fn last_applied_configuration_is_written_back_only_to_its_own_object() {
         let (there, metadata) = (secret(), secret().metadata);
         let body = |over| {
             let body = secret().body(SourceKind::Secret, &metadata, over, false, |_| true);
-            serde_json::from_slice::<serde_json::Value>(&body).expect("it is JSON")
+            serde_json::from_slice::<serde_json::Value>(&body).expect("valid JSON")
         };
-        let annotation = |body: &serde_json::Value| body["metadata"]["annotations"][LAST_APPLIED].clone();
+        let annotation =
+            |body: &serde_json::Value| body["metadata"]["annotations"][LAST_APPLIED_ANNOTATION].clone();
         assert_eq!(annotation(&body(Some(&there))), CANARY);
         assert!(annotation(&body(None)).is_null());
         let bare = content(&serde_json::json!({ "metadata": {} }));
@@ -438,20 +440,20 @@ mod tests {
     }
 
     #[test]
-    fn a_body_escapes_what_a_config_map_may_hold() {
+    fn body_escapes_config_map_text() {
         let map = content(&serde_json::json!({
             "metadata": { "name": "c" }, "data": { "a": "x\n\"ä\u{1}" }, "binaryData": { "b": "AA==" },
         }));
         let body = map.body(SourceKind::ConfigMap, &ObjectMeta::default(), None, false, |_| {
             true
         });
-        let body: serde_json::Value = serde_json::from_slice(&body).expect("it is JSON");
+        let body: serde_json::Value = serde_json::from_slice(&body).expect("valid JSON");
         assert_eq!(body["data"]["a"], "x\n\"ä\u{1}");
         assert_eq!(body["binaryData"]["b"], "AA==");
     }
 
     #[test]
-    fn contents_that_differ_have_digests_that_differ() {
+    fn different_contents_have_different_digests() {
         let none = BTreeMap::new();
         let label = BTreeMap::from([("a".to_owned(), "b".to_owned())]);
         let digest = |json: serde_json::Value| content(&json).digest(|_| true, [&none, &none]);
@@ -476,23 +478,23 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_is_compared_after_the_filter() {
+    fn data_is_compared_after_filtering() {
         let whole = secret();
         let part = content(&serde_json::json!({ "metadata": {}, "data": { "a": CANARY } }));
-        assert!(part.holds(&whole, |key| key == "a"));
-        assert!(!part.holds(&whole, |_| true) && !whole.holds(&part, |_| true));
+        assert!(part.has_same_data(&whole, |key| key == "a"));
+        assert!(!part.has_same_data(&whole, |_| true) && !whole.has_same_data(&part, |_| true));
     }
 
     #[test]
-    fn a_text_that_repeats_a_value_is_recognised() {
+    fn quoted_values_are_detected() {
         for (text, expected) in [
             ("refused: Y2FuYXJ5 is weak", true),
             ("refused: canary is weak", true),
             ("refused: a is weak", false),
         ] {
-            assert_eq!(secret().appears_in(text), expected, "{text}");
+            assert_eq!(secret().is_quoted_in(text), expected, "{text}");
         }
-        // As a program quotes it: with escapes, or only the part that it is about.
+        // As a program quotes it: with escapes, or only the relevant part.
         let value = "-----BEGIN KEY-----\nMIIEowIBAAKCAQEA\nu1SU1LfVLPHCozMxH2Mo\n";
         let lines = content(&serde_json::json!({ "metadata": {}, "data": { "a": BASE64.encode(value) } }));
         for (text, expected) in [
@@ -500,13 +502,13 @@ mod tests {
             ("line 3 is u1SU1LfVLPHCozMxH2Mo".to_owned(), true),
             ("refused: BEGIN is missing".to_owned(), false),
         ] {
-            assert_eq!(lines.appears_in(&text), expected, "{text}");
+            assert_eq!(lines.is_quoted_in(&text), expected, "{text}");
         }
     }
 
     #[test]
-    fn a_buffer_that_grows_keeps_what_it_had() {
-        let mut buffer = Wiped::with_capacity(2);
+    fn growing_buffer_keeps_its_content() {
+        let mut buffer = ZeroizedBuffer::with_capacity(2);
         for part in ["abc", "", "defgh"] {
             buffer.push(part.as_bytes());
         }

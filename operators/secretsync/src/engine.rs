@@ -1,9 +1,9 @@
-//! What the parts share: who wants what, what is there, what became of it, and the way into the queue.
+//! State shared by all parts: the desired copies, the existing copies, the results, and the queue.
 //!
 //! ```text
-//!   follow (watches) ──► Roster, targets ──┐
-//!        └── jobs ──► queue ──► copy ──────┼──► requests
-//!                              account ◄── Ledger
+//!   watches ──► SyncIndex, copies ──┐
+//!      └── jobs ──► queue ──► copy ─┼──► requests
+//!                          status ◄── WorkTracker
 //! ```
 
 use std::{
@@ -15,73 +15,77 @@ use parking_lot::{Mutex, RwLock};
 use windlass::{
     cache::{Index, Lister, Query, Uid},
     prelude::{Action, Context, Error, ObjectKey, Reconciler, Request},
-    runtime::Feed,
+    runtime::SourceContext,
     workqueue::Priority,
 };
 
 use crate::{
-    account::Told,
     api::{SecretSync, SourceKind},
-    figures::Figures,
-    held::Held,
-    identity::{Job, Mark, SyncId},
-    ledger::Ledger,
-    roster::{Affected, Roster, Scope},
+    copy_metadata::CopyMetadata,
+    identity::{Job, SyncId, SyncOwner},
+    metrics::SyncMetrics,
+    sync_index::{Affected, OperatorConfig, SyncIndex},
+    sync_status::StatusWrite,
+    work_tracker::WorkTracker,
 };
 
-/// Copies what should be copied.
+/// The shared state of the controller.
 pub(crate) struct Engine {
-    pub(crate) roster: RwLock<Roster>,
-    pub(crate) ledger: Mutex<Ledger>,
-    pub(crate) figures: Figures,
+    pub(crate) index: RwLock<SyncIndex>,
+    pub(crate) tracker: Mutex<WorkTracker>,
+    pub(crate) metrics: SyncMetrics,
     /// Set before the first reconcile.
     pub(crate) listers: OnceLock<Listers>,
-    /// Set before the first change is told.
-    feed: OnceLock<Feed>,
-    /// Copies that were read and found right although others own fields of them, in the state in which they were.
+    /// Set before the first change is reported.
+    source_context: OnceLock<SourceContext>,
+    /// Copies that were read and found up to date although others own fields of them, with the resource version.
     pub(crate) verified: Mutex<HashMap<(SourceKind, ObjectKey), (Uid, u64)>>,
-    /// What was told of each SecretSync.
-    pub(crate) told: Mutex<HashMap<SyncId, Told>>,
-    /// Whether this process is the one that works.
-    pub(crate) leads: AtomicBool,
+    /// When the status of each SecretSync was last written.
+    pub(crate) status_writes: Mutex<HashMap<SyncId, StatusWrite>>,
+    /// Whether this process is the leader.
+    pub(crate) is_leader: AtomicBool,
 }
 
-/// What is read.
+/// The caches that reconciles read.
 pub(crate) struct Listers {
-    pub(crate) secrets: Copies,
-    pub(crate) config_maps: Copies,
+    pub(crate) secrets: CopyLister,
+    pub(crate) config_maps: CopyLister,
     pub(crate) syncs: Lister<SecretSync>,
 }
 
 /// The copies of a kind.
-pub(crate) struct Copies {
-    held: Lister<Held>,
-    /// Those of SecretSyncs, by which: of many in a namespace, each has a few.
-    declared: Index<Held>,
+pub(crate) struct CopyLister {
+    lister: Lister<CopyMetadata>,
+    /// Indexed by SecretSync, since a namespace may have many copies.
+    declared: Index<CopyMetadata>,
 }
 
-impl Copies {
-    pub(crate) fn new(held: Lister<Held>) -> Self {
-        let declared = held.cache().index_by(|held| match held.mark.as_deref() {
-            Some(Mark::Sync { namespace, name, .. }) => vec![format!("{namespace}/{name}")],
-            // An annotated source has one in a namespace, under its own name.
-            Some(Mark::Annotation { .. }) | None => Vec::new(),
+impl CopyLister {
+    pub(crate) fn new(lister: Lister<CopyMetadata>) -> Self {
+        let declared = lister.cache().index_by(|held| match held.owner.as_deref() {
+            Some(SyncOwner::Sync { namespace, name, .. }) => vec![format!("{namespace}/{name}")],
+            // An annotated source has at most one copy per namespace, with its own name.
+            Some(SyncOwner::Annotation { .. }) | None => Vec::new(),
         });
-        Self { held, declared }
+        Self { lister, declared }
     }
 
-    /// The one of this name.
-    pub(crate) fn get(&self, key: &ObjectKey) -> Option<Arc<Held>> {
-        self.held.get(key)
+    /// Returns the copy of this name.
+    pub(crate) fn get(&self, key: &ObjectKey) -> Option<Arc<CopyMetadata>> {
+        self.lister.get(key)
     }
 
-    /// Those that say that they belong to the SecretSync of this name; in one namespace, or in all.
-    pub(crate) fn of_sync(&self, sync: &ObjectKey, within: Option<&str>) -> Vec<(ObjectKey, Arc<Held>)> {
+    /// Returns the copies of a SecretSync, in one namespace or in all.
+    pub(crate) fn of_sync(
+        &self,
+        sync: &ObjectKey,
+        within: Option<&str>,
+    ) -> Vec<(ObjectKey, Arc<CopyMetadata>)> {
         let mut query = Query::all().indexed(&self.declared, &sync.to_string());
         if let Some(namespace) = within {
             query = query.namespace(namespace);
         }
-        let found = self.held.list_stored(&query);
+        let found = self.lister.list_cached(&query);
         let held = found
             .iter()
             .map(|stored| Some((stored.key().clone(), stored.object().ok()?)));
@@ -90,8 +94,8 @@ impl Copies {
 }
 
 impl Listers {
-    /// The copies of a kind.
-    pub(crate) fn held(&self, kind: SourceKind) -> &Copies {
+    /// Returns the copies of a kind.
+    pub(crate) fn copies(&self, kind: SourceKind) -> &CopyLister {
         match kind {
             SourceKind::Secret => &self.secrets,
             SourceKind::ConfigMap => &self.config_maps,
@@ -99,93 +103,92 @@ impl Listers {
     }
 }
 
-/// Why something is to be done.
+/// Why an item is enqueued.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// It was there at the start.
+    /// The object was in the initial list.
     Initial,
-    /// A source changed, or what a SecretSync asks for: how long that takes is measured.
+    /// A source or a SecretSync's spec changed: the time until all copies are written is measured.
     Change,
     Other,
 }
 
 impl Engine {
-    pub(crate) fn new(scope: Scope, figures: Figures) -> Self {
+    pub(crate) fn new(scope: OperatorConfig, metrics: SyncMetrics) -> Self {
         Self {
-            roster: RwLock::new(Roster::new(scope)),
-            ledger: Mutex::new(Ledger::new()),
-            figures,
+            index: RwLock::new(SyncIndex::new(scope)),
+            tracker: Mutex::new(WorkTracker::new()),
+            metrics,
             listers: OnceLock::new(),
-            feed: OnceLock::new(),
+            source_context: OnceLock::new(),
             verified: Mutex::default(),
-            told: Mutex::default(),
-            leads: AtomicBool::new(false),
+            status_writes: Mutex::default(),
+            is_leader: AtomicBool::new(false),
         }
     }
 
-    pub(crate) fn connect(&self, feed: &Feed) {
-        // There is one feed in the life of a controller.
-        let _ = self.feed.set(feed.clone());
+    pub(crate) fn set_source_context(&self, feed: &SourceContext) {
+        // Set once in the lifetime of a controller.
+        let _ = self.source_context.set(feed.clone());
     }
 
     pub(crate) fn listers(&self) -> &Listers {
         self.listers
             .get()
-            .expect("no reconcile starts before the feed is ready")
+            .expect("no reconcile starts before the watches are complete")
     }
 
     pub(crate) fn add(&self, job: &Job, priority: Priority) {
-        if let Some(feed) = self.feed.get() {
+        if let Some(feed) = self.source_context.get() {
             feed.add(job.key(), priority);
         }
     }
 
-    /// Changes who wants what, and asks for what follows from it.
+    /// Updates the index, and enqueues the affected items.
     ///
-    /// What is asked for is in the ledger before anybody can see the change: otherwise a sync would look as if it had nothing
-    /// left to do.
-    pub(crate) fn change<T>(
+    /// The items are recorded as pending before the change becomes visible: otherwise a sync could look finished.
+    pub(crate) fn update_index<T>(
         &self,
         cause: Cause,
-        change: impl FnOnce(&mut Roster) -> (Vec<Affected>, T),
+        change: impl FnOnce(&mut SyncIndex) -> (Vec<Affected>, T),
     ) -> T {
-        let mut roster = self.roster.write();
+        let mut roster = self.index.write();
         let (affected, rest) = change(&mut roster);
-        self.note(&affected, cause);
+        self.mark_pending(&affected, cause);
         drop(roster);
-        self.queue(affected, cause);
+        self.enqueue_jobs(affected, cause);
         rest
     }
 
-    /// Asks for work that follows from something else than a change of who wants what.
-    pub(crate) fn ask(&self, affected: Vec<Affected>) {
-        self.note(&affected, Cause::Other);
-        self.queue(affected, Cause::Other);
+    /// Enqueues items for another reason than a change of the index.
+    pub(crate) fn enqueue(&self, affected: Vec<Affected>) {
+        self.mark_pending(&affected, Cause::Other);
+        self.enqueue_jobs(affected, Cause::Other);
     }
 
-    /// The same for what was there at the start.
-    pub(crate) fn ask_initially(&self, affected: Vec<Affected>) {
-        self.note(&affected, Cause::Initial);
-        self.queue(affected, Cause::Initial);
+    /// The same for objects of the initial list.
+    pub(crate) fn enqueue_initial(&self, affected: Vec<Affected>) {
+        self.mark_pending(&affected, Cause::Initial);
+        self.enqueue_jobs(affected, Cause::Initial);
     }
 
-    fn note(&self, affected: &[Affected], cause: Cause) {
-        let mut ledger = self.ledger.lock();
+    fn mark_pending(&self, affected: &[Affected], cause: Cause) {
+        let mut ledger = self.tracker.lock();
         for Affected { sync, namespace, .. } in affected {
-            ledger.ask(sync, namespace, cause == Cause::Change);
+            ledger.mark_pending(sync, namespace, cause == Cause::Change);
         }
     }
 
-    /// What takes something away goes first: it overtakes what is still to be spread.
-    fn queue(&self, affected: Vec<Affected>, cause: Cause) {
+    /// Removals get a higher priority than additions.
+    fn enqueue_jobs(&self, affected: Vec<Affected>, cause: Cause) {
         for Affected {
             sync,
             namespace,
-            takes_away,
+            is_removal,
         } in affected
         {
             let priority = match cause {
-                _ if takes_away => Priority::HIGH,
+                _ if is_removal => Priority::HIGH,
                 Cause::Initial => Priority::LOW,
                 Cause::Change | Cause::Other => Priority::NORMAL,
             };
@@ -193,10 +196,10 @@ impl Engine {
         }
     }
 
-    /// A SecretSync's finalizer or status may have to be looked at. It goes before copies, of which there are many.
-    pub(crate) fn ask_account(&self, sync: &SyncId) {
+    /// Enqueues a SecretSync's finalizer and status, with a higher priority than its many copies.
+    pub(crate) fn enqueue_status(&self, sync: &SyncId) {
         if let SyncId::Declared { namespace, name } = sync {
-            let job = Job::Account {
+            let job = Job::Status {
                 namespace: Arc::clone(namespace),
                 name: Arc::clone(name),
             };
@@ -204,28 +207,28 @@ impl Engine {
         }
     }
 
-    /// Which sync a copy belongs to, if it is one of those that this process looks after.
-    pub(crate) fn owner(&self, kind: SourceKind, name: &str, held: &Held) -> Option<SyncId> {
-        let mark = held.mark.as_deref()?;
-        if let Mark::Annotation { source_namespace } = mark
-            && *source_namespace != self.roster.read().scope.source_namespace
+    /// Returns the sync that a copy belongs to, if this process is responsible for it.
+    pub(crate) fn sync_of_copy(&self, kind: SourceKind, name: &str, held: &CopyMetadata) -> Option<SyncId> {
+        let mark = held.owner.as_deref()?;
+        if let SyncOwner::Annotation { source_namespace } = mark
+            && *source_namespace != self.index.read().config.source_namespace
         {
             return None;
         }
-        Some(mark.sync(kind, name))
+        Some(mark.sync_id(kind, name))
     }
 }
 
-/// What the controller runs.
-pub(crate) struct Engineer(pub(crate) Arc<Engine>);
+/// The controller's reconciler.
+pub(crate) struct SyncReconciler(pub(crate) Arc<Engine>);
 
-impl Reconciler for Engineer {
+impl Reconciler for SyncReconciler {
     async fn reconcile(&self, request: Request, ctx: Context) -> Result<Action, Error> {
-        match Job::of(&request.key) {
-            Some(Job::Copy { sync, namespace }) => self.0.copy(&sync, &namespace, &ctx).await,
-            Some(Job::Account { namespace, name }) => self.0.account(&namespace, &name, &ctx).await,
-            Some(Job::Consent { namespace }) => Ok(self.0.consent(&namespace, &ctx)),
-            None => Err(Error::terminal(format!("`{}` is no piece of work", request.key))),
+        match Job::from_key(&request.key) {
+            Some(Job::Copy { sync, namespace }) => self.0.sync_namespace(&sync, &namespace, &ctx).await,
+            Some(Job::Status { namespace, name }) => self.0.reconcile_status(&namespace, &name, &ctx).await,
+            Some(Job::Consent { namespace }) => Ok(self.0.report_consent_errors(&namespace, &ctx)),
+            None => Err(Error::terminal(format!("invalid queue key `{}`", request.key))),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Which sync, and which piece of work: the names that queue keys and copies carry.
+//! Identities of syncs and queue items, as they appear in queue keys and on copies.
 
 use std::{fmt, sync::Arc};
 
@@ -6,7 +6,7 @@ use windlass::prelude::ObjectKey;
 
 use crate::api::SourceKind;
 
-/// Which sync: a SecretSync, or an annotated object of the source namespace.
+/// Identifies a sync: a SecretSync, or an annotated object of the source namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum SyncId {
     /// An annotated object of the source namespace.
@@ -41,7 +41,7 @@ impl SyncId {
         let name = name.into();
         match front {
             "annotated" => Some(Self::Annotated {
-                kind: SourceKind::named(first)?,
+                kind: SourceKind::from_name(first)?,
                 name,
             }),
             "declared" => Some(Self::Declared {
@@ -54,10 +54,10 @@ impl SyncId {
 }
 
 impl SourceKind {
-    /// Both.
+    /// All kinds.
     pub(crate) const ALL: [Self; 2] = [Self::Secret, Self::ConfigMap];
 
-    /// As the API calls it.
+    /// The kind's name in the API.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Secret => "Secret",
@@ -65,7 +65,7 @@ impl SourceKind {
         }
     }
 
-    /// As paths call it.
+    /// The resource name in URLs.
     pub(crate) fn plural(self) -> &'static str {
         match self {
             Self::Secret => "secrets",
@@ -73,19 +73,19 @@ impl SourceKind {
         }
     }
 
-    fn named(name: &str) -> Option<Self> {
+    fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 }
 
-/// A piece of work, as the queue knows it.
+/// A queue item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Job {
-    /// What a sync wants in a namespace, and what it has there.
+    /// The copies of a sync in a namespace.
     Copy { sync: SyncId, namespace: Arc<str> },
     /// A SecretSync's finalizer and status.
-    Account { namespace: Arc<str>, name: Arc<str> },
-    /// What a namespace says about consent that cannot be understood.
+    Status { namespace: Arc<str>, name: Arc<str> },
+    /// An invalid consent annotation or label of a namespace.
     Consent { namespace: Arc<str> },
 }
 
@@ -93,31 +93,29 @@ impl Job {
     pub(crate) fn key(&self) -> ObjectKey {
         match self {
             Self::Copy { sync, namespace } => ObjectKey::namespaced(&**namespace, sync.to_string()),
-            Self::Account { namespace, name } => {
-                ObjectKey::namespaced(&**namespace, format!("account/{name}"))
-            }
+            Self::Status { namespace, name } => ObjectKey::namespaced(&**namespace, format!("status/{name}")),
             Self::Consent { namespace } => ObjectKey::namespaced(&**namespace, "consent"),
         }
     }
 
-    pub(crate) fn of(key: &ObjectKey) -> Option<Self> {
+    pub(crate) fn from_key(key: &ObjectKey) -> Option<Self> {
         let namespace: Arc<str> = key.namespace()?.into();
         if key.name() == "consent" {
             return Some(Self::Consent { namespace });
         }
-        if let Some(name) = key.name().strip_prefix("account/") {
+        if let Some(name) = key.name().strip_prefix("status/") {
             let name = name.into();
-            return Some(Self::Account { namespace, name });
+            return Some(Self::Status { namespace, name });
         }
         let sync = SyncId::parse(key.name())?;
         Some(Self::Copy { sync, namespace })
     }
 }
 
-/// What a copy says of the sync that wrote it.
+/// The sync that wrote a copy, as recorded in its `synced-by` annotation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Mark {
-    /// Annotations, in this source namespace.
+pub(crate) enum SyncOwner {
+    /// An annotated object of this source namespace.
     Annotation { source_namespace: Arc<str> },
     /// The SecretSync with this UID.
     Sync {
@@ -127,7 +125,7 @@ pub(crate) enum Mark {
     },
 }
 
-impl Mark {
+impl SyncOwner {
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split('/');
         let mut next = || parts.next().filter(|part| !part.is_empty()).map(Arc::from);
@@ -146,8 +144,8 @@ impl Mark {
         parts.next().is_none().then_some(mark)
     }
 
-    /// Which sync that is, for a copy of this kind and name.
-    pub(crate) fn sync(&self, kind: SourceKind, name: &str) -> SyncId {
+    /// Returns the sync's identity, for a copy of this kind and name.
+    pub(crate) fn sync_id(&self, kind: SourceKind, name: &str) -> SyncId {
         match self {
             Self::Annotation { .. } => SyncId::Annotated {
                 kind,
@@ -161,7 +159,7 @@ impl Mark {
     }
 }
 
-impl fmt::Display for Mark {
+impl fmt::Display for SyncOwner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Annotation { source_namespace } => write!(f, "annotation/{source_namespace}"),
@@ -175,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_job_is_its_key_and_back() {
+    fn job_keys_round_trip() {
         let annotated = SyncId::Annotated {
             kind: SourceKind::ConfigMap,
             name: "ca.crt".into(),
@@ -189,10 +187,10 @@ mod tests {
                 sync,
                 namespace: "shop".into(),
             };
-            assert_eq!(Job::of(&job.key()), Some(job));
+            assert_eq!(Job::from_key(&job.key()), Some(job));
         }
         for job in [
-            Job::Account {
+            Job::Status {
                 namespace: "team-a".into(),
                 name: "tls".into(),
             },
@@ -200,17 +198,21 @@ mod tests {
                 namespace: "shop".into(),
             },
         ] {
-            assert_eq!(Job::of(&job.key()), Some(job));
+            assert_eq!(Job::from_key(&job.key()), Some(job));
         }
         for strange in ["", "annotated", "annotated/Pod/x", "other/a/b"] {
-            assert_eq!(Job::of(&ObjectKey::namespaced("a", strange)), None, "{strange}");
+            assert_eq!(
+                Job::from_key(&ObjectKey::namespaced("a", strange)),
+                None,
+                "{strange}"
+            );
         }
     }
 
     #[test]
-    fn a_mark_is_its_text_and_back() {
+    fn sync_owner_round_trips() {
         for text in ["annotation/secretsync", "SecretSync/team-a/tls/u-1"] {
-            assert_eq!(Mark::parse(text).expect(text).to_string(), text);
+            assert_eq!(SyncOwner::parse(text).expect(text).to_string(), text);
         }
         for strange in [
             "",
@@ -220,7 +222,7 @@ mod tests {
             "SecretSync/a/b",
             "x/y",
         ] {
-            assert_eq!(Mark::parse(strange), None, "{strange}");
+            assert_eq!(SyncOwner::parse(strange), None, "{strange}");
         }
     }
 }

@@ -1,68 +1,72 @@
-//! Copies Secrets and ConfigMaps into the namespaces that ask for them, keeps the copies right, and takes them away when they
-//! are not wanted any more.
+//! Copies Secrets and ConfigMaps into the namespaces that ask for them, keeps the copies up to date, and removes them
+//! when they are no longer wanted.
 //!
 //! ```text
-//!   annotated objects ─┐                                        ┌─► copy (one sync, one namespace) ──► visit (one copy)
-//!   SecretSyncs ───────┼─ follow ─► Roster ── (sync, namespace) ┤        │                               │
-//!   Namespaces ────────┤  watches   who wants what     queue    └─► account (finalizer, status)         wire: GET, POST,
-//!   copies' metadata ──┘                                                 ▲── Ledger: what became of it ◄─┘ PUT, DELETE
+//!   annotated objects ─┐                                            ┌─► namespace_sync ──► copy_reconciler (one copy)
+//!   SecretSyncs ───────┼─ watches ─► SyncIndex ── (sync, namespace) ┤        │                 │
+//!   Namespaces ────────┤             desired copies         queue   └─► sync_status           requests: GET, POST,
+//!   copies' metadata ──┘                                                     ▲── WorkTracker ◄─┘ PUT, DELETE
 //! ```
 //!
-//! Two front ends, one engine: an annotated object of the source namespace is a sync of its own, a [`SecretSync`] is one with
-//! selectors and policies. What each wants in each namespace follows from the state of things alone, so that whatever happened
-//! while nobody ran is caught up.
+//! Two front ends share one engine: an annotated object of the source namespace is a sync of its own, and a
+//! [`SecretSync`] is a sync with selectors and policies. The desired copies depend only on the current state, so
+//! changes made while no process ran are caught up.
 //!
-//! # What it promises
+//! # Guarantees
 //!
-//! - **Both sides agree.** The source by annotation or [`SecretSync`], the namespace by annotation or label, which says from
-//!   where; system namespaces only if they are named ([`Arguments::allowed_namespaces`]).
-//! - **Only copies are touched**: objects with the label [`SOURCE_UID`](api::SOURCE_UID) that say the UID of the very source,
-//!   and that were written under our name. Creation never overwrites; an update and a deletion hold for one version.
-//! - **The target decides about what it had before.** Such an object becomes a copy only with its own or its namespace's consent
-//!   ([`ADOPT`](api::ADOPT)); it is compared only with its own; and it is released in the end, never deleted.
-//! - **Nothing is written when nothing differs.** A copy is compared by the digest in its annotation and by who owns its fields
-//!   ([`managedFields`](https://kubernetes.io/docs/reference/using-api/server-side-apply/#field-management)): no content is read
-//!   for that.
-//! - **Nobody waits for a bad neighbour.** A queue key is one sync in one namespace, with a backoff of its own; what takes away
-//!   goes before what spreads.
-//! - **Values stay hidden.** They are base64 text from the response to the request, zeroed when they are dropped, and have no
-//!   form in which they could be logged. Of foreign objects nothing is held at all.
+//! - **Both sides agree.** The source by an annotation or a [`SecretSync`], the namespace by an annotation or label
+//!   that names the allowed source namespaces; system namespaces only if they are listed
+//!   ([`Arguments::allowed_system_namespaces`]).
+//! - **Only copies are changed**: objects with the label [`SOURCE_UID_LABEL`](api::SOURCE_UID_LABEL) that contains
+//!   the source's UID, written by our field manager. Creation never overwrites; updates and deletions are conditional
+//!   on the resource version.
+//! - **The target owns what it had before.** Such an object becomes a copy only with its own or its namespace's
+//!   consent ([`ADOPT_ANNOTATION`](api::ADOPT_ANNOTATION)). It is compared only with its own consent, and is released
+//!   in the end, never deleted.
+//! - **Nothing is written if nothing differs.** A copy is compared by the hash in its annotation and by its [managed
+//!   fields](https://kubernetes.io/docs/reference/using-api/server-side-apply/#field-management), without reading its
+//!   content.
+//! - **A failing namespace does not delay others.** A queue key is one sync in one namespace, with its own backoff;
+//!   removals run before additions.
+//! - **Values stay hidden.** They stay base64 from the response to the request, are zeroed when dropped, and cannot
+//!   be formatted into logs. Content of other objects is never held.
 //!
 //! # In a program
 //!
-//! [`setup`] adds it to a [`Manager`](windlass::runtime::Manager) that may run other controllers too. `rbac.yaml` has the
-//! rights that it needs, `manifests/` the CRD and a Deployment; `docs/secretsync.md` is for those who run it.
+//! [`setup`] adds the controller to a [`Manager`](windlass::runtime::Manager), which may run other controllers too.
+//! `rbac.yaml` has the rights that it needs, `manifests/` the CRD and a Deployment. `docs/secretsync.md` is the user
+//! guide.
 //!
-//! This crate does not know how lists and watches stay current, or how work is queued: that is [`windlass`].
+//! This crate knows nothing about list/watch or work queues: that is [`windlass`].
 
-mod account;
 mod adoption;
 pub mod api;
 pub mod arguments;
 mod consent;
 mod content;
-mod copy;
+mod content_budget;
+mod content_cell;
+mod copy_metadata;
+mod copy_reconciler;
 mod engine;
-mod figures;
-mod follow;
-mod grip;
-mod held;
+mod field_ownership;
+mod filter;
 mod identity;
-mod ledger;
 mod member;
-mod meter;
+mod metrics;
+mod namespace_sync;
 mod plan;
-mod policy;
-mod room;
-mod roster;
+mod requests;
 mod rules;
 mod setup;
-mod slot;
-mod visit;
-mod wire;
+mod source_watch;
+mod sync_index;
+mod sync_status;
+mod watches;
+mod work_tracker;
 
 pub use api::{
-    AdoptionPolicy, DeletionPolicy, Filter, MetadataPolicy, Recreate, SecretSync, SecretSyncSpec,
+    AdoptionPolicy, DeletionPolicy, Filter, MetadataPolicy, RecreatePolicy, SecretSync, SecretSyncSpec,
     SecretSyncStatus, SourceKind, SyncFailure,
 };
 pub use arguments::Arguments;

@@ -1,4 +1,4 @@
-//! Runs secretsync against the cluster of the current kubeconfig, or the one it runs in.
+//! Runs secretsync against the cluster of the current kubeconfig, or the cluster it runs in.
 
 use std::process::ExitCode;
 

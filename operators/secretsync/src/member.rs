@@ -1,4 +1,4 @@
-//! A source of one sync, and what its copies should be.
+//! A source of one sync, and the desired state of its copies.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -7,29 +7,36 @@ use tokio::sync::Mutex;
 use windlass::kube::{Client, api::ObjectMeta};
 
 use crate::{
-    api::{ADOPTED, DELETION_POLICY, DeletionPolicy, HASH, SOURCE, SOURCE_UID, SYNCED_BY, SourceKind},
+    api::{
+        ADOPTED_ANNOTATION, DELETION_POLICY_ANNOTATION, DeletionPolicy, HASH_ANNOTATION, SOURCE_ANNOTATION,
+        SOURCE_UID_LABEL, SYNCED_BY_ANNOTATION, SourceKind,
+    },
     content::{Content, Digest},
-    grip::{Grip, Owned, is_ours, own_metadata},
-    held::is_adopted,
-    identity::Mark,
-    room::{Source, is_excluded_type},
-    rules::Rules,
-    wire::Failure,
+    copy_metadata::is_adopted,
+    field_ownership::{FieldOwnership, OwnedField, is_ours, owned_metadata},
+    identity::SyncOwner,
+    requests::RequestError,
+    rules::SyncRules,
+    source_watch::{Source, is_excluded_type},
 };
 
 /// A source of one sync.
 pub(crate) struct Member {
     pub(crate) source: Arc<Source>,
-    rules: Arc<Rules>,
-    /// Why it is not copied, whatever it holds.
-    pub(crate) refusal: Option<&'static str>,
-    /// What its copies hold, once somebody needed to know.
-    wanted: Mutex<Option<Arc<Wanted>>>,
+    rules: Arc<SyncRules>,
+    /// Why it is not copied, whatever its content.
+    pub(crate) skip_reason: Option<&'static str>,
+    /// The desired state of its copies, once it was needed.
+    desired: Mutex<Option<Arc<DesiredCopy>>>,
 }
 
 impl Member {
-    /// The one that was known, if nothing about it has changed.
-    pub(crate) fn again(known: Option<&Arc<Self>>, source: &Arc<Source>, rules: &Arc<Rules>) -> Arc<Self> {
+    /// Returns the known member if nothing about it has changed, or a new one.
+    pub(crate) fn reuse_or_new(
+        known: Option<&Arc<Self>>,
+        source: &Arc<Source>,
+        rules: &Arc<SyncRules>,
+    ) -> Arc<Self> {
         if let Some(known) = known
             && Arc::ptr_eq(&known.source, source)
             && (Arc::ptr_eq(&known.rules, rules) || known.rules == *rules)
@@ -40,31 +47,31 @@ impl Member {
         Arc::new(Self {
             source: Arc::clone(source),
             rules: Arc::clone(rules),
-            refusal: is_chained.then_some("it is a copy itself, and `allowChaining` is not set"),
-            wanted: Mutex::default(),
+            skip_reason: is_chained.then_some("it is a copy itself, and `allowChaining` is not set"),
+            desired: Mutex::default(),
         })
     }
 
-    /// Whether it is to be copied, as far as its metadata tells.
-    pub(crate) fn counts(&self) -> bool {
-        self.refusal.is_none() && !self.source.is_reserved()
+    /// Returns whether it is to be copied, judging by its metadata.
+    pub(crate) fn is_copied(&self) -> bool {
+        self.skip_reason.is_none() && !self.source.is_reserved()
     }
 
-    /// What a copy should hold; `None` if the source is gone or is another one now.
-    pub(crate) async fn wanted(
+    /// Returns the desired state of a copy; `None` if the source was deleted or recreated.
+    pub(crate) async fn desired(
         &self,
         client: &Client,
         annotation: &str,
-    ) -> Result<Option<Arc<Wanted>>, Failure> {
-        let mut kept = self.wanted.lock().await;
+    ) -> Result<Option<Arc<DesiredCopy>>, RequestError> {
+        let mut kept = self.desired.lock().await;
         if let Some(wanted) = kept.as_ref() {
             return Ok(Some(Arc::clone(wanted)));
         }
-        let Some(content) = self.source.slot.content(&self.source, client).await? else {
+        let Some(content) = self.source.content_cell.content(&self.source, client).await? else {
             return Ok(None);
         };
-        let wanted = Arc::new(Wanted::of(&self.source, content, &self.rules, annotation));
-        // What is never copied is not held for longer than it takes to see that.
+        let wanted = Arc::new(DesiredCopy::of(&self.source, content, &self.rules, annotation));
+        // Excluded content is not held.
         if !is_excluded_type(wanted.content.secret_type()) {
             *kept = Some(Arc::clone(&wanted));
         }
@@ -72,17 +79,17 @@ impl Member {
     }
 }
 
-/// How a copy came to be one.
+/// How an object became a copy.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// We created it.
     Created,
-    /// It was there before.
+    /// It existed before.
     Adopted,
 }
 
 impl Origin {
-    /// What an object says about it.
+    /// Reads it from an object's annotation.
     pub(crate) fn of(metadata: &ObjectMeta) -> Self {
         if is_adopted(metadata) {
             Self::Adopted
@@ -92,23 +99,23 @@ impl Origin {
     }
 }
 
-/// What the copies of a source hold.
-pub(crate) struct Wanted {
+/// The desired state of the copies of a source.
+pub(crate) struct DesiredCopy {
     pub(crate) content: Arc<Content>,
-    rules: Arc<Rules>,
+    rules: Arc<SyncRules>,
     kind: SourceKind,
     name: Arc<str>,
     source_uid: Arc<str>,
-    way: String,
+    chain: String,
     labels: BTreeMap<String, String>,
     annotations: BTreeMap<String, String>,
     pub(crate) digest: Digest,
-    /// Which fields we own of a copy that is as it should be: of one that was created, and of one that was adopted.
-    fields: [u64; 2],
+    /// Hashes of the fields that we own of an up-to-date copy: of one that was created, and of one that was adopted.
+    field_hashes: [u64; 2],
 }
 
-impl Wanted {
-    fn of(source: &Source, content: Arc<Content>, rules: &Arc<Rules>, annotation: &str) -> Self {
+impl DesiredCopy {
+    fn of(source: &Source, content: Arc<Content>, rules: &Arc<SyncRules>, annotation: &str) -> Self {
         let none = BTreeMap::new();
         let of = |map: &Option<BTreeMap<String, String>>| map.clone().unwrap_or_else(|| none.clone());
         let labels = rules
@@ -125,14 +132,14 @@ impl Wanted {
             kind: source.kind,
             name: Arc::clone(&source.name),
             source_uid: Arc::clone(&source.uid),
-            way: source.way(),
+            chain: source.chain(),
             labels,
             annotations,
             digest,
-            fields: [0; 2],
+            field_hashes: [0; 2],
             content,
         };
-        wanted.fields = [Origin::Created, Origin::Adopted].map(|origin| wanted.expected_fields(origin));
+        wanted.field_hashes = [Origin::Created, Origin::Adopted].map(|origin| wanted.expected_fields(origin));
         wanted
     }
 
@@ -140,50 +147,54 @@ impl Wanted {
         self.rules.keys.admits(key)
     }
 
-    /// Which fields we own of a copy of this origin that is as it should be.
-    pub(crate) fn fields(&self, origin: Origin) -> u64 {
-        self.fields[origin as usize]
+    /// Returns the hash of the fields that we own of an up-to-date copy of this origin.
+    pub(crate) fn field_hash(&self, origin: Origin) -> u64 {
+        self.field_hashes[origin as usize]
     }
 
     fn expected_fields(&self, origin: Origin) -> u64 {
-        let adopted = (origin == Origin::Adopted).then_some(ADOPTED);
-        let orphan = (self.rules.deletion == DeletionPolicy::Orphan).then_some(DELETION_POLICY);
+        let adopted = (origin == Origin::Adopted).then_some(ADOPTED_ANNOTATION);
+        let orphan = (self.rules.deletion == DeletionPolicy::Orphan).then_some(DELETION_POLICY_ANNOTATION);
         let keys = self.content.keys().filter(|(_, key)| self.admits(key));
-        let mut names: Vec<_> = keys.map(|(field, key)| Owned::key(field, key)).collect();
-        names.extend((self.kind == SourceKind::Secret).then_some(Owned::Type));
-        names.extend(self.makes_immutable(origin).then_some(Owned::Immutable));
-        names.push(Owned::Label(SOURCE_UID));
-        names.extend(self.labels.keys().map(|name| Owned::Label(name)));
+        let mut names: Vec<_> = keys.map(|(field, key)| OwnedField::key(field, key)).collect();
+        names.extend((self.kind == SourceKind::Secret).then_some(OwnedField::Type));
+        names.extend(self.makes_immutable(origin).then_some(OwnedField::Immutable));
+        names.push(OwnedField::Label(SOURCE_UID_LABEL));
+        names.extend(self.labels.keys().map(|name| OwnedField::Label(name)));
         names.extend(
-            [SOURCE, SYNCED_BY, HASH]
+            [SOURCE_ANNOTATION, SYNCED_BY_ANNOTATION, HASH_ANNOTATION]
                 .into_iter()
                 .chain(orphan)
                 .chain(adopted)
-                .map(Owned::Annotation),
+                .map(OwnedField::Annotation),
         );
-        names.extend(self.annotations.keys().map(|name| Owned::Annotation(name)));
-        Grip::wanted(names)
+        names.extend(self.annotations.keys().map(|name| OwnedField::Annotation(name)));
+        FieldOwnership::expected_hash(names)
     }
 
-    /// The marks of a copy that this sync writes.
-    fn marks(&self, mark: &Mark, origin: Origin) -> (BTreeMap<String, String>, BTreeMap<String, String>) {
+    /// Returns the labels and annotations of a copy that this sync writes.
+    fn copy_metadata(
+        &self,
+        mark: &SyncOwner,
+        origin: Origin,
+    ) -> (BTreeMap<String, String>, BTreeMap<String, String>) {
         let (mut labels, mut annotations) = (self.labels.clone(), self.annotations.clone());
-        labels.insert(SOURCE_UID.to_owned(), self.source_uid.to_string());
-        annotations.insert(SOURCE.to_owned(), self.way.clone());
-        annotations.insert(SYNCED_BY.to_owned(), mark.to_string());
-        annotations.insert(HASH.to_owned(), self.digest.to_string());
+        labels.insert(SOURCE_UID_LABEL.to_owned(), self.source_uid.to_string());
+        annotations.insert(SOURCE_ANNOTATION.to_owned(), self.chain.clone());
+        annotations.insert(SYNCED_BY_ANNOTATION.to_owned(), mark.to_string());
+        annotations.insert(HASH_ANNOTATION.to_owned(), self.digest.to_string());
         if self.rules.deletion == DeletionPolicy::Orphan {
-            annotations.insert(DELETION_POLICY.to_owned(), "Orphan".to_owned());
+            annotations.insert(DELETION_POLICY_ANNOTATION.to_owned(), "Orphan".to_owned());
         }
         if origin == Origin::Adopted {
-            annotations.insert(ADOPTED.to_owned(), "true".to_owned());
+            annotations.insert(ADOPTED_ANNOTATION.to_owned(), "true".to_owned());
         }
         (labels, annotations)
     }
 
-    /// A copy that is not there yet.
-    pub(crate) fn new_body(&self, mark: &Mark) -> Bytes {
-        let (labels, annotations) = self.marks(mark, Origin::Created);
+    /// Returns the body that creates a copy.
+    pub(crate) fn create_body(&self, mark: &SyncOwner) -> Bytes {
+        let (labels, annotations) = self.copy_metadata(mark, Origin::Created);
         let metadata = ObjectMeta {
             name: Some(self.name.to_string()),
             labels: Some(labels),
@@ -193,17 +204,17 @@ impl Wanted {
         self.body(&metadata, None, self.content.is_immutable())
     }
 
-    /// What is there, made a copy: metadata of others stays.
-    pub(crate) fn body_over(&self, there: &Content, mark: &Mark, origin: Origin) -> Bytes {
-        // What is immutable cannot become mutable again.
+    /// Returns the body that updates an existing object; metadata of other field managers stays.
+    pub(crate) fn update_body(&self, there: &Content, mark: &SyncOwner, origin: Origin) -> Bytes {
+        // An immutable object cannot become mutable again.
         let immutable = self.makes_immutable(origin) || there.is_immutable();
-        self.body(&self.metadata_over(there, mark, origin), Some(there), immutable)
+        self.body(&self.update_metadata(there, mark, origin), Some(there), immutable)
     }
 
-    fn metadata_over(&self, there: &Content, mark: &Mark, origin: Origin) -> ObjectMeta {
-        let (labels, annotations) = self.marks(mark, origin);
-        let (own_labels, own_annotations) = own_metadata(&there.metadata);
-        let mut metadata = kept(&there.metadata);
+    fn update_metadata(&self, there: &Content, mark: &SyncOwner, origin: Origin) -> ObjectMeta {
+        let (labels, annotations) = self.copy_metadata(mark, origin);
+        let (own_labels, own_annotations) = owned_metadata(&there.metadata);
+        let mut metadata = writable_metadata(&there.metadata);
         let merge = |map: &mut Option<BTreeMap<String, String>>, own: &[String], ours| {
             let map = map.get_or_insert_default();
             map.retain(|name, _| !own.contains(name));
@@ -219,61 +230,67 @@ impl Wanted {
             .body(self.kind, metadata, over, immutable, |key| self.admits(key))
     }
 
-    /// Whether a copy becomes immutable with its source. It can never be undone, so it is not done to what was adopted and goes
-    /// back to the target one day.
+    /// Returns whether a copy becomes immutable with its source. This cannot be undone, so it is not done to adopted
+    /// objects, which go back to the target one day.
     fn makes_immutable(&self, origin: Origin) -> bool {
         self.content.is_immutable() && origin == Origin::Created
     }
 
-    /// Whether it holds what a copy should.
-    pub(crate) fn is_held_by(&self, there: &Content) -> bool {
+    /// Returns whether an object has the desired type and data.
+    pub(crate) fn has_content(&self, there: &Content) -> bool {
         there.secret_type() == self.content.secret_type()
-            && there.holds(&self.content, |key| self.admits(key))
+            && there.has_same_data(&self.content, |key| self.admits(key))
     }
 
-    /// Whether nothing needs to be written.
-    pub(crate) fn is_as_it_should_be(&self, there: &Content, mark: &Mark) -> bool {
+    /// Returns whether nothing needs to be written.
+    pub(crate) fn is_up_to_date(&self, there: &Content, mark: &SyncOwner) -> bool {
         let origin = Origin::of(&there.metadata);
-        let metadata = self.metadata_over(there, mark, origin);
+        let metadata = self.update_metadata(there, mark, origin);
         let same = |a: &Option<BTreeMap<_, _>>, b: &Option<BTreeMap<String, String>>| {
             a.iter().flatten().eq(b.iter().flatten())
         };
-        self.is_held_by(there)
+        self.has_content(there)
             && (there.is_immutable() || !self.makes_immutable(origin))
             && same(&metadata.labels, &there.metadata.labels)
             && same(&metadata.annotations, &there.metadata.annotations)
     }
 
-    /// Whether what is there can only become a copy by being made anew.
-    pub(crate) fn cannot_replace(&self, there: &Content) -> Option<&'static str> {
+    /// Returns why the object can only be replaced by deleting and recreating it, if so.
+    pub(crate) fn recreate_reason(&self, there: &Content) -> Option<&'static str> {
         if there.secret_type() != self.content.secret_type() {
-            return Some("TypeDiffers");
+            return Some("TypeMismatch");
         }
-        (there.is_immutable() && !self.is_held_by(there)).then_some("Immutable")
+        (there.is_immutable() && !self.has_content(there)).then_some("Immutable")
     }
 }
 
-/// Metadata that goes back as it came.
-fn kept(metadata: &ObjectMeta) -> ObjectMeta {
+/// Metadata that is written back unchanged.
+fn writable_metadata(metadata: &ObjectMeta) -> ObjectMeta {
     ObjectMeta {
-        // Left out, the server keeps what it has.
+        // If omitted, the server keeps its own.
         managed_fields: None,
         ..metadata.clone()
     }
 }
 
-/// A copy without our marks and our share in its managed fields, which belongs to the target alone then.
-pub(crate) fn body_unmarked(there: &Content, kind: SourceKind) -> Bytes {
-    let mut metadata = kept(&there.metadata);
-    // Without an entry that is not ours, an empty list: it resets what the server has.
+/// Returns the body of a released object: without our labels, annotations and managed fields.
+pub(crate) fn released_body(there: &Content, kind: SourceKind) -> Bytes {
+    let mut metadata = writable_metadata(&there.metadata);
+    // If no other entries are left, an empty list, which resets the server's.
     let managed = there.metadata.managed_fields.iter().flatten();
     metadata.managed_fields = Some(managed.filter(|entry| !is_ours(entry)).cloned().collect());
-    let marks = [ADOPTED, SOURCE, SYNCED_BY, HASH, DELETION_POLICY];
+    let marks = [
+        ADOPTED_ANNOTATION,
+        SOURCE_ANNOTATION,
+        SYNCED_BY_ANNOTATION,
+        HASH_ANNOTATION,
+        DELETION_POLICY_ANNOTATION,
+    ];
     let ours = |name: &String| marks.contains(&name.as_str());
     metadata
         .labels
         .iter_mut()
-        .for_each(|all| drop(all.remove(SOURCE_UID)));
+        .for_each(|all| drop(all.remove(SOURCE_UID_LABEL)));
     metadata
         .annotations
         .iter_mut()

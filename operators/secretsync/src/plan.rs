@@ -1,4 +1,4 @@
-//! What a sync wants in one namespace: read from the roster, for one piece of work.
+//! Computes the desired copies of a sync in one namespace, from the sync index.
 
 use std::sync::Arc;
 
@@ -6,70 +6,74 @@ use windlass::k8s_openapi::api::core::v1::ObjectReference;
 
 use crate::{
     adoption::Adoption,
-    identity::{Mark, SyncId},
+    identity::{SyncId, SyncOwner},
     member::Member,
-    roster::{Place, Roster, Sync},
-    rules::Rules,
+    rules::SyncRules,
+    sync_index::{Sync, SyncIndex, TargetNamespace},
 };
 
-/// What a sync wants in a namespace.
+/// The desired copies of a sync in a namespace.
 pub(crate) enum Plan {
-    /// It cannot be told yet, or should not be acted on: whatever is there stays.
+    /// Not known yet, or suspended: existing copies stay.
     Wait,
-    /// There is no such namespace, or it is on its way out, and everything in it too.
-    NoPlace,
-    Go(Box<Order>),
+    /// The namespace does not exist or is terminating, with everything in it.
+    NamespaceGone,
+    Sync(Box<DesiredCopies>),
 }
 
-/// What should be there.
-pub(crate) struct Order {
-    /// Of the sync; `None` if it is gone.
-    pub(crate) live: Option<Live>,
-    pub(crate) wanted: Vec<Wish>,
+/// The desired copies, and their sync.
+pub(crate) struct DesiredCopies {
+    /// `None` if the sync was deleted.
+    pub(crate) sync: Option<ActiveSync>,
+    pub(crate) wanted: Vec<WantedCopy>,
 }
 
-/// A sync that is there.
-pub(crate) struct Live {
-    pub(crate) mark: Arc<Mark>,
-    pub(crate) rules: Arc<Rules>,
+/// A sync that exists.
+pub(crate) struct ActiveSync {
+    pub(crate) owner: Arc<SyncOwner>,
+    pub(crate) rules: Arc<SyncRules>,
     pub(crate) adoption: Adoption,
     pub(crate) is_deleting: bool,
-    /// It asks for more than it may: nothing is written, and what is not wanted any more is taken away all the same.
-    pub(crate) is_over: bool,
+    /// It exceeds its limits: nothing is written, but unwanted copies are still removed.
+    pub(crate) exceeds_limits: bool,
     pub(crate) reference: ObjectReference,
 }
 
-/// A source, and who else wants a copy of that name in the same place and is older.
-pub(crate) struct Wish {
+/// A desired copy, and the older sync that competes for its name.
+pub(crate) struct WantedCopy {
     pub(crate) member: Arc<Member>,
-    pub(crate) rival: Option<Rival>,
+    pub(crate) competitor: Option<Competitor>,
 }
 
-pub(crate) struct Rival {
+pub(crate) struct Competitor {
     pub(crate) sync: SyncId,
     /// It has the same source.
     pub(crate) is_same_source: bool,
 }
 
-impl Roster {
-    /// What a sync wants in a namespace, and whether that is known.
+impl SyncIndex {
+    /// Plans the copies of a sync in a namespace.
     pub(crate) fn plan(&self, id: &SyncId, namespace: &str) -> Plan {
-        let Some(place) = self.places.get(namespace).filter(|place| !place.is_terminating) else {
-            return Plan::NoPlace;
+        let Some(place) = self
+            .namespaces
+            .get(namespace)
+            .filter(|place| !place.is_terminating)
+        else {
+            return Plan::NamespaceGone;
         };
         let Some(sync) = self.syncs.get(id) else {
-            return Plan::Go(Box::new(Order {
-                live: None,
+            return Plan::Sync(Box::new(DesiredCopies {
+                sync: None,
                 wanted: Vec::new(),
             }));
         };
         let Ok(rules) = &sync.rules else {
-            // What it means is not known, so nothing is taken away. One that goes takes what it has along.
+            // An invalid spec removes nothing. If the SecretSync is being deleted, its copies are removed.
             if !sync.is_deleting {
                 return Plan::Wait;
             }
-            return Plan::Go(Box::new(Order {
-                live: None,
+            return Plan::Sync(Box::new(DesiredCopies {
+                sync: None,
                 wanted: Vec::new(),
             }));
         };
@@ -78,61 +82,66 @@ impl Roster {
             return Plan::Wait;
         }
         let wanted = if self.wants(sync, namespace, place) {
-            let members = sync.members.values().filter(|member| member.refusal.is_none());
-            let wishes = members.map(|member| Wish {
+            let members = sync
+                .members
+                .values()
+                .filter(|member| member.skip_reason.is_none());
+            let wishes = members.map(|member| WantedCopy {
                 member: Arc::clone(member),
-                rival: self.rival(id, sync, member, namespace, place),
+                competitor: self.competitor(id, sync, member, namespace, place),
             });
             wishes.collect()
         } else {
             Vec::new()
         };
-        Plan::Go(Box::new(Order {
-            live: Some(Live {
-                mark: Arc::clone(&sync.mark),
+        Plan::Sync(Box::new(DesiredCopies {
+            sync: Some(ActiveSync {
+                owner: Arc::clone(&sync.owner),
                 rules: Arc::clone(rules),
                 adoption: Adoption {
                     source: Arc::clone(&sync.namespace),
-                    configured: Arc::clone(&self.scope.source_namespace),
-                    by_namespace: place.adopt.allows(&sync.namespace, &self.scope.source_namespace),
+                    configured: Arc::clone(&self.config.source_namespace),
+                    by_namespace: place
+                        .adoption_consent
+                        .allows(&sync.namespace, &self.config.source_namespace),
                 },
                 is_deleting: sync.is_deleting,
-                is_over: self.excess(id, sync).is_some(),
+                exceeds_limits: self.limit_error(id, sync).is_some(),
                 reference: sync.reference.clone(),
             }),
             wanted,
         }))
     }
 
-    /// Who else wants a copy of that name there, and is older.
-    fn rival(
+    /// Returns the oldest other sync that wants a copy of that name there, if it is older than this one.
+    fn competitor(
         &self,
         id: &SyncId,
         sync: &Sync,
         member: &Member,
         namespace: &str,
-        place: &Place,
-    ) -> Option<Rival> {
+        place: &TargetNamespace,
+    ) -> Option<Competitor> {
         let source = &member.source;
         let others = self.claimants(source.kind, &source.name).iter();
         let older = others.filter(|other| *other != id).filter_map(|other| {
             let found = self.syncs.get(other)?;
             let theirs = found.members.get(&source.name)?;
-            let wants = theirs.refusal.is_none()
+            let wants = theirs.skip_reason.is_none()
                 && self.wants(found, namespace, place)
                 && !theirs.source.is_excluded()
-                && !theirs.source.has_come_through(namespace);
-            (wants && found.age < sync.age).then_some((&found.age, other, theirs))
+                && !theirs.source.chain_contains(namespace);
+            (wants && found.precedence < sync.precedence).then_some((&found.precedence, other, theirs))
         });
         let (_, other, theirs) = older.min_by_key(|(age, ..)| *age)?;
-        Some(Rival {
+        Some(Competitor {
             sync: other.clone(),
             is_same_source: theirs.source.uid == source.uid,
         })
     }
 
-    /// What a sync wants in a namespace. If that cannot be told now, whoever asks is told to ask again later.
-    pub(crate) fn plan_or_wait(&mut self, id: &SyncId, namespace: &Arc<str>) -> Plan {
+    /// Plans the copies. If they are not known yet, registers the namespace to be enqueued again later.
+    pub(crate) fn plan_or_register(&mut self, id: &SyncId, namespace: &Arc<str>) -> Plan {
         let plan = self.plan(id, namespace);
         if matches!(plan, Plan::Wait) {
             let places = self.waiting.entry(id.clone()).or_default();

@@ -1,4 +1,4 @@
-//! A SecretSync's spec, read once.
+//! A parsed SecretSync spec.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,42 +13,42 @@ use windlass::{
 
 use crate::{
     api::{
-        AdoptionPolicy, DeletionPolicy, Filter, MAX_ENTRIES, MAX_NAMES, MetadataPolicy, Recreate,
+        AdoptionPolicy, DeletionPolicy, Filter, MAX_ENTRIES, MAX_NAMES, MetadataPolicy, RecreatePolicy,
         SecretSyncSpec, SourceKind,
     },
-    room::RoomKey,
+    source_watch::SourceWatchKey,
 };
 
-/// What a sync was told.
+/// The rules of a sync.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Rules {
+pub(crate) struct SyncRules {
     pub(crate) kind: SourceKind,
-    /// Of the sources; `None` for none.
+    /// Selects the sources; `None` selects none.
     sources: Option<Selector>,
     pub(crate) names: BTreeSet<Arc<str>>,
-    /// Of the namespaces; `None` for all that consent.
+    /// Selects the namespaces; `None` selects all that consent.
     namespaces: Option<Selector>,
     pub(crate) keys: Filter,
     pub(crate) metadata: MetadataPolicy,
     pub(crate) adoption: AdoptionPolicy,
     pub(crate) deletion: DeletionPolicy,
-    pub(crate) recreate: Recreate,
+    pub(crate) recreate: RecreatePolicy,
     pub(crate) allow_chaining: bool,
     pub(crate) is_paused: bool,
 }
 
-impl Rules {
-    /// Of an annotated object.
+impl SyncRules {
+    /// The rules of an annotated object.
     pub(crate) fn annotated(kind: SourceKind) -> Self {
         let spec = SecretSyncSpec {
             kind,
             ..SecretSyncSpec::default()
         };
-        Self::of(&spec).expect("it has no selector that could be wrong")
+        Self::from_spec(&spec).expect("it has no selectors")
     }
 
-    /// What is wrong with a spec that makes no rules.
-    pub(crate) fn of(spec: &SecretSyncSpec) -> Result<Self, String> {
+    /// Parses a spec, or returns its validation error.
+    pub(crate) fn from_spec(spec: &SecretSyncSpec) -> Result<Self, String> {
         check_lengths(spec)?;
         for name in &spec.names {
             check_name(name).map_err(|wrong| format!("spec.names: {wrong}"))?;
@@ -59,37 +59,37 @@ impl Rules {
         };
         Ok(Self {
             kind: spec.kind,
-            sources: read("secretSelector", &spec.secret_selector)?,
+            sources: read("sourceSelector", &spec.source_selector)?,
             names: spec.names.iter().map(|name| name.as_str().into()).collect(),
             namespaces: read("namespaceSelector", &spec.namespace_selector)?,
             keys: spec.keys.clone(),
             metadata: spec.metadata.clone(),
             adoption: spec.adoption_policy,
             deletion: spec.deletion_policy,
-            recreate: spec.recreate,
+            recreate: spec.recreate_policy,
             allow_chaining: spec.allow_chaining,
             is_paused: spec.paused,
         })
     }
 
-    /// Where its sources are found; `None` if it asks for nothing.
-    pub(crate) fn room(&self, namespace: &Arc<str>) -> Option<RoomKey> {
+    /// Returns the watch of its sources; `None` if it selects nothing.
+    pub(crate) fn watch_key(&self, namespace: &Arc<str>) -> Option<SourceWatchKey> {
         let asks = self.sources.is_some() || !self.names.is_empty();
-        asks.then(|| RoomKey {
+        asks.then(|| SourceWatchKey {
             kind: self.kind,
             namespace: Arc::clone(namespace),
         })
     }
 
-    /// Whether it selects sources by their labels.
+    /// Returns whether it selects sources by label.
     pub(crate) fn has_selector(&self) -> bool {
         self.sources.is_some()
     }
 
-    /// Whether it copies the object of this name with these labels.
+    /// Returns whether it selects the object with this name and these labels.
     pub(crate) fn selects(&self, name: &str, labels: &BTreeMap<String, String>) -> bool {
         let selector = self.sources.as_ref();
-        self.names_one(name) || selector.is_some_and(|selector| selector.matches(labels))
+        self.names_source(name) || selector.is_some_and(|selector| selector.matches(labels))
     }
 
     pub(crate) fn selects_namespace(&self, labels: &BTreeMap<String, String>) -> bool {
@@ -98,15 +98,15 @@ impl Rules {
             .is_none_or(|selector| selector.matches(labels))
     }
 
-    pub(crate) fn names_one(&self, name: &str) -> bool {
+    pub(crate) fn names_source(&self, name: &str) -> bool {
         self.names.contains(name)
     }
 }
 
-/// The schema says the same; an object that was stored before it did, or under another one, is held to it too.
+/// The schema has the same limits; this also checks objects that were stored under an older schema.
 fn check_lengths(spec: &SecretSyncSpec) -> Result<(), String> {
     let selectors = [
-        ("secretSelector", &spec.secret_selector),
+        ("sourceSelector", &spec.source_selector),
         ("namespaceSelector", &spec.namespace_selector),
     ];
     let mut lengths = vec![
@@ -133,13 +133,13 @@ fn check_lengths(spec: &SecretSyncSpec) -> Result<(), String> {
     }
     match lengths.iter().find(|(_, length, most)| length > most) {
         Some((field, length, most)) => Err(format!(
-            "spec.{field}: a list with {length} entries; at most {most} are allowed"
+            "spec.{field}: too many entries: {length}, at most {most} are allowed"
         )),
         None => Ok(()),
     }
 }
 
-/// Reads what the server would refuse only when it is asked for a list by it, or not at all.
+/// Parses a selector strictly: the server validates it only when it is used in a list request, or not at all.
 fn parse(selector: &LabelSelector) -> Result<Selector, String> {
     for (key, value) in selector.match_labels.iter().flatten() {
         check_label_key(key).map_err(|wrong| wrong.to_string())?;
@@ -165,14 +165,12 @@ fn check(
     let has_values = values.as_ref().is_some_and(|values| !values.is_empty());
     match (operator.as_str(), has_values) {
         ("In" | "NotIn", true) | ("Exists" | "DoesNotExist", false) => Ok(()),
-        ("In" | "NotIn", false) => Err(format!(
-            "`{key}` has the operator `{operator}`, which needs `values`"
-        )),
-        ("Exists" | "DoesNotExist", true) => Err(format!(
-            "`{key}` has the operator `{operator}`, which takes no `values`"
-        )),
+        ("In" | "NotIn", false) => Err(format!("operator `{operator}` of key `{key}` needs `values`")),
+        ("Exists" | "DoesNotExist", true) => {
+            Err(format!("operator `{operator}` of key `{key}` takes no `values`"))
+        }
         _ => Err(format!(
-            "`{key}` has the operator `{operator}`: use `In`, `NotIn`, `Exists` or `DoesNotExist`"
+            "key `{key}` has the unknown operator `{operator}`: use `In`, `NotIn`, `Exists` or `DoesNotExist`"
         )),
     }
 }
@@ -182,17 +180,17 @@ mod tests {
     use windlass::prelude::{from_value, json};
 
     use super::*;
-    use crate::room::Seen;
+    use crate::source_watch::SourceMetadata;
 
     fn spec(json: serde_json::Value) -> SecretSyncSpec {
-        from_value(json).expect("it is a spec")
+        from_value(json).expect("a valid spec")
     }
 
     #[test]
     fn sources_are_selected_by_label_and_by_name() {
         let seen = |labels: serde_json::Value| {
-            let metadata = from_value(json!({ "labels": labels })).expect("it is metadata");
-            Seen::of(&metadata, "sync").labels()
+            let metadata = from_value(json!({ "labels": labels })).expect("valid metadata");
+            SourceMetadata::from_metadata(&metadata, "sync").labels()
         };
         let objects = [
             ("x", seen(json!({}))),
@@ -202,39 +200,39 @@ mod tests {
         for (json, expected) in [
             (json!({}), None),
             (json!({ "names": ["x", "y"] }), Some("xy")),
-            (json!({ "secretSelector": {} }), Some("xyz")),
+            (json!({ "sourceSelector": {} }), Some("xyz")),
             (
-                json!({ "secretSelector": { "matchLabels": { "a": "b" } } }),
+                json!({ "sourceSelector": { "matchLabels": { "a": "b" } } }),
                 Some("y"),
             ),
             (
-                json!({ "secretSelector": { "matchLabels": { "c": "" } }, "names": ["x"] }),
+                json!({ "sourceSelector": { "matchLabels": { "c": "" } }, "names": ["x"] }),
                 Some("xy"),
             ),
             (
-                json!({ "secretSelector": { "matchExpressions": [{ "key": "a", "operator": "Exists" }] } }),
+                json!({ "sourceSelector": { "matchExpressions": [{ "key": "a", "operator": "Exists" }] } }),
                 Some("yz"),
             ),
         ] {
-            let rules = Rules::of(&spec(json)).expect("it is right");
+            let rules = SyncRules::from_spec(&spec(json)).expect("a valid spec");
             let selected = objects
                 .iter()
                 .filter(|(name, labels)| rules.selects(name, labels));
             let selected: String = selected.map(|(name, _)| *name).collect();
-            assert_eq!(rules.room(&"n".into()).map(|_| &*selected), expected);
+            assert_eq!(rules.watch_key(&"n".into()).map(|_| &*selected), expected);
         }
     }
 
     #[test]
-    fn what_cannot_be_meant_is_named() {
+    fn invalid_specs_are_rejected_with_the_field() {
         let one = |requirement: serde_json::Value| json!({ "matchExpressions": [requirement] });
         for (wrong, said) in [
-            (json!({ "matchLabels": { "a": "b c" } }), "`b c`"),
-            (json!({ "matchLabels": { "a b": "c" } }), "`a b`"),
-            (one(json!({ "key": "a b", "operator": "Exists" })), "`a b`"),
+            (json!({ "matchLabels": { "a": "b c" } }), "\"b c\""),
+            (json!({ "matchLabels": { "a b": "c" } }), "\"a b\""),
+            (one(json!({ "key": "a b", "operator": "Exists" })), "\"a b\""),
             (
                 one(json!({ "key": "a", "operator": "In", "values": ["b c"] })),
-                "`b c`",
+                "\"b c\"",
             ),
             (
                 one(json!({ "key": "a", "operator": "Near", "values": ["b"] })),
@@ -250,8 +248,8 @@ mod tests {
                 "takes no `values`",
             ),
         ] {
-            for field in ["secretSelector", "namespaceSelector"] {
-                let error = Rules::of(&spec(json!({ field: wrong }))).expect_err(said);
+            for field in ["sourceSelector", "namespaceSelector"] {
+                let error = SyncRules::from_spec(&spec(json!({ field: wrong }))).expect_err(said);
                 assert!(
                     error.starts_with(&format!("spec.{field}: ")) && error.contains(said),
                     "{error}"
@@ -267,18 +265,24 @@ mod tests {
                 json!({ "exclude": many(100) }),
                 json!({ "exclude": many(101) }),
             ),
-            ("secretSelector", values(100), values(101)),
+            ("sourceSelector", values(100), values(101)),
         ] {
-            assert!(Rules::of(&spec(json!({ field: most }))).is_ok(), "{field}");
-            let error = Rules::of(&spec(json!({ field: too_many }))).expect_err(field);
+            assert!(
+                SyncRules::from_spec(&spec(json!({ field: most }))).is_ok(),
+                "{field}"
+            );
+            let error = SyncRules::from_spec(&spec(json!({ field: too_many }))).expect_err(field);
             assert!(
                 error.starts_with(&format!("spec.{field}")) && error.contains("at most"),
                 "{error}"
             );
         }
         for name in ["", "No Name", "a,metadata.namespace=b", "../a"] {
-            let error = Rules::of(&spec(json!({ "names": ["a", name] }))).expect_err(name);
-            assert!(error.starts_with(&format!("spec.names: `{name}`")), "{error}");
+            let error = SyncRules::from_spec(&spec(json!({ "names": ["a", name] }))).expect_err(name);
+            assert!(
+                error.starts_with(&format!("spec.names: invalid name {name:?}")),
+                "{error}"
+            );
         }
     }
 }

@@ -1,4 +1,4 @@
-//! From arguments to a manager that does it.
+//! Adds the controller to a manager.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -12,42 +12,45 @@ use windlass::{
 };
 
 use crate::{
-    api::{ADOPT, ADOPTED, DELETION_POLICY, HASH, SOURCE, SOURCE_UID, SYNCED_BY},
+    api::{
+        ADOPT_ANNOTATION, ADOPTED_ANNOTATION, DELETION_POLICY_ANNOTATION, HASH_ANNOTATION, SOURCE_ANNOTATION,
+        SOURCE_UID_LABEL, SYNCED_BY_ANNOTATION,
+    },
     arguments::Arguments,
     consent::is_namespace_name,
-    engine::{Engine, Engineer},
-    figures::{self, Figures},
-    follow::follow,
-    grip::FIELD_MANAGER,
-    roster::{Limits, Scope},
+    engine::{Engine, SyncReconciler},
+    field_ownership::FIELD_MANAGER,
+    metrics::{self, SyncMetrics},
+    sync_index::{Limits, OperatorConfig},
+    watches::run_watches,
 };
 
-/// How long a piece of work waits after its first failure, and at most.
-const FIRST_RETRY: Duration = Duration::from_millis(100);
-const LAST_RETRY: Duration = Duration::from_mins(5);
+/// Delay after the first failure of a queue key, and the maximum.
+const MIN_BACKOFF: Duration = Duration::from_millis(100);
+const MAX_BACKOFF: Duration = Duration::from_mins(5);
 const JITTER: f64 = 0.2;
 
-/// Why it cannot start.
+/// Why the controller cannot be set up.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SetupError {
-    /// A flag that cannot be meant.
-    #[error("`{flag} {value}`: {message}")]
-    Flag {
-        /// Which flag.
+    /// A flag has an invalid value.
+    #[error("invalid flag `{flag} {value}`: {message}")]
+    InvalidFlag {
+        /// The flag.
         flag: &'static str,
-        /// What was given.
+        /// Its value.
         value: String,
-        /// Why it cannot be meant.
+        /// What is wrong with it.
         message: String,
     },
 }
 
-/// Adds to a manager what copies Secrets and ConfigMaps.
+/// Adds the controller that copies Secrets and ConfigMaps to a manager.
 ///
-/// `namespaces` are those that the manager was given, if any: then only they are targets and sources. Nothing happens before the
-/// manager runs. The CRD of [`SecretSync`](crate::SecretSync) must be there, or come: give it to
-/// [`Options::install`](windlass::prelude::Options::install).
+/// `namespaces` are those that the manager is restricted to, if any: only they are targets and sources. Nothing
+/// happens before the manager runs. The CRD of [`SecretSync`](crate::SecretSync) must exist or be installed later;
+/// pass it to [`Options::install`](windlass::prelude::Options::install).
 ///
 /// ```no_run
 /// use windlass::prelude::*;
@@ -58,35 +61,38 @@ pub enum SetupError {
 /// setup(manager, &client, &[], &Arguments::default()).await?.run().await?;
 /// # Ok(()) }
 /// ```
-#[allow(clippy::unused_async, reason = "the shape that every operator's setup has")]
+#[allow(
+    clippy::unused_async,
+    reason = "all operators' setups have the same signature"
+)]
 pub async fn setup(
     manager: Manager,
     _client: &Client,
     namespaces: &[String],
     arguments: &Arguments,
 ) -> Result<Manager, SetupError> {
-    check(arguments)?;
-    let scope = Scope {
+    validate(arguments)?;
+    let scope = OperatorConfig {
         source_namespace: arguments.source_namespace.as_str().into(),
         annotation: arguments.annotation.as_str().into(),
-        allowed: arguments.allowed_namespaces.iter().cloned().collect(),
-        within: namespaces.iter().cloned().collect(),
+        allowed_system_namespaces: arguments.allowed_system_namespaces.iter().cloned().collect(),
+        restricted_to: namespaces.iter().cloned().collect(),
         limits: Limits {
             sources: arguments.max_sources.get(),
             copies: arguments.max_copies.get(),
             content: arguments.max_content_mib.get().saturating_mul(1 << 20),
         },
     };
-    let engine = Arc::new(Engine::new(scope, Figures::new()));
-    figures::show(&manager.metrics(), &engine);
+    let engine = Arc::new(Engine::new(scope, SyncMetrics::new()));
+    metrics::register(&manager.metrics(), &engine);
     let fed = Arc::clone(&engine);
     let controller = Controller::keyed("secretsync")
-        .component(FIELD_MANAGER)
+        .field_manager(FIELD_MANAGER)
         .concurrency(arguments.writers)
-        // Each piece of work waits for itself alone: a bucket for all would make one bad namespace everybody's.
-        .rate_limiter(Exponential::new(FIRST_RETRY, LAST_RETRY).jitter(JITTER))
-        .fed_by(move |feed| follow(fed, feed))
-        .reconcile(Engineer(Arc::clone(&engine)));
+        // No shared token bucket: one failing namespace would delay all others.
+        .rate_limiter(Exponential::new(MIN_BACKOFF, MAX_BACKOFF).jitter(JITTER))
+        .source(move |feed| run_watches(fed, feed))
+        .reconcile(SyncReconciler(Arc::clone(&engine)));
     let (watched, limit) = (Arc::clone(&engine), Duration::from_secs(arguments.stall_seconds));
     let leading = Arc::clone(&engine);
     Ok(manager
@@ -94,60 +100,60 @@ pub async fn setup(
         .leader_task("secretsync-term", move |ctx| {
             let engine = Arc::clone(&leading);
             async move {
-                engine.ledger.lock().start();
-                engine.leads.store(true, Ordering::Relaxed);
+                engine.tracker.lock().start();
+                engine.is_leader.store(true, Ordering::Relaxed);
                 ctx.stopping().await;
-                engine.leads.store(false, Ordering::Relaxed);
+                engine.is_leader.store(false, Ordering::Relaxed);
                 Ok(())
             }
         })
         .check_health("secretsync-stall", move || {
-            let found = figures::check_progress(&watched, limit).map_err(Into::into);
+            let found = metrics::check_progress(&watched, limit).map_err(Into::into);
             std::future::ready(found)
         }))
 }
 
-/// Whether the flags can be meant.
-fn check(arguments: &Arguments) -> Result<(), SetupError> {
+/// Validates the flags.
+fn validate(arguments: &Arguments) -> Result<(), SetupError> {
     let wrong = |flag, value: &str, message: &str| {
-        Err(SetupError::Flag {
+        Err(SetupError::InvalidFlag {
             flag,
             value: value.to_owned(),
             message: message.to_owned(),
         })
     };
     let allowed = arguments
-        .allowed_namespaces
+        .allowed_system_namespaces
         .iter()
-        .map(|name| ("--allow-namespace", name));
+        .map(|name| ("--allow-system-namespace", name));
     for (flag, name) in allowed.chain([("--source-namespace", &arguments.source_namespace)]) {
         if !is_namespace_name(name) {
-            return wrong(flag, name, "that is no name of a namespace");
+            return wrong(flag, name, "not a valid namespace name");
         }
     }
     let name = arguments.annotation.as_str();
     let is_ours = [
-        ADOPT,
-        ADOPTED,
-        SOURCE,
-        SOURCE_UID,
-        SYNCED_BY,
-        HASH,
-        DELETION_POLICY,
+        ADOPT_ANNOTATION,
+        ADOPTED_ANNOTATION,
+        SOURCE_ANNOTATION,
+        SOURCE_UID_LABEL,
+        SYNCED_BY_ANNOTATION,
+        HASH_ANNOTATION,
+        DELETION_POLICY_ANNOTATION,
     ]
     .contains(&name);
     if is_ours {
         return wrong(
             "--annotation",
             name,
-            "copies are marked with that; use another name",
+            "this annotation is reserved for copies; use another name",
         );
     }
     if check_label_key(name).is_err() {
         return wrong(
             "--annotation",
             name,
-            "use a name as annotations have it, like `example.com/sync`",
+            "not a valid annotation key; use one like `example.com/sync`",
         );
     }
     Ok(())
@@ -158,11 +164,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flags_that_cannot_be_meant_are_refused() {
+    fn invalid_flags_are_rejected() {
         let checked = |change: fn(&mut Arguments)| {
             let mut arguments = Arguments::default();
             change(&mut arguments);
-            check(&arguments).map_err(|error| error.to_string())
+            validate(&arguments).map_err(|error| error.to_string())
         };
         assert_eq!(checked(|_| ()), Ok(()));
         assert_eq!(
@@ -175,12 +181,12 @@ mod tests {
                 "--source-namespace Home",
             ),
             (
-                |arguments| arguments.allowed_namespaces.push("kube-*".to_owned()),
-                "--allow-namespace kube-*",
+                |arguments| arguments.allowed_system_namespaces.push("kube-*".to_owned()),
+                "--allow-system-namespace kube-*",
             ),
             (
-                |arguments| arguments.annotation = HASH.to_owned(),
-                "copies are marked with that",
+                |arguments| arguments.annotation = HASH_ANNOTATION.to_owned(),
+                "reserved for copies",
             ),
             (
                 |arguments| arguments.annotation = "a b".to_owned(),

@@ -1,4 +1,4 @@
-//! The files that it is installed with: whole, and fitting to each other.
+//! The shipped manifests are complete and consistent.
 
 use std::collections::BTreeMap;
 
@@ -25,19 +25,15 @@ fn documents(text: &str) -> Vec<Value> {
         .collect()
 }
 
-/// Reads it as its kind, and sees that nothing of it was left out.
+/// Parses it as its kind, and checks that no field was dropped.
 fn read<K: Serialize + DeserializeOwned>(value: &Value) -> K {
     let object: K = from_value(value.clone()).expect("an object of its kind");
-    assert_eq!(
-        &to_value(&object).expect("JSON"),
-        value,
-        "a field that does not exist"
-    );
+    assert_eq!(&to_value(&object).expect("JSON"), value, "an unknown field");
     object
 }
 
 #[test]
-fn the_definition_is_that_of_the_code() {
+fn crd_yaml_matches_the_code() {
     let file = include_str!("../manifests/crd.yaml");
     let shipped: CustomResourceDefinition = serde_yaml_ng::from_str(file).expect("a definition");
     let ours = SecretSync::crd();
@@ -49,7 +45,7 @@ fn the_definition_is_that_of_the_code() {
 }
 
 #[tokio::test]
-async fn the_deployment_has_the_roles_and_flags_that_there_are() {
+async fn deployment_uses_existing_roles_and_flags() {
     let roles = documents(include_str!("../rbac.yaml"));
     let named = |kind: &str| {
         let mut roles = roles.iter().filter(|role| role["kind"] == kind);

@@ -1,4 +1,4 @@
-//! The operator's page says what is true: its examples are read, its flags are there, and so are its files.
+//! docs/secretsync.md is correct: its examples parse, and its flags and files exist.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use windlass_suite::{output, program};
 const PAGE: &str = include_str!("../../../docs/secretsync.md");
 
 #[test]
-fn its_example_is_a_secret_sync_and_shows_every_field() {
+fn page_example_parses_and_shows_every_field() {
     let (_, rest) = PAGE.split_once("```yaml\n").expect("an example");
     let (example, _) = rest.split_once("```").expect("its end");
     let said: Value = serde_yaml_ng::from_str(example).expect("YAML");
@@ -19,17 +19,17 @@ fn its_example_is_a_secret_sync_and_shows_every_field() {
             .as_object()
             .map(|fields| fields.keys().cloned().collect::<Vec<_>>())
     };
-    // What is not a field is not read, and would be missing here.
+    // Unknown fields are dropped by parsing, and would be missing here.
     assert_eq!(to_value(&sync.spec).expect("JSON"), said["spec"]);
     let mut whole = to_value(SecretSyncSpec::default()).expect("JSON");
-    for field in ["secretSelector", "names", "namespaceSelector"] {
+    for field in ["sourceSelector", "names", "namespaceSelector"] {
         whole[field] = Value::Null;
     }
     assert_eq!(fields(&said["spec"]), fields(&whole));
 }
 
 #[tokio::test]
-async fn its_flags_are_the_programs() {
+async fn page_flags_exist() {
     let (_, help, _) = output(program(env!("CARGO_BIN_EXE_secretsync"), &["--help"])).await;
     let flags = PAGE
         .split("`--")
@@ -43,8 +43,8 @@ async fn its_flags_are_the_programs() {
 }
 
 #[test]
-fn the_names_and_files_that_it_tells_are_there() {
-    for name in [api::SYNC, api::SOURCE_UID, api::GROUP] {
+fn page_names_and_files_exist() {
+    for name in [api::SYNC_ANNOTATION, api::SOURCE_UID_LABEL, api::GROUP] {
         assert!(PAGE.contains(name), "{name}");
     }
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

@@ -1,4 +1,4 @@
-//! The program as a stranger meets it: what it says of itself, what it serves, and what it never says.
+//! The program from the outside: help, output and endpoints, none of which contains a value.
 
 use std::net::TcpListener;
 
@@ -9,15 +9,15 @@ use tokio::{
     time::timeout,
 };
 use windlass::{
-    cache::{Cache, ObjectKey, Selection},
+    cache::{Cache, ObjectKey, WatchScope},
     k8s_openapi::api::core::v1::{Namespace, Secret},
     kube::{Api, api::PostParams},
     prelude::*,
-    runtime::{Install, Writer},
+    runtime::{CrdInstaller, Writer},
 };
 use windlass_cluster::Cluster;
-use windlass_secretsync::{SecretSync, api::SYNC};
-use windlass_suite::{DEADLINE, output, program};
+use windlass_secretsync::{SecretSync, api::SYNC_ANNOTATION};
+use windlass_suite::{STEP_TIMEOUT, output, program};
 
 /// In every value, as it is and in base64.
 const CANARY: &str = "c4n4ryc4n4ry";
@@ -28,7 +28,7 @@ fn secretsync(arguments: &[&str]) -> Command {
 }
 
 #[tokio::test]
-async fn its_help_tells_every_flag_and_its_default() {
+async fn help_lists_every_flag_and_default() {
     let (code, help, _) = output(secretsync(&["--help"])).await;
     assert_eq!(code, Some(0));
     for said in [
@@ -38,7 +38,7 @@ async fn its_help_tells_every_flag_and_its_default() {
         "[default: secretsync]",
         "--annotation <NAME>",
         "[default: secretsync.windlass.dev/sync]",
-        "--allow-namespace <NAMESPACE>",
+        "--allow-system-namespace <NAMESPACE>",
         "--writers <N>",
         "--stall-after <SECONDS>",
         "--leader-elect",
@@ -46,16 +46,16 @@ async fn its_help_tells_every_flag_and_its_default() {
     ] {
         assert!(help.contains(said), "`{said}` in:\n{help}");
     }
-    assert!(!help.contains("windlass_"), "for people:\n{help}");
+    assert!(!help.contains("windlass_"), "internal names in:\n{help}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn flags_that_cannot_be_meant_are_told_in_one_line() {
+async fn invalid_flags_are_reported_in_one_line() {
     let stage = Stage::new().await;
     for (flags, said) in [
         (["--source-namespace", "No Namespace"], "--source-namespace"),
         (["--annotation", "no annotation!"], "--annotation"),
-        (["--allow-namespace", "A B"], "--allow-namespace"),
+        (["--allow-system-namespace", "A B"], "--allow-system-namespace"),
     ] {
         let mut all = vec!["--kubeconfig", &stage.kubeconfig, "--no-listen"];
         all.extend(flags);
@@ -65,7 +65,7 @@ async fn flags_that_cannot_be_meant_are_told_in_one_line() {
     }
 }
 
-/// From nothing to a copy, at its most talkative; and then everything that it said and serves.
+/// Copies a Secret with trace logging, and checks all output and every endpoint.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_value_is_printed_logged_or_served() {
     let stage = Stage::new().await;
@@ -83,11 +83,11 @@ async fn no_value_is_printed_logged_or_served() {
     .spawn()
     .expect("it starts");
     let id = process.id().expect("it runs").to_string();
-    // Somebody has to listen, or it would wait with what it says.
+    // Read the output concurrently, or a full pipe would block the program.
     let said = tokio::spawn(process.wait_with_output());
-    let definition = Install::new([SecretSync::crd()]);
+    let definition = CrdInstaller::new([SecretSync::crd()]);
     let writer = Writer::new(stage.cluster.client(), "test");
-    definition.run(&writer).await.expect("it is installed");
+    definition.run(&writer).await.expect("installed");
     stage.spread().await;
     let mut pages = Vec::new();
     for path in [
@@ -101,22 +101,22 @@ async fn no_value_is_printed_logged_or_served() {
     }
     let metrics = &pages[0].1;
     for name in [
-        "secretsync_lag_seconds_bucket",
-        "secretsync_targets{",
-        "secretsync_conflicts_total",
-        "secretsync_writes_total{",
+        "windlass_secretsync_propagation_seconds_bucket",
+        "windlass_secretsync_copies{",
+        "windlass_secretsync_conflicts_total",
+        "windlass_secretsync_writes_total{",
     ] {
         assert!(metrics.contains(name), "`{name}` in:\n{metrics}");
     }
     assert!(pages[3].1.contains("secretsync-stall"), "{}", pages[3].1);
     let sent = Command::new("kill").args(["-s", "TERM", &id]).status().await;
     assert!(sent.expect("there is a `kill`").success());
-    let ended = timeout(DEADLINE, said).await.expect("it ends");
-    let ended = ended.expect("it was waited for").expect("it was ours");
+    let ended = timeout(STEP_TIMEOUT, said).await.expect("it ends");
+    let ended = ended.expect("waited for").expect("a child process");
     assert_eq!(ended.status.code(), Some(0));
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let (printed, logged) = (text(&ended.stdout), text(&ended.stderr));
-    assert!(logged.contains("TRACE"), "it is talkative: {logged}");
+    assert!(logged.contains("TRACE"), "trace logs are on: {logged}");
     pages.extend([("standard output", printed), ("standard error", logged)]);
     for (what, text) in pages {
         let leak = [CANARY, CANARY64]
@@ -143,7 +143,10 @@ impl Stage {
         let kubeconfig = kubeconfig.to_str().expect("text").to_owned();
         let stage = Self { cluster, kubeconfig };
         let namespaces = Api::<Namespace>::all(stage.cluster.client());
-        for (name, annotations) in [("secretsync", json!({})), ("asks", json!({ SYNC: "true" }))] {
+        for (name, annotations) in [
+            ("secretsync", json!({})),
+            ("asks", json!({ SYNC_ANNOTATION: "true" })),
+        ] {
             let namespace = json!({ "metadata": { "name": name, "annotations": annotations } });
             let namespace = from_value(namespace).expect("a namespace");
             let created = namespaces.create(&PostParams::default(), &namespace).await;
@@ -154,7 +157,7 @@ impl Stage {
 
     async fn create_source(&self) {
         let source: Secret = from_value(json!({
-            "metadata": { "name": "token", "annotations": { SYNC: "" } },
+            "metadata": { "name": "token", "annotations": { SYNC_ANNOTATION: "" } },
             "stringData": { "password": CANARY },
         }))
         .expect("a Secret");
@@ -164,8 +167,8 @@ impl Stage {
     }
 
     async fn copied(&self) {
-        let copies = Cache::<Secret>::start(self.cluster.client(), &Selection::all().namespace("asks"));
-        let lister = copies.synced(DEADLINE).await.expect("a list");
+        let copies = Cache::<Secret>::start(self.cluster.client(), &WatchScope::all().namespace("asks"));
+        let lister = copies.synced(STEP_TIMEOUT).await.expect("a list");
         let mut changes = lister.subscribe();
         let key = ObjectKey::namespaced("asks", "token");
         let there = async {
@@ -173,7 +176,7 @@ impl Stage {
                 changes.next().await;
             }
         };
-        timeout(DEADLINE, there).await.expect("a copy");
+        timeout(STEP_TIMEOUT, there).await.expect("a copy");
     }
 
     async fn spread(&self) {
@@ -187,7 +190,7 @@ fn free_port() -> u16 {
     free.local_addr().expect("an address").port()
 }
 
-/// What is served, with its head; empty while nobody serves.
+/// Gets a page with its headers; empty if nothing listens.
 async fn get(address: &str, path: &str) -> String {
     let Ok(mut connection) = TcpStream::connect(address).await else {
         return String::new();
@@ -195,7 +198,7 @@ async fn get(address: &str, path: &str) -> String {
     let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
     let mut answer = String::new();
     if connection.write_all(request.as_bytes()).await.is_ok() {
-        // Who ends in the middle has said nothing.
+        // An incomplete response counts as none.
         let _ = connection.read_to_string(&mut answer).await;
     }
     answer

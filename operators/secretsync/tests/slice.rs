@@ -1,26 +1,26 @@
-//! A copy is ours because we wrote it, not because somebody gave it our marks.
+//! A copy is ours because we wrote it, not because it has our labels and annotations.
 
 use windlass::{
     k8s_openapi::api::core::v1::{Namespace, Secret},
     kube::{Api, api::PostParams},
     prelude::*,
-    runtime::Install,
+    runtime::CrdInstaller,
 };
 use windlass_secretsync::{
     Arguments, SecretSync,
-    api::{SOURCE_NAMESPACE, SYNC},
+    api::{DEFAULT_SOURCE_NAMESPACE, SYNC_ANNOTATION},
     setup,
 };
-use windlass_suite::{Context as Case, Running, World, install, suite};
+use windlass_suite::{Context as Case, RunningManager, TestEnvironment, install_crds, suite};
 
-suite!("slice", paused, apart; what_was_copied_by_hand_with_its_marks_stays);
+suite!("slice", paused, cluster_per_case; manually_copied_copy_is_not_ours);
 
-async fn what_was_copied_by_hand_with_its_marks_stays(case: Case) -> anyhow::Result<()> {
-    install(&case, [SecretSync::crd()]).await?;
-    let world = World::new(&case);
+async fn manually_copied_copy_is_not_ours(case: Case) -> anyhow::Result<()> {
+    install_crds(&case, [SecretSync::crd()]).await?;
+    let world = TestEnvironment::new(&case);
     for (name, annotations) in [
-        (SOURCE_NAMESPACE, json!({})),
-        ("asks", json!({ SYNC: "true" })),
+        (DEFAULT_SOURCE_NAMESPACE, json!({})),
+        ("asks", json!({ SYNC_ANNOTATION: "true" })),
         ("by-hand", json!({})),
     ] {
         let namespace: Namespace =
@@ -29,14 +29,17 @@ async fn what_was_copied_by_hand_with_its_marks_stays(case: Case) -> anyhow::Res
         namespaces.create(&PostParams::default(), &namespace).await?;
     }
     let source: Secret = from_value(json!({
-        "metadata": { "name": "token", "annotations": { SYNC: "" } }, "stringData": { "a": "b" },
+        "metadata": { "name": "token", "annotations": { SYNC_ANNOTATION: "" } }, "stringData": { "a": "b" },
     }))?;
-    world.within(SOURCE_NAMESPACE).create(source).await?;
-    let client = world.wire().client();
-    let manager = Manager::new(client.clone()).install(Install::new([SecretSync::crd()]));
-    let running = Running::start(setup(manager, &client, &[], &Arguments::default()).await?);
+    world
+        .in_namespace(DEFAULT_SOURCE_NAMESPACE)
+        .create(source)
+        .await?;
+    let client = world.proxy().client();
+    let manager = Manager::new(client.clone()).install(CrdInstaller::new([SecretSync::crd()]));
+    let running = RunningManager::start(setup(manager, &client, &[], &Arguments::default()).await?);
 
-    let (asks, by_hand) = (world.within("asks"), world.within("by-hand"));
+    let (asks, by_hand) = (world.in_namespace("asks"), world.in_namespace("by-hand"));
     let copy = asks.wait_for::<Secret>("token", |_| true).await?;
     let mut other = Secret::clone(&copy);
     other.metadata.namespace = None;
@@ -45,9 +48,15 @@ async fn what_was_copied_by_hand_with_its_marks_stays(case: Case) -> anyhow::Res
     other.metadata.managed_fields = None;
     let other = by_hand.create(other).await?;
     assert_eq!(other.labels(), copy.labels());
-    world.within(SOURCE_NAMESPACE).delete::<Secret>("token").await?;
-    asks.wait_gone::<Secret>("token").await?;
-    world.wire().quiet(std::time::Duration::from_secs(1)).await;
+    world
+        .in_namespace(DEFAULT_SOURCE_NAMESPACE)
+        .delete::<Secret>("token")
+        .await?;
+    asks.wait_until_deleted::<Secret>("token").await?;
+    world
+        .proxy()
+        .wait_until_idle(std::time::Duration::from_secs(1))
+        .await;
     assert_eq!(
         by_hand.version::<Secret>("token").await?,
         other.metadata.resource_version

@@ -1,7 +1,7 @@
 //go:build ignore
 
-// This stands in for the main of k8s.io/sample-controller when it is built for the benchmark: the same controller with the
-// same two workers, but with clients that do not hold themselves back to five requests a second, and without its log.
+// This replaces main of k8s.io/sample-controller for the benchmark: the same controller with the same two workers, but
+// without the clients' limit of five requests per second, and without logs.
 package main
 
 import (

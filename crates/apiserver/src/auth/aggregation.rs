@@ -1,11 +1,11 @@
-//! Cluster roles that gather the rules of others: what the controller manager of a real cluster keeps up.
+//! Aggregated cluster roles, which a real cluster's controller manager keeps up to date.
 
 use std::{collections::HashSet, sync::Arc};
 
 use serde_json::{Value, json};
 use windlass_rights::Rule;
 
-use super::rules::RoleFacts;
+use super::role_objects::ParsedRole;
 use crate::{
     registry::Resource,
     request::Target,
@@ -14,25 +14,29 @@ use crate::{
 };
 
 impl Api {
-    /// Acts on a write to a role: those that gather it follow.
-    pub(crate) fn after_role(&self, resource: &Resource) {
-        if self.guard.policy.is_some() && &*resource.table == "clusterroles.rbac.authorization.k8s.io" {
-            self.aggregate();
+    /// Updates the roles that aggregate a role after a write to it.
+    pub(crate) fn aggregate_after_write(&self, resource: &Resource) {
+        if self.access_control.policy.is_some()
+            && &*resource.table == "clusterroles.rbac.authorization.k8s.io"
+        {
+            self.update_aggregated_roles();
         }
     }
 
-    /// Brings every gathering role in line with those that it gathers, one after the other, until nothing changes any more.
+    /// Updates every aggregated role, one after the other, until nothing changes.
     ///
-    /// Roles can gather gathering ones, so that a change may take as many rounds as there are roles in a chain. Roles that
-    /// gather each other in a circle could hand the order of their rules round for ever; they end with the last round, when
-    /// each has had what any of them has.
-    pub(super) fn aggregate(&self) {
-        let Some(policy) = &self.guard.policy else {
+    /// Roles can aggregate aggregated roles, so a change may take as many rounds as there are roles in a chain. Roles
+    /// that aggregate each other in a cycle could pass the order of their rules around endlessly, so the number of
+    /// rounds is limited; after the last one each role has the rules of all.
+    pub(super) fn update_aggregated_roles(&self) {
+        let Some(policy) = &self.access_control.policy else {
             return;
         };
-        let _one_at_a_time = self.guard.aggregating.lock();
+        let _one_at_a_time = self.access_control.aggregation_lock.lock();
         let roles = policy.cluster_roles(&*self.storage);
-        let gathering = roles.iter().filter(|(_, role)| !role.gathers.is_empty());
+        let gathering = roles
+            .iter()
+            .filter(|(_, role)| !role.aggregation_selectors.is_empty());
         let names: Vec<_> = gathering.map(|(name, _)| name).collect();
         for _round in 0..=names.len() {
             let mut written = false;
@@ -41,7 +45,7 @@ impl Api {
                 let Some((_, role)) = roles.iter().find(|(other, _)| other == *name) else {
                     continue;
                 };
-                let wanted = gathered(name, role, &roles);
+                let wanted = aggregated_rules(name, role, &roles);
                 written |= wanted != role.rules && self.write_rules(name, &wanted);
             }
             if !written {
@@ -50,7 +54,8 @@ impl Api {
         }
     }
 
-    /// Whether the rules could be written. A role that is gone by now gathers nothing.
+    /// Writes the rules and returns whether the write succeeded. Returns `false` if the role was deleted in the
+    /// meantime.
     fn write_rules(&self, name: &str, rules: &[Rule]) -> bool {
         let catalogue = self.registry.catalogue();
         let resource = catalogue.find("rbac.authorization.k8s.io", "v1", "clusterroles");
@@ -73,7 +78,7 @@ impl Api {
                 json!(rules)
             };
             role.fields_mut().insert("rules".into(), rules);
-            // Whoever came in between wrote; that ends when writers do.
+            // Retries on a conflict, which needs another write to have succeeded.
             let committed = self.commit(
                 &target.resource,
                 &mut role,
@@ -87,10 +92,10 @@ impl Api {
     }
 }
 
-/// The rules of all roles that a role selects, each once: selector by selector, and in order of the roles' names.
-fn gathered(own: &str, role: &RoleFacts, all: &[(Arc<str>, Arc<RoleFacts>)]) -> Vec<Rule> {
+/// The rules of all roles that a role selects, each once: selector by selector, in order of the roles' names.
+fn aggregated_rules(own: &str, role: &ParsedRole, all: &[(Arc<str>, Arc<ParsedRole>)]) -> Vec<Rule> {
     let (mut rules, mut known) = (Vec::new(), HashSet::new());
-    for selector in &role.gathers {
+    for selector in &role.aggregation_selectors {
         for (name, other) in all {
             if **name == *own || !selector.matches(|key| other.labels.get(key).map(String::as_str)) {
                 continue;

@@ -1,4 +1,4 @@
-//! The roles and bindings that every cluster begins with, as a real server of this version makes them.
+//! The bootstrap roles and bindings, as a real server of this version creates them.
 
 use std::{io::Read, sync::LazyLock};
 
@@ -16,46 +16,46 @@ use crate::{
 static DATA: &[u8] = include_bytes!("../../data/rbac.json.gz");
 
 #[derive(Deserialize)]
-struct Seed {
+struct BootstrapObject {
     resource: Box<str>,
     object: Value,
 }
 
-static SEEDS: LazyLock<Vec<Seed>> = LazyLock::new(|| {
+static BOOTSTRAP_OBJECTS: LazyLock<Vec<BootstrapObject>> = LazyLock::new(|| {
     let mut json = Vec::new();
     GzDecoder::new(DATA)
         .read_to_end(&mut json)
-        .expect("part of this program");
-    serde_json::from_slice(&json).expect("part of this program")
+        .expect("shipped with the crate");
+    serde_json::from_slice(&json).expect("shipped with the crate")
 });
 
 impl Api {
-    /// Writes what is not there yet.
-    pub(crate) fn seed_policy(&self) {
-        if self.guard.policy.is_none() {
+    /// Creates the bootstrap roles and bindings that do not exist yet.
+    pub(crate) fn create_bootstrap_policy(&self) {
+        if self.access_control.policy.is_none() {
             return;
         }
         let catalogue = self.registry.catalogue();
-        let now = self.world.now_text();
+        let now = self.environment.now_rfc3339();
         let mut used = false;
-        for seed in SEEDS.iter() {
+        for seed in BOOTSTRAP_OBJECTS.iter() {
             let resource = catalogue
                 .find("rbac.authorization.k8s.io", "v1", &seed.resource)
                 .expect("built in");
             let mut value = seed.object.clone();
             value["kind"] = resource.kind.to_string().into();
             value["apiVersion"] = resource.api_version().into();
-            let mut object = Object::new(value).expect("seeds are objects");
-            object.set_meta("uid", self.world.uid());
+            let mut object = Object::new(value).expect("bootstrap objects are valid");
+            object.set_meta("uid", self.environment.uid());
             object.set_meta("creationTimestamp", now.clone());
-            // On a storage that was used before it is there already, perhaps changed.
+            // In a storage that was used before, it exists already and may have been changed.
             used |= self
                 .commit(resource, &mut object, Expect::Absent, Change::Put)
                 .is_err();
         }
-        // Seeds have what they gather from each other; other roles may have more for them.
+        // Bootstrap roles contain the rules they aggregate from each other; other roles in the storage may add to them.
         if used {
-            self.aggregate();
+            self.update_aggregated_roles();
         }
     }
 }

@@ -15,19 +15,19 @@ use rustls::{
 
 use super::{
     Peer,
-    user::{CREDENTIAL, User},
+    user::{CREDENTIAL_ID_KEY, User},
 };
 
-/// Whose certificates are good.
+/// Verifies client certificates.
 ///
-/// A real server lets everybody finish the handshake, whoever signed their certificate, and answers 401 to those whose
-/// signer it does not know; so does this verifier, and [`Clients::peer`] says later whom it let in.
+/// A real server lets every client finish the TLS handshake, and answers 401 if it does not know the certificate's
+/// signer. So this verifier accepts every certificate, and [`ClientVerifier::peer`] verifies it later.
 #[derive(Clone, Debug)]
-pub(crate) struct Clients(Arc<dyn ClientCertVerifier>);
+pub(crate) struct ClientVerifier(Arc<dyn ClientCertVerifier>);
 
-impl Clients {
-    /// Those that one of these authorities signed.
-    pub(crate) fn of(authorities: Vec<CertificateDer<'static>>) -> Result<Self, rustls::Error> {
+impl ClientVerifier {
+    /// Accepts certificates signed by one of these authorities.
+    pub(crate) fn new(authorities: Vec<CertificateDer<'static>>) -> Result<Self, rustls::Error> {
         let mut roots = rustls::RootCertStore::empty();
         for authority in authorities {
             roots.add(authority)?;
@@ -41,22 +41,22 @@ impl Clients {
             .map_err(|error| rustls::Error::General(error.to_string()))
     }
 
-    /// Who shows these certificates.
+    /// Identifies the client that presents these certificates.
     pub(crate) fn peer(&self, certificates: Option<&[CertificateDer<'_>]>) -> Peer {
         let Some([own, others @ ..]) = certificates else {
-            return Peer::Unknown;
+            return Peer::NoCertificate;
         };
         if self.0.verify_client_cert(own, others, UnixTime::now()).is_err() {
-            return Peer::Refused;
+            return Peer::Untrusted;
         }
-        match user(own) {
-            Some(user) if !user.name.is_empty() => Peer::Known(Arc::new(user.settled())),
-            _ => Peer::Unknown,
+        match user_from_certificate(own) {
+            Some(user) if !user.name.is_empty() => Peer::Verified(Arc::new(user.with_authentication_group())),
+            _ => Peer::NoCertificate,
         }
     }
 }
 
-impl ClientCertVerifier for Clients {
+impl ClientCertVerifier for ClientVerifier {
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         self.0.root_hint_subjects()
     }
@@ -97,30 +97,30 @@ impl ClientCertVerifier for Clients {
     }
 }
 
-/// 2.5.4.3, 2.5.4.10 and 1.3.6.1.4.1.57683.2, the contents of DER object identifiers.
+/// The contents of the DER object identifiers 2.5.4.3, 2.5.4.10 and 1.3.6.1.4.1.57683.2.
 const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
 const ORGANIZATION: &[u8] = &[0x55, 0x04, 0x0a];
 const USER_ID: &[u8] = &[0x2b, 0x06, 0x01, 0x04, 0x01, 0x83, 0xc2, 0x53, 0x02];
 
-/// Whom a certificate names; `None` if it is none.
-fn user(certificate: &[u8]) -> Option<User> {
+/// The user that a certificate names. `None` if it cannot be parsed.
+fn user_from_certificate(certificate: &[u8]) -> Option<User> {
     let mut user = User::default();
     // Certificate ::= SEQUENCE { tbs, … }, tbs ::= SEQUENCE { [0] version, serial, algorithm, issuer, validity, subject, … }
-    let (tbs, _) = element(element(certificate)?.0)?;
+    let (tbs, _) = der_element(der_element(certificate)?.0)?;
     let mut rest = tbs;
     if rest.first() == Some(&0xa0) {
-        rest = element(rest)?.1;
+        rest = der_element(rest)?.1;
     }
     for _ in ["serial", "algorithm", "issuer", "validity"] {
-        rest = element(rest)?.1;
+        rest = der_element(rest)?.1;
     }
-    let mut names = element(rest)?.0;
+    let mut names = der_element(rest)?.0;
     while !names.is_empty() {
-        let (mut set, after) = element(names)?;
+        let (mut set, after) = der_element(names)?;
         while !set.is_empty() {
-            let (pair, other) = element(set)?;
-            let (kind, value) = element(pair)?;
-            let text = String::from_utf8(element(value)?.0.to_vec()).ok()?;
+            let (pair, other) = der_element(set)?;
+            let (kind, value) = der_element(pair)?;
+            let text = String::from_utf8(der_element(value)?.0.to_vec()).ok()?;
             match kind {
                 COMMON_NAME => user.name = text,
                 ORGANIZATION => user.groups.push(text),
@@ -134,14 +134,14 @@ fn user(certificate: &[u8]) -> Option<User> {
     let print = digest::digest(&digest::SHA256, certificate);
     let mut id = "X509SHA256=".to_owned();
     for byte in print.as_ref() {
-        write!(id, "{byte:02x}").expect("a string takes all");
+        write!(id, "{byte:02x}").expect("writing to a string never fails");
     }
-    user.extra.insert(CREDENTIAL.to_owned(), vec![id]);
+    user.extra.insert(CREDENTIAL_ID_KEY.to_owned(), vec![id]);
     Some(user)
 }
 
-/// The content of the DER element that `bytes` starts with, and what comes after it.
-fn element(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+/// Returns the content of the DER element at the start of `bytes`, and the remaining bytes.
+fn der_element(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (first, mut rest) = bytes.get(1..)?.split_first()?;
     let mut length = usize::from(*first);
     if *first >= 0x80 {

@@ -1,18 +1,18 @@
-//! Nobody gives away what they do not have: writes to roles and bindings are held against their writer's own rules.
+//! Prevents privilege escalation: writers of roles and bindings may grant only rules that they hold themselves.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
-use windlass_rights::{Access, Limits, Missing, Rule, compact};
+use windlass_rights::{Access, CoverageLimits, MissingRules, Rule, compact_rules};
 
-use super::{Caller, policy::together};
+use super::{Caller, policy::aggregate_messages};
 use crate::{object::Object, registry::Resource, status::Status, verbs::Api};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
 impl Api {
-    /// Refuses a role that allows more than its writer may, and a binding to one, unless the writer may `escalate` or
-    /// `bind`.
+    /// Rejects a role that allows more than its writer holds, and a binding to such a role, unless the writer may
+    /// `escalate` or `bind`.
     pub(crate) fn check_escalation(
         &self,
         resource: &Resource,
@@ -20,12 +20,12 @@ impl Api {
         object: &Object,
         old: Option<&Object>,
     ) -> Result<(), Status> {
-        let (Some(caller), Some(_)) = (caller, &self.guard.policy) else {
+        let (Some(caller), Some(_)) = (caller, &self.access_control.policy) else {
             return Ok(());
         };
         if *resource.group != *GROUP
             || caller.user.is_master()
-            || old.is_some_and(|old| keeps_all(object, old))
+            || old.is_some_and(|old| only_gc_metadata_changed(object, old))
         {
             return Ok(());
         }
@@ -44,17 +44,22 @@ impl Api {
         old: Option<&Object>,
     ) -> Result<(), Status> {
         let escalate = Access::resource("escalate", GROUP, &resource.plural)
-            .named(caller.access.name())
-            .within(caller.access.namespace());
+            .with_name(caller.access.name())
+            .in_namespace(caller.access.namespace());
         if self.decide(&caller.user, &escalate).is_allowed() {
             return Ok(());
         }
         let refused = |why: &str| Status::forbidden(resource, role.name(), why);
-        self.holds(caller, &rules(role)).map_err(|why| refused(&why))?;
-        // A role that gathers may come to gather anything, and one that gathered keeps others from tightening it.
-        if gathers(role) || old.is_some_and(gathers) {
-            let everything = [Rule::on(["*"], ["*"], ["*"]), Rule::on_paths(["*"], ["*"])];
-            self.holds(caller, &everything)
+        self.check_holds_rules(caller, &rules(role))
+            .map_err(|why| refused(&why))?;
+        // An aggregation rule may select any role in the future; removing one would let the writer keep the aggregated
+        // rules.
+        if has_aggregation_rule(role) || old.is_some_and(has_aggregation_rule) {
+            let everything = [
+                Rule::for_resources(["*"], ["*"], ["*"]),
+                Rule::for_paths(["*"], ["*"]),
+            ];
+            self.check_holds_rules(caller, &everything)
                 .map_err(|_| refused("must have cluster-admin privileges to use the aggregationRule"))?;
         }
         Ok(())
@@ -73,43 +78,54 @@ impl Api {
         };
         let bind = |plural| {
             Access::resource("bind", text("apiGroup"), plural)
-                .named(name)
-                .within(namespace)
+                .with_name(name)
+                .in_namespace(namespace)
         };
         if plural.is_some_and(|plural| self.decide(&caller.user, &bind(plural)).is_allowed()) {
             return Ok(());
         }
         if plural.is_none() {
-            return Err(Status::unexplained(format!(
+            return Err(Status::without_reason(format!(
                 "unsupported role reference kind: {kind:?}"
             )));
         }
-        let policy = self.guard.policy.as_ref().expect("looked at before");
+        let policy = self
+            .access_control
+            .policy
+            .as_ref()
+            .expect("checked by the caller");
         let role = policy
             .role(&*self.storage, namespace, kind, name)
             .ok_or_else(|| Status::not_found(resource, name))?;
-        self.holds(caller, &role.rules)
+        self.check_holds_rules(caller, &role.rules)
             .map_err(|why| Status::forbidden(resource, binding.name(), &why))
     }
 
-    /// Whether the caller has all that the rules allow; the refusal names what is missing.
-    fn holds(&self, caller: &Caller, wanted: &[Rule]) -> Result<(), String> {
-        let policy = self.guard.policy.as_ref().expect("looked at before");
+    /// Checks that the caller holds all of the rules; the error lists the missing ones.
+    fn check_holds_rules(&self, caller: &Caller, wanted: &[Rule]) -> Result<(), String> {
+        let policy = self
+            .access_control
+            .policy
+            .as_ref()
+            .expect("checked by the caller");
         let user = &caller.user;
         let (held, unresolved) = policy.rules_of(&*self.storage, user, caller.access.namespace());
-        let lacking = Missing::find(&held, wanted, Limits::default());
-        if lacking.is_nothing() {
+        let lacking = MissingRules::find(&held, wanted, CoverageLimits::default());
+        if lacking.is_empty() {
             return Ok(());
         }
-        let shown: BTreeSet<_> = compact(lacking.rights).iter().map(Rule::shown).collect();
+        let shown: BTreeSet<_> = compact_rules(lacking.rules)
+            .iter()
+            .map(Rule::compact_string)
+            .collect();
         let mut shown: Vec<_> = shown.into_iter().collect();
-        if lacking.more {
+        if lacking.truncated {
             shown.push("and more".to_owned());
         }
         let groups: Vec<_> = user.groups.iter().map(|group| format!("{group:?}")).collect();
         let unresolved = match &unresolved[..] {
             [] => String::new(),
-            missing => format!("; resolution errors: [{}]", together(missing)),
+            missing => format!("; resolution errors: [{}]", aggregate_messages(missing)),
         };
         Err(format!(
             "user {:?} (groups=[{}]) is attempting to grant RBAC permissions not currently held:\n{}{unresolved}",
@@ -125,7 +141,7 @@ fn rules(role: &Object) -> Vec<Rule> {
     serde_json::from_value(rules).unwrap_or_default()
 }
 
-fn gathers(role: &Object) -> bool {
+fn has_aggregation_rule(role: &Object) -> bool {
     let selectors = role
         .fields()
         .get("aggregationRule")
@@ -135,8 +151,8 @@ fn gathers(role: &Object) -> bool {
         .is_some_and(|selectors| !selectors.is_empty())
 }
 
-/// Whether nothing changes but what garbage collection touches, and who wrote it.
-fn keeps_all(object: &Object, old: &Object) -> bool {
+/// Whether nothing changed except the metadata that garbage collection touches, and managed fields.
+fn only_gc_metadata_changed(object: &Object, old: &Object) -> bool {
     let mut same = object.clone();
     for key in ["ownerReferences", "finalizers", "selfLink", "resourceVersion"] {
         same.keep_meta(key, old);

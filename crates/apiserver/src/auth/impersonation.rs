@@ -1,9 +1,9 @@
-//! Acting as somebody else: the `Impersonate-` headers, and who may use them how.
+//! Impersonation: the `Impersonate-` headers and the rights they need.
 //!
-//! A real server of this version tries several modes in turn. The narrow ones (as a node, as a service account, as
-//! another user) ask for two rights: to do *this* as somebody else (`impersonate-on:MODE:VERB` on what is asked for), and
-//! to be *that* somebody (`impersonate:MODE`). The old one asks only for `impersonate`. The refusal is that of the mode that
-//! was tried first.
+//! A real server of this version tries several modes in turn. The constrained modes (as a node, as a service account,
+//! as another user) need two rights: to do *this* while impersonating (`impersonate-on:MODE:VERB` on the requested
+//! resource), and to impersonate *that* user (`impersonate:MODE`). The legacy mode needs only `impersonate`. The error
+//! is that of the mode that was tried first.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use percent_encoding::percent_decode_str;
 use windlass_rights::Access;
 
-use super::user::{User, account_groups, account_of, is_masters};
+use super::user::{User, is_masters_group, service_account_groups, service_account_of};
 use crate::{naming, status::Status, verbs::Api};
 
 const USER: &str = "impersonate-user";
@@ -20,23 +20,23 @@ const UID: &str = "impersonate-uid";
 const GROUP: &str = "impersonate-group";
 const EXTRA: &str = "impersonate-extra-";
 
-/// Where a service account's token says which node its pod is on.
+/// Extra key under which a service account's token names the node of its pod.
 const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
 
-/// From this many names on, the narrow modes first ask whether all are allowed.
-const MANY: usize = 4;
+/// From this number of names on, the constrained modes first check whether all names (`*`) are allowed.
+const WILDCARD_THRESHOLD: usize = 4;
 
-/// For how many users it is remembered which mode was good.
-const REMEMBERED: usize = 10_000;
+/// Maximum number of users whose last successful mode is cached.
+const MAX_CACHED_MODES: usize = 10_000;
 
-/// A way to be somebody else.
+/// A mode of impersonation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     AssociatedNode,
     ArbitraryNode,
     ServiceAccount,
     UserInfo,
-    /// As it was before there were modes.
+    /// Unconstrained impersonation, from before there were modes.
     Legacy,
 }
 
@@ -48,30 +48,36 @@ const MODES: [Mode; 5] = [
     Mode::Legacy,
 ];
 
-/// Which mode was good for whom; it is tried first the next time.
+/// The last successful mode of each user, which is tried first.
 #[derive(Default)]
-pub(crate) struct Modes(Mutex<HashMap<Box<str>, Mode>>);
+pub(crate) struct LastModes(Mutex<HashMap<Box<str>, Mode>>);
 
 impl Api {
-    /// Who the request is to be made as: the user itself unless headers say otherwise.
-    pub(crate) fn impersonated(
+    /// Returns the impersonated user, or the user itself without `Impersonate-` headers.
+    pub(crate) fn impersonate(
         &self,
         user: Arc<User>,
         access: &Access,
         headers: &HeaderMap,
     ) -> Result<Arc<User>, Status> {
-        let Some(wanted) = wanted(headers)? else {
+        let Some(wanted) = requested_user(headers)? else {
             return Ok(user);
         };
-        let last = self.guard.modes.0.lock().get(&*user.name).copied();
+        let last = self
+            .access_control
+            .impersonation_modes
+            .0
+            .lock()
+            .get(&*user.name)
+            .copied();
         let others = MODES.into_iter().filter(|mode| Some(*mode) != last);
         let mut refusal = None;
         for mode in last.into_iter().chain(others) {
             match self.try_mode(mode, &user, &wanted, access) {
                 None => {}
                 Some(Ok(found)) => {
-                    let mut known = self.guard.modes.0.lock();
-                    if known.len() >= REMEMBERED {
+                    let mut known = self.access_control.impersonation_modes.0.lock();
+                    if known.len() >= MAX_CACHED_MODES {
                         known.clear();
                     }
                     known.insert(user.name.as_str().into(), mode);
@@ -82,10 +88,10 @@ impl Api {
                 }
             }
         }
-        Err(refusal.expect("the old mode fits everybody"))
+        Err(refusal.expect("the legacy mode applies to every user"))
     }
 
-    /// `None` where the mode is not made for that.
+    /// Returns `None` if the mode does not apply to the requested user.
     fn try_mode(
         &self,
         mode: Mode,
@@ -93,7 +99,7 @@ impl Api {
         wanted: &User,
         access: &Access,
     ) -> Option<Result<User, Status>> {
-        if !mode.fits(user, wanted) {
+        if !mode.applies_to(user, wanted) {
             return None;
         }
         if let Some(name) = mode.name() {
@@ -101,51 +107,53 @@ impl Api {
                 verb: format!("impersonate-on:{name}:{}", access.verb),
                 ..access.clone()
             };
-            if let Err(status) = self.may(user, &on) {
+            if let Err(status) = self.check_access(user, &on) {
                 return Some(Err(status));
             }
         }
-        Some(self.become_user(mode, user, wanted))
+        Some(self.check_impersonation(mode, user, wanted))
     }
 
-    /// One check for each thing that is said of the other user.
-    fn become_user(&self, mode: Mode, user: &User, wanted: &User) -> Result<User, Status> {
+    /// Checks the right to each attribute of the impersonated user: name, UID, groups and extra.
+    fn check_impersonation(&self, mode: Mode, user: &User, wanted: &User) -> Result<User, Status> {
         let verb = mode.verb();
         let narrow = mode.name().is_some();
         let group = if narrow { "authentication.k8s.io" } else { "" };
         let mut actual = wanted.clone();
-        let mut who = Access::resource(&verb, group, "users").named(&wanted.name);
-        if narrow && let Some(node) = node_of(&wanted.name) {
+        let mut who = Access::resource(&verb, group, "users").with_name(&wanted.name);
+        if narrow && let Some(node) = node_name_of(&wanted.name) {
             let name = if mode == Mode::AssociatedNode { "*" } else { node };
-            who = Access::resource(&verb, group, "nodes").named(name);
+            who = Access::resource(&verb, group, "nodes").with_name(name);
             actual.groups = vec!["system:nodes".to_owned()];
-        } else if let Some((namespace, name)) = account_of(&wanted.name) {
+        } else if let Some((namespace, name)) = service_account_of(&wanted.name) {
             who = Access::resource(&verb, group, "serviceaccounts")
-                .within(namespace)
-                .named(name);
+                .in_namespace(namespace)
+                .with_name(name);
             if wanted.groups.is_empty() {
-                actual.groups = account_groups(namespace).into();
+                actual.groups = service_account_groups(namespace).into();
             }
         }
-        self.may(user, &who)?;
+        self.check_access(user, &who)?;
         if !wanted.uid.is_empty() {
-            self.may(
+            self.check_access(
                 user,
-                &Access::resource(&verb, "authentication.k8s.io", "uids").named(&wanted.uid),
+                &Access::resource(&verb, "authentication.k8s.io", "uids").with_name(&wanted.uid),
             )?;
         }
-        let of_group = |name: &str| Access::resource(&verb, group, "groups").named(name);
+        let of_group = |name: &str| Access::resource(&verb, group, "groups").with_name(name);
         if narrow {
             check_groups(user, wanted, &of_group)?;
         }
-        let all = narrow && wanted.groups.len() >= MANY && self.may(user, &of_group("*")).is_ok();
+        let all = narrow
+            && wanted.groups.len() >= WILDCARD_THRESHOLD
+            && self.check_access(user, &of_group("*")).is_ok();
         for name in wanted.groups.iter().filter(|_| !all) {
-            self.may(user, &of_group(name))?;
+            self.check_access(user, &of_group(name))?;
         }
         let of_extra = |key: &str, value: &str| {
             Access::resource(&verb, "authentication.k8s.io", "userextras")
-                .part(key)
-                .named(value)
+                .with_subresource(key)
+                .with_name(value)
         };
         if narrow {
             check_extra(user, wanted, &of_extra("", ""))?;
@@ -156,14 +164,16 @@ impl Api {
                 .iter()
                 .flat_map(|(key, values)| values.iter().map(move |value| (key, value)))
         };
-        let all = narrow && pairs().count() >= MANY && self.may(user, &of_extra("*", "*")).is_ok();
+        let all = narrow
+            && pairs().count() >= WILDCARD_THRESHOLD
+            && self.check_access(user, &of_extra("*", "*")).is_ok();
         for (key, value) in pairs().filter(|_| !all) {
-            self.may(user, &of_extra(key, value))?;
+            self.check_access(user, &of_extra(key, value))?;
         }
-        Ok(actual.settled())
+        Ok(actual.with_authentication_group())
     }
 
-    fn may(&self, user: &User, access: &Access) -> Result<(), Status> {
+    fn check_access(&self, user: &User, access: &Access) -> Result<(), Status> {
         let verdict = self.decide(user, access);
         if verdict.is_allowed() {
             return Ok(());
@@ -173,7 +183,7 @@ impl Api {
 }
 
 impl Mode {
-    /// What verbs call it; the old one has no name.
+    /// The name used in verbs; the legacy mode has none.
     fn name(self) -> Option<&'static str> {
         match self {
             Self::AssociatedNode => Some("associated-node"),
@@ -189,14 +199,14 @@ impl Mode {
             .map_or_else(|| "impersonate".to_owned(), |name| format!("impersonate:{name}"))
     }
 
-    fn fits(self, user: &User, wanted: &User) -> bool {
+    fn applies_to(self, user: &User, wanted: &User) -> bool {
         let only_named = wanted.uid.is_empty() && wanted.groups.is_empty() && wanted.extra.is_empty();
-        let (node, account) = (node_of(&wanted.name), account_of(&wanted.name));
+        let (node, account) = (node_name_of(&wanted.name), service_account_of(&wanted.name));
         match self {
             Self::AssociatedNode => {
                 let own = user.extra.get(NODE_NAME).map(Vec::as_slice);
                 let same = matches!((own, node), (Some([own]), Some(node)) if own == node);
-                only_named && same && account_of(&user.name).is_some()
+                only_named && same && service_account_of(&user.name).is_some()
             }
             Self::ArbitraryNode => only_named && node.is_some(),
             Self::ServiceAccount => only_named && account.is_some(),
@@ -206,19 +216,19 @@ impl Mode {
     }
 }
 
-/// The node that a user is, if it is one.
-fn node_of(user: &str) -> Option<&str> {
+/// The node that a user name stands for.
+fn node_name_of(user: &str) -> Option<&str> {
     let node = user.strip_prefix("system:node:")?;
     naming::subdomain(node).is_empty().then_some(node)
 }
 
-/// The narrow modes refuse groups that would be everything, or nothing.
+/// The constrained modes reject the groups `system:masters` and "".
 fn check_groups(user: &User, wanted: &User, of_group: &dyn Fn(&str) -> Access) -> Result<(), Status> {
     let refused = |name: &str, why: &str| Err(Status::not_allowed(&user.name, &of_group(name), why));
     if wanted.groups.iter().any(String::is_empty) {
         return refused("", "impersonating the empty string group is not allowed");
     }
-    match wanted.groups.iter().find(|group| is_masters(group)) {
+    match wanted.groups.iter().find(|group| is_masters_group(group)) {
         Some(masters) => refused(masters, "impersonating the system:masters group is not allowed"),
         None => Ok(()),
     }
@@ -230,7 +240,7 @@ fn check_extra(user: &User, wanted: &User, access: &Access) -> Result<(), Status
         if key.is_empty() {
             return refused("impersonating the empty string key in extra is not allowed");
         }
-        if let Some(problem) = not_a_prefixed_path(key) {
+        if let Some(problem) = prefixed_path_error(key) {
             let why = format!(
                 "impersonating an invalid key in extra is not allowed: extra.key: Invalid value: {key:?}: {problem}"
             );
@@ -243,8 +253,8 @@ fn check_extra(user: &User, wanted: &User, access: &Access) -> Result<(), Status
     Ok(())
 }
 
-/// What keeps a text from being a domain, a slash and a path.
-fn not_a_prefixed_path(text: &str) -> Option<String> {
+/// Why a text is not a domain-prefixed path.
+fn prefixed_path_error(text: &str) -> Option<String> {
     let Some((domain, path)) = text
         .split_once('/')
         .filter(|(domain, path)| !domain.is_empty() && !path.is_empty())
@@ -260,8 +270,8 @@ fn not_a_prefixed_path(text: &str) -> Option<String> {
     (!sound).then(|| "Invalid path".to_owned())
 }
 
-/// Whom the headers name.
-fn wanted(headers: &HeaderMap) -> Result<Option<User>, Status> {
+/// Reads the user to impersonate from the headers.
+fn requested_user(headers: &HeaderMap) -> Result<Option<User>, Status> {
     let text = |name: &str| {
         let value = headers
             .get(name)
@@ -289,14 +299,14 @@ fn wanted(headers: &HeaderMap) -> Result<Option<User>, Status> {
         "" if wanted == User::default() => Ok(None),
         "" => Err(Status::bad_request(format!(
             "requested {} without impersonating a user name",
-            in_go(&wanted)
+            format_as_go(&wanted)
         ))),
         _ => Ok(Some(wanted)),
     }
 }
 
-/// As Go prints the struct.
-fn in_go(user: &User) -> String {
+/// Formats the user like Go's `%#v`.
+fn format_as_go(user: &User) -> String {
     let list = |items: &[String]| {
         let quoted: Vec<_> = items.iter().map(|item| format!("{item:?}")).collect();
         quoted.join(", ")

@@ -1,69 +1,71 @@
-//! Who asks, and whether they may.
+//! Authentication, impersonation and authorization.
 //!
 //! ```text
-//!   request ─► Door ─► User ─► impersonate ─► User ─► authorise ─► verbs ─► escalation (roles and bindings only)
-//!               │                                         │
-//!     certificate, token, account              Policy: an index of roles and bindings by subject,
-//!     or taken as given                        kept up from the storage's own history
+//!   request ─► Authenticator ─► User ─► impersonate ─► User ─► authorize ─► verbs ─► escalation (roles and bindings only)
+//!                   │                                             │
+//!     client certificate, bearer              Policy: an index of roles and bindings by subject,
+//!     token, or trusted                      kept up from the storage's own history
 //! ```
 //!
-//! A server without RBAC lets everybody do everything, as themselves. With and without, [`Server`](crate::Server) trusts whoever
-//! holds it in the process, as its administrator; [`Server::guarded`](crate::Server::guarded) and sockets look at credentials.
+//! A server without RBAC allows everything to every user. With and without RBAC, a [`Server`](crate::Server) handle in
+//! the process is trusted as the administrator; [`Server::authenticated`](crate::Server::authenticated) and sockets check
+//! credentials.
 //!
-//! The policy is owned by nobody but the storage: the index reads what was written since it last looked, before every
-//! decision, so that a binding counts from the moment it is answered.
+//! The policy has no state besides the storage: before every decision the index reads what was written since its last
+//! update, so a binding takes effect as soon as its write is answered.
 
-mod account;
 mod aggregation;
+mod authenticator;
 mod bootstrap;
+#[cfg(test)]
+mod bootstrap_table;
 mod certificate;
-mod door;
 mod escalation;
 mod impersonation;
 mod policy;
 mod requester;
 mod reviews;
-mod rules;
+mod role_objects;
+mod service_account_tokens;
 mod signers;
-#[cfg(test)]
-mod table;
 mod user;
 
 use std::{collections::HashMap, sync::Arc};
 
 use windlass_rights::{Access, Recorder};
 
-pub(crate) use account::Signatures;
-pub(crate) use certificate::Clients;
-pub(crate) use door::{Anonymous, Door, Peer};
-pub(crate) use impersonation::Modes;
+pub(crate) use authenticator::{AnonymousAuth, Authenticator, Peer};
+pub(crate) use certificate::ClientVerifier;
+pub(crate) use impersonation::LastModes;
 pub(crate) use policy::Policy;
-pub(crate) use requester::note_requester;
+pub(crate) use requester::record_requester;
 pub(crate) use reviews::is_review;
+pub(crate) use service_account_tokens::TokenSigner;
 pub use user::User;
 
 use crate::{status::Status, verbs::Api};
-use policy::Verdict;
+use policy::Decision;
 
-/// Who issues the tokens of service accounts, and whom they are for where the client does not say.
+/// Issuer of service account tokens, and their audience if the client names none.
 pub(crate) const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 
-/// Everything that decides about access.
-pub(crate) struct Guard {
-    /// Without one, everybody may do everything.
+/// Authentication and authorization state of a server.
+pub(crate) struct AccessControl {
+    /// Roles and bindings. `None` without RBAC: everything is allowed.
     pub(crate) policy: Option<Policy>,
-    /// Whether requests without credentials are made by anybody.
-    pub(crate) anonymous: Anonymous,
-    /// Static bearer tokens, and whose they are.
+    /// Whether requests without credentials are accepted as `system:anonymous`.
+    pub(crate) anonymous: AnonymousAuth,
+    /// Static bearer tokens and their users.
     pub(crate) tokens: HashMap<Box<str>, Arc<User>>,
-    pub(crate) signatures: Signatures,
-    pub(crate) modes: Modes,
+    pub(crate) token_signer: TokenSigner,
+    pub(crate) impersonation_modes: LastModes,
     pub(crate) recorder: Option<Recorder>,
-    /// Held while gathering roles are brought in line with those that they gather.
-    pub(crate) aggregating: parking_lot::Mutex<()>,
+    /// Held while aggregated roles are updated.
+    pub(crate) aggregation_lock: parking_lot::Mutex<()>,
 }
 
-/// Who makes a request, and what it asks for: what a write has to know to see whether it grants more than its writer has.
+/// The user who makes a request and the access it needs. Writes of roles and bindings use it to check for privilege
+/// escalation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Caller {
     pub(crate) user: Arc<User>,
@@ -71,33 +73,33 @@ pub(crate) struct Caller {
 }
 
 impl Api {
-    /// Whether a user may do something, and by what right.
-    pub(crate) fn decide(&self, user: &User, access: &Access) -> Verdict {
-        match &self.guard.policy {
+    /// Decides whether a user may do something, and by which binding.
+    pub(crate) fn decide(&self, user: &User, access: &Access) -> Decision {
+        match &self.access_control.policy {
             Some(policy) if !user.is_master() => policy.decide(&*self.storage, user, access),
-            _ => Verdict::Master,
+            _ => Decision::Unrestricted,
         }
     }
 
-    /// What an update or a patch creates needs the right to create too.
-    pub(crate) fn authorise_creation(&self, caller: Option<&Caller>) -> Result<(), Status> {
+    /// An update or patch that creates the object needs the `create` verb too.
+    pub(crate) fn authorize_creation(&self, caller: Option<&Caller>) -> Result<(), Status> {
         match caller {
             Some(Caller { user, access }) if matches!(&*access.verb, "update" | "patch") => {
                 let verb = "create".to_owned();
-                let object = access.object.clone();
-                self.authorise(user, &Access { verb, object })
+                let target = access.target.clone();
+                self.authorize(user, &Access { verb, target })
             }
             _ => Ok(()),
         }
     }
 
-    /// Refuses what a user may not do.
-    pub(crate) fn authorise(&self, user: &User, access: &Access) -> Result<(), Status> {
+    /// Returns 403 if a user may not do something, and notes the access in the recorder.
+    pub(crate) fn authorize(&self, user: &User, access: &Access) -> Result<(), Status> {
         let verdict = self.decide(user, access);
-        if let Some(recorder) = &self.guard.recorder {
-            recorder.note(&user.name, access);
+        if let Some(recorder) = &self.access_control.recorder {
+            recorder.record(&user.name, access);
             if !verdict.is_allowed() {
-                recorder.note_refusal(&user.name, access);
+                recorder.record_forbidden(&user.name, access);
             }
         }
         if verdict.is_allowed() {

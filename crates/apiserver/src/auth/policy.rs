@@ -1,11 +1,11 @@
-//! The roles and bindings in force, by whom they concern.
+//! An index of the roles and bindings in the storage, by subject.
 //!
 //! ```text
-//!   storage history ──► Index ── place (namespace, or the cluster) ── user or group ──► bindings ──► role ──► rules
+//!   storage history ──► Index ── namespace, or the cluster ──  user or group ──► bindings ──► role ──► rules
 //! ```
 //!
-//! Before each decision the index takes in what was written to the four tables since; with nothing new that is a look at
-//! four counters. No object is decoded twice.
+//! Before each decision the index applies what was written to the four tables since. If nothing is new, that is a look
+//! at four counters. No object is decoded twice.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -19,12 +19,12 @@ use tokio::sync::watch;
 use windlass_rights::{Access, Rule};
 
 use super::{
-    rules::{RoleFacts, read_binding, read_role},
-    user::{User, account_name},
+    role_objects::{ParsedRole, parse_binding, parse_role},
+    user::{User, service_account_user_name},
 };
 use crate::storage::{Entry, Key, Revision, Storage, TableName};
 
-/// The tables that make the policy.
+/// The tables that make up the policy.
 const TABLES: [(&str, Kind); 4] = [
     ("clusterroles.rbac.authorization.k8s.io", Kind::Role),
     ("roles.rbac.authorization.k8s.io", Kind::Role),
@@ -44,31 +44,31 @@ pub(crate) struct Policy {
 }
 
 struct Index {
-    tables: Vec<Followed>,
+    tables: Vec<TableCursor>,
     /// By namespace and name; cluster roles are in the empty namespace.
-    roles: HashMap<Box<str>, BTreeMap<Arc<str>, Arc<RoleFacts>>>,
+    roles: HashMap<Box<str>, BTreeMap<Arc<str>, Arc<ParsedRole>>>,
     bindings: HashMap<Key, Arc<Binding>>,
-    /// Who is bound where; the cluster is the empty namespace.
-    places: HashMap<Box<str>, Place>,
+    /// The bindings in each namespace; cluster role bindings are in the empty namespace.
+    bindings_by_namespace: HashMap<Box<str>, NamespaceBindings>,
 }
 
-/// A table, and how much of it is in the index.
-struct Followed {
+/// A table, and how much of it is indexed.
+struct TableCursor {
     table: TableName,
     kind: Kind,
-    news: watch::Receiver<Revision>,
-    /// All events up to this one are in the index.
-    seen: Revision,
+    changes: watch::Receiver<Revision>,
+    /// All events up to this revision are indexed.
+    indexed: Revision,
 }
 
-/// Whom the bindings of one place concern. A service account is under its user name.
+/// The bindings of one namespace by subject. A service account is indexed by its user name.
 #[derive(Default)]
-struct Place {
+struct NamespaceBindings {
     users: HashMap<Box<str>, Vec<Arc<Binding>>>,
     groups: HashMap<Box<str>, Vec<Arc<Binding>>>,
 }
 
-/// A binding, read once.
+/// A parsed binding.
 #[derive(Debug)]
 pub(crate) struct Binding {
     pub(super) key: Key,
@@ -78,57 +78,57 @@ pub(crate) struct Binding {
     pub(super) subjects: Vec<Subject>,
 }
 
-/// Somebody whom a binding names.
+/// A subject of a binding.
 #[derive(Debug)]
 pub(crate) enum Subject {
     User(Box<str>),
     Group(Box<str>),
-    Account {
+    ServiceAccount {
         namespace: Box<str>,
         name: Box<str>,
-        /// The name that RBAC knows.
+        /// Its user name.
         user: Box<str>,
     },
 }
 
 impl Subject {
-    pub(super) fn account(namespace: &str, name: &str) -> Self {
-        Self::Account {
+    pub(super) fn service_account(namespace: &str, name: &str) -> Self {
+        Self::ServiceAccount {
             namespace: namespace.into(),
             name: name.into(),
-            user: account_name(namespace, name).into(),
+            user: service_account_user_name(namespace, name).into(),
         }
     }
 
-    fn is(&self, user: &User) -> bool {
+    fn matches(&self, user: &User) -> bool {
         match self {
-            Self::User(name) | Self::Account { user: name, .. } => **name == *user.name,
+            Self::User(name) | Self::ServiceAccount { user: name, .. } => **name == *user.name,
             Self::Group(name) => user.is_in(name),
         }
     }
 }
 
-/// Whether somebody may do something.
-pub(crate) enum Verdict {
-    /// They may do everything.
-    Master,
-    /// A binding says so, and this is how it tells.
-    Granted(Arc<Binding>, usize),
-    /// No rule says so; these roles were bound, but are not there.
-    Refused(Vec<String>),
+/// The authorizer's decision.
+pub(crate) enum Decision {
+    /// Allowed without a rule: RBAC is off, or the user is in `system:masters`.
+    Unrestricted,
+    /// Allowed by this binding, for the subject at this position.
+    Allowed(Arc<Binding>, usize),
+    /// Denied; lists the bound roles that do not exist.
+    Denied(Vec<String>),
 }
 
-impl Verdict {
+impl Decision {
     pub(crate) fn is_allowed(&self) -> bool {
-        !matches!(self, Self::Refused(_))
+        !matches!(self, Self::Denied(_))
     }
 
-    /// As reviews and refusals say it; empty where there is nothing to say.
+    /// The reason shown in reviews and 403 responses; may be empty.
     pub(crate) fn reason(&self) -> String {
         match self {
-            Self::Master => String::new(),
-            Self::Granted(binding, subject) => format!("RBAC: allowed by {}", Grant(binding, *subject)),
-            Self::Refused(missing) => match together(missing) {
+            Self::Unrestricted => String::new(),
+            Self::Allowed(binding, subject) => format!("RBAC: allowed by {}", Grant(binding, *subject)),
+            Self::Denied(missing) => match aggregate_messages(missing) {
                 empty if empty.is_empty() => empty,
                 missing => format!("RBAC: {missing}"),
             },
@@ -136,8 +136,8 @@ impl Verdict {
     }
 }
 
-/// Several problems as one, as Go's aggregates show them.
-pub(super) fn together(problems: &[String]) -> String {
+/// Joins messages like Go's `errors.Aggregate`.
+pub(super) fn aggregate_messages(problems: &[String]) -> String {
     let mut unique: Vec<&str> = Vec::new();
     for problem in problems {
         if !unique.contains(&problem.as_str()) {
@@ -151,7 +151,7 @@ pub(super) fn together(problems: &[String]) -> String {
     }
 }
 
-/// What a binding grants to one of its subjects, in words.
+/// Displays which binding grants access to which of its subjects.
 struct Grant<'a>(&'a Binding, usize);
 
 impl fmt::Display for Grant<'_> {
@@ -167,7 +167,9 @@ impl fmt::Display for Grant<'_> {
         match &binding.subjects[*subject] {
             Subject::User(name) => write!(f, "User \"{name}\""),
             Subject::Group(name) => write!(f, "Group \"{name}\""),
-            Subject::Account { namespace, name, .. } => write!(f, "ServiceAccount \"{name}/{namespace}\""),
+            Subject::ServiceAccount { namespace, name, .. } => {
+                write!(f, "ServiceAccount \"{name}/{namespace}\"")
+            }
         }
     }
 }
@@ -176,14 +178,14 @@ impl Policy {
     pub(crate) fn new(storage: &dyn Storage) -> Self {
         let tables = TABLES.map(|(name, kind)| {
             let table: TableName = name.into();
-            let mut news = storage.subscribe(&table);
-            // A storage that was used before has much to tell.
-            news.mark_changed();
-            Followed {
+            let mut changes = storage.subscribe(&table);
+            // A storage that was used before has events already.
+            changes.mark_changed();
+            TableCursor {
                 table,
                 kind,
-                news,
-                seen: Revision(0),
+                changes,
+                indexed: Revision(0),
             }
         });
         Self {
@@ -191,31 +193,31 @@ impl Policy {
                 tables: tables.into(),
                 roles: HashMap::new(),
                 bindings: HashMap::new(),
-                places: HashMap::new(),
+                bindings_by_namespace: HashMap::new(),
             }),
         }
     }
 
-    pub(super) fn decide(&self, storage: &dyn Storage, user: &User, access: &Access) -> Verdict {
+    pub(super) fn decide(&self, storage: &dyn Storage, user: &User, access: &Access) -> Decision {
         let mut missing = Vec::new();
         let granted = self.visit(storage, user, access.namespace(), |binding, role| {
             let Some(role) = role else {
-                missing.push(no_role(&binding.role_kind, &binding.role));
+                missing.push(role_not_found(&binding.role_kind, &binding.role));
                 return ControlFlow::Continue(());
             };
             if role.rules.iter().any(|rule| rule.allows(access)) {
-                let applies = binding.subjects.iter().position(|subject| subject.is(user));
+                let applies = binding.subjects.iter().position(|subject| subject.matches(user));
                 return ControlFlow::Break((binding.clone(), applies.unwrap_or_default()));
             }
             ControlFlow::Continue(())
         });
         match granted {
-            Some((binding, subject)) => Verdict::Granted(binding, subject),
-            None => Verdict::Refused(missing),
+            Some((binding, subject)) => Decision::Allowed(binding, subject),
+            None => Decision::Denied(missing),
         }
     }
 
-    /// All rules that a user has in a namespace, and the roles that are bound but not there.
+    /// All rules that a user has in a namespace, and the bound roles that do not exist.
     pub(super) fn rules_of(
         &self,
         storage: &dyn Storage,
@@ -226,40 +228,40 @@ impl Policy {
         self.visit(storage, user, namespace, |binding, role| -> ControlFlow<()> {
             match role {
                 Some(role) => rules.extend_from_slice(&role.rules),
-                None => missing.push(no_role(&binding.role_kind, &binding.role)),
+                None => missing.push(role_not_found(&binding.role_kind, &binding.role)),
             }
             ControlFlow::Continue(())
         });
         (rules, missing)
     }
 
-    /// The rules of the role that a binding in a namespace would name.
+    /// The role that a binding in a namespace refers to.
     pub(super) fn role(
         &self,
         storage: &dyn Storage,
         namespace: &str,
         kind: &str,
         name: &str,
-    ) -> Option<Arc<RoleFacts>> {
+    ) -> Option<Arc<ParsedRole>> {
         self.with_index(storage, |index| index.role(namespace, kind, name).cloned())
     }
 
-    /// All cluster roles, in order of their names.
-    pub(super) fn cluster_roles(&self, storage: &dyn Storage) -> Vec<(Arc<str>, Arc<RoleFacts>)> {
+    /// All cluster roles, ordered by name.
+    pub(super) fn cluster_roles(&self, storage: &dyn Storage) -> Vec<(Arc<str>, Arc<ParsedRole>)> {
         self.with_index(storage, |index| {
             let cluster = index.roles.get("").into_iter().flatten();
             cluster.map(|(name, role)| (name.clone(), role.clone())).collect()
         })
     }
 
-    /// Shows each binding that concerns a user in a namespace, with its role if that is there: those of the cluster
-    /// first, in order of their names.
+    /// Visits each binding that applies to a user in a namespace, with its role if that exists: cluster role bindings
+    /// first, ordered by name.
     fn visit<T>(
         &self,
         storage: &dyn Storage,
         user: &User,
         namespace: &str,
-        mut visitor: impl FnMut(&Arc<Binding>, Option<&RoleFacts>) -> ControlFlow<T>,
+        mut visitor: impl FnMut(&Arc<Binding>, Option<&ParsedRole>) -> ControlFlow<T>,
     ) -> Option<T> {
         self.with_index(storage, |index| {
             let places: &[&str] = if namespace.is_empty() {
@@ -279,7 +281,7 @@ impl Policy {
         })
     }
 
-    /// Looks at the index after taking in what is new.
+    /// Brings the index up to date and reads it.
     fn with_index<T>(&self, storage: &dyn Storage, look: impl FnOnce(&Index) -> T) -> T {
         let index = self.index.read();
         if !index.is_behind() {
@@ -292,8 +294,8 @@ impl Policy {
     }
 }
 
-/// How a role that is not there is spoken of.
-fn no_role(kind: &str, name: &str) -> String {
+/// The message for a role that does not exist.
+fn role_not_found(kind: &str, name: &str) -> String {
     format!(
         "{}.rbac.authorization.k8s.io \"{name}\" not found",
         kind.to_lowercase()
@@ -305,35 +307,35 @@ impl Index {
         // The sender lives in the storage, which outlives the policy.
         self.tables
             .iter()
-            .any(|table| table.news.has_changed().unwrap_or(false))
+            .any(|table| table.changes.has_changed().unwrap_or(false))
     }
 
     fn catch_up(&mut self, storage: &dyn Storage) {
         for place in 0..self.tables.len() {
             let followed = &mut self.tables[place];
-            if !followed.news.has_changed().unwrap_or(false) {
+            if !followed.changes.has_changed().unwrap_or(false) {
                 continue;
             }
-            followed.news.mark_unchanged();
-            let (table, kind, seen) = (followed.table.clone(), followed.kind, followed.seen);
+            followed.changes.mark_unchanged();
+            let (table, kind, seen) = (followed.table.clone(), followed.kind, followed.indexed);
             let seen = match storage.events(&table, seen, usize::MAX) {
                 Ok(events) => {
                     for event in &events {
-                        self.take_in(kind, &event.entry, !event.deleted);
+                        self.apply_event(kind, &event.entry, !event.deleted);
                     }
                     events.last().map_or(seen, |event| event.revision)
                 }
-                // The history does not reach back so far.
-                Err(_) => self.read_anew(storage, &table, kind),
+                // The history does not reach back that far.
+                Err(_) => self.relist(storage, &table, kind),
             };
-            self.tables[place].seen = seen;
+            self.tables[place].indexed = seen;
         }
     }
 
-    fn read_anew(&mut self, storage: &dyn Storage, table: &TableName, kind: Kind) -> Revision {
+    fn relist(&mut self, storage: &dyn Storage, table: &TableName, kind: Kind) -> Revision {
         let snapshot = storage
             .snapshot(table, None)
-            .expect("the present is always known");
+            .expect("the current revision is never compacted");
         let clustered = table.starts_with("cluster");
         let mine = |key: &Key| key.namespace.is_empty() == clustered;
         match kind {
@@ -346,17 +348,17 @@ impl Index {
             }
         }
         for entry in snapshot.range(None, None) {
-            self.take_in(kind, entry, true);
+            self.apply_event(kind, entry, true);
         }
         snapshot.revision
     }
 
-    fn take_in(&mut self, kind: Kind, entry: &Entry, present: bool) {
+    fn apply_event(&mut self, kind: Kind, entry: &Entry, present: bool) {
         let key = &entry.key;
         match kind {
             Kind::Role if present => {
                 let place = self.roles.entry((*key.namespace).into()).or_default();
-                place.insert(key.name.clone(), Arc::new(read_role(entry)));
+                place.insert(key.name.clone(), Arc::new(parse_role(entry)));
             }
             Kind::Role => {
                 if let Some(place) = self.roles.get_mut(&*key.namespace) {
@@ -369,7 +371,7 @@ impl Index {
             Kind::Binding => {
                 self.unbind(key);
                 if present {
-                    self.bind(Arc::new(read_binding(entry)));
+                    self.bind(Arc::new(parse_binding(entry)));
                 }
             }
         }
@@ -377,12 +379,14 @@ impl Index {
 
     fn bind(&mut self, binding: Arc<Binding>) {
         let place = self
-            .places
+            .bindings_by_namespace
             .entry(binding.key.namespace.as_ref().into())
             .or_default();
         for subject in &binding.subjects {
             let bound = match subject {
-                Subject::User(name) | Subject::Account { user: name, .. } => place.users.entry(name.clone()),
+                Subject::User(name) | Subject::ServiceAccount { user: name, .. } => {
+                    place.users.entry(name.clone())
+                }
                 Subject::Group(name) => place.groups.entry(name.clone()),
             };
             bound.or_default().push(binding.clone());
@@ -391,13 +395,15 @@ impl Index {
     }
 
     fn unbind(&mut self, key: &Key) {
-        let (Some(binding), Some(place)) = (self.bindings.remove(key), self.places.get_mut(&*key.namespace))
-        else {
+        let (Some(binding), Some(place)) = (
+            self.bindings.remove(key),
+            self.bindings_by_namespace.get_mut(&*key.namespace),
+        ) else {
             return;
         };
         for subject in &binding.subjects {
             let (map, name) = match subject {
-                Subject::User(name) | Subject::Account { user: name, .. } => (&mut place.users, name),
+                Subject::User(name) | Subject::ServiceAccount { user: name, .. } => (&mut place.users, name),
                 Subject::Group(name) => (&mut place.groups, name),
             };
             if let Some(bound) = map.get_mut(name) {
@@ -408,13 +414,13 @@ impl Index {
             }
         }
         if place.users.is_empty() && place.groups.is_empty() {
-            self.places.remove(&*key.namespace);
+            self.bindings_by_namespace.remove(&*key.namespace);
         }
     }
 
-    /// The bindings of a place that concern a user, each once, in order of their names.
+    /// The bindings of a namespace that apply to a user, each once, ordered by name.
     fn bindings_of(&self, user: &User, place: &str) -> Vec<&Arc<Binding>> {
-        let Some(place) = self.places.get(place) else {
+        let Some(place) = self.bindings_by_namespace.get(place) else {
             return Vec::new();
         };
         let own = place.users.get(&*user.name).into_iter();
@@ -425,7 +431,7 @@ impl Index {
         found
     }
 
-    fn role(&self, place: &str, kind: &str, name: &str) -> Option<&Arc<RoleFacts>> {
+    fn role(&self, place: &str, kind: &str, name: &str) -> Option<&Arc<ParsedRole>> {
         let namespace = match kind {
             "Role" => place,
             "ClusterRole" => "",

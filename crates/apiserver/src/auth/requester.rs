@@ -1,12 +1,12 @@
-//! Requests for certificates carry who made them: whoever signs one decides by that.
+//! Records the requester in certificate signing requests; signers decide by it.
 
 use serde_json::{Map, json};
 
 use super::Caller;
 use crate::{object::Object, registry::Resource};
 
-/// Writes the caller into a new request for a certificate, whatever it says itself.
-pub(crate) fn note_requester(resource: &Resource, caller: Option<&Caller>, object: &mut Object) {
+/// Writes the caller into a new certificate signing request, replacing what the client sent.
+pub(crate) fn record_requester(resource: &Resource, caller: Option<&Caller>, object: &mut Object) {
     if (&*resource.group, &*resource.kind) != ("certificates.k8s.io", "CertificateSigningRequest") {
         return;
     }

@@ -1,12 +1,11 @@
-//! Questions about access, asked by creating objects that are never stored: access reviews, rules reviews, token
-//! reviews, and who one is.
+//! Reviews, which are created but never stored: access reviews, rules reviews, token reviews and self subject reviews.
 
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 use windlass_rights::Access;
 
-use super::{Caller, ISSUER, User, policy::together};
+use super::{Caller, ISSUER, User, policy::aggregate_messages};
 use crate::{
     media::Encoding,
     naming,
@@ -19,15 +18,15 @@ use crate::{
     verbs::{Answer, Api, WriteOptions, decode},
 };
 
-/// Whether objects of a resource are questions.
+/// Whether a resource is a review.
 pub(crate) fn is_review(resource: &Resource) -> bool {
-    !resource.custom
+    !resource.is_custom
         && matches!(&*resource.group, "authorization.k8s.io" | "authentication.k8s.io")
-        && resource.allows("create")
+        && resource.supports("create")
 }
 
 impl Api {
-    /// Answers a question.
+    /// Answers a review.
     pub(crate) fn review(
         &self,
         target: &Target,
@@ -50,16 +49,16 @@ impl Api {
             }
         }
         let user = &caller.user;
-        self.account_for_new(resource, options, &mut review);
+        self.set_managed_fields_on_create(resource, options, &mut review);
         match &*resource.kind {
             "SelfSubjectReview" => {
-                let now = self.world.now_text();
-                review.take_account();
+                let now = self.environment.now_rfc3339();
+                review.take_managed_fields();
                 review.fields_mut().remove("spec");
                 review
                     .fields_mut()
                     .insert("metadata".into(), json!({"creationTimestamp": now}));
-                set_status(&mut review, json!({"userInfo": user.shown()}));
+                set_status(&mut review, json!({"userInfo": user.to_user_info()}));
             }
             "SelfSubjectRulesReview" => {
                 let namespace = review.text_at("spec.namespace");
@@ -67,7 +66,7 @@ impl Api {
                     return Err(Status::bad_request("no namespace on request"));
                 }
                 let status = self.rules_status(user, &namespace);
-                review.take_account();
+                review.take_managed_fields();
                 review.fields_mut().insert("metadata".into(), json!({}));
                 review.fields_mut().insert("spec".into(), json!({}));
                 set_status(&mut review, status);
@@ -105,9 +104,9 @@ impl Api {
             attributes => {
                 let said = |key: &str| text(attributes, key);
                 let access = Access::resource(&said("verb"), &said("group"), &said("resource"))
-                    .part(&said("subresource"))
-                    .within(&said("namespace"))
-                    .named(&said("name"));
+                    .with_subresource(&said("subresource"))
+                    .in_namespace(&said("namespace"))
+                    .with_name(&said("name"));
                 (access, selector_errors(attributes))
             }
         };
@@ -122,8 +121,8 @@ impl Api {
     }
 
     fn rules_status(&self, user: &User, namespace: &str) -> Value {
-        let Some(policy) = &self.guard.policy else {
-            // What nobody checks, everybody may.
+        let Some(policy) = &self.access_control.policy else {
+            // Without RBAC everything is allowed.
             return json!({
                 "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}],
                 "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
@@ -139,7 +138,7 @@ impl Api {
         let mut status =
             json!({"resourceRules": of_resources, "nonResourceRules": of_paths, "incomplete": false});
         if !missing.is_empty() {
-            status["evaluationError"] = together(&missing).into();
+            status["evaluationError"] = aggregate_messages(&missing).into();
         }
         status
     }
@@ -152,13 +151,13 @@ impl Api {
                 "token is required for TokenReview in authentication",
             ));
         }
-        let mut audiences: Vec<String> = texts(&spec["audiences"]);
+        let mut audiences: Vec<String> = string_list(&spec["audiences"]);
         if audiences.is_empty() {
             audiences.push(ISSUER.to_owned());
         }
         Ok(match self.user_of_token(token, &audiences) {
             Ok((user, audiences)) => {
-                json!({"authenticated": true, "user": user.shown(), "audiences": audiences})
+                json!({"authenticated": true, "user": user.to_user_info(), "audiences": audiences})
             }
             Err(why) => json!({"user": {}, "error": why}),
         })
@@ -169,20 +168,22 @@ fn set_status(review: &mut Object, status: Value) {
     review.fields_mut().insert("status".into(), status);
 }
 
-fn texts(value: &Value) -> Vec<String> {
+fn string_list(value: &Value) -> Vec<String> {
     let items = value.as_array().into_iter().flatten();
     items.filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
-/// The user that a review asks about, as it says: nothing is added.
+/// The user that a review names; no groups are added.
 fn named_user(spec: &Value) -> User {
     let text = |key: &str| spec[key].as_str().unwrap_or_default().to_owned();
     let extra = spec["extra"].as_object().into_iter().flatten();
     User {
         name: text("user"),
         uid: text("uid"),
-        groups: texts(&spec["groups"]),
-        extra: extra.map(|(key, values)| (key.clone(), texts(values))).collect(),
+        groups: string_list(&spec["groups"]),
+        extra: extra
+            .map(|(key, values)| (key.clone(), string_list(values)))
+            .collect(),
     }
 }
 
@@ -193,7 +194,7 @@ fn check_access_review(kind: &str, review: &Object) -> Result<(), Status> {
     let mut invalid = |field: &str, value: Value, why: &str| {
         errors.push(FieldError::new(field, Problem::Invalid(value, why.to_owned())));
     };
-    // The real server shows this one struct as it is in memory.
+    // The real server formats this struct with its Go field names.
     let path = json!({"Path": on_path["path"].as_str().unwrap_or_default(), "Verb": on_path["verb"].as_str().unwrap_or_default()});
     match (on_resource.is_null(), on_path.is_null()) {
         (false, false) => invalid(
@@ -208,7 +209,7 @@ fn check_access_review(kind: &str, review: &Object) -> Result<(), Status> {
         ),
         _ => {}
     }
-    let names_nobody = review.text_at("spec.user").is_empty() && texts(&spec["groups"]).is_empty();
+    let names_nobody = review.text_at("spec.user").is_empty() && string_list(&spec["groups"]).is_empty();
     if kind != "SelfSubjectAccessReview" && names_nobody {
         invalid(
             "spec.user",
@@ -255,7 +256,7 @@ fn check_access_review(kind: &str, review: &Object) -> Result<(), Status> {
     if errors.is_empty() {
         return Ok(());
     }
-    // It has forgotten the kind by the time that it refuses it.
+    // The real server leaves the kind out of this error.
     Err(Status::invalid("authorization.k8s.io", "", "", &errors))
 }
 
@@ -305,7 +306,7 @@ fn check_requirement(requirement: &Value, kind: &str, at: &str, add: &mut dyn Fn
     if of_fields && key.is_empty() {
         add(format!("{at}.key"), Problem::Required("must be specified".into()));
     }
-    let values = texts(&requirement["values"]);
+    let values = string_list(&requirement["values"]);
     match (text("operator"), values.is_empty()) {
         ("In" | "NotIn", true) => {
             let why = "must be specified when `operator` is 'In' or 'NotIn'";
@@ -333,18 +334,18 @@ fn check_requirement(requirement: &Value, kind: &str, at: &str, add: &mut dyn Fn
     }
 }
 
-/// What is said of selectors that nobody understands; RBAC does not look at them anyway.
+/// The evaluation error for unparsable selectors; RBAC ignores selectors otherwise.
 fn selector_errors(attributes: &Value) -> String {
     let mut errors = Vec::new();
     for kind in ["fieldSelector", "labelSelector"] {
         let selector = &attributes[kind];
         let raw = selector["rawSelector"].as_str().unwrap_or_default();
         let requirements = selector["requirements"].as_array().map_or(&[][..], Vec::as_slice);
-        let understood = requirements.iter().filter(|one| is_understood(one, kind)).count();
+        let understood = requirements.iter().filter(|one| is_parsable(one, kind)).count();
         let raw_is_bad = !raw.is_empty()
             && match kind {
-                "fieldSelector" => !selector::are_fields(raw),
-                _ => !selector::are_labels(raw),
+                "fieldSelector" => !selector::is_field_selector(raw),
+                _ => !selector::is_label_selector(raw),
             };
         if raw_is_bad || understood < requirements.len() {
             let partly = if understood > 0 { "partially " } else { "" };
@@ -356,10 +357,12 @@ fn selector_errors(attributes: &Value) -> String {
     errors.join("; ")
 }
 
-fn is_understood(requirement: &Value, kind: &str) -> bool {
+fn is_parsable(requirement: &Value, kind: &str) -> bool {
     let operator = requirement["operator"].as_str().unwrap_or_default();
     match kind {
-        "fieldSelector" => matches!(operator, "In" | "NotIn") && texts(&requirement["values"]).len() == 1,
+        "fieldSelector" => {
+            matches!(operator, "In" | "NotIn") && string_list(&requirement["values"]).len() == 1
+        }
         _ => matches!(operator, "In" | "NotIn" | "Exists" | "DoesNotExist"),
     }
 }

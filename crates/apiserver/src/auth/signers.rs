@@ -1,4 +1,4 @@
-//! Who may approve requests for certificates, and who may sign them: that depends on the signer, not only on the request.
+//! Rights to approve and sign certificate signing requests, which depend on the request's signer.
 
 use serde_json::Value;
 use windlass_rights::Access;
@@ -7,7 +7,7 @@ use super::Caller;
 use crate::{object::Object, request::Target, status::Status, verbs::Api};
 
 impl Api {
-    /// Refuses a decision, or a certificate, by somebody who does not have the right for the request's signer.
+    /// Rejects an approval or a signature by a caller without the right for the request's signer.
     pub(crate) fn check_signer(
         &self,
         target: &Target,
@@ -22,14 +22,14 @@ impl Api {
         };
         let verb = match &*target.subresource {
             "approval" => "approve",
-            "status" if answer(object) != answer(old) => "sign",
+            "status" if signer_result(object) != signer_result(old) => "sign",
             _ => return Ok(()),
         };
         let spec = old.fields().get("spec").unwrap_or(&Value::Null);
         let signer = spec["signerName"].as_str().unwrap_or_default();
         let domain = signer.split('/').next().unwrap_or_default();
         let may = |name: &str| {
-            let access = Access::resource(verb, &resource.group, "signers").named(name);
+            let access = Access::resource(verb, &resource.group, "signers").with_name(name);
             self.decide(&caller.user, &access).is_allowed()
         };
         if may(signer) || may(&format!("{domain}/*")) {
@@ -40,8 +40,8 @@ impl Api {
     }
 }
 
-/// What a signer says of a request: the certificate, or why there is none.
-fn answer(object: &Object) -> [Option<&Value>; 2] {
+/// The result of a signer: the certificate, or conditions that say why there is none.
+fn signer_result(object: &Object) -> [Option<&Value>; 2] {
     let status = object.fields().get("status");
     ["certificate", "conditions"].map(|key| status.and_then(|status| status.get(key)))
 }

@@ -1,37 +1,37 @@
-//! Who asks.
+//! The user of a request.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-/// A user, as authentication finds out and RBAC knows it.
+/// A user, as determined by authentication and used by RBAC.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct User {
-    /// The name that bindings name.
+    /// The user name, which bindings refer to.
     pub name: String,
-    /// Tells users of the same name apart, over time; mostly empty.
+    /// Distinguishes users of the same name over time; usually empty.
     pub uid: String,
-    /// The groups that bindings name.
+    /// The groups, which bindings refer to.
     pub groups: Vec<String>,
-    /// What else is known of them.
+    /// Additional attributes from the authenticator.
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
-/// May do everything, whatever the roles say.
+/// Members may do everything, regardless of roles.
 const MASTERS: &str = "system:masters";
 const AUTHENTICATED: &str = "system:authenticated";
 const UNAUTHENTICATED: &str = "system:unauthenticated";
 const ANONYMOUS: &str = "system:anonymous";
 
-/// What the names of service accounts begin with, and those of the groups that each is in.
-const ACCOUNT: &str = "system:serviceaccount:";
-const ACCOUNTS: &str = "system:serviceaccounts";
+/// Prefixes of the user names and groups of service accounts.
+const SERVICE_ACCOUNT_PREFIX: &str = "system:serviceaccount:";
+const SERVICE_ACCOUNTS_GROUP: &str = "system:serviceaccounts";
 
-/// What tells with which proof somebody came.
-pub(super) const CREDENTIAL: &str = "authentication.kubernetes.io/credential-id";
+/// Extra key of the ID of the credential that authenticated the user.
+pub(super) const CREDENTIAL_ID_KEY: &str = "authentication.kubernetes.io/credential-id";
 
 impl User {
-    /// An authenticated user: in these groups, and in `system:authenticated`.
+    /// An authenticated user in these groups and in `system:authenticated`.
     pub fn new<G>(name: &str, groups: G) -> Self
     where
         G: IntoIterator,
@@ -42,26 +42,29 @@ impl User {
             groups: groups.into_iter().map(Into::into).collect(),
             ..Self::default()
         };
-        user.settled()
+        user.with_authentication_group()
     }
 
-    /// Who may do everything: a member of `system:masters`.
+    /// A member of `system:masters`, who may do everything.
     pub fn administrator() -> Self {
         Self::new("admin", [MASTERS])
     }
 
-    /// Who comes without credentials.
+    /// The user of requests without credentials.
     pub fn anonymous() -> Self {
         Self::new(ANONYMOUS, [] as [&str; 0])
     }
 
     /// A service account.
     pub fn service_account(namespace: &str, name: &str) -> Self {
-        Self::new(&account_name(namespace, name), account_groups(namespace))
+        Self::new(
+            &service_account_user_name(namespace, name),
+            service_account_groups(namespace),
+        )
     }
 
-    /// In the group of those who are known, or of those who are not.
-    pub(super) fn settled(mut self) -> Self {
+    /// Adds `system:authenticated` or `system:unauthenticated` to the groups.
+    pub(super) fn with_authentication_group(mut self) -> Self {
         let missing = match &*self.name {
             ANONYMOUS => UNAUTHENTICATED,
             _ if self.is_in(UNAUTHENTICATED) => return self,
@@ -85,8 +88,8 @@ impl User {
         self.name == ANONYMOUS
     }
 
-    /// As reviews show it: without what is empty.
-    pub(super) fn shown(&self) -> Value {
+    /// The `UserInfo` of reviews; omits empty fields.
+    pub(super) fn to_user_info(&self) -> Value {
         let mut shown = Map::new();
         let mut show = |key: &str, value: Value| {
             shown.insert(key.to_owned(), value);
@@ -107,24 +110,27 @@ impl User {
     }
 }
 
-/// The name by which RBAC knows a service account.
-pub(super) fn account_name(namespace: &str, name: &str) -> String {
-    format!("{ACCOUNT}{namespace}:{name}")
+/// The user name of a service account.
+pub(super) fn service_account_user_name(namespace: &str, name: &str) -> String {
+    format!("{SERVICE_ACCOUNT_PREFIX}{namespace}:{name}")
 }
 
-/// Whether a group makes its members masters.
-pub(super) fn is_masters(group: &str) -> bool {
+/// Whether a group is `system:masters`.
+pub(super) fn is_masters_group(group: &str) -> bool {
     group == MASTERS
 }
 
-/// The groups that every service account of a namespace is in.
-pub(super) fn account_groups(namespace: &str) -> [String; 2] {
-    [ACCOUNTS.to_owned(), format!("{ACCOUNTS}:{namespace}")]
+/// The groups of every service account in a namespace.
+pub(super) fn service_account_groups(namespace: &str) -> [String; 2] {
+    [
+        SERVICE_ACCOUNTS_GROUP.to_owned(),
+        format!("{SERVICE_ACCOUNTS_GROUP}:{namespace}"),
+    ]
 }
 
-/// The namespace and the name of the service account that a user is, if it is one.
-pub(super) fn account_of(user: &str) -> Option<(&str, &str)> {
-    let (namespace, name) = user.strip_prefix(ACCOUNT)?.split_once(':')?;
+/// The namespace and name of the service account that a user name stands for.
+pub(super) fn service_account_of(user: &str) -> Option<(&str, &str)> {
+    let (namespace, name) = user.strip_prefix(SERVICE_ACCOUNT_PREFIX)?.split_once(':')?;
     let sound = crate::naming::label(namespace).is_empty() && crate::naming::subdomain(name).is_empty();
     sound.then_some((namespace, name))
 }

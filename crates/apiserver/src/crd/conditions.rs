@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::list;
 use crate::object::Object;
 
-/// What a condition says.
+/// A condition to set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Condition {
     pub(super) kind: &'static str,
@@ -14,57 +14,58 @@ pub(super) struct Condition {
     pub(super) message: String,
 }
 
-/// A condition whose words are always the same.
+/// A condition with a fixed message.
 #[derive(Clone, Copy)]
-pub(crate) struct Fixed(&'static str, &'static str, &'static str, &'static str);
+pub(crate) struct ConditionTemplate(&'static str, &'static str, &'static str, &'static str);
 
 pub(super) const NAMES_ACCEPTED: &str = "NamesAccepted";
 pub(super) const ESTABLISHED: &str = "Established";
 pub(super) const TERMINATING: &str = "Terminating";
 pub(super) const APPROVED: &str = "KubernetesAPIApprovalPolicyConformant";
 
-pub(super) const NO_CONFLICTS: Fixed = Fixed(NAMES_ACCEPTED, "True", "NoConflicts", "no conflicts found");
-pub(super) const NOT_ACCEPTED: Fixed =
-    Fixed(ESTABLISHED, "False", "NotAccepted", "not all names are accepted");
-pub(super) const INSTALLING: Fixed = Fixed(
+pub(super) const NO_CONFLICTS: ConditionTemplate =
+    ConditionTemplate(NAMES_ACCEPTED, "True", "NoConflicts", "no conflicts found");
+pub(super) const NOT_ACCEPTED: ConditionTemplate =
+    ConditionTemplate(ESTABLISHED, "False", "NotAccepted", "not all names are accepted");
+pub(super) const INSTALLING: ConditionTemplate = ConditionTemplate(
     ESTABLISHED,
     "False",
     "Installing",
     "the initial names have been accepted",
 );
-pub(super) const IS_ESTABLISHED: Fixed = Fixed(
+pub(super) const IS_ESTABLISHED: ConditionTemplate = ConditionTemplate(
     ESTABLISHED,
     "True",
     "InitialNamesAccepted",
     "the initial names have been accepted",
 );
-pub(super) const DELETION_PENDING: Fixed = Fixed(
+pub(super) const DELETION_PENDING: ConditionTemplate = ConditionTemplate(
     TERMINATING,
     "True",
     "InstanceDeletionPending",
     "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
 );
-pub(super) const DELETING: Fixed = Fixed(
+pub(super) const DELETING: ConditionTemplate = ConditionTemplate(
     TERMINATING,
     "True",
     "InstanceDeletionInProgress",
     "CustomResource deletion is in progress",
 );
-pub(super) const DELETED: Fixed = Fixed(
+pub(super) const DELETED: ConditionTemplate = ConditionTemplate(
     TERMINATING,
     "False",
     "InstanceDeletionCompleted",
     "removed all instances",
 );
-pub(super) const NEVER_ESTABLISHED: Fixed = Fixed(
+pub(super) const NEVER_ESTABLISHED: ConditionTemplate = ConditionTemplate(
     TERMINATING,
     "False",
     "NeverEstablished",
     "resource was never established",
 );
 
-impl From<Fixed> for Condition {
-    fn from(Fixed(kind, status, reason, message): Fixed) -> Self {
+impl From<ConditionTemplate> for Condition {
+    fn from(ConditionTemplate(kind, status, reason, message): ConditionTemplate) -> Self {
         Self {
             kind,
             status,
@@ -74,7 +75,7 @@ impl From<Fixed> for Condition {
     }
 }
 
-/// A condition as it stands on a CRD.
+/// The condition of this type in a CRD's status.
 pub(super) fn find<'a>(crd: &'a Object, kind: &str) -> Option<&'a Value> {
     let status = crd.fields().get("status")?;
     list(&status["conditions"])
@@ -82,13 +83,13 @@ pub(super) fn find<'a>(crd: &'a Object, kind: &str) -> Option<&'a Value> {
         .find(|condition| condition["type"] == kind)
 }
 
-/// Whether a condition is there and true.
+/// Whether a condition is present and true.
 pub(super) fn is_true(crd: &Object, kind: &str) -> bool {
     find(crd, kind).is_some_and(|condition| condition["status"] == "True")
 }
 
-/// Whether a CRD says already what the condition says.
-pub(super) fn says(crd: &Object, condition: &Condition) -> bool {
+/// Whether the CRD already has this condition, with the same status, reason and message.
+pub(super) fn has(crd: &Object, condition: &Condition) -> bool {
     find(crd, condition.kind).is_some_and(|known| {
         known["status"] == condition.status
             && known["reason"] == condition.reason
@@ -96,7 +97,7 @@ pub(super) fn says(crd: &Object, condition: &Condition) -> bool {
     })
 }
 
-/// Puts a condition on a CRD, in the place of the one of its type. Its time moves only when its status does.
+/// Sets a condition, replacing the one of its type. `lastTransitionTime` changes only with the status.
 pub(super) fn set(crd: &mut Object, condition: impl Into<Condition>, now: &str) {
     let condition = condition.into();
     let since = find(crd, condition.kind)

@@ -1,4 +1,4 @@
-//! A CRD as far as it is served.
+//! The served state of a CRD.
 
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use super::{
     conditions::{self, ESTABLISHED, TERMINATING},
-    forms::Forms,
+    conversion::Conversion,
     list, spec, text, versions,
 };
 use crate::{
@@ -22,38 +22,38 @@ use crate::{
     subresources::ScalePaths,
 };
 
-/// What an established CRD defines: read once when it changes.
+/// What an established CRD defines. Built once for each change of the CRD.
 #[derive(Debug)]
 pub(crate) struct Definition {
     group: Box<str>,
     namespaced: bool,
-    /// The names that were accepted, which need not be those that are wanted now.
+    /// The accepted names, which may differ from those in the spec.
     names: Value,
     storage_hash: Box<str>,
     terminating: bool,
-    forms: Arc<Forms>,
-    /// The served ones, the preferred one first.
+    conversion: Arc<Conversion>,
+    /// The served versions, the preferred one first.
     versions: Vec<Version>,
-    /// Tells whether its objects are still served as they were: watches end when this is dropped.
+    /// Dropped when the objects are no longer served as they were, which ends their watches.
     alive: Arc<watch::Sender<()>>,
-    /// When they began to be served as they are: no watch can start before.
-    since: Revision,
-    /// The same for two readings of a CRD that serve the same.
+    /// The revision since which they are served like this: no watch can start earlier.
+    served_since: Revision,
+    /// Equal for two states of a CRD that serve the same.
     fingerprint: u64,
 }
 
-/// What only resources of definitions have.
+/// What a [`Resource`] of a CRD has in addition.
 #[derive(Clone, Debug)]
-pub(crate) struct Defined {
-    pub(crate) forms: Arc<Forms>,
-    /// Objects are not created any more.
+pub(crate) struct CrdInfo {
+    pub(crate) conversion: Arc<Conversion>,
+    /// Objects can no longer be created.
     pub(crate) terminating: bool,
-    /// What every answer is accompanied by, if the version is deprecated.
+    /// The deprecation warning of the version.
     pub(crate) warning: Option<Box<str>>,
-    /// Ends when what is served changes.
+    /// Closed when what is served changes.
     pub(crate) alive: watch::Receiver<()>,
     /// The first revision that a watch can start from.
-    pub(crate) since: Revision,
+    pub(crate) served_since: Revision,
 }
 
 #[derive(Debug)]
@@ -63,14 +63,14 @@ struct Version {
     document: Arc<Value>,
     status: bool,
     scale: Option<ScalePaths>,
-    selectable: Vec<Box<str>>,
+    selectable_fields: Vec<Box<str>>,
     columns: Vec<PrinterColumn>,
     warning: Option<Box<str>>,
 }
 
 impl Definition {
-    /// What a CRD at a revision defines; `None` for one that is not established.
-    pub(crate) fn of(crd: &Object, revision: Revision) -> Result<Option<Self>, String> {
+    /// Builds the definition from a CRD at a revision. `None` if it is not established.
+    pub(crate) fn from_crd(crd: &Object, revision: Revision) -> Result<Option<Self>, String> {
         if !conditions::is_true(crd, ESTABLISHED) {
             return Ok(None);
         }
@@ -83,7 +83,7 @@ impl Definition {
             .collect::<Result<Vec<_>, _>>()?;
         served.sort_by(|a, b| super::versions::compare(&a.name, &b.name));
         let stored = text(&super::storage_version(crd)).to_owned();
-        // A version that is not served is nobody's business.
+        // The hash of a version that is not served stays empty.
         let storage_hash = if served.iter().any(|version| *version.name == *stored) {
             storage_hash(text(&spec["group"]), &stored, text(&spec["names"]["kind"]))
         } else {
@@ -97,24 +97,24 @@ impl Definition {
             names,
             storage_hash,
             terminating: conditions::is_true(crd, TERMINATING),
-            forms: Arc::new(Forms::of(crd)?),
+            conversion: Arc::new(Conversion::from_crd(crd)?),
             versions: served,
             alive: Arc::new(watch::Sender::new(())),
-            since: revision,
+            served_since: revision,
             fingerprint: hasher.finish(),
         }))
     }
 
-    /// Takes the place of an earlier reading of the same CRD: where nothing that is served differs, watches go on.
-    pub(crate) fn replacing(mut self, earlier: &Self) -> Self {
+    /// Keeps the watches of an earlier definition of the same CRD going if nothing that is served differs.
+    pub(crate) fn keeping_watches_of(mut self, earlier: &Self) -> Self {
         if self.fingerprint == earlier.fingerprint {
             self.alive = earlier.alive.clone();
-            self.since = earlier.since;
+            self.served_since = earlier.served_since;
         }
         self
     }
 
-    /// One resource a served version.
+    /// One resource for each served version.
     pub(crate) fn resources(&self) -> impl Iterator<Item = Resource> {
         let name = |key: &str| -> Box<str> { text(&self.names[key]).into() };
         let texts = |key: &str| {
@@ -136,22 +136,22 @@ impl Definition {
             verbs: VERBS.map(Into::into).into(),
             subresources: self.subresources(version).collect(),
             table: format!("{}.{}", text(&self.names["plural"]), self.group).into(),
-            storage_version: self.forms.stored_version().into(),
-            storage_hash: self.storage_hash.clone(),
+            storage_version: self.conversion.stored_version().into(),
+            storage_version_hash: self.storage_hash.clone(),
             schema: Some(version.schema.clone()),
-            document: Some(version.document.clone()),
-            custom: true,
-            selectable: version.selectable.clone(),
+            crd_schema: Some(version.document.clone()),
+            is_custom: true,
+            selectable_fields: version.selectable_fields.clone(),
             strategy: Strategy::CUSTOM,
             scale: version.scale.clone(),
             printer_columns: version.columns.clone(),
-            blank: OnceLock::new(),
-            defined: Some(Defined {
-                forms: self.forms.clone(),
+            empty_object: OnceLock::new(),
+            crd: Some(CrdInfo {
+                conversion: self.conversion.clone(),
                 terminating: self.terminating,
                 warning: version.warning.clone(),
                 alive: self.alive.subscribe(),
-                since: self.since,
+                served_since: self.served_since,
             }),
         })
     }
@@ -200,24 +200,26 @@ impl Version {
         };
         Ok(Self {
             name: text(&version["name"]).into(),
-            schema: Schema::of_crd(document)?,
+            schema: Schema::from_crd(document)?,
             document: Arc::new(document.clone()),
             status: version["subresources"]
                 .get("status")
                 .is_some_and(|status| !status.is_null()),
-            scale: version["subresources"].get("scale").and_then(ScalePaths::of_crd),
+            scale: version["subresources"]
+                .get("scale")
+                .and_then(ScalePaths::from_crd),
             columns: list(&version["additionalPrinterColumns"])
                 .iter()
                 .map(column)
                 .collect(),
-            selectable: selectable(spec, version),
-            warning: warning(spec, version),
+            selectable_fields: selectable_fields(spec, version),
+            warning: deprecation_warning(spec, version),
         })
     }
 }
 
-/// The fields that selectors may name at a version.
-pub(super) fn selectable(spec: &Value, version: &Value) -> Vec<Box<str>> {
+/// The fields that field selectors may name at a version.
+pub(super) fn selectable_fields(spec: &Value, version: &Value) -> Vec<Box<str>> {
     let of_all: &[&str] = match text(&spec["scope"]) {
         "Namespaced" => &["metadata.name", "metadata.namespace"],
         _ => &["metadata.name"],
@@ -228,8 +230,8 @@ pub(super) fn selectable(spec: &Value, version: &Value) -> Vec<Box<str>> {
     of_all.iter().copied().chain(own).map(Into::into).collect()
 }
 
-/// What a deprecated version tells everyone who uses it.
-fn warning(spec: &Value, version: &Value) -> Option<Box<str>> {
+/// The deprecation warning of a version.
+fn deprecation_warning(spec: &Value, version: &Value) -> Option<Box<str>> {
     if version["deprecated"] != true {
         return None;
     }
@@ -251,7 +253,7 @@ fn warning(spec: &Value, version: &Value) -> Option<Box<str>> {
     Some(format!("{group}/{name} {kind} is deprecated{hint}").into())
 }
 
-/// What discovery calls the storage version: the beginning of the hash of its name.
+/// The storage version hash in discovery: the beginning of the SHA-256 of its name.
 fn storage_hash(group: &str, version: &str, kind: &str) -> Box<str> {
     let name = format!("{group}/{version}/{kind}");
     let hash = ring::digest::digest(&ring::digest::SHA256, name.as_bytes());

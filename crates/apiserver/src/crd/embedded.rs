@@ -1,69 +1,74 @@
-//! Resources inside resources (`x-kubernetes-embedded-resource`): they have a kind, and metadata that follow the rules of
-//! all metadata.
+//! Embedded resources (`x-kubernetes-embedded-resource`): they have a kind, and metadata that is validated like any
+//! other.
 
 use serde_json::{Map, Value};
 
 use crate::{
+    field_path::FieldPath,
     naming,
     object::Object,
     registry::object_meta,
-    schema::{FieldError, Problem, Source, View, decode},
-    trail::Trail,
+    schema::{FieldError, Problem, SchemaView, Source, decode},
     validation,
 };
 
-/// What happens to kinds and metadata that are not even of the right type.
+/// How to handle kinds and metadata of the wrong JSON type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Malformed {
-    /// The object is refused.
-    Refused,
-    /// They go: the object was stored before its schema knew of them.
-    Dropped,
+pub(super) enum OnMalformed {
+    /// Reject the object.
+    Reject,
+    /// Drop them: the object was stored before its schema described them.
+    Drop,
 }
 
-/// Brings the metadata of embedded resources into their canonical form. Returns the paths of the fields that metadata do
-/// not have, in order; or what makes the object unreadable.
+/// Normalizes the metadata of embedded resources. Returns the sorted paths of unknown metadata fields, or why the
+/// object is rejected.
 pub(super) fn coerce_embedded(
-    schema: View<'_>,
+    schema: SchemaView<'_>,
     object: &mut Map<String, Value>,
-    malformed: Malformed,
+    malformed: OnMalformed,
 ) -> Result<Vec<String>, String> {
     let mut unknown = Vec::new();
     let mut coercer = Coercer {
         malformed,
         unknown: &mut unknown,
     };
-    coercer.fields(schema, object, &Trail::Root)?;
+    coercer.fields(schema, object, &FieldPath::Root)?;
     unknown.sort_unstable();
     Ok(unknown)
 }
 
 struct Coercer<'a> {
-    malformed: Malformed,
+    malformed: OnMalformed,
     unknown: &'a mut Vec<String>,
 }
 
 impl Coercer<'_> {
     fn fields(
         &mut self,
-        schema: View<'_>,
+        schema: SchemaView<'_>,
         object: &mut Map<String, Value>,
-        path: &Trail<'_>,
+        path: &FieldPath<'_>,
     ) -> Result<(), String> {
-        if schema.facts().embedded {
+        if schema.node().embedded {
             self.resource(object, path)?;
         }
         for (name, field) in object {
             if let Some(property) = schema.property(name) {
-                self.value(property, field, &path.at(name))?;
+                self.value(property, field, &path.child(name))?;
             } else if let Some(additional) = schema.additional() {
-                self.value(additional, field, &path.entry(name))?;
+                self.value(additional, field, &path.key(name))?;
             }
         }
         Ok(())
     }
 
-    fn value(&mut self, schema: View<'_>, value: &mut Value, path: &Trail<'_>) -> Result<(), String> {
+    fn value(
+        &mut self,
+        schema: SchemaView<'_>,
+        value: &mut Value,
+        path: &FieldPath<'_>,
+    ) -> Result<(), String> {
         match value {
             Value::Object(object) => self.fields(schema, object, path),
             Value::Array(items) => {
@@ -71,7 +76,7 @@ impl Coercer<'_> {
                     return Ok(());
                 };
                 for (index, item) in items.iter_mut().enumerate() {
-                    self.value(inner, item, &path.item(index))?;
+                    self.value(inner, item, &path.index(index))?;
                 }
                 Ok(())
             }
@@ -79,40 +84,42 @@ impl Coercer<'_> {
         }
     }
 
-    fn resource(&mut self, object: &mut Map<String, Value>, path: &Trail<'_>) -> Result<(), String> {
+    fn resource(&mut self, object: &mut Map<String, Value>, path: &FieldPath<'_>) -> Result<(), String> {
         for key in ["apiVersion", "kind"] {
             match object.get(key) {
                 None | Some(Value::String(_)) => {}
-                Some(_) if self.malformed == Malformed::Dropped => {
+                Some(_) if self.malformed == OnMalformed::Drop => {
                     object.remove(key);
                 }
-                Some(other) => return Err(refusal(&path.at(key), other, "must be a string")),
+                Some(other) => {
+                    return Err(invalid_value_message(&path.child(key), other, "must be a string"));
+                }
             }
         }
         let Some(metadata) = object.get_mut("metadata") else {
             return Ok(());
         };
         let given = metadata.clone();
-        match metadata_of(metadata, self.malformed) {
+        match coerce_metadata(metadata, self.malformed) {
             Ok(unknown) => {
-                let place = path.at("metadata");
+                let place = path.child("metadata");
                 self.unknown
                     .extend(unknown.into_iter().map(|name| format!("{place}.{name}")));
                 Ok(())
             }
-            Err(why) => Err(refusal(&path.at("metadata"), &given, &why)),
+            Err(why) => Err(invalid_value_message(&path.child("metadata"), &given, &why)),
         }
     }
 }
 
-/// Reads metadata as Go does. Returns the paths of the fields that they do not have.
-pub(super) fn metadata_of(metadata: &mut Value, malformed: Malformed) -> Result<Vec<String>, String> {
+/// Decodes metadata like Go. Returns the paths of unknown fields.
+pub(super) fn coerce_metadata(metadata: &mut Value, malformed: OnMalformed) -> Result<Vec<String>, String> {
     let given = metadata.clone();
     match decode(object_meta().view(), metadata, Source::Json) {
         Ok(unknown) => Ok(unknown),
-        Err(why) if malformed == Malformed::Refused => Err(why),
+        Err(why) if malformed == OnMalformed::Reject => Err(why),
         Err(_) => {
-            // Field by field: what cannot be read goes alone.
+            // Field by field, so that only the malformed fields are dropped.
             let fields = match given {
                 Value::Object(fields) => fields,
                 _ => Map::new(),
@@ -127,16 +134,16 @@ pub(super) fn metadata_of(metadata: &mut Value, malformed: Malformed) -> Result<
     }
 }
 
-fn refusal(field: &Trail<'_>, value: &Value, why: &str) -> String {
+fn invalid_value_message(field: &FieldPath<'_>, value: &Value, why: &str) -> String {
     let error = FieldError::new(field.to_string(), Problem::Invalid(value.clone(), why.to_owned()));
     format!("{field}: {}", error.message())
 }
 
-/// What is wrong with the kinds and the metadata of embedded resources. `is_resource` says that the object is one itself.
+/// Validates the kinds and metadata of embedded resources. `is_resource`: the object itself is one.
 pub(super) fn check_embedded(
-    schema: View<'_>,
+    schema: SchemaView<'_>,
     object: &Map<String, Value>,
-    path: &Trail<'_>,
+    path: &FieldPath<'_>,
     is_resource: bool,
 ) -> Vec<FieldError> {
     let mut errors = Vec::new();
@@ -145,9 +152,9 @@ pub(super) fn check_embedded(
 }
 
 fn check_fields(
-    schema: View<'_>,
+    schema: SchemaView<'_>,
     object: &Map<String, Value>,
-    path: &Trail<'_>,
+    path: &FieldPath<'_>,
     is_resource: bool,
     errors: &mut Vec<FieldError>,
 ) {
@@ -156,20 +163,20 @@ fn check_fields(
     }
     for (name, field) in object {
         if let Some(property) = schema.property(name) {
-            check_value(property, field, &path.at(name), errors);
+            check_value(property, field, &path.child(name), errors);
         } else if let Some(additional) = schema.additional() {
-            check_value(additional, field, &path.entry(name), errors);
+            check_value(additional, field, &path.key(name), errors);
         }
     }
 }
 
-fn check_value(schema: View<'_>, value: &Value, path: &Trail<'_>, errors: &mut Vec<FieldError>) {
+fn check_value(schema: SchemaView<'_>, value: &Value, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
     match value {
-        Value::Object(object) => check_fields(schema, object, path, schema.facts().embedded, errors),
+        Value::Object(object) => check_fields(schema, object, path, schema.node().embedded, errors),
         Value::Array(items) => {
             if let Some(inner) = schema.items() {
                 for (index, item) in items.iter().enumerate() {
-                    check_value(inner, item, &path.item(index), errors);
+                    check_value(inner, item, &path.index(index), errors);
                 }
             }
         }
@@ -177,17 +184,17 @@ fn check_value(schema: View<'_>, value: &Value, path: &Trail<'_>, errors: &mut V
     }
 }
 
-fn check_resource(object: &Map<String, Value>, path: &Trail<'_>, errors: &mut Vec<FieldError>) {
+fn check_resource(object: &Map<String, Value>, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
     for key in ["apiVersion", "kind"] {
         if !object.contains_key(key) {
             errors.push(FieldError::new(
-                path.at(key).to_string(),
+                path.child(key).to_string(),
                 Problem::Required(String::new()),
             ));
         }
     }
     for (name, value) in object {
-        let here = path.at(name);
+        let here = path.child(name);
         let mut complain = |value: &Value, why: String| {
             errors.push(FieldError::new(
                 here.to_string(),
@@ -219,8 +226,8 @@ fn check_resource(object: &Map<String, Value>, path: &Trail<'_>, errors: &mut Ve
     }
 }
 
-/// The rules of all metadata; a name is not needed.
-fn check_metadata(fields: &Map<String, Value>, path: &Trail<'_>, errors: &mut Vec<FieldError>) {
+/// Validates metadata; a name is not required.
+fn check_metadata(fields: &Map<String, Value>, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
     let text = |key: &str| fields.get(key).and_then(Value::as_str).unwrap_or_default();
     for key in ["generateName", "name"] {
         for why in naming::path_segment(text(key)) {
@@ -240,7 +247,7 @@ fn check_metadata(fields: &Map<String, Value>, path: &Trail<'_>, errors: &mut Ve
             .collect(),
     );
     let object = Object::new(whole).expect("it has metadata");
-    for error in validation::custom_metadata(&object) {
+    for error in validation::check_custom_metadata(&object) {
         let field = error
             .field
             .strip_prefix("metadata")
@@ -257,45 +264,45 @@ mod tests {
     use crate::schema::Schema;
 
     fn schema() -> Schema {
-        Schema::of_crd(&json!({"type": "object", "properties": {
+        Schema::from_crd(&json!({"type": "object", "properties": {
             "pod": {"type": "object", "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true},
         }}))
         .expect("valid")
     }
 
     #[test]
-    fn metadata_of_embedded_resources_are_read_as_metadata() {
+    fn embedded_metadata_is_decoded_as_metadata() {
         let mut value =
             json!({"pod": {"kind": "Pod", "metadata": {"name": "x", "other": 1, "creationTimestamp": null}}});
         let object = value.as_object_mut().expect("an object");
-        let unknown = coerce_embedded(schema().view(), object, Malformed::Refused).expect("readable");
+        let unknown = coerce_embedded(schema().view(), object, OnMalformed::Reject).expect("readable");
         assert_eq!(unknown, ["pod.metadata.other"]);
         assert_eq!(value, json!({"pod": {"kind": "Pod", "metadata": {"name": "x"}}}));
     }
 
     #[test]
-    fn what_cannot_be_read_is_refused_or_dropped() {
+    fn malformed_embedded_metadata_is_rejected_or_dropped() {
         let given = json!({"pod": {"kind": 5, "metadata": {"name": "x", "labels": 7}}});
         let mut value = given.clone();
         let object = value.as_object_mut().expect("an object");
-        let refused = coerce_embedded(schema().view(), object, Malformed::Refused);
+        let refused = coerce_embedded(schema().view(), object, OnMalformed::Reject);
         assert_eq!(
             refused,
             Err("pod.kind: Invalid value: 5: must be a string".to_owned())
         );
         let mut value = given;
         let object = value.as_object_mut().expect("an object");
-        coerce_embedded(schema().view(), object, Malformed::Dropped).expect("readable");
+        coerce_embedded(schema().view(), object, OnMalformed::Drop).expect("readable");
         assert_eq!(value, json!({"pod": {"metadata": {"name": "x"}}}));
     }
 
     #[test]
-    fn embedded_resources_need_a_kind() {
+    fn embedded_resource_needs_a_kind() {
         let value = json!({"pod": {"apiVersion": "", "metadata": {"labels": {"a": "-"}}}});
         let errors = check_embedded(
             schema().view(),
             value.as_object().expect("an object"),
-            &Trail::Root,
+            &FieldPath::Root,
             false,
         );
         let fields: Vec<_> = errors.iter().map(|e| &*e.field).collect();

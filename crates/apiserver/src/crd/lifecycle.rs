@@ -1,11 +1,11 @@
-//! The life of a CRD: named, established, served, changed, emptied, gone.
+//! The lifecycle of a CRD: names accepted, established, served, changed, instances deleted, removed.
 //!
-//! Every step looks at what is stored and does what is missing, one write a step, so that it does not matter which write
-//! led here or how many came at once, and a watcher sees the steps that a real server's controllers take:
+//! Each step looks at the stored CRD and does what is missing, with one write. So it does not matter which write
+//! triggered it or how many there were, and a watcher sees the same steps as from a real server's controllers:
 //!
 //! ```text
 //!   created ─► NamesAccepted, Installing ─► Established ─► served
-//!   deleted (Terminating: pending) ─► Terminating: in progress ─► its objects gone ─► removed
+//!   deleted (Terminating: pending) ─► Terminating: in progress ─► its instances deleted ─► removed
 //! ```
 
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::{
-    CLEANUP, Definition,
+    CLEANUP_FINALIZER, Definition,
     conditions::{self, APPROVED, Condition, ESTABLISHED, NAMES_ACCEPTED},
-    names::{self, Taken},
+    names::{self, NamesInUse},
     spec, text,
 };
 use crate::{
@@ -26,32 +26,34 @@ use crate::{
     verbs::{Api, DeleteOptions, WriteOptions},
 };
 
-/// The annotation with which CRDs of protected groups say who approved them.
-pub(super) const APPROVAL: &str = "api-approved.kubernetes.io";
+/// The annotation in which CRDs of protected groups refer to their approval.
+pub(super) const APPROVAL_ANNOTATION: &str = "api-approved.kubernetes.io";
 
 impl Api {
-    /// Serves what the stored definitions define.
+    /// Serves the stored CRDs.
     pub(crate) fn load_definitions(&self) {
         for name in self.definition_names() {
-            self.refresh_definition(&name);
+            self.sync_definition(&name);
         }
     }
 
-    /// Brings what is served in line with a stored CRD, and then with those that wait for names that it had.
-    pub(crate) fn refresh_definition(&self, name: &str) {
-        let _one_at_a_time = self.definitions.lock();
-        let released = self.step_definition(name);
+    /// Brings what is served in line with a stored CRD, then retries CRDs of its group that may wait for names it
+    /// released.
+    pub(crate) fn sync_definition(&self, name: &str) {
+        let _one_at_a_time = self.definition_refresh.lock();
+        let released = self.reconcile_definition(name);
         if let Some(group) = released {
             for other in self.definition_names() {
                 if *other != *name && other.ends_with(&group) {
-                    self.step_definition(&other);
+                    self.reconcile_definition(&other);
                 }
             }
         }
     }
 
-    /// Takes a CRD as far as it goes. Returns the end of the names of its group's CRDs if it may have released names.
-    fn step_definition(&self, name: &str) -> Option<String> {
+    /// Reconciles a CRD until nothing is left to do. If it may have released names, returns its group's suffix of CRD
+    /// names.
+    fn reconcile_definition(&self, name: &str) -> Option<String> {
         let group = || name.split_once('.').map(|(_, group)| format!(".{group}"));
         let mut released = None;
         loop {
@@ -65,7 +67,7 @@ impl Api {
                     tracing::error!(
                         crd = name,
                         error = error.message(),
-                        "a stored definition cannot be served"
+                        "cannot serve a stored CustomResourceDefinition"
                     );
                     return released;
                 }
@@ -73,43 +75,53 @@ impl Api {
             let before = crd.clone();
             let change = self.next_step(&mut crd);
             if crd == before && change == Change::Put {
-                match Definition::of(&crd, entry.revision) {
+                match Definition::from_crd(&crd, entry.revision) {
                     Ok(definition) => self.registry.define(name, definition),
-                    Err(error) => tracing::error!(crd = name, error, "a stored definition cannot be served"),
+                    Err(error) => tracing::error!(
+                        crd = name,
+                        error,
+                        "cannot serve a stored CustomResourceDefinition"
+                    ),
                 }
                 return released;
             }
             if crd.fields()["status"]["acceptedNames"] != before.fields()["status"]["acceptedNames"] {
                 released = group();
             }
-            // What is removed is what was stored. Losing this race means that another write was first: look again.
+            // A removal is committed with the object as stored. On a conflict another write came first: look again.
             let written = if change == Change::Remove {
                 before
             } else {
-                self.account_for(&resource, "status", &WriteOptions::own(), &mut crd, &before);
+                self.set_managed_fields_on_update(
+                    &resource,
+                    "status",
+                    &WriteOptions::internal(),
+                    &mut crd,
+                    &before,
+                );
                 crd
             };
             let _ = self.commit(&resource, &mut { written }, Expect::At(entry.revision), change);
         }
     }
 
-    /// Changes a CRD by one step, or not at all where nothing is left to do.
+    /// Changes a CRD by one step, or not at all if nothing is left to do.
     fn next_step(&self, crd: &mut Object) -> Change {
-        let now = self.world.now_text();
-        if crd.is_deleting() && crd.finalizers().any(|finalizer| finalizer == CLEANUP) {
-            return self.empty_definition(crd, &now);
+        let now = self.environment.now_rfc3339();
+        if crd.is_deleting() && crd.finalizers().any(|finalizer| finalizer == CLEANUP_FINALIZER) {
+            return self.finalize_definition(crd, &now);
         }
-        self.name_definition(crd, &now);
+        self.accept_and_establish(crd, &now);
         Change::Put
     }
 
-    /// Accepts names, then establishes.
-    fn name_definition(&self, crd: &mut Object, now: &str) {
+    /// Accepts names, then sets the approval condition, then establishes.
+    fn accept_and_establish(&self, crd: &mut Object, now: &str) {
         let accepted = crd.fields()["status"]["acceptedNames"].clone();
         let wanted = spec(crd)["names"].clone();
         if wanted != accepted {
-            let (names, condition) = names::accept(&wanted, &accepted, &self.taken_names(crd));
-            if names != accepted || !conditions::says(crd, &condition) {
+            let (names, condition) = names::accept(&wanted, &accepted, &self.names_in_use(crd));
+            if names != accepted || !conditions::has(crd, &condition) {
                 let good = condition.status == "True";
                 crd.fields_mut()["status"]["acceptedNames"] = names;
                 conditions::set(crd, condition, now);
@@ -125,7 +137,7 @@ impl Api {
             }
         }
         if let Some(approval) = approval_condition(crd)
-            && !conditions::says(crd, &approval)
+            && !conditions::has(crd, &approval)
         {
             conditions::set(crd, approval, now);
             return;
@@ -135,10 +147,10 @@ impl Api {
         }
     }
 
-    /// Deletes the objects of a definition that is being deleted, and lets it go once nothing is left.
-    fn empty_definition(&self, crd: &mut Object, now: &str) -> Change {
+    /// Deletes the instances of a CRD that is being deleted, and removes the finalizer when none are left.
+    fn finalize_definition(&self, crd: &mut Object, now: &str) -> Change {
         let in_progress = Condition::from(conditions::DELETING);
-        if !conditions::says(crd, &in_progress) {
+        if !conditions::has(crd, &in_progress) {
             conditions::set(crd, in_progress, now);
             return Change::Put;
         }
@@ -152,7 +164,7 @@ impl Api {
         }
         let kept: Vec<_> = crd
             .finalizers()
-            .filter(|f| *f != CLEANUP)
+            .filter(|f| *f != CLEANUP_FINALIZER)
             .map(Value::from)
             .collect();
         if kept.is_empty() {
@@ -163,7 +175,7 @@ impl Api {
         Change::Put
     }
 
-    /// Deletes a definition's objects and returns how many stay, held by finalizers of their own.
+    /// Deletes a CRD's instances. Returns how many remain, held by their own finalizers.
     fn delete_instances(&self, crd: &Object) -> usize {
         let catalogue = self.registry.catalogue();
         let spec = spec(crd);
@@ -186,16 +198,16 @@ impl Api {
                 name: entry.key.name.as_ref().into(),
                 subresource: "".into(),
             };
-            // What is gone already is as good as deleted.
+            // An instance that is already deleted is fine.
             let _ = self.delete_object(&target, &DeleteOptions::default());
             left += usize::from(self.storage.get(&served.table, &entry.key).is_some());
         }
         left
     }
 
-    /// The names that the other CRDs of a CRD's group have.
-    fn taken_names(&self, crd: &Object) -> Taken {
-        let mut taken = Taken::default();
+    /// The accepted names of the other CRDs in a CRD's group.
+    fn names_in_use(&self, crd: &Object) -> NamesInUse {
+        let mut taken = NamesInUse::default();
         for name in self.definition_names() {
             let other = self
                 .definition(&name)
@@ -203,7 +215,7 @@ impl Api {
             if let Some(other) =
                 other.filter(|other| other.name() != crd.name() && spec(other)["group"] == spec(crd)["group"])
             {
-                taken.note(&other.fields()["status"]["acceptedNames"]);
+                taken.add(&other.fields()["status"]["acceptedNames"]);
             }
         }
         taken
@@ -214,7 +226,7 @@ impl Api {
         let snapshot = self
             .storage
             .snapshot(&resource.table, None)
-            .expect("the present is always known");
+            .expect("the current revision is never compacted");
         snapshot
             .range(None, None)
             .map(|entry| entry.key.name.clone())
@@ -236,7 +248,7 @@ impl Api {
     }
 }
 
-/// Groups that belong to the Kubernetes community.
+/// Whether the group belongs to the Kubernetes community.
 pub(super) fn is_protected(group: &str) -> bool {
     ["k8s.io", "kubernetes.io"].iter().any(|domain| {
         group
@@ -245,7 +257,7 @@ pub(super) fn is_protected(group: &str) -> bool {
     })
 }
 
-/// How a CRD of a protected group stands with the community.
+/// API approval state of a CRD in a protected group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Approval {
     Missing,
@@ -255,11 +267,11 @@ pub(super) enum Approval {
 }
 
 impl Approval {
-    pub(super) fn of(crd: &Object) -> (Self, String) {
+    pub(super) fn from_crd(crd: &Object) -> (Self, String) {
         let annotation = approval_text(crd);
         if annotation.is_empty() {
             let why = format!(
-                "protected groups must have approval annotation {APPROVAL:?}, see https://github.com/kubernetes/enhancements/pull/1111"
+                "protected groups must have approval annotation {APPROVAL_ANNOTATION:?}, see https://github.com/kubernetes/enhancements/pull/1111"
             );
             return (Self::Missing, why);
         }
@@ -278,23 +290,23 @@ impl Approval {
             return (Self::Approved, format!("approved in {annotation}"));
         }
         let why = format!(
-            "protected groups must have approval annotation {APPROVAL:?} with either a URL or a reason starting with \"unapproved\", see https://github.com/kubernetes/enhancements/pull/1111"
+            "protected groups must have approval annotation {APPROVAL_ANNOTATION:?} with either a URL or a reason starting with \"unapproved\", see https://github.com/kubernetes/enhancements/pull/1111"
         );
         (Self::Invalid, why)
     }
 }
 
-/// What a CRD's annotation says about its approval.
+/// The value of a CRD's approval annotation.
 pub(super) fn approval_text(crd: &Object) -> &str {
     let annotations = crd.metadata().get("annotations");
-    annotations.map_or("", |annotations| text(&annotations[APPROVAL]))
+    annotations.map_or("", |annotations| text(&annotations[APPROVAL_ANNOTATION]))
 }
 
 fn approval_condition(crd: &Object) -> Option<Condition> {
     if !is_protected(text(&spec(crd)["group"])) {
         return None;
     }
-    let (approval, message) = Approval::of(crd);
+    let (approval, message) = Approval::from_crd(crd);
     let (status, reason) = match approval {
         Approval::Missing => ("False", "MissingAnnotation"),
         Approval::Invalid => ("False", "InvalidAnnotation"),

@@ -1,25 +1,24 @@
-//! CustomResourceDefinitions: kinds that are objects themselves.
+//! CustomResourceDefinitions.
 //!
 //! ```text
 //!   a CRD is written ─► check ─► stored ─► lifecycle: names accepted ─► established ─► Definition ─► Catalogue
-//!                                              └► deleted: its objects go first        │ one Resource a version
+//!                                              └► deleted: its instances go first      │ one Resource a version
 //!                                                                                      ▼
-//!   an object is written ─► objects: prune, default, check ─► forms: the stored version ─► storage
-//!   an object is read    ◄──────────────────────────────────── forms: the version asked for ◄┘
+//!   an object is written ─► objects: prune, default, check ─► conversion: storage version ─► storage
+//!   an object is read    ◄──────────────────────────────────── conversion: requested version ◄┘
 //! ```
 //!
-//! Who owns what: the storage owns the CRDs and their objects, as it does all others; the registry owns what is served,
-//! which is brought in line with the stored CRDs after every write to one. Nothing here is remembered in between.
+//! The storage owns the CRDs and their objects like all others. The registry owns what is served; it is updated from
+//! the stored CRDs after every write to one. This module keeps no state.
 //!
-//! What is not done: **rules in CEL** (`x-kubernetes-validations`). A CRD that has them is accepted, and they are stored
-//! and published as they are; their expressions are not compiled and objects are not held to them. And conversion
-//! webhooks: a CRD that asks for them is accepted, and its objects are converted by their version's name only.
+//! Not implemented: **CEL rules** (`x-kubernetes-validations`) are stored and published, but neither compiled nor
+//! enforced. **Conversion webhooks** are accepted, but conversion only changes `apiVersion`.
 
 mod check;
 mod conditions;
+mod conversion;
 mod definition;
 mod embedded;
-mod forms;
 mod lifecycle;
 mod names;
 mod objects;
@@ -28,23 +27,23 @@ mod versions;
 use serde_json::{Value, json};
 
 pub(crate) use check::{check, check_status, warnings};
-pub(crate) use definition::{Defined, Definition};
-pub(crate) use forms::{seen, to_stored};
-pub(crate) use objects::{Part, accept, check as check_object, finalizer_warnings, find};
+pub(crate) use conversion::{convert_for_read, convert_to_stored};
+pub(crate) use definition::{CrdInfo, Definition};
+pub(crate) use objects::{Part, check as check_object, finalizer_warnings, find_typed, prune_and_default};
 pub(crate) use versions::compare as compare_versions;
 
 use crate::{object::Object, registry::Resource};
 
-/// The finalizer that holds a CRD until its objects are gone.
-const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
+/// The finalizer that keeps a CRD until its instances are deleted.
+const CLEANUP_FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 
-/// Whether objects of the resource are CRDs.
+/// Whether the resource is `customresourcedefinitions`.
 pub(crate) fn is_definition(resource: &Resource) -> bool {
     (&*resource.group, &*resource.kind) == ("apiextensions.k8s.io", "CustomResourceDefinition")
 }
 
-/// Fills in what a CRD leaves to the server.
-pub(crate) fn complete(crd: &mut Object) {
+/// Applies the server-side defaults to a CRD.
+pub(crate) fn set_defaults(crd: &mut Object) {
     let Some(spec) = crd
         .fields_mut()
         .get_mut("spec")
@@ -71,8 +70,8 @@ pub(crate) fn complete(crd: &mut Object) {
     }
 }
 
-/// The status that a new CRD begins with.
-pub(crate) fn first_status(crd: &Object) -> Value {
+/// The initial status of a new CRD.
+pub(crate) fn initial_status(crd: &Object) -> Value {
     let stored = storage_version(crd);
     json!({
         "conditions": null,
@@ -81,8 +80,8 @@ pub(crate) fn first_status(crd: &Object) -> Value {
     })
 }
 
-/// Notes that objects will be stored at another version from now on.
-pub(crate) fn note_storage_version(crd: &mut Object) {
+/// Adds the storage version to `status.storedVersions`.
+pub(crate) fn record_storage_version(crd: &mut Object) {
     let stored = storage_version(crd);
     let Some(status) = crd
         .fields_mut()
@@ -98,11 +97,11 @@ pub(crate) fn note_storage_version(crd: &mut Object) {
     }
 }
 
-/// Marks a CRD that is being deleted.
+/// Prepares a CRD for deletion: adds the finalizer and the `Terminating` condition.
 pub(crate) fn prepare_deletion(crd: &mut Object, now: &str) {
     let mut finalizers: Vec<Value> = crd.finalizers().map(Value::from).collect();
-    if !finalizers.contains(&CLEANUP.into()) {
-        finalizers.push(CLEANUP.into());
+    if !finalizers.contains(&CLEANUP_FINALIZER.into()) {
+        finalizers.push(CLEANUP_FINALIZER.into());
     }
     crd.set_meta("finalizers", finalizers);
     conditions::set(crd, conditions::DELETION_PENDING, now);
@@ -124,12 +123,12 @@ fn versions(crd: &Object) -> &[Value] {
     list(&spec(crd)["versions"])
 }
 
-/// A list, empty where there is none.
+/// The list, or an empty one.
 fn list(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
-/// A text, empty where there is none.
+/// The string, or an empty one.
 fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Which names a CRD gets: those that no other CRD of its group has.
+//! Name conflicts between the CRDs of a group.
 
 use std::collections::HashSet;
 
@@ -9,16 +9,16 @@ use super::{
     list, text,
 };
 
-/// The names that the other CRDs of a group have.
+/// The names in use by other CRDs of the group.
 #[derive(Debug, Default)]
-pub(super) struct Taken {
+pub(super) struct NamesInUse {
     resources: HashSet<String>,
     kinds: HashSet<String>,
 }
 
-impl Taken {
-    /// Notes the accepted names of a CRD.
-    pub(super) fn note(&mut self, accepted: &Value) {
+impl NamesInUse {
+    /// Adds the accepted names of a CRD.
+    pub(super) fn add(&mut self, accepted: &Value) {
         let short = list(&accepted["shortNames"]).iter().map(text);
         let resources = [text(&accepted["plural"]), text(&accepted["singular"])];
         self.resources
@@ -28,8 +28,9 @@ impl Taken {
     }
 }
 
-/// The names that are accepted of the wanted ones, and what to say about it. What is not free stays as it was.
-pub(super) fn accept(wanted: &Value, accepted: &Value, taken: &Taken) -> (Value, Condition) {
+/// Accepts the requested names that are free. Returns the accepted names and the `NamesAccepted` condition; a name that
+/// is in use keeps its previous value.
+pub(super) fn accept(wanted: &Value, accepted: &Value, taken: &NamesInUse) -> (Value, Condition) {
     let mut names: Map<String, Value> = accepted.as_object().cloned().unwrap_or_default();
     let mut condition = Condition::from(NO_CONFLICTS);
     let mut refuse = |reason: &'static str, message: String| {
@@ -50,7 +51,7 @@ pub(super) fn accept(wanted: &Value, accepted: &Value, taken: &Taken) -> (Value,
         ("singular", &taken.resources, "SingularConflict"),
     ] {
         if free(key, used) {
-            take(&mut names, wanted, key);
+            copy_name(&mut names, wanted, key);
         } else {
             refuse(reason, in_use(text(&wanted[key])));
         }
@@ -62,7 +63,7 @@ pub(super) fn accept(wanted: &Value, accepted: &Value, taken: &Taken) -> (Value,
         .map(|name| in_use(text(name)))
         .collect();
     match &clashes[..] {
-        [] => take(&mut names, wanted, "shortNames"),
+        [] => copy_name(&mut names, wanted, "shortNames"),
         [one] => refuse("ShortNamesConflict", one.clone()),
         several => refuse("ShortNamesConflict", format!("[{}]", several.join(", "))),
     }
@@ -71,20 +72,20 @@ pub(super) fn accept(wanted: &Value, accepted: &Value, taken: &Taken) -> (Value,
         ("listKind", &taken.kinds, "ListKindConflict"),
     ] {
         if free(key, used) {
-            take(&mut names, wanted, key);
+            copy_name(&mut names, wanted, key);
         } else {
             refuse(reason, in_use(text(&wanted[key])));
         }
     }
-    take(&mut names, wanted, "categories");
-    // These two are always shown.
+    copy_name(&mut names, wanted, "categories");
+    // These two are always serialized.
     for key in ["plural", "kind"] {
         names.entry(key).or_insert_with(|| "".into());
     }
     (names.into(), condition)
 }
 
-fn take(names: &mut Map<String, Value>, wanted: &Value, key: &str) {
+fn copy_name(names: &mut Map<String, Value>, wanted: &Value, key: &str) {
     match wanted.get(key) {
         Some(name) => names.insert(key.to_owned(), name.clone()),
         None => names.remove(key),
@@ -98,9 +99,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_others_are_refused_and_the_rest_accepted() {
-        let mut taken = Taken::default();
-        taken.note(&json!({"plural": "foos", "singular": "foo", "shortNames": ["fo"], "kind": "Foo", "listKind": "FooList"}));
+    fn conflicting_names_are_rejected_and_the_rest_accepted() {
+        let mut taken = NamesInUse::default();
+        taken.add(&json!({"plural": "foos", "singular": "foo", "shortNames": ["fo"], "kind": "Foo", "listKind": "FooList"}));
         let wanted = json!({"plural": "bars", "singular": "bar", "shortNames": ["b", "fo"], "kind": "Foo", "listKind": "BarList"});
         let (names, condition) = accept(&wanted, &json!({"plural": "", "kind": ""}), &taken);
         assert_eq!(
@@ -111,7 +112,7 @@ mod tests {
             (condition.reason, &*condition.message),
             ("KindConflict", "\"Foo\" is already in use")
         );
-        let (names, condition) = accept(&wanted, &json!({}), &Taken::default());
+        let (names, condition) = accept(&wanted, &json!({}), &NamesInUse::default());
         assert_eq!((names, condition.status), (wanted, "True"));
     }
 }

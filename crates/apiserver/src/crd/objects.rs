@@ -1,42 +1,45 @@
-//! What becomes of a definition's objects on their way in: what their schema drops, fills in and refuses.
+//! Pruning, defaulting and validation of custom resources.
 
 use std::collections::HashSet;
 
 use serde_json::Value;
 
-use super::embedded::{Malformed, check_embedded, coerce_embedded, metadata_of};
+use super::embedded::{OnMalformed, check_embedded, coerce_embedded, coerce_metadata};
 use crate::{
+    field_path::FieldPath,
     naming,
     object::Object,
     registry::Resource,
     schema::{FieldError, Problem, Source, check_lists, drop_nulls, fill_defaults, prune_object, validate},
-    trail::Trail,
     validation,
 };
 
-/// What of an object a request writes.
+/// The part of an object that a request writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     /// Everything, or everything but the status.
     Whole,
-    /// The status alone.
+    /// The status only.
     Status,
 }
 
-/// What the errors say when they kept the rules from being looked at.
+/// Added to the errors if they prevented the CEL rules from being evaluated.
 const RULES_NOT_CHECKED: &str = "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation";
 
-/// The finalizers that need no domain.
+/// Finalizers that need no domain prefix.
 const STANDARD_FINALIZERS: [&str; 3] = ["foregroundDeletion", "kubernetes", "orphan"];
 
-/// Takes a tree as an object of the kind: drops what its schema does not know, and fills in what is absent. Returns the
-/// paths of what was dropped, or why it is no such object.
-pub(crate) fn accept(resource: &Resource, value: &mut Value, source: Source) -> Result<Vec<String>, String> {
+/// Prunes and defaults an object. Returns the paths of pruned fields, or why it is malformed.
+pub(crate) fn prune_and_default(
+    resource: &Resource,
+    value: &mut Value,
+    source: Source,
+) -> Result<Vec<String>, String> {
     let fields = value.as_object_mut().ok_or("not an object")?;
     let mut unknown = Vec::new();
-    // Whatever the kind, metadata is one of Go's structs.
+    // Metadata is a Go struct, whatever the kind.
     if let Some(metadata) = fields.get_mut("metadata") {
-        let found = metadata_of(metadata, Malformed::Refused)?;
+        let found = coerce_metadata(metadata, OnMalformed::Reject)?;
         unknown.extend(found.into_iter().map(|path| format!("metadata.{path}")));
     }
     let Some(schema) = &resource.schema else {
@@ -44,42 +47,42 @@ pub(crate) fn accept(resource: &Resource, value: &mut Value, source: Source) -> 
     };
     let schema = schema.view();
     unknown.extend(prune_object(schema, fields));
-    // A null that was applied was meant.
+    // In an applied object, a null is intentional.
     if source == Source::Json {
         drop_nulls(schema, fields);
     }
-    unknown.extend(coerce_embedded(schema, fields, Malformed::Refused)?);
+    unknown.extend(coerce_embedded(schema, fields, OnMalformed::Reject)?);
     fill_defaults(schema, fields);
-    fields.values_mut().for_each(write_whole);
+    fields.values_mut().for_each(normalize_floats);
     Ok(unknown)
 }
 
-/// Writes `1.0` as `1`, as Go does: its floats have no other form.
-fn write_whole(value: &mut Value) {
-    const MOST: f64 = 9_007_199_254_740_992.0;
+/// Writes whole floats as integers (`1.0` as `1`), like Go.
+fn normalize_floats(value: &mut Value) {
+    const MAX_EXACT_INTEGER: f64 = 9_007_199_254_740_992.0;
     match value {
         Value::Number(number) if number.is_f64() => {
             let float = number.as_f64().unwrap_or_default();
-            if float.fract() == 0.0 && float.abs() <= MOST {
+            if float.fract() == 0.0 && float.abs() <= MAX_EXACT_INTEGER {
                 #[expect(clippy::cast_possible_truncation, reason = "whole, and exact in both types")]
                 let whole = float as i64;
                 *value = whole.into();
             }
         }
-        Value::Array(items) => items.iter_mut().for_each(write_whole),
-        Value::Object(fields) => fields.values_mut().for_each(write_whole),
+        Value::Array(items) => items.iter_mut().for_each(normalize_floats),
+        Value::Object(fields) => fields.values_mut().for_each(normalize_floats),
         _ => {}
     }
 }
 
-/// What is wrong with an object that is about to be written, over another one or not.
+/// Validates an object before it is written; `old` is the object it replaces.
 pub(crate) fn check(
     resource: &Resource,
     object: &Object,
     old: Option<&Object>,
     part: Part,
 ) -> Vec<FieldError> {
-    let mut errors = validation::metadata(object, resource);
+    let mut errors = validation::check_metadata(object, resource);
     let Some(schema) = &resource.schema else {
         return errors;
     };
@@ -100,21 +103,21 @@ pub(crate) fn check(
     }
     errors.extend(check_scale_status(resource, object));
     if part == Part::Whole {
-        errors.extend(check_embedded(view, object.fields(), &Trail::Root, false));
+        errors.extend(check_embedded(view, object.fields(), &FieldPath::Root, false));
     }
-    // Lists are forgiven as a whole, not item by item.
+    // If any list of the old object was invalid already, no list is checked: ratcheting is not per item.
     if old.is_none_or(|old| check_lists(view, old.fields()).is_empty()) {
         errors.extend(check_lists(view, object.fields()));
     }
-    if schema.has_rules() && errors.iter().any(hides_rules) {
+    if schema.has_rules() && errors.iter().any(skips_rules) {
         let problem = Problem::Invalid(Value::Null, RULES_NOT_CHECKED.to_owned());
         errors.push(FieldError::new("<nil>", problem));
     }
     errors
 }
 
-/// Whether the real server looks at no rule of an object that has this error.
-fn hides_rules(error: &FieldError) -> bool {
+/// Whether the real server skips CEL rules for an object with this error.
+fn skips_rules(error: &FieldError) -> bool {
     matches!(
         error.problem,
         Problem::NotSupported(..)
@@ -126,7 +129,7 @@ fn hides_rules(error: &FieldError) -> bool {
 }
 
 fn check_replicas(resource: &Resource, object: &Object) -> Option<FieldError> {
-    check_number(object, &resource.scale.as_ref()?.wanted)
+    check_replica_count(object, &resource.scale.as_ref()?.spec_replicas)
 }
 
 fn check_scale_status(resource: &Resource, object: &Object) -> Vec<FieldError> {
@@ -134,20 +137,20 @@ fn check_scale_status(resource: &Resource, object: &Object) -> Vec<FieldError> {
         return Vec::new();
     };
     let selector = paths.selector.as_ref().and_then(|path| {
-        let value = find(object, path, "string", Value::is_string).err()?;
+        let value = find_typed(object, path, "string", Value::is_string).err()?;
         Some(FieldError::new(dotted(path), Problem::Invalid("".into(), value)))
     });
-    check_number(object, &paths.actual)
+    check_replica_count(object, &paths.status_replicas)
         .into_iter()
         .chain(selector)
         .collect()
 }
 
-/// A number of replicas, which must fit 32 bits and not be negative.
-fn check_number(object: &Object, path: &str) -> Option<FieldError> {
+/// Checks that a replica count fits 32 bits and is not negative.
+fn check_replica_count(object: &Object, path: &str) -> Option<FieldError> {
     let invalid =
         |value: i64, why: String| Some(FieldError::new(dotted(path), Problem::Invalid(value.into(), why)));
-    match find(object, path, "int64", Value::is_i64) {
+    match find_typed(object, path, "int64", Value::is_i64) {
         Err(why) => invalid(0, why),
         Ok(None) => None,
         Ok(Some(value)) => {
@@ -163,8 +166,8 @@ fn check_number(object: &Object, path: &str) -> Option<FieldError> {
     }
 }
 
-/// What stands at a JSON pointer, or why it cannot be there, in Go's words.
-pub(crate) fn find<'a>(
+/// Returns the value at a JSON pointer, or Go's message if it has the wrong type.
+pub(crate) fn find_typed<'a>(
     object: &'a Object,
     pointer: &str,
     kind: &str,
@@ -199,7 +202,7 @@ fn mismatch(path: &str, value: &Value, wanted: &str) -> String {
     };
     format!(
         "{path} accessor error: {} is of the type {kind}, expected {wanted}",
-        crate::golang::printed(value)
+        crate::golang::format_value(value)
     )
 }
 
@@ -207,7 +210,7 @@ fn dotted(pointer: &str) -> String {
     pointer.replace('/', ".")
 }
 
-/// What a client is told about finalizers that it adds.
+/// Warnings about newly added finalizers.
 pub(crate) fn finalizer_warnings(object: &Object, old: Option<&Object>) -> Vec<String> {
     let known: HashSet<_> = old.into_iter().flat_map(Object::finalizers).collect();
     let mut added: Vec<_> = object.finalizers().filter(|name| !known.contains(name)).collect();

@@ -1,11 +1,10 @@
-//! The order of versions: `v2` before `v1`, `v1` before `v1beta2`, `v1beta2` before `v1alpha1`, and names of another
-//! form last.
+//! Order of version names: `v2` before `v1`, `v1` before `v1beta2`, `v1beta2` before `v1alpha1`, and other names last.
 
 use std::cmp::Ordering;
 
-/// The order in which a group's versions are shown: the preferred one first.
+/// Compares two versions of a group: the preferred one is first.
 pub(crate) fn compare(a: &str, b: &str) -> Ordering {
-    match (Rank::of(a), Rank::of(b)) {
+    match (Rank::parse(a), Rank::parse(b)) {
         (Some(a), Some(b)) => b.cmp(&a),
         (Some(_), None) => Ordering::Less,
         (None, Some(_)) => Ordering::Greater,
@@ -13,7 +12,7 @@ pub(crate) fn compare(a: &str, b: &str) -> Ordering {
     }
 }
 
-/// How mature a version is, then how new.
+/// Stability first, then version numbers.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
     stage: Stage,
@@ -29,8 +28,8 @@ enum Stage {
 }
 
 impl Rank {
-    /// `v1`, `v1beta2`; none for names of another form.
-    fn of(version: &str) -> Option<Self> {
+    /// Parses `v1`, `v1beta2`. `None` for names of another form.
+    fn parse(version: &str) -> Option<Self> {
         let number = |text: &str| {
             let plain = text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');
             text.parse().ok().filter(|_| plain)
@@ -56,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mature_versions_come_first() {
+    fn stable_versions_come_first() {
         let mut versions = [
             "foo10",
             "v1alpha1",

@@ -1,10 +1,10 @@
-//! What the real server fills in where an object of a built-in kind says nothing.
+//! Defaulting of built-in kinds.
 //!
 //! ```text
-//!   decoded object ─► rules of its kind (path → value) ─► what depends on other fields, in code ─► admission
+//!   decoded object ─► constant defaults of its kind (path → value) ─► defaults that depend on other fields ─► admission
 //! ```
 //!
-//! It happens on every write, not only the first: a field that a client takes away comes back.
+//! Defaults are applied on every write, not only on creation: a field that a client removes is set again.
 
 mod pod;
 mod rules;
@@ -16,9 +16,9 @@ use serde_json::{Map, Value, json};
 
 use crate::{object::Object, registry::Resource};
 
-/// What a rule fills in.
+/// A default value.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Plain {
+pub(super) enum DefaultValue {
     Text(&'static str),
     Number(i64),
     Flag(bool),
@@ -26,7 +26,7 @@ pub(super) enum Plain {
     Empty,
 }
 
-impl Plain {
+impl DefaultValue {
     fn value(self) -> Value {
         match self {
             Self::Text(text) => text.into(),
@@ -37,18 +37,18 @@ impl Plain {
     }
 }
 
-/// A path and what stands there if nothing does: `spec.ports[].protocol`. What it leads through must be there.
-pub(super) type Rule = (&'static str, Plain);
+/// A path and its default: `spec.ports[].protocol`. The parents of the field must be present.
+pub(super) type DefaultRule = (&'static str, DefaultValue);
 
-/// Fills in what a built-in kind's object leaves to the server.
-pub(crate) fn fill(resource: &Resource, object: &mut Object) {
-    if resource.custom {
+/// Applies the defaults of a built-in kind.
+pub(crate) fn apply_defaults(resource: &Resource, object: &mut Object) {
+    if resource.is_custom {
         return;
     }
     let mut value = Value::Object(std::mem::take(object.fields_mut()));
     let (group, kind) = (&*resource.group, &*resource.kind);
-    for rule in rules::of(group, kind) {
-        apply(*rule, &mut value);
+    for rule in rules::for_kind(group, kind) {
+        apply_rule(*rule, &mut value);
     }
     match (group, kind) {
         ("", "Pod") => {
@@ -63,15 +63,15 @@ pub(crate) fn fill(resource: &Resource, object: &mut Object) {
         ("", "Service") => services::fill_service(&mut value),
         ("", "Secret") => fill_secret(&mut value),
         ("", "Node") => {
-            // Either name of the field speaks for both.
+            // `podCIDR` and the first of `podCIDRs` are kept equal.
             let block = value["spec"]["podCIDR"].clone();
             if block.is_string() {
-                set(&mut value["spec"], "podCIDRs", vec![block]);
+                set_if_absent(&mut value["spec"], "podCIDRs", vec![block]);
             } else if let Some(block) = value["spec"]["podCIDRs"].get(0).cloned() {
-                set(&mut value["spec"], "podCIDR", block);
+                set_if_absent(&mut value["spec"], "podCIDR", block);
             }
             if let Some(capacity) = value["status"].get("capacity").cloned() {
-                set(&mut value["status"], "allocatable", capacity);
+                set_if_absent(&mut value["status"], "allocatable", capacity);
             }
         }
         ("", "PersistentVolume") => pod::fill_volume_source(&mut value["spec"]),
@@ -79,12 +79,12 @@ pub(crate) fn fill(resource: &Resource, object: &mut Object) {
         ("autoscaling", _) => workloads::fill_autoscaler(&resource.version, &mut value),
         ("networking.k8s.io", "NetworkPolicy") => services::fill_network_policy(&mut value),
         ("rbac.authorization.k8s.io", _) => fill_subjects(&mut value),
-        // Zero is no precedence, but is written.
+        // Zero is not a valid precedence, but is serialized.
         ("flowcontrol.apiserver.k8s.io", "FlowSchema") if value["spec"]["matchingPrecedence"] == 0 => {
             value["spec"]["matchingPrecedence"] = 1000.into();
         }
         ("storage.k8s.io", "CSIDriver") => {
-            set(&mut value["spec"], "volumeLifecycleModes", json!(["Persistent"]));
+            set_if_absent(&mut value["spec"], "volumeLifecycleModes", json!(["Persistent"]));
         }
         _ => {}
     }
@@ -93,13 +93,13 @@ pub(crate) fn fill(resource: &Resource, object: &mut Object) {
     }
 }
 
-/// Sets a field of an object where nothing stands; anything else has no fields.
-pub(super) fn set(parent: &mut Value, key: &str, value: impl Into<Value>) {
+/// Sets a field of an object if it is absent. Does nothing if `parent` is not an object.
+pub(super) fn set_if_absent(parent: &mut Value, key: &str, value: impl Into<Value>) {
     let Value::Object(fields) = parent else {
         return;
     };
     match fields.get_mut(key) {
-        // Where Go knows no pointer, an empty text is none.
+        // A field that is not a pointer in Go counts as absent if it is an empty string.
         Some(place) if place.is_null() || *place == "" => *place = value.into(),
         Some(_) => {}
         None => {
@@ -108,7 +108,7 @@ pub(super) fn set(parent: &mut Value, key: &str, value: impl Into<Value>) {
     }
 }
 
-/// The items of a list; none where there is no list.
+/// The items of a list; empty if there is no list.
 pub(super) fn items<'a>(parent: &'a mut Value, key: &str) -> impl Iterator<Item = &'a mut Value> {
     parent
         .get_mut(key)
@@ -118,26 +118,26 @@ pub(super) fn items<'a>(parent: &'a mut Value, key: &str) -> impl Iterator<Item 
 }
 
 /// Follows a rule's path, through every item of the lists on it.
-pub(super) fn apply(rule: Rule, value: &mut Value) {
+pub(super) fn apply_rule(rule: DefaultRule, value: &mut Value) {
     let (path, plain) = rule;
-    // Byte by byte: a search that is made for long texts takes longer for a word.
+    // Byte by byte: a substring search made for long texts is slower for a word.
     let Some(dot) = path.bytes().position(|byte| byte == b'.') else {
-        set(value, path, plain.value());
+        set_if_absent(value, path, plain.value());
         return;
     };
     let (head, rest) = (&path[..dot], &path[dot + 1..]);
     if let Some(list) = head.strip_suffix("[]") {
         for item in items(value, list) {
-            apply((rest, plain), item);
+            apply_rule((rest, plain), item);
         }
     } else if let Some(inner) = value.get_mut(head) {
-        apply((rest, plain), inner);
+        apply_rule((rest, plain), inner);
     }
 }
 
-/// Follows those of many rules that begin with a field that is there, which are few: a volume has one source of thirty. All of
-/// them lead into a field, and none begins with a list.
-pub(super) fn apply_matching(rules: &[Rule], value: &mut Value) {
+/// Applies those of many rules whose first field is present. These are few: a volume has one source of thirty. Each
+/// rule leads into a field, and none starts with a list.
+pub(super) fn apply_matching(rules: &[DefaultRule], value: &mut Value) {
     let Value::Object(fields) = value else { return };
     for (key, inner) in fields {
         for (path, plain) in rules {
@@ -145,13 +145,13 @@ pub(super) fn apply_matching(rules: &[Rule], value: &mut Value) {
                 .strip_prefix(key.as_str())
                 .and_then(|rest| rest.strip_prefix('.'));
             if let Some(rest) = rest {
-                apply((rest, *plain), inner);
+                apply_rule((rest, *plain), inner);
             }
         }
     }
 }
 
-/// `stringData` is for writing: it lands in `data`.
+/// Moves `stringData`, which is write-only, into `data`.
 fn fill_secret(secret: &mut Value) {
     let Some(Value::Object(texts)) = secret
         .as_object_mut()
@@ -159,14 +159,14 @@ fn fill_secret(secret: &mut Value) {
     else {
         return;
     };
-    set(secret, "data", json!({}));
+    set_if_absent(secret, "data", json!({}));
     for (key, text) in texts {
         let text = text.as_str().unwrap_or_default();
         secret["data"][key] = base64::engine::general_purpose::STANDARD.encode(text).into();
     }
 }
 
-/// A limit range's defaults come from its bounds.
+/// A limit range's defaults derive from its bounds.
 fn fill_limits(range: &mut Value) {
     for limit in items(&mut range["spec"], "limits").filter(|limit| limit["type"] == "Container") {
         for (from, to) in [
@@ -177,9 +177,9 @@ fn fill_limits(range: &mut Value) {
             let Some(amounts) = limit.get(from).and_then(Value::as_object).cloned() else {
                 continue;
             };
-            set(limit, to, json!({}));
+            set_if_absent(limit, to, json!({}));
             for (resource, amount) in amounts {
-                set(&mut limit[to], &resource, amount);
+                set_if_absent(&mut limit[to], &resource, amount);
             }
         }
     }
@@ -195,7 +195,7 @@ fn fill_subjects(binding: &mut Value) {
     }
     for subject in items(binding, "subjects") {
         if matches!(subject["kind"].as_str(), Some("User" | "Group")) {
-            set(subject, "apiGroup", RBAC);
+            set_if_absent(subject, "apiGroup", RBAC);
         }
     }
 }
@@ -205,10 +205,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rule_reaches_every_item_and_overwrites_nothing() {
+    fn rule_applies_to_every_item_and_overwrites_nothing() {
         let mut value = json!({"spec": {"ports": [{}, {"protocol": "UDP"}, {"protocol": null}]}});
-        apply(("spec.ports[].protocol", Plain::Text("TCP")), &mut value);
-        apply(("spec.absent.field", Plain::Number(1)), &mut value);
+        apply_rule(("spec.ports[].protocol", DefaultValue::Text("TCP")), &mut value);
+        apply_rule(("spec.absent.field", DefaultValue::Number(1)), &mut value);
         assert_eq!(
             value,
             json!({"spec": {"ports": [{"protocol": "TCP"}, {"protocol": "UDP"}, {"protocol": "TCP"}]}})
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn string_data_lands_in_data() {
+    fn string_data_moves_into_data() {
         let mut secret = json!({"stringData": {"a": "hi"}, "data": {"a": "eA==", "b": "eQ=="}});
         fill_secret(&mut secret);
         assert_eq!(secret, json!({"data": {"a": "aGk=", "b": "eQ=="}}));

@@ -1,13 +1,14 @@
-//! Pods and the templates of pods.
+//! Pods and pod templates.
 
 use serde_json::{Value, json};
 
 use super::{
-    Plain::{Empty, Number, Text},
-    Rule, apply, apply_matching, items, set,
+    DefaultRule,
+    DefaultValue::{Empty, Number, Text},
+    apply_matching, apply_rule, items, set_if_absent,
 };
 
-const SPEC: [Rule; 5] = [
+const SPEC: [DefaultRule; 5] = [
     ("restartPolicy", Text("Always")),
     ("dnsPolicy", Text("ClusterFirst")),
     ("terminationGracePeriodSeconds", Number(30)),
@@ -15,7 +16,7 @@ const SPEC: [Rule; 5] = [
     ("schedulerName", Text("default-scheduler")),
 ];
 
-const CONTAINER: [Rule; 9] = [
+const CONTAINER: [DefaultRule; 9] = [
     ("terminationMessagePath", Text("/dev/termination-log")),
     ("terminationMessagePolicy", Text("File")),
     ("ports[].protocol", Text("TCP")),
@@ -27,7 +28,7 @@ const CONTAINER: [Rule; 9] = [
     ("resources", Empty),
 ];
 
-const PROBE: [Rule; 7] = [
+const PROBE: [DefaultRule; 7] = [
     ("timeoutSeconds", Number(1)),
     ("periodSeconds", Number(10)),
     ("successThreshold", Number(1)),
@@ -37,7 +38,7 @@ const PROBE: [Rule; 7] = [
     ("grpc.service", Text("")),
 ];
 
-const VOLUME: [Rule; 9] = [
+const VOLUME: [DefaultRule; 9] = [
     ("configMap.defaultMode", Number(0o644)),
     ("secret.defaultMode", Number(0o644)),
     ("downwardAPI.defaultMode", Number(0o644)),
@@ -58,8 +59,8 @@ const VOLUME: [Rule; 9] = [
     ),
 ];
 
-/// The sources that pods and persistent volumes share.
-const SOURCE: [Rule; 11] = [
+/// Volume sources common to pods and persistent volumes.
+const SOURCE: [DefaultRule; 11] = [
     ("hostPath.type", Text("")),
     ("iscsi.iscsiInterface", Text("default")),
     ("rbd.pool", Text("rbd")),
@@ -68,12 +69,12 @@ const SOURCE: [Rule; 11] = [
     ("azureDisk.cachingMode", Text("ReadWrite")),
     ("azureDisk.fsType", Text("ext4")),
     ("azureDisk.kind", Text("Shared")),
-    ("azureDisk.readOnly", super::Plain::Flag(false)),
+    ("azureDisk.readOnly", super::DefaultValue::Flag(false)),
     ("scaleIO.storageMode", Text("ThinProvisioned")),
     ("scaleIO.fsType", Text("xfs")),
 ];
 
-/// A template's pod; its metadata has no time of its own.
+/// A pod template; its metadata has no creation timestamp.
 pub(super) fn fill_template(template: &mut Value) {
     if let Some(metadata) = template.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("creationTimestamp");
@@ -83,15 +84,15 @@ pub(super) fn fill_template(template: &mut Value) {
     }
 }
 
-/// What pods and templates have in common.
+/// The defaults common to pods and templates.
 pub(super) fn fill_spec(spec: &mut Value) {
     if !spec.is_object() {
         return;
     }
     for rule in SPEC {
-        apply(rule, spec);
+        apply_rule(rule, spec);
     }
-    // The old name of the field is still written, and still read.
+    // The deprecated name of the field is still written and read.
     let account = ["serviceAccountName", "serviceAccount"]
         .iter()
         .find_map(|key| spec[*key].as_str().filter(|name| !name.is_empty()))
@@ -104,36 +105,36 @@ pub(super) fn fill_spec(spec: &mut Value) {
         items(spec, list).for_each(fill_container);
     }
     for volume in items(spec, "volumes") {
-        // A volume that says nothing but its name is an empty directory.
+        // A volume with only a name is an empty directory.
         if volume.as_object().is_some_and(|fields| fields.len() == 1) {
-            set(volume, "emptyDir", json!({}));
+            set_if_absent(volume, "emptyDir", json!({}));
         }
         apply_matching(&VOLUME, volume);
         fill_volume_source(volume);
     }
 }
 
-/// What only pods get: a template passes it on to its pods as it is.
+/// The defaults of pods but not of templates.
 pub(super) fn fill_pod(spec: &mut Value) {
-    set(spec, "enableServiceLinks", true);
+    set_if_absent(spec, "enableServiceLinks", true);
     let on_host = spec["hostNetwork"] == true;
     for list in ["containers", "initContainers"] {
         for container in items(spec, list) {
             let resources = &mut container["resources"];
             let limits = resources.get("limits").and_then(Value::as_object).cloned();
             if let Some(limits) = limits {
-                set(resources, "requests", json!({}));
+                set_if_absent(resources, "requests", json!({}));
                 let requests = &mut resources["requests"];
                 for (resource, amount) in limits {
-                    set(requests, &resource, amount);
+                    set_if_absent(requests, &resource, amount);
                 }
             }
             if on_host {
                 for port in items(container, "ports") {
                     let number = port["containerPort"].clone();
-                    // A port that is 0, and so is refused later, is absent here as everywhere.
+                    // An invalid port 0 counts as absent and is rejected later.
                     if number != 0 {
-                        set(port, "hostPort", number);
+                        set_if_absent(port, "hostPort", number);
                     }
                 }
             }
@@ -147,20 +148,20 @@ pub(super) fn fill_volume_source(volume: &mut Value) {
 
 fn fill_container(container: &mut Value) {
     for rule in CONTAINER {
-        apply(rule, container);
+        apply_rule(rule, container);
     }
     for probe in ["livenessProbe", "readinessProbe", "startupProbe"] {
         if let Some(probe) = container.get_mut(probe) {
             for rule in PROBE {
-                apply(rule, probe);
+                apply_rule(rule, probe);
             }
         }
     }
     let policy = pull_policy(container["image"].as_str().unwrap_or_default());
-    set(container, "imagePullPolicy", policy);
+    set_if_absent(container, "imagePullPolicy", policy);
 }
 
-/// An image whose tag may move is pulled every time.
+/// An image with tag `latest` or none is pulled always.
 fn pull_policy(image: &str) -> &'static str {
     let name = image.rsplit('/').next().unwrap_or_default();
     let has_digest = image.contains('@');
@@ -176,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn images_whose_tag_may_move_are_always_pulled() {
+    fn images_with_a_mutable_tag_are_always_pulled() {
         for (image, policy) in [
             ("i", "Always"),
             ("i:latest", "Always"),

@@ -1,12 +1,12 @@
-//! The defaults that depend on nothing else, kind by kind.
+//! The constant defaults, by kind.
 
 use super::{
-    Plain::{Empty, Flag, Number, Text},
-    Rule,
+    DefaultRule,
+    DefaultValue::{Empty, Flag, Number, Text},
 };
 
 /// The rules of a kind, in the order in which they apply.
-pub(super) fn of(group: &str, kind: &str) -> &'static [Rule] {
+pub(super) fn for_kind(group: &str, kind: &str) -> &'static [DefaultRule] {
     match (group, kind) {
         ("", kind) => core(kind),
         ("apps", kind) => apps(kind),
@@ -64,7 +64,7 @@ pub(super) fn of(group: &str, kind: &str) -> &'static [Rule] {
     }
 }
 
-fn core(kind: &str) -> &'static [Rule] {
+fn core(kind: &str) -> &'static [DefaultRule] {
     match kind {
         "ReplicationController" => &[("spec.replicas", Number(1))],
         "Secret" => &[("type", Text("Opaque"))],
@@ -78,7 +78,7 @@ fn core(kind: &str) -> &'static [Rule] {
     }
 }
 
-fn apps(kind: &str) -> &'static [Rule] {
+fn apps(kind: &str) -> &'static [DefaultRule] {
     match kind {
         "Deployment" => &[
             ("spec.replicas", Number(1)),
@@ -114,7 +114,7 @@ fn apps(kind: &str) -> &'static [Rule] {
     }
 }
 
-fn admission(kind: &str) -> &'static [Rule] {
+fn admission(kind: &str) -> &'static [DefaultRule] {
     match kind {
         "MutatingWebhookConfiguration" => &[
             ("webhooks[].failurePolicy", Text("Fail")),

@@ -1,17 +1,17 @@
-//! Services, and what may talk to what. Addresses and node ports are not defaults: they are allotted on creation.
+//! Services and network policies. Addresses and node ports are not defaults: they are allocated on creation.
 
 use serde_json::{Value, json};
 
-use super::{items, set};
+use super::{items, set_if_absent};
 
 pub(super) fn fill_service(service: &mut Value) {
     let spec = &mut service["spec"];
-    set(spec, "sessionAffinity", "None");
-    set(spec, "type", "ClusterIP");
+    set_if_absent(spec, "sessionAffinity", "None");
+    set_if_absent(spec, "type", "ClusterIP");
     if spec["sessionAffinity"] == "ClientIP" {
-        set(spec, "sessionAffinityConfig", json!({}));
-        set(&mut spec["sessionAffinityConfig"], "clientIP", json!({}));
-        set(
+        set_if_absent(spec, "sessionAffinityConfig", json!({}));
+        set_if_absent(&mut spec["sessionAffinityConfig"], "clientIP", json!({}));
+        set_if_absent(
             &mut spec["sessionAffinityConfig"]["clientIP"],
             "timeoutSeconds",
             10800,
@@ -20,7 +20,7 @@ pub(super) fn fill_service(service: &mut Value) {
         fields.remove("sessionAffinityConfig");
     }
     for port in items(spec, "ports") {
-        set(port, "protocol", "TCP");
+        set_if_absent(port, "protocol", "TCP");
         let target = &port["targetPort"];
         if target.is_null() || *target == 0 || *target == "" {
             port["targetPort"] = port["port"].clone();
@@ -30,17 +30,17 @@ pub(super) fn fill_service(service: &mut Value) {
     let is_external = matches!(&*kind, "NodePort" | "LoadBalancer")
         || (kind == "ClusterIP" && spec["externalIPs"].as_array().is_some_and(|ips| !ips.is_empty()));
     if is_external {
-        set(spec, "externalTrafficPolicy", "Cluster");
+        set_if_absent(spec, "externalTrafficPolicy", "Cluster");
     }
     if kind == "LoadBalancer" {
-        set(spec, "allocateLoadBalancerNodePorts", true);
+        set_if_absent(spec, "allocateLoadBalancerNodePorts", true);
     }
     if matches!(&*kind, "ClusterIP" | "NodePort" | "LoadBalancer") {
-        set(spec, "internalTrafficPolicy", "Cluster");
+        set_if_absent(spec, "internalTrafficPolicy", "Cluster");
     }
 }
 
-/// A policy that says nothing of its types is about what comes in, and about what goes out if it has rules for that.
+/// The default policy types: ingress, and egress if there are egress rules.
 pub(super) fn fill_network_policy(policy: &mut Value) {
     let spec = &mut policy["spec"];
     let has_egress = spec["egress"].as_array().is_some_and(|rules| !rules.is_empty());
@@ -49,5 +49,5 @@ pub(super) fn fill_network_policy(policy: &mut Value) {
     } else {
         json!(["Ingress"])
     };
-    set(spec, "policyTypes", types);
+    set_if_absent(spec, "policyTypes", types);
 }

@@ -1,18 +1,18 @@
-//! One step of the way to a field: a name, the key of a list's item, or the item itself.
+//! One element of a field's path: a field name, the key of a list's item, or the item itself.
 
 use std::{borrow::Cow, cmp::Ordering, fmt};
 
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 
-use crate::{encode::is_plain, golang};
+use crate::{encode::needs_no_escaping, golang};
 
-/// A step into an object.
+/// One element of a path into an object.
 #[derive(Clone, Debug)]
-pub(crate) enum Element<'a> {
+pub(crate) enum PathElement<'a> {
     /// `f:spec`
     Field(Cow<'a, str>),
-    /// `k:{"name":"x"}`, the fields in the order of their names.
+    /// `k:{"name":"x"}`, the fields sorted by name.
     Key(Vec<(Cow<'a, str>, Cow<'a, Value>)>),
     /// `v:"x"`
     Item(Cow<'a, Value>),
@@ -20,12 +20,12 @@ pub(crate) enum Element<'a> {
     Index(i64),
 }
 
-impl<'a> Element<'a> {
+impl<'a> PathElement<'a> {
     pub(super) fn field(name: &'a str) -> Self {
         Self::Field(Cow::Borrowed(name))
     }
 
-    /// Reads a step as it is written in `fieldsV1`; none for a kind of step that a later version may have.
+    /// Parses an element of `fieldsV1`; none for an element type of a later version.
     pub(super) fn parse(text: Cow<'a, str>) -> Result<Option<Self>, String> {
         let (kind, rest) = match text.as_bytes() {
             [kind, b':', ..] => (*kind, &text[2..]),
@@ -39,20 +39,20 @@ impl<'a> Element<'a> {
                 Cow::Owned(mut text) => Cow::Owned(text.split_off(2)),
             }),
             b'v' => Self::Item(Cow::Owned(serde_json::from_str(rest).map_err(broken)?)),
-            b'k' => Self::Key(serde_json::from_str::<Fields>(rest).map_err(broken)?.0),
+            b'k' => Self::Key(serde_json::from_str::<KeyFields>(rest).map_err(broken)?.0),
             b'i' => Self::Index(rest.parse().map_err(|_| format!("not a number: {rest}"))?),
             _ => return Ok(None),
         }))
     }
 
-    /// Writes the step as the name of a field of `fieldsV1`, quotes included.
+    /// Writes the element as a quoted field name of `fieldsV1`.
     pub(super) fn write(&self, json: &mut Vec<u8>) {
         match self {
             Self::Field(name) => write_name(json, name),
             Self::Key(fields) => write_key(json, fields.iter().map(|(name, value)| (&**name, &**value))),
             Self::Item(value) => {
                 json.extend_from_slice(b"\"v:");
-                write_inside(json, value);
+                write_nested(json, value);
                 json.push(b'"');
             }
             Self::Index(index) => json.extend_from_slice(format!("\"i:{index}\"").as_bytes()),
@@ -69,62 +69,62 @@ impl<'a> Element<'a> {
     }
 }
 
-/// Writes a step to a field.
+/// Writes the element of a field.
 pub(super) fn write_name(json: &mut Vec<u8>, name: &str) {
     json.extend_from_slice(b"\"f:");
     write_escaped(json, name);
     json.push(b'"');
 }
 
-/// Writes a step to a field whose name has nothing to escape.
+/// Writes the element of a field whose name needs no escaping.
 pub(super) fn write_plain_name(json: &mut Vec<u8>, name: &str) {
-    debug_assert!(is_plain(name), "{name}");
+    debug_assert!(needs_no_escaping(name), "{name}");
     json.reserve(name.len() + 8);
     json.extend_from_slice(b"\"f:");
     json.extend_from_slice(name.as_bytes());
     json.push(b'"');
 }
 
-/// Writes a step to an item by its key.
+/// Writes the element of an item with a key.
 pub(super) fn write_key<'v>(json: &mut Vec<u8>, fields: impl Iterator<Item = (&'v str, &'v Value)>) {
     json.extend_from_slice(b"\"k:{");
     for (index, (name, value)) in fields.enumerate() {
         if index > 0 {
             json.push(b',');
         }
-        write_quoted(json, name);
+        write_nested_string(json, name);
         json.push(b':');
-        write_inside(json, value);
+        write_nested(json, value);
     }
     json.extend_from_slice(b"}\"");
 }
 
-/// The fields of a key in the order of their names; the last of two with one name counts.
-struct Fields(Vec<(Cow<'static, str>, Cow<'static, Value>)>);
+/// The fields of a key, sorted by name; the last of duplicates wins.
+struct KeyFields(Vec<(Cow<'static, str>, Cow<'static, Value>)>);
 
-impl<'de> Deserialize<'de> for Fields {
+impl<'de> Deserialize<'de> for KeyFields {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Collect;
         impl<'de> Visitor<'de> for Collect {
-            type Value = Fields;
+            type Value = KeyFields;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a map")
             }
 
-            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Fields, M::Error> {
+            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<KeyFields, M::Error> {
                 let mut fields: Vec<(Cow<'static, str>, Cow<'static, Value>)> = Vec::with_capacity(1);
                 while let Some((name, value)) = map.next_entry::<String, Value>()? {
                     let entry = (Cow::Owned(name), Cow::Owned(value));
                     fields.push(entry);
                 }
                 if !fields.is_sorted_by(|(a, _), (b, _)| a < b) {
-                    // The last of those with one name comes first, and the others go.
+                    // Reversed, so that `dedup_by` keeps the last of duplicates.
                     fields.reverse();
                     fields.sort_by(|(a, _), (b, _)| a.cmp(b));
                     fields.dedup_by(|(a, _), (b, _)| a == b);
                 }
-                Ok(Fields(fields))
+                Ok(KeyFields(fields))
             }
         }
         deserializer.deserialize_map(Collect)
@@ -135,9 +135,9 @@ fn write_json<T: serde::Serialize + ?Sized>(json: &mut Vec<u8>, value: &T) {
     serde_json::to_writer(json, value).expect("writing to memory does not fail");
 }
 
-/// Text inside quotes that are written already.
+/// Writes escaped text without quotes.
 fn write_escaped(json: &mut Vec<u8>, text: &str) {
-    if is_plain(text) {
+    if needs_no_escaping(text) {
         json.extend_from_slice(text.as_bytes());
         return;
     }
@@ -146,19 +146,19 @@ fn write_escaped(json: &mut Vec<u8>, text: &str) {
     json.extend_from_slice(&quoted[1..quoted.len() - 1]);
 }
 
-/// A value's JSON inside a string.
-fn write_inside(json: &mut Vec<u8>, value: &Value) {
+/// Writes a value's JSON inside a JSON string.
+fn write_nested(json: &mut Vec<u8>, value: &Value) {
     if let Value::String(text) = value {
-        return write_quoted(json, text);
+        return write_nested_string(json, text);
     }
     let mut text = Vec::with_capacity(32);
     write_json(&mut text, value);
     write_escaped(json, std::str::from_utf8(&text).expect("JSON is text"));
 }
 
-/// A text's JSON inside a string: the quotes are escaped, and what is escaped in the text is so twice.
-fn write_quoted(json: &mut Vec<u8>, text: &str) {
-    if is_plain(text) {
+/// Writes a text's JSON inside a JSON string: with escaped quotes, and everything else escaped twice.
+fn write_nested_string(json: &mut Vec<u8>, text: &str) {
+    if needs_no_escaping(text) {
         json.extend_from_slice(b"\\\"");
         json.extend_from_slice(text.as_bytes());
         json.extend_from_slice(b"\\\"");
@@ -169,7 +169,7 @@ fn write_quoted(json: &mut Vec<u8>, text: &str) {
     write_escaped(json, std::str::from_utf8(&quoted).expect("JSON is text"));
 }
 
-impl Ord for Element<'_> {
+impl Ord for PathElement<'_> {
     fn cmp(&self, other: &Self) -> Ordering {
         match (self, other) {
             (Self::Field(a), Self::Field(b)) => a.cmp(b),
@@ -189,21 +189,21 @@ impl Ord for Element<'_> {
     }
 }
 
-impl PartialOrd for Element<'_> {
+impl PartialOrd for PathElement<'_> {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for Element<'_> {
+impl PartialEq for PathElement<'_> {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other).is_eq()
     }
 }
 
-impl Eq for Element<'_> {}
+impl Eq for PathElement<'_> {}
 
-/// Numbers, then texts, then truths, lists, maps and nothing; numbers by what they are worth.
+/// Orders numbers before strings, booleans, lists, maps and null; numbers by their value.
 pub(super) fn compare_values(a: &Value, b: &Value) -> Ordering {
     let rank = |value: &Value| match value {
         Value::Number(_) => 0,
@@ -239,8 +239,8 @@ pub(super) fn compare_values(a: &Value, b: &Value) -> Ordering {
     }
 }
 
-/// As messages name it: `.spec`, `[name="x"]`, `[="x"]`.
-impl fmt::Display for Element<'_> {
+/// For error messages: `.spec`, `[name="x"]`, `[="x"]`.
+impl fmt::Display for PathElement<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Field(name) => write!(f, ".{name}"),
@@ -261,6 +261,6 @@ fn quoted(value: &Value) -> String {
     match value {
         Value::Null => "null".to_owned(),
         Value::String(text) => format!("{text:?}"),
-        other => golang::printed(other),
+        other => golang::format_value(other),
     }
 }

@@ -1,21 +1,21 @@
-//! The fields that a configuration says something about: those that its applier owns.
+//! Extracts the set of fields that a configuration sets, which its applier owns.
 
 use std::fmt;
 
 use serde_json::Value;
 
 use super::{
-    Element, Set,
+    FieldSet, PathElement,
     set::Branch,
-    shape::{Form, Kind, Shape},
+    shape::{Granularity, Shape, ValueType},
 };
 use crate::golang;
 
-/// What is wrong with a configuration, in the words of the library that the real server uses.
+/// Why a configuration does not match its schema, in the messages of structured-merge-diff.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Malformed(Vec<String>);
+pub(crate) struct ValidationErrors(Vec<String>);
 
-impl fmt::Display for Malformed {
+impl fmt::Display for ValidationErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0[..] {
             [one] => f.write_str(one),
@@ -27,53 +27,53 @@ impl fmt::Display for Malformed {
     }
 }
 
-/// The fields of a configuration, unless the schema has no place for one of them.
-pub(crate) fn extract<'a>(shape: Shape<'a>, config: &'a Value) -> Result<Set<'a>, Malformed> {
-    let mut extractor = Extractor::new(Repeats::Refused);
+/// The fields of a configuration, or why they do not match the schema.
+pub(crate) fn extract<'a>(shape: Shape<'a>, config: &'a Value) -> Result<FieldSet<'a>, ValidationErrors> {
+    let mut extractor = Extractor::new(Duplicates::Rejected);
     let branch = extractor.value(shape, config);
     if extractor.problems.is_empty() {
-        Ok(branch.below)
+        Ok(branch.children)
     } else {
-        Err(Malformed(extractor.problems))
+        Err(ValidationErrors(extractor.problems))
     }
 }
 
-/// The fields of an object that is known to fit, duplicates and all.
-pub(super) fn extract_all<'a>(shape: Shape<'a>, object: &'a Value) -> Set<'a> {
-    Extractor::new(Repeats::Allowed).value(shape, object).below
+/// The fields of an object that is known to match the schema. Duplicate list items are allowed.
+pub(super) fn extract_all<'a>(shape: Shape<'a>, object: &'a Value) -> FieldSet<'a> {
+    Extractor::new(Duplicates::Allowed).value(shape, object).children
 }
 
-/// Why an object does not fit a schema, though items of its lists may be there twice.
-pub(super) fn misfit(shape: Shape<'_>, object: &Value) -> Option<Malformed> {
-    let mut extractor = Extractor::new(Repeats::Allowed);
+/// Why an object does not match a schema. Duplicate list items are allowed.
+pub(super) fn schema_mismatch(shape: Shape<'_>, object: &Value) -> Option<ValidationErrors> {
+    let mut extractor = Extractor::new(Duplicates::Allowed);
     extractor.value(shape, object);
-    (!extractor.problems.is_empty()).then_some(Malformed(extractor.problems))
+    (!extractor.problems.is_empty()).then_some(ValidationErrors(extractor.problems))
 }
 
-/// What becomes of items that cannot be told apart.
+/// How list items with the same key are handled.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Repeats {
+enum Duplicates {
     Allowed,
-    Refused,
+    Rejected,
 }
 
 struct Extractor<'a> {
-    repeats: Repeats,
+    duplicates: Duplicates,
     problems: Vec<String>,
-    /// The way here.
-    path: Vec<Element<'a>>,
+    /// The path of the current value.
+    path: Vec<PathElement<'a>>,
 }
 
 impl<'a> Extractor<'a> {
-    fn new(repeats: Repeats) -> Self {
+    fn new(duplicates: Duplicates) -> Self {
         Self {
-            repeats,
+            duplicates,
             problems: Vec::new(),
             path: Vec::new(),
         }
     }
 
-    fn complain(&mut self, why: &str) {
+    fn add_error(&mut self, why: &str) {
         let path: String = self.path.iter().map(ToString::to_string).collect();
         self.problems.push(if path.is_empty() {
             why.to_owned()
@@ -83,50 +83,50 @@ impl<'a> Extractor<'a> {
     }
 
     fn value(&mut self, shape: Shape<'a>, value: &'a Value) -> Branch<'a> {
-        match shape.form(value) {
-            Form::Leaf(kind) => {
+        match shape.granularity(value) {
+            Granularity::Leaf(kind) => {
                 self.leaf(shape, kind, value);
                 Branch::MEMBER
             }
-            Form::Map => self.map(shape, value),
-            Form::List(keys) => self.list(shape, keys, value),
+            Granularity::Map => self.map(shape, value),
+            Granularity::List(keys) => self.list(shape, keys, value),
         }
     }
 
-    /// A leaf may have an inside, which must fit but is not owned by itself.
-    fn leaf(&mut self, shape: Shape<'a>, kind: Kind, value: &'a Value) {
+    /// An atomic list or map must match its schema too, but its parts are not owned separately.
+    fn leaf(&mut self, shape: Shape<'a>, kind: ValueType, value: &'a Value) {
         let wrong = match (kind, value) {
             (_, Value::Null)
-            | (Kind::Number, Value::Number(_))
-            | (Kind::Text, Value::String(_))
-            | (Kind::Truth, Value::Bool(_))
-            | (Kind::Scalar, Value::Number(_) | Value::String(_) | Value::Bool(_)) => return,
-            (Kind::List, Value::Array(items)) => {
+            | (ValueType::Number, Value::Number(_))
+            | (ValueType::String, Value::String(_))
+            | (ValueType::Boolean, Value::Bool(_))
+            | (ValueType::Scalar, Value::Number(_) | Value::String(_) | Value::Bool(_)) => return,
+            (ValueType::List, Value::Array(items)) => {
                 for (index, item) in items.iter().enumerate() {
                     self.path
-                        .push(Element::Index(i64::try_from(index).unwrap_or(i64::MAX)));
+                        .push(PathElement::Index(i64::try_from(index).unwrap_or(i64::MAX)));
                     self.value(shape.items(), item);
                     self.path.pop();
                 }
                 return;
             }
-            (Kind::Map, Value::Object(_)) => {
+            (ValueType::Map, Value::Object(_)) => {
                 self.map(shape, value);
                 return;
             }
-            (Kind::Number, _) => {
+            (ValueType::Number, _) => {
                 format!("expected numeric (int or float), got {}", golang::type_of(value))
             }
-            (Kind::Text, _) => format!(
+            (ValueType::String, _) => format!(
                 "expected string, got &value.valueUnstructured{{Value:{}}}",
-                golang::printed(value)
+                golang::format_value(value)
             ),
-            (Kind::Truth, _) => format!("expected boolean, got {}", shown(value)),
-            (Kind::Scalar, _) => format!("expected any scalar, got {}", shown(value)),
-            (Kind::List, _) => format!("expected list, got {}", shown(value)),
-            (Kind::Map, _) => format!("expected map, got {}", shown(value)),
+            (ValueType::Boolean, _) => format!("expected boolean, got {}", go_wrapper(value)),
+            (ValueType::Scalar, _) => format!("expected any scalar, got {}", go_wrapper(value)),
+            (ValueType::List, _) => format!("expected list, got {}", go_wrapper(value)),
+            (ValueType::Map, _) => format!("expected map, got {}", go_wrapper(value)),
         };
-        self.complain(&wrong);
+        self.add_error(&wrong);
     }
 
     fn map(&mut self, shape: Shape<'a>, value: &'a Value) -> Branch<'a> {
@@ -135,25 +135,25 @@ impl<'a> Extractor<'a> {
             Value::Object(fields) => fields,
             Value::Null => return branch,
             other => {
-                self.complain(&format!("expected map, got {}", shown(other)));
+                self.add_error(&format!("expected map, got {}", go_wrapper(other)));
                 return branch;
             }
         };
         for (name, value) in fields {
-            self.path.push(Element::field(name));
+            self.path.push(PathElement::field(name));
             let field = shape.field(name);
             let mut inner = match &field {
                 Some(field) => self.value(field.shape, value),
                 None => {
-                    self.complain("field not declared in schema");
+                    self.add_error("field not declared in schema");
                     self.path.pop();
                     break;
                 }
             };
             self.path.pop();
             let is_nothing = value.is_null() || value.as_object().is_some_and(serde_json::Map::is_empty);
-            inner.member |= is_nothing || field.is_some_and(|field| !field.named);
-            branch.below.push(Element::field(name), inner);
+            inner.member |= is_nothing || field.is_some_and(|field| !field.declared);
+            branch.children.push(PathElement::field(name), inner);
         }
         branch
     }
@@ -164,17 +164,17 @@ impl<'a> Extractor<'a> {
             Value::Array(items) => items,
             Value::Null => return branch,
             other => {
-                self.complain(&format!("expected list, got {}", shown(other)));
+                self.add_error(&format!("expected list, got {}", go_wrapper(other)));
                 return branch;
             }
         };
         let inner = shape.items();
-        let mut found: Vec<(Element<'a>, Branch<'a>)> = Vec::with_capacity(items.len());
+        let mut found: Vec<(PathElement<'a>, Branch<'a>)> = Vec::with_capacity(items.len());
         for (index, item) in items.iter().enumerate() {
             let element = match shape.identity(keys, item) {
                 Ok(element) => element,
                 Err(why) => {
-                    self.complain(&format!("element {index}: {why}"));
+                    self.add_error(&format!("element {index}: {why}"));
                     return branch;
                 }
             };
@@ -193,23 +193,23 @@ impl<'a> Extractor<'a> {
         found.sort_by(|(a, _), (b, _)| a.cmp(b));
         let mut found = found.into_iter().peekable();
         while let Some((element, mut owned)) = found.next() {
-            let mut twice = false;
+            let mut is_duplicate = false;
             while found.next_if(|(next, _)| *next == element).is_some() {
-                twice = true;
+                is_duplicate = true;
             }
-            if twice {
-                if self.repeats == Repeats::Refused {
-                    self.complain(&format!("duplicate entries for key {element}"));
+            if is_duplicate {
+                if self.duplicates == Duplicates::Rejected {
+                    self.add_error(&format!("duplicate entries for key {element}"));
                 }
                 owned = Branch::MEMBER;
             }
-            branch.below.push(element, owned);
+            branch.children.push(element, owned);
         }
         branch
     }
 }
 
-/// A value as Go prints the wrapper that it is in.
-fn shown(value: &Value) -> String {
-    format!("&{{{}}}", golang::printed(value))
+/// A value as Go prints structured-merge-diff's wrapper of it.
+fn go_wrapper(value: &Value) -> String {
+    format!("&{{{}}}", golang::format_value(value))
 }

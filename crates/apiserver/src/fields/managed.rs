@@ -1,4 +1,4 @@
-//! `metadata.managedFields`: who wrote which fields, how, and when.
+//! `metadata.managedFields`: which manager wrote which fields, how, and when.
 
 use std::{
     borrow::Cow,
@@ -9,10 +9,10 @@ use std::{
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::Set;
+use super::FieldSet;
 use crate::{encode, json};
 
-/// The account of an object, one entry a manager.
+/// The parsed managed fields of an object, one entry per manager.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Managed<'a>(pub(super) Vec<Entry<'a>>);
 
@@ -20,13 +20,13 @@ pub(crate) struct Managed<'a>(pub(super) Vec<Entry<'a>>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry<'a> {
     pub(super) manager: Manager<'a>,
-    /// The version that the fields are named at.
+    /// The API version that the field names refer to.
     pub(super) version: Cow<'a, str>,
     pub(super) time: Option<Cow<'a, str>>,
-    pub(super) fields: Set<'a>,
+    pub(super) fields: FieldSet<'a>,
 }
 
-/// Whom an entry belongs to. An applier is the same at whatever version it applies.
+/// The identity of an entry's manager. An applier is the same at every version.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Manager<'a> {
     pub(crate) name: Cow<'a, str>,
@@ -53,10 +53,10 @@ impl Operation {
     }
 }
 
-/// An entry as it is written.
+/// An entry in its JSON form.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(super) struct Written<'a> {
+pub(super) struct EntryJson<'a> {
     #[serde(borrow, default)]
     manager: Cow<'a, str>,
     #[serde(borrow, default)]
@@ -68,13 +68,13 @@ pub(super) struct Written<'a> {
     #[serde(borrow, default)]
     fields_type: Cow<'a, str>,
     #[serde(borrow, default)]
-    fields_v1: Option<Set<'a>>,
+    fields_v1: Option<FieldSet<'a>>,
     #[serde(borrow, default)]
     subresource: Cow<'a, str>,
 }
 
-impl<'a> Written<'a> {
-    pub(super) fn understood(self) -> Option<Entry<'a>> {
+impl<'a> EntryJson<'a> {
+    pub(super) fn into_entry(self) -> Option<Entry<'a>> {
         let operation = match &*self.operation {
             "Apply" => Operation::Apply,
             "Update" => Operation::Update,
@@ -102,43 +102,43 @@ impl<'a> Written<'a> {
 }
 
 impl<'a> Managed<'a> {
-    /// Reads an account as it is stored; an empty one where it cannot be understood.
-    pub(crate) fn read(json: &'a str) -> Self {
+    /// Parses stored managed fields; empty if they are invalid.
+    pub(crate) fn parse(json: &'a str) -> Self {
         if json.is_empty() {
             return Self::default();
         }
-        let written: Vec<Written<'a>> = json::parse(json).unwrap_or_default();
+        let written: Vec<EntryJson<'a>> = json::parse(json).unwrap_or_default();
         Self::understood(written).unwrap_or_default()
     }
 
-    /// Reads an account that a client sent; none where it cannot be understood.
-    pub(crate) fn of_client(said: &'a Value) -> Option<Self> {
-        Self::understood(Vec::deserialize(said).ok()?)
+    /// Parses managed fields that a client sent; none if they are invalid.
+    pub(crate) fn from_client(submitted: &'a Value) -> Option<Self> {
+        Self::understood(Vec::deserialize(submitted).ok()?)
     }
 
-    fn understood(written: Vec<Written<'a>>) -> Option<Self> {
-        let entries: Option<Vec<_>> = written.into_iter().map(Written::understood).collect();
-        Some(Self::of_entries(entries?))
+    fn understood(written: Vec<EntryJson<'a>>) -> Option<Self> {
+        let entries: Option<Vec<_>> = written.into_iter().map(EntryJson::into_entry).collect();
+        Some(Self::from_entries(entries?))
     }
 
-    /// Of two entries of one manager the later counts, at the place of the first.
-    pub(super) fn of_entries(entries: Vec<Entry<'a>>) -> Self {
+    /// The last of several entries of one manager wins, at the position of the first.
+    pub(super) fn from_entries(entries: Vec<Entry<'a>>) -> Self {
         let mut managed = Self(Vec::with_capacity(entries.len()));
-        if entries.len() <= UPDATERS {
+        if entries.len() <= MAX_UPDATE_MANAGERS {
             for entry in entries {
                 match managed.find(&entry.manager) {
-                    Some(place) => managed.0[place] = entry,
+                    Some(position) => managed.0[position] = entry,
                     None => managed.0.push(entry),
                 }
             }
             return managed;
         }
-        let mut places = HashMap::with_capacity(entries.len());
+        let mut positions = HashMap::with_capacity(entries.len());
         for entry in entries {
-            match places.entry(entry.manager.clone()) {
-                hash_map::Entry::Occupied(place) => managed.0[*place.get()] = entry,
-                hash_map::Entry::Vacant(place) => {
-                    place.insert(managed.0.len());
+            match positions.entry(entry.manager.clone()) {
+                hash_map::Entry::Occupied(position) => managed.0[*position.get()] = entry,
+                hash_map::Entry::Vacant(position) => {
+                    position.insert(managed.0.len());
                     managed.0.push(entry);
                 }
             }
@@ -146,8 +146,8 @@ impl<'a> Managed<'a> {
         managed
     }
 
-    /// Where the entry of each manager is.
-    pub(super) fn places(&self) -> HashMap<Manager<'a>, usize> {
+    /// The position of each manager's entry.
+    pub(super) fn positions(&self) -> HashMap<Manager<'a>, usize> {
         let managers = self.0.iter().map(|entry| entry.manager.clone());
         managers.zip(0..).collect()
     }
@@ -160,13 +160,13 @@ impl<'a> Managed<'a> {
         self.0.iter().position(|entry| entry.manager == *manager)
     }
 
-    /// Drops those who own nothing.
+    /// Drops entries without fields.
     pub(super) fn drop_empty(&mut self) {
         self.0.retain(|entry| !entry.fields.is_empty());
     }
 
-    /// The account as it is stored; empty where nobody owns anything.
-    pub(crate) fn write(mut self) -> String {
+    /// The stored JSON; empty if there are no entries.
+    pub(crate) fn into_json(mut self) -> String {
         if self.0.is_empty() {
             return String::new();
         }
@@ -180,16 +180,16 @@ impl<'a> Managed<'a> {
         String::from_utf8(json).expect("JSON is text")
     }
 
-    /// What each manager owns.
+    /// The fields of each manager.
     #[cfg(test)]
-    pub(super) fn fields(self) -> impl Iterator<Item = (String, Set<'a>)> {
+    pub(super) fn fields(self) -> impl Iterator<Item = (String, FieldSet<'a>)> {
         self.0
             .into_iter()
             .map(|entry| (entry.manager.name.into_owned(), entry.fields))
     }
 
-    /// Whether two accounts differ in nothing but times.
-    pub(crate) fn is_same_but_for_times(&self, other: &Managed<'_>) -> bool {
+    /// Whether two objects' managed fields are equal except for their times.
+    pub(crate) fn equals_ignoring_times(&self, other: &Managed<'_>) -> bool {
         let same = |(a, b): (&Entry<'_>, &Entry<'_>)| {
             a.manager == b.manager && a.version == b.version && a.fields == b.fields
         };
@@ -212,7 +212,7 @@ impl Entry<'_> {
         self.write_with(json, |json| self.fields.write(json));
     }
 
-    /// Writes the entry with fields that are written already.
+    /// Writes the entry with fields that `fields` writes.
     pub(super) fn write_with(&self, json: &mut Vec<u8>, fields: impl FnOnce(&mut Vec<u8>)) {
         let mut field = |name: &str, text: &str| {
             json.extend_from_slice(name.as_bytes());
@@ -238,97 +238,99 @@ impl Entry<'_> {
     }
 }
 
-/// How many entries of those who do not apply are kept; older ones are folded into one.
-const UPDATERS: usize = 10;
+/// The maximum number of `Update` entries; older ones are merged into one.
+const MAX_UPDATE_MANAGERS: usize = 10;
 
-/// What the entries that were folded into one are called.
-const FOLDED: &str = "ancient-changes";
+/// The manager of the merged entry.
+const MERGED_MANAGER: &str = "ancient-changes";
 
 impl<'a> Managed<'a> {
-    /// Folds the oldest entries of a version into one until there are few enough.
-    pub(super) fn cap(&mut self) {
+    /// Merges the oldest `Update` entries of a version into one until at most [`MAX_UPDATE_MANAGERS`] are left.
+    pub(super) fn merge_oldest_updates(&mut self) {
         let mut updaters: Vec<Manager<'a>> = self
             .0
             .iter()
             .filter(|entry| entry.manager.operation == Operation::Update)
             .map(|entry| entry.manager.clone())
             .collect();
-        if updaters.len() <= UPDATERS {
+        if updaters.len() <= MAX_UPDATE_MANAGERS {
             return;
         }
-        let mut places = self.places();
+        let mut positions = self.positions();
         let key = |manager: &Manager<'a>| {
-            let time = places.get(manager).and_then(|place| self.0[*place].time.clone());
-            (time.unwrap_or_default(), manager.text())
+            let time = positions
+                .get(manager)
+                .and_then(|position| self.0[*position].time.clone());
+            (time.unwrap_or_default(), manager.sort_key())
         };
         updaters.sort_by_cached_key(key);
         let mut left = updaters.len();
         let mut first: HashMap<Cow<'a, str>, Manager<'a>> = HashMap::new();
-        let mut folded: HashMap<Manager<'a>, Vec<Set<'a>>> = HashMap::new();
+        let mut folded: HashMap<Manager<'a>, Vec<FieldSet<'a>>> = HashMap::new();
         for manager in updaters {
-            if left <= UPDATERS {
+            if left <= MAX_UPDATE_MANAGERS {
                 break;
             }
             let version = manager.version.clone();
             let earlier = match first.entry(version.clone()) {
                 hash_map::Entry::Occupied(earlier) => earlier.into_mut(),
-                hash_map::Entry::Vacant(place) => {
-                    place.insert(manager);
+                hash_map::Entry::Vacant(position) => {
+                    position.insert(manager);
                     continue;
                 }
             };
             let bucket = Manager {
-                name: Cow::Borrowed(FOLDED),
+                name: Cow::Borrowed(MERGED_MANAGER),
                 operation: Operation::Update,
                 version,
                 subresource: Cow::Borrowed(""),
             };
-            if !places.contains_key(&bucket)
-                && let Some(place) = places.remove(earlier)
+            if !positions.contains_key(&bucket)
+                && let Some(position) = positions.remove(earlier)
             {
-                self.0[place].manager = bucket.clone();
-                places.insert(bucket.clone(), place);
+                self.0[position].manager = bucket.clone();
+                positions.insert(bucket.clone(), position);
             }
-            if let Some(place) = places.remove(&manager) {
-                let old = self.0.swap_remove(place);
-                if let Some(moved) = self.0.get(place) {
-                    places.insert(moved.manager.clone(), place);
+            if let Some(position) = positions.remove(&manager) {
+                let old = self.0.swap_remove(position);
+                if let Some(moved) = self.0.get(position) {
+                    positions.insert(moved.manager.clone(), position);
                 }
-                if let Some(place) = places.get(&bucket) {
-                    self.0[*place].time = old.time;
+                if let Some(position) = positions.get(&bucket) {
+                    self.0[*position].time = old.time;
                     folded.entry(bucket).or_default().push(old.fields);
                 }
                 left -= 1;
             }
         }
         for (bucket, mut sets) in folded {
-            if let Some(place) = places.get(&bucket) {
-                let into = &mut self.0[*place].fields;
+            if let Some(position) = positions.get(&bucket) {
+                let into = &mut self.0[*position].fields;
                 sets.push(std::mem::take(into));
-                *into = Set::union_all(sets);
+                *into = FieldSet::union_all(sets);
             }
         }
     }
 }
 
 impl Manager<'_> {
-    /// What managers are sorted by where nothing else tells them apart: their JSON.
-    pub(super) fn text(&self) -> String {
+    /// The manager's JSON, which breaks ties in sort orders.
+    pub(super) fn sort_key(&self) -> String {
         let fields = [
             ("manager", &*self.name),
             ("operation", self.operation.name()),
             ("apiVersion", &self.version),
             ("subresource", &self.subresource),
         ];
-        let said = fields.into_iter().filter(|(_, value)| !value.is_empty());
-        let said: Vec<_> = said
+        let set = fields.into_iter().filter(|(_, value)| !value.is_empty());
+        let set: Vec<_> = set
             .map(|(name, value)| format!("\"{name}\":{}", Value::from(value)))
             .collect();
-        format!("{{{}}}", said.join(","))
+        format!("{{{}}}", set.join(","))
     }
 
-    /// As messages name it.
-    pub(super) fn shown(&self) -> String {
+    /// For conflict messages.
+    pub(super) fn display_name(&self) -> String {
         let part = match &*self.subresource {
             "" => String::new(),
             part => format!(" with subresource {part:?}"),

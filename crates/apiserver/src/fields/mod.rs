@@ -1,37 +1,37 @@
-//! Who owns which fields of an object: server-side apply, and the account that is kept of every other write.
+//! Managed fields: server-side apply, and which manager owns which fields after every other write.
 //!
 //! ```text
-//!   schema ──► Shape: how an object falls into fields
+//!   schema ──► Shape: how an object divides into fields
 //!                │
-//!   configuration ── extract ──► Set ◄── compare ── two states of an object
+//!   configuration ── extract ──► FieldSet ◄── compare ── two states of an object
 //!                                 │
-//!                     Managed: one Set a manager, stored as the text of `metadata.managedFields`
+//!                     Managed: one FieldSet per manager, stored as the text of `metadata.managedFields`
 //! ```
 //!
-//! What stands here is pure: values in, values and sets out. The verbs decide when it is asked.
-//! An object's account is text while it is kept ([`crate::object::Object`]), and is read only when a write changes it.
+//! All functions are pure: values in, values and sets out. [`crate::verbs`] calls them.
+//! An object's managed fields are kept as text ([`crate::object::Object`]) and parsed only when a write changes them.
 
-mod account;
 mod compare;
+mod created;
 mod element;
 mod extract;
-mod fresh;
-#[cfg(test)]
-mod laws;
 mod managed;
 mod merge;
-mod repeat;
+mod noop_apply;
+#[cfg(test)]
+mod property_tests;
 mod returned;
 mod scale;
 mod set;
 mod shape;
+mod updater;
 
-pub(crate) use account::{Applied, Conflicts, OnConflict, Refused, Unaccountable, Versions, Writer};
 pub(crate) use compare::{Comparison, compare};
-pub(crate) use element::Element;
-pub(crate) use extract::{Malformed, extract};
+pub(crate) use element::PathElement;
+pub(crate) use extract::{ValidationErrors, extract};
 pub(crate) use managed::{Managed, Manager, Operation};
-pub(crate) use returned::read_returned;
-pub(crate) use scale::{Replicas, ReplicasPath, SCALE};
-pub(crate) use set::Set;
+pub(crate) use returned::read_with_unchanged_managed_fields;
+pub(crate) use scale::{ReplicasPath, ReplicasPaths, SCALE_API_VERSION};
+pub(crate) use set::FieldSet;
 pub(crate) use shape::Shape;
+pub(crate) use updater::{Applied, ApplyError, Conflicts, ManagedFieldsError, OnConflict, Updater, Versions};

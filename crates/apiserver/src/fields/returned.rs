@@ -1,25 +1,25 @@
-//! An account that a client sends back as it got it.
+//! Reads an update whose managed fields are unchanged, as nearly always.
 //!
-//! Nearly every update does. A tree of the account costs more than one of all the rest of the object, so that it is looked
-//! for in the text, compared with the one that is stored, and cut out before the text is read.
+//! Parsing the managed fields costs more than parsing the rest of the object. So they are found in the text, compared
+//! with the stored ones, and cut out before the text is parsed.
 
 use memchr::{memchr2, memmem};
 use serde_json::Value;
 
-use super::managed::Written;
+use super::managed::EntryJson;
 use crate::json;
 
-/// Reads an object's JSON without its `metadata.managedFields`, as [`json::read`] would: where they say what is `stored`.
-/// None where they say anything else, or nothing, or are not found at a glance: then the whole must be read.
-pub(crate) fn read_returned(body: &[u8], stored: &str) -> Option<(Value, Vec<String>)> {
+/// Reads an object's JSON like [`json::read`], without its `metadata.managedFields`, if these equal the `stored` ones.
+/// None if they differ, are absent or are not found by text search: then the whole body must be read.
+pub(crate) fn read_with_unchanged_managed_fields(body: &[u8], stored: &str) -> Option<(Value, Vec<String>)> {
     if stored.is_empty() {
         return None;
     }
-    let (rest, accounts) = cut(std::str::from_utf8(body).ok()?, "\"managedFields\":")?;
-    let [account] = accounts[..] else {
+    let (rest, found) = cut_values(std::str::from_utf8(body).ok()?, "\"managedFields\":")?;
+    let [managed_fields] = found[..] else {
         return None;
     };
-    if !is_same(stored, account) {
+    if !is_equivalent(stored, managed_fields) {
         return None;
     }
     let (mut value, duplicates) = json::read(rest.as_bytes()).ok()?;
@@ -27,42 +27,42 @@ pub(crate) fn read_returned(body: &[u8], stored: &str) -> Option<(Value, Vec<Str
         .get_mut("metadata")?
         .as_object_mut()?
         .remove("managedFields")?;
-    // If it is not there, it stood in another place.
+    // If it is not null, the text that was cut out was at another path.
     cut_out.is_null().then_some((value, duplicates))
 }
 
-/// Whether two accounts are the same, but for the order in which the parts of an entry are written.
-fn is_same(stored: &str, said: &str) -> bool {
-    stored == said || as_stored(said).is_some_and(|said| said == stored.as_bytes())
+/// Whether managed fields are equal except for the order of an entry's keys.
+fn is_equivalent(stored: &str, sent: &str) -> bool {
+    stored == sent || to_stored_form(sent).is_some_and(|sent| sent == stored.as_bytes())
 }
 
-/// An account as it would be stored, but for what its entries say of fields, which stays as it is written.
-fn as_stored(said: &str) -> Option<Vec<u8>> {
-    let (entries, fields) = cut(said, "\"fieldsV1\":")?;
-    let entries: Vec<Written<'_>> = json::parse(&entries).ok()?;
+/// Managed fields in their stored form, except that `fieldsV1` stays as it was sent.
+fn to_stored_form(sent: &str) -> Option<Vec<u8>> {
+    let (entries, fields) = cut_values(sent, "\"fieldsV1\":")?;
+    let entries: Vec<EntryJson<'_>> = json::parse(&entries).ok()?;
     if entries.len() != fields.len() {
         return None;
     }
-    let mut json = Vec::with_capacity(said.len());
+    let mut json = Vec::with_capacity(sent.len());
     for (entry, fields) in entries.into_iter().zip(fields) {
         json.push(if json.is_empty() { b'[' } else { b',' });
         entry
-            .understood()?
+            .into_entry()?
             .write_with(&mut json, |json| json.extend_from_slice(fields.as_bytes()));
     }
     json.push(b']');
     Some(json)
 }
 
-/// A text with `null` for every list and object that stands after a key, and these. The key comes with quotes and colon.
-/// None where one of them has no end: nothing is looked at twice.
-fn cut<'t>(text: &'t str, key: &str) -> Option<(String, Vec<&'t str>)> {
+/// Replaces every list and object after a key by `null`, and returns the replaced ones too. `key` includes quotes and
+/// colon. None if one of them has no end. Reads the text once.
+fn cut_values<'t>(text: &'t str, key: &str) -> Option<(String, Vec<&'t str>)> {
     let (mut rest, mut values) = (String::with_capacity(text.len()), Vec::new());
     let mut left = text;
-    while let Some(place) = memmem::find(left.as_bytes(), key.as_bytes()) {
-        // The end of a longer key.
-        let escaped = left[..place].ends_with('\\');
-        let (before, after) = left.split_at(place + key.len());
+    while let Some(offset) = memmem::find(left.as_bytes(), key.as_bytes()) {
+        // The quote may be part of a longer key.
+        let escaped = left[..offset].ends_with('\\');
+        let (before, after) = left.split_at(offset + key.len());
         rest.push_str(before);
         left = after;
         if !escaped && after.starts_with(['[', '{']) {
@@ -76,30 +76,30 @@ fn cut<'t>(text: &'t str, key: &str) -> Option<(String, Vec<&'t str>)> {
     Some((rest, values))
 }
 
-/// How long the list or object is that a text begins with; none if it has no end.
+/// The length of the list or object at the beginning of a text; none if it has no end.
 fn length(text: &str) -> Option<usize> {
     let text = text.as_bytes();
-    let (mut depth, mut place) = (0_usize, 0);
+    let (mut depth, mut offset) = (0_usize, 0);
     loop {
-        match text.get(place)? {
+        match text.get(offset)? {
             b'[' | b'{' => depth += 1,
-            b']' | b'}' if depth == 1 => return Some(place + 1),
+            b']' | b'}' if depth == 1 => return Some(offset + 1),
             b']' | b'}' => depth = depth.checked_sub(1)?,
-            b'"' => place = end_of_string(text, place + 1)?,
+            b'"' => offset = end_of_string(text, offset + 1)?,
             _ => {}
         }
-        place += 1;
+        offset += 1;
     }
 }
 
-/// Where the quote is that ends a string.
-fn end_of_string(text: &[u8], mut place: usize) -> Option<usize> {
+/// The position of the quote that ends a string.
+fn end_of_string(text: &[u8], mut offset: usize) -> Option<usize> {
     loop {
-        place += memchr2(b'"', b'\\', text.get(place..)?)?;
-        if text[place] == b'"' {
-            return Some(place);
+        offset += memchr2(b'"', b'\\', text.get(offset..)?)?;
+        if text[offset] == b'"' {
+            return Some(offset);
         }
-        place += 2;
+        offset += 2;
     }
 }
 
@@ -110,11 +110,11 @@ mod tests {
     const STORED: &str = r#"[{"manager":"a","operation":"Update","apiVersion":"v1","time":"2020-01-01T00:00:00Z","fieldsType":"FieldsV1","fieldsV1":{"f:a":{"k:{\"n\":\"]}\"}":{}}}},{"manager":"b","operation":"Apply","apiVersion":"v1","fieldsType":"FieldsV1","fieldsV1":{"f:b":{}}}]"#;
 
     #[test]
-    fn what_is_returned_is_left_out() {
+    fn unchanged_managed_fields_are_left_out() {
         let reordered = r#"[ {"apiVersion":"v1","fieldsType":"FieldsV1","fieldsV1":{"f:a":{"k:{\"n\":\"]}\"}":{}}},"manager":"a","operation":"Update","time":"2020-01-01T00:00:00Z"},{"apiVersion":"v1","fieldsType":"FieldsV1","fieldsV1":{"f:b":{}},"manager":"b","operation":"Apply"}]"#;
-        for account in [STORED, reordered] {
+        for managed_fields in [STORED, reordered] {
             let body = format!(
-                r#"{{"metadata":{{"a":"\"managedFields\":[","managedFields":{account},"b":1,"b":2}},"c":"}}"}}"#
+                r#"{{"metadata":{{"a":"\"managedFields\":[","managedFields":{managed_fields},"b":1,"b":2}},"c":"}}"}}"#
             );
             let (mut whole, duplicates) = json::read(body.as_bytes()).expect("JSON");
             whole["metadata"]
@@ -122,7 +122,7 @@ mod tests {
                 .expect("an object")
                 .remove("managedFields");
             assert_eq!(
-                read_returned(body.as_bytes(), STORED),
+                read_with_unchanged_managed_fields(body.as_bytes(), STORED),
                 Some((whole, duplicates)),
                 "{body}"
             );
@@ -130,9 +130,9 @@ mod tests {
     }
 
     #[test]
-    fn what_says_anything_else_is_read_as_a_whole() {
-        let object = |account: &str| format!(r#"{{"metadata":{{"managedFields":{account}}}}}"#);
-        let twice = format!(r#"{{"metadata":{{"managedFields":{STORED},"managedFields":{STORED}}}}}"#);
+    fn other_managed_fields_are_not_cut_out() {
+        let object = |managed_fields: &str| format!(r#"{{"metadata":{{"managedFields":{managed_fields}}}}}"#);
+        let duplicated = format!(r#"{{"metadata":{{"managedFields":{STORED},"managedFields":{STORED}}}}}"#);
         for body in [
             object("[]"),
             object("null"),
@@ -141,17 +141,24 @@ mod tests {
             object(&STORED.replace("f:a", "f:c")),
             object(&STORED.replace("\"b\"", "\"c\"")),
             object(&STORED.replace("2020", "2021")),
-            // What no entry has is to be told of.
+            // An unknown field must be reported.
             object(&STORED.replace("\"manager\":\"b\"", "\"manager\":\"b\",\"x\":1")),
             object(&STORED.replace("\"manager\":\"b\"", "\"manager\":\"b\",\"manager\":\"b\"")),
             object(STORED).replace("metadata", "data"),
             format!(r#"{{"metadata":{{}},"managedFields":{STORED}}}"#),
             format!("{}x", object(STORED)),
             r#"{"metadata":{}}"#.to_owned(),
-            twice,
+            duplicated,
         ] {
-            assert_eq!(read_returned(body.as_bytes(), STORED), None, "{body}");
+            assert_eq!(
+                read_with_unchanged_managed_fields(body.as_bytes(), STORED),
+                None,
+                "{body}"
+            );
         }
-        assert_eq!(read_returned(object("[]").as_bytes(), ""), None);
+        assert_eq!(
+            read_with_unchanged_managed_fields(object("[]").as_bytes(), ""),
+            None
+        );
     }
 }

@@ -1,49 +1,49 @@
-//! The account of an object's `scale`: of one field of the object, under another name.
+//! The managed fields of a `scale`: the owners of the object's replicas field, under another path.
 //!
 //! ```text
-//!   the object's account ── to_scale ──► who owns the replicas, as of a Scale
+//!   managed fields of the object ── to_scale ──► managed fields of the Scale
 //!                                                 │ a write to the Scale
-//!   the object's account ◄── to_parent ───────────┘
+//!   managed fields of the object ◄── to_parent ───┘
 //! ```
 
 use std::borrow::Cow;
 
-use super::{Managed, Operation, Set, managed::Entry};
+use super::{FieldSet, Managed, Operation, managed::Entry};
 
-/// The version of a Scale.
-pub(crate) const SCALE: &str = "autoscaling/v1";
+/// The API version of a Scale.
+pub(crate) const SCALE_API_VERSION: &str = "autoscaling/v1";
 
-const REPLICAS: [&str; 2] = ["spec", "replicas"];
+const SCALE_REPLICAS_PATH: [&str; 2] = ["spec", "replicas"];
 
-/// Where a version of a kind keeps the number of replicas.
+/// The path of the replicas field at one version of a kind.
 pub(crate) enum ReplicasPath<'a> {
     At(Vec<&'a str>),
-    /// It has no scale.
-    Nowhere,
-    /// There is no such version.
-    Unknown,
+    /// The version has no scale.
+    NoScale,
+    /// The version is not served.
+    NotServed,
 }
 
-/// Where the versions of a kind keep the number of replicas.
-pub(crate) trait Replicas {
+/// The paths of the replicas field at the versions of a kind.
+pub(crate) trait ReplicasPaths {
     fn path(&self, version: &str) -> ReplicasPath<'_>;
 }
 
 impl Managed<'_> {
-    /// The account of the Scale of an object with this account.
-    pub(crate) fn to_scale(&self, replicas: &impl Replicas) -> Self {
+    /// The managed fields of the object's Scale.
+    pub(crate) fn to_scale(&self, replicas: &impl ReplicasPaths) -> Self {
         let mut scale = Vec::new();
         for entry in &self.0 {
             match replicas.path(&entry.version) {
-                ReplicasPath::At(path) if entry.fields.has(&path) => {}
+                ReplicasPath::At(path) if entry.fields.has_path(&path) => {}
                 _ => continue,
             }
             let mut manager = entry.manager.clone();
             if manager.operation == Operation::Update {
-                manager.version = Cow::Borrowed(SCALE);
+                manager.version = Cow::Borrowed(SCALE_API_VERSION);
             }
-            let fields = Set::of_path(&REPLICAS);
-            let (version, time) = (Cow::Borrowed(SCALE), entry.time.clone());
+            let fields = FieldSet::from_path(&SCALE_REPLICAS_PATH);
+            let (version, time) = (Cow::Borrowed(SCALE_API_VERSION), entry.time.clone());
             let entry = Entry {
                 manager,
                 version,
@@ -52,28 +52,28 @@ impl Managed<'_> {
             };
             scale.push(entry);
         }
-        Managed::of_entries(scale)
+        Managed::from_entries(scale)
     }
 
-    /// This account of an object after a write to its Scale, which left that with this one.
-    pub(crate) fn after_scale<'s>(
+    /// The object's managed fields after a write to its Scale; `scale` are the Scale's after the write.
+    pub(crate) fn to_parent<'s>(
         &'s self,
         scale: Managed<'s>,
         version: &'s str,
-        replicas: &'s impl Replicas,
+        replicas: &'s impl ReplicasPaths,
     ) -> Managed<'s> {
         let mut after = Managed::default();
-        let (mut left, own) = (scale.places(), self.places());
+        let (mut left, own) = (scale.positions(), self.positions());
         for entry in &self.0 {
             let mut entry: Entry<'s> = entry.clone();
             let path = match replicas.path(&entry.version) {
                 ReplicasPath::At(path) => path,
-                ReplicasPath::Nowhere => Vec::new(),
-                ReplicasPath::Unknown => continue,
+                ReplicasPath::NoScale => Vec::new(),
+                ReplicasPath::NotServed => continue,
             };
-            // Otherwise another manager has it now.
-            if entry.fields.has(&path) && left.remove(&entry.manager).is_none() {
-                entry.fields.subtract(&Set::of_path(&path));
+            // Its manager no longer owns the replicas of the Scale.
+            if entry.fields.has_path(&path) && left.remove(&entry.manager).is_none() {
+                entry.fields.subtract(&FieldSet::from_path(&path));
             }
             if !entry.fields.is_empty() {
                 after.0.push(entry);
@@ -84,18 +84,18 @@ impl Managed<'_> {
             _ => Vec::new(),
         };
         for entry in scale.0 {
-            if !left.contains_key(&entry.manager) || !entry.fields.has(&REPLICAS) {
+            if !left.contains_key(&entry.manager) || !entry.fields.has_path(&SCALE_REPLICAS_PATH) {
                 continue;
             }
-            // Times are those of the object's account, which does not know who writes to a Scale at its version.
+            // Times come from the object's entries. These have no manager that writes at the version of a Scale.
             let time = own
                 .get(&entry.manager)
-                .and_then(|place| self.0[*place].time.clone());
+                .and_then(|position| self.0[*position].time.clone());
             after.0.push(Entry {
                 manager: entry.manager,
                 version: Cow::Borrowed(version),
                 time,
-                fields: Set::of_path(&path),
+                fields: FieldSet::from_path(&path),
             });
         }
         after

@@ -1,4 +1,4 @@
-//! Sets of fields, as `fieldsV1` writes them.
+//! Sets of fields, and their JSON form `fieldsV1`.
 //!
 //! ```text
 //!   {"f:metadata":{"f:labels":{".":{},"f:app":{}}},"f:spec":{"f:replicas":{}}}
@@ -9,72 +9,78 @@ use std::{borrow::Cow, cmp::Ordering, fmt};
 
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 
-use super::Element;
+use super::PathElement;
 
-/// A set of fields: a tree, in the order in which it is written.
+/// A set of fields: a tree, sorted by path element.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Set<'a>(Vec<Node<'a>>);
+pub(crate) struct FieldSet<'a>(Vec<Node<'a>>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Node<'a> {
-    element: Element<'a>,
+    element: PathElement<'a>,
     branch: Branch<'a>,
 }
 
-/// What a set says of one place: whether it is in it, and what below it is.
+/// One path in a set: whether it is a member, and its children.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Branch<'a> {
     pub(crate) member: bool,
-    pub(crate) below: Set<'a>,
+    pub(crate) children: FieldSet<'a>,
 }
 
 impl Branch<'_> {
     pub(crate) const MEMBER: Branch<'static> = Branch {
         member: true,
-        below: Set(Vec::new()),
+        children: FieldSet(Vec::new()),
     };
 
     fn is_empty(&self) -> bool {
-        !self.member && self.below.is_empty()
+        !self.member && self.children.is_empty()
     }
 }
 
-impl<'a> Set<'a> {
-    /// No node of a set is empty, so that an empty one has none.
+impl<'a> FieldSet<'a> {
+    /// Whether the set has no members. Invariant: no node is empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Adds what comes after all that is there; nothing if the branch is empty.
-    pub(super) fn push(&mut self, element: Element<'a>, branch: Branch<'a>) {
+    /// Appends a branch, which must sort after all others. An empty one is ignored.
+    pub(super) fn push(&mut self, element: PathElement<'a>, branch: Branch<'a>) {
         debug_assert!(self.0.last().is_none_or(|last| last.element < element));
         if !branch.is_empty() {
             self.0.push(Node { element, branch });
         }
     }
 
-    /// The set of one field, by the names on the way to it.
-    pub(crate) fn of_path(path: &[&'a str]) -> Self {
+    /// The set of one field, given by its path of names.
+    pub(crate) fn from_path(path: &[&'a str]) -> Self {
         let mut set = Self::default();
         if let Some((last, outer)) = path.split_last() {
-            set.push(Element::field(last), Branch::MEMBER);
+            set.push(PathElement::field(last), Branch::MEMBER);
             for name in outer.iter().rev() {
-                let below = std::mem::take(&mut set);
-                set.push(Element::field(name), Branch { member: false, below });
+                let children = std::mem::take(&mut set);
+                set.push(
+                    PathElement::field(name),
+                    Branch {
+                        member: false,
+                        children,
+                    },
+                );
             }
         }
         set
     }
 
     /// The set of several fields.
-    pub(crate) fn of_paths(paths: &[&[&'a str]]) -> Self {
-        Self::union_all(paths.iter().map(|path| Self::of_path(path)))
+    pub(crate) fn from_paths(paths: &[&[&'a str]]) -> Self {
+        Self::union_all(paths.iter().map(|path| Self::from_path(path)))
     }
 
-    /// What is in any of the sets.
+    /// The union of all sets.
     pub(crate) fn union_all(sets: impl IntoIterator<Item = Self>) -> Self {
         let mut sets: Vec<_> = sets.into_iter().collect();
-        // In pairs, so that what is large is not gone through again for each that is small.
+        // In pairs, so that a large set is not walked again for each small one.
         while sets.len() > 1 {
             let (mut left, mut pairs) = (sets.into_iter(), Vec::new());
             while let Some(set) = left.next() {
@@ -88,8 +94,8 @@ impl<'a> Set<'a> {
         sets.pop().unwrap_or_default()
     }
 
-    /// The set of places in any order; what is said twice of one is taken together.
-    fn of_nodes(mut nodes: Vec<Node<'a>>) -> Self {
+    /// The set of unsorted nodes. Duplicates are merged.
+    fn from_nodes(mut nodes: Vec<Node<'a>>) -> Self {
         if !nodes.is_sorted_by(|a, b| a.element < b.element) {
             nodes.sort_by(|a, b| a.element.cmp(&b.element));
             let mut joined: Vec<Node<'a>> = Vec::with_capacity(nodes.len());
@@ -98,46 +104,47 @@ impl<'a> Set<'a> {
                 match joined.last_mut().filter(|known| known.element == node.element) {
                     Some(known) => {
                         known.branch.member |= node.branch.member;
-                        below.push(node.branch.below);
+                        below.push(node.branch.children);
                     }
                     None => {
-                        join_below(&mut joined, last, &mut below);
+                        merge_children(&mut joined, last, &mut below);
                         last = joined.len();
                         joined.push(node);
                     }
                 }
             }
-            join_below(&mut joined, last, &mut below);
+            merge_children(&mut joined, last, &mut below);
             nodes = joined;
         }
         Self(nodes)
     }
 
-    pub(super) fn get(&self, element: &Element<'_>) -> Option<&Branch<'a>> {
-        let place = self.0.binary_search_by(|node| node.element.cmp(element)).ok()?;
-        Some(&self.0[place].branch)
+    pub(super) fn get(&self, element: &PathElement<'_>) -> Option<&Branch<'a>> {
+        let index = self.0.binary_search_by(|node| node.element.cmp(element)).ok()?;
+        Some(&self.0[index].branch)
     }
 
-    pub(super) fn branches(&self) -> impl Iterator<Item = (&Element<'a>, &Branch<'a>)> {
+    pub(super) fn branches(&self) -> impl Iterator<Item = (&PathElement<'a>, &Branch<'a>)> {
         self.0.iter().map(|node| (&node.element, &node.branch))
     }
 
     /// Whether the field at a path of names is in the set.
-    pub(crate) fn has(&self, path: &[&str]) -> bool {
+    pub(crate) fn has_path(&self, path: &[&str]) -> bool {
         let Some((last, outer)) = path.split_last() else {
             return false;
         };
         let mut set = self;
         for name in outer {
-            match set.get(&Element::field(name)) {
-                Some(branch) => set = &branch.below,
+            match set.get(&PathElement::field(name)) {
+                Some(branch) => set = &branch.children,
                 None => return false,
             }
         }
-        set.get(&Element::field(last)).is_some_and(|branch| branch.member)
+        set.get(&PathElement::field(last))
+            .is_some_and(|branch| branch.member)
     }
 
-    /// What is in either set.
+    /// The union of both sets.
     pub(crate) fn union(self, other: Self) -> Self {
         if self.is_empty() || other.is_empty() {
             return if self.is_empty() { other } else { self };
@@ -153,7 +160,7 @@ impl<'a> Set<'a> {
                         break;
                     };
                     a.branch.member |= b.branch.member;
-                    a.branch.below = a.branch.below.union(b.branch.below);
+                    a.branch.children = a.branch.children.union(b.branch.children);
                     merged.push(a);
                 }
             }
@@ -163,14 +170,14 @@ impl<'a> Set<'a> {
         Self(merged)
     }
 
-    /// What is in both sets.
-    pub(crate) fn intersection(&self, other: &Set<'_>) -> Self {
+    /// The intersection of both sets.
+    pub(crate) fn intersection(&self, other: &FieldSet<'_>) -> Self {
         let mut common = Self::default();
         for node in &self.0 {
             if let Some(branch) = other.get(&node.element) {
                 let both = Branch {
                     member: node.branch.member && branch.member,
-                    below: node.branch.below.intersection(&branch.below),
+                    children: node.branch.children.intersection(&branch.children),
                 };
                 common.push(node.element.clone(), both);
             }
@@ -178,59 +185,59 @@ impl<'a> Set<'a> {
         common
     }
 
-    /// Takes out what is in the other set. What is below a field that goes stays.
-    pub(crate) fn subtract(&mut self, other: &Set<'_>) {
+    /// Removes the members of the other set, but not their children.
+    pub(crate) fn subtract(&mut self, other: &FieldSet<'_>) {
         if other.is_empty() {
             return;
         }
         self.0.retain_mut(|node| {
             if let Some(branch) = other.get(&node.element) {
                 node.branch.member &= !branch.member;
-                node.branch.below.subtract(&branch.below);
+                node.branch.children.subtract(&branch.children);
             }
             !node.branch.is_empty()
         });
     }
 
-    /// Takes out what is in the other set, and everything below it.
-    pub(crate) fn subtract_whole(&mut self, other: &Set<'_>) {
+    /// Removes the members of the other set with all their children.
+    pub(crate) fn subtract_recursive(&mut self, other: &FieldSet<'_>) {
         if other.is_empty() {
             return;
         }
         self.0.retain_mut(|node| {
             match other.get(&node.element) {
                 Some(branch) if branch.member => return false,
-                Some(branch) => node.branch.below.subtract_whole(&branch.below),
+                Some(branch) => node.branch.children.subtract_recursive(&branch.children),
                 None => {}
             }
             !node.branch.is_empty()
         });
     }
 
-    /// Whether everything of another set is in this one.
-    pub(super) fn contains(&self, other: &Set<'_>) -> bool {
+    /// Whether the other set is a subset of this one.
+    pub(super) fn contains(&self, other: &FieldSet<'_>) -> bool {
         other.branches().all(|(element, theirs)| {
             self.get(element)
-                .is_some_and(|ours| ours.member >= theirs.member && ours.below.contains(&theirs.below))
+                .is_some_and(|ours| ours.member >= theirs.member && ours.children.contains(&theirs.children))
         })
     }
 
-    /// Changes what the set says of each of its places.
-    pub(super) fn change(&mut self, mut change: impl FnMut(&Element<'a>, &mut Branch<'a>)) {
+    /// Calls a function with each top-level branch, to change it.
+    pub(super) fn for_each_branch_mut(&mut self, mut change: impl FnMut(&PathElement<'a>, &mut Branch<'a>)) {
         for node in &mut self.0 {
             change(&node.element, &mut node.branch);
         }
     }
 
-    /// The paths as messages name them: at each place its fields, then what is below them. No more than `room` bytes of
-    /// them, and one path.
+    /// The paths for error messages: at each level the fields, then their children. Stops after the path that uses up
+    /// `room`, a number of bytes.
     pub(crate) fn paths(&self, room: &mut usize) -> Vec<String> {
         let mut paths = Vec::new();
-        self.list("", &mut paths, room);
+        self.collect_paths("", &mut paths, room);
         paths
     }
 
-    fn list(&self, outer: &str, paths: &mut Vec<String>, room: &mut usize) {
+    fn collect_paths(&self, outer: &str, paths: &mut Vec<String>, room: &mut usize) {
         for node in self.0.iter().filter(|node| node.branch.member) {
             if *room == 0 {
                 return;
@@ -243,9 +250,9 @@ impl<'a> Set<'a> {
             if *room == 0 {
                 return;
             }
-            if !node.branch.below.is_empty() {
+            if !node.branch.children.is_empty() {
                 let outer = format!("{outer}{}", node.element);
-                node.branch.below.list(&outer, paths, room);
+                node.branch.children.collect_paths(&outer, paths, room);
             }
         }
     }
@@ -265,26 +272,26 @@ impl<'a> Set<'a> {
             first = false;
             element.write(json);
             json.extend_from_slice(b":{");
-            if branch.member && !branch.below.is_empty() {
+            if branch.member && !branch.children.is_empty() {
                 json.extend_from_slice(b"\".\":{}");
             }
-            branch.below.write_fields(json, !branch.member);
+            branch.children.write_fields(json, !branch.member);
             json.push(b'}');
         }
     }
 }
 
-/// Adds what else was said to be below a place.
-fn join_below<'a>(nodes: &mut [Node<'a>], place: usize, below: &mut Vec<Set<'a>>) {
-    if let Some(node) = nodes.get_mut(place).filter(|_| !below.is_empty()) {
-        below.push(std::mem::take(&mut node.branch.below));
-        node.branch.below = Set::union_all(below.drain(..));
+/// Merges the children of duplicate nodes into one node.
+fn merge_children<'a>(nodes: &mut [Node<'a>], index: usize, below: &mut Vec<FieldSet<'a>>) {
+    if let Some(node) = nodes.get_mut(index).filter(|_| !below.is_empty()) {
+        below.push(std::mem::take(&mut node.branch.children));
+        node.branch.children = FieldSet::union_all(below.drain(..));
     }
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Set<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for FieldSet<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Branch::deserialize(deserializer).map(|branch| branch.below)
+        Branch::deserialize(deserializer).map(|branch| branch.children)
     }
 }
 
@@ -310,7 +317,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Branch<'a> {
                         map.next_value::<IgnoredAny>()?;
                         continue;
                     }
-                    match Element::parse(name).map_err(M::Error::custom)? {
+                    match PathElement::parse(name).map_err(M::Error::custom)? {
                         Some(element) => nodes.push(Node {
                             element,
                             branch: map.next_value()?,
@@ -320,9 +327,9 @@ impl<'de: 'a, 'a> Deserialize<'de> for Branch<'a> {
                         }
                     }
                 }
-                branch.below = Set::of_nodes(nodes);
-                // Nothing below says that it is the place itself that is meant.
-                branch.member |= branch.below.is_empty();
+                branch.children = FieldSet::from_nodes(nodes);
+                // A path without children is itself a member.
+                branch.member |= branch.children.is_empty();
                 Ok(branch)
             }
         }
@@ -330,7 +337,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Branch<'a> {
     }
 }
 
-/// A name that is not copied where it stands in the text as it is.
+/// A name that is borrowed from the text where it has no escapes.
 struct Name<'a>(Cow<'a, str>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Name<'a> {
@@ -359,18 +366,18 @@ impl<'de: 'a, 'a> Deserialize<'de> for Name<'a> {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Set<'_> {
+    fn read(text: &str) -> FieldSet<'_> {
         serde_json::from_str(text).expect("a set")
     }
 
-    fn written(set: &Set<'_>) -> String {
+    fn written(set: &FieldSet<'_>) -> String {
         let mut json = Vec::new();
         set.write(&mut json);
         String::from_utf8(json).expect("JSON is text")
     }
 
     #[test]
-    fn a_set_is_written_as_it_was_read() {
+    fn set_round_trips_through_json() {
         let text = r#"{"f:metadata":{"f:labels":{".":{},"f:a\"b":{}}},"f:spec":{"f:ports":{"k:{\"port\":80,\"protocol\":\"TCP\"}":{".":{},"f:port":{}},"k:{\"port\":443,\"protocol\":\"TCP\"}":{}},"f:set":{"v:\"x\"":{},"v:true":{}}}}"#;
         assert_eq!(written(&read(text)), text);
         let shuffled =
@@ -386,17 +393,17 @@ mod tests {
             r#"{"f:a":1}"#,
             "[]",
         ] {
-            assert!(serde_json::from_str::<Set<'_>>(broken).is_err(), "{broken}");
+            assert!(serde_json::from_str::<FieldSet<'_>>(broken).is_err(), "{broken}");
         }
     }
 
     #[test]
-    fn what_is_taken_out_leaves_what_is_below_it_unless_it_goes_whole() {
+    fn subtract_keeps_children_and_recursive_subtract_removes_them() {
         let set = read(r#"{"f:a":{".":{},"f:b":{}},"f:c":{"f:d":{}}}"#);
         let out = read(r#"{"f:a":{},"f:c":{"f:d":{}}}"#);
         let (mut some, mut all) = (set.clone(), set.clone());
         some.subtract(&out);
-        all.subtract_whole(&out);
+        all.subtract_recursive(&out);
         assert_eq!(written(&some), r#"{"f:a":{"f:b":{}}}"#);
         assert_eq!(written(&all), "{}");
         assert_eq!(written(&set.intersection(&out)), r#"{"f:a":{},"f:c":{"f:d":{}}}"#);
@@ -404,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_in_any_order_and_more_than_once_are_one_set() {
+    fn unsorted_and_duplicate_fields_read_as_the_same_set() {
         let ordered = r#"{"f:a":{},"f:b":{".":{},"f:x":{},"f:y":{},"f:z":{}},"v:2":{},"v:10":{}}"#;
         let mixed = r#"{"v:10":{},"f:b":{"f:y":{}},"f:a":{},"f:b":{".":{},"f:x":{}},"v:2":{},"f:b":{"f:z":{},"f:y":{}}}"#;
         assert_eq!(read(mixed), read(ordered));
@@ -416,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_name_fields_before_what_is_below_them() {
+    fn paths_list_fields_before_their_children() {
         let set =
             read(r#"{"f:a":{"f:x":{}},"f:b":{".":{},"k:{\"name\":\"n\"}":{".":{},"f:c":{}},"v:1":{}}}"#);
         assert_eq!(

@@ -1,89 +1,90 @@
-//! How an object falls into fields that can be owned one by one: as its schema says, or as it looks.
+//! How an object divides into fields that can be owned separately: by its schema, or deduced from its value.
 
 use std::borrow::Cow;
 
 use serde_json::{Map, Value};
 
-use super::Element;
+use super::PathElement;
 use crate::{
     registry,
-    schema::{InOrder, ListType, Type, View},
+    schema::{ListType, SchemaView, SortedLookup, Type},
 };
 
-/// What is known of a place in an object.
+/// The schema at one path of an object, as far as it matters for ownership.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Shape<'a> {
-    /// A schema. Custom resources' may be `open`: inside them everything keeps what is unknown.
+    /// A schema. `open` is whether it preserves unknown fields, as those of custom resources may.
     Known {
-        view: View<'a>,
-        open: bool,
-        /// Whether it has a kind and metadata that its schema need not mention.
-        resource: bool,
+        view: SchemaView<'a>,
+        preserves_unknown: bool,
+        /// Whether it has a kind and metadata even if its schema does not declare them.
+        is_resource: bool,
     },
-    /// Nothing: a map falls into its fields, and a list is one thing.
+    /// No schema: maps divide into their fields, lists are atomic.
     Deduced,
-    /// Nothing, and it is one thing whatever it is.
-    Whole,
+    /// No schema, and atomic whatever the value is.
+    Atomic,
 }
 
-/// How the value at a place is owned.
+/// How the value at a path is owned.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Form<'a> {
-    /// As one thing, though it may have an inside.
-    Leaf(Kind),
+pub(super) enum Granularity<'a> {
+    /// As a whole: a scalar, or an atomic list or map.
+    Leaf(ValueType),
+    /// By field.
     Map,
-    /// By item: the names of the fields that make its items differ, none for a set.
+    /// By item. Has the names of the key fields; none for a set.
     List(&'a [Box<str>]),
 }
 
-/// What a value at a place should be.
+/// The type that the schema asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ValueType {
     Number,
-    Text,
-    Truth,
+    String,
+    Boolean,
     Scalar,
     List,
     Map,
 }
 
-/// What stands in a map under a name.
+/// A field of a map.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Field<'a> {
     pub(super) shape: Shape<'a>,
-    /// Whether the schema knows the name, rather than that there are such fields.
-    pub(super) named: bool,
+    /// Whether the schema declares this name, rather than additional properties.
+    pub(super) declared: bool,
 }
 
-/// What stands in a map, by names that come in their order.
-pub(super) struct Fields<'a> {
+/// Looks up fields of a map by ascending names.
+pub(super) struct FieldLookup<'a> {
     shape: Shape<'a>,
-    properties: Option<InOrder<'a>>,
+    properties: Option<SortedLookup<'a>>,
 }
 
-impl<'a> Fields<'a> {
+impl<'a> FieldLookup<'a> {
     pub(super) fn get(&mut self, name: &str) -> Option<Field<'a>> {
         let Self { shape, properties } = self;
-        shape.found(name, |_| properties.as_mut()?.get(name))
+        shape.find_field(name, |_| properties.as_mut()?.get(name))
     }
 }
 
 impl<'a> Shape<'a> {
-    /// A whole object of a kind.
-    pub(crate) fn of_resource(schema: Option<View<'a>>, custom: bool) -> Self {
+    /// The shape of a whole object.
+    pub(crate) fn for_resource(schema: Option<SchemaView<'a>>, custom: bool) -> Self {
         schema.map_or(Self::Deduced, |view| Self::Known {
             view,
-            open: false,
-            resource: custom,
+            preserves_unknown: false,
+            is_resource: custom,
         })
     }
 
-    fn known(view: View<'a>, open: bool) -> Self {
-        let facts = view.facts();
-        // Most are scalars, about which there is nothing to ask.
+    fn from_view(view: SchemaView<'a>, open: bool) -> Self {
+        let facts = view.node();
+        // Most are scalars, which need no further checks.
         if matches!(facts.kind, Type::Any | Type::Object) {
             if view.is_raw() {
-                return Self::Whole;
+                return Self::Atomic;
             }
             if view.is_untyped() {
                 return Self::Deduced;
@@ -91,112 +92,133 @@ impl<'a> Shape<'a> {
         }
         Self::Known {
             view,
-            open: open || facts.preserve_unknown,
-            resource: facts.embedded,
+            preserves_unknown: open || facts.preserve_unknown,
+            is_resource: facts.embedded,
         }
     }
 
-    /// Whether the schema is one that may be changed while there are objects of it.
+    /// Whether the schema may change while objects exist: only a custom resource's does.
     pub(super) fn may_change(self) -> bool {
-        matches!(self, Self::Known { resource: true, .. })
+        matches!(
+            self,
+            Self::Known {
+                is_resource: true,
+                ..
+            }
+        )
     }
 
-    /// Whether the schema says that what has an inside is one field.
-    pub(super) fn is_one_field(self) -> bool {
+    /// Whether the schema makes this list or map atomic.
+    pub(super) fn is_atomic(self) -> bool {
         matches!(self, Self::Known { .. })
-            && matches!(self.form(&Value::Null), Form::Leaf(Kind::List | Kind::Map))
+            && matches!(
+                self.granularity(&Value::Null),
+                Granularity::Leaf(ValueType::List | ValueType::Map)
+            )
     }
 
-    pub(super) fn form(self, value: &Value) -> Form<'a> {
+    pub(super) fn granularity(self, value: &Value) -> Granularity<'a> {
         let by_value = |whole: bool| match value {
-            Value::Array(_) => Form::Leaf(Kind::List),
-            Value::Object(_) | Value::Null if whole => Form::Leaf(Kind::Map),
-            Value::Object(_) | Value::Null => Form::Map,
-            _ => Form::Leaf(Kind::Scalar),
+            Value::Array(_) => Granularity::Leaf(ValueType::List),
+            Value::Object(_) | Value::Null if whole => Granularity::Leaf(ValueType::Map),
+            Value::Object(_) | Value::Null => Granularity::Map,
+            _ => Granularity::Leaf(ValueType::Scalar),
         };
         let Self::Known { view, .. } = self else {
-            return by_value(matches!(self, Self::Whole));
+            return by_value(matches!(self, Self::Atomic));
         };
-        match view.facts().kind {
-            Type::Object if view.is_atomic_map() => Form::Leaf(Kind::Map),
-            Type::Object => Form::Map,
-            Type::Array => match &view.facts().list {
-                ListType::Atomic => Form::Leaf(Kind::List),
-                ListType::Set => Form::List(&[]),
-                ListType::Map(keys) => Form::List(keys),
+        match view.node().kind {
+            Type::Object if view.is_atomic_map() => Granularity::Leaf(ValueType::Map),
+            Type::Object => Granularity::Map,
+            Type::Array => match &view.node().list_type {
+                ListType::Atomic => Granularity::Leaf(ValueType::List),
+                ListType::Set => Granularity::List(&[]),
+                ListType::Map(keys) => Granularity::List(keys),
             },
-            Type::Integer | Type::Number => Form::Leaf(Kind::Number),
-            Type::Boolean => Form::Leaf(Kind::Truth),
-            Type::String if view.is_plain_text() => Form::Leaf(Kind::Text),
-            Type::String | Type::IntOrString | Type::NumberOrString => Form::Leaf(Kind::Scalar),
+            Type::Integer | Type::Number => Granularity::Leaf(ValueType::Number),
+            Type::Boolean => Granularity::Leaf(ValueType::Boolean),
+            Type::String if view.is_plain_text() => Granularity::Leaf(ValueType::String),
+            Type::String | Type::IntOrString | Type::NumberOrString => Granularity::Leaf(ValueType::Scalar),
             Type::Any => match by_value(view.is_atomic_map()) {
-                Form::Leaf(Kind::List) => match &view.facts().list {
-                    ListType::Atomic => Form::Leaf(Kind::List),
-                    ListType::Set => Form::List(&[]),
-                    ListType::Map(keys) => Form::List(keys),
+                Granularity::Leaf(ValueType::List) => match &view.node().list_type {
+                    ListType::Atomic => Granularity::Leaf(ValueType::List),
+                    ListType::Set => Granularity::List(&[]),
+                    ListType::Map(keys) => Granularity::List(keys),
                 },
                 form => form,
             },
         }
     }
 
-    /// What stands under a name; none if nothing may.
+    /// The field with a name; none if the schema does not allow it.
     pub(super) fn field(self, name: &str) -> Option<Field<'a>> {
-        self.found(name, |view| view.property(name))
+        self.find_field(name, |view| view.property(name))
     }
 
-    /// As [`Self::field`], by names that come in their order.
-    pub(super) fn fields(self) -> Fields<'a> {
-        Fields {
+    /// Like [`Self::field`], for names in ascending order.
+    pub(super) fn field_lookup(self) -> FieldLookup<'a> {
+        FieldLookup {
             shape: self,
             properties: match self {
-                Self::Known { view, .. } => Some(view.in_order()),
+                Self::Known { view, .. } => Some(view.sorted_lookup()),
                 _ => None,
             },
         }
     }
 
-    fn found(self, name: &str, property: impl FnOnce(View<'a>) -> Option<View<'a>>) -> Option<Field<'a>> {
-        let field = |shape, named| Some(Field { shape, named });
+    fn find_field(
+        self,
+        name: &str,
+        property: impl FnOnce(SchemaView<'a>) -> Option<SchemaView<'a>>,
+    ) -> Option<Field<'a>> {
+        let field = |shape, declared| Some(Field { shape, declared });
         let (view, open, resource) = match self {
-            Self::Known { view, open, resource } => (view, open, resource),
+            Self::Known {
+                view,
+                preserves_unknown,
+                is_resource,
+            } => (view, preserves_unknown, is_resource),
             Self::Deduced => return field(Self::Deduced, false),
-            Self::Whole => return field(Self::Whole, false),
+            Self::Atomic => return field(Self::Atomic, false),
         };
         if resource {
             match name {
-                "metadata" => return field(Self::known(registry::object_meta().view(), false), true),
-                // Texts, of which nothing more needs to be known.
+                "metadata" => return field(Self::from_view(registry::object_meta().view(), false), true),
+                // Strings, which need no schema.
                 "apiVersion" | "kind" => return field(Self::Deduced, true),
                 _ => {}
             }
         }
-        let open = open || view.facts().preserve_unknown;
+        let open = open || view.node().preserve_unknown;
         if let Some(property) = property(view) {
-            return field(Self::known(property, open), true);
+            return field(Self::from_view(property, open), true);
         }
-        if view.facts().is_closed() {
+        if view.node().forbids_additional() {
             return None;
         }
         match view.additional() {
-            Some(additional) => field(Self::known(additional, open), false),
+            Some(additional) => field(Self::from_view(additional, open), false),
             None if open || !view.has_properties() => field(Self::Deduced, false),
             None => None,
         }
     }
 
-    /// What a list's items look like.
+    /// The shape of a list's items.
     pub(super) fn items(self) -> Self {
         match self {
-            Self::Known { view, open, .. } => {
-                view.items().map_or(Self::Whole, |items| Self::known(items, open))
-            }
-            _ => Self::Whole,
+            Self::Known {
+                view,
+                preserves_unknown,
+                ..
+            } => view
+                .items()
+                .map_or(Self::Atomic, |items| Self::from_view(items, preserves_unknown)),
+            _ => Self::Atomic,
         }
     }
 
-    /// What tells an item of a list from the others, or why it cannot be told.
-    pub(super) fn identity<'v>(self, keys: &'v [Box<str>], item: &'v Value) -> Result<Element<'v>, String>
+    /// The identity of a list's item, or why it has none.
+    pub(super) fn identity<'v>(self, keys: &'v [Box<str>], item: &'v Value) -> Result<PathElement<'v>, String>
     where
         'a: 'v,
     {
@@ -209,7 +231,7 @@ impl<'a> Shape<'a> {
                 Value::Null => {
                     Err("associative list without keys has an element that's an explicit null".into())
                 }
-                scalar => Ok(Element::Item(Cow::Borrowed(scalar))),
+                scalar => Ok(PathElement::Item(Cow::Borrowed(scalar))),
             };
         }
         let fields = match item {
@@ -220,7 +242,12 @@ impl<'a> Shape<'a> {
         let items = self.items();
         let mut key: Vec<_> = keys
             .iter()
-            .filter_map(|name| Some((Cow::Borrowed(&**name), Cow::Borrowed(items.key(name, fields)?))))
+            .filter_map(|name| {
+                Some((
+                    Cow::Borrowed(&**name),
+                    Cow::Borrowed(items.key_value(name, fields)?),
+                ))
+            })
             .collect();
         if key.is_empty() {
             let names: Vec<_> = keys.iter().map(|name| format!("{name:?}")).collect();
@@ -230,16 +257,16 @@ impl<'a> Shape<'a> {
             ));
         }
         key.sort_by(|(a, _), (b, _)| a.cmp(b));
-        Ok(Element::Key(key))
+        Ok(PathElement::Key(key))
     }
 
-    /// A field of an item's key: what the item says, or the default.
-    pub(super) fn key<'v>(self, name: &str, fields: &'v Map<String, Value>) -> Option<&'v Value>
+    /// The value of a key field: the item's, or the default.
+    pub(super) fn key_value<'v>(self, name: &str, fields: &'v Map<String, Value>) -> Option<&'v Value>
     where
         'a: 'v,
     {
         fields.get(name).or_else(|| match self {
-            Self::Known { view, .. } => view.property(name)?.here().default.as_ref(),
+            Self::Known { view, .. } => view.property(name)?.own_node().default.as_ref(),
             _ => None,
         })
     }

@@ -1,15 +1,15 @@
-//! Who is connected, and who has to go when there is no room.
+//! The open connections, and which of them is closed when the limit is reached.
 //!
 //! ```text
-//!   accept ─► New ─► first request ─┬─► Anonymous ─┐ at most `connections` of these two; the one that idles longest
-//!              │                    ├─► Known ─────┘ makes room for another, and busy ones stay
-//!              │                    └─► Administrator   a newcomer makes room
-//!              └── at most `connections + reserved` in all: the newcomer that waits longest makes room for another
+//!   accept ─► New ─► first request ─┬─► Anonymous ─────┐ at most `connections` of these two: a further one closes the
+//!              │                    ├─► Authenticated ─┘ one that is idle longest; busy ones stay
+//!              │                    └─► Administrator    closes a new connection
+//!              └── at most `connections + reserved` in all: a further one closes the oldest new connection
 //! ```
 //!
-//! A client is refused only when its identity is known, so that silent clients only displace each other. [`Connections`] owns the
-//! list; a [`Seat`] is what it knows of one connection, and a [`Place`] is held by the connection itself: it leaves the list when
-//! that is dropped.
+//! A client is rejected only when its identity is known, so clients that send nothing only displace each other.
+//! [`Connections`] owns the list, a [`Connection`] is an entry of it, and the connection's task holds a
+//! [`ConnectionGuard`], which removes the entry when dropped.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -21,223 +21,229 @@ use crate::{auth::User, limits::Limits};
 /// All open connections of a server.
 pub(crate) struct Connections {
     pub(super) limits: Limits,
-    seats: Mutex<Seats>,
+    list: Mutex<ConnectionList>,
 }
 
 #[derive(Default)]
-struct Seats {
-    by_id: HashMap<u64, Arc<Seat>>,
+struct ConnectionList {
+    by_id: HashMap<u64, Arc<Connection>>,
     next: u64,
-    /// How many of them are `Anonymous` or `Known`.
+    /// How many of them are `Anonymous` or `Authenticated`.
     ordinary: usize,
 }
 
-/// A connection's hold on its seat.
-pub(super) struct Place(pub(super) Arc<Seat>);
+/// Removes a connection from the list when dropped.
+pub(super) struct ConnectionGuard(pub(super) Arc<Connection>);
 
-/// One connection.
-pub(crate) struct Seat {
+/// The state of one connection.
+pub(crate) struct Connection {
     id: u64,
     connections: Arc<Connections>,
     state: Mutex<State>,
-    /// Told when `State::ending` changes.
+    /// Notified when `State::closing` changes.
     changed: Notify,
 }
 
 struct State {
-    standing: Standing,
-    /// Requests that are not answered completely.
+    class: ClientClass,
+    /// Requests that are not completely answered.
     open: usize,
-    /// When there was last a request, or a connection without one.
-    quiet_since: Instant,
-    /// When the first byte came of a head that is not complete.
+    /// The end of the last request, or the start of the connection.
+    idle_since: Instant,
+    /// When the first byte of an incomplete head was received.
     head_since: Option<Instant>,
-    /// Whether it has left the list to make room.
-    gone: bool,
-    ending: Option<Ending>,
-    /// Requests that the client took back since `window`.
+    /// Whether it was removed from the list.
+    removed: bool,
+    closing: Option<CloseMode>,
+    /// Requests that the client reset since `window`.
     resets: usize,
-    window: Instant,
+    reset_window_start: Instant,
 }
 
-/// What is known of who is connected, from what they have proved so far.
+/// The class of a client, from the credentials it has shown so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Standing {
+enum ClientClass {
     New,
     Anonymous,
-    Known,
+    Authenticated,
     Administrator,
 }
 
-/// How a connection ends that its client does not end.
+/// How the server closes a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ending {
-    /// At once.
-    Cut,
-    /// When the answers have been sent that are on the way, or after this time.
+pub(super) enum CloseMode {
+    /// Immediately.
+    Immediate,
+    /// After the current answers are sent, or after this time.
     Drain(Duration),
 }
 
-/// No room for a client that is not an administrator.
+/// The connection limit is reached for clients that are not administrators.
 #[derive(Debug)]
-pub(crate) struct Full;
+pub(crate) struct ConnectionLimitReached;
 
 impl Connections {
     pub(super) fn new(limits: Limits) -> Arc<Self> {
         Arc::new(Self {
             limits,
-            seats: Mutex::default(),
+            list: Mutex::default(),
         })
     }
 
-    /// A place for a new connection; `None` if every connection is busy.
-    pub(super) fn open(self: &Arc<Self>) -> Option<Place> {
-        let mut seats = self.seats.lock();
-        let most = self.limits.connections.saturating_add(self.limits.reserved);
-        if seats.by_id.len() >= most && !seats.make_room(Standing::New) {
+    /// Adds a connection; `None` if the limit is reached and all connections are busy.
+    pub(super) fn open(self: &Arc<Self>) -> Option<ConnectionGuard> {
+        let mut list = self.list.lock();
+        let most = self
+            .limits
+            .connections
+            .saturating_add(self.limits.reserved_connections);
+        if list.by_id.len() >= most && !list.close_longest_idle(ClientClass::New) {
             return None;
         }
-        let id = seats.next;
-        seats.next += 1;
+        let id = list.next;
+        list.next += 1;
         let now = Instant::now();
-        let seat = Arc::new(Seat {
+        let connection = Arc::new(Connection {
             id,
             connections: self.clone(),
             state: Mutex::new(State {
-                standing: Standing::New,
+                class: ClientClass::New,
                 open: 0,
-                quiet_since: now,
+                idle_since: now,
                 head_since: None,
-                gone: false,
-                ending: None,
+                removed: false,
+                closing: None,
                 resets: 0,
-                window: now,
+                reset_window_start: now,
             }),
             changed: Notify::new(),
         });
-        seats.by_id.insert(id, seat.clone());
-        Some(Place(seat))
+        list.by_id.insert(id, connection.clone());
+        Some(ConnectionGuard(connection))
     }
 
-    /// Closes a connection that is not busy, if there is one: the process has no file descriptors left.
-    pub(super) fn relieve(&self) {
-        self.seats.lock().make_room(Standing::New);
+    /// Closes an idle connection, if there is one, to free a file descriptor.
+    pub(super) fn close_idle(&self) {
+        self.list.lock().close_longest_idle(ClientClass::New);
     }
 }
 
-impl Seats {
-    /// Closes the connection that idles longest, of those that have at least this standing; newcomers and those who never
-    /// proved who they are go before others. Administrators and busy ones stay.
-    fn make_room(&mut self, least: Standing) -> bool {
-        let idle = self.by_id.values().filter_map(|seat| {
-            let state = seat.state.lock();
-            let standing = state.standing;
-            let may_go = state.open == 0 && standing >= least && standing < Standing::Administrator;
-            may_go.then_some(((standing == Standing::Known, state.quiet_since), seat))
+impl ConnectionList {
+    /// Closes the connection that is idle longest, of those of at least this class. Unauthenticated ones are closed
+    /// first; administrators' and busy ones stay. Returns whether one was closed.
+    fn close_longest_idle(&mut self, least: ClientClass) -> bool {
+        let idle = self.by_id.values().filter_map(|connection| {
+            let state = connection.state.lock();
+            let class = state.class;
+            let may_go = state.open == 0 && class >= least && class < ClientClass::Administrator;
+            may_go.then_some((
+                (class == ClientClass::Authenticated, state.idle_since),
+                connection,
+            ))
         });
-        let Some((_, seat)) = idle.min_by_key(|(rank, _)| *rank) else {
+        let Some((_, connection)) = idle.min_by_key(|(rank, _)| *rank) else {
             return false;
         };
-        let seat = seat.clone();
-        let mut state = seat.state.lock();
-        self.remove(seat.id, &mut state);
-        state.ending = Some(Ending::Cut);
+        let connection = connection.clone();
+        let mut state = connection.state.lock();
+        self.remove(connection.id, &mut state);
+        state.closing = Some(CloseMode::Immediate);
         drop(state);
-        seat.changed.notify_one();
+        connection.changed.notify_one();
         true
     }
 
     fn remove(&mut self, id: u64, state: &mut State) {
-        if std::mem::replace(&mut state.gone, true) {
+        if std::mem::replace(&mut state.removed, true) {
             return;
         }
         self.by_id.remove(&id);
-        if matches!(state.standing, Standing::Anonymous | Standing::Known) {
+        if matches!(state.class, ClientClass::Anonymous | ClientClass::Authenticated) {
             self.ordinary -= 1;
         }
     }
 }
 
-impl Seat {
-    /// Lets the connection stay as this user's, who made a request on it.
-    pub(crate) fn admit(&self, user: &User) -> Result<(), Full> {
-        let standing = match user {
-            user if user.is_master() => Standing::Administrator,
-            user if user.is_anonymous() => Standing::Anonymous,
-            _ => Standing::Known,
+impl Connection {
+    /// Sets the class of the connection from the user of its request. Fails if the limit is reached.
+    pub(crate) fn admit(&self, user: &User) -> Result<(), ConnectionLimitReached> {
+        let class = match user {
+            user if user.is_master() => ClientClass::Administrator,
+            user if user.is_anonymous() => ClientClass::Anonymous,
+            _ => ClientClass::Authenticated,
         };
-        // Nearly all requests are not the first of their kind.
-        if self.state.lock().standing >= standing {
+        // Nearly all requests do not change the class.
+        if self.state.lock().class >= class {
             return Ok(());
         }
-        let mut seats = self.connections.seats.lock();
-        let is_new = self.state.lock().standing == Standing::New;
-        let needs_room = is_new && standing != Standing::Administrator;
+        let mut list = self.connections.list.lock();
+        let is_new = self.state.lock().class == ClientClass::New;
+        let needs_room = is_new && class != ClientClass::Administrator;
         if needs_room
-            && seats.ordinary >= self.connections.limits.connections
-            && !seats.make_room(Standing::Anonymous)
+            && list.ordinary >= self.connections.limits.connections
+            && !list.close_longest_idle(ClientClass::Anonymous)
         {
-            self.end(Ending::Drain(self.connections.limits.unread));
-            return Err(Full);
+            self.close(CloseMode::Drain(self.connections.limits.unread_timeout));
+            return Err(ConnectionLimitReached);
         }
         let mut state = self.state.lock();
-        if !state.gone {
-            match (state.standing, standing) {
-                (Standing::New, Standing::Administrator) => {}
-                (Standing::New, _) => seats.ordinary += 1,
-                (_, Standing::Administrator) => seats.ordinary -= 1,
+        if !state.removed {
+            match (state.class, class) {
+                (ClientClass::New, ClientClass::Administrator) => {}
+                (ClientClass::New, _) => list.ordinary += 1,
+                (_, ClientClass::Administrator) => list.ordinary -= 1,
                 _ => {}
             }
         }
-        state.standing = standing;
+        state.class = class;
         Ok(())
     }
 
-    /// Notes that a request came.
-    pub(super) fn begin(&self) {
+    /// Records the start of a request.
+    pub(super) fn request_started(&self) {
         let mut state = self.state.lock();
         state.open += 1;
         state.head_since = None;
     }
 
-    /// Notes that a request is over, and whether it was the client that took it back.
-    pub(super) fn finish(&self, is_reset: bool) {
+    /// Records the end of a request, and whether the client reset it.
+    pub(super) fn request_finished(&self, is_reset: bool) {
         let now = Instant::now();
         let limits = &self.connections.limits;
         let mut state = self.state.lock();
         state.open -= 1;
-        state.quiet_since = now;
+        state.idle_since = now;
         if !is_reset {
             return;
         }
-        if now.duration_since(state.window) >= limits.ping {
-            (state.window, state.resets) = (now, 0);
+        if now.duration_since(state.reset_window_start) >= limits.ping_interval {
+            (state.reset_window_start, state.resets) = (now, 0);
         }
         state.resets += 1;
         if state.resets > limits.resets {
-            state.ending = Some(Ending::Cut);
+            state.closing = Some(CloseMode::Immediate);
             self.changed.notify_one();
         }
     }
 
-    /// Notes that bytes came, of a head if no request is open.
-    pub(super) fn received(&self) {
+    /// Records that bytes were received; they belong to a head if no request is open.
+    pub(super) fn bytes_received(&self) {
         let mut state = self.state.lock();
         if state.open == 0 && state.head_since.is_none() {
             state.head_since = Some(Instant::now());
         }
     }
 
-    fn end(&self, ending: Ending) {
-        self.state.lock().ending.get_or_insert(ending);
+    fn close(&self, closing: CloseMode) {
+        self.state.lock().closing.get_or_insert(closing);
         self.changed.notify_one();
     }
 
-    /// Waits until the connection has to end, because there is no room or because it is too quiet.
-    pub(super) async fn ended(&self) -> Ending {
+    /// Waits until the connection has to be closed, to free a slot or because of a timeout.
+    pub(super) async fn must_close(&self) -> CloseMode {
         loop {
-            let wake = match self.verdict() {
-                Ok(ending) => return ending,
+            let wake = match self.close_mode_or_wakeup() {
+                Ok(closing) => return closing,
                 Err(wake) => wake,
             };
             tokio::select! {
@@ -247,40 +253,43 @@ impl Seat {
         }
     }
 
-    /// How it has to end now, or when to look again.
-    fn verdict(&self) -> Result<Ending, Instant> {
+    /// How it has to be closed now, or when to check again.
+    fn close_mode_or_wakeup(&self) -> Result<CloseMode, Instant> {
         let limits = &self.connections.limits;
         let (state, now) = (self.state.lock(), Instant::now());
-        if let Some(ending) = state.ending {
-            return Ok(ending);
+        if let Some(closing) = state.closing {
+            return Ok(closing);
         }
-        let soon = now + limits.header.min(limits.idle);
+        let soon = now + limits.header_timeout.min(limits.idle_timeout);
         if state.open > 0 {
             return Err(soon);
         }
-        let (deadline, ending) = match (state.head_since, state.standing) {
-            (Some(since), _) => (since + limits.header, Ending::Cut),
-            (None, Standing::New) => (state.quiet_since + limits.header, Ending::Cut),
-            (None, _) => (state.quiet_since + limits.idle, Ending::Drain(limits.unread)),
+        let (deadline, closing) = match (state.head_since, state.class) {
+            (Some(since), _) => (since + limits.header_timeout, CloseMode::Immediate),
+            (None, ClientClass::New) => (state.idle_since + limits.header_timeout, CloseMode::Immediate),
+            (None, _) => (
+                state.idle_since + limits.idle_timeout,
+                CloseMode::Drain(limits.unread_timeout),
+            ),
         };
         if now >= deadline {
-            return Ok(ending);
+            return Ok(closing);
         }
         Err(deadline.min(soon))
     }
 
-    /// Waits until there is no room for it any more, while it is drained.
-    pub(super) async fn cut(&self) {
-        while self.state.lock().ending != Some(Ending::Cut) {
+    /// Waits until it has to be closed immediately, while it is drained.
+    pub(super) async fn must_close_immediately(&self) {
+        while self.state.lock().closing != Some(CloseMode::Immediate) {
             self.changed.notified().await;
         }
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
-        let Self(seat) = self;
-        let mut seats = seat.connections.seats.lock();
-        seats.remove(seat.id, &mut seat.state.lock());
+        let Self(connection) = self;
+        let mut list = connection.connections.list.lock();
+        list.remove(connection.id, &mut connection.state.lock());
     }
 }

@@ -1,8 +1,8 @@
-//! One request and its answer on a connection: who is being waited for.
+//! One request and its answer on a connection: detects clients that do not read their answer.
 //!
-//! An answer is a body that hyper asks for pieces. Between handing out a piece and being asked for the next, the client is being
-//! waited for: [`Progress`] notes since when, and whatever drives the exchange (an HTTP/1 connection, or the task of an HTTP/2
-//! stream) ends when that is too long. While the body itself has nothing to send, the client is not late.
+//! hyper polls an answer's body for chunks. Between a chunk and the next poll the server waits for the client:
+//! [`ReadProgress`] records since when, and the driver of the exchange (an HTTP/1 connection, or the task of an HTTP/2
+//! stream) ends when that takes too long. While the body has nothing to send, the client is not late.
 
 use std::{
     convert::Infallible,
@@ -27,20 +27,20 @@ use tokio::{
 };
 use tower::Service as _;
 
-use super::connections::Seat;
+use super::connections::Connection;
 use crate::{Server, body::Body};
 
 tokio::task_local! {
-    /// Of the exchange that the current task drives.
-    static PROGRESS: Progress;
+    /// The progress of the exchange that the current task drives.
+    static PROGRESS: ReadProgress;
 }
 
-/// Since when the client has left a piece of an answer unread.
+/// Since when the client has not read a chunk of an answer.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Progress(Arc<Mutex<Option<Instant>>>);
+pub(super) struct ReadProgress(Arc<Mutex<Option<Instant>>>);
 
-impl Progress {
-    /// Drives exchanges until they are done or the client reads nothing for too long; `None` then.
+impl ReadProgress {
+    /// Drives exchanges to completion; `None` if the client reads nothing for too long.
     pub(super) async fn drive<F: Future>(self, exchanges: F, unread: Duration) -> Option<F::Output> {
         let waiting = self.clone();
         tokio::select! {
@@ -62,23 +62,23 @@ impl Progress {
         }
     }
 
-    fn hand_out(&self) {
+    fn chunk_sent(&self) {
         *self.0.lock() = Some(Instant::now());
     }
 
-    fn ask(&self) {
+    fn chunk_requested(&self) {
         *self.0.lock() = None;
     }
 }
 
-/// Runs the streams of an HTTP/2 connection, which end with it.
+/// Runs the streams of an HTTP/2 connection, and aborts them when dropped.
 #[derive(Clone)]
-pub(super) struct Streams {
+pub(super) struct StreamExecutor {
     tasks: Arc<Mutex<JoinSet<()>>>,
     unread: Duration,
 }
 
-impl Streams {
+impl StreamExecutor {
     pub(super) fn new(unread: Duration) -> Self {
         Self {
             tasks: Arc::default(),
@@ -87,7 +87,7 @@ impl Streams {
     }
 }
 
-impl<F> hyper::rt::Executor<F> for Streams
+impl<F> hyper::rt::Executor<F> for StreamExecutor
 where
     F: Future + Send + 'static,
     F::Output: Send,
@@ -97,72 +97,72 @@ where
         let mut tasks = self.tasks.lock();
         while tasks.try_join_next().is_some() {}
         tasks.spawn(async move {
-            Progress::default().drive(stream, unread).await;
+            ReadProgress::default().drive(stream, unread).await;
         });
     }
 }
 
 /// The server for one connection.
 #[derive(Clone)]
-pub(super) struct Connected {
+pub(super) struct ConnectionService {
     server: Server,
-    seat: Arc<Seat>,
+    connection: Arc<Connection>,
 }
 
-impl Connected {
-    pub(super) fn new(server: Server, seat: Arc<Seat>) -> Self {
-        Self { server, seat }
+impl ConnectionService {
+    pub(super) fn new(server: Server, connection: Arc<Connection>) -> Self {
+        Self { server, connection }
     }
 }
 
-impl hyper::service::Service<Request<Incoming>> for Connected {
-    type Response = Response<Answer>;
+impl hyper::service::Service<Request<Incoming>> for ConnectionService {
+    type Response = Response<TrackedBody>;
     type Error = Infallible;
-    type Future = BoxFuture<'static, Result<Response<Answer>, Infallible>>;
+    type Future = BoxFuture<'static, Result<Response<TrackedBody>, Infallible>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let mut server = self.server.clone();
-        let exchange = Exchange::begin(self.seat.clone());
+        let exchange = BusyGuard::begin(self.connection.clone());
         async move {
             let response = server.call(request).await?;
             let progress = PROGRESS.try_with(Clone::clone).unwrap_or_default();
-            Ok(response.map(|body| Answer::new(body, exchange, progress)))
+            Ok(response.map(|body| TrackedBody::new(body, exchange, progress)))
         }
         .boxed()
     }
 }
 
-/// Keeps a connection busy from a request's head to the end of its answer.
-struct Exchange {
-    seat: Arc<Seat>,
+/// Marks a connection as busy from a request's head to the end of its answer.
+struct BusyGuard {
+    connection: Arc<Connection>,
     is_complete: bool,
 }
 
-impl Exchange {
-    fn begin(seat: Arc<Seat>) -> Self {
-        seat.begin();
+impl BusyGuard {
+    fn begin(connection: Arc<Connection>) -> Self {
+        connection.request_started();
         Self {
-            seat,
+            connection,
             is_complete: false,
         }
     }
 }
 
-impl Drop for Exchange {
+impl Drop for BusyGuard {
     fn drop(&mut self) {
-        self.seat.finish(!self.is_complete);
+        self.connection.request_finished(!self.is_complete);
     }
 }
 
-/// An answer's body that notes how the client reads it.
-pub(super) struct Answer {
+/// An answer's body that tracks whether the client reads it.
+pub(super) struct TrackedBody {
     body: Body,
-    exchange: Exchange,
-    progress: Progress,
+    exchange: BusyGuard,
+    progress: ReadProgress,
 }
 
-impl Answer {
-    fn new(body: Body, mut exchange: Exchange, progress: Progress) -> Self {
+impl TrackedBody {
+    fn new(body: Body, mut exchange: BusyGuard, progress: ReadProgress) -> Self {
         exchange.is_complete = http_body::Body::is_end_stream(&body);
         Self {
             body,
@@ -172,7 +172,7 @@ impl Answer {
     }
 }
 
-impl http_body::Body for Answer {
+impl http_body::Body for TrackedBody {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -180,11 +180,11 @@ impl http_body::Body for Answer {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        self.progress.ask();
+        self.progress.chunk_requested();
         let polled = Pin::new(&mut self.body).poll_frame(context);
         if let Poll::Ready(frame) = &polled {
             if frame.is_some() {
-                self.progress.hand_out();
+                self.progress.chunk_sent();
             }
             if frame.is_none() || self.body.is_end_stream() {
                 self.exchange.is_complete = true;
@@ -202,26 +202,26 @@ impl http_body::Body for Answer {
     }
 }
 
-impl Drop for Answer {
+impl Drop for TrackedBody {
     fn drop(&mut self) {
-        // What is left is hyper's, and the connection counts as idle from now on.
-        self.progress.ask();
+        // hyper has the rest, and the connection counts as idle from now on.
+        self.progress.chunk_requested();
     }
 }
 
-/// An HTTP/1 connection's bytes; notes when the first of a head comes.
-pub(super) struct Heard<S> {
+/// The stream of an HTTP/1 connection; reports received bytes, to time heads.
+pub(super) struct TrackedStream<S> {
     stream: S,
-    seat: Arc<Seat>,
+    connection: Arc<Connection>,
 }
 
-impl<S> Heard<S> {
-    pub(super) fn new(stream: S, seat: Arc<Seat>) -> Self {
-        Self { stream, seat }
+impl<S> TrackedStream<S> {
+    pub(super) fn new(stream: S, connection: Arc<Connection>) -> Self {
+        Self { stream, connection }
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Heard<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for TrackedStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -230,13 +230,13 @@ impl<S: AsyncRead + Unpin> AsyncRead for Heard<S> {
         let before = buffer.filled().len();
         let polled = Pin::new(&mut self.stream).poll_read(context, buffer);
         if buffer.filled().len() > before {
-            self.seat.received();
+            self.connection.bytes_received();
         }
         polled
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Heard<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for TrackedStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -1,8 +1,8 @@
 //! The server on a socket.
 //!
 //! ```text
-//!   TcpListener ─► Connections: a seat each ─► TLS ─► HTTP/1 or HTTP/2, by ALPN ─► Connected ─► Server
-//!                    who stays, who goes                 exchange: who waits for whom
+//!   TcpListener ─► Connections: limits them ─► TLS ─► HTTP/1 or HTTP/2, by ALPN ─► ConnectionService ─► Server
+//!                    closes idle ones                    exchange: detects clients that do not read
 //! ```
 //!
 //! [`Limits`](crate::Limits) bounds everything that a client can make the server hold or wait for.
@@ -27,36 +27,37 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 
 use self::{
-    connections::{Connections, Ending, Place},
-    exchange::{Connected, Heard, Progress, Streams},
+    connections::{CloseMode, ConnectionGuard, Connections},
+    exchange::{ConnectionService, ReadProgress, StreamExecutor, TrackedStream},
 };
 use crate::{
     Server,
-    auth::{Clients, Peer},
+    auth::{ClientVerifier, Peer},
     limits::Limits,
 };
 
-pub(crate) use connections::{Full, Seat};
+pub(crate) use connections::{Connection, ConnectionLimitReached};
 
-/// How long open requests may go on after the stop; watches never end by themselves.
-const GRACE: Duration = Duration::from_millis(200);
+/// How long open requests may continue after the stop; watches would not end.
+const SHUTDOWN_GRACE: Duration = Duration::from_millis(200);
 
-/// How long accepting pauses after it failed.
-const PAUSE: Duration = Duration::from_millis(10);
+/// Pause after a failure to accept a connection.
+const ACCEPT_ERROR_PAUSE: Duration = Duration::from_millis(10);
 
-/// What is read from a connection at once, as far as it is there: most requests as a whole. TLS by itself asks for 4 KB.
-const READ: usize = 8 * 1024;
+/// The size of a connection's read buffer: most requests fit. TLS alone reads 4 KB at a time.
+const READ_BUFFER: usize = 8 * 1024;
 
-/// What the server shows to its clients, and what it asks of them.
+/// The server's certificate, and the authorities of its clients' certificates.
 #[derive(Clone, Debug)]
 pub struct Tls {
     config: rustls::ServerConfig,
-    clients: Option<Clients>,
+    clients: Option<ClientVerifier>,
 }
 
 impl Tls {
-    /// Shows this chain, of which `key` is the first certificate's key. `authorities` are those whose client certificates
-    /// are good: the common name is the user, the organizations are its groups. With none, nobody is asked for one.
+    /// Serves this chain; `key` is the first certificate's key. Client certificates must be issued by one of
+    /// `authorities`: the common name is the user, the organizations are its groups. With no authorities, clients are
+    /// not asked for a certificate.
     pub fn new(
         chain: Vec<CertificateDer<'static>>,
         key: PrivateKeyDer<'static>,
@@ -67,7 +68,7 @@ impl Tls {
             rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
         let clients = match &authorities[..] {
             [] => None,
-            _ => Some(Clients::of(authorities)?),
+            _ => Some(ClientVerifier::new(authorities)?),
         };
         let builder = match &clients {
             Some(clients) => builder.with_client_cert_verifier(Arc::new(clients.clone())),
@@ -80,16 +81,16 @@ impl Tls {
 }
 
 impl Server {
-    /// Serves HTTPS until `stop` is done, then ends the open connections.
+    /// Serves HTTPS until `stop` is done, then closes the open connections.
     ///
-    /// Users prove who they are: with a certificate, a bearer token of [`Builder::token`](crate::Builder::token), or a service
-    /// account's token. Who does not is anonymous, or refused with
-    /// [`Builder::without_anonymous`](crate::Builder::without_anonymous). What they may do is decided by
-    /// [`Builder::rbac`](crate::Builder::rbac); without it they may do everything, as themselves.
+    /// Users authenticate with a certificate, a bearer token of [`Builder::token`](crate::Builder::token) or a service
+    /// account's token. Others are anonymous, or rejected with
+    /// [`Builder::without_anonymous`](crate::Builder::without_anonymous). [`Builder::rbac`](crate::Builder::rbac) limits
+    /// what users may do; without it they may do everything.
     ///
-    /// A [seeded](Server::seeded) server refuses: its keys can be guessed.
+    /// Fails for a [seeded](Server::seeded) server, whose keys can be guessed.
     ///
-    /// All work happens inside this future: dropping it ends the serving and every connection.
+    /// All work happens inside this future: dropping it stops serving and closes every connection.
     pub async fn serve(
         self,
         listener: TcpListener,
@@ -116,110 +117,112 @@ impl Server {
                 () = &mut stop => break,
                 accepted = listener.accept() => match accepted {
                     Ok((stream, _)) => stream,
-                    // A client that is gone already, or no file descriptor left for now: not the end of the server.
+                    // The client has disconnected, or there is no free file descriptor: the server continues.
                     Err(error) => {
                         tracing::warn!(%error, "a connection could not be accepted");
-                        connections.relieve();
-                        tokio::time::sleep(PAUSE).await;
+                        connections.close_idle();
+                        tokio::time::sleep(ACCEPT_ERROR_PAUSE).await;
                         continue;
                     }
                 },
                 Some(_) = tasks.join_next(), if !tasks.is_empty() => continue,
             };
-            if let Some(place) = connections.open() {
-                tasks.spawn(acceptor.clone().serve(stream, place, stopped.clone()));
+            if let Some(guard) = connections.open() {
+                tasks.spawn(acceptor.clone().serve(stream, guard, stopped.clone()));
             }
         }
         drop(stopping);
         let ended = async { while tasks.join_next().await.is_some() {} };
-        tokio::time::timeout(GRACE, ended).await.ok();
+        tokio::time::timeout(SHUTDOWN_GRACE, ended).await.ok();
         tasks.shutdown().await;
         Ok(())
     }
 }
 
-/// What every connection of a socket begins with.
+/// Sets up each connection.
 #[derive(Clone)]
 struct Acceptor {
     server: Server,
     tls: TlsAcceptor,
-    clients: Option<Clients>,
+    clients: Option<ClientVerifier>,
 }
 
 impl Acceptor {
-    async fn serve(self, stream: TcpStream, place: Place, stopped: watch::Receiver<()>) {
-        let seat = &place.0;
+    async fn serve(self, stream: TcpStream, guard: ConnectionGuard, stopped: watch::Receiver<()>) {
+        let entry = &guard.0;
         let limits = self.server.limits().clone();
         stream.set_nodelay(true).ok();
-        let stream = BufReader::with_capacity(READ, stream);
-        let handshake = tokio::time::timeout(limits.handshake, self.tls.accept(stream));
+        let stream = BufReader::with_capacity(READ_BUFFER, stream);
+        let handshake = tokio::time::timeout(limits.handshake_timeout, self.tls.accept(stream));
         let stream = tokio::select! {
             shaken = handshake => match shaken {
                 Ok(Ok(stream)) => stream,
-                // Too slow, or no TLS.
+                // Timed out, or failed.
                 _ => return,
             },
-            _ = seat.ended() => return,
+            _ = entry.must_close() => return,
         };
         let tls = stream.get_ref().1;
-        let peer = self
-            .clients
-            .map_or(Peer::Unknown, |clients| clients.peer(tls.peer_certificates()));
+        let peer = self.clients.map_or(Peer::NoCertificate, |clients| {
+            clients.peer(tls.peer_certificates())
+        });
         let is_http2 = tls.alpn_protocol() == Some(b"h2");
-        let server = self.server.behind(peer).on_connection(seat.clone());
-        let service = Connected::new(server, seat.clone());
+        let server = self.server.for_peer(peer).on_connection(entry.clone());
+        let service = ConnectionService::new(server, entry.clone());
         if is_http2 {
             let connection = http2(&limits).serve_connection(TokioIo::new(stream), service);
-            until_ended(connection, &place, stopped).await;
+            drive(connection, &guard, stopped).await;
         } else {
-            let stream = TokioIo::new(Heard::new(stream, seat.clone()));
+            let stream = TokioIo::new(TrackedStream::new(stream, entry.clone()));
             let connection = http1(&limits).serve_connection(stream, service);
-            let connection = until_ended(connection, &place, stopped);
-            Progress::default().drive(connection, limits.unread).await;
+            let connection = drive(connection, &guard, stopped);
+            ReadProgress::default()
+                .drive(connection, limits.unread_timeout)
+                .await;
         }
     }
 }
 
 fn http1(limits: &Limits) -> http1::Builder {
     let mut http = http1::Builder::new();
-    // The seat has timeouts for heads that tell an idle connection from a slow one.
+    // hyper's timeout does not distinguish an idle connection from a slow head; `Connection` has timeouts for both.
     http.timer(TokioTimer::new())
         .header_read_timeout(None)
-        .max_header_size(limits.head as usize);
+        .max_header_size(limits.header_bytes as usize);
     http
 }
 
-fn http2(limits: &Limits) -> http2::Builder<Streams> {
-    let mut http = http2::Builder::new(Streams::new(limits.unread));
+fn http2(limits: &Limits) -> http2::Builder<StreamExecutor> {
+    let mut http = http2::Builder::new(StreamExecutor::new(limits.unread_timeout));
     http.timer(TokioTimer::new())
-        .keep_alive_interval(limits.ping)
-        .keep_alive_timeout(limits.pong)
+        .keep_alive_interval(limits.ping_interval)
+        .keep_alive_timeout(limits.ping_timeout)
         .max_concurrent_streams(limits.streams)
-        .max_header_list_size(limits.head);
+        .max_header_list_size(limits.header_bytes);
     http
 }
 
-/// Drives a connection to its end, and sees that it has one. What goes wrong on a connection is its client's to see.
-async fn until_ended<C: GracefulConnection>(
+/// Drives a connection until it ends or has to be closed. Errors concern only its client and are ignored.
+async fn drive<C: GracefulConnection>(
     connection: C,
-    Place(seat): &Place,
+    ConnectionGuard(entry): &ConnectionGuard,
     mut stopped: watch::Receiver<()>,
 ) {
     let mut connection = pin!(connection);
     let limit = tokio::select! {
         biased;
         _ = connection.as_mut() => return,
-        ending = seat.ended() => match ending {
-            Ending::Cut => return,
-            Ending::Drain(limit) => limit,
+        mode = entry.must_close() => match mode {
+            CloseMode::Immediate => return,
+            CloseMode::Drain(limit) => limit,
         },
-        _ = stopped.changed() => GRACE,
+        _ = stopped.changed() => SHUTDOWN_GRACE,
     };
     connection.as_mut().graceful_shutdown();
     tokio::select! {
         biased;
         _ = connection => {}
-        () = seat.cut() => {}
+        () = entry.must_close_immediately() => {}
         () = tokio::time::sleep(limit) => {}
     }
 }

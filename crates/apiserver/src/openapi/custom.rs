@@ -1,4 +1,4 @@
-//! What is published of the schema in a CRD.
+//! Published schemas of custom resources.
 
 use serde_json::{Map, Value, json};
 
@@ -18,7 +18,7 @@ pub(super) fn name(group: &str, version: &str, kind: &str) -> String {
 /// The schemas of a custom kind and of its list, under their names.
 pub(super) fn schemas(resource: &Resource, names: &[String; 2], dialect: Dialect) -> [(String, Value); 2] {
     let gvk = |kind: &str| json!([{"group": &*resource.group, "version": &*resource.version, "kind": kind}]);
-    let mut object = object(resource.document.as_deref(), dialect);
+    let mut object = object(resource.crd_schema.as_deref(), dialect);
     object["x-kubernetes-group-version-kind"] = gvk(&resource.kind);
     let mut list = json!({
         "type": "object",
@@ -26,13 +26,13 @@ pub(super) fn schemas(resource: &Resource, names: &[String; 2], dialect: Dialect
         "properties": {
             "apiVersion": {"type": "string"},
             "kind": {"type": "string"},
-            "metadata": described(LIST_META, dialect),
+            "metadata": reference_with_description(LIST_META, dialect),
             "items": {"type": "array", "items": dialect.reference(&names[0])},
         },
         "x-kubernetes-group-version-kind": gvk(&resource.list_kind),
     });
     let selectable = resource
-        .selectable
+        .selectable_fields
         .iter()
         .filter(|field| !field.starts_with("metadata."));
     let selectable: Vec<_> = selectable.map(|field| json!({"fieldPath": &**field})).collect();
@@ -55,15 +55,15 @@ fn object(document: Option<&Value>, dialect: Dialect) -> Value {
     let mut schema = document.clone();
     match dialect {
         Dialect::V2 => simplify(&mut schema),
-        Dialect::V3 => spell_out(&mut schema),
+        Dialect::V3 => expand_int_or_string(&mut schema),
     }
     add_embedded(&mut schema, dialect);
     add_meta(&mut schema, dialect);
     schema
 }
 
-/// A reference that has a description beside it.
-fn described(name: &str, dialect: Dialect) -> Value {
+/// A reference that has a description in the real document.
+fn reference_with_description(name: &str, dialect: Dialect) -> Value {
     let reference = dialect.reference(name);
     match dialect {
         Dialect::V2 => reference,
@@ -71,17 +71,17 @@ fn described(name: &str, dialect: Dialect) -> Value {
     }
 }
 
-/// Gives the schema of a resource what all resources have.
+/// Adds the fields that every resource has.
 fn add_meta(schema: &mut Value, dialect: Dialect) {
     schema["properties"]["apiVersion"] = json!({"type": "string"});
     schema["properties"]["kind"] = json!({"type": "string"});
-    schema["properties"]["metadata"] = described(OBJECT_META, dialect);
+    schema["properties"]["metadata"] = reference_with_description(OBJECT_META, dialect);
 }
 
-/// Gives objects inside of objects the same.
+/// Adds them to embedded resources too.
 fn add_embedded(schema: &mut Value, dialect: Dialect) {
-    inner(schema, &mut |inner| add_embedded(inner, dialect));
-    // Clients of version 2 would refuse every field that is not named.
+    for_each_subschema(schema, &mut |inner| add_embedded(inner, dialect));
+    // Clients of version 2 would reject every field that is not listed.
     if dialect == Dialect::V2 && schema[PRESERVE] == true {
         return;
     }
@@ -97,8 +97,8 @@ fn add_embedded(schema: &mut Value, dialect: Dialect) {
     }
 }
 
-/// Says what `x-kubernetes-int-or-string` means, for those who do not know it.
-fn spell_out(schema: &mut Value) {
+/// Expands `x-kubernetes-int-or-string` for clients that do not know it.
+fn expand_int_or_string(schema: &mut Value) {
     let either = json!([{"type": "integer"}, {"type": "string"}]);
     if schema["x-kubernetes-int-or-string"] == true
         && schema["anyOf"] != either
@@ -112,10 +112,10 @@ fn spell_out(schema: &mut Value) {
             schema["allOf"] = std::iter::once(first).chain(others).collect();
         }
     }
-    inner(schema, &mut spell_out);
+    for_each_subschema(schema, &mut expand_int_or_string);
 }
 
-/// Takes out what version 2 cannot say, and what its clients get wrong.
+/// Removes what version 2 cannot express, and what its clients handle incorrectly.
 fn simplify(schema: &mut Value) {
     let Some(fields) = schema.as_object_mut() else {
         return;
@@ -129,7 +129,7 @@ fn simplify(schema: &mut Value) {
         fields.remove("nullable");
         fields.remove("type");
     }
-    // A value of any type must not have parts, and neither must one with unknown fields.
+    // A value of any type must not have `items` or `properties`, and neither must one with unknown fields.
     if nullable || preserves {
         fields.remove("items");
         fields.remove("properties");
@@ -138,7 +138,7 @@ fn simplify(schema: &mut Value) {
     if is(fields, "array") && !fields.contains_key("items") || preserves && is(fields, "object") {
         fields.remove("type");
     }
-    // What may be null need not be there.
+    // A nullable field is not required.
     let any_null = fields
         .get("additionalProperties")
         .and_then(Value::as_object)
@@ -159,15 +159,15 @@ fn simplify(schema: &mut Value) {
             fields.remove("required");
         }
     }
-    inner(schema, &mut simplify);
+    for_each_subschema(schema, &mut simplify);
 }
 
 fn is_nullable(fields: &Map<String, Value>) -> bool {
     fields.get("nullable") == Some(&true.into())
 }
 
-/// Does something to each schema directly inside of one.
-fn inner(schema: &mut Value, change: &mut impl FnMut(&mut Value)) {
+/// Applies a change to each schema directly inside of one.
+fn for_each_subschema(schema: &mut Value, change: &mut impl FnMut(&mut Value)) {
     let Some(fields) = schema.as_object_mut() else {
         return;
     };

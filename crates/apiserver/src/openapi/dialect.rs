@@ -1,9 +1,9 @@
-//! The two versions of OpenAPI, and where they say the same thing differently.
+//! The differences between the two versions of OpenAPI.
 
 use serde_json::{Map, Value, json};
 
 use super::{
-    operations::{Operation, Shape},
+    operations::{BodySchema, Operation},
     parameters::Parameter,
 };
 
@@ -24,14 +24,14 @@ impl Dialect {
         json!({"$ref": format!("#/{place}/{name}")})
     }
 
-    fn shape(self, shape: &Shape) -> Value {
+    fn body_schema(self, shape: &BodySchema) -> Value {
         match shape {
-            Shape::Named(name) => self.reference(name),
-            Shape::Text => json!({"type": "string"}),
+            BodySchema::Named(name) => self.reference(name),
+            BodySchema::Text => json!({"type": "string"}),
         }
     }
 
-    /// The item of a path: its operations, and the parameters that all of them share.
+    /// A path item: its operations, and the parameters they share.
     pub(super) fn item(self, operations: &[Operation]) -> Value {
         let mut shared: Vec<_> = operations
             .first()
@@ -56,7 +56,7 @@ impl Dialect {
         own.sort_unstable();
         let mut parameters: Vec<_> = own.iter().map(|own| (own.name, self.parameter(*own))).collect();
         let mut value = json!({"operationId": operation.id, "tags": [operation.tag]});
-        let answer = self.shape(&operation.answer);
+        let answer = self.body_schema(&operation.response);
         let answer = match self {
             Self::V2 => json!({"schema": answer}),
             Self::V3 => json!({"content": content(operation.produces, &answer)}),
@@ -68,7 +68,7 @@ impl Dialect {
         let refused = ("401".to_owned(), json!({}));
         value["responses"] = success.chain([refused]).collect::<Map<_, _>>().into();
         if let Some(body) = &operation.body {
-            let shape = self.shape(&body.shape);
+            let shape = self.body_schema(&body.schema);
             let mut entry = match self {
                 Self::V2 => json!({"name": "body", "in": "body", "schema": shape}),
                 Self::V3 => json!({"content": content(operation.consumes, &shape)}),
@@ -99,7 +99,7 @@ impl Dialect {
     }
 
     fn parameter(self, parameter: Parameter) -> Value {
-        let mut value = parameter.head();
+        let mut value = parameter.location_fields();
         match self {
             Self::V2 => {
                 value["type"] = parameter.kind.into();

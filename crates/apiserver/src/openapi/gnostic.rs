@@ -1,13 +1,13 @@
-//! OpenAPI v2 in protobuf: the messages of gnostic's `OpenAPIv2.proto`, which is what client-go reads.
+//! OpenAPI v2 in protobuf: the messages of gnostic's `OpenAPIv2.proto`, which client-go reads.
 //!
-//! Each function here turns one JSON object of the document into its message. Fields are written in the order of their
-//! numbers, and empty ones are left out, as every writer of protobuf does.
+//! Each function converts one JSON object of the document to its message. Fields are written in the order of their
+//! numbers, and empty ones are omitted, as protobuf encoders do.
 
 use serde_json::{Map, Value};
 
 use crate::yaml;
 
-/// A message on its way.
+/// An encoded message.
 #[derive(Default)]
 pub(super) struct Message(Vec<u8>);
 
@@ -40,15 +40,15 @@ impl Message {
         self.bytes(field, &message.0);
     }
 
-    /// An entry of a map: a message with a name and a value.
-    pub(super) fn named(&mut self, field: u64, name: &str, value: &Self) {
+    /// A map entry: a message with a name and a value.
+    pub(super) fn map_entry(&mut self, field: u64, name: &str, value: &Self) {
         let mut entry = Self::default();
         entry.text(1, name);
         entry.message(2, value);
         self.message(field, &entry);
     }
 
-    /// A message that holds one of several, by the number of which.
+    /// A `oneof` message with this field set.
     fn one_of(field: u64, message: &Self) -> Self {
         let mut outer = Self::default();
         outer.message(field, message);
@@ -86,24 +86,24 @@ impl Message {
         }
     }
 
-    /// A value of any form travels as YAML.
+    /// A value of any type is encoded as YAML.
     fn any(&mut self, field: u64, value: &Value) {
         if !value.is_null() {
             self.message(field, &any(value));
         }
     }
 
-    /// The fields that begin with `x-`.
+    /// The fields that start with `x-`.
     fn extensions(&mut self, field: u64, fields: &Map<String, Value>) {
         for (name, value) in fields.iter().filter(|(name, _)| name.starts_with("x-")) {
-            self.named(field, name, &any(value));
+            self.map_entry(field, name, &any(value));
         }
     }
 }
 
 fn any(value: &Value) -> Message {
     let mut message = Message::default();
-    message.text(2, &yaml::to_text(value));
+    message.text(2, &yaml::to_yaml(value));
     message
 }
 
@@ -114,21 +114,21 @@ pub(super) fn info(info: &Value) -> Message {
     message
 }
 
-/// A requirement without scopes.
+/// A security requirement without scopes.
 pub(super) fn requirement(name: &str) -> Message {
     let mut message = Message::default();
-    message.named(1, name, &Message::default());
+    message.map_entry(1, name, &Message::default());
     message
 }
 
-/// The one way to prove who one is.
+/// The only security definition.
 pub(super) fn api_key(name: &str, definition: &Value) -> Message {
     let mut key = Message::default();
     key.string(1, &definition["type"]);
     key.string(2, &definition["name"]);
     key.string(3, &definition["in"]);
     let mut message = Message::default();
-    message.named(1, name, &Message::one_of(2, &key));
+    message.map_entry(1, name, &Message::one_of(2, &key));
     message
 }
 
@@ -166,7 +166,7 @@ fn operation(fields: &Map<String, Value>) -> Message {
         if let Some(answered) = response.get("schema") {
             answer.message(2, &Message::one_of(1, &schema(answered)));
         }
-        responses.named(1, code, &Message::one_of(1, &answer));
+        responses.map_entry(1, code, &Message::one_of(1, &answer));
     }
     message.message(9, &responses);
     message.strings(10, of("schemes"));
@@ -200,7 +200,7 @@ pub(super) fn parameter(parameter: &Value) -> Message {
     message.flag(1, &parameter["required"]);
     message.string(2, &parameter["in"]);
     message.string(4, &parameter["name"]);
-    // In the query an empty value may be allowed, which shifts the fields that follow by one.
+    // Query parameters have `allowEmptyValue`, which shifts the following field numbers by one.
     let (kind, shift) = if parameter["in"] == "path" { (4, 0) } else { (3, 1) };
     message.string(5 + shift, &parameter["type"]);
     message.flag(19 + shift, &parameter["uniqueItems"]);
@@ -256,7 +256,7 @@ pub(super) fn schema(schema: &Value) -> Message {
     if let Some(properties) = of("properties").as_object() {
         let mut map = Message::default();
         for (name, property) in properties {
-            map.named(1, name, &self::schema(property));
+            map.map_entry(1, name, &self::schema(property));
         }
         message.message(25, &map);
     }
@@ -277,7 +277,7 @@ mod tests {
 
     use super::*;
 
-    /// A message's fields, by number; numbers as the eight bytes of one.
+    /// A message's fields by number; varints as eight bytes.
     fn fields(mut bytes: &[u8]) -> Vec<(u64, Vec<u8>)> {
         fn varint(bytes: &mut &[u8]) -> u64 {
             let mut value = 0;
@@ -300,7 +300,7 @@ mod tests {
                     let length = match length {
                         1 => 8,
                         2 => usize::try_from(varint(&mut bytes)).expect("small"),
-                        other => panic!("no wire type of ours: {other}"),
+                        other => panic!("unexpected wire type: {other}"),
                     };
                     let (content, rest) = bytes.split_at(length);
                     bytes = rest;
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_schema_has_its_fields_under_their_numbers() {
+    fn schema_fields_have_their_numbers() {
         let written = schema(&json!({
             "format": "int32", "minimum": 1.5, "maxLength": 300, "required": ["a", "b"], "type": "object",
             "properties": {"a": {"$ref": "#/definitions/x"}}, "additionalProperties": false,
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_of_the_query_and_of_the_path_are_numbered_differently() {
+    fn query_and_path_parameters_have_different_numbers() {
         for (place, kind, of_type, unique) in [("query", 3, 6, 20), ("path", 4, 5, 19)] {
             let written =
                 parameter(&json!({"name": "a", "in": place, "type": "string", "uniqueItems": true}));

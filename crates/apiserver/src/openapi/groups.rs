@@ -1,10 +1,10 @@
-//! Group versions that a real server's code knows, served or not.
+//! Group versions known to a real server's code, served or not.
 //!
-//! `DeleteOptions` and `WatchEvent` belong to each of them, and their schemas say so.
+//! The schemas of `DeleteOptions` and `WatchEvent` list all of them.
 
 use serde_json::{Value, json};
 
-/// Group, versions, and whether clients know it too.
+/// Group, versions, and whether client-go knows the group.
 const KNOWN: [(&str, &[&str], bool); 26] = [
     ("", &["v1"], true),
     ("admission.k8s.io", &["v1", "v1beta1"], false),
@@ -42,19 +42,19 @@ const KNOWN: [(&str, &[&str], bool); 26] = [
     ("storagemigration.k8s.io", &["v1beta1"], true),
 ];
 
-/// All that a server knows.
-pub(super) fn of_servers() -> Vec<(&'static str, &'static str)> {
+/// All group versions known to servers.
+pub(super) fn known_to_servers() -> Vec<(&'static str, &'static str)> {
     pairs(|_| true)
 }
 
-/// Those that clients know, which is what a CRD's document is made with.
-pub(super) fn of_clients() -> Vec<(&'static str, &'static str)> {
+/// The group versions known to client-go, which CRD documents list.
+pub(super) fn known_to_clients() -> Vec<(&'static str, &'static str)> {
     pairs(|of_clients| of_clients)
 }
 
-/// Those of a built-in group version's own document.
-pub(super) fn of_document(group: &str, version: &str) -> Vec<(&'static str, &'static str)> {
-    let mut pairs = of_servers();
+/// The group versions listed in a built-in group version's document.
+pub(super) fn listed_in_document(group: &str, version: &str) -> Vec<(&'static str, &'static str)> {
+    let mut pairs = known_to_servers();
     pairs.retain(|pair| *pair == ("", "v1") || *pair == (group, version));
     pairs
 }
@@ -66,8 +66,8 @@ fn pairs(wanted: impl Fn(bool) -> bool) -> Vec<(&'static str, &'static str)> {
         .collect()
 }
 
-/// The kind of a schema that only subresources have.
-pub(super) fn part(name: &str) -> Option<Value> {
+/// The kind of a schema that only subresources use.
+pub(super) fn subresource_kind(name: &str) -> Option<Value> {
     let (group, version, kind) = match name.strip_prefix("io.k8s.api.")? {
         "authentication.v1.TokenRequest" => ("authentication.k8s.io", "v1", "TokenRequest"),
         "autoscaling.v1.Scale" => ("autoscaling", "v1", "Scale"),

@@ -1,14 +1,14 @@
-//! OpenAPI: what the server tells tools about its resources.
+//! OpenAPI documents.
 //!
 //! ```text
-//!   /openapi/v3              which documents there are, each with its hash
-//!   /openapi/v3/apis/apps/v1 one document a group and version: operations, and the schemas that they reach
-//!   /openapi/v2              everything in one document, in the older version of the language
+//!   /openapi/v3              index of the documents, each with its hash
+//!   /openapi/v3/apis/apps/v1 one document per group version: operations and the schemas they refer to
+//!   /openapi/v2              everything in one document, in OpenAPI v2
 //! ```
 //!
 //! kubectl reads a document to learn whether the server validates fields (`fieldValidation`), to explain kinds, and to
-//! build strategic merge patches. Documents are made when they are asked for, from the facts of the registry, and hold no
-//! prose but what CRDs bring along. What a document is made of tells its hash, so that nobody makes one to tag it.
+//! build strategic merge patches. Documents are built on request from the registry, and contain no descriptions but
+//! those of CRDs. A document's hash is computed from its inputs, so it is not built just for its entity tag.
 
 mod custom;
 mod dialect;
@@ -30,12 +30,12 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 
-pub(crate) use v2::{Cached, Form, whole};
+pub(crate) use v2::{DocumentCache, DocumentFormat, v2_document};
 
 use self::{dialect::Dialect, operations::Paths, schemas::Schemas};
 use crate::registry::{Catalogue, Resource, group_version};
 
-/// A document as it is sent.
+/// A document as sent.
 #[derive(Debug)]
 pub(crate) struct Document {
     pub(crate) bytes: Bytes,
@@ -43,7 +43,7 @@ pub(crate) struct Document {
 }
 
 impl Document {
-    /// A document that is known by its content.
+    /// A document whose hash is that of its content.
     pub(crate) fn new(value: &Value) -> Self {
         let json = value.to_string();
         let hash = hash(&json);
@@ -54,7 +54,7 @@ impl Document {
     }
 }
 
-/// Tells documents apart; the same content gives the same hash within a process, which is all that an entity tag needs.
+/// A hash for entity tags: equal content has an equal hash within a process.
 fn hash(content: impl Hash) -> String {
     let half = |salt: u8| {
         let mut hasher = DefaultHasher::new();
@@ -64,15 +64,15 @@ fn hash(content: impl Hash) -> String {
     format!("{:016X}{:016X}", half(0), half(1))
 }
 
-/// What a resource adds to documents: nothing beyond its name if it is built in, and its definition if it is not.
+/// The inputs of a resource to documents: its name if it is built in, otherwise its definition.
 fn fingerprint(resource: &Resource) -> impl Hash {
-    let definition = resource.document.as_deref().map(Value::to_string);
+    let definition = resource.crd_schema.as_deref().map(Value::to_string);
     let facts = format!(
         "{} {} {} {:?} {:?} {:?}",
         resource.kind,
         resource.list_kind,
         resource.namespaced,
-        resource.selectable,
+        resource.selectable_fields,
         resource.verbs,
         resource.subresources
     );
@@ -99,7 +99,7 @@ pub(crate) fn index(catalogue: &Catalogue) -> Value {
     for group in &catalogue.groups {
         for version in &group.versions {
             let path = path(&group.name, version);
-            let hash = tag(catalogue, &group.name, version);
+            let hash = etag(catalogue, &group.name, version);
             paths.insert(
                 path.clone(),
                 json!({"serverRelativeURL": format!("/openapi/v3/{path}?hash={hash}")}),
@@ -109,14 +109,14 @@ pub(crate) fn index(catalogue: &Catalogue) -> Value {
     json!({"paths": paths})
 }
 
-/// The document at a path below `/openapi/v3/`, if there is one.
+/// The document at a path below `/openapi/v3/`.
 pub(crate) fn find(catalogue: &Catalogue, wanted: &str) -> Option<Arc<Document>> {
     let mut roots = roots::all(catalogue).into_iter();
     if let Some(root) = roots.find(|root| root.path() == wanted) {
         let mut schemas = Schemas::new(Dialect::V3, Vec::new());
         let operation = root.operation(&mut schemas);
         let paths = Paths::from([(format!("/{wanted}/"), vec![operation])]);
-        let mut document = assembled(paths, schemas);
+        let mut document = assemble(paths, schemas);
         document["info"] = info();
         document["components"]["securitySchemes"] = security();
         return Some(Arc::new(Document {
@@ -131,50 +131,50 @@ pub(crate) fn find(catalogue: &Catalogue, wanted: &str) -> Option<Arc<Document>>
     let (group, version) = versions
         .into_iter()
         .find(|(group, version)| path(group, version) == wanted)?;
-    Some(document(catalogue, group, version))
+    Some(cached_document(catalogue, group, version))
 }
 
-/// A group version's document. Those of built-in kinds alone are made once per process.
-fn document(catalogue: &Catalogue, group: &str, version: &str) -> Arc<Document> {
+/// A group version's document. Documents of built-in kinds are built once per process.
+fn cached_document(catalogue: &Catalogue, group: &str, version: &str) -> Arc<Document> {
     static BUILT_IN: LazyLock<Mutex<HashMap<String, Arc<Document>>>> = LazyLock::new(Mutex::default);
     if is_custom(catalogue, group, version) {
-        return Arc::new(make(catalogue, group, version));
+        return Arc::new(build_document(catalogue, group, version));
     }
     let mut made = BUILT_IN.lock();
     made.entry(path(group, version))
-        .or_insert_with(|| Arc::new(make(catalogue, group, version)))
+        .or_insert_with(|| Arc::new(build_document(catalogue, group, version)))
         .clone()
 }
 
 fn is_custom(catalogue: &Catalogue, group: &str, version: &str) -> bool {
-    let mut resources = catalogue.of_version(group, version);
-    resources.any(|resource| resource.custom)
+    let mut resources = catalogue.in_group_version(group, version);
+    resources.any(|resource| resource.is_custom)
 }
 
 /// The hash of a group version's document.
-fn tag(catalogue: &Catalogue, group: &str, version: &str) -> String {
-    let resources = catalogue.of_version(group, version);
+fn etag(catalogue: &Catalogue, group: &str, version: &str) -> String {
+    let resources = catalogue.in_group_version(group, version);
     let resources: Vec<_> = resources.map(|resource| fingerprint(resource)).collect();
     hash((group, version, resources))
 }
 
-fn make(catalogue: &Catalogue, group: &str, version: &str) -> Document {
+fn build_document(catalogue: &Catalogue, group: &str, version: &str) -> Document {
     let mut paths = Paths::new();
     let is_custom = is_custom(catalogue, group, version);
     let versions = if is_custom {
-        groups::of_clients()
+        groups::known_to_clients()
     } else {
-        groups::of_document(group, version)
+        groups::listed_in_document(group, version)
     };
     let mut schemas = Schemas::new(Dialect::V3, versions);
-    for resource in catalogue.of_version(group, version) {
+    for resource in catalogue.in_group_version(group, version) {
         operations::add(resource, &mut paths, &mut schemas);
     }
     if !is_custom {
-        let operation = roots::of_version(group, version, &mut schemas);
+        let operation = roots::version_operation(group, version, &mut schemas);
         paths.insert(format!("/{}/", path(group, version)), vec![operation]);
     }
-    let mut document = assembled(paths, schemas);
+    let mut document = assemble(paths, schemas);
     if is_custom {
         document["info"] = json!({"title": "Kubernetes CRD Swagger", "version": "v0.1.0"});
     } else {
@@ -183,11 +183,11 @@ fn make(catalogue: &Catalogue, group: &str, version: &str) -> Document {
     }
     Document {
         bytes: document.to_string().into(),
-        hash: tag(catalogue, group, version),
+        hash: etag(catalogue, group, version),
     }
 }
 
-fn assembled(paths: Paths, schemas: Schemas) -> Value {
+fn assemble(paths: Paths, schemas: Schemas) -> Value {
     let paths = paths
         .into_iter()
         .map(|(path, operations)| (path, Dialect::V3.item(&operations)));
@@ -212,7 +212,7 @@ mod tests {
     use crate::registry::Registry;
 
     #[test]
-    fn every_reference_of_every_document_leads_to_a_schema() {
+    fn every_reference_resolves_to_a_schema() {
         fn references(value: &Value, found: &mut Vec<String>) {
             match value {
                 Value::Object(fields) => {
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_patch_says_that_it_validates_fields() {
+    fn patch_operation_has_field_validation() {
         let catalogue = Registry::new().catalogue();
         let document = find(&catalogue, "apis/apps/v1").expect("served");
         let value: Value = serde_json::from_slice(&document.bytes).expect("JSON");

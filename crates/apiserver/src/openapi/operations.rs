@@ -1,4 +1,4 @@
-//! Which verbs a resource has, at which paths, with which parameters: what both versions of OpenAPI tell in their own ways.
+//! The operations of resources: verbs, paths and parameters, independent of the OpenAPI version.
 
 use std::collections::BTreeMap;
 
@@ -18,70 +18,70 @@ pub(super) struct Operation {
     pub(super) method: &'static str,
     pub(super) id: String,
     pub(super) tag: String,
-    /// What the verb is called; empty for those that are no resource's.
+    /// The action (`x-kubernetes-action`); empty for operations that are not a resource's.
     pub(super) action: &'static str,
-    /// The kind that it is about, as `x-kubernetes-group-version-kind` has it.
+    /// The value of `x-kubernetes-group-version-kind`.
     pub(super) kind: Value,
-    /// Those of the path included.
+    /// Including path parameters.
     pub(super) parameters: Vec<Parameter>,
-    pub(super) body: Option<Payload>,
+    pub(super) body: Option<RequestBody>,
     pub(super) consumes: &'static [&'static str],
     pub(super) produces: &'static [&'static str],
-    /// The codes of success, all with the same answer.
+    /// The status codes of success, all with the same response.
     pub(super) codes: &'static [u16],
-    pub(super) answer: Shape,
+    pub(super) response: BodySchema,
 }
 
-/// What an operation takes.
-pub(super) struct Payload {
-    pub(super) shape: Shape,
+/// A request body.
+pub(super) struct RequestBody {
+    pub(super) schema: BodySchema,
     pub(super) required: bool,
 }
 
-/// What a body looks like.
+/// The schema of a body.
 #[derive(Clone)]
-pub(super) enum Shape {
-    /// As the schema of this name says.
+pub(super) enum BodySchema {
+    /// The schema of this name.
     Named(String),
     Text,
 }
 
-const ANYTHING: [&str; 1] = ["*/*"];
-const LOG: [&str; 4] = [
+const ANY_MEDIA_TYPE: [&str; 1] = ["*/*"];
+const LOG_MEDIA_TYPES: [&str; 4] = [
     "text/plain",
     "application/json",
     "application/yaml",
     "application/vnd.kubernetes.protobuf",
 ];
-/// The forms that objects travel in; custom ones in the first two only.
-pub(super) const OBJECT: [&str; 3] = [
+/// The media types of objects; custom resources have the first two only.
+pub(super) const OBJECT_MEDIA_TYPES: [&str; 3] = [
     "application/json",
     "application/yaml",
     "application/vnd.kubernetes.protobuf",
 ];
-const WATCHED: [&str; 5] = [
+const WATCH_MEDIA_TYPES: [&str; 5] = [
     "application/json",
     "application/yaml",
     "application/vnd.kubernetes.protobuf",
     "application/json;stream=watch",
     "application/vnd.kubernetes.protobuf;stream=watch",
 ];
-const PATCHES: [&str; 4] = [
+const PATCH_MEDIA_TYPES: [&str; 4] = [
     "application/json-patch+json",
     "application/merge-patch+json",
     "application/strategic-merge-patch+json",
     "application/apply-patch+yaml",
 ];
-const CUSTOM_PATCHES: [&str; 3] = [
+const CUSTOM_PATCH_MEDIA_TYPES: [&str; 3] = [
     "application/json-patch+json",
     "application/merge-patch+json",
     "application/apply-patch+yaml",
 ];
 
-/// Adds a resource's operations, and names the schemas that they need.
+/// Adds a resource's operations and requests the schemas they refer to.
 pub(super) fn add(resource: &Resource, paths: &mut Paths, schemas: &mut Schemas) {
     let (object, list) = schemas.kind(resource);
-    let (object, list) = (Shape::Named(object), Shape::Named(list));
+    let (object, list) = (BodySchema::Named(object), BodySchema::Named(list));
     let prefix = if resource.group.is_empty() {
         "/api"
     } else {
@@ -94,9 +94,9 @@ pub(super) fn add(resource: &Resource, paths: &mut Paths, schemas: &mut Schemas)
     } else {
         plural.to_string()
     };
-    let mut maker = Maker {
+    let mut maker = OperationBuilder {
         resource,
-        names: Names::of(&resource.group, &resource.version),
+        names: OperationNames::new(&resource.group, &resource.version),
         kind: json!({"group": &*resource.group, "version": &*resource.version, "kind": &*resource.kind}),
         subject: resource.kind.to_string(),
         suffix: String::new(),
@@ -104,13 +104,13 @@ pub(super) fn add(resource: &Resource, paths: &mut Paths, schemas: &mut Schemas)
         path: format!("{base}/{below}"),
     };
     maker.collection(&object, &list, schemas);
-    if resource.namespaced && resource.allows("list") {
+    if resource.namespaced && resource.supports("list") {
         maker.path = format!("{base}/{plural}");
         maker.list(&list, "ForAllNamespaces");
     }
     maker.path = format!("{base}/{below}/{{name}}");
     maker.object_verbs(&resource.verbs, &object, schemas);
-    if resource.allows("watch") && !resource.custom {
+    if resource.supports("watch") && !resource.is_custom {
         let event = schemas.meta("WatchEvent");
         maker.watches(&base, &below, &event);
     }
@@ -121,84 +121,84 @@ pub(super) fn add(resource: &Resource, paths: &mut Paths, schemas: &mut Schemas)
     }
 }
 
-/// What a group version is called in operations.
-pub(super) struct Names {
+/// Names of a group version in operation IDs and tags.
+pub(super) struct OperationNames {
     /// `AppsV1`
-    pub(super) both: String,
+    pub(super) id_part: String,
     /// `apps_v1`
     pub(super) tag: String,
 }
 
-impl Names {
-    pub(super) fn of(group: &str, version: &str) -> Self {
+impl OperationNames {
+    pub(super) fn new(group: &str, version: &str) -> Self {
         let group = match group.strip_suffix(".k8s.io").unwrap_or(group) {
             "" => "core",
             group => group,
         };
         let group = camel_case(group);
         Self {
-            both: format!("{}{}", capitalized(&group), capitalized(version)),
+            id_part: format!("{}{}", capitalized(&group), capitalized(version)),
             tag: format!("{group}_{version}"),
         }
     }
 }
 
-struct Maker<'a> {
+struct OperationBuilder<'a> {
     resource: &'a Resource,
-    names: Names,
-    /// Of the operations that are added next, as what follows.
+    names: OperationNames,
+    /// For the operations added next, like the following fields.
     kind: Value,
     subject: String,
-    /// What a subresource adds to the names of operations.
+    /// What a subresource appends to operation IDs.
     suffix: String,
     paths: &'a mut Paths,
     path: String,
 }
 
-impl Maker<'_> {
-    fn collection(&mut self, object: &Shape, list: &Shape, schemas: &mut Schemas) {
-        if self.resource.allows("list") {
+impl OperationBuilder<'_> {
+    fn collection(&mut self, object: &BodySchema, list: &BodySchema, schemas: &mut Schemas) {
+        if self.resource.supports("list") {
             self.list(list, "");
         }
-        if self.resource.allows("create") {
+        if self.resource.supports("create") {
             self.write("create", object, &[200, 201, 202]);
         }
-        if self.resource.allows("deletecollection") {
+        if self.resource.supports("deletecollection") {
             let status = schemas.meta("Status");
             let mut operation = self.operation("delete", "delete", "deletecollection", "Collection", &status);
-            if self.resource.custom {
+            if self.resource.is_custom {
                 operation.parameters.extend(parameters::LIST);
             } else {
                 operation.parameters.extend(parameters::DELETE_COLLECTION);
-                operation.body = Some(Payload {
-                    shape: schemas.meta("DeleteOptions"),
+                operation.body = Some(RequestBody {
+                    schema: schemas.meta("DeleteOptions"),
                     required: false,
                 });
             }
-            self.put(operation);
+            self.push(operation);
         }
     }
 
-    fn list(&mut self, list: &Shape, suffix: &str) {
+    fn list(&mut self, list: &BodySchema, suffix: &str) {
         let mut operation = self.operation("get", "list", "list", "", list);
         if !suffix.is_empty() {
-            operation.id = format!("list{}{}{suffix}", self.names.both, self.subject);
+            operation.id = format!("list{}{}{suffix}", self.names.id_part, self.subject);
         }
         operation.parameters.extend(parameters::LIST);
-        if !self.resource.custom {
-            operation.produces = &WATCHED;
+        if !self.resource.is_custom {
+            operation.produces = &WATCH_MEDIA_TYPES;
         }
-        self.put(operation);
+        self.push(operation);
     }
 
-    fn object_verbs(&mut self, verbs: &[Box<str>], object: &Shape, schemas: &mut Schemas) {
+    fn object_verbs(&mut self, verbs: &[Box<str>], object: &BodySchema, schemas: &mut Schemas) {
         let has = |verb: &str| verbs.iter().any(|v| **v == *verb);
         if has("get") {
             let mut operation = self.operation("get", "read", "get", "", object);
-            if self.resource.custom {
-                operation.parameters.push(parameters::REVISION);
+            if self.resource.is_custom {
+                operation.parameters.push(parameters::RESOURCE_VERSION);
             }
-            self.put(operation);
+            self.push(operation);
         }
         if has("update") {
             self.write("replace", object, &[200, 201]);
@@ -206,79 +206,83 @@ impl Maker<'_> {
         if has("patch") {
             let mut operation = self.operation("patch", "patch", "patch", "", object);
             operation.parameters.extend(parameters::PATCH);
-            operation.body = Some(Payload {
-                shape: schemas.meta("Patch"),
+            operation.body = Some(RequestBody {
+                schema: schemas.meta("Patch"),
                 required: true,
             });
-            if self.resource.custom {
-                operation.consumes = &CUSTOM_PATCHES;
+            if self.resource.is_custom {
+                operation.consumes = &CUSTOM_PATCH_MEDIA_TYPES;
             } else {
-                operation.consumes = &PATCHES;
+                operation.consumes = &PATCH_MEDIA_TYPES;
                 operation.codes = &[200, 201];
             }
-            self.put(operation);
+            self.push(operation);
         }
         if has("delete") {
-            let answer = if answers_with_the_deleted(self.resource) {
+            let answer = if returns_deleted(self.resource) {
                 object.clone()
             } else {
                 schemas.meta("Status")
             };
             let mut operation = self.operation("delete", "delete", "delete", "", &answer);
             operation.parameters.extend(parameters::DELETE);
-            operation.body = Some(Payload {
-                shape: schemas.meta("DeleteOptions"),
+            operation.body = Some(RequestBody {
+                schema: schemas.meta("DeleteOptions"),
                 required: false,
             });
             operation.codes = &[200, 202];
-            self.put(operation);
+            self.push(operation);
         }
     }
 
-    fn write(&mut self, verb: &str, object: &Shape, codes: &'static [u16]) {
+    fn write(&mut self, verb: &str, object: &BodySchema, codes: &'static [u16]) {
         let method = if verb == "create" { "post" } else { "put" };
         let mut operation = self.operation(method, verb, method, "", object);
         operation.parameters.extend(parameters::WRITE);
-        operation.body = Some(Payload {
-            shape: object.clone(),
+        operation.body = Some(RequestBody {
+            schema: object.clone(),
             required: true,
         });
         operation.codes = codes;
-        self.put(operation);
+        self.push(operation);
     }
 
-    fn watches(&mut self, base: &str, below: &str, event: &Shape) {
+    fn watches(&mut self, base: &str, below: &str, event: &BodySchema) {
         let plural = &self.resource.plural;
         let across = format!("{base}/watch/{plural}");
         let within = format!("{base}/watch/{below}");
         let one = format!("{within}/{{name}}");
-        let Names { both, .. } = &self.names;
+        let OperationNames { id_part, .. } = &self.names;
         let Self { subject, .. } = self;
         let mut all = vec![];
         if self.resource.namespaced {
             all.push((
                 across,
                 "watchlist",
-                format!("watch{both}{subject}ListForAllNamespaces"),
+                format!("watch{id_part}{subject}ListForAllNamespaces"),
             ));
-            all.push((within, "watchlist", format!("watch{both}Namespaced{subject}List")));
-            all.push((one, "watch", format!("watch{both}Namespaced{subject}")));
+            all.push((
+                within,
+                "watchlist",
+                format!("watch{id_part}Namespaced{subject}List"),
+            ));
+            all.push((one, "watch", format!("watch{id_part}Namespaced{subject}")));
         } else {
-            all.push((within, "watchlist", format!("watch{both}{subject}List")));
-            all.push((one, "watch", format!("watch{both}{subject}")));
+            all.push((within, "watchlist", format!("watch{id_part}{subject}List")));
+            all.push((one, "watch", format!("watch{id_part}{subject}")));
         }
         for (path, action, id) in all {
             self.path = path;
             let mut operation = self.operation("get", "watch", action, "", event);
             operation.id = id;
             operation.parameters.extend(parameters::LIST);
-            operation.produces = &WATCHED;
-            self.put(operation);
+            operation.produces = &WATCH_MEDIA_TYPES;
+            self.push(operation);
         }
     }
 
-    fn subresource(&mut self, subresource: &Subresource, object: &Shape, schemas: &mut Schemas) {
-        if !self.resource.custom {
+    fn subresource(&mut self, subresource: &Subresource, object: &BodySchema, schemas: &mut Schemas) {
+        if !self.resource.is_custom {
             let or = |text: &str, own: &str| {
                 if subresource.group.is_empty() && subresource.version.is_empty() {
                     own.to_owned()
@@ -293,13 +297,15 @@ impl Maker<'_> {
             });
         }
         if &*subresource.name == "log" {
-            let mut operation = self.operation("get", "read", "get", "", &Shape::Text);
-            operation.parameters.extend(parameters::of_connection("log"));
-            operation.produces = &LOG;
-            self.put(operation);
+            let mut operation = self.operation("get", "read", "get", "", &BodySchema::Text);
+            operation
+                .parameters
+                .extend(parameters::connection_parameters("log"));
+            operation.produces = &LOG_MEDIA_TYPES;
+            self.push(operation);
             return;
         }
-        // What is no object is a connection, of which only the options have a kind.
+        // A subresource that is not an object is a connection; only its options have a kind.
         if subresource.kind.ends_with("Options") {
             self.connection(subresource);
             return;
@@ -307,7 +313,7 @@ impl Maker<'_> {
         let answer = if subresource.kind == self.resource.kind {
             object.clone()
         } else {
-            schemas.of_subresource(self.resource, subresource)
+            schemas.subresource_schema(self.resource, subresource)
         };
         self.object_verbs(&subresource.verbs, &answer, schemas);
         if subresource.verbs.iter().any(|verb| **verb == *"create") {
@@ -333,15 +339,15 @@ impl Maker<'_> {
             self.suffix = format!("{suffix}{name}");
             for method in methods {
                 let infix = capitalized(method);
-                let mut operation = self.operation(method, "connect", "connect", &infix, &Shape::Text);
+                let mut operation = self.operation(method, "connect", "connect", &infix, &BodySchema::Text);
                 operation
                     .parameters
                     .retain(|parameter| parameter.name != parameters::PRETTY.name);
                 operation
                     .parameters
-                    .extend(parameters::of_connection(&subresource.name));
-                operation.produces = &ANYTHING;
-                self.put(operation);
+                    .extend(parameters::connection_parameters(&subresource.name));
+                operation.produces = &ANY_MEDIA_TYPE;
+                self.push(operation);
             }
         }
     }
@@ -352,43 +358,47 @@ impl Maker<'_> {
         verb: &str,
         action: &'static str,
         infix: &str,
-        answer: &Shape,
+        answer: &BodySchema,
     ) -> Operation {
         let namespaced = if self.resource.namespaced {
             "Namespaced"
         } else {
             ""
         };
-        let objects: &[&str] = if self.resource.custom {
-            &OBJECT[..2]
+        let objects: &[&str] = if self.resource.is_custom {
+            &OBJECT_MEDIA_TYPES[..2]
         } else {
-            &OBJECT
+            &OBJECT_MEDIA_TYPES
         };
         Operation {
             method,
             id: format!(
                 "{verb}{}{infix}{namespaced}{}{}",
-                self.names.both, self.subject, self.suffix
+                self.names.id_part, self.subject, self.suffix
             ),
             tag: self.names.tag.clone(),
             action,
             kind: self.kind.clone(),
-            parameters: parameters::of_path(&self.path),
+            parameters: parameters::path_parameters(&self.path),
             body: None,
-            consumes: if self.resource.custom { objects } else { &ANYTHING },
+            consumes: if self.resource.is_custom {
+                objects
+            } else {
+                &ANY_MEDIA_TYPE
+            },
             produces: objects,
             codes: &[200],
-            answer: answer.clone(),
+            response: answer.clone(),
         }
     }
 
-    fn put(&mut self, operation: Operation) {
+    fn push(&mut self, operation: Operation) {
         self.paths.entry(self.path.clone()).or_default().push(operation);
     }
 }
 
-/// The kinds whose deletion answers with what was deleted.
-fn answers_with_the_deleted(resource: &Resource) -> bool {
+/// The kinds whose deletion returns the deleted object.
+fn returns_deleted(resource: &Resource) -> bool {
     match &*resource.group {
         "" => matches!(
             &*resource.kind,

@@ -6,12 +6,12 @@ use serde_json::{Value, json};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Parameter {
     pub(super) name: &'static str,
-    pub(super) place: Place,
+    pub(super) location: Location,
     pub(super) kind: &'static str,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Place {
+pub(super) enum Location {
     Path,
     Query,
 }
@@ -19,13 +19,13 @@ pub(super) enum Place {
 const fn query(name: &'static str, kind: &'static str) -> Parameter {
     Parameter {
         name,
-        place: Place::Query,
+        location: Location::Query,
         kind,
     }
 }
 
 pub(super) const PRETTY: Parameter = query("pretty", "string");
-pub(super) const REVISION: Parameter = query("resourceVersion", "string");
+pub(super) const RESOURCE_VERSION: Parameter = query("resourceVersion", "string");
 
 pub(super) const LIST: [Parameter; 11] = [
     query("allowWatchBookmarks", "boolean"),
@@ -33,7 +33,7 @@ pub(super) const LIST: [Parameter; 11] = [
     query("fieldSelector", "string"),
     query("labelSelector", "string"),
     query("limit", "integer"),
-    REVISION,
+    RESOURCE_VERSION,
     query("resourceVersionMatch", "string"),
     query("sendInitialEvents", "boolean"),
     query("shardSelector", "string"),
@@ -68,7 +68,7 @@ pub(super) const DELETE_COLLECTION: [Parameter; 14] = [
     query("limit", "integer"),
     query("orphanDependents", "boolean"),
     query("propagationPolicy", "string"),
-    REVISION,
+    RESOURCE_VERSION,
     query("resourceVersionMatch", "string"),
     query("sendInitialEvents", "boolean"),
     query("shardSelector", "string"),
@@ -101,8 +101,8 @@ const LOG: [Parameter; 9] = [
     query("timestamps", "boolean"),
 ];
 
-/// What a subresource that is no object can be asked for.
-pub(super) fn of_connection(subresource: &str) -> &'static [Parameter] {
+/// The query parameters of a subresource that is a connection.
+pub(super) fn connection_parameters(subresource: &str) -> &'static [Parameter] {
     const PORTS: [Parameter; 1] = [query("ports", "integer")];
     const PATH: [Parameter; 1] = [query("path", "string")];
     match subresource {
@@ -115,25 +115,25 @@ pub(super) fn of_connection(subresource: &str) -> &'static [Parameter] {
     }
 }
 
-/// Those in a path, and that which every path has.
-pub(super) fn of_path(path: &str) -> Vec<Parameter> {
+/// The parameters in a path, and `pretty`, which every path has.
+pub(super) fn path_parameters(path: &str) -> Vec<Parameter> {
     let named = ["name", "namespace", "path"]
         .into_iter()
         .filter(|name| path.contains(&format!("{{{name}}}")))
         .map(|name| Parameter {
             name,
-            place: Place::Path,
+            location: Location::Path,
             kind: "string",
         });
     named.chain([PRETTY]).collect()
 }
 
 impl Parameter {
-    /// Where it stands, and whether it must.
-    pub(super) fn head(self) -> Value {
-        match self.place {
-            Place::Path => json!({"name": self.name, "in": "path", "required": true}),
-            Place::Query => json!({"name": self.name, "in": "query"}),
+    /// Its name, its location, and whether it is required.
+    pub(super) fn location_fields(self) -> Value {
+        match self.location {
+            Location::Path => json!({"name": self.name, "in": "path", "required": true}),
+            Location::Query => json!({"name": self.name, "in": "query"}),
         }
     }
 }

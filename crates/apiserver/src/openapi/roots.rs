@@ -1,18 +1,18 @@
-//! The documents that say what there is: `/api/`, `/apis/`, `/apis/apps/`, `/apis/apps/v1/` and `/version/`.
+//! The discovery documents: `/api/`, `/apis/`, `/apis/apps/`, `/apis/apps/v1/` and `/version/`.
 
 use std::sync::LazyLock;
 
 use serde_json::{Map, Value, json};
 
 use super::{
-    operations::{Names, OBJECT, Operation, Shape},
+    operations::{BodySchema, OBJECT_MEDIA_TYPES, Operation, OperationNames},
     schemas::{META, Schemas},
 };
 use crate::registry::Catalogue;
 
 const INFO: &str = "io.k8s.apimachinery.pkg.version.Info";
 
-/// A document that is no group version's.
+/// A document that does not belong to a group version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Root {
     /// `/api/`
@@ -29,7 +29,7 @@ pub(super) enum Root {
 pub(super) fn all(catalogue: &Catalogue) -> Vec<Root> {
     let built_in = |name: &str| {
         let mut resources = catalogue.resources.iter();
-        !name.is_empty() && resources.any(|resource| *resource.group == *name && !resource.custom)
+        !name.is_empty() && resources.any(|resource| *resource.group == *name && !resource.is_custom)
     };
     let groups = catalogue.groups.iter().filter(|group| built_in(&group.name));
     let groups = groups.map(|group| Root::Group(group.name.to_string()));
@@ -40,7 +40,7 @@ pub(super) fn all(catalogue: &Catalogue) -> Vec<Root> {
 }
 
 impl Root {
-    /// Where it is, without the slashes around.
+    /// Its path, without the slashes at both ends.
     pub(super) fn path(&self) -> String {
         match self {
             Self::Core => "api".to_owned(),
@@ -50,19 +50,20 @@ impl Root {
         }
     }
 
-    /// How it is read.
+    /// The operation that reads it.
     pub(super) fn operation(&self, schemas: &mut Schemas) -> Operation {
         match self {
             Self::Core => read("getCoreAPIVersions", "core", schemas.meta("APIVersions")),
             Self::Groups => read("getAPIVersions", "apis", schemas.meta("APIGroupList")),
             Self::Group(name) => {
-                let names = Names::of(name, "");
-                let id = format!("get{}APIGroup", names.both);
+                let names = OperationNames::new(name, "");
+                let id = format!("get{}APIGroup", names.id_part);
                 read(&id, names.tag.trim_end_matches('_'), schemas.meta("APIGroup"))
             }
             Self::Version => {
                 let mut operation = read("getCodeVersion", "version", schemas.named(INFO));
-                (operation.consumes, operation.produces) = (&OBJECT[..1], &OBJECT[..1]);
+                (operation.consumes, operation.produces) =
+                    (&OBJECT_MEDIA_TYPES[..1], &OBJECT_MEDIA_TYPES[..1]);
                 operation
             }
         }
@@ -70,13 +71,13 @@ impl Root {
 }
 
 /// `/apis/apps/v1/`
-pub(super) fn of_version(group: &str, version: &str, schemas: &mut Schemas) -> Operation {
-    let names = Names::of(group, version);
-    let id = format!("get{}APIResources", names.both);
+pub(super) fn version_operation(group: &str, version: &str, schemas: &mut Schemas) -> Operation {
+    let names = OperationNames::new(group, version);
+    let id = format!("get{}APIResources", names.id_part);
     read(&id, &names.tag, schemas.meta("APIResourceList"))
 }
 
-fn read(id: &str, tag: &str, answer: Shape) -> Operation {
+fn read(id: &str, tag: &str, response: BodySchema) -> Operation {
     Operation {
         method: "get",
         id: id.to_owned(),
@@ -85,21 +86,21 @@ fn read(id: &str, tag: &str, answer: Shape) -> Operation {
         kind: Value::Null,
         parameters: Vec::new(),
         body: None,
-        consumes: &OBJECT,
-        produces: &OBJECT,
+        consumes: &OBJECT_MEDIA_TYPES,
+        produces: &OBJECT_MEDIA_TYPES,
         codes: &[200],
-        answer,
+        response,
     }
 }
 
-/// The kind of what a root answers with, by the name of its schema.
+/// The kind of a discovery document, by the name of its schema.
 pub(super) fn kind(schema: &str) -> Option<Value> {
     let kind = schema.strip_prefix(META)?.strip_prefix('.')?;
     matches!(kind, "APIGroup" | "APIGroupList" | "APIVersions")
         .then(|| json!({"group": "", "version": "v1", "kind": kind}))
 }
 
-/// The schemas that only these documents have, reduced as those of the registry are.
+/// The schemas that only these documents use, reduced like those in the registry.
 pub(super) fn schema(name: &str) -> Option<&'static Value> {
     static SCHEMAS: LazyLock<Map<String, Value>> = LazyLock::new(|| {
         let text = || json!({"type": "string", "default": ""});

@@ -1,4 +1,4 @@
-//! The schemas of a document: what its operations name, and whatever that reaches.
+//! The schemas of a document: those its operations refer to, directly or indirectly.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -7,37 +7,37 @@ use std::{
 
 use serde_json::{Map, Value, json};
 
-use super::{custom, dialect::Dialect, groups, operations::Shape, roots};
-use crate::registry::{Resource, Subresource, schema_facts};
+use super::{custom, dialect::Dialect, groups, operations::BodySchema, roots};
+use crate::registry::{Resource, Subresource, built_in_schemas};
 
-/// Where the schemas of `meta/v1` are.
+/// The prefix of the schemas of `meta/v1`.
 pub(super) const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 
-/// Collects the schemas of one document, and hands them out one by one.
+/// Collects the schemas of one document and yields them one by one.
 pub(super) struct Schemas {
     dialect: Dialect,
-    /// The group versions whose options and events `meta/v1` stands for in this document.
+    /// The group versions listed in the schemas of `DeleteOptions` and `WatchEvent`.
     versions: Vec<(&'static str, &'static str)>,
-    /// Made already: what CRDs define.
+    /// Complete schemas: those of CRDs.
     ready: Vec<(String, Value)>,
-    /// Named somewhere, and not looked at yet.
-    wanted: Vec<String>,
+    /// Referred to, but not expanded yet.
+    pending: Vec<String>,
     seen: HashSet<String>,
 }
 
 impl Iterator for Schemas {
     type Item = (String, Value);
 
-    /// The next schema that was named, which may name others.
+    /// Expands the next pending schema, which may refer to others.
     fn next(&mut self) -> Option<(String, Value)> {
         if let Some(ready) = self.ready.pop() {
             return Some(ready);
         }
         loop {
-            let name = self.wanted.pop()?;
-            let reduced = schema_facts().schemas.get(&name);
+            let name = self.pending.pop()?;
+            let reduced = built_in_schemas().schemas.get(&name);
             if let Some(reduced) = reduced.or_else(|| roots::schema(&name)) {
-                let mut schema = self.expanded(reduced, &name);
+                let mut schema = self.expand(reduced, &name);
                 let kinds = self.kinds(&name);
                 if !kinds.is_empty() {
                     schema["x-kubernetes-group-version-kind"] = kinds.into();
@@ -54,25 +54,25 @@ impl Schemas {
             dialect,
             versions,
             ready: Vec::new(),
-            wanted: Vec::new(),
+            pending: Vec::new(),
             seen: HashSet::new(),
         }
     }
 
     /// A schema of `meta/v1`.
-    pub(super) fn meta(&mut self, name: &str) -> Shape {
+    pub(super) fn meta(&mut self, name: &str) -> BodySchema {
         self.named(&format!("{META}.{name}"))
     }
 
-    /// The schema of this name.
-    pub(super) fn named(&mut self, name: &str) -> Shape {
-        self.want(name);
-        Shape::Named(name.to_owned())
+    /// Refers to the schema of this name.
+    pub(super) fn named(&mut self, name: &str) -> BodySchema {
+        self.enqueue(name);
+        BodySchema::Named(name.to_owned())
     }
 
-    /// The names of a resource's kind and of its list.
+    /// The schema names of a resource's kind and of its list.
     pub(super) fn kind(&mut self, resource: &Resource) -> (String, String) {
-        if resource.custom {
+        if resource.is_custom {
             let names = [&resource.kind, &resource.list_kind]
                 .map(|kind| custom::name(&resource.group, &resource.version, kind));
             if self.seen.insert(names[0].clone()) {
@@ -86,15 +86,19 @@ impl Schemas {
         }
         let mut of = |kind: &str| {
             let key = format!("{}/{}/{kind}", resource.group, resource.version);
-            let name = schema_facts().kinds.get(&key).cloned().unwrap_or_default();
-            self.want(&name);
+            let name = built_in_schemas().kinds.get(&key).cloned().unwrap_or_default();
+            self.enqueue(&name);
             name
         };
         (of(&resource.kind), of(&resource.list_kind))
     }
 
-    /// What a subresource of another kind answers with.
-    pub(super) fn of_subresource(&mut self, resource: &Resource, subresource: &Subresource) -> Shape {
+    /// The response schema of a subresource of another kind.
+    pub(super) fn subresource_schema(
+        &mut self,
+        resource: &Resource,
+        subresource: &Subresource,
+    ) -> BodySchema {
         let or = |text: &str, own: &str| {
             if subresource.group.is_empty() && subresource.version.is_empty() {
                 own.to_owned()
@@ -105,16 +109,16 @@ impl Schemas {
         let group = or(&subresource.group, &resource.group);
         let version = or(&subresource.version, &resource.version);
         let kind = &subresource.kind;
-        let facts = schema_facts();
+        let facts = built_in_schemas();
         let known = facts.kinds.get(&format!("{group}/{version}/{kind}")).cloned();
-        // A kind that is no resource is known by the name of its schema alone.
+        // A kind without a resource is known by the name of its schema only.
         let name = known.unwrap_or_else(|| format!("io.k8s.api.{}.{version}.{kind}", package(&group)));
         self.named(&name)
     }
 
-    fn want(&mut self, name: &str) {
+    fn enqueue(&mut self, name: &str) {
         if self.seen.insert(name.to_owned()) {
-            self.wanted.push(name.to_owned());
+            self.pending.push(name.to_owned());
         }
     }
 
@@ -123,7 +127,7 @@ impl Schemas {
         /// By the name of their schema.
         static KINDS: LazyLock<HashMap<&str, Vec<Value>>> = LazyLock::new(|| {
             let mut kinds: HashMap<_, Vec<_>> = HashMap::new();
-            for (key, name) in &schema_facts().kinds {
+            for (key, name) in &built_in_schemas().kinds {
                 let mut parts = key.splitn(3, '/');
                 let [group, version, kind] = [(); 3].map(|()| parts.next().unwrap_or_default());
                 let kind = json!({"group": group, "version": version, "kind": kind});
@@ -142,22 +146,22 @@ impl Schemas {
         if let Some(kinds) = KINDS.get(name) {
             return kinds.clone();
         }
-        groups::part(name)
+        groups::subresource_kind(name)
             .or_else(|| roots::kind(name))
             .into_iter()
             .collect()
     }
 
-    /// The published form of a reduced schema, `name` or a part of it.
-    fn expanded(&mut self, reduced: &Value, name: &str) -> Value {
+    /// Expands a reduced schema, `name` or a part of it, to its published form.
+    fn expand(&mut self, reduced: &Value, name: &str) -> Value {
         let mut schema = Map::new();
         for (key, value) in reduced.as_object().into_iter().flatten() {
             match (key.as_str(), self.dialect) {
                 ("ref", dialect) => {
                     let target = value.as_str().unwrap_or_default();
-                    self.want(target);
+                    self.enqueue(target);
                     let reference = dialect.reference(target);
-                    // With facts of its own beside it, a reference stands in an `allOf` since version 3.
+                    // In version 3, a reference beside other fields is wrapped in an `allOf`.
                     match (dialect, reference) {
                         (Dialect::V3, reference) if reduced.as_object().is_some_and(|all| all.len() > 1) => {
                             schema.insert("allOf".into(), json!([reference]));
@@ -173,7 +177,7 @@ impl Schemas {
                         .map(|name| json!({"type": name}));
                     schema.insert("oneOf".into(), types.collect());
                 }
-                // Version 2 knows no alternatives.
+                // Version 2 has no alternatives.
                 ("oneOf", Dialect::V2) => {
                     schema.insert("type".into(), "string".into());
                 }
@@ -187,7 +191,7 @@ impl Schemas {
                     schema.insert("properties".into(), expanded.collect::<Map<_, _>>().into());
                 }
                 ("items" | "additionalProperties", _) => {
-                    let expanded = self.expanded(value, "");
+                    let expanded = self.expand(value, "");
                     schema.insert(key.clone(), expanded);
                 }
                 (
@@ -213,7 +217,7 @@ impl Schemas {
 
     /// A property, whose reference has a description beside it in the real document.
     fn property(&mut self, property: &Value, schema: &str, name: &str) -> Value {
-        let expanded = self.expanded(property, "");
+        let expanded = self.expand(property, "");
         let described = match schema.rsplit('.').next() {
             Some("IngressRule") => name != "http",
             Some("JSONSchemaProps") => name == "default",
@@ -226,7 +230,7 @@ impl Schemas {
     }
 }
 
-/// The package of a group's Go types.
+/// The Go package of a group's types.
 fn package(group: &str) -> &str {
     match group.split('.').next() {
         None | Some("") => "core",

@@ -1,8 +1,8 @@
 //! `/openapi/v2`: all operations and all schemas in one document of about a megabyte.
 //!
-//! It is put together piece by piece, a path and a schema at a time, so that it is never there as a tree. It is kept in the
-//! form that was asked for last, as long as the catalogue that it was made from: kubectl asks for protobuf, most others for
-//! JSON, and hardly anybody for both.
+//! It is written piece by piece, one path and one schema at a time, so it never exists as a tree. The format requested
+//! last is cached as long as the catalogue it was built from: kubectl requests protobuf, most other clients JSON, and
+//! hardly any client both.
 
 use std::{collections::BTreeMap, fmt::Write, sync::Arc};
 
@@ -22,36 +22,36 @@ use super::{
 };
 use crate::registry::Catalogue;
 
-/// What the document can be sent in.
+/// The formats of the document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
+pub(crate) enum DocumentFormat {
     Json,
     Protobuf,
 }
 
-/// The document that was made last from a catalogue. A copy of a catalogue, which is about to change, has none.
+/// The last document built from a catalogue. Cloning a catalogue, which happens before a change, clears the cache.
 #[derive(Debug, Default)]
-pub(crate) struct Cached(Mutex<Option<(Form, Arc<Document>)>>);
+pub(crate) struct DocumentCache(Mutex<Option<(DocumentFormat, Arc<Document>)>>);
 
-impl Clone for Cached {
+impl Clone for DocumentCache {
     fn clone(&self) -> Self {
         Self::default()
     }
 }
 
-/// The whole document in a form.
-pub(crate) fn whole(catalogue: &Catalogue, form: Form) -> Arc<Document> {
-    let mut cached = catalogue.published.0.lock();
+/// The whole document in a format.
+pub(crate) fn v2_document(catalogue: &Catalogue, form: DocumentFormat) -> Arc<Document> {
+    let mut cached = catalogue.openapi_v2.0.lock();
     match &*cached {
         Some((known, document)) if *known == form => document.clone(),
         _ => {
-            // The other form is not needed any more, and goes before this one is made.
+            // Drop the document in the other format before building this one.
             *cached = None;
-            let custom = catalogue.resources.iter().filter(|resource| resource.custom);
+            let custom = catalogue.resources.iter().filter(|resource| resource.is_custom);
             let custom: Vec<_> = custom.map(|r| (r.api_version(), fingerprint(r))).collect();
             let bytes = match form {
-                Form::Json => as_json(catalogue).into(),
-                Form::Protobuf => as_protobuf(catalogue).into(),
+                DocumentFormat::Json => to_json(catalogue).into(),
+                DocumentFormat::Protobuf => to_protobuf(catalogue).into(),
             };
             let hash = hash(custom);
             let document = Arc::new(Document { bytes, hash });
@@ -61,19 +61,19 @@ pub(crate) fn whole(catalogue: &Catalogue, form: Form) -> Arc<Document> {
     }
 }
 
-/// The paths of a catalogue, and the schemas that they name.
-fn parts(catalogue: &Catalogue) -> (Paths, Schemas) {
+/// The paths of a catalogue, and the schemas they refer to.
+fn paths_and_schemas(catalogue: &Catalogue) -> (Paths, Schemas) {
     let mut paths = Paths::new();
-    let mut schemas = Schemas::new(Dialect::V2, groups::of_servers());
+    let mut schemas = Schemas::new(Dialect::V2, groups::known_to_servers());
     for group in &catalogue.groups {
         for version in &group.versions {
             let mut custom = false;
-            for resource in catalogue.of_version(&group.name, version) {
-                custom |= resource.custom;
+            for resource in catalogue.in_group_version(&group.name, version) {
+                custom |= resource.is_custom;
                 operations::add(resource, &mut paths, &mut schemas);
             }
             if !custom {
-                let operation = roots::of_version(&group.name, version, &mut schemas);
+                let operation = roots::version_operation(&group.name, version, &mut schemas);
                 paths.insert(format!("/{}/", path(&group.name, version)), vec![operation]);
             }
         }
@@ -85,9 +85,9 @@ fn parts(catalogue: &Catalogue) -> (Paths, Schemas) {
     (paths, schemas)
 }
 
-fn as_json(catalogue: &Catalogue) -> String {
-    let (paths, schemas) = parts(catalogue);
-    let mut shared = Shared::default();
+fn to_json(catalogue: &Catalogue) -> String {
+    let (paths, schemas) = paths_and_schemas(catalogue);
+    let mut shared = SharedParameters::default();
     let mut text = format!("{{\"swagger\":\"2.0\",\"info\":{},\"paths\":{{", info());
     let entry = |text: &mut String, name: &str, value: &Value| {
         if !text.ends_with('{') {
@@ -98,7 +98,7 @@ fn as_json(catalogue: &Catalogue) -> String {
         text.push_str(&value.to_string());
     };
     for (path, operations) in paths {
-        let item = shared.taken_out_of(Dialect::V2.item(&operations));
+        let item = shared.extract_from(Dialect::V2.item(&operations));
         entry(&mut text, &path, &item);
     }
     text.push_str("},\"definitions\":{");
@@ -111,26 +111,26 @@ fn as_json(catalogue: &Catalogue) -> String {
         "}},\"parameters\":{},\"securityDefinitions\":{},\"security\":{}}}",
         Value::from(parameters),
         security(),
-        needed()
+        security_requirements()
     );
     text
 }
 
-fn as_protobuf(catalogue: &Catalogue) -> Vec<u8> {
-    let (paths, schemas) = parts(catalogue);
-    let mut shared = Shared::default();
+fn to_protobuf(catalogue: &Catalogue) -> Vec<u8> {
+    let (paths, schemas) = paths_and_schemas(catalogue);
+    let mut shared = SharedParameters::default();
     let mut items = Message::default();
     for (path, operations) in paths {
-        let item = shared.taken_out_of(Dialect::V2.item(&operations));
-        items.named(2, &path, &gnostic::path_item(&item));
+        let item = shared.extract_from(Dialect::V2.item(&operations));
+        items.map_entry(2, &path, &gnostic::path_item(&item));
     }
     let mut definitions = Message::default();
     for (name, schema) in schemas {
-        definitions.named(1, &name, &gnostic::schema(&schema));
+        definitions.map_entry(1, &name, &gnostic::schema(&schema));
     }
     let mut parameters = Message::default();
     for (name, parameter) in &shared.by_name {
-        parameters.named(1, name, &gnostic::parameter(parameter));
+        parameters.map_entry(1, name, &gnostic::parameter(parameter));
     }
     let mut document = Message::default();
     document.text(1, "2.0");
@@ -144,19 +144,19 @@ fn as_protobuf(catalogue: &Catalogue) -> Vec<u8> {
     document.into_bytes()
 }
 
-fn needed() -> Value {
+fn security_requirements() -> Value {
     json!([{"BearerToken": []}])
 }
 
-/// The parameters that stand in one place of the document, where every path that has them points.
+/// Parameters defined once in the document and referred to by paths.
 #[derive(Default)]
-struct Shared {
+struct SharedParameters {
     by_name: BTreeMap<String, Value>,
 }
 
-impl Shared {
-    /// A path's item with references instead of what is shared.
-    fn taken_out_of(&mut self, mut item: Value) -> Value {
+impl SharedParameters {
+    /// Replaces shared parameters of a path item by references.
+    fn extract_from(&mut self, mut item: Value) -> Value {
         let fields = item.as_object_mut().into_iter().flatten();
         for (key, part) in fields {
             let parameters = if key == "parameters" {
@@ -176,7 +176,7 @@ impl Shared {
     }
 }
 
-/// Clients before 1.27 look for some parameters where they are used; others are about one kind only.
+/// Clients before 1.27 expect some parameters in place; others concern one kind only.
 fn is_shared(parameter: &Value) -> bool {
     match parameter["name"].as_str() {
         Some("name" | "fieldValidation" | "dryRun") => false,

@@ -1,23 +1,23 @@
-//! JSON patch (RFC 6902) with the leniencies of the real server's library: a `replace` may set what is not there, an
-//! absent value is `null`, and indexes may count from the end.
+//! JSON patch (RFC 6902), as lenient as the real server's library: `replace` may set an absent field, an absent value is
+//! `null`, and negative indexes count from the end.
 
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::depth;
 
-/// Copies may grow a document by this much in all: what the real server allows.
+/// The maximum number of bytes that all copies add, as in the real server.
 const COPY_LIMIT: usize = 3 * 1024 * 1024;
 
-/// How many values may be looked at in all to find out how deep what is moved is. It takes a patch that moves most of a
-/// large and very deep object again and again to get there.
+/// The maximum number of values that are visited to measure the depth of moved values. Only a patch that repeatedly moves
+/// most of a large and very deep object reaches it.
 const MEASURE_LIMIT: usize = 3 * 1024 * 1024;
 
-/// The items of lists that may be moved in all, by what is put before them or taken away there. The real server has no
-/// such limit: ten thousand operations on a list of a million items keep it busy for half a minute.
+/// The maximum number of list items that insertions and removals shift. The real server has no such limit: ten thousand
+/// operations on a list of a million items keep it busy for half a minute.
 const MOVE_LIMIT: usize = 100_000_000;
 
-/// One operation; what it lacks shows when it is applied.
+/// One operation. Missing fields are reported when it is applied.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Operation {
@@ -28,8 +28,8 @@ pub(crate) struct Operation {
 }
 
 impl Operation {
-    /// Whether it reads or writes the metadata as a whole, or `managedFields` in it.
-    pub(super) fn sees_managed_fields(&self) -> bool {
+    /// Whether it reads or writes the whole metadata, or its `managedFields`.
+    pub(super) fn touches_managed_fields(&self) -> bool {
         let sees = |pointer: &String| {
             matches!(&**pointer, "" | "/metadata") || pointer.starts_with("/metadata/managedFields")
         };
@@ -37,16 +37,16 @@ impl Operation {
     }
 }
 
-/// The patch does not fit the document; the real server does not say why either.
+/// The patch cannot be applied to the document. The real server does not say why either.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DoesNotApply;
 
-/// Applies all operations, or leaves the document in a state that must not be used.
+/// Applies all operations. After an error the document must not be used.
 ///
-/// No operation makes the document deeper than [`depth::limit`], so that the next one may recurse over it.
+/// No operation makes the document deeper than [`depth::limit`], so the next one may recurse over it.
 pub(crate) fn apply(operations: &[Operation], document: &mut Value) -> Result<(), DoesNotApply> {
     let (mut copied, mut moved) = (0, 0);
-    // No less than the document's depth; known from the first operation on that asks for it.
+    // An upper bound of the document's depth, computed when an operation first needs it.
     let mut deepest = None;
     let mut left = MEASURE_LIMIT;
     for operation in operations {
@@ -59,12 +59,12 @@ pub(crate) fn apply(operations: &[Operation], document: &mut Value) -> Result<()
         let op = operation.op.as_deref().unwrap_or_default();
         match op {
             "add" => {
-                fits(path?, depth::of_value(value), &mut deepest)?;
+                check_depth(path?, depth::of_value(value), &mut deepest)?;
                 add(document, path?, value.clone(), &mut moved)?;
             }
             "remove" => drop(remove(document, path?, &mut moved)?),
             "replace" => {
-                fits(path?, depth::of_value(value), &mut deepest)?;
+                check_depth(path?, depth::of_value(value), &mut deepest)?;
                 replace(document, path?, value.clone())?;
             }
             "test" => test(document, path?, value)?,
@@ -77,7 +77,7 @@ pub(crate) fn apply(operations: &[Operation], document: &mut Value) -> Result<()
                 let value = remove(document, from?, &mut moved)?;
                 if known + inwards > depth::limit() {
                     let depth = depth::measure(&value, &mut left).ok_or(DoesNotApply)?;
-                    fits(path?, depth, &mut deepest)?;
+                    check_depth(path?, depth, &mut deepest)?;
                 } else if inwards > 0 {
                     deepest = Some(known + inwards);
                 }
@@ -89,7 +89,7 @@ pub(crate) fn apply(operations: &[Operation], document: &mut Value) -> Result<()
                 if copied > COPY_LIMIT {
                     return Err(DoesNotApply);
                 }
-                fits(path?, depth::of_value(&value), &mut deepest)?;
+                check_depth(path?, depth::of_value(&value), &mut deepest)?;
                 add(document, path?, value, &mut moved)?;
             }
             _ => return Err(DoesNotApply),
@@ -98,26 +98,26 @@ pub(crate) fn apply(operations: &[Operation], document: &mut Value) -> Result<()
     Ok(())
 }
 
-/// How many levels into the document a pointer goes.
+/// The number of levels of a pointer.
 fn segments(path: &str) -> usize {
     path.bytes().filter(|byte| *byte == b'/').count()
 }
 
-/// Refuses to put something of this depth where it would be too deep for this thread.
-fn fits(path: &str, depth: usize, deepest: &mut Option<usize>) -> Result<(), DoesNotApply> {
+/// Rejects a value whose depth at this path would be too deep for this thread.
+fn check_depth(path: &str, depth: usize, deepest: &mut Option<usize>) -> Result<(), DoesNotApply> {
     let depth = segments(path) + depth;
     depth::check(depth).map_err(|_| DoesNotApply)?;
     *deepest = deepest.map(|deepest| deepest.max(depth));
     Ok(())
 }
 
-/// The object or array that holds what a pointer names, and its key there.
+/// The parent object or array of a pointer's target, and the target's key in it.
 fn parent<'a>(document: &'a mut Value, path: &str) -> Result<(&'a mut Value, String), DoesNotApply> {
     let mut parts = path.split('/').skip(1).map(unescaped);
     let mut key = parts.next().ok_or(DoesNotApply)?;
-    let mut place = document;
+    let mut container = document;
     for next in parts {
-        place = match place {
+        container = match container {
             Value::Object(fields) => fields.get_mut(&key).ok_or(DoesNotApply)?,
             Value::Array(items) => {
                 let index = index(&key, items.len())?;
@@ -127,25 +127,25 @@ fn parent<'a>(document: &'a mut Value, path: &str) -> Result<(&'a mut Value, Str
         };
         key = next;
     }
-    Ok((place, key))
+    Ok((container, key))
 }
 
 fn unescaped(part: &str) -> String {
     part.replace("~1", "/").replace("~0", "~")
 }
 
-/// The index that a key names in a list with `count` places.
+/// Parses a key as an index into a list of `count` items.
 fn index(key: &str, count: usize) -> Result<usize, DoesNotApply> {
     let index: isize = key.parse().map_err(|_| DoesNotApply)?;
-    let place = if index < 0 {
+    let position = if index < 0 {
         count.checked_add_signed(index).ok_or(DoesNotApply)?
     } else {
         index.unsigned_abs()
     };
-    (place < count).then_some(place).ok_or(DoesNotApply)
+    (position < count).then_some(position).ok_or(DoesNotApply)
 }
 
-/// What is there; an absent field of an object is none and no failure.
+/// The value at a path. An absent field of an object is none, not an error.
 fn get<'a>(document: &'a mut Value, path: &str) -> Result<Option<&'a Value>, DoesNotApply> {
     match parent(document, path)? {
         (Value::Object(fields), key) => Ok(fields.get(&key)),
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_change_what_they_point_at() {
+    fn operations_change_their_target() {
         for (operation, path, result) in [
             (
                 json!({"op": "add", "path": "/data/b", "value": "2"}),
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_that_point_at_nothing_do_not_apply() {
+    fn operations_with_invalid_target_do_not_apply() {
         for operation in [
             json!({"op": "remove", "path": "/data/zz"}),
             json!({"op": "replace", "path": "/nope/x", "value": 1}),
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_cannot_fill_the_memory() {
+    fn copies_are_limited_in_size() {
         let twice = |n| json!({"op": "copy", "from": "/data", "path": format!("/data/{n}")});
         assert_eq!(patched((0..40).map(twice).collect()), Err(DoesNotApply));
     }

@@ -1,4 +1,4 @@
-//! Patches: how a client says what should change without sending the whole object.
+//! Patches: JSON patch, merge patch and strategic merge patch.
 
 mod json;
 mod strategic;
@@ -10,34 +10,34 @@ use self::json::Operation;
 use crate::{
     golang, media,
     registry::Resource,
-    schema::{Source, View},
+    schema::{SchemaView, Source},
     status::Status,
 };
 
-/// The patch types that are understood.
+/// The supported patch types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PatchKind {
     Json,
     Merge,
     Strategic,
-    /// No patch, but a configuration that is sent as one.
+    /// A configuration for server-side apply, which is sent as a patch.
     Apply,
 }
 
-/// What custom resources take; the built-in kinds take strategic merge patches too.
+/// The patch types of custom resources; built-in kinds also support strategic merge patches.
 const CUSTOM_TYPES: [&str; 3] = [
     "application/json-patch+json",
     "application/merge-patch+json",
     "application/apply-patch+yaml",
 ];
 
-/// The type of configurations, which are JSON or YAML.
-const APPLY: &str = "application/apply-patch+yaml";
+/// The media type of server-side apply, whose body is JSON or YAML.
+const APPLY_TYPE: &str = "application/apply-patch+yaml";
 
-/// More operations than this are refused: what the real server takes.
-const OPERATIONS: usize = 10_000;
+/// The maximum number of operations, as in the real server.
+const MAX_OPERATIONS: usize = 10_000;
 
-/// A patch that was read and can be applied any number of times.
+/// A decoded patch, which can be applied any number of times.
 #[derive(Debug)]
 pub(crate) enum Patch {
     Json(Vec<Operation>),
@@ -46,25 +46,25 @@ pub(crate) enum Patch {
 }
 
 impl PatchKind {
-    pub(crate) fn of_body(headers: &HeaderMap, resource: &Resource) -> Result<Self, Status> {
+    pub(crate) fn of_request(headers: &HeaderMap, resource: &Resource) -> Result<Self, Status> {
         match media::media_type(headers, http::header::CONTENT_TYPE) {
             "application/json-patch+json" => Ok(Self::Json),
             "application/merge-patch+json" => Ok(Self::Merge),
-            "application/strategic-merge-patch+json" if resource.custom => {
+            "application/strategic-merge-patch+json" if resource.is_custom => {
                 Err(Status::unsupported_media_type(&CUSTOM_TYPES))
             }
             "application/strategic-merge-patch+json" => Ok(Self::Strategic),
-            APPLY => Ok(Self::Apply),
+            APPLY_TYPE => Ok(Self::Apply),
             _ => Err(Status::unknown_patch_type()),
         }
     }
 
-    /// Whether a request's body is a configuration to be applied.
+    /// Whether a request is a server-side apply.
     pub(crate) fn is_apply(headers: &HeaderMap) -> bool {
-        media::media_type(headers, http::header::CONTENT_TYPE) == APPLY
+        media::media_type(headers, http::header::CONTENT_TYPE) == APPLY_TYPE
     }
 
-    /// How the real server comes to the patched object.
+    /// How the real server decodes the patched object.
     pub(crate) fn source(self) -> Source {
         match self {
             Self::Strategic | Self::Apply => Source::Tree,
@@ -72,9 +72,9 @@ impl PatchKind {
         }
     }
 
-    /// Reads a patch; what the client should be warned of comes with it.
+    /// Decodes a patch. Also returns the warnings.
     pub(crate) fn decode(self, body: &[u8]) -> Result<(Patch, Vec<String>), Status> {
-        // The strategic decoder alone does not say that it is a patch that it could not read.
+        // Only the strategic decoder has no prefix in its errors.
         let refuse = |why: String| {
             Status::bad_request(match self {
                 Self::Strategic => why,
@@ -82,11 +82,11 @@ impl PatchKind {
             })
         };
         let (value, duplicates) = crate::json::read(body).map_err(refuse)?;
-        let remarks = duplicates
+        let warnings = duplicates
             .iter()
             .map(|path| format!("duplicate field {path:?}"))
             .collect();
-        let plain = |patch| Ok((patch, remarks));
+        let plain = |patch| Ok((patch, warnings));
         match (self, value) {
             (Self::Json, Value::Null) => plain(Patch::Json(Vec::new())),
             (Self::Json, Value::Array(operations)) => {
@@ -100,13 +100,13 @@ impl PatchKind {
             (Self::Merge, patch @ Value::Object(_)) => plain(Patch::Merge(patch)),
             (Self::Strategic, Value::Null) => plain(Patch::Strategic(Map::new())),
             (Self::Strategic, Value::Object(patch)) => plain(Patch::Strategic(patch)),
-            // A configuration never comes here: it is applied, not decoded as a patch.
+            // `Apply` is never decoded here.
             (_, other) => Err(refuse(mismatch(&other, "value of type map[string]interface {}"))),
         }
     }
 }
 
-/// The operations and warnings of unknown fields; or what is wrong, as text or as the whole answer.
+/// Decodes operations. Also returns warnings about unknown fields. An error is a message or the whole status.
 fn decode_operations(list: Vec<Value>) -> Result<(Patch, Vec<String>), Result<String, Status>> {
     let mut warnings = Vec::new();
     for (index, operation) in list.iter().enumerate() {
@@ -116,32 +116,32 @@ fn decode_operations(list: Vec<Value>) -> Result<(Patch, Vec<String>), Result<St
         for (name, value) in fields {
             match &**name {
                 "op" | "path" | "from" if !(value.is_string() || value.is_null()) => {
-                    let place = format!("struct field jsonPatchOp.{name} of type string");
-                    return Err(Ok(mismatch(value, &place)));
+                    let target = format!("struct field jsonPatchOp.{name} of type string");
+                    return Err(Ok(mismatch(value, &target)));
                 }
                 "op" | "path" | "from" | "value" => {}
                 _ => warnings.push(format!("json patch unknown field \"[{index}].{name}\"")),
             }
         }
     }
-    if list.len() > OPERATIONS {
-        return Err(Err(Status::too_many_operations(OPERATIONS, list.len())));
+    if list.len() > MAX_OPERATIONS {
+        return Err(Err(Status::too_many_operations(MAX_OPERATIONS, list.len())));
     }
     let operations = serde_json::from_value(list.into()).map_err(|error| Ok(error.to_string()))?;
     Ok((Patch::Json(operations), warnings))
 }
 
 /// `json: cannot unmarshal number into Go value of type string`
-fn mismatch(value: &Value, place: &str) -> String {
+fn mismatch(value: &Value, target: &str) -> String {
     format!(
-        "json: cannot unmarshal {} into Go {place}",
+        "json: cannot unmarshal {} into Go {target}",
         golang::json_type(value)
     )
 }
 
 impl Patch {
-    /// Whether it may say something of `metadata.managedFields`: if not, it can do without them.
-    pub(crate) fn sees_managed_fields(&self) -> bool {
+    /// Whether it may read or write `metadata.managedFields`; if not, they need not be parsed.
+    pub(crate) fn touches_managed_fields(&self) -> bool {
         let directs = |fields: &Map<String, Value>| fields.keys().any(|key| key.starts_with('$'));
         let in_metadata = |metadata: Option<&Value>| match metadata {
             None => false,
@@ -149,13 +149,13 @@ impl Patch {
             Some(_) => true,
         };
         match self {
-            Self::Json(operations) => operations.iter().any(Operation::sees_managed_fields),
+            Self::Json(operations) => operations.iter().any(Operation::touches_managed_fields),
             Self::Merge(patch) => !patch.is_object() || in_metadata(patch.get("metadata")),
             Self::Strategic(patch) => directs(patch) || in_metadata(patch.get("metadata")),
         }
     }
 
-    pub(crate) fn apply(&self, schema: Option<View<'_>>, value: &mut Value) -> Result<(), Status> {
+    pub(crate) fn apply(&self, schema: Option<SchemaView<'_>>, value: &mut Value) -> Result<(), Status> {
         match self {
             Self::Json(operations) => json::apply(operations, value).map_err(|_| Status::patch_rejected()),
             Self::Merge(patch) => {
@@ -173,11 +173,11 @@ impl Patch {
         }
     }
 
-    /// What the real server quotes when the outcome is no object of the kind: the patch where it is strategic, the
-    /// patched object otherwise.
-    pub(crate) fn quoted(&self, patched: &Value) -> String {
+    /// What the real server quotes when the result is not a valid object: a strategic patch, otherwise the patched
+    /// object.
+    pub(crate) fn quote_in_error(&self, patched: &Value) -> String {
         match self {
-            Self::Strategic(patch) => golang::printed(&patch.clone().into()),
+            Self::Strategic(patch) => golang::format_value(&patch.clone().into()),
             _ => patched.to_string(),
         }
     }

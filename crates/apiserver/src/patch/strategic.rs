@@ -1,15 +1,15 @@
-//! Strategic merge patch: a merge patch that knows from the schema which lists are maps or sets, with directives.
+//! Strategic merge patch: a merge patch that merges lists according to the schema, with directives.
 //!
 //! ```text
 //!   patch map ─► $patch? ─► $retainKeys ─► $setElementOrder/x with x ─► field by field
 //!                                                                         │ map: merge, or replace
 //!                                                                         │ list: merge by key, as a set, or replace
 //!                                                                         ▼
-//!                                             order: what the patch names, among what only the server has
+//!                                             order: the patch's items, among those that only the server has
 //! ```
 //!
-//! A pure function of schema, state and patch. Its refusals are those of Kubernetes 1.36, most of which are a 500
-//! with no reason.
+//! A pure function of schema, state and patch. Its errors are those of Kubernetes 1.36, most of which are a 500
+//! without a reason.
 
 use std::collections::{HashMap, HashSet};
 
@@ -17,7 +17,7 @@ use serde_json::{Map, Value};
 
 use crate::{
     golang,
-    schema::{PatchStrategy, View},
+    schema::{PatchStrategy, SchemaView},
     status::Status,
 };
 
@@ -30,34 +30,38 @@ const DELETE_FROM_LIST: &str = "$deleteFromPrimitiveList";
 
 /// Why a patch cannot be applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
+pub(crate) enum PatchError {
     BadRetainKeys,
     BadElementOrder,
     BadDeletionList,
     ListOfLists,
-    /// Everything that the real server has no status for.
+    /// Errors for which the real server has no status.
     Other(String),
 }
 
-impl From<Refusal> for Status {
-    fn from(refusal: Refusal) -> Self {
+impl From<PatchError> for Status {
+    fn from(refusal: PatchError) -> Self {
         match refusal {
-            Refusal::BadRetainKeys => Self::bad_request("invalid patch format of retainKeys"),
-            Refusal::BadElementOrder => Self::bad_request("invalid patch format of setElementOrder list"),
-            Refusal::BadDeletionList => Self::bad_request("invalid patch format of primitive list"),
-            Refusal::ListOfLists => Self::patch_rejected(),
-            Refusal::Other(message) => Self::unexplained(message),
+            PatchError::BadRetainKeys => Self::bad_request("invalid patch format of retainKeys"),
+            PatchError::BadElementOrder => Self::bad_request("invalid patch format of setElementOrder list"),
+            PatchError::BadDeletionList => Self::bad_request("invalid patch format of primitive list"),
+            PatchError::ListOfLists => Self::patch_rejected(),
+            PatchError::Other(message) => Self::without_reason(message),
         }
     }
 }
 
-/// The state after a patch.
-pub(crate) fn apply(schema: Option<View<'_>>, state: Fields, patch: Fields) -> Result<Fields, Refusal> {
+/// Applies a patch to a state.
+pub(crate) fn apply(
+    schema: Option<SchemaView<'_>>,
+    state: Fields,
+    patch: Fields,
+) -> Result<Fields, PatchError> {
     merge(schema, state, patch)
 }
 
-/// `schema` is none below a place that no schema describes; lists are replaced there.
-fn merge(schema: Option<View<'_>>, mut state: Fields, mut patch: Fields) -> Result<Fields, Refusal> {
+/// `schema` is none where nothing is declared; lists are replaced there.
+fn merge(schema: Option<SchemaView<'_>>, mut state: Fields, mut patch: Fields) -> Result<Fields, PatchError> {
     match patch.remove(DIRECTIVE) {
         None => {}
         Some(Value::String(directive)) if directive == "replace" => return Ok(patch),
@@ -73,12 +77,12 @@ fn merge(schema: Option<View<'_>>, mut state: Fields, mut patch: Fields) -> Resu
         .cloned()
         .collect();
     for key in orders {
-        let order = patch.remove(&key).expect("it was there");
+        let order = patch.remove(&key).expect("a key of the patch");
         merge_in_order(schema, &key, &order, &mut state, &mut patch)?;
     }
     for (key, value) in patch {
         if let Some(field) = key.strip_prefix(DELETE_FROM_LIST) {
-            let field = field.strip_prefix('/').ok_or(Refusal::BadDeletionList)?;
+            let field = field.strip_prefix('/').ok_or(PatchError::BadDeletionList)?;
             delete_from_list(field, &value, &mut state)?;
         } else {
             merge_field(schema, key, value, &mut state)?;
@@ -88,17 +92,17 @@ fn merge(schema: Option<View<'_>>, mut state: Fields, mut patch: Fields) -> Resu
 }
 
 fn merge_field(
-    schema: Option<View<'_>>,
+    schema: Option<SchemaView<'_>>,
     key: String,
     value: Value,
     state: &mut Fields,
-) -> Result<(), Refusal> {
+) -> Result<(), PatchError> {
     if value.is_null() {
         state.remove(&key);
         return Ok(());
     }
     let field = schema.and_then(|schema| schema.field(&key));
-    let strategy = field.map(|field| &field.here().patch_strategy);
+    let strategy = field.map(|field| &field.own_node().patch_strategy);
     let merged = match (state.remove(&key), value) {
         (Some(Value::Object(old)), Value::Object(new)) => match strategy {
             Some(PatchStrategy::Replace) => new.into(),
@@ -122,9 +126,9 @@ fn merge_field(
     Ok(())
 }
 
-/// Clears the fields of `state` that the directive does not name; the patch may set none but those.
-fn retain_keys(keys: &Value, state: &mut Fields, patch: &Fields) -> Result<(), Refusal> {
-    let keys = keys.as_array().ok_or(Refusal::BadRetainKeys)?;
+/// Removes the fields of `state` that the directive does not list. The patch may set only listed ones.
+fn retain_keys(keys: &Value, state: &mut Fields, patch: &Fields) -> Result<(), PatchError> {
+    let keys = keys.as_array().ok_or(PatchError::BadRetainKeys)?;
     let keys: HashSet<_> = keys.iter().filter_map(Value::as_str).collect();
     let named = |key: &str| keys.contains(key);
     let is_beside = |key: &str| key.starts_with(DELETE_FROM_LIST) || key.starts_with(ELEMENT_ORDER);
@@ -132,27 +136,27 @@ fn retain_keys(keys: &Value, state: &mut Fields, patch: &Fields) -> Result<(), R
         .iter()
         .any(|(key, value)| !value.is_null() && !is_beside(key) && !named(key))
     {
-        return Err(Refusal::BadRetainKeys);
+        return Err(PatchError::BadRetainKeys);
     }
     state.retain(|key, _| named(key));
     Ok(())
 }
 
-/// Merges the list that an order directive is about, and brings it into that order.
+/// Merges the list of an order directive, and sorts it in that order.
 fn merge_in_order(
-    schema: Option<View<'_>>,
+    schema: Option<SchemaView<'_>>,
     directive: &str,
     order: &Value,
     state: &mut Fields,
     patch: &mut Fields,
-) -> Result<(), Refusal> {
+) -> Result<(), PatchError> {
     let Value::Array(order) = order else {
         return Err(wrong_type("[]interface {}", order));
     };
     let key = directive
         .strip_prefix(ELEMENT_ORDER)
         .and_then(|rest| rest.strip_prefix('/'))
-        .ok_or(Refusal::BadElementOrder)?;
+        .ok_or(PatchError::BadElementOrder)?;
     let list = |fields: &Fields| match fields.get(key) {
         None => Ok(None),
         Some(Value::Array(items)) => Ok(Some(items.clone())),
@@ -162,13 +166,13 @@ fn merge_in_order(
     let field = schema
         .and_then(|schema| schema.field(key))
         .ok_or_else(|| unknown_field(schema, key))?;
-    let merge_key = field.here().patch_strategy.merge_key();
+    let merge_key = field.own_node().patch_strategy.merge_key();
     check_order(new.as_deref().unwrap_or_default(), order, merge_key)?;
     let merged = match (&old, &new) {
         (None, None) => return Ok(()),
         (Some(old), None) => old.clone(),
         (None, Some(new)) => new.iter().cloned().filter_map(without_directives).collect(),
-        (Some(old), Some(new)) => match &field.here().patch_strategy {
+        (Some(old), Some(new)) => match &field.own_node().patch_strategy {
             PatchStrategy::Merge(_) => merge_lists(field, merge_key, old.clone(), new.clone())?,
             _ => new.clone(),
         },
@@ -181,22 +185,22 @@ fn merge_in_order(
     Ok(())
 }
 
-/// The items that a patch sets must be in the order that it gives.
-fn check_order(patch: &[Value], order: &[Value], merge_key: Option<&str>) -> Result<(), Refusal> {
+/// Checks that the items of a patch are in the order of its directive.
+fn check_order(patch: &[Value], order: &[Value], merge_key: Option<&str>) -> Result<(), PatchError> {
     if patch.is_empty() || order.is_empty() {
         return Ok(());
     }
     let mut rest = order.iter();
     for item in patch.iter().filter(|item| item.get(DIRECTIVE).is_none()) {
         loop {
-            let Some(place) = rest.next() else {
-                return Err(Refusal::Other(format!(
+            let Some(expected) = rest.next() else {
+                return Err(PatchError::Other(format!(
                     "The order in patch list:\n{}\n doesn't match {ELEMENT_ORDER} list:\n{}\n",
-                    golang::printed(&Value::from(patch)),
-                    golang::printed(&Value::from(order)),
+                    golang::format_value(&Value::from(patch)),
+                    golang::format_value(&Value::from(order)),
                 )));
             };
-            if identity(item, merge_key)? == identity(place, merge_key)? {
+            if identity(item, merge_key)? == identity(expected, merge_key)? {
                 break;
             }
         }
@@ -205,11 +209,11 @@ fn check_order(patch: &[Value], order: &[Value], merge_key: Option<&str>) -> Res
 }
 
 fn merge_lists(
-    field: View<'_>,
+    field: SchemaView<'_>,
     merge_key: Option<&str>,
     mut state: Vec<Value>,
     mut patch: Vec<Value>,
-) -> Result<Vec<Value>, Refusal> {
+) -> Result<Vec<Value>, PatchError> {
     if state.is_empty() && patch.is_empty() {
         return Ok(state);
     }
@@ -220,7 +224,7 @@ fn merge_lists(
         return interleave(merged, &patch, &state, None);
     }
     let Some(merge_key) = merge_key else {
-        return Err(Refusal::Other(
+        return Err(PatchError::Other(
             "cannot merge lists without merge key for struct".into(),
         ));
     };
@@ -228,28 +232,28 @@ fn merge_lists(
         return Ok(patch);
     }
     let mut merged = state.clone();
-    // Of several items with one key, the first is merged with.
-    let mut places = HashMap::new();
-    for (place, item) in state.iter().enumerate() {
+    // Of several items with one key, the first is merged.
+    let mut positions = HashMap::new();
+    for (position, item) in state.iter().enumerate() {
         if let Some(key) = item.get(merge_key) {
-            places.entry(key).or_insert(place);
+            positions.entry(key).or_insert(position);
         }
     }
     for item in &patch {
         let key = identity(item, Some(merge_key))?;
-        match places.get(key).map(|place| &mut merged[*place]) {
+        match positions.get(key).map(|position| &mut merged[*position]) {
             Some(Value::Object(known)) => {
                 let Value::Object(item) = item.clone() else {
                     unreachable!("all items are maps")
                 };
                 *known = merge(field.items(), std::mem::take(known), item)?;
-                // A null took its key away.
+                // A null removed its key.
                 if known.get(merge_key) != Some(key) {
-                    places.remove(key);
+                    positions.remove(key);
                 }
             }
             _ => {
-                places.insert(key, merged.len());
+                positions.insert(key, merged.len());
                 merged.push(item.clone());
             }
         }
@@ -257,12 +261,12 @@ fn merge_lists(
     interleave(merged, &patch, &state, Some(merge_key))
 }
 
-/// Deletes the items that the patch deletes, and takes the directives out of it. True if the patch replaces the list.
+/// Deletes the items that the patch deletes, and removes the directives from it. True if the patch replaces the list.
 fn follow_item_directives(
     merge_key: &str,
     state: &mut Vec<Value>,
     patch: &mut Vec<Value>,
-) -> Result<bool, Refusal> {
+) -> Result<bool, PatchError> {
     let (mut replaces, mut deleted) = (false, HashSet::new());
     for item in patch.iter() {
         match item.get(DIRECTIVE) {
@@ -273,7 +277,7 @@ fn follow_item_directives(
             }
             Some(Value::String(directive)) if directive == "replace" => replaces = true,
             Some(Value::String(directive)) if directive == "merge" => {
-                return Err(Refusal::Other(
+                return Err(PatchError::Other(
                     "merging lists cannot yet be specified in the patch".into(),
                 ));
             }
@@ -289,15 +293,15 @@ fn follow_item_directives(
     Ok(replaces)
 }
 
-fn delete_from_list(key: &str, doomed: &Value, state: &mut Fields) -> Result<(), Refusal> {
-    // As elsewhere, a value of another type than the field's, or a field that is not there, deletes nothing.
-    match (state.get_mut(key), doomed) {
-        (Some(Value::Array(items)), Value::Array(doomed)) => {
-            if !(items.is_empty() && doomed.is_empty()) {
-                element_type([items, doomed])?;
+fn delete_from_list(key: &str, deleted: &Value, state: &mut Fields) -> Result<(), PatchError> {
+    // A value of another type, or for an absent field, deletes nothing.
+    match (state.get_mut(key), deleted) {
+        (Some(Value::Array(items)), Value::Array(deleted)) => {
+            if !(items.is_empty() && deleted.is_empty()) {
+                element_type([items, deleted])?;
             }
-            let doomed: HashSet<_> = doomed.iter().collect();
-            items.retain(|item| !doomed.contains(item));
+            let deleted: HashSet<_> = deleted.iter().collect();
+            items.retain(|item| !deleted.contains(item));
         }
         (Some(_), Value::Null) => {
             state.remove(key);
@@ -307,20 +311,20 @@ fn delete_from_list(key: &str, doomed: &Value, state: &mut Fields) -> Result<(),
     Ok(())
 }
 
-/// Orders a merged list: items that `order` names as it says, the others as they were in `before`, each of the latter
-/// in front of the first named one that it preceded.
+/// Sorts a merged list: items in `order` in its order, the others as in `before`, each of the latter before the first
+/// ordered item that it preceded.
 fn interleave(
     merged: Vec<Value>,
     order: &[Value],
     before: &[Value],
     merge_key: Option<&str>,
-) -> Result<Vec<Value>, Refusal> {
-    let (before, order) = (Places::of(before, merge_key), Places::of(order, merge_key));
+) -> Result<Vec<Value>, PatchError> {
+    let (before, order) = (Positions::of(before, merge_key), Positions::of(order, merge_key));
     let (mut named, mut others) = (Vec::new(), Vec::new());
     for item in merged {
         let key = identity(&item, merge_key)?;
-        let was = before.of_key(key)?;
-        match order.of_key(key)? {
+        let was = before.position(key)?;
+        match order.position(key)? {
             Some(index) => named.push((index, was, item)),
             None => others.push((was, item)),
         }
@@ -341,48 +345,48 @@ fn interleave(
     Ok(all)
 }
 
-/// Where the items of a list are, by what tells them from others.
-struct Places<'a> {
-    /// The first of each.
-    places: HashMap<&'a Value, usize>,
-    /// Why what is behind these was not looked at.
-    broken: Option<Refusal>,
+/// The positions of a list's items, by identity.
+struct Positions<'a> {
+    /// The first position of each.
+    positions: HashMap<&'a Value, usize>,
+    /// The error at the first item without a key; later items are not in `positions`.
+    error: Option<PatchError>,
 }
 
-impl<'a> Places<'a> {
+impl<'a> Positions<'a> {
     fn of(list: &'a [Value], merge_key: Option<&str>) -> Self {
-        let (mut places, mut broken) = (HashMap::with_capacity(list.len()), None);
+        let (mut positions, mut error) = (HashMap::with_capacity(list.len()), None);
         for (index, item) in list.iter().enumerate() {
             let key = if merge_key.is_some() && !item.is_object() {
-                Err(Refusal::Other(format!("value for key {index} is not a map")))
+                Err(PatchError::Other(format!("value for key {index} is not a map")))
             } else {
                 identity(item, merge_key)
             };
             match key {
                 Ok(key) => {
-                    places.entry(key).or_insert(index);
+                    positions.entry(key).or_insert(index);
                 }
                 Err(why) => {
-                    broken = Some(why);
+                    error = Some(why);
                     break;
                 }
             }
         }
-        Self { places, broken }
+        Self { positions, error }
     }
 
-    /// The place of an item; an error where it would be looked for among those that have no key.
-    fn of_key(&self, key: &Value) -> Result<Option<usize>, Refusal> {
-        match (self.places.get(key), &self.broken) {
-            (Some(place), _) => Ok(Some(*place)),
+    /// The position of an item; an error if it is not found before the first item without a key.
+    fn position(&self, key: &Value) -> Result<Option<usize>, PatchError> {
+        match (self.positions.get(key), &self.error) {
+            (Some(position), _) => Ok(Some(*position)),
             (None, Some(why)) => Err(why.clone()),
             (None, None) => Ok(None),
         }
     }
 }
 
-/// What tells an item from others: the merge key's value, or the item itself.
-fn identity<'a>(item: &'a Value, merge_key: Option<&str>) -> Result<&'a Value, Refusal> {
+/// The identity of an item: the merge key's value, or the item itself.
+fn identity<'a>(item: &'a Value, merge_key: Option<&str>) -> Result<&'a Value, PatchError> {
     let Some(merge_key) = merge_key else {
         return Ok(item);
     };
@@ -390,25 +394,25 @@ fn identity<'a>(item: &'a Value, merge_key: Option<&str>) -> Result<&'a Value, R
         .as_object()
         .ok_or_else(|| wrong_type("map[string]interface {}", item))?;
     fields.get(merge_key).ok_or_else(|| {
-        let shown = golang::printed(item);
-        Refusal::Other(format!(
+        let shown = golang::format_value(item);
+        PatchError::Other(format!(
             "map: {shown} does not contain declared merge key: {merge_key}"
         ))
     })
 }
 
-/// The type of all items of the lists, which must be one and not a list.
-fn element_type(lists: [&[Value]; 2]) -> Result<&'static str, Refusal> {
+/// The type of the lists' items. All must have the same type, other than list.
+fn element_type(lists: [&[Value]; 2]) -> Result<&'static str, PatchError> {
     let mut types = lists.into_iter().flatten().map(golang::type_of);
     let first = types
         .next()
-        .ok_or_else(|| Refusal::Other("no elements in any of the given slices".into()))?;
+        .ok_or_else(|| PatchError::Other("no elements in any of the given slices".into()))?;
     if first == "[]interface {}" {
-        return Err(Refusal::ListOfLists);
+        return Err(PatchError::ListOfLists);
     }
     if types.any(|other| other != first) {
-        let shown: Vec<_> = lists.map(|list| golang::printed(&Value::from(list))).into();
-        return Err(Refusal::Other(format!(
+        let shown: Vec<_> = lists.map(|list| golang::format_value(&Value::from(list))).into();
+        return Err(PatchError::Other(format!(
             "list element types are not identical: [{}]",
             shown.join(" ")
         )));
@@ -416,7 +420,7 @@ fn element_type(lists: [&[Value]; 2]) -> Result<&'static str, Refusal> {
     Ok(first)
 }
 
-/// A value that is taken as it stands, without the parts that are directives; none if it is one.
+/// Removes directives from a value that is not merged; none if it is a directive itself.
 fn without_directives(value: Value) -> Option<Value> {
     Some(match value {
         Value::Object(fields) if fields.contains_key(DIRECTIVE) => return None,
@@ -442,26 +446,26 @@ fn drop_nulls(value: &mut Value) {
     }
 }
 
-fn unknown_directive(directive: Value, mut patch: Fields) -> Refusal {
-    let said = match &directive {
+fn unknown_directive(directive: Value, mut patch: Fields) -> PatchError {
+    let directive_text = match &directive {
         Value::String(text) => text.clone(),
         Value::Null => "%!s(<nil>)".to_owned(),
-        other => format!("%!s({}={})", golang::type_of(other), golang::printed(other)),
+        other => format!("%!s({}={})", golang::type_of(other), golang::format_value(other)),
     };
     patch.insert(DIRECTIVE.to_owned(), directive);
-    let shown = golang::printed(&patch.into());
-    Refusal::Other(format!("unknown patch type: {said} in map: {shown}"))
+    let shown = golang::format_value(&patch.into());
+    PatchError::Other(format!("unknown patch type: {directive_text} in map: {shown}"))
 }
 
-fn unknown_field(schema: Option<View<'_>>, key: &str) -> Refusal {
-    let name = schema.and_then(View::struct_name).unwrap_or_default();
-    Refusal::Other(format!(
+fn unknown_field(schema: Option<SchemaView<'_>>, key: &str) -> PatchError {
+    let name = schema.and_then(SchemaView::struct_name).unwrap_or_default();
+    PatchError::Other(format!(
         "unable to find api field in struct {name} for the json field {key:?}"
     ))
 }
 
-fn wrong_type(wanted: &str, got: &Value) -> Refusal {
-    Refusal::Other(format!(
+fn wrong_type(wanted: &str, got: &Value) -> PatchError {
+    PatchError::Other(format!(
         "expected a {wanted}, but received a {}",
         golang::type_of(got)
     ))

@@ -1,4 +1,4 @@
-//! Strategic merge patches against a Deployment's schema; every outcome and text is one that a real 1.36 server gave.
+//! Strategic merge patches of a Deployment; every result and message was recorded from a real 1.36 server.
 
 use serde_json::json;
 
@@ -48,7 +48,7 @@ fn lists_of_maps_merge_by_key_and_keep_their_order() {
             json!({"containers": [{"name": "c2", "image": "new"}]}),
             vec!["c1", "c2", "c3"],
         ),
-        // What the patch names comes in its order; what it does not name stands before what it preceded.
+        // The patch's items have its order; other items stay before those that they preceded.
         (
             json!({"containers": [{"name": "n"}, {"name": "c3"}]}),
             vec!["n", "c1", "c2", "c3"],
@@ -80,7 +80,7 @@ fn lists_of_maps_merge_by_key_and_keep_their_order() {
 }
 
 #[test]
-fn sets_of_strings_merge_and_shrink() {
+fn sets_of_strings_merge_and_delete() {
     for (metadata, finalizers) in [
         (
             json!({"finalizers": ["a.io/z"]}),
@@ -121,7 +121,7 @@ fn sets_of_strings_merge_and_shrink() {
 }
 
 #[test]
-fn maps_merge_unless_a_directive_says_otherwise() {
+fn maps_merge_or_follow_directives() {
     for (patch, path, result) in [
         (
             json!({"metadata": {"labels": {"l": null, "m": "1"}}}),
@@ -162,7 +162,7 @@ fn maps_merge_unless_a_directive_says_otherwise() {
             "/spec/template/spec/containers/0/env",
             json!([{"name": "C", "value": "3"}, {"name": "A", "value": "1"}]),
         ),
-        // A list with no merge strategy is replaced.
+        // A list without a merge strategy is replaced.
         (
             pod(&json!({"tolerations": [{"key": "a"}]})),
             "/spec/template/spec/tolerations",
@@ -172,14 +172,14 @@ fn maps_merge_unless_a_directive_says_otherwise() {
         let value = patched(&patch).expect("applies");
         assert_eq!(value.pointer(path), Some(&result), "{patch}");
     }
-    // A directive where there is nothing yet leaves nothing.
+    // A directive for an absent field changes nothing.
     let value =
         patched(&json!({"metadata": {"annotations": {"$patch": "delete", "m": "1"}}})).expect("applies");
     assert_eq!(value, state());
 }
 
 #[test]
-fn malformed_directives_are_refused_as_the_real_server_does() {
+fn malformed_directives_are_rejected_like_the_real_server() {
     for (patch, code, message) in [
         (
             pod(&json!({"containers": [{"name": "c2", "$patch": "merge"}]})),
@@ -256,12 +256,12 @@ fn malformed_directives_are_refused_as_the_real_server_does() {
     }
 }
 
-mod laws {
+mod property_tests {
     use proptest::prelude::*;
 
     use super::*;
 
-    /// Trees without nulls, which a patch could not express.
+    /// Generates trees without nulls, which a patch cannot set.
     fn tree() -> impl Strategy<Value = Value> {
         let leaf = prop_oneof![
             any::<bool>().prop_map(Value::from),
@@ -282,7 +282,7 @@ mod laws {
             .prop_map(|fields| Value::Object(fields.into_iter().collect()))
     }
 
-    /// The merge patch that leads from one state to another.
+    /// The merge patch from one state to another.
     fn difference(from: &Value, to: &Value) -> Value {
         let (Value::Object(from), Value::Object(to)) = (from, to) else {
             return to.clone();
@@ -330,7 +330,7 @@ mod laws {
 
     proptest! {
         #[test]
-        fn an_empty_patch_changes_nothing(value in object()) {
+        fn empty_patch_changes_nothing(value in object()) {
             for kind in [PatchKind::Merge, PatchKind::Strategic] {
                 prop_assert_eq!(apply(&json!({}), value.clone(), kind).unwrap(), value.clone());
             }
@@ -338,25 +338,25 @@ mod laws {
         }
 
         #[test]
-        fn a_merge_patch_of_the_difference_leads_there(from in object(), to in object()) {
+        fn merge_patch_of_the_difference_gives_the_target(from in object(), to in object()) {
             let patch = difference(&from, &to);
             prop_assert_eq!(apply(&patch, from, PatchKind::Merge).unwrap(), to);
         }
 
         #[test]
-        fn a_merge_patch_twice_is_a_merge_patch_once(value in object(), patch in object()) {
+        fn merge_patch_is_idempotent(value in object(), patch in object()) {
             let once = apply(&patch, value, PatchKind::Merge).unwrap();
             prop_assert_eq!(apply(&patch, once.clone(), PatchKind::Merge).unwrap(), once);
         }
 
         #[test]
-        fn a_strategic_patch_twice_is_a_strategic_patch_once(patch in containers()) {
+        fn strategic_patch_is_idempotent(patch in containers()) {
             let once = apply(&patch, state(), PatchKind::Strategic).unwrap();
             prop_assert_eq!(apply(&patch, once.clone(), PatchKind::Strategic).unwrap(), once);
         }
 
         #[test]
-        fn a_strategic_patch_sets_what_it_names_and_keeps_the_rest(patch in containers()) {
+        fn strategic_patch_sets_its_items_and_keeps_the_rest(patch in containers()) {
             let value = apply(&patch, state(), PatchKind::Strategic).unwrap();
             let list = |value: &Value| value["spec"]["template"]["spec"]["containers"].as_array().cloned().unwrap_or_default();
             let (before, wanted, after) = (list(&state()), list(&patch), list(&value));
@@ -372,7 +372,6 @@ mod laws {
             }
         }
 
-        /// Whatever a patch says, it is applied or refused.
         #[test]
         fn no_patch_panics(patch in tree(), value in object()) {
             for kind in [PatchKind::Merge, PatchKind::Strategic, PatchKind::Json] {

@@ -1,4 +1,4 @@
-//! What the fields of a message are, from the facts that `hack/registry/reduce-protobuf` found.
+//! Descriptors of protobuf messages, from data that `hack/registry/reduce-protobuf` extracts.
 //!
 //! ```text
 //!   data/protobuf.json.gz ──► Descriptors (at the first protobuf body) ──► transcode
@@ -13,7 +13,7 @@ use std::{
 
 use serde::Deserialize;
 
-/// Where a message stands in [`Descriptors`].
+/// Index of a message in [`Descriptors`].
 pub(super) type MessageId = usize;
 
 #[derive(Debug)]
@@ -26,16 +26,16 @@ pub(super) struct Descriptors {
 #[derive(Debug)]
 pub(super) struct Message {
     pub(super) fields: Vec<Field>,
-    pub(super) form: Form,
-    /// Field number → place in `fields`, plus one; numbers are small and dense.
-    places: Vec<u8>,
+    pub(super) form: JsonForm,
+    /// Field number → index in `fields` plus one; numbers are small and dense.
+    positions: Vec<u8>,
 }
 
-/// How the fields of a message become JSON.
+/// How a message is represented in JSON.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) enum Form {
-    /// An object of them.
+pub(super) enum JsonForm {
+    /// An object of its fields.
     #[default]
     Object,
     /// Its only field, a list.
@@ -53,17 +53,17 @@ pub(super) struct Field {
     pub(super) name: Box<str>,
     pub(super) shape: Shape,
     pub(super) kind: Type,
-    pub(super) rule: Rule,
+    pub(super) rule: JsonRule,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shape {
-    /// Always there in Go, whether the wire has it or not.
+    /// Always present in Go, whether it is on the wire or not.
     Value,
-    /// There if the wire has it: a zero is something else than nothing.
+    /// Present if it is on the wire: zero differs from absent.
     Pointer,
     List,
-    /// From strings.
+    /// With string keys.
     Map,
 }
 
@@ -79,40 +79,40 @@ pub(super) enum Type {
     MicroTime,
     Quantity,
     IntOrString,
-    /// Bytes that are JSON.
+    /// Bytes that contain JSON.
     Json,
     Message(MessageId),
 }
 
-/// What Go's JSON does with a field.
+/// How Go's JSON encoder treats a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Rule {
-    /// Written always.
+pub(super) enum JsonRule {
+    /// Always written.
     Keep,
-    /// Left out if it is an empty scalar, list, map or pointer. A struct is never empty.
+    /// Omitted if it is an empty scalar, list, map or pointer. A struct is never empty.
     OmitEmpty,
-    /// Left out if it is zero, a struct too.
+    /// Omitted if it is zero, even if it is a struct.
     OmitZero,
-    /// Its fields stand among those of the message around it.
+    /// Its fields are inlined into the enclosing message.
     Inline,
 }
 
 impl Descriptors {
-    pub(super) fn shipped() -> &'static Self {
+    pub(super) fn built_in() -> &'static Self {
         static SHIPPED: LazyLock<Descriptors> = LazyLock::new(|| {
             let packed = include_bytes!("../../data/protobuf.json.gz");
             let mut text = Vec::new();
             flate2::read::GzDecoder::new(&packed[..])
                 .read_to_end(&mut text)
                 .expect("shipped with the crate");
-            let facts: Facts = serde_json::from_slice(&text).expect("shipped with the crate");
+            let facts: DescriptorData = serde_json::from_slice(&text).expect("shipped with the crate");
             facts.descriptors().expect("shipped with the crate")
         });
         &SHIPPED
     }
 
-    /// The message of a kind. `DeleteOptions` belong to every group, defined by a CRD or not.
-    pub(super) fn of_kind(&self, api_version: &str, kind: &str) -> Option<MessageId> {
+    /// The message of a kind. `DeleteOptions` belongs to every group, including those of CRDs.
+    pub(super) fn find_kind(&self, api_version: &str, kind: &str) -> Option<MessageId> {
         let api_version = match kind {
             "DeleteOptions" => "meta.k8s.io/v1",
             _ => api_version,
@@ -131,51 +131,51 @@ impl Descriptors {
 }
 
 impl Message {
-    /// The place of the field with this number.
-    pub(super) fn place(&self, number: u32) -> Option<usize> {
-        let place = *self.places.get(usize::try_from(number).ok()?)?;
+    /// The index of the field with this number.
+    pub(super) fn position(&self, number: u32) -> Option<usize> {
+        let place = *self.positions.get(usize::try_from(number).ok()?)?;
         usize::from(place).checked_sub(1)
     }
 }
 
 #[derive(Deserialize)]
-struct Facts {
+struct DescriptorData {
     kinds: HashMap<String, String>,
-    forms: HashMap<String, Form>,
+    forms: HashMap<String, JsonForm>,
     /// Name → its fields by number.
-    messages: BTreeMap<String, BTreeMap<u8, FieldFacts>>,
+    messages: BTreeMap<String, BTreeMap<u8, FieldData>>,
 }
 
 /// JSON name, Go type, rule.
-type FieldFacts = (Box<str>, String, String);
+type FieldData = (Box<str>, String, String);
 
-impl Facts {
+impl DescriptorData {
     fn descriptors(self) -> Result<Descriptors, String> {
         let ids: HashMap<String, MessageId> = self.messages.keys().cloned().zip(0..).collect();
         let id = |name: &str| ids.get(name).copied().ok_or_else(|| format!("no message {name}"));
         let mut messages = Vec::with_capacity(ids.len());
         for (name, facts) in self.messages {
             let highest = facts.keys().next_back().copied().unwrap_or(0);
-            let mut places = vec![0; usize::from(highest) + 1];
+            let mut positions = vec![0; usize::from(highest) + 1];
             let mut fields = Vec::with_capacity(facts.len());
             for (number, (name, kind, rule)) in facts {
-                let (shape, kind) = split(&kind);
+                let (shape, kind) = split_type(&kind);
                 fields.push(Field {
                     name,
                     shape,
-                    kind: match Type::of_leaf(kind) {
+                    kind: match Type::parse_leaf(kind) {
                         Some(leaf) => leaf,
                         None => Type::Message(id(kind)?),
                     },
-                    rule: Rule::of(&rule)?,
+                    rule: JsonRule::parse(&rule)?,
                 });
-                places[usize::from(number)] =
+                positions[usize::from(number)] =
                     u8::try_from(fields.len()).map_err(|_| "more fields than numbers")?;
             }
             messages.push(Message {
                 fields,
                 form: self.forms.get(&name).copied().unwrap_or_default(),
-                places,
+                positions,
             });
         }
         let kinds = self
@@ -188,7 +188,7 @@ impl Facts {
 }
 
 /// `*int32` → a pointer, `int32`
-fn split(kind: &str) -> (Shape, &str) {
+fn split_type(kind: &str) -> (Shape, &str) {
     for (prefix, shape) in [
         ("*", Shape::Pointer),
         ("[]", Shape::List),
@@ -202,7 +202,7 @@ fn split(kind: &str) -> (Shape, &str) {
 }
 
 impl Type {
-    fn of_leaf(name: &str) -> Option<Self> {
+    fn parse_leaf(name: &str) -> Option<Self> {
         Some(match name {
             "string" => Self::String,
             "bool" => Self::Bool,
@@ -220,8 +220,8 @@ impl Type {
     }
 }
 
-impl Rule {
-    fn of(text: &str) -> Result<Self, String> {
+impl JsonRule {
+    fn parse(text: &str) -> Result<Self, String> {
         Ok(match text {
             "" => Self::Keep,
             "omitempty" => Self::OmitEmpty,
@@ -237,34 +237,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_facts_are_read() {
-        let descriptors = Descriptors::shipped();
-        let spec = descriptors.message(descriptors.of_kind("apps/v1", "Deployment").expect("served"));
-        let field = &spec.fields[spec.place(2).expect("spec")];
+    fn descriptors_are_read_from_the_data() {
+        let descriptors = Descriptors::built_in();
+        let spec = descriptors.message(descriptors.find_kind("apps/v1", "Deployment").expect("served"));
+        let field = &spec.fields[spec.position(2).expect("spec")];
         assert_eq!(
             (&*field.name, field.shape, field.rule),
-            ("spec", Shape::Value, Rule::OmitEmpty)
+            ("spec", Shape::Value, JsonRule::OmitEmpty)
         );
         let Type::Message(id) = field.kind else {
             panic!("spec is a message")
         };
         let spec = descriptors.message(id);
-        let replicas = &spec.fields[spec.place(1).expect("replicas")];
+        let replicas = &spec.fields[spec.position(1).expect("replicas")];
         assert_eq!(
             (&*replicas.name, replicas.shape, replicas.kind, replicas.rule),
-            ("replicas", Shape::Pointer, Type::Int32, Rule::OmitEmpty)
+            ("replicas", Shape::Pointer, Type::Int32, JsonRule::OmitEmpty)
         );
-        assert_eq!(spec.place(8), None, "a number that was given up");
-        assert_eq!(spec.place(u32::MAX), None);
+        assert_eq!(spec.position(8), None, "a reserved number");
+        assert_eq!(spec.position(u32::MAX), None);
     }
 
     #[test]
-    fn every_served_kind_that_can_be_written_has_a_message() {
-        let descriptors = Descriptors::shipped();
+    fn every_writable_kind_has_a_message() {
+        let descriptors = Descriptors::built_in();
         for resource in &crate::registry::Registry::new().catalogue().resources {
             assert!(
                 descriptors
-                    .of_kind(&resource.api_version(), &resource.kind)
+                    .find_kind(&resource.api_version(), &resource.kind)
                     .is_some(),
                 "{} {}",
                 resource.api_version(),
@@ -278,7 +278,7 @@ mod tests {
             ("v1", "Binding"),
             ("example.com/v1", "DeleteOptions"),
         ] {
-            assert!(descriptors.of_kind(api_version, kind).is_some(), "{kind}");
+            assert!(descriptors.find_kind(api_version, kind).is_some(), "{kind}");
         }
     }
 }

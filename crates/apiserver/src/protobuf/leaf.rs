@@ -1,6 +1,6 @@
-//! The types whose JSON is not an object of their fields.
+//! Types whose JSON is not an object of their fields.
 //!
-//! Each takes the bytes of its message in parts, as a message may come in several, and none for a zero.
+//! Each function takes the parts of a message, which may be split on the wire; no parts mean zero.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -8,10 +8,10 @@ use serde_json::Value;
 use super::{
     Fault, bytes,
     wire::{Reader, Wire},
-    wrong,
+    wrong_wire_type,
 };
 
-/// The first second of the year 1: Go's zero time, which JSON writes as null.
+/// The first second of the year 1: Go's zero time, which is null in JSON.
 const ZERO_TIME: i64 = -62_135_596_800;
 
 fn each_field<'a>(
@@ -27,7 +27,7 @@ fn each_field<'a>(
     Ok(())
 }
 
-/// RFC 3339: whole seconds, or with six digits after them.
+/// RFC 3339 with whole seconds, or with six decimals.
 pub(super) fn time(parts: &[&[u8]], micros: bool) -> Result<Value, Fault> {
     if parts.iter().all(|part| part.is_empty()) {
         return Ok(Value::Null);
@@ -42,7 +42,7 @@ pub(super) fn time(parts: &[&[u8]], micros: bool) -> Result<Value, Fault> {
         Ok(())
     })?;
     if micros {
-        // The rest would not survive a round through JSON.
+        // JSON has no more than microseconds.
         nanos -= nanos % 1000;
     } else {
         nanos = 0;
@@ -50,9 +50,9 @@ pub(super) fn time(parts: &[&[u8]], micros: bool) -> Result<Value, Fault> {
     if (seconds, nanos) == (ZERO_TIME, 0) {
         return Ok(Value::Null);
     }
-    let time = Timestamp::new(seconds, nanos).map_err(|_| Fault::Time)?;
+    let time = Timestamp::new(seconds, nanos).map_err(|_| Fault::TimeOutOfRange)?;
     if time.as_second() < ZERO_TIME {
-        return Err(Fault::Time);
+        return Err(Fault::TimeOutOfRange);
     }
     Ok(if micros {
         format!("{time:.6}").into()
@@ -61,7 +61,7 @@ pub(super) fn time(parts: &[&[u8]], micros: bool) -> Result<Value, Fault> {
     })
 }
 
-/// The text of a quantity, as the client wrote it.
+/// A quantity as the client wrote it.
 pub(super) fn quantity(parts: &[&[u8]]) -> Result<Value, Fault> {
     let mut text = &b"0"[..];
     each_field(parts, |number, wire| {
@@ -87,7 +87,7 @@ pub(super) fn int_or_string(parts: &[&[u8]]) -> Result<Value, Fault> {
     Ok(if is_text { string(text) } else { number.into() })
 }
 
-/// A message whose only field is JSON text; nothing is null.
+/// A message whose only field is JSON text; no text is null.
 pub(super) fn json(parts: &[&[u8]]) -> Result<Value, Fault> {
     let mut text = &[][..];
     each_field(parts, |number, wire| {
@@ -102,18 +102,18 @@ pub(super) fn json(parts: &[&[u8]]) -> Result<Value, Fault> {
     serde_json::from_slice(text).map_err(|error| Fault::Json(error.to_string()))
 }
 
-/// Protobuf strings of Go are any bytes; JSON shows what is not UTF-8 as U+FFFD, as Go does.
+/// Go's protobuf strings may contain any bytes; invalid UTF-8 becomes U+FFFD, like in Go's JSON.
 pub(super) fn string(bytes: &[u8]) -> Value {
     String::from_utf8_lossy(bytes).into_owned().into()
 }
 
-/// A number as JSON writes it: `1`, not `1.0`.
+/// A number as JSON: `1`, not `1.0`.
 pub(super) fn float(bits: u64) -> Result<Value, Fault> {
     let number = f64::from_bits(bits);
     serde_json::from_str(&number.to_string()).map_err(|_| Fault::NotFinite)
 }
 
-/// The low 32 bits, as Go reads them: a negative number is sign-extended to 64 on the wire.
+/// The low 32 bits, like Go: a negative number is sign-extended to 64 bits on the wire.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "the high half carries only the sign"
@@ -125,7 +125,7 @@ pub(super) fn int32(value: u64) -> i32 {
 fn varint(wire: Wire<'_>, field: &str) -> Result<u64, Fault> {
     match wire {
         Wire::Varint(value) => Ok(value),
-        other => Err(wrong(other, field)),
+        other => Err(wrong_wire_type(other, field)),
     }
 }
 
@@ -166,23 +166,26 @@ mod tests {
                 Ok(Value::Null),
             ),
             (seconds(ZERO_TIME + 1), false, Ok(json!("0001-01-01T00:00:01Z"))),
-            (seconds(ZERO_TIME - 1), false, Err(Fault::Time)),
-            (seconds(i64::MAX), false, Err(Fault::Time)),
-            (seconds(i64::MIN), true, Err(Fault::Time)),
+            (seconds(ZERO_TIME - 1), false, Err(Fault::TimeOutOfRange)),
+            (seconds(i64::MAX), false, Err(Fault::TimeOutOfRange)),
+            (seconds(i64::MIN), true, Err(Fault::TimeOutOfRange)),
         ] {
             assert_eq!(time(&[&bytes], micros), expected, "{bytes:?}");
         }
     }
 
     #[test]
-    fn a_quantity_is_its_text() {
+    fn quantity_is_its_text() {
         assert_eq!(quantity(&[b"\x0a\x04500m"]), Ok(json!("500m")));
         assert_eq!(quantity(&[]), Ok(json!("0")));
-        assert_eq!(quantity(&[b"\x08\x01"]), Err(wrong(Wire::Varint(1), "string")));
+        assert_eq!(
+            quantity(&[b"\x08\x01"]),
+            Err(wrong_wire_type(Wire::Varint(1), "string"))
+        );
     }
 
     #[test]
-    fn int_or_string_is_the_one_that_its_type_says() {
+    fn int_or_string_follows_its_type() {
         assert_eq!(int_or_string(&[b"\x08\x00\x10\x50\x1a\x00"]), Ok(json!(80)));
         assert_eq!(int_or_string(&[b"\x08\x01\x10\x00\x1a\x0325%"]), Ok(json!("25%")));
         let minus_one = b"\x10\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01";
@@ -191,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn json_inside_is_taken_apart() {
+    fn embedded_json_is_parsed() {
         assert_eq!(json(&[b"\x0a\x07{\"a\":1}"]), Ok(json!({"a": 1})));
         assert_eq!(json(&[b"\x0a\x00"]), Ok(Value::Null));
         assert!(matches!(json(&[b"\x0a\x01{"]), Err(Fault::Json(_))));

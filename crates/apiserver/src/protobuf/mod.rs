@@ -1,19 +1,19 @@
-//! Request bodies in protobuf, read as the JSON that the same object would have been sent as.
+//! Decodes protobuf request bodies to the JSON of the same object.
 //!
 //! ```text
 //!   "k8s\0" | envelope: apiVersion, kind, raw ──► Descriptors of the kind ──► fields by number ──► JSON tree
 //! ```
 //!
-//! kubectl and client-go's typed clients send objects so; answers are JSON, which all of them take. The tree is the one
-//! that Go's JSON encoder makes of the Go object: what it writes for zeros, pointers and empty lists is a fact of each
-//! field in the descriptors, not a guess from the wire.
+//! kubectl and client-go's typed clients send protobuf; responses are JSON, which all of them accept. The tree is the
+//! one that Go's JSON encoder writes for the Go object: how it writes zeros, pointers and empty lists is recorded for
+//! each field in the descriptors, not guessed from the wire.
 //!
-//! The reader is our own, because the descriptors are: a reduced form of 17 KB with the facts that a `.proto` file
-//! does not have, where a protobuf library wants code or full descriptors for half a thousand messages and would still
-//! leave JSON names, inlined structs and zeros to us.
+//! The decoder is our own because of the descriptors: 17 KB of reduced data with facts that `.proto` files lack. A
+//! protobuf library would need code or full descriptors for five hundred messages, and would still not handle JSON
+//! names, inlined structs and zeros.
 //!
-//! A body can be anything. Nesting (`MAX_DEPTH`) and the number of values (`MAX_VALUES`) are bounded, lengths are
-//! checked before anything is allocated, and nothing panics.
+//! Bodies are untrusted. Nesting (`MAX_DEPTH`) and the number of values (`MAX_VALUES`) are bounded, lengths are checked
+//! before anything is allocated, and nothing panics.
 
 mod descriptors;
 mod leaf;
@@ -27,107 +27,107 @@ use descriptors::Descriptors;
 use transcode::Transcoder;
 use wire::{Reader, Wire};
 
-/// The content type of such bodies.
+/// The content type of protobuf bodies.
 pub const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
 
-/// What every body begins with.
+/// The prefix of every body.
 const MAGIC: &[u8] = b"k8s\0";
 
-/// How deep objects, lists and maps may be nested: a little less than JSON may be where the object is read again.
+/// Limit on the nesting of objects, lists and maps: slightly below that of JSON, with which the object is read again.
 const MAX_DEPTH: usize = 120;
 
-/// How many values a body may become. Two bytes can stand for an empty message that is large in memory; with this bound
-/// no body costs more than the worst JSON of the size that is read at all (an object for every eight of 3 MiB).
+/// Limit on the number of values. Two bytes can encode an empty message that is large in memory; with this limit no
+/// body costs more than the worst JSON of the maximum size (an object for every eight of 3 MiB).
 const MAX_VALUES: usize = 400_000;
 
-/// Why a body is no object.
+/// Why a body cannot be decoded.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Error {
-    /// It could not be found out what it is.
+    /// The envelope is invalid.
     #[error("{0}")]
     Envelope(Fault),
-    /// It is of a kind that is not known.
+    /// The kind is unknown.
     #[error(
         "no kind {kind:?} is registered for version {api_version:?} in scheme \"pkg/runtime/scheme.go:111\""
     )]
     UnknownKind {
-        /// As the body has it.
+        /// As given in the body.
         api_version: String,
-        /// As the body has it.
+        /// As given in the body.
         kind: String,
     },
-    /// It is of a known kind, and broken.
+    /// The kind is known, but the object is invalid.
     #[error("{fault}")]
     Object {
-        /// As the body has it.
+        /// As given in the body.
         api_version: String,
-        /// As the body has it.
+        /// As given in the body.
         kind: String,
-        /// What is broken.
+        /// What is invalid.
         fault: Fault,
     },
 }
 
-/// What is wrong with some bytes; where the real server has a text for it, it is that.
+/// What is invalid about the bytes, with the real server's message if it has one.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Fault {
-    /// No bytes at all.
+    /// Empty body.
     #[error("empty data")]
     Empty,
-    /// Something else than protobuf.
+    /// Not protobuf: the prefix is missing.
     #[error("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]")]
-    NoMagic,
-    /// Nothing after the first four bytes.
+    MissingPrefix,
+    /// Nothing after the prefix.
     #[error("empty body")]
     EmptyBody,
-    /// It ends in the middle of a value.
+    /// The body ends within a value.
     #[error("unexpected EOF")]
     Eof,
-    /// A number of more than 64 bits.
+    /// An integer of more than 64 bits.
     #[error("proto: integer overflow")]
     Overflow,
-    /// The end of a group that never began.
+    /// An end of group without a start.
     #[error("proto: unexpected end of group")]
     EndGroup,
-    /// A field number that cannot be.
+    /// An invalid field number.
     #[error("proto: illegal tag")]
     IllegalTag,
-    /// A wire type that does not exist.
+    /// An unknown wire type.
     #[error("proto: illegal wireType {0}")]
-    UnknownWire(u8),
-    /// A value of another type than its field.
+    UnknownWireType(u8),
+    /// The wire type does not match the field.
     #[error("proto: wrong wireType = {kind} for field {field}")]
-    WrongWire {
-        /// What the wire has.
+    WrongWireType {
+        /// The wire type.
         kind: u8,
         /// The field's JSON name.
         field: Box<str>,
     },
-    /// A time that RFC 3339 cannot say.
+    /// A time outside of RFC 3339's range.
     #[error("time out of range")]
-    Time,
-    /// A floating point number that JSON cannot say.
+    TimeOutOfRange,
+    /// A floating point number that JSON cannot represent.
     #[error("unsupported value: not a finite number")]
     NotFinite,
-    /// Bytes that should be JSON.
+    /// Invalid embedded JSON.
     #[error("invalid JSON inside: {0}")]
     Json(String),
-    /// Nested deeper than is stored.
+    /// Nested too deep.
     #[error("nested more than {MAX_DEPTH} levels deep")]
     TooDeep,
-    /// More values than are read.
+    /// Too many values.
     #[error("more than {MAX_VALUES} values")]
-    TooMany,
+    TooManyValues,
 }
 
-/// Reads a body as the JSON tree of its object, with `apiVersion` and `kind`.
+/// Decodes a body to the JSON tree of its object, with `apiVersion` and `kind`.
 ///
-/// These two are what the caller expects, and hold where the body does not say; a body that says something else is read
-/// as that, if it is a served kind.
+/// The two arguments are used if the body does not contain them. A body of another kind is decoded as that kind if it
+/// is served.
 ///
 /// ```
-/// // A ConfigMap called `a`: the envelope's type and raw bytes, in them `metadata`, in it `name`.
+/// // A ConfigMap named `a`: the envelope's type and raw bytes; in them `metadata`, in it `name`.
 /// let body = b"k8s\0\x0a\x0f\x0a\x02v1\x12\x09ConfigMap\x12\x05\x0a\x03\x0a\x01a";
 /// let object = windlass_apiserver::protobuf::decode(body, "v1", "ConfigMap")?;
 /// assert_eq!(object["metadata"]["name"], "a");
@@ -146,8 +146,8 @@ pub fn decode(body: &[u8], api_version: &str, kind: &str) -> Result<Value, Error
         kind,
         raw,
     } = envelope;
-    let descriptors = Descriptors::shipped();
-    let Some(message) = descriptors.of_kind(&api_version, &kind) else {
+    let descriptors = Descriptors::built_in();
+    let Some(message) = descriptors.find_kind(&api_version, &kind) else {
         return Err(Error::UnknownKind { api_version, kind });
     };
     match Transcoder::new(descriptors).object(raw, message) {
@@ -164,7 +164,7 @@ pub fn decode(body: &[u8], api_version: &str, kind: &str) -> Result<Value, Error
     }
 }
 
-/// What stands around every object: Kubernetes' `runtime.Unknown`.
+/// The envelope of every object: Kubernetes' `runtime.Unknown`.
 #[derive(Default)]
 struct Envelope<'a> {
     api_version: String,
@@ -176,13 +176,13 @@ impl<'a> Envelope<'a> {
     fn open(body: &'a [u8]) -> Result<Self, Fault> {
         let fields = match body.strip_prefix(MAGIC) {
             _ if body.is_empty() => return Err(Fault::Empty),
-            None => return Err(Fault::NoMagic),
+            None => return Err(Fault::MissingPrefix),
             Some([]) => return Err(Fault::EmptyBody),
             Some(fields) => fields,
         };
         let mut envelope = Self::default();
         let mut reader = Reader::new(fields);
-        // Its content type and encoding, 3 and 4, are not looked at by the real server either.
+        // The real server ignores content type and encoding (3 and 4) too.
         while let Some((number, wire)) = reader.next_field()? {
             match number {
                 1 => envelope.read_type(bytes(wire, "typeMeta")?)?,
@@ -210,12 +210,12 @@ impl<'a> Envelope<'a> {
 fn bytes<'a>(wire: Wire<'a>, field: &str) -> Result<&'a [u8], Fault> {
     match wire {
         Wire::Bytes(bytes) => Ok(bytes),
-        other => Err(wrong(other, field)),
+        other => Err(wrong_wire_type(other, field)),
     }
 }
 
-fn wrong(wire: Wire<'_>, field: &str) -> Fault {
-    Fault::WrongWire {
+fn wrong_wire_type(wire: Wire<'_>, field: &str) -> Fault {
+    Fault::WrongWireType {
         kind: wire.kind(),
         field: field.into(),
     }

@@ -1,4 +1,4 @@
-//! Whole bodies, written by hand field by field.
+//! Whole bodies, encoded by hand.
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -7,14 +7,14 @@ use super::*;
 
 mod requests;
 
-/// Field `number` as bytes: a string, or a message made of such fields.
+/// Field `number` as bytes: a string, or a message of such fields.
 fn field(number: u64, content: impl AsRef<[u8]>) -> Vec<u8> {
     let content = content.as_ref();
     let (tag, length) = (varint(number << 3 | 2), varint(content.len() as u64));
     [&tag, &length, content].concat()
 }
 
-/// Field `number` as a number.
+/// Field `number` as a varint.
 pub(super) fn number(number: u64, value: u64) -> Vec<u8> {
     [varint(number << 3), varint(value)].concat()
 }
@@ -53,7 +53,7 @@ fn fault(api_version: &str, kind: &str, raw: &[Vec<u8>]) -> Fault {
 }
 
 #[test]
-fn an_empty_object_has_what_go_writes_for_it() {
+fn empty_object_has_the_zero_values_go_writes() {
     assert_eq!(
         read("apps/v1", "Deployment", &[]),
         json!({
@@ -72,7 +72,7 @@ fn an_empty_object_has_what_go_writes_for_it() {
 }
 
 #[test]
-fn a_zero_behind_a_pointer_stays_and_another_goes() {
+fn zero_is_kept_behind_a_pointer_only() {
     let spec = [number(1, 0), number(5, 0), number(7, 0), number(9, 0)].concat();
     let spec = &read("apps/v1", "Deployment", &[field(2, spec)])["spec"];
     assert_eq!(
@@ -86,7 +86,7 @@ fn a_zero_behind_a_pointer_stays_and_another_goes() {
 }
 
 #[test]
-fn an_inlined_struct_stands_among_the_fields_around_it() {
+fn inlined_struct_is_flattened() {
     let source = field(19, [field(1, field(1, "settings"))].concat());
     let volume = [field(1, "v"), field(2, source)].concat();
     let pod = read("v1", "Pod", &[field(2, field(1, volume))]);
@@ -97,7 +97,7 @@ fn an_inlined_struct_stands_among_the_fields_around_it() {
 }
 
 #[test]
-fn maps_bytes_and_quantities_are_json() {
+fn maps_bytes_and_quantities_become_json() {
     let entry = |key: &str, value: &[u8]| [field(1, key), field(2, value)].concat();
     let secret = [
         field(2, entry("k", &[0, 255])),
@@ -114,7 +114,7 @@ fn maps_bytes_and_quantities_are_json() {
 }
 
 #[test]
-fn times_and_foreign_json_are_themselves() {
+fn times_and_embedded_json_are_decoded() {
     let meta = [field(1, "r"), field(8, number(1, 1_700_000_000)), field(9, [])].concat();
     let revision = [
         field(1, meta),
@@ -142,7 +142,7 @@ fn times_and_foreign_json_are_themselves() {
 }
 
 #[test]
-fn schemas_of_either_form_are_the_one_they_are() {
+fn schema_alternatives_decode_to_the_one_present() {
     let (items, all_of, properties, additional, dependencies) = (24, 25, 29, 30, 32);
     let text = field(5, "string");
     let schema = json!({"type": "string"});
@@ -195,7 +195,7 @@ fn definition(schema: Vec<u8>) -> Vec<u8> {
 }
 
 #[test]
-fn a_list_that_is_a_message_is_a_list() {
+fn list_message_decodes_to_a_list() {
     let extra = |items: &[Vec<u8>]| [field(1, "scopes"), field(2, items.concat())].concat();
     let review = |items: &[Vec<u8>]| {
         let spec = field(5, extra(items));
@@ -214,7 +214,7 @@ fn a_list_that_is_a_message_is_a_list() {
 }
 
 #[test]
-fn numbers_in_a_list_may_be_packed() {
+fn packed_numbers_are_decoded() {
     let groups = |list: Vec<u8>| {
         let context = field(14, list);
         read("v1", "Pod", &[field(2, context)])["spec"]["securityContext"]["supplementalGroups"].clone()
@@ -225,7 +225,7 @@ fn numbers_in_a_list_may_be_packed() {
 }
 
 #[test]
-fn a_message_in_parts_is_their_union_and_the_last_scalar_counts() {
+fn message_parts_are_merged_and_the_last_scalar_wins() {
     let parts = [
         named("a"),
         named("b"),
@@ -239,13 +239,13 @@ fn a_message_in_parts_is_their_union_and_the_last_scalar_counts() {
 }
 
 #[test]
-fn what_is_not_utf_8_is_shown_as_go_shows_it() {
+fn invalid_utf_8_is_replaced_like_in_go() {
     let object = read("v1", "ConfigMap", &[field(1, field(1, [0xff, b'a']))]);
     assert_eq!(object["metadata"]["name"], "\u{fffd}a");
 }
 
 #[test]
-fn a_body_without_a_type_is_what_is_expected() {
+fn body_without_type_has_the_expected_kind() {
     let bare = [MAGIC.to_vec(), field(2, named("a"))].concat();
     let object = decode(&bare, "v1", "Secret").expect("well formed");
     assert_eq!(object["kind"], "Secret");
@@ -256,7 +256,7 @@ fn a_body_without_a_type_is_what_is_expected() {
 }
 
 #[test]
-fn what_is_no_object_is_refused_in_the_real_servers_words() {
+fn invalid_bodies_have_the_real_servers_messages() {
     let text = |body: &[u8]| decode(body, "v1", "ConfigMap").expect_err("broken").to_string();
     assert_eq!(text(b""), "empty data");
     assert_eq!(text(MAGIC), "empty body");
@@ -282,7 +282,7 @@ fn what_is_no_object_is_refused_in_the_real_servers_words() {
 }
 
 #[test]
-fn an_object_is_read_as_deep_as_it_can_be_stored_and_no_deeper() {
+fn nesting_is_limited_to_what_can_be_stored() {
     let nested = |levels: usize| {
         let schema = (0..levels).fold(Vec::new(), |schema, _| field(28, schema));
         decode(&definition(schema), "", "")
@@ -302,7 +302,7 @@ fn an_object_is_read_as_deep_as_it_can_be_stored_and_no_deeper() {
 }
 
 #[test]
-fn foreign_json_counts_towards_the_depth() {
+fn embedded_json_counts_towards_the_depth() {
     let revision = |levels: usize| {
         let text = "[".repeat(levels) + &"]".repeat(levels);
         decode(
@@ -317,12 +317,12 @@ fn foreign_json_counts_towards_the_depth() {
 }
 
 #[test]
-fn a_small_body_cannot_become_a_huge_tree() {
+fn small_body_cannot_expand_to_a_huge_tree() {
     let containers = field(2, []).repeat(MAX_VALUES);
-    assert_eq!(fault("v1", "Pod", &[field(2, containers)]), Fault::TooMany);
+    assert_eq!(fault("v1", "Pod", &[field(2, containers)]), Fault::TooManyValues);
     let numbers = vec![1; MAX_VALUES + 1];
     let context = field(14, field(4, numbers));
-    assert_eq!(fault("v1", "Pod", &[field(2, context)]), Fault::TooMany);
+    assert_eq!(fault("v1", "Pod", &[field(2, context)]), Fault::TooManyValues);
 }
 
 fn pod() -> Vec<u8> {
@@ -358,7 +358,7 @@ fn pod() -> Vec<u8> {
 }
 
 fn kinds() -> impl Strategy<Value = (String, String)> {
-    let kinds: Vec<String> = Descriptors::shipped().kinds().map(str::to_owned).collect();
+    let kinds: Vec<String> = Descriptors::built_in().kinds().map(str::to_owned).collect();
     proptest::sample::select(kinds).prop_map(|kind| {
         let (version, kind) = kind.rsplit_once('/').expect("has a version");
         (version.to_owned(), kind.to_owned())
@@ -367,13 +367,13 @@ fn kinds() -> impl Strategy<Value = (String, String)> {
 
 proptest! {
     #[test]
-    fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200), with_magic: bool) {
+    fn arbitrary_bytes_do_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), with_magic: bool) {
         let bytes = if with_magic { [MAGIC, &bytes].concat() } else { bytes };
         let _ = decode(&bytes, "v1", "Pod");
     }
 
     #[test]
-    fn any_bytes_as_any_kind_are_read_or_refused(
+    fn arbitrary_bytes_as_any_kind_do_not_panic(
         (api_version, kind) in kinds(),
         raw in proptest::collection::vec(any::<u8>(), 0..400),
     ) {
@@ -384,11 +384,11 @@ proptest! {
     }
 
     #[test]
-    fn fields_of_any_type_in_any_place_are_read_or_refused(
+    fn arbitrary_fields_do_not_panic(
         (api_version, kind) in kinds(),
         numbers in proptest::collection::vec((1_u64..45, any::<bool>(), any::<u64>()), 0..40),
     ) {
-        // Well-formed messages nested into each other get deeper than random bytes do.
+        // Well-formed nested messages get deeper than random bytes.
         let raw = numbers.into_iter().fold(Vec::new(), |inner, (at, nests, value)| {
             if nests { field(at, inner) } else { [inner, number(at, value)].concat() }
         });
@@ -396,7 +396,7 @@ proptest! {
     }
 
     #[test]
-    fn a_damaged_object_is_read_or_refused(
+    fn damaged_object_does_not_panic(
         at in any::<prop::sample::Index>(), with: u8, cut in any::<prop::sample::Index>(), cuts: bool,
     ) {
         let mut bytes = pod();

@@ -1,29 +1,29 @@
-//! From the fields on the wire to the tree that Go's JSON encoder would have made.
+//! Converts wire fields to the tree that Go's JSON encoder would write.
 //!
-//! A message is read in two steps. First every field's occurrences are collected, whatever their order: the last scalar
-//! counts, parts of a message add up, elements and entries gather. Then the fields are written in the order of the
-//! descriptors, those too that the wire does not have, because Go writes zeros.
+//! A message is decoded in two steps. First all occurrences of each field are collected, in any order: the last scalar
+//! wins, parts of a message are merged, elements and entries are appended. Then the fields are written in the order of
+//! the descriptors, including absent ones, because Go writes zeros.
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use serde_json::{Map, Value};
 
 use super::{
     Fault, MAX_DEPTH, MAX_VALUES, bytes,
-    descriptors::{Descriptors, Field, Form, MessageId, Rule, Shape, Type},
+    descriptors::{Descriptors, Field, JsonForm, JsonRule, MessageId, Shape, Type},
     leaf,
     wire::{Reader, Wire},
-    wrong,
+    wrong_wire_type,
 };
 
 type Fields = Map<String, Value>;
 
 pub(super) struct Transcoder<'d> {
     descriptors: &'d Descriptors,
-    /// How many values may still be made.
+    /// The number of values that may still be created.
     budget: usize,
 }
 
-/// What the wire has of a field.
+/// What the wire contains of a field.
 enum Slot<'a> {
     Absent,
     Scalar(Value),
@@ -51,14 +51,14 @@ impl<'d> Transcoder<'d> {
     }
 
     fn spend(&mut self) -> Result<(), Fault> {
-        self.budget = self.budget.checked_sub(1).ok_or(Fault::TooMany)?;
+        self.budget = self.budget.checked_sub(1).ok_or(Fault::TooManyValues)?;
         Ok(())
     }
 
     fn message(&mut self, parts: &[&[u8]], id: MessageId, depth: usize) -> Result<Value, Fault> {
         let mut fields = Fields::new();
         self.fields(parts, id, &mut fields, depth)?;
-        Ok(self.descriptors.message(id).form.of(fields))
+        Ok(self.descriptors.message(id).form.into_json(fields))
     }
 
     fn fields(
@@ -77,7 +77,7 @@ impl<'d> Transcoder<'d> {
         for part in parts {
             let mut reader = Reader::new(part);
             while let Some((number, wire)) = reader.next_field()? {
-                if let Some(place) = message.place(number) {
+                if let Some(place) = message.position(number) {
                     self.collect(&message.fields[place], wire, &mut slots[place], depth)?;
                 }
             }
@@ -125,11 +125,11 @@ impl<'d> Transcoder<'d> {
     fn element(&mut self, field: &Field, wire: Wire<'_>, depth: usize) -> Result<Value, Fault> {
         match scalar(field.kind, wire, field)? {
             Some(value) => Ok(value),
-            None => self.whole(field.kind, &[bytes(wire, &field.name)?], depth),
+            None => self.message_value(field.kind, &[bytes(wire, &field.name)?], depth),
         }
     }
 
-    /// An entry of a map is a message of a key and a value, either of which is zero if it is not there.
+    /// A map entry is a message of a key and a value, each of which is zero if absent.
     fn entry(&mut self, field: &Field, entry: &[u8], depth: usize) -> Result<(String, Value), Fault> {
         let (mut key, mut value) = (String::new(), None);
         let mut reader = Reader::new(entry);
@@ -149,7 +149,7 @@ impl<'d> Transcoder<'d> {
     }
 
     fn write(&mut self, field: &Field, slot: Slot<'_>, out: &mut Fields, depth: usize) -> Result<(), Fault> {
-        if let (Rule::Inline, Type::Message(id)) = (field.rule, field.kind) {
+        if let (JsonRule::Inline, Type::Message(id)) = (field.rule, field.kind) {
             return self.fields(slot.parts(), id, out, depth);
         }
         let is_absent = matches!(slot, Slot::Absent);
@@ -157,16 +157,16 @@ impl<'d> Transcoder<'d> {
             Slot::Absent if field.shape == Shape::Value => self.zero(field.kind, depth + 1)?,
             Slot::Absent => Value::Null,
             Slot::Scalar(value) => value,
-            Slot::Part(_) | Slot::Parts(_) => self.whole(field.kind, slot.parts(), depth + 1)?,
+            Slot::Part(_) | Slot::Parts(_) => self.message_value(field.kind, slot.parts(), depth + 1)?,
             Slot::List(list) => list.into(),
             Slot::Map(map) => map.into(),
         };
         let is_left_out = match field.rule {
-            Rule::Keep | Rule::Inline => false,
-            Rule::OmitEmpty if field.shape == Shape::Value => self.is_empty(field.kind, &value),
-            Rule::OmitEmpty => is_absent,
+            JsonRule::Keep | JsonRule::Inline => false,
+            JsonRule::OmitEmpty if field.shape == Shape::Value => self.is_empty(field.kind, &value),
+            JsonRule::OmitEmpty => is_absent,
             // Only times have this rule, and their zero is null.
-            Rule::OmitZero => value.is_null(),
+            JsonRule::OmitZero => value.is_null(),
         };
         if !is_left_out {
             self.spend()?;
@@ -175,8 +175,8 @@ impl<'d> Transcoder<'d> {
         Ok(())
     }
 
-    /// A value that is a message on the wire.
-    fn whole(&mut self, kind: Type, parts: &[&[u8]], depth: usize) -> Result<Value, Fault> {
+    /// Decodes a value that is a message on the wire.
+    fn message_value(&mut self, kind: Type, parts: &[&[u8]], depth: usize) -> Result<Value, Fault> {
         match kind {
             Type::Time => leaf::time(parts, false),
             Type::MicroTime => leaf::time(parts, true),
@@ -191,34 +191,34 @@ impl<'d> Transcoder<'d> {
             }
             Type::Message(id) => self.message(parts, id, depth),
             Type::String | Type::Bool | Type::Int32 | Type::Int64 | Type::Float64 | Type::Bytes => {
-                unreachable!("scalars are no messages")
+                unreachable!("scalars are not messages")
             }
         }
     }
 
-    /// What Go has where the wire has nothing.
+    /// Go's zero value, for fields that are not on the wire.
     fn zero(&mut self, kind: Type, depth: usize) -> Result<Value, Fault> {
         match kind {
             Type::String => Ok("".into()),
             Type::Bool => Ok(false.into()),
             Type::Int32 | Type::Int64 | Type::Float64 => Ok(0.into()),
             Type::Bytes => Ok(Value::Null),
-            kind => self.whole(kind, &[], depth),
+            kind => self.message_value(kind, &[], depth),
         }
     }
 
-    /// Whether `omitempty` leaves a value out that is not behind a pointer: scalars and lists, structs never.
+    /// Whether `omitempty` omits a value that is not behind a pointer: scalars and lists, never structs.
     fn is_empty(&self, kind: Type, value: &Value) -> bool {
         match kind {
             Type::String | Type::Bytes => value.as_str().is_none_or(str::is_empty),
             Type::Bool => value == false,
             Type::Int32 | Type::Int64 | Type::Float64 => value.as_f64() == Some(0.0),
-            Type::Message(id) => self.descriptors.message(id).form == Form::List && value.is_null(),
+            Type::Message(id) => self.descriptors.message(id).form == JsonForm::List && value.is_null(),
             Type::Time | Type::MicroTime | Type::Quantity | Type::IntOrString | Type::Json => false,
         }
     }
 
-    /// How many levels deep foreign JSON is; its values count like all others.
+    /// The depth of embedded JSON; its values count towards the limit.
     fn measure(&mut self, value: &Value) -> Result<usize, Fault> {
         let mut deepest = 0;
         let mut open = vec![(value, 0)];
@@ -235,7 +235,7 @@ impl<'d> Transcoder<'d> {
     }
 }
 
-/// A scalar, or nothing where the type is one that travels as a message.
+/// Decodes a scalar. `None` if the type is encoded as a message.
 fn scalar(kind: Type, wire: Wire<'_>, field: &Field) -> Result<Option<Value>, Fault> {
     Ok(Some(match (kind, wire) {
         (Type::String, Wire::Bytes(bytes)) => leaf::string(bytes),
@@ -245,7 +245,7 @@ fn scalar(kind: Type, wire: Wire<'_>, field: &Field) -> Result<Option<Value>, Fa
         (Type::Int64, Wire::Varint(value)) => value.cast_signed().into(),
         (Type::Float64, Wire::Fixed64(bits)) => leaf::float(bits)?,
         (Type::String | Type::Bytes | Type::Bool | Type::Int32 | Type::Int64 | Type::Float64, wire) => {
-            return Err(wrong(wire, &field.name));
+            return Err(wrong_wire_type(wire, &field.name));
         }
         _ => return Ok(None),
     }))
@@ -273,7 +273,7 @@ impl<'a> Slot<'a> {
             *self = Self::List(Vec::new());
         }
         let Self::List(list) = self else {
-            unreachable!("was made one")
+            unreachable!("set above")
         };
         list
     }
@@ -283,15 +283,15 @@ impl<'a> Slot<'a> {
             *self = Self::Map(Fields::new());
         }
         let Self::Map(map) = self else {
-            unreachable!("was made one")
+            unreachable!("set above")
         };
         map
     }
 }
 
-impl Form {
+impl JsonForm {
     /// The JSON of a message with these fields.
-    fn of(self, mut fields: Fields) -> Value {
+    fn into_json(self, mut fields: Fields) -> Value {
         let mut take = |name: &str| fields.remove(name).unwrap_or_default();
         match self {
             Self::Object => fields.into(),

@@ -1,6 +1,6 @@
-//! The wire format: numbered values, one after another.
+//! The protobuf wire format.
 //!
-//! Nothing is allocated here. A length is believed only if that many bytes are left.
+//! Allocates nothing. A length is checked against the remaining bytes.
 
 use super::Fault;
 
@@ -14,7 +14,7 @@ pub(super) enum Wire<'a> {
 }
 
 impl Wire<'_> {
-    /// The number of its wire type, as faults name it.
+    /// The number of its wire type, as used in errors.
     pub(super) fn kind(self) -> u8 {
         match self {
             Self::Varint(_) => 0,
@@ -25,7 +25,7 @@ impl Wire<'_> {
     }
 }
 
-/// Reads the fields of one message in the order in which they stand.
+/// Reads the fields of one message in order.
 pub(super) struct Reader<'a> {
     rest: &'a [u8],
 }
@@ -35,7 +35,7 @@ impl<'a> Reader<'a> {
         Self { rest: message }
     }
 
-    /// The next field's number and value; groups, which no Kubernetes message has, are passed over.
+    /// Returns the next field's number and value. Groups, which no Kubernetes message has, are skipped.
     pub(super) fn next_field(&mut self) -> Result<Option<(u32, Wire<'a>)>, Fault> {
         let mut open_groups = 0_usize;
         while !self.rest.is_empty() {
@@ -82,7 +82,7 @@ impl<'a> Reader<'a> {
                 self.take(length).map(Wire::Bytes)
             }
             5 => self.take(4).map(|_| Wire::Fixed32),
-            other => Err(Fault::UnknownWire(other)),
+            other => Err(Fault::UnknownWireType(other)),
         }
     }
 
@@ -142,13 +142,13 @@ mod tests {
     }
 
     #[test]
-    fn a_group_is_passed_over_with_what_it_holds() {
+    fn groups_are_skipped() {
         let bytes = [0x0b, 0x08, 1, 0x13, 0x14, 0x0c, 0x10, 7];
         assert_eq!(read(&bytes).expect("well formed"), [(2, Wire::Varint(7))]);
     }
 
     #[test]
-    fn what_is_broken_is_refused() {
+    fn invalid_bytes_are_rejected() {
         for (bytes, fault) in [
             (&[0x08][..], Fault::Eof),
             (&[0x0a, 5, b'x'], Fault::Eof),
@@ -159,7 +159,7 @@ mod tests {
             (&[0x0b], Fault::Eof),
             (&[0x0c], Fault::EndGroup),
             (&[0x00, 0], Fault::IllegalTag),
-            (&[0x0e], Fault::UnknownWire(6)),
+            (&[0x0e], Fault::UnknownWireType(6)),
             (&[0xff; 11], Fault::Overflow),
         ] {
             assert_eq!(read(bytes), Err(fault), "{bytes:?}");

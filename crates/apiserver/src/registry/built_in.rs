@@ -1,4 +1,4 @@
-//! The built-in resources, from the facts that a real server told (`hack/registry/reduce`).
+//! The built-in resources, from data recorded from a real server (`hack/registry/reduce`).
 
 use std::{
     collections::BTreeMap,
@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use super::{Catalogue, Group, Resource, Strategy, Subresource, strategy};
 use crate::schema::{Graph, Schema};
 
-/// The built-in resources alone; made once per process.
+/// The built-in resources only; built once per process.
 pub(super) fn catalogue() -> Arc<Catalogue> {
     BUILT_IN.catalogue.clone()
 }
@@ -23,45 +23,45 @@ pub(super) fn version() -> &'static Value {
 
 /// The schema of `autoscaling/v1` Scale.
 pub(super) fn scale() -> &'static Schema {
-    part("Scale")
+    subresource_schema("Scale")
 }
 
-/// The kinds that are only ever bodies of subresources, and what their schemas are called.
-const PARTS: [(&str, &str); 4] = [
+/// Kinds that are only bodies of subresources, and the names of their schemas.
+const SUBRESOURCE_KINDS: [(&str, &str); 4] = [
     ("Binding", "io.k8s.api.core.v1.Binding"),
     ("Eviction", "io.k8s.api.policy.v1.Eviction"),
     ("Scale", "io.k8s.api.autoscaling.v1.Scale"),
     ("TokenRequest", "io.k8s.api.authentication.v1.TokenRequest"),
 ];
 
-pub(super) fn part(kind: &str) -> &'static Schema {
-    let place = PARTS.iter().position(|(part, _)| *part == kind);
-    &BUILT_IN.parts[place.expect("one of the kinds above")]
+pub(super) fn subresource_schema(kind: &str) -> &'static Schema {
+    let place = SUBRESOURCE_KINDS.iter().position(|(part, _)| *part == kind);
+    &BUILT_IN.subresource_schemas[place.expect("a kind of a subresource")]
 }
 
 pub(super) fn object_meta() -> &'static Schema {
     &BUILT_IN.object_meta
 }
 
-/// What is known of the built-in schemas, as data. Only publishing needs it, so that it is read when that is asked for.
-pub(crate) struct SchemaFacts {
+/// The built-in schemas as data. Only OpenAPI needs them, so they are read on demand.
+pub(crate) struct BuiltInSchemas {
     /// `group/version/Kind` → the name of its schema.
     pub(crate) kinds: BTreeMap<String, String>,
     /// Name → reduced schema.
     pub(crate) schemas: Map<String, Value>,
 }
 
-pub(super) fn schema_facts() -> &'static SchemaFacts {
-    static FACTS: LazyLock<SchemaFacts> = LazyLock::new(|| {
-        let Facts { kinds, schemas, .. } = unpacked(include_bytes!("../../data/kinds.json.gz"));
-        SchemaFacts { kinds, schemas }
+pub(super) fn built_in_schemas() -> &'static BuiltInSchemas {
+    static FACTS: LazyLock<BuiltInSchemas> = LazyLock::new(|| {
+        let KindsData { kinds, schemas, .. } = read_data(include_bytes!("../../data/kinds.json.gz"));
+        BuiltInSchemas { kinds, schemas }
     });
     &FACTS
 }
 
-/// Whether a kind is built in at a version, be it served as a resource or not.
-pub(super) fn is_kind(group: &str, version: &str, kind: &str) -> bool {
-    // A list of anything has no schema.
+/// Whether a kind is built in at a version, whether it is a resource or not.
+pub(super) fn is_built_in_kind(group: &str, version: &str, kind: &str) -> bool {
+    // A generic list has no schema.
     (group, version, kind) == ("", "v1", "List")
         || BUILT_IN.kinds.contains_key(&format!("{group}/{version}/{kind}"))
 }
@@ -71,20 +71,21 @@ struct BuiltIn {
     catalogue: Arc<Catalogue>,
     kinds: BTreeMap<String, String>,
     object_meta: Schema,
-    /// In the order of [`PARTS`].
-    parts: [Schema; PARTS.len()],
+    /// In the order of [`SUBRESOURCE_KINDS`].
+    subresource_schemas: [Schema; SUBRESOURCE_KINDS.len()],
 }
 
 static BUILT_IN: LazyLock<BuiltIn> = LazyLock::new(|| {
-    let facts: Facts = unpacked(include_bytes!("../../data/kinds.json.gz"));
-    let types: Map<String, Value> = unpacked(include_bytes!("../../data/types.json.gz"));
-    let graph = Arc::new(Graph::of_built_ins(&facts.schemas, &types).expect("shipped with the crate"));
+    let facts: KindsData = read_data(include_bytes!("../../data/kinds.json.gz"));
+    let types: Map<String, Value> = read_data(include_bytes!("../../data/types.json.gz"));
+    let graph = Arc::new(Graph::from_built_ins(&facts.schemas, &types).expect("shipped with the crate"));
     let object_meta = graph
         .named("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta")
-        .expect("every server has it");
-    let parts = PARTS.map(|(_, name)| graph.named(name).expect("every server has it"));
+        .expect("in the shipped data");
+    let subresource_schemas =
+        SUBRESOURCE_KINDS.map(|(_, name)| graph.named(name).expect("in the shipped data"));
     BuiltIn {
-        parts,
+        subresource_schemas,
         catalogue: Arc::new(facts.catalogue(&graph)),
         version: facts.version,
         kinds: facts.kinds,
@@ -92,7 +93,7 @@ static BUILT_IN: LazyLock<BuiltIn> = LazyLock::new(|| {
     }
 });
 
-fn unpacked<T: serde::de::DeserializeOwned>(packed: &[u8]) -> T {
+fn read_data<T: serde::de::DeserializeOwned>(packed: &[u8]) -> T {
     let mut text = Vec::new();
     flate2::read::GzDecoder::new(packed)
         .read_to_end(&mut text)
@@ -101,32 +102,32 @@ fn unpacked<T: serde::de::DeserializeOwned>(packed: &[u8]) -> T {
 }
 
 #[derive(Deserialize)]
-struct Facts {
+struct KindsData {
     version: Value,
-    groups: Vec<GroupFacts>,
-    resources: Vec<ResourceFacts>,
+    groups: Vec<GroupData>,
+    resources: Vec<ResourceData>,
     /// `group/version/Kind` → the name of its schema.
     kinds: BTreeMap<String, String>,
     schemas: Map<String, Value>,
 }
 
 #[derive(Deserialize)]
-struct GroupFacts {
+struct GroupData {
     name: Box<str>,
     versions: Vec<Box<str>>,
 }
 
-/// An entry of a plain discovery document, with where it stood.
+/// An entry of a discovery document, with its group version.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct ResourceFacts {
+struct ResourceData {
     api_group: Box<str>,
     api_version: Box<str>,
     /// `deployments` or `deployments/scale`
     name: Box<str>,
     singular_name: Box<str>,
     kind: Box<str>,
-    /// Set where a subresource answers with a kind of another group.
+    /// Set if a subresource's response is a kind of another group.
     #[serde(default)]
     group: Box<str>,
     #[serde(default)]
@@ -141,7 +142,7 @@ struct ResourceFacts {
     storage_version_hash: Box<str>,
 }
 
-impl Facts {
+impl KindsData {
     fn catalogue(&self, graph: &Arc<Graph>) -> Catalogue {
         let groups = self.groups.iter().map(|g| Group {
             name: g.name.clone(),
@@ -157,8 +158,8 @@ impl Facts {
         catalogue
     }
 
-    fn resource(&self, entry: &ResourceFacts, graph: &Arc<Graph>) -> Resource {
-        let mine = |other: &&ResourceFacts| {
+    fn resource(&self, entry: &ResourceData, graph: &Arc<Graph>) -> Resource {
+        let mine = |other: &&ResourceData| {
             other.api_group == entry.api_group
                 && other.api_version == entry.api_version
                 && other
@@ -191,16 +192,16 @@ impl Facts {
             subresources: subresources.collect(),
             table: strategy::table(&entry.api_group, &entry.name),
             storage_version: entry.api_version.clone(),
-            storage_hash: entry.storage_version_hash.clone(),
+            storage_version_hash: entry.storage_version_hash.clone(),
             schema: schema.and_then(|name| graph.named(name)),
-            document: None,
-            custom: false,
-            selectable: strategy::selectable(&entry.api_group, &entry.name),
-            strategy: Strategy::of_built_in(&entry.api_group, &entry.kind),
+            crd_schema: None,
+            is_custom: false,
+            selectable_fields: strategy::selectable_fields(&entry.api_group, &entry.name),
+            strategy: Strategy::for_built_in(&entry.api_group, &entry.kind),
             scale: None,
             printer_columns: Vec::new(),
-            blank: OnceLock::new(),
-            defined: None,
+            empty_object: OnceLock::new(),
+            crd: None,
         }
     }
 }
@@ -210,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_facts_hold_what_a_real_server_serves() {
+    fn built_in_resources_match_a_real_server() {
         let catalogue = catalogue();
         let deployments = catalogue.find("apps", "v1", "deployments").expect("served");
         assert_eq!((&*deployments.kind, deployments.namespaced), ("Deployment", true));
@@ -222,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn every_stored_kind_has_a_schema() {
+    fn every_built_in_resource_has_a_schema() {
         for resource in &catalogue().resources {
             assert!(
                 resource.schema.is_some(),

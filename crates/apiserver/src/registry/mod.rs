@@ -1,13 +1,13 @@
-//! Which resources are served, and what is particular about each.
+//! The served resources and their strategies.
 //!
 //! ```text
 //!   data/kinds.json.gz ──► built-in resources (once per process) ─┐
 //!                                                                 ├─► Catalogue ──► requests, discovery
-//!   CustomResourceDefinitions in storage ──► custom resources ────┘    swapped whole when a CRD changes
+//!   CustomResourceDefinitions in storage ──► custom resources ────┘    replaced when a CRD changes
 //! ```
 
 mod built_in;
-mod reset;
+mod reset_fields;
 mod strategy;
 mod version;
 
@@ -19,18 +19,18 @@ use std::{
 use parking_lot::RwLock;
 use serde_json::Value;
 
-pub(crate) use built_in::SchemaFacts;
+pub(crate) use built_in::BuiltInSchemas;
 pub(crate) use strategy::{NameRule, Strategy};
 
 use crate::{
-    crd::{Defined, Definition, compare_versions},
+    crd::{CrdInfo, Definition, compare_versions},
     openapi,
     schema::Schema,
     storage::TableName,
     subresources::ScalePaths,
 };
 
-/// One resource at one version: what a path such as `/apis/apps/v1/deployments` leads to.
+/// One resource at one version, such as `/apis/apps/v1/deployments`.
 #[derive(Debug)]
 pub(crate) struct Resource {
     pub(crate) group: Box<str>,
@@ -44,27 +44,27 @@ pub(crate) struct Resource {
     pub(crate) categories: Vec<Box<str>>,
     pub(crate) verbs: Vec<Box<str>>,
     pub(crate) subresources: Vec<Subresource>,
-    /// Where its objects are, shared by all versions of the resource.
+    /// The storage table of its objects, shared by all versions of the resource.
     pub(crate) table: TableName,
-    /// The version that objects are stored at.
+    /// The version in which objects are stored.
     pub(crate) storage_version: Box<str>,
-    /// Tells clients whether two resources are stored alike; empty where nothing is said.
-    pub(crate) storage_hash: Box<str>,
+    /// The storage version hash in discovery; may be empty.
+    pub(crate) storage_version_hash: Box<str>,
     pub(crate) schema: Option<Schema>,
-    /// A custom resource's schema as its CRD has it, prose included.
-    pub(crate) document: Option<Arc<Value>>,
-    pub(crate) custom: bool,
+    /// A custom resource's schema as written in its CRD, including descriptions.
+    pub(crate) crd_schema: Option<Arc<Value>>,
+    pub(crate) is_custom: bool,
     /// The fields that field selectors may name, `metadata.name` and `metadata.namespace` first.
-    pub(crate) selectable: Vec<Box<str>>,
+    pub(crate) selectable_fields: Vec<Box<str>>,
     pub(crate) strategy: Strategy,
-    /// Where a custom resource keeps what its scale shows.
+    /// The paths of a custom resource's scale subresource.
     pub(crate) scale: Option<ScalePaths>,
-    /// What a CRD wants its table to show; empty for built-in kinds, whose tables are code.
+    /// A CRD's printer columns; empty for built-in kinds, whose tables are code.
     pub(crate) printer_columns: Vec<PrinterColumn>,
-    /// An object of which nothing is set, as Go's structs have it; made when it is first asked for.
-    pub(crate) blank: OnceLock<Value>,
-    /// What only custom resources have.
-    pub(crate) defined: Option<Defined>,
+    /// An object with all fields unset, as Go's structs encode it; built on first use.
+    pub(crate) empty_object: OnceLock<Value>,
+    /// CRD-specific state; `None` for built-in resources.
+    pub(crate) crd: Option<CrdInfo>,
 }
 
 /// A column of a custom resource's table.
@@ -80,21 +80,21 @@ pub(crate) struct PrinterColumn {
     pub(crate) json_path: Box<str>,
 }
 
-/// A part of an object with verbs of its own, as `deployments/scale`.
+/// A subresource, such as `deployments/scale`.
 #[derive(Clone, Debug)]
 pub(crate) struct Subresource {
     pub(crate) name: Box<str>,
-    /// What it answers with; another kind than the object for `scale`, `eviction`, `token` and such.
+    /// The kind of its response; differs from the object's for `scale`, `eviction`, `token` and such.
     pub(crate) kind: Box<str>,
-    /// Empty where it is the group of the resource.
+    /// Empty if it is the resource's group.
     pub(crate) group: Box<str>,
     pub(crate) version: Box<str>,
     pub(crate) verbs: Vec<Box<str>>,
 }
 
 impl Resource {
-    /// `deployments.apps`, as messages name it.
-    pub(crate) fn qualified(&self) -> String {
+    /// `deployments.apps`, as used in messages.
+    pub(crate) fn qualified_name(&self) -> String {
         if self.group.is_empty() {
             self.plural.to_string()
         } else {
@@ -107,7 +107,7 @@ impl Resource {
         group_version(&self.group, &self.version)
     }
 
-    pub(crate) fn allows(&self, verb: &str) -> bool {
+    pub(crate) fn supports(&self, verb: &str) -> bool {
         self.verbs.iter().any(|v| **v == *verb)
     }
 
@@ -136,27 +136,27 @@ pub(crate) struct Group {
     pub(crate) versions: Vec<Box<str>>,
 }
 
-/// Everything that is served at one moment.
+/// A snapshot of everything that is served.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Catalogue {
     pub(crate) groups: Vec<Group>,
-    /// In the order in which discovery shows them.
+    /// In the order of discovery.
     pub(crate) resources: Vec<Arc<Resource>>,
-    /// The same by their paths, in the order of plural, version and group.
+    /// The same, sorted by plural, version and group.
     by_path: Vec<Arc<Resource>>,
-    /// What was last told of it in one piece.
-    pub(crate) published: openapi::Cached,
+    /// The cached OpenAPI v2 document.
+    pub(crate) openapi_v2: openapi::DocumentCache,
 }
 
 impl Catalogue {
     pub(crate) fn find(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Resource>> {
-        let place = self.place((plural, version, group)).ok()?;
+        let place = self.position((plural, version, group)).ok()?;
         Some(&self.by_path[place])
     }
 
-    /// Where a path is, or where it would be. Plurals tell most apart, and are never empty: to compare nothing with
-    /// nothing, as core's group with itself, takes longer than to compare words.
-    fn place(&self, path: (&str, &str, &str)) -> Result<usize, usize> {
+    /// Binary search by path. Plurals come first, because they distinguish most resources and are never empty:
+    /// comparing two empty strings, as of the core group, takes longer than comparing words.
+    fn position(&self, path: (&str, &str, &str)) -> Result<usize, usize> {
         self.by_path
             .binary_search_by(|resource| (&*resource.plural, &*resource.version, &*resource.group).cmp(&path))
     }
@@ -165,7 +165,7 @@ impl Catalogue {
         self.groups.iter().find(|group| *group.name == *name)
     }
 
-    pub(crate) fn of_version<'a>(
+    pub(crate) fn in_group_version<'a>(
         &'a self,
         group: &'a str,
         version: &'a str,
@@ -192,7 +192,7 @@ impl Catalogue {
             group.versions.push(resource.version.clone());
             version::sort(&mut group.versions);
         }
-        match self.place((&resource.plural, &resource.version, &resource.group)) {
+        match self.position((&resource.plural, &resource.version, &resource.group)) {
             Ok(place) => self.by_path[place] = resource.clone(),
             Err(place) => self.by_path.insert(place, resource.clone()),
         }
@@ -200,7 +200,7 @@ impl Catalogue {
     }
 }
 
-/// The catalogue in force, and the custom resource definitions that it was made from.
+/// The current catalogue, and the CRDs it was built from.
 pub(crate) struct Registry {
     state: RwLock<State>,
 }
@@ -225,12 +225,12 @@ impl Registry {
         self.state.read().catalogue.clone()
     }
 
-    /// Serves a CRD's resources from now on, or no more if it is not established.
+    /// Starts serving a CRD's resources, or stops if it is not established.
     pub(crate) fn define(&self, name: &str, definition: Option<Definition>) {
         let mut state = self.state.write();
         match (definition, state.definitions.get(name)) {
             (Some(definition), Some(earlier)) => {
-                let definition = definition.replacing(earlier);
+                let definition = definition.keeping_watches_of(earlier);
                 state.definitions.insert(name.into(), Arc::new(definition))
             }
             (Some(definition), None) => state.definitions.insert(name.into(), Arc::new(definition)),
@@ -254,17 +254,17 @@ impl Registry {
     }
 }
 
-/// The built-in schemas as data, for those who publish them.
-pub(crate) fn schema_facts() -> &'static SchemaFacts {
-    built_in::schema_facts()
+/// The built-in schemas as data, for OpenAPI.
+pub(crate) fn built_in_schemas() -> &'static BuiltInSchemas {
+    built_in::built_in_schemas()
 }
 
-/// What the server says of its version.
+/// The response of `/version`.
 pub(crate) fn version() -> &'static Value {
     built_in::version()
 }
 
-/// The schema that every object's `metadata` follows.
+/// The schema of `metadata`.
 pub(crate) fn object_meta() -> &'static Schema {
     built_in::object_meta()
 }
@@ -274,12 +274,12 @@ pub(crate) fn scale() -> &'static Schema {
     built_in::scale()
 }
 
-/// The schema of a kind that is only ever the body of a subresource.
-pub(crate) fn part(kind: &str) -> &'static Schema {
-    built_in::part(kind)
+/// The schema of a kind that is only the body of a subresource.
+pub(crate) fn subresource_schema(kind: &str) -> &'static Schema {
+    built_in::subresource_schema(kind)
 }
 
-/// Whether a kind is built in at a version, be it served as a resource or not.
-pub(crate) fn is_kind(group: &str, version: &str, kind: &str) -> bool {
-    built_in::is_kind(group, version, kind)
+/// Whether a kind is built in at a version, whether it is a resource or not.
+pub(crate) fn is_built_in_kind(group: &str, version: &str, kind: &str) -> bool {
+    built_in::is_built_in_kind(group, version, kind)
 }

@@ -1,4 +1,4 @@
-//! What is particular about single kinds, as data: everything else goes one way for all.
+//! The strategies of kinds as data; everything else is the same for all kinds.
 
 use crate::storage::TableName;
 
@@ -9,51 +9,51 @@ use crate::storage::TableName;
     reason = "independent facts about a kind, each read in one place"
 )]
 pub(crate) struct Strategy {
-    /// Whether `metadata.generation` counts the changes of the desired state.
-    pub(crate) generation: bool,
-    /// Whether a PUT without a resourceVersion overwrites whatever is there.
+    /// Whether `metadata.generation` counts changes of the spec.
+    pub(crate) has_generation: bool,
+    /// Whether a PUT without a resourceVersion overwrites the object unconditionally.
     pub(crate) unconditional_update: bool,
-    /// Whether a PUT of what is not there creates it.
+    /// Whether a PUT creates the object if it does not exist.
     pub(crate) create_on_update: bool,
-    /// Whether a deletion answers with the object rather than with a `Status`.
-    pub(crate) shows_deleted: bool,
-    /// Whether dependents are orphaned where the client does not say otherwise: kinds from before garbage collection.
-    pub(crate) orphans: bool,
-    /// What every request is warned of.
+    /// Whether a deletion returns the object instead of a `Status`.
+    pub(crate) returns_deleted: bool,
+    /// Whether dependents are orphaned by default: kinds from before garbage collection.
+    pub(crate) orphan_by_default: bool,
+    /// The deprecation warning for every request.
     pub(crate) deprecation: Option<&'static str>,
-    /// What a name may look like.
-    pub(crate) names: NameRule,
+    /// The syntax of names.
+    pub(crate) name_rule: NameRule,
 }
 
-/// What `metadata.name` may look like.
+/// The syntax of `metadata.name`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NameRule {
     /// Lower-case letters, digits, `-` and `.`, at most 253.
     Subdomain,
     /// Lower-case letters, digits and `-`, at most 63.
     Label,
-    /// Anything that can stand in a path: the RBAC kinds have names such as `system:node`.
+    /// Anything valid as a path segment: the RBAC kinds have names such as `system:node`.
     PathSegment,
 }
 
 impl Strategy {
     pub(crate) const CUSTOM: Self = Self {
-        generation: true,
+        has_generation: true,
         unconditional_update: false,
         create_on_update: false,
-        shows_deleted: false,
-        orphans: false,
+        returns_deleted: false,
+        orphan_by_default: false,
         deprecation: None,
-        names: NameRule::Subdomain,
+        name_rule: NameRule::Subdomain,
     };
 
-    pub(super) fn of_built_in(group: &str, kind: &str) -> Self {
+    pub(super) fn for_built_in(group: &str, kind: &str) -> Self {
         Self {
-            generation: has_generation(group, kind),
+            has_generation: has_generation(group, kind),
             unconditional_update: !needs_resource_version(group, kind),
             create_on_update: creates_on_update(group, kind),
-            shows_deleted: shows_deleted(group, kind),
-            orphans: matches!((group, kind), ("batch", "Job") | ("", "ReplicationController")),
+            returns_deleted: returns_deleted(group, kind),
+            orphan_by_default: matches!((group, kind), ("batch", "Job") | ("", "ReplicationController")),
             deprecation: match (group, kind) {
                 ("", "Endpoints") => {
                     Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice")
@@ -61,7 +61,7 @@ impl Strategy {
                 ("", "ComponentStatus") => Some("v1 ComponentStatus is deprecated in v1.19+"),
                 _ => None,
             },
-            names: match (group, kind) {
+            name_rule: match (group, kind) {
                 ("rbac.authorization.k8s.io", _) => NameRule::PathSegment,
                 ("", "Namespace" | "Service") | ("apps", "StatefulSet") => NameRule::Label,
                 _ => NameRule::Subdomain,
@@ -70,7 +70,7 @@ impl Strategy {
     }
 }
 
-/// The kinds whose strategy in Kubernetes 1.36 fills `metadata.generation`.
+/// The kinds that have `metadata.generation` in Kubernetes 1.36.
 fn has_generation(group: &str, kind: &str) -> bool {
     matches!(
         (group, kind),
@@ -90,7 +90,7 @@ fn has_generation(group: &str, kind: &str) -> bool {
     )
 }
 
-/// The kinds for which, in Kubernetes 1.36, a PUT must say what it has seen.
+/// The kinds whose PUT needs a resourceVersion in Kubernetes 1.36.
 fn needs_resource_version(group: &str, kind: &str) -> bool {
     matches!(
         (group, kind),
@@ -106,7 +106,7 @@ fn needs_resource_version(group: &str, kind: &str) -> bool {
     )
 }
 
-/// The kinds that, in Kubernetes 1.36, a PUT creates.
+/// The kinds that a PUT may create in Kubernetes 1.36.
 fn creates_on_update(group: &str, kind: &str) -> bool {
     matches!(
         (group, kind),
@@ -117,8 +117,8 @@ fn creates_on_update(group: &str, kind: &str) -> bool {
     )
 }
 
-/// The kinds whose deletion, in Kubernetes 1.36, answers with the object.
-fn shows_deleted(group: &str, kind: &str) -> bool {
+/// The kinds whose deletion returns the object in Kubernetes 1.36.
+fn returns_deleted(group: &str, kind: &str) -> bool {
     matches!(
         (group, kind),
         (
@@ -148,8 +148,8 @@ pub(super) fn table(group: &str, plural: &str) -> TableName {
 }
 
 /// The fields that field selectors may name.
-pub(super) fn selectable(group: &str, plural: &str) -> Vec<Box<str>> {
-    let particular: &[&str] = match (group, plural) {
+pub(super) fn selectable_fields(group: &str, plural: &str) -> Vec<Box<str>> {
+    let specific: &[&str] = match (group, plural) {
         ("", "pods") => &[
             "spec.nodeName",
             "spec.restartPolicy",
@@ -184,7 +184,7 @@ pub(super) fn selectable(group: &str, plural: &str) -> Vec<Box<str>> {
     };
     ["metadata.name", "metadata.namespace"]
         .iter()
-        .chain(particular)
+        .chain(specific)
         .map(|f| (*f).into())
         .collect()
 }

@@ -1,8 +1,8 @@
-//! The order of versions: a group prefers its most stable and newest one.
+//! Order of a group's versions: the most stable and newest one is preferred.
 
 use std::cmp::Reverse;
 
-/// Sorts versions as discovery shows them: `v2, v1, v1beta2, v1beta1, v1alpha1`, then whatever follows no pattern.
+/// Sorts versions like discovery: `v2, v1, v1beta2, v1beta1, v1alpha1`, then names of another form.
 pub(super) fn sort(versions: &mut [Box<str>]) {
     versions.sort_by_cached_key(|version| match parse(version) {
         Some(rank) => (0, Reverse(rank), String::new()),
@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stable_versions_come_first_and_new_ones_before_old() {
+    fn stable_and_newer_versions_come_first() {
         let mut versions: Vec<Box<str>> = [
             "foo", "v1alpha1", "v1", "v10", "v2", "v1beta1", "v1beta2", "v2alpha1", "v1beta", "bar",
         ]

@@ -1,11 +1,11 @@
-//! Autoscalers: what they scale, by which measures, and how fast.
+//! Autoscalers: scale target, metrics and behavior.
 
 use serde_json::Value;
 
-use super::findings::{Findings, list, text};
-use crate::{naming, schema::quantity, trail::Trail};
+use super::error_list::{ErrorList, list, text};
+use crate::{field_path::FieldPath, naming, schema::quantity};
 
-/// The types of metrics, and the fields that hold them.
+/// Metric source types and their fields.
 const SOURCES: [(&str, &str); 5] = [
     ("ContainerResource", "containerResource"),
     ("External", "external"),
@@ -14,236 +14,236 @@ const SOURCES: [(&str, &str); 5] = [
     ("Resource", "resource"),
 ];
 
-pub(super) fn check(version: &str, spec: &Value, findings: &mut Findings) {
+pub(super) fn check(version: &str, spec: &Value, errors: &mut ErrorList) {
     let least = spec["minReplicas"].as_i64();
     let most = spec["maxReplicas"].as_i64().unwrap_or(0);
     if let Some(least) = least.filter(|least| *least < 1) {
-        findings.invalid("spec.minReplicas", least, "must be greater than or equal to 1");
+        errors.invalid("spec.minReplicas", least, "must be greater than or equal to 1");
     }
     match most {
-        0 => findings.required("spec.maxReplicas", "must be set and greater than 0"),
-        ..0 => findings.invalid("spec.maxReplicas", most, "must be greater than or equal to 1"),
+        0 => errors.required("spec.maxReplicas", "must be set and greater than 0"),
+        ..0 => errors.invalid("spec.maxReplicas", most, "must be greater than or equal to 1"),
         _ => {}
     }
     if least.is_some_and(|least| most < least) {
         let why = "must be greater than or equal to `minReplicas`";
-        findings.invalid("spec.maxReplicas", most, why);
+        errors.invalid("spec.maxReplicas", most, why);
     }
-    check_target(&spec["scaleTargetRef"], findings);
+    check_target(&spec["scaleTargetRef"], errors);
     if version == "v1" {
         return;
     }
-    check_metrics(least, &spec["metrics"], findings);
-    let path = Trail::from_root("spec.behavior");
+    check_metrics(least, &spec["metrics"], errors);
+    let path = FieldPath::from_root("spec.behavior");
     for key in ["scaleUp", "scaleDown"] {
         if !spec["behavior"][key].is_null() {
-            check_behavior(&spec["behavior"][key], &path.at(key), findings);
+            check_behavior(&spec["behavior"][key], &path.child(key), errors);
         }
     }
 }
 
-fn check_target(target: &Value, findings: &mut Findings) {
-    let path = Trail::from_root("spec.scaleTargetRef");
-    check_reference(target, &path, findings);
+fn check_target(target: &Value, errors: &mut ErrorList) {
+    let path = FieldPath::from_root("spec.scaleTargetRef");
+    check_reference(target, &path, errors);
     let version = text(&target["apiVersion"]);
     let why = match version.matches('/').count() {
         0 => "apiVersion must specify API group",
         1 => return,
         _ => &format!("unexpected GroupVersion string: {version}"),
     };
-    findings.invalid(path.at("apiVersion"), version, why);
+    errors.invalid(path.child("apiVersion"), version, why);
 }
 
-fn check_reference(reference: &Value, path: &Trail<'_>, findings: &mut Findings) {
+fn check_reference(reference: &Value, path: &FieldPath<'_>, errors: &mut ErrorList) {
     for key in ["kind", "name"] {
-        if findings.given(path.at(key), &reference[key]) {
+        if errors.require(path.child(key), &reference[key]) {
             let name = text(&reference[key]);
-            findings.named(path.at(key), name, naming::path_segment(name));
+            errors.invalid_each(path.child(key), name, naming::path_segment(name));
         }
     }
 }
 
-fn check_metrics(least: Option<i64>, metrics: &Value, findings: &mut Findings) {
-    let path = Trail::from_root("spec.metrics");
+fn check_metrics(least: Option<i64>, metrics: &Value, errors: &mut ErrorList) {
+    let path = FieldPath::from_root("spec.metrics");
     for (index, metric) in list(metrics).iter().enumerate() {
-        check_metric(metric, &path.item(index), findings);
+        check_metric(metric, &path.index(index), errors);
     }
     let to_zero = |metric: &Value| matches!(text(&metric["type"]), "Object" | "External");
     if least == Some(0) && !list(metrics).iter().any(to_zero) {
         let why = "must specify at least one Object or External metric to support scaling to zero replicas";
-        findings.forbidden("spec.metrics", why);
+        errors.forbidden("spec.metrics", why);
     }
 }
 
-fn check_metric(metric: &Value, path: &Trail<'_>, findings: &mut Findings) {
+fn check_metric(metric: &Value, path: &FieldPath<'_>, errors: &mut ErrorList) {
     let kind = text(&metric["type"]);
     let types = SOURCES.map(|(kind, _)| kind);
     if kind.is_empty() {
-        findings.required(path.at("type"), "must specify a metric source type");
+        errors.required(path.child("type"), "must specify a metric source type");
     }
     let Some((_, own)) = SOURCES.iter().find(|(known, _)| *known == kind) else {
-        // Two of the real server's checks look at it.
-        findings.one_of(path.at("type"), &metric["type"], &types);
-        findings.one_of(path.at("type"), &metric["type"], &types);
+        // The real server reports this twice.
+        errors.one_of(path.child("type"), &metric["type"], &types);
+        errors.one_of(path.child("type"), &metric["type"], &types);
         return;
     };
     for key in ["object", "external", "pods", "resource", "containerResource"] {
-        let (source, path) = (&metric[key], path.at(key));
+        let (source, path) = (&metric[key], path.child(key));
         if source.is_null() {
             continue;
         }
         if key == *own {
-            check_source(key, source, &path, findings);
+            check_source(key, source, &path, errors);
         } else if !metric[*own].is_null() {
-            findings.forbidden(path, "must populate the given metric source only");
+            errors.forbidden(path, "must populate the given metric source only");
         }
     }
     if metric[*own].is_null() {
         let why = "must populate information for the given metric source";
-        findings.required(path.at(own), why);
+        errors.required(path.child(own), why);
     }
 }
 
-fn check_source(kind: &str, source: &Value, path: &Trail<'_>, findings: &mut Findings) {
+fn check_source(kind: &str, source: &Value, path: &FieldPath<'_>, errors: &mut ErrorList) {
     let target = &source["target"];
-    let field = path.at("target");
+    let field = path.child("target");
     let (value, average) = (!target["value"].is_null(), !target["averageValue"].is_null());
     let utilization = !target["averageUtilization"].is_null();
     if kind == "object" {
-        check_reference(&source["describedObject"], &path.at("describedObject"), findings);
+        check_reference(&source["describedObject"], &path.child("describedObject"), errors);
     }
     match kind {
         "resource" | "containerResource" => {
             required(
                 &source["name"],
-                path.at("name"),
+                path.child("name"),
                 "must specify a resource name",
-                findings,
+                errors,
             );
             if kind == "containerResource" {
                 required(
                     &source["container"],
-                    path.at("container"),
+                    path.child("container"),
                     "must specify a container",
-                    findings,
+                    errors,
                 );
             }
-            check_amounts(target, &field, findings);
+            check_amounts(target, &field, errors);
             if !utilization && !average {
                 let why = "must set either a target raw value or a target utilization";
-                findings.required(field.at("averageUtilization"), why);
+                errors.required(field.child("averageUtilization"), why);
             }
             if utilization && average {
                 let why = "may not set both a target raw value and a target utilization";
-                findings.forbidden(field.at("averageValue"), why);
+                errors.forbidden(field.child("averageValue"), why);
             }
         }
         "pods" => {
-            check_identifier(&source["metric"], &path.at("metric"), findings);
-            check_amounts(target, &field, findings);
+            check_identifier(&source["metric"], &path.child("metric"), errors);
+            check_amounts(target, &field, errors);
             if !average {
                 let why = "must specify a positive target averageValue";
-                findings.required(field.at("averageValue"), why);
+                errors.required(field.child("averageValue"), why);
             }
         }
         _ => {
-            check_identifier(&source["metric"], &path.at("metric"), findings);
-            check_amounts(target, &field, findings);
+            check_identifier(&source["metric"], &path.child("metric"), errors);
+            check_amounts(target, &field, errors);
             if kind == "external" {
                 if !value && !average {
                     let why = "must set either a target value for metric or a per-pod target";
-                    findings.required(field.at("averageValue"), why);
+                    errors.required(field.child("averageValue"), why);
                 }
                 if value && average {
                     let why = "may not set both a target value for metric and a per-pod target";
-                    findings.forbidden(field.at("value"), why);
+                    errors.forbidden(field.child("value"), why);
                 }
             } else if !value && !average {
                 let why = "must set either a target value or averageValue";
-                findings.required(field.at("averageValue"), why);
+                errors.required(field.child("averageValue"), why);
             }
         }
     }
 }
 
-fn required(value: &Value, field: Trail<'_>, why: &str, findings: &mut Findings) {
+fn required(value: &Value, field: FieldPath<'_>, why: &str, errors: &mut ErrorList) {
     if text(value).is_empty() {
-        findings.required(field, why);
+        errors.required(field, why);
     }
 }
 
-fn check_identifier(metric: &Value, path: &Trail<'_>, findings: &mut Findings) {
+fn check_identifier(metric: &Value, path: &FieldPath<'_>, errors: &mut ErrorList) {
     let name = text(&metric["name"]);
     required(
         &metric["name"],
-        path.at("name"),
+        path.child("name"),
         "must specify a metric name",
-        findings,
+        errors,
     );
-    findings.named(path.at("name"), name, naming::path_segment(name));
+    errors.invalid_each(path.child("name"), name, naming::path_segment(name));
 }
 
-fn check_amounts(target: &Value, path: &Trail<'_>, findings: &mut Findings) {
+fn check_amounts(target: &Value, path: &FieldPath<'_>, errors: &mut ErrorList) {
     let kind = text(&target["type"]);
     required(
         &target["type"],
-        path.at("type"),
+        path.child("type"),
         "must specify a metric target type",
-        findings,
+        errors,
     );
     if !matches!(kind, "Utilization" | "Value" | "AverageValue") {
         let why = "must be either Utilization, Value, or AverageValue";
-        findings.invalid(path.at("type"), kind, why);
+        errors.invalid(path.child("type"), kind, why);
     }
     for key in ["value", "averageValue"] {
         if quantity::nanos(&target[key]).is_some_and(|nanos| nanos <= 0) {
-            findings.invalid(path.at(key), target[key].clone(), "must be positive");
+            errors.invalid(path.child(key), target[key].clone(), "must be positive");
         }
     }
     let part = &target["averageUtilization"];
     if part.as_i64().is_some_and(|part| part < 1) {
-        findings.invalid(
-            path.at("averageUtilization"),
+        errors.invalid(
+            path.child("averageUtilization"),
             part.clone(),
             "must be greater than 0",
         );
     }
 }
 
-fn check_behavior(rules: &Value, path: &Trail<'_>, findings: &mut Findings) {
+fn check_behavior(rules: &Value, path: &FieldPath<'_>, errors: &mut ErrorList) {
     let (window, field) = (
         &rules["stabilizationWindowSeconds"],
-        path.at("stabilizationWindowSeconds"),
+        path.child("stabilizationWindowSeconds"),
     );
     match window.as_i64() {
-        Some(..0) => findings.invalid(field, window.clone(), "must be greater than or equal to zero"),
-        Some(3601..) => findings.invalid(field, window.clone(), "must be less than or equal to 3600"),
+        Some(..0) => errors.invalid(field, window.clone(), "must be greater than or equal to zero"),
+        Some(3601..) => errors.invalid(field, window.clone(), "must be less than or equal to 3600"),
         _ => {}
     }
-    findings.one_of_if_given(
-        path.at("selectPolicy"),
+    errors.one_of_if_given(
+        path.child("selectPolicy"),
         &rules["selectPolicy"],
         &["Disabled", "Max", "Min"],
     );
-    let (policies, field) = (list(&rules["policies"]), path.at("policies"));
+    let (policies, field) = (list(&rules["policies"]), path.child("policies"));
     if policies.is_empty() {
-        findings.required(field, "must specify at least one Policy");
+        errors.required(field, "must specify at least one Policy");
     }
     for (index, policy) in policies.iter().enumerate() {
-        let field = field.item(index);
-        findings.one_of(field.at("type"), &policy["type"], &["Percent", "Pods"]);
+        let field = field.index(index);
+        errors.one_of(field.child("type"), &policy["type"], &["Percent", "Pods"]);
         for key in ["value", "periodSeconds"] {
             let number = policy[key].as_i64().unwrap_or(0);
             if number <= 0 {
-                findings.invalid(field.at(key), number, "must be greater than zero");
+                errors.invalid(field.child(key), number, "must be greater than zero");
             } else if key == "periodSeconds" && number > 1800 {
-                findings.invalid(field.at(key), number, "must be less than or equal to 1800");
+                errors.invalid(field.child(key), number, "must be less than or equal to 1800");
             }
         }
     }
     let tolerance = &rules["tolerance"];
     if quantity::nanos(tolerance).is_some_and(|nanos| nanos < 0) {
         let why = "must be greater than or equal to 0";
-        findings.invalid(path.at("tolerance"), tolerance.clone(), why);
+        errors.invalid(path.child("tolerance"), tolerance.clone(), why);
     }
 }

@@ -3,45 +3,46 @@
 use base64::Engine;
 use serde_json::Value;
 
-use super::findings::{Findings, list, text};
+use super::error_list::{ErrorList, list, text};
 use crate::{
-    golang, json, naming, object::Object, schema::Problem, trail::Trail, validation::STANDARD_FINALIZERS,
+    field_path::FieldPath, golang, json, naming, object::Object, schema::Problem,
+    validation::STANDARD_FINALIZERS,
 };
 
-/// The data of a `ConfigMap` or Secret may be this long.
-const DATA: usize = 1024 * 1024;
+/// Limit on the data of a `ConfigMap` or Secret, in bytes.
+const MAX_DATA_BYTES: usize = 1024 * 1024;
 
-pub(super) fn check_config_map(map: &Value, findings: &mut Findings) {
+pub(super) fn check_config_map(map: &Value, errors: &mut ErrorList) {
     let mut size = 0;
     let (data, binary) = (map["data"].as_object(), map["binaryData"].as_object());
     for (key, value) in data.into_iter().flatten() {
-        let field = Trail::from_root("data");
-        findings.named(field.entry(key), key, naming::config_key(key));
+        let field = FieldPath::from_root("data");
+        errors.invalid_each(field.key(key), key, naming::config_key(key));
         if binary.is_some_and(|binary| binary.contains_key(key)) {
             let why = "duplicate of key present in binaryData";
-            findings.invalid(field.entry(key), key.as_str(), why);
+            errors.invalid(field.key(key), key.as_str(), why);
         }
         size += text(value).len();
     }
     for (key, value) in binary.into_iter().flatten() {
-        let field = Trail::from_root("binaryData");
-        findings.named(field.entry(key), key, naming::config_key(key));
+        let field = FieldPath::from_root("binaryData");
+        errors.invalid_each(field.key(key), key, naming::config_key(key));
         size += decoded_len(value);
     }
-    if size > DATA {
-        findings.add("[]", Problem::TooLong(DATA as u64));
+    if size > MAX_DATA_BYTES {
+        errors.add("[]", Problem::TooLong(MAX_DATA_BYTES as u64));
     }
 }
 
-pub(super) fn check_secret(secret: &Value, findings: &mut Findings) {
+pub(super) fn check_secret(secret: &Value, errors: &mut ErrorList) {
     let mut size = 0;
     for (key, value) in secret["data"].as_object().into_iter().flatten() {
-        let field = Trail::from_root("data");
-        findings.named(field.entry(key), key, naming::config_key(key));
+        let field = FieldPath::from_root("data");
+        errors.invalid_each(field.key(key), key, naming::config_key(key));
         size += decoded_len(value);
     }
-    if size > DATA {
-        findings.add("data", Problem::TooLong(DATA as u64));
+    if size > MAX_DATA_BYTES {
+        errors.add("data", Problem::TooLong(MAX_DATA_BYTES as u64));
     }
     let missing = |key: &str| secret["data"].get(key).is_none();
     let empty = |key: &str| text(&secret["data"][key]).is_empty();
@@ -49,31 +50,31 @@ pub(super) fn check_secret(secret: &Value, findings: &mut Findings) {
         "kubernetes.io/service-account-token" => {
             let name = "kubernetes.io/service-account.name";
             if text(&secret["metadata"]["annotations"][name]).is_empty() {
-                findings.required(format!("metadata.annotations[{name}]"), "");
+                errors.required(format!("metadata.annotations[{name}]"), "");
             }
         }
-        "kubernetes.io/dockercfg" => check_json(".dockercfg", secret, findings),
-        "kubernetes.io/dockerconfigjson" => check_json(".dockerconfigjson", secret, findings),
+        "kubernetes.io/dockercfg" => check_json(".dockercfg", secret, errors),
+        "kubernetes.io/dockerconfigjson" => check_json(".dockerconfigjson", secret, errors),
         "kubernetes.io/basic-auth" if missing("username") && missing("password") => {
-            findings.required("data[username]", "");
-            findings.required("data[password]", "");
+            errors.required("data[username]", "");
+            errors.required("data[password]", "");
         }
         "kubernetes.io/ssh-auth" if empty("ssh-privatekey") => {
-            findings.required("data[ssh-privatekey]", "");
+            errors.required("data[ssh-privatekey]", "");
         }
         "kubernetes.io/tls" => {
             for key in ["tls.crt", "tls.key"].into_iter().filter(|key| missing(key)) {
-                findings.required(format!("data[{key}]"), "");
+                errors.required(format!("data[{key}]"), "");
             }
         }
         _ => {}
     }
 }
 
-fn check_json(key: &str, secret: &Value, findings: &mut Findings) {
+fn check_json(key: &str, secret: &Value, errors: &mut ErrorList) {
     let field = format!("data[{key}]");
     match secret["data"].get(key) {
-        None => findings.required(field, ""),
+        None => errors.required(field, ""),
         Some(value) => {
             let why = match json::read(&decoded(value)) {
                 Ok((Value::Object(_) | Value::Null, _)) => return,
@@ -83,12 +84,12 @@ fn check_json(key: &str, secret: &Value, findings: &mut Findings) {
                 ),
                 Err(why) => why,
             };
-            findings.invalid(field, "<secret contents redacted>", &why);
+            errors.invalid(field, "<secret contents redacted>", &why);
         }
     }
 }
 
-/// How many bytes a text in base64 stands for.
+/// The decoded length of a base64 string.
 fn decoded_len(value: &Value) -> usize {
     let text = text(value);
     let padding = text.bytes().rev().take_while(|byte| *byte == b'=').count();
@@ -101,18 +102,18 @@ fn decoded(value: &Value) -> Vec<u8> {
         .unwrap_or_default()
 }
 
-pub(super) fn check_lease(spec: &Value, findings: &mut Findings) {
+pub(super) fn check_lease(spec: &Value, errors: &mut ErrorList) {
     if let Some(seconds) = spec["leaseDurationSeconds"]
         .as_i64()
         .filter(|seconds| *seconds <= 0)
     {
-        findings.invalid("spec.leaseDurationSeconds", seconds, "must be greater than 0");
+        errors.invalid("spec.leaseDurationSeconds", seconds, "must be greater than 0");
     }
-    findings.not_negative("spec.leaseTransitions", &spec["leaseTransitions"]);
+    errors.not_negative("spec.leaseTransitions", &spec["leaseTransitions"]);
 }
 
-/// What an event of the newer group may not change, under the name that the refusal gives it.
-const FIXED: [(&str, &str); 13] = [
+/// Immutable fields of `events.k8s.io` events, and their names in errors.
+const IMMUTABLE_EVENT_FIELDS: [(&str, &str); 13] = [
     ("regarding", "involvedObject"),
     ("reason", "reason"),
     ("note", "message"),
@@ -128,7 +129,7 @@ const FIXED: [(&str, &str); 13] = [
     ("reportingInstance", "reportingInstance"),
 ];
 
-pub(super) fn check_event(group: &str, event: &Value, old: Option<&Object>, findings: &mut Findings) {
+pub(super) fn check_event(group: &str, event: &Value, old: Option<&Object>, errors: &mut ErrorList) {
     let about = if group.is_empty() {
         "involvedObject"
     } else {
@@ -136,54 +137,54 @@ pub(super) fn check_event(group: &str, event: &Value, old: Option<&Object>, find
     };
     let namespace = text(&event["metadata"]["namespace"]);
     let of = text(&event[about]["namespace"]);
-    // What is said of objects outside of namespaces is kept in the default one.
+    // Events about cluster-scoped objects are in the default namespace.
     if of != namespace && !(of.is_empty() && namespace == "default") {
-        findings.invalid("involvedObject.namespace", of, "does not match event.namespace");
+        errors.invalid("involvedObject.namespace", of, "does not match event.namespace");
     }
-    // The older form of events takes what it is given, if it does not look like the newer.
+    // A `v1` event is validated only if it has `eventTime`, like an `events.k8s.io` event.
     if group.is_empty() {
         if old.is_none() && !event["eventTime"].is_null() {
-            check_reporter(event, "reportingComponent", findings);
+            check_reporter(event, "reportingComponent", errors);
         }
         return;
     }
     if let Some(old) = old {
-        for (field, name) in FIXED {
+        for (field, name) in IMMUTABLE_EVENT_FIELDS {
             if event.get(field) != old.fields().get(field) {
-                findings.invalid(name, event[field].clone(), "field is immutable");
+                errors.invalid(name, event[field].clone(), "field is immutable");
             }
         }
         return;
     }
     if event["eventTime"].is_null() {
-        findings.required("eventTime", "");
+        errors.required("eventTime", "");
     } else {
-        check_reporter(event, "reportingController", findings);
+        check_reporter(event, "reportingController", errors);
     }
     if !matches!(text(&event["type"]), "Normal" | "Warning") {
         let why = format!("has invalid value: {}", text(&event["type"]));
-        findings.invalid("type", "", &why);
+        errors.invalid("type", "", &why);
     }
 }
 
-/// Who says it, and that it says what happened.
-fn check_reporter(event: &Value, who: &str, findings: &mut Findings) {
+/// Checks the fields about the reporter and what happened.
+fn check_reporter(event: &Value, who: &str, errors: &mut ErrorList) {
     let controller = text(&event[who]);
-    findings.given(who, &event[who]);
-    findings.named(who, controller, naming::qualified(controller));
+    errors.require(who, &event[who]);
+    errors.invalid_each(who, controller, naming::qualified(controller));
     for key in ["reportingInstance", "action", "reason"] {
-        findings.given(key, &event[key]);
+        errors.require(key, &event[key]);
     }
 }
 
-/// A namespace goes when all who hold it let go: their names must tell who they are.
-pub(super) fn check_namespace(spec: &Value, findings: &mut Findings) {
+/// Namespace finalizers must be qualified names.
+pub(super) fn check_namespace(spec: &Value, errors: &mut ErrorList) {
     for finalizer in list(&spec["finalizers"]).iter().map(text) {
         let field = "spec.finalizers";
-        findings.named(field, finalizer, naming::qualified(finalizer));
+        errors.invalid_each(field, finalizer, naming::qualified(finalizer));
         if !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(&finalizer) {
             let why = "name is neither a standard finalizer name nor is it fully qualified";
-            findings.invalid(field, finalizer, why);
+            errors.invalid(field, finalizer, why);
         }
     }
 }

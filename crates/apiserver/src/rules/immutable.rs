@@ -1,17 +1,17 @@
-//! What may not change once an object is there.
+//! Immutable fields.
 
 use serde_json::Value;
 
 use super::{
-    findings::{Findings, text},
+    error_list::{ErrorList, text},
     nodes, pods, storage,
 };
-use crate::{internals, schema::Problem};
+use crate::{internal_types, schema::Problem};
 
-const STATEFUL_SETS: &str = "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden";
+const STATEFUL_SET_MESSAGE: &str = "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden";
 
-/// The fields that a change of this kind may not touch; the rest is for [`check`].
-fn fixed((group, kind): (&str, &str)) -> &'static [&'static str] {
+/// The fields of a kind that may not change at all; [`check`] has the others.
+fn immutable_fields((group, kind): (&str, &str)) -> &'static [&'static str] {
     match (group, kind) {
         ("apps", "Deployment" | "ReplicaSet" | "DaemonSet") => &["spec.selector"],
         ("apps", "ControllerRevision") => &["data"],
@@ -36,87 +36,94 @@ fn fixed((group, kind): (&str, &str)) -> &'static [&'static str] {
     }
 }
 
-pub(super) fn check(kind: (&str, &str), value: &Value, old: &Value, findings: &mut Findings) {
+pub(super) fn check(kind: (&str, &str), value: &Value, old: &Value, errors: &mut ErrorList) {
     if kind == ("batch", "Job") {
-        check_completions(&value["spec"], &old["spec"], findings);
+        check_completions(&value["spec"], &old["spec"], errors);
     }
-    for path in fixed(kind) {
-        let (now, before) = (at(value, path), at(old, path));
+    for path in immutable_fields(kind) {
+        let (now, before) = (value_at(value, path), value_at(old, path));
         if now == before || may_change(path, value, old) {
             continue;
         }
         let quoted = match (kind, *path) {
             (("batch", "Job"), "spec.template") if old["spec"]["suspend"] == true => {
-                let shown = internals::shown("PodSpec", &now["spec"]);
-                findings.add(
+                let shown = internal_types::format_as_struct("PodSpec", &now["spec"]);
+                errors.add(
                     "spec.template.spec",
                     Problem::InvalidText(shown, "field is immutable".into()),
                 );
                 continue;
             }
-            (("batch", "Job"), "spec.template") => internals::shown_template(now),
-            (("batch", "Job"), "spec.podFailurePolicy") => internals::shown("?PodFailurePolicy", now),
-            (("batch", "Job"), "spec.successPolicy") => internals::shown("?SuccessPolicy", now),
+            (("batch", "Job"), "spec.template") => internal_types::format_template(now),
+            (("batch", "Job"), "spec.podFailurePolicy") => {
+                internal_types::format_as_struct("?PodFailurePolicy", now)
+            }
+            (("batch", "Job"), "spec.successPolicy") => {
+                internal_types::format_as_struct("?SuccessPolicy", now)
+            }
             _ => {
-                findings.invalid(*path, now.clone(), "field is immutable");
+                errors.invalid(*path, now.clone(), "field is immutable");
                 continue;
             }
         };
-        findings.add(*path, Problem::InvalidText(quoted, "field is immutable".into()));
+        errors.add(*path, Problem::InvalidText(quoted, "field is immutable".into()));
     }
     match kind {
-        ("", "Pod") => pods::check_changes(value, old, findings),
-        ("", "Node") => nodes::check_changes(value, old, findings),
-        ("apps", "StatefulSet") => check_stateful_set(&value["spec"], &old["spec"], findings),
-        ("", "ConfigMap" | "Secret") => check_sealed(value, old, findings),
+        ("", "Pod") => pods::check_changes(value, old, errors),
+        ("", "Node") => nodes::check_changes(value, old, errors),
+        ("apps", "StatefulSet") => check_stateful_set(&value["spec"], &old["spec"], errors),
+        ("", "ConfigMap" | "Secret") => check_immutable_data(value, old, errors),
         ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding")
             if value["roleRef"] != old["roleRef"] =>
         {
-            let shown = internals::shown("RoleRef", &value["roleRef"]);
-            findings.add(
+            let shown = internal_types::format_as_struct("RoleRef", &value["roleRef"]);
+            errors.add(
                 "roleRef",
                 Problem::InvalidText(shown, "cannot change roleRef".to_owned()),
             );
         }
-        ("", "PersistentVolumeClaim") => check_claim(&value["spec"], &old["spec"], findings),
-        ("", "PersistentVolume") if storage::source(&value["spec"]) != storage::source(&old["spec"]) => {
-            let difference = internals::difference("PersistentVolumeSource", &old["spec"], &value["spec"]);
+        ("", "PersistentVolumeClaim") => check_claim(&value["spec"], &old["spec"], errors),
+        ("", "PersistentVolume")
+            if storage::volume_source(&value["spec"]) != storage::volume_source(&old["spec"]) =>
+        {
+            let difference =
+                internal_types::difference("PersistentVolumeSource", &old["spec"], &value["spec"]);
             let why = format!("spec.persistentvolumesource is immutable after creation\n{difference}");
-            findings.forbidden("spec.persistentvolumesource", &why);
+            errors.forbidden("spec.persistentvolumesource", &why);
         }
         ("scheduling.k8s.io", "PriorityClass") if value["value"] != old["value"] => {
-            findings.forbidden("value", "may not be changed in an update.");
+            errors.forbidden("value", "may not be changed in an update.");
         }
         ("storage.k8s.io", "CSIDriver")
             if value["spec"]["attachRequired"] != old["spec"]["attachRequired"] =>
         {
-            // The message has a name of its own for it.
+            // The real server's message misspells the field.
             let now = value["spec"]["attachRequired"].clone();
-            findings.invalid("spec.attachedRequired", now, "field is immutable");
+            errors.invalid("spec.attachedRequired", now, "field is immutable");
         }
         _ => {}
     }
 }
 
-fn at<'a>(value: &'a Value, path: &str) -> &'a Value {
+fn value_at<'a>(value: &'a Value, path: &str) -> &'a Value {
     path.split('.').fold(value, |value, part| &value[part])
 }
 
-/// An indexed job may grow and shrink, with as many pods as it has left to do.
-fn check_completions(spec: &Value, old: &Value, findings: &mut Findings) {
+/// An indexed job may be scaled if its parallelism changes in tandem.
+fn check_completions(spec: &Value, old: &Value, errors: &mut ErrorList) {
     let (now, before) = (&spec["completions"], &old["completions"]);
     if now == before {
         return;
     }
     if spec["completionMode"] != "Indexed" {
-        findings.invalid("spec.completions", now.clone(), "field is immutable");
+        errors.invalid("spec.completions", now.clone(), "field is immutable");
     } else if now != &spec["parallelism"] {
         let why = "can only be modified in tandem with spec.parallelism";
-        findings.invalid("spec.completions", now.clone(), why);
+        errors.invalid("spec.completions", now.clone(), why);
     }
 }
 
-/// The pods of a suspended job may be placed elsewhere.
+/// The scheduling of a suspended job's pods may change.
 fn may_change(path: &str, value: &Value, old: &Value) -> bool {
     match path {
         "spec.template" => {
@@ -136,7 +143,7 @@ fn may_change(path: &str, value: &Value, old: &Value) -> bool {
     }
 }
 
-/// Asking a map for a field that is not there must not tell two maps apart.
+/// Absent fields and nulls are equal.
 pub(super) fn without_nulls(value: &Value) -> Value {
     match value {
         Value::Object(fields) => fields
@@ -150,7 +157,7 @@ pub(super) fn without_nulls(value: &Value) -> Value {
     }
 }
 
-fn check_stateful_set(spec: &Value, old: &Value, findings: &mut Findings) {
+fn check_stateful_set(spec: &Value, old: &Value, errors: &mut ErrorList) {
     let free = [
         "replicas",
         "ordinals",
@@ -168,46 +175,46 @@ fn check_stateful_set(spec: &Value, old: &Value, findings: &mut Findings) {
         spec
     };
     if fixed(spec) != fixed(old) {
-        findings.forbidden("spec", STATEFUL_SETS);
+        errors.forbidden("spec", STATEFUL_SET_MESSAGE);
     }
 }
 
-/// `immutable` seals the data and itself.
-fn check_sealed(value: &Value, old: &Value, findings: &mut Findings) {
+/// If `immutable` is set, neither the data nor `immutable` itself may change.
+fn check_immutable_data(value: &Value, old: &Value, errors: &mut ErrorList) {
     if old["immutable"] != true {
         return;
     }
     let why = "field is immutable when `immutable` is set";
     if value["immutable"] != true {
-        findings.forbidden("immutable", why);
+        errors.forbidden("immutable", why);
     }
     for key in ["data", "binaryData"] {
         if value[key] != old[key] {
-            findings.forbidden(key, why);
+            errors.forbidden(key, why);
         }
     }
 }
 
-/// A claim may ask for more once it is bound, and for nothing else.
-fn check_claim(spec: &Value, old: &Value, findings: &mut Findings) {
+/// A bound claim may request more storage; nothing else may change.
+fn check_claim(spec: &Value, old: &Value, errors: &mut ErrorList) {
     let bound = !text(&old["volumeName"]).is_empty();
     let mut same = spec.clone();
     if bound {
         same["resources"]["requests"] = old["resources"]["requests"].clone();
         same["volumeAttributesClassName"] = old["volumeAttributesClassName"].clone();
     } else if text(&old["volumeName"]).is_empty() {
-        // The binder says which volume it is.
+        // The volume binder sets the volume.
         same["volumeName"] = old["volumeName"].clone();
     }
-    // A class that comes later is given to claims that have none.
+    // A default class may be set on claims that have none.
     if old["storageClassName"].is_null() {
         same["storageClassName"] = Value::Null;
     }
     if without_nulls(&same) != without_nulls(old) {
-        let difference = internals::difference("PersistentVolumeClaimSpec", old, &same);
+        let difference = internal_types::difference("PersistentVolumeClaimSpec", old, &same);
         let why = format!(
             "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\n{difference}"
         );
-        findings.forbidden("spec", &why);
+        errors.forbidden("spec", &why);
     }
 }

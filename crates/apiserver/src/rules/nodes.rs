@@ -1,143 +1,143 @@
-//! Nodes, and the classes of runtimes that they have.
+//! Nodes and runtime classes.
 
 use serde_json::Value;
 
 use super::{
-    findings::{Findings, entries, list, text},
+    duplicates::Duplicates,
+    error_list::{ErrorList, entries, list, text},
     pods,
-    repeats::Repeats,
 };
 use crate::{
-    internals, json, naming,
+    field_path::FieldPath,
+    internal_types, json, naming,
     schema::{Problem, quantity},
-    trail::Trail,
 };
 
-const AVOID: &str = "scheduler.alpha.kubernetes.io/preferAvoidPods";
+const PREFER_AVOID_PODS: &str = "scheduler.alpha.kubernetes.io/preferAvoidPods";
 
-pub(super) fn check(node: &Value, findings: &mut Findings) {
-    check_annotations(node, findings);
-    check_taints(&node["spec"]["taints"], findings);
-    check_amounts(&node["status"], findings);
-    check_blocks(&node["spec"], findings);
+pub(super) fn check(node: &Value, errors: &mut ErrorList) {
+    check_annotations(node, errors);
+    check_taints(&node["spec"]["taints"], errors);
+    check_resource_lists(&node["status"], errors);
+    check_pod_cidrs(&node["spec"], errors);
 }
 
-fn check_annotations(node: &Value, findings: &mut Findings) {
-    let avoid = text(&node["metadata"]["annotations"][AVOID]);
+fn check_annotations(node: &Value, errors: &mut ErrorList) {
+    let avoid = text(&node["metadata"]["annotations"][PREFER_AVOID_PODS]);
     if !avoid.is_empty()
         && let Err(why) = json::read(avoid.as_bytes())
     {
-        findings.invalid("metadata.annotations.AvoidPods", AVOID, &why);
+        errors.invalid("metadata.annotations.AvoidPods", PREFER_AVOID_PODS, &why);
     }
 }
 
-fn check_amounts(status: &Value, findings: &mut Findings) {
+fn check_resource_lists(status: &Value, errors: &mut ErrorList) {
     for key in ["capacity", "allocatable"] {
-        let path = Trail::from_root("status");
-        let path = path.at(key);
+        let path = FieldPath::from_root("status");
+        let path = path.child(key);
         for (name, amount) in entries(&status[key]) {
-            check_amount(name, amount, &path.at(name), findings);
+            check_quantity(name, amount, &path.child(name), errors);
         }
     }
 }
 
-fn check_amount(name: &str, amount: &Value, path: &Trail<'_>, findings: &mut Findings) {
+fn check_quantity(name: &str, amount: &Value, path: &FieldPath<'_>, errors: &mut ErrorList) {
     let Some(nanos) = quantity::nanos(amount) else {
         return;
     };
     if nanos < 0 {
-        findings.invalid(path, amount.clone(), "must be greater than or equal to 0");
+        errors.invalid(path, amount.clone(), "must be greater than or equal to 0");
     }
     if (name.contains('/') || name == "pods") && nanos % 1_000_000_000 != 0 {
-        findings.invalid(path, amount.clone(), "must be an integer");
+        errors.invalid(path, amount.clone(), "must be an integer");
     }
 }
 
-fn check_taints(taints: &Value, findings: &mut Findings) {
-    let (taints, path) = (list(taints), Trail::from_root("metadata.taints"));
-    let repeats = Repeats::of(taints, |taint| (text(&taint["key"]), text(&taint["effect"])));
+fn check_taints(taints: &Value, errors: &mut ErrorList) {
+    let (taints, path) = (list(taints), FieldPath::from_root("metadata.taints"));
+    let repeats = Duplicates::by(taints, |taint| (text(&taint["key"]), text(&taint["effect"])));
     for (index, taint) in taints.iter().enumerate() {
-        let path = path.item(index);
+        let path = path.index(index);
         let (key, value) = (text(&taint["key"]), text(&taint["value"]));
-        findings.named(path.at("key"), key, naming::qualified(key));
-        findings.named(path.at("value"), value, naming::label_value(value));
-        findings.given(path.at("effect"), &taint["effect"]);
-        pods::check_effect(&taint["effect"], path.at("effect"), findings);
-        if repeats.has(index) {
+        errors.invalid_each(path.child("key"), key, naming::qualified(key));
+        errors.invalid_each(path.child("value"), value, naming::label_value(value));
+        errors.require(path.child("effect"), &taint["effect"]);
+        pods::check_effect(&taint["effect"], path.child("effect"), errors);
+        if repeats.contains(index) {
             let shown = format!(
                 "{}: taints must be unique by key and effect pair",
-                internals::shown("Taint", taint)
+                internal_types::format_as_struct("Taint", taint)
             );
-            findings.add(path, Problem::DuplicateText(shown));
+            errors.add(path, Problem::DuplicateText(shown));
         }
     }
 }
 
-fn check_blocks(spec: &Value, findings: &mut Findings) {
-    let path = Trail::from_root("spec.podCIDRs");
+fn check_pod_cidrs(spec: &Value, errors: &mut ErrorList) {
+    let path = FieldPath::from_root("spec.podCIDRs");
     let blocks = match list(&spec["podCIDRs"]) {
         [] if spec["podCIDR"].is_string() => std::slice::from_ref(&spec["podCIDR"]),
         blocks => blocks,
     };
-    let before = findings.count();
+    let before = errors.len();
     for (index, block) in blocks.iter().map(text).enumerate() {
-        findings.named(path.item(index), block, naming::address_block(block));
+        errors.invalid_each(path.index(index), block, naming::cidr(block));
     }
     let v6 = blocks.iter().filter(|block| text(block).contains(':')).count();
-    if findings.count() == before && blocks.len() > 1 && !(blocks.len() == 2 && v6 == 1) {
+    if errors.len() == before && blocks.len() > 1 && !(blocks.len() == 2 && v6 == 1) {
         let why = "may specify no more than one CIDR for each IP family";
-        findings.invalid(path, blocks.to_vec(), why);
+        errors.invalid(path, blocks.to_vec(), why);
     }
 }
 
-/// What a node says of itself.
-pub(super) fn check_status(status: &Value, findings: &mut Findings) {
-    check_amounts(status, findings);
+/// Validates a node's status.
+pub(super) fn check_status(status: &Value, errors: &mut ErrorList) {
+    check_resource_lists(status, errors);
     let addresses = list(&status["addresses"]);
-    let repeats = Repeats::of(addresses, |address| address);
+    let repeats = Duplicates::by(addresses, |address| address);
     for (index, address) in addresses.iter().enumerate() {
-        if repeats.has(index) {
-            let shown = internals::shown("NodeAddress", address);
-            let field = Trail::from_root("status.addresses");
-            findings.add(field.item(index), Problem::DuplicateText(shown));
+        if repeats.contains(index) {
+            let shown = internal_types::format_as_struct("NodeAddress", address);
+            let field = FieldPath::from_root("status.addresses");
+            errors.add(field.index(index), Problem::DuplicateText(shown));
         }
     }
 }
 
-/// What a node keeps once it has it.
-pub(super) fn check_changes(node: &Value, old: &Value, findings: &mut Findings) {
+/// Validates a node update.
+pub(super) fn check_changes(node: &Value, old: &Value, errors: &mut ErrorList) {
     let (spec, before) = (&node["spec"], &old["spec"]);
-    // It is looked over once more.
-    check_annotations(node, findings);
-    check_status(&node["status"], findings);
+    // The real server checks these twice.
+    check_annotations(node, errors);
+    check_status(&node["status"], errors);
     if !list(&before["podCIDRs"]).is_empty() && spec["podCIDRs"] != before["podCIDRs"] {
         let why = "node updates may not change podCIDR except from \"\" to valid";
-        findings.forbidden("spec.podCIDRs", why);
+        errors.forbidden("spec.podCIDRs", why);
     }
     if !text(&before["providerID"]).is_empty() && spec["providerID"] != before["providerID"] {
         let why = "node updates may not change providerID except from \"\" to valid";
-        findings.forbidden("spec.providerID", why);
+        errors.forbidden("spec.providerID", why);
     }
-    check_taints(&spec["taints"], findings);
+    check_taints(&spec["taints"], errors);
 }
 
-pub(super) fn check_runtime_class(class: &Value, findings: &mut Findings) {
-    if findings.given("handler", &class["handler"]) {
+pub(super) fn check_runtime_class(class: &Value, errors: &mut ErrorList) {
+    if errors.require("handler", &class["handler"]) {
         let handler = text(&class["handler"]);
-        findings.named("handler", handler, naming::label(handler));
+        errors.invalid_each("handler", handler, naming::label(handler));
     }
-    let path = Trail::from_root("overhead");
-    pods::check_overhead(&class["overhead"]["podFixed"], &path.at("limits"), findings);
-    let (scheduling, path) = (&class["scheduling"], Trail::from_root("scheduling"));
-    findings.labels(path.at("nodeSelector"), &scheduling["nodeSelector"]);
+    let path = FieldPath::from_root("overhead");
+    pods::check_overhead(&class["overhead"]["podFixed"], &path.child("limits"), errors);
+    let (scheduling, path) = (&class["scheduling"], FieldPath::from_root("scheduling"));
+    errors.labels(path.child("nodeSelector"), &scheduling["nodeSelector"]);
     let tolerations = list(&scheduling["tolerations"]);
-    pods::check_tolerations(&scheduling["tolerations"], &path.at("tolerations"), findings);
-    let repeats = Repeats::of(tolerations, |toleration| toleration);
+    pods::check_tolerations(&scheduling["tolerations"], &path.child("tolerations"), errors);
+    let repeats = Duplicates::by(tolerations, |toleration| toleration);
     for (index, toleration) in tolerations.iter().enumerate() {
-        if repeats.has(index) {
-            let shown = internals::shown("Toleration", toleration);
-            let field = path.at("tolerations");
-            findings.add(field.item(index), Problem::DuplicateText(shown));
+        if repeats.contains(index) {
+            let shown = internal_types::format_as_struct("Toleration", toleration);
+            let field = path.child("tolerations");
+            errors.add(field.index(index), Problem::DuplicateText(shown));
         }
     }
 }

@@ -1,18 +1,18 @@
-//! How much a namespace, and each thing in it, may use.
+//! Resource quotas and limit ranges.
 
 use std::collections::HashMap;
 
 use serde_json::Value;
 
 use super::{
-    findings::{Findings, entries, list, text},
+    duplicates::Duplicates,
+    error_list::{ErrorList, entries, list, text},
     pods,
-    repeats::Repeats,
 };
 use crate::{
-    internals, naming,
+    field_path::FieldPath,
+    internal_types, naming,
     schema::{Problem, quantity},
-    trail::Trail,
 };
 
 const SCOPES: [&str; 6] = [
@@ -24,11 +24,11 @@ const SCOPES: [&str; 6] = [
     "CrossNamespacePodAffinity",
 ];
 
-/// Scopes of which one excludes the other.
+/// Mutually exclusive scopes.
 const EXCLUSIVE: [[&str; 2]; 2] = [["BestEffort", "NotBestEffort"], ["Terminating", "NotTerminating"]];
 
-/// What is counted whole.
-const WHOLE: [&str; 9] = [
+/// Resources counted in whole numbers.
+const INTEGER_RESOURCES: [&str; 9] = [
     "pods",
     "resourcequotas",
     "services",
@@ -40,8 +40,8 @@ const WHOLE: [&str; 9] = [
     "services.loadbalancers",
 ];
 
-/// What a quota can be set on without a domain in its name, besides what is counted whole.
-const MEASURED: [&str; 11] = [
+/// Further resources that a quota may name without a domain prefix.
+const QUANTITY_RESOURCES: [&str; 11] = [
     "cpu",
     "memory",
     "ephemeral-storage",
@@ -55,42 +55,43 @@ const MEASURED: [&str; 11] = [
     "storage",
 ];
 
-pub(super) fn check(spec: &Value, findings: &mut Findings) {
-    let path = Trail::from_root("spec.hard");
+pub(super) fn check(spec: &Value, errors: &mut ErrorList) {
+    let path = FieldPath::from_root("spec.hard");
     for (name, amount) in entries(&spec["hard"]) {
-        let field = path.entry(name);
-        pods::check_resource_name(name, &field, findings);
+        let field = path.key(name);
+        pods::check_resource_name(name, &field, errors);
         if !name.contains('/') && !is_known(name) {
-            findings.invalid(field, name.as_str(), "must be a standard resource for quota");
+            errors.invalid(field, name.as_str(), "must be a standard resource for quota");
         }
         let nanos = quantity::nanos(amount).unwrap_or(0);
         if nanos < 0 {
-            findings.invalid(field, amount.clone(), "must be greater than or equal to 0");
+            errors.invalid(field, amount.clone(), "must be greater than or equal to 0");
         }
         let extended = name.contains('/')
             && !name.contains("kubernetes.io/")
             && !name.starts_with("count/")
             && !name.starts_with("requests.")
             && !name.contains(".storageclass.storage.k8s.io/");
-        if (WHOLE.contains(&name.as_str()) || extended) && nanos % 1_000_000_000 != 0 {
-            findings.invalid(field, amount.clone(), "must be an integer");
+        if (INTEGER_RESOURCES.contains(&name.as_str()) || extended) && nanos % 1_000_000_000 != 0 {
+            errors.invalid(field, amount.clone(), "must be an integer");
         }
     }
-    check_scopes(spec, findings);
-    check_selector(spec, findings);
+    check_scopes(spec, errors);
+    check_selector(spec, errors);
 }
 
-/// Whether somebody may count it without a domain in its name, be it in a quota or not.
+/// Whether a resource name needs no domain prefix, in a quota or elsewhere.
 pub(super) fn is_standard(name: &str) -> bool {
-    MEASURED.contains(&name) || (WHOLE.contains(&name) && name != "services.loadbalancers")
+    QUANTITY_RESOURCES.contains(&name)
+        || (INTEGER_RESOURCES.contains(&name) && name != "services.loadbalancers")
 }
 
 fn is_known(name: &str) -> bool {
-    WHOLE.contains(&name) || MEASURED.contains(&name) || name.contains("hugepages-")
+    INTEGER_RESOURCES.contains(&name) || QUANTITY_RESOURCES.contains(&name) || name.contains("hugepages-")
 }
 
-/// Whether a resource can be counted for pods of a scope.
-fn counts(scope: &str, name: &str) -> bool {
+/// Whether a quota with this scope can count a resource.
+fn scope_counts(scope: &str, name: &str) -> bool {
     let of_pods = [
         "pods",
         "cpu",
@@ -111,116 +112,116 @@ fn counts(scope: &str, name: &str) -> bool {
     }
 }
 
-/// How many of a quota's resources cannot be counted, by scope.
-fn uncounted(spec: &Value) -> HashMap<&'static str, usize> {
+/// For each scope, how many of a quota's resources it cannot count.
+fn uncountable_by_scope(spec: &Value) -> HashMap<&'static str, usize> {
     let known: Vec<_> = entries(&spec["hard"])
         .map(|(name, _)| name)
         .filter(|name| is_known(name))
         .collect();
     let count = |scope: &'static str| {
-        let names = known.iter().filter(|name| !counts(scope, name));
+        let names = known.iter().filter(|name| !scope_counts(scope, name));
         (scope, names.count())
     };
     SCOPES.into_iter().map(count).collect()
 }
 
-fn check_scopes(spec: &Value, findings: &mut Findings) {
+fn check_scopes(spec: &Value, errors: &mut ErrorList) {
     let (scopes, field) = (list(&spec["scopes"]), "spec.scopes");
-    let uncounted = uncounted(spec);
+    let uncounted = uncountable_by_scope(spec);
     for scope in scopes {
         if !SCOPES.contains(&text(scope)) {
-            findings.invalid_list(field, scopes, "unsupported scope");
+            errors.invalid_list(field, scopes, "unsupported scope");
         }
         for _ in 0..uncounted.get(text(scope)).copied().unwrap_or(0) {
-            if !findings.may_quote(scopes.len()) {
+            if !errors.try_quote(scopes.len()) {
                 break;
             }
-            findings.invalid(field, scopes.to_vec(), "unsupported scope applied to resource");
+            errors.invalid(field, scopes.to_vec(), "unsupported scope applied to resource");
         }
     }
     for pair in EXCLUSIVE {
         if pair.iter().all(|scope| scopes.iter().any(|given| given == scope)) {
-            findings.invalid_list(field, scopes, "conflicting scopes");
+            errors.invalid_list(field, scopes, "conflicting scopes");
         }
     }
 }
 
-fn check_selector(spec: &Value, findings: &mut Findings) {
-    let path = Trail::from_root("spec.scopeSelector.matchExpressions");
-    let uncounted = uncounted(spec);
+fn check_selector(spec: &Value, errors: &mut ErrorList) {
+    let path = FieldPath::from_root("spec.scopeSelector.matchExpressions");
+    let uncounted = uncountable_by_scope(spec);
     let terms = list(&spec["scopeSelector"]["matchExpressions"]);
     for term in terms {
         let (scope, operator) = (text(&term["scopeName"]), text(&term["operator"]));
         let values = list(&term["values"]);
         if !SCOPES.contains(&scope) {
-            findings.invalid(path.at("scopeName"), scope, "unsupported scope");
+            errors.invalid(path.child("scopeName"), scope, "unsupported scope");
         }
         for _ in 0..uncounted.get(scope).copied().unwrap_or(0) {
-            if !findings.may_quote(terms.len()) {
+            if !errors.try_quote(terms.len()) {
                 break;
             }
-            let shown = internals::shown("ScopeSelector", &spec["scopeSelector"]);
+            let shown = internal_types::format_as_struct("ScopeSelector", &spec["scopeSelector"]);
             let why = "unsupported scope applied to resource".to_owned();
-            findings.add(path, Problem::InvalidText(shown, why));
+            errors.add(path, Problem::InvalidText(shown, why));
         }
         if SCOPES.contains(&scope) && scope != "PriorityClass" && operator != "Exists" {
             let why = "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity";
-            findings.invalid(path.at("operator"), operator, why);
+            errors.invalid(path.child("operator"), operator, why);
         }
         match operator {
             "In" | "NotIn" if values.is_empty() => {
                 let why = "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector";
-                findings.required(path.at("values"), why);
+                errors.required(path.child("values"), why);
             }
             "Exists" | "DoesNotExist" if !values.is_empty() => {
                 let why = "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector";
-                findings.invalid(path.at("values"), values.to_vec(), why);
+                errors.invalid(path.child("values"), values.to_vec(), why);
             }
             "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
-            _ => findings.invalid(path.at("operator"), operator, "not a valid selector operator"),
+            _ => errors.invalid(path.child("operator"), operator, "not a valid selector operator"),
         }
     }
 }
 
-pub(super) fn check_limits(spec: &Value, findings: &mut Findings) {
-    let (limits, path) = (list(&spec["limits"]), Trail::from_root("spec.limits"));
-    let repeats = Repeats::of_field(limits, "type");
+pub(super) fn check_limits(spec: &Value, errors: &mut ErrorList) {
+    let (limits, path) = (list(&spec["limits"]), FieldPath::from_root("spec.limits"));
+    let repeats = Duplicates::by_field(limits, "type");
     for (index, limit) in limits.iter().enumerate() {
-        let path = path.item(index);
+        let path = path.index(index);
         let kind = text(&limit["type"]);
         let problems = naming::qualified(kind);
         let known = matches!(kind, "Pod" | "Container" | "PersistentVolumeClaim");
         if problems.is_empty() && !kind.contains('/') && !known {
             let why = "must be a standard limit type or fully qualified";
-            findings.invalid(path.at("type"), kind, why);
+            errors.invalid(path.child("type"), kind, why);
         }
-        findings.named(path.at("type"), kind, problems);
-        if repeats.has(index) {
-            findings.duplicate(path.at("type"), kind);
+        errors.invalid_each(path.child("type"), kind, problems);
+        if repeats.contains(index) {
+            errors.duplicate(path.child("type"), kind);
         }
-        check_names(limit, kind, &path, findings);
-        check_order(limit, kind, &path, findings);
+        check_names(limit, kind, &path, errors);
+        check_order(limit, kind, &path, errors);
     }
 }
 
-fn check_names(limit: &Value, kind: &str, path: &Trail<'_>, findings: &mut Findings) {
-    let names = |key: &str, findings: &mut Findings| {
-        let path = path.at(key);
+fn check_names(limit: &Value, kind: &str, path: &FieldPath<'_>, errors: &mut ErrorList) {
+    let names = |key: &str, errors: &mut ErrorList| {
+        let path = path.child(key);
         for (name, _) in entries(&limit[key]) {
             if matches!(kind, "Pod" | "Container") {
-                pods::check_container_resource(name, &path.entry(name), findings);
+                pods::check_container_resource(name, &path.key(name), errors);
             } else {
-                pods::check_resource_name(name, &path.entry(name), findings);
+                pods::check_resource_name(name, &path.key(name), errors);
             }
         }
     };
-    names("max", findings);
-    names("min", findings);
+    names("max", errors);
+    names("min", errors);
     for key in ["default", "defaultRequest"] {
         if kind != "Pod" {
-            names(key, findings);
+            names(key, errors);
         } else if entries(&limit[key]).next().is_some() {
-            findings.forbidden(path.at(key), "may not be specified when `type` is 'Pod'");
+            errors.forbidden(path.child(key), "may not be specified when `type` is 'Pod'");
         }
     }
     if kind == "PersistentVolumeClaim"
@@ -228,15 +229,15 @@ fn check_names(limit: &Value, kind: &str, path: &Trail<'_>, findings: &mut Findi
         && limit["max"].get("storage").is_none()
     {
         let why = "either minimum or maximum storage value is required, but neither was provided";
-        findings.required(path.at("limits"), why);
+        errors.required(path.child("limits"), why);
     }
-    names("maxLimitRequestRatio", findings);
+    names("maxLimitRequestRatio", errors);
 }
 
-/// At least this, usually that, at most so much.
-fn check_order(limit: &Value, kind: &str, path: &Trail<'_>, findings: &mut Findings) {
+/// Checks that minimum, defaults and maximum are in order.
+fn check_order(limit: &Value, kind: &str, path: &FieldPath<'_>, errors: &mut ErrorList) {
     let (least, usual, request, most) = ("min", "default", "defaultRequest", "max");
-    // The smaller, the larger, where it is told and with whose value, and what they are called.
+    // The smaller, the larger, the field of the error, the field of its value, and their names in the message.
     let pairs = [
         (least, most, least, least, ["min", "max"]),
         (least, request, request, request, ["min", "default request"]),
@@ -271,13 +272,13 @@ fn check_order(limit: &Value, kind: &str, path: &Trail<'_>, findings: &mut Findi
                     text(low),
                     text(high)
                 );
-                findings.invalid(path.at(place).entry(name), limit[shown][name].clone(), &why);
+                errors.invalid(path.child(place).key(name), limit[shown][name].clone(), &why);
             }
         }
         let ratio = &limit["maxLimitRequestRatio"][name];
         if quantity::nanos(ratio).is_some_and(|nanos| nanos < 1_000_000_000) {
             let why = format!("ratio {} is less than 1", text(ratio));
-            findings.invalid(path.at("maxLimitRequestRatio").entry(name), ratio.clone(), &why);
+            errors.invalid(path.child("maxLimitRequestRatio").key(name), ratio.clone(), &why);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Services.
 //!
 //! ```text
-//!   addresses and families (`check_place`) ─► only if these are fine: type, ports, affinity, traffic
+//!   addresses and families (`check_cluster_ips`) ─► if these are valid: type, ports, affinity, traffic policies
 //! ```
 
 use std::net::IpAddr;
@@ -9,99 +9,99 @@ use std::net::IpAddr;
 use serde_json::{Value, json};
 
 use super::{
-    findings::{Findings, entries, list, text},
-    repeats::Repeats,
+    duplicates::Duplicates,
+    error_list::{ErrorList, entries, list, text},
 };
-use crate::{internals, naming, schema::Problem, trail::Trail};
+use crate::{field_path::FieldPath, internal_types, naming, schema::Problem};
 
 const TYPES: [&str; 4] = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
-const BALANCERS_ONLY: &str = "may only be used when `type` is 'LoadBalancer'";
-const RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
+const LOAD_BALANCER_ONLY: &str = "may only be used when `type` is 'LoadBalancer'";
+const SOURCE_RANGES_ANNOTATION: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
 
-/// Its addresses: without them there is no service to speak of.
-pub(super) fn check_place(spec: &Value, findings: &mut Findings) {
+/// Validates its addresses and IP families. If these are invalid, nothing else is checked.
+pub(super) fn check_cluster_ips(spec: &Value, errors: &mut ErrorList) {
     if spec["type"] != "ExternalName" {
-        check_addresses(spec, findings);
-        if findings.is_empty() {
-            check_families(spec, findings);
+        check_addresses(spec, errors);
+        if errors.is_empty() {
+            check_families(spec, errors);
         }
     }
 }
 
-pub(super) fn check(service: &Value, old: Option<&Value>, findings: &mut Findings) {
+pub(super) fn check(service: &Value, old: Option<&Value>, errors: &mut ErrorList) {
     let spec = &service["spec"];
     let kind = text(&spec["type"]);
     if let Some(old) = old {
-        check_changes(spec, &old["spec"], findings);
+        check_changes(spec, &old["spec"], errors);
     }
     let headless = spec["clusterIP"] == "None";
     if list(&spec["ports"]).is_empty() && !headless && kind != "ExternalName" {
-        findings.required("spec.ports", "");
+        errors.required("spec.ports", "");
     }
     if headless && matches!(kind, "NodePort" | "LoadBalancer") {
         let why = format!("may not be set to 'None' for {kind} services");
-        findings.invalid("spec.clusterIPs[0]", "None", &why);
+        errors.invalid("spec.clusterIPs[0]", "None", &why);
     }
     if kind == "ExternalName" {
-        check_external_name(spec, findings);
+        check_external_name(spec, errors);
     }
-    check_each_port(&spec["ports"], findings);
-    findings.labels("spec.selector", &spec["selector"]);
-    check_affinity(spec, findings);
+    check_ports(&spec["ports"], errors);
+    errors.labels("spec.selector", &spec["selector"]);
+    check_affinity(spec, errors);
     for (index, address) in list(&spec["externalIPs"]).iter().map(text).enumerate() {
-        check_endpoint(
+        check_endpoint_address(
             address,
-            &Trail::from_root("spec.externalIPs").item(index),
-            findings,
+            &FieldPath::from_root("spec.externalIPs").index(index),
+            errors,
         );
     }
-    findings.one_of("spec.type", &spec["type"], &TYPES);
-    check_ports_together(spec, findings);
-    check_balancer(service, findings);
-    check_traffic(kind, spec, findings);
+    errors.one_of("spec.type", &spec["type"], &TYPES);
+    check_port_conflicts(spec, errors);
+    check_load_balancer(service, errors);
+    check_traffic(kind, spec, errors);
 }
 
-fn check_external_name(spec: &Value, findings: &mut Findings) {
-    let path = Trail::from_root("spec");
+fn check_external_name(spec: &Value, errors: &mut ErrorList) {
+    let path = FieldPath::from_root("spec");
     for key in ["clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
         let given = !spec[key].is_null() || (key == "clusterIPs" && !text(&spec["clusterIP"]).is_empty());
         if given {
-            findings.forbidden(path.at(key), "may not be set for ExternalName services");
+            errors.forbidden(path.child(key), "may not be set for ExternalName services");
         }
     }
-    // A name may end with the dot of the root.
+    // A name may end with a dot.
     let name = text(&spec["externalName"]);
     match name.strip_suffix('.').unwrap_or(name) {
-        "" => findings.required("spec.externalName", ""),
-        name => findings.named("spec.externalName", name, naming::subdomain(name)),
+        "" => errors.required("spec.externalName", ""),
+        name => errors.invalid_each("spec.externalName", name, naming::subdomain(name)),
     }
 }
 
-fn check_each_port(ports: &Value, findings: &mut Findings) {
-    let (ports, path) = (list(ports), Trail::from_root("spec.ports"));
-    let repeats = Repeats::of_field(ports, "name");
+fn check_ports(ports: &Value, errors: &mut ErrorList) {
+    let (ports, path) = (list(ports), FieldPath::from_root("spec.ports"));
+    let repeats = Duplicates::by_field(ports, "name");
     for (index, port) in ports.iter().enumerate() {
-        let path = path.item(index);
+        let path = path.index(index);
         let name = text(&port["name"]);
         if !name.is_empty() {
-            findings.named(path.at("name"), name, naming::label(name));
-            if repeats.has(index) {
-                findings.duplicate(path.at("name"), name);
+            errors.invalid_each(path.child("name"), name, naming::label(name));
+            if repeats.contains(index) {
+                errors.duplicate(path.child("name"), name);
             }
         } else if ports.len() > 1 {
-            findings.required(path.at("name"), "");
+            errors.required(path.child("name"), "");
         }
-        findings.port_number(path.at("port"), port["port"].as_i64().unwrap_or(0));
-        findings.one_of(path.at("protocol"), &port["protocol"], &["SCTP", "TCP", "UDP"]);
-        findings.port(path.at("targetPort"), &port["targetPort"]);
+        errors.port_number(path.child("port"), port["port"].as_i64().unwrap_or(0));
+        errors.one_of(path.child("protocol"), &port["protocol"], &["SCTP", "TCP", "UDP"]);
+        errors.port(path.child("targetPort"), &port["targetPort"]);
         if let Some(protocol) = port["appProtocol"].as_str() {
-            findings.named(path.at("appProtocol"), protocol, naming::qualified(protocol));
+            errors.invalid_each(path.child("appProtocol"), protocol, naming::qualified(protocol));
         }
     }
 }
 
-fn check_ports_together(spec: &Value, findings: &mut Findings) {
-    let (ports, path) = (list(&spec["ports"]), Trail::from_root("spec.ports"));
+fn check_port_conflicts(spec: &Value, errors: &mut ErrorList) {
+    let (ports, path) = (list(&spec["ports"]), FieldPath::from_root("spec.ports"));
     let node_port = |port: &Value| port["nodePort"].as_i64().filter(|number| *number != 0);
     if spec["type"] == "ClusterIP" {
         for (index, _) in ports
@@ -110,39 +110,39 @@ fn check_ports_together(spec: &Value, findings: &mut Findings) {
             .filter(|(_, port)| node_port(port).is_some())
         {
             let why = "may not be used when `type` is 'ClusterIP'";
-            findings.forbidden(path.item(index).at("nodePort"), why);
+            errors.forbidden(path.index(index).child("nodePort"), why);
         }
     }
-    let repeats = Repeats::of(ports, |port| (text(&port["protocol"]), port["port"].as_i64()));
+    let repeats = Duplicates::by(ports, |port| (text(&port["protocol"]), port["port"].as_i64()));
     for (index, port) in ports.iter().enumerate() {
-        if repeats.has(index) {
+        if repeats.contains(index) {
             let same = json!({"protocol": port["protocol"], "port": port["port"]});
-            let shown = internals::shown("ServicePort", &same);
-            findings.add(path.item(index), Problem::DuplicateText(shown));
+            let shown = internal_types::format_as_struct("ServicePort", &same);
+            errors.add(path.index(index), Problem::DuplicateText(shown));
         }
     }
 }
 
-fn check_affinity(spec: &Value, findings: &mut Findings) {
+fn check_affinity(spec: &Value, errors: &mut ErrorList) {
     let affinity = &spec["sessionAffinity"];
-    findings.one_of("spec.sessionAffinity", affinity, &["ClientIP", "None"]);
+    errors.one_of("spec.sessionAffinity", affinity, &["ClientIP", "None"]);
     let (config, field) = (&spec["sessionAffinityConfig"], "spec.sessionAffinityConfig");
     if *affinity == "None" && !config.is_null() {
-        findings.forbidden(field, "must not be set when session affinity is None");
+        errors.forbidden(field, "must not be set when session affinity is None");
     }
     if *affinity == "ClientIP" {
         let seconds = config["clientIP"]["timeoutSeconds"].as_i64();
         if let Some(seconds) = seconds.filter(|seconds| !(1..=86400).contains(seconds)) {
             let field = "spec.sessionAffinityConfig.clientIP.timeoutSeconds";
-            findings.invalid(field, seconds, "must be greater than 0 and less than 86400");
+            errors.invalid(field, seconds, "must be greater than 0 and less than 86400");
         }
     }
 }
 
-/// An address at which something can be reached from elsewhere.
-pub(super) fn check_endpoint(address: &str, path: &Trail<'_>, findings: &mut Findings) {
+/// An IP address that must be reachable from elsewhere.
+pub(super) fn check_endpoint_address(address: &str, path: &FieldPath<'_>, errors: &mut ErrorList) {
     let Ok(ip) = address.parse::<IpAddr>() else {
-        findings.named(path, address, naming::address(address));
+        errors.invalid_each(path, address, naming::ip_address(address));
         return;
     };
     let link_local = match ip {
@@ -169,54 +169,54 @@ pub(super) fn check_endpoint(address: &str, path: &Trail<'_>, findings: &mut Fin
         ),
     ] {
         if bad && ip.is_unspecified() {
-            findings.invalid(path, address, &format!("{why} ({address})"));
+            errors.invalid(path, address, &format!("{why} ({address})"));
         } else if bad {
-            findings.invalid(path, address, why);
+            errors.invalid(path, address, why);
         }
     }
 }
 
-/// The service's own addresses, and that they go with its families.
-fn check_addresses(spec: &Value, findings: &mut Findings) {
-    let path = Trail::from_root("spec.clusterIPs");
+/// Checks the cluster IPs and that they match the IP families.
+fn check_addresses(spec: &Value, errors: &mut ErrorList) {
+    let path = FieldPath::from_root("spec.clusterIPs");
     let (first, all) = (text(&spec["clusterIP"]), list(&spec["clusterIPs"]));
     let whole = || spec["clusterIPs"].clone();
     if first.is_empty() {
         if !all.is_empty() {
-            findings.invalid(path, whole(), "must be empty when `clusterIP` is not specified");
+            errors.invalid(path, whole(), "must be empty when `clusterIP` is not specified");
         }
     } else if all.first().is_some_and(|address| text(address) != first) {
-        findings.invalid(path, whole(), "first value must match `clusterIP`");
+        errors.invalid(path, whole(), "first value must match `clusterIP`");
     }
     let families = list(&spec["ipFamilies"]);
-    let repeats = Repeats::of(families, |family| family);
+    let repeats = Duplicates::by(families, |family| family);
     for (index, family) in families.iter().enumerate() {
-        let field = Trail::from_root("spec.ipFamilies");
-        findings.one_of(field.item(index), family, &["IPv4", "IPv6"]);
-        if repeats.has(index) {
-            findings.duplicate(field.item(index), family.clone());
+        let field = FieldPath::from_root("spec.ipFamilies");
+        errors.one_of(field.index(index), family, &["IPv4", "IPv6"]);
+        if repeats.contains(index) {
+            errors.duplicate(field.index(index), family.clone());
         }
     }
     let policies = ["PreferDualStack", "RequireDualStack", "SingleStack"];
-    findings.one_of_if_given("spec.ipFamilyPolicy", &spec["ipFamilyPolicy"], &policies);
-    let before = findings.count();
+    errors.one_of_if_given("spec.ipFamilyPolicy", &spec["ipFamilyPolicy"], &policies);
+    let before = errors.len();
     for (index, address) in all.iter().map(text).enumerate() {
         if index == 0 && address == "None" {
             if all.len() > 1 {
-                findings.invalid(path, whole(), "'None' must be the first and only value");
+                errors.invalid(path, whole(), "'None' must be the first and only value");
             }
             continue;
         }
-        findings.named(path.item(index), address, naming::address(address));
+        errors.invalid_each(path.index(index), address, naming::ip_address(address));
     }
     if all.len() > 2 {
-        findings.invalid(path, whole(), "may only hold up to 2 values");
+        errors.invalid(path, whole(), "may only hold up to 2 values");
     }
-    if findings.count() > before && all.len() <= 2 {
+    if errors.len() > before && all.len() <= 2 {
         return;
     }
     if all.len() == 2 && is_v6(&all[0]) == is_v6(&all[1]) {
-        findings.invalid(
+        errors.invalid(
             path,
             whole(),
             "may specify no more than one IP for each IP family",
@@ -229,7 +229,7 @@ fn check_addresses(spec: &Value, findings: &mut Findings) {
                     "expected an {} value as indicated by `ipFamilies[{index}]`",
                     text(family)
                 );
-                findings.invalid(path.item(index), address.clone(), &why);
+                errors.invalid(path.index(index), address.clone(), &why);
             }
         }
     }
@@ -239,8 +239,8 @@ fn is_v6(address: &Value) -> bool {
     text(address).contains(':')
 }
 
-/// What this cluster, which has IPv4 alone, cannot do.
-fn check_families(spec: &Value, findings: &mut Findings) {
+/// Rejects what this IPv4-only cluster does not support.
+fn check_families(spec: &Value, errors: &mut ErrorList) {
     let (addresses, families) = (list(&spec["clusterIPs"]), list(&spec["ipFamilies"]));
     let open = spec["clusterIP"] == "None" && entries(&spec["selector"]).next().is_none();
     let policy = match text(&spec["ipFamilyPolicy"]) {
@@ -254,114 +254,114 @@ fn check_families(spec: &Value, findings: &mut Findings) {
                 let why = format!(
                     "must be 'RequireDualStack' or 'PreferDualStack' when multiple {what} are specified"
                 );
-                findings.invalid("spec.ipFamilyPolicy", policy, &why);
+                errors.invalid("spec.ipFamilyPolicy", policy, &why);
             }
         }
     }
     for (index, address) in addresses.iter().enumerate().skip(families.len()) {
         if is_v6(address) {
-            let field = Trail::from_root("spec.clusterIPs");
+            let field = FieldPath::from_root("spec.clusterIPs");
             let why = "IPv6 is not configured on this cluster";
-            findings.invalid_list(field.item(index), addresses, why);
+            errors.invalid_list(field.index(index), addresses, why);
         }
     }
-    // Nobody says what such a service points at: it may be anything.
-    if !findings.is_empty() || open {
+    // A headless service without a selector may have any families.
+    if !errors.is_empty() || open {
         return;
     }
     if policy == "RequireDualStack" {
         let why = "this cluster is not configured for dual-stack services";
-        findings.invalid("spec.ipFamilyPolicy", policy, why);
+        errors.invalid("spec.ipFamilyPolicy", policy, why);
     }
     for (index, family) in families
         .iter()
         .enumerate()
         .filter(|(_, family)| **family != "IPv4")
     {
-        let field = Trail::from_root("spec.ipFamilies");
-        findings.invalid(
-            field.item(index),
+        let field = FieldPath::from_root("spec.ipFamilies");
+        errors.invalid(
+            field.index(index),
             family.clone(),
             "not configured on this cluster",
         );
     }
 }
 
-fn check_balancer(service: &Value, findings: &mut Findings) {
+fn check_load_balancer(service: &Value, errors: &mut ErrorList) {
     let spec = &service["spec"];
     let is_balancer = spec["type"] == "LoadBalancer";
     let ranges = list(&spec["loadBalancerSourceRanges"]);
     if !ranges.is_empty() {
-        let path = Trail::from_root("spec.LoadBalancerSourceRanges");
+        let path = FieldPath::from_root("spec.LoadBalancerSourceRanges");
         if !is_balancer {
-            findings.forbidden(path, BALANCERS_ONLY);
+            errors.forbidden(path, LOAD_BALANCER_ONLY);
         }
         for (index, range) in ranges.iter().map(|range| text(range).trim()).enumerate() {
-            findings.named(path.item(index), range, naming::address_block(range));
+            errors.invalid_each(path.index(index), range, naming::cidr(range));
         }
-    } else if let Some(ranges) = service["metadata"]["annotations"].get(RANGES) {
-        let path = Trail::from_root("metadata.annotations");
+    } else if let Some(ranges) = service["metadata"]["annotations"].get(SOURCE_RANGES_ANNOTATION) {
+        let path = FieldPath::from_root("metadata.annotations");
         if !is_balancer {
-            findings.forbidden(path.entry(RANGES), BALANCERS_ONLY);
+            errors.forbidden(path.key(SOURCE_RANGES_ANNOTATION), LOAD_BALANCER_ONLY);
         }
         for range in text(ranges)
             .split(',')
             .map(str::trim)
             .filter(|range| !range.is_empty())
         {
-            findings.named(path.entry(RANGES), range, naming::address_block(range));
+            errors.invalid_each(path.key(SOURCE_RANGES_ANNOTATION), range, naming::cidr(range));
         }
     }
     if !is_balancer && !spec["allocateLoadBalancerNodePorts"].is_null() {
-        findings.forbidden("spec.allocateLoadBalancerNodePorts", BALANCERS_ONLY);
+        errors.forbidden("spec.allocateLoadBalancerNodePorts", LOAD_BALANCER_ONLY);
     }
     if let Some(class) = spec["loadBalancerClass"].as_str() {
         if is_balancer {
-            findings.named("spec.loadBalancerClass", class, naming::qualified(class));
+            errors.invalid_each("spec.loadBalancerClass", class, naming::qualified(class));
         } else {
-            findings.forbidden("spec.loadBalancerClass", BALANCERS_ONLY);
+            errors.forbidden("spec.loadBalancerClass", LOAD_BALANCER_ONLY);
         }
     }
 }
 
-/// Whether somebody asks a service for the health of its node.
+/// Whether the service has a health check node port.
 fn needs_health_check(spec: &Value) -> bool {
     spec["type"] == "LoadBalancer" && spec["externalTrafficPolicy"] == "Local"
 }
 
-fn check_traffic(kind: &str, spec: &Value, findings: &mut Findings) {
+fn check_traffic(kind: &str, spec: &Value, errors: &mut ErrorList) {
     let external = matches!(kind, "NodePort" | "LoadBalancer") || !list(&spec["externalIPs"]).is_empty();
     let policy = &spec["externalTrafficPolicy"];
     if !policy.is_null() {
         if external {
-            findings.one_of("spec.externalTrafficPolicy", policy, &["Cluster", "Local"]);
+            errors.one_of("spec.externalTrafficPolicy", policy, &["Cluster", "Local"]);
         } else {
             let why = "may only be set for externally-accessible services";
-            findings.invalid("spec.externalTrafficPolicy", policy.clone(), why);
+            errors.invalid("spec.externalTrafficPolicy", policy.clone(), why);
         }
     }
     if let Some(port) = spec["healthCheckNodePort"].as_i64().filter(|port| *port != 0) {
         if needs_health_check(spec) {
-            findings.port_number("spec.healthCheckNodePort", port);
+            errors.port_number("spec.healthCheckNodePort", port);
         } else {
             let why = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'";
-            findings.invalid("spec.healthCheckNodePort", port, why);
+            errors.invalid("spec.healthCheckNodePort", port, why);
         }
     }
-    findings.one_of_if_given(
+    errors.one_of_if_given(
         "spec.internalTrafficPolicy",
         &spec["internalTrafficPolicy"],
         &["Cluster", "Local"],
     );
-    findings.one_of_if_given(
+    errors.one_of_if_given(
         "spec.trafficDistribution",
         &spec["trafficDistribution"],
         &["PreferClose", "PreferSameZone", "PreferSameNode"],
     );
 }
 
-/// What of a service stays as it is.
-fn check_changes(spec: &Value, old: &Value, findings: &mut Findings) {
+/// Rejects changes of immutable fields.
+fn check_changes(spec: &Value, old: &Value, errors: &mut ErrorList) {
     let is = |spec: &Value, kind: &str| spec["type"] == kind;
     let headless = |spec: &Value| spec["clusterIP"] == "None";
     let (now, before) = (list(&spec["clusterIPs"]), list(&old["clusterIPs"]));
@@ -373,18 +373,18 @@ fn check_changes(spec: &Value, old: &Value, findings: &mut Findings) {
             .enumerate()
             .filter(|(_, (now, before))| now != before)
         {
-            let field = Trail::from_root("spec.clusterIPs");
-            findings.invalid_list(field.item(index), now, "may not change once set");
+            let field = FieldPath::from_root("spec.clusterIPs");
+            errors.invalid_list(field.index(index), now, "may not change once set");
         }
     }
     let class = |spec: &Value| spec["loadBalancerClass"].clone();
     if is(spec, "LoadBalancer") && is(old, "LoadBalancer") && class(spec) != class(old) {
-        findings.invalid("spec.loadBalancerClass", class(spec), "may not change once set");
+        errors.invalid("spec.loadBalancerClass", class(spec), "may not change once set");
     }
     if needs_health_check(spec)
         && needs_health_check(old)
         && spec["healthCheckNodePort"] != old["healthCheckNodePort"]
     {
-        findings.forbidden("spec.healthCheckNodePort", "field is immutable");
+        errors.forbidden("spec.healthCheckNodePort", "field is immutable");
     }
 }

@@ -1,17 +1,17 @@
-//! What controllers may not say of the objects that they look after.
+//! Validation of status updates.
 
 use std::net::IpAddr;
 
 use serde_json::Value;
 
 use super::{
-    findings::{Findings, entries, list, text},
+    error_list::{ErrorList, entries, list, text},
     nodes,
 };
-use crate::{naming, schema::quantity, trail::Trail};
+use crate::{field_path::FieldPath, naming, schema::quantity};
 
-/// The numbers of a kind's status that cannot be negative.
-fn counts(kind: (&str, &str)) -> &'static [&'static str] {
+/// The counters in a kind's status, which cannot be negative.
+fn counters(kind: (&str, &str)) -> &'static [&'static str] {
     match kind {
         ("apps", "Deployment") => &[
             "observedGeneration",
@@ -63,8 +63,8 @@ fn counts(kind: (&str, &str)) -> &'static [&'static str] {
     }
 }
 
-/// Those that are a part of `replicas`, and of which the last is a part of the ready ones.
-fn parts(kind: (&str, &str)) -> &'static [&'static str] {
+/// The counters that may not exceed `replicas`; `availableReplicas` may not exceed the ready ones either.
+fn replica_counters(kind: (&str, &str)) -> &'static [&'static str] {
     match kind {
         ("apps", "Deployment") => &["updatedReplicas", "readyReplicas", "availableReplicas"],
         ("apps", "ReplicaSet") | ("", "ReplicationController") => {
@@ -80,95 +80,99 @@ fn parts(kind: (&str, &str)) -> &'static [&'static str] {
     }
 }
 
-pub(super) fn check(kind: (&str, &str), object: &Value, findings: &mut Findings) {
-    let (status, path) = (&object["status"], Trail::from_root("status"));
-    for key in counts(kind) {
-        findings.not_negative(path.at(key), &status[*key]);
+pub(super) fn check(kind: (&str, &str), object: &Value, errors: &mut ErrorList) {
+    let (status, path) = (&object["status"], FieldPath::from_root("status"));
+    for key in counters(kind) {
+        errors.not_negative(path.child(key), &status[*key]);
     }
     let number = |key: &str| status[key].as_i64().unwrap_or(0);
-    for key in parts(kind) {
+    for key in replica_counters(kind) {
         if number(key) > number("replicas") {
             let why = "cannot be greater than status.replicas";
-            findings.invalid(path.at(key), number(key), why);
+            errors.invalid(path.child(key), number(key), why);
         }
         if *key == "availableReplicas" && number(key) > number("readyReplicas") {
             let why = match kind {
                 ("apps", "StatefulSet") => "cannot be greater than status.readyReplicas",
                 _ => "cannot be greater than readyReplicas",
             };
-            findings.invalid(path.at(key), number(key), why);
+            errors.invalid(path.child(key), number(key), why);
         }
     }
     match kind {
-        ("", "Pod") => check_pod(status, findings),
-        ("", "Node") => nodes::check_status(status, findings),
-        ("", "Service") => check_balancer(object, findings),
+        ("", "Pod") => check_pod(status, errors),
+        ("", "Node") => nodes::check_status(status, errors),
+        ("", "Service") => check_load_balancer(object, errors),
         ("", "PersistentVolumeClaim") => {
             for (name, amount) in entries(&status["capacity"]) {
                 let nanos = quantity::nanos(amount).unwrap_or(0);
                 if nanos < 0 {
                     let value = i64::try_from(nanos / 1_000_000_000).unwrap_or(i64::MIN);
                     let why = "must be a valid resource quantity";
-                    findings.invalid(path.at("capacity").entry(name), value, why);
+                    errors.invalid(path.child("capacity").key(name), value, why);
                 }
             }
         }
         ("batch", "Job") if !status["ready"].is_null() && number("ready") > number("active") => {
             let why = "cannot set more ready pods than active";
-            findings.invalid(path.at("ready"), number("ready"), why);
+            errors.invalid(path.child("ready"), number("ready"), why);
         }
         ("networking.k8s.io", "Ingress") => {
-            check_entries(&status["loadBalancer"]["ingress"], findings);
+            check_load_balancer_ingress(&status["loadBalancer"]["ingress"], errors);
         }
         _ => {}
     }
 }
 
-fn check_pod(status: &Value, findings: &mut Findings) {
+fn check_pod(status: &Value, errors: &mut ErrorList) {
     let node = text(&status["nominatedNodeName"]);
     if !node.is_empty() {
-        findings.named("status.nominatedNodeName", node, naming::subdomain(node));
+        errors.invalid_each("status.nominatedNodeName", node, naming::subdomain(node));
     }
-    let path = Trail::from_root("status.podIPs");
+    let path = FieldPath::from_root("status.podIPs");
     for (index, entry) in list(&status["podIPs"]).iter().enumerate() {
         let ip = text(&entry["ip"]);
-        findings.named(path.item(index), ip, naming::address(ip));
+        errors.invalid_each(path.index(index), ip, naming::ip_address(ip));
     }
-    let path = Trail::from_root("status.conditions");
+    let path = FieldPath::from_root("status.conditions");
     for (index, condition) in list(&status["conditions"]).iter().enumerate() {
         let kind = text(&condition["type"]);
-        findings.named(path.item(index).at("Type"), kind, naming::qualified(kind));
+        errors.invalid_each(path.index(index).child("Type"), kind, naming::qualified(kind));
     }
 }
 
-fn check_balancer(service: &Value, findings: &mut Findings) {
+fn check_load_balancer(service: &Value, errors: &mut ErrorList) {
     let entries = &service["status"]["loadBalancer"]["ingress"];
     if service["spec"]["type"] != "LoadBalancer" && !list(entries).is_empty() {
         let why = "may only be used when `spec.type` is 'LoadBalancer'";
-        findings.forbidden("status.loadBalancer.ingress", why);
+        errors.forbidden("status.loadBalancer.ingress", why);
     } else {
-        check_entries(entries, findings);
+        check_load_balancer_ingress(entries, errors);
     }
 }
 
-/// Where a load balancer can be reached.
-fn check_entries(entries: &Value, findings: &mut Findings) {
-    let path = Trail::from_root("status.loadBalancer.ingress");
+/// The addresses of a load balancer.
+fn check_load_balancer_ingress(entries: &Value, errors: &mut ErrorList) {
+    let path = FieldPath::from_root("status.loadBalancer.ingress");
     for (index, entry) in list(entries).iter().enumerate() {
-        let path = path.item(index);
+        let path = path.index(index);
         let (ip, host, mode) = (text(&entry["ip"]), text(&entry["hostname"]), &entry["ipMode"]);
         if !ip.is_empty() {
-            findings.named(path.at("ip"), ip, naming::address(ip));
+            errors.invalid_each(path.child("ip"), ip, naming::ip_address(ip));
         }
         if ip.is_empty() && !mode.is_null() {
-            findings.forbidden(path.at("ipMode"), "may not be specified when `ip` is not set");
+            errors.forbidden(path.child("ipMode"), "may not be specified when `ip` is not set");
         } else {
-            findings.one_of_if_given(path.at("ipMode"), mode, &["Proxy", "VIP"]);
+            errors.one_of_if_given(path.child("ipMode"), mode, &["Proxy", "VIP"]);
         }
         if !host.is_empty() {
-            findings.named(path.at("hostname"), host, naming::subdomain(host));
+            errors.invalid_each(path.child("hostname"), host, naming::subdomain(host));
             if host.parse::<IpAddr>().is_ok() {
-                findings.invalid(path.at("hostname"), host, "must be a DNS name, not an IP address");
+                errors.invalid(
+                    path.child("hostname"),
+                    host,
+                    "must be a DNS name, not an IP address",
+                );
             }
         }
     }

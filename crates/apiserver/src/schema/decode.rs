@@ -1,54 +1,57 @@
-//! Taking a body as the Go structs that the real server decodes it into.
+//! Decodes a body like the Go structs that the real server decodes it into.
 //!
 //! ```text
-//!   body ─► null is absent ─► wrong types are refused, with Go's words ─► canonical quantities, times, bytes
-//!        ─► empty fields vanish, unless they are pointers; others are always there
+//!   body ─► null is absent ─► wrong types are rejected with Go's messages ─► canonical quantities, times, bytes
+//!        ─► empty fields are omitted unless they are pointers; fields without omitempty are added
 //! ```
 
 use serde_json::{Map, Value};
 
 use super::{
-    NodeId, Type, View,
-    go::{GoField, Omit, element},
+    NodeId, SchemaView, Type,
+    go_field::{GoField, Omit, element},
     quantity, time,
 };
-use crate::{golang, json::Noted, trail::Trail};
+use crate::{field_path::FieldPath, golang, json::ReportedPaths};
 
-/// How the real server came to the value, which decides how it words a mismatch.
+/// Where the real server gets the value from, which determines its error messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     /// From the text of a body.
     Json,
-    /// From a tree that a strategic merge patch made.
+    /// From a tree made by a strategic merge patch.
     Tree,
 }
 
-/// Brings `value` into the form that a round trip through Go's structs gives it. Returns the paths of the fields that
-/// no struct has, which are dropped.
-pub(crate) fn decode(schema: View<'_>, value: &mut Value, source: Source) -> Result<Vec<String>, String> {
+/// Normalizes `value` as a round trip through Go's structs would. Returns the paths of unknown fields, which are
+/// dropped.
+pub(crate) fn decode(
+    schema: SchemaView<'_>,
+    value: &mut Value,
+    source: Source,
+) -> Result<Vec<String>, String> {
     let mut decoder = Decoder {
         source,
-        unknown: Noted::default(),
+        unknown: ReportedPaths::default(),
     };
     let kind = schema.struct_name().map(|name| format!("v1.{name}"));
-    decoder.value(schema, kind.as_deref().unwrap_or_default(), value, Place::ROOT)?;
-    // The real server names them in the order of the text, and clients send their keys sorted.
+    decoder.value(schema, kind.as_deref().unwrap_or_default(), value, Position::ROOT)?;
+    // The real server reports them in the order of the text, and clients send sorted keys.
     let mut unknown = decoder.unknown.into_paths();
     unknown.sort_unstable();
     Ok(unknown)
 }
 
-/// Brings an object that was decoded, and that the server has changed since, back into that form. The server's own
-/// changes fit the schema, and leave something empty only among the fields of metadata, spec and status themselves:
-/// what is below is not looked at again.
-pub(crate) fn tidy(schema: View<'_>, value: &mut Value) {
+/// Normalizes a decoded object again after the server changed it. The server's own changes fit the schema, and can
+/// leave something empty only among the direct fields of metadata, spec and status, so deeper levels are not visited.
+pub(crate) fn renormalize(schema: SchemaView<'_>, value: &mut Value) {
     let mut decoder = Decoder {
         source: Source::Json,
-        unknown: Noted::default(),
+        unknown: ReportedPaths::default(),
     };
-    let place = Place {
-        levels: 2,
-        ..Place::ROOT
+    let place = Position {
+        max_depth: 2,
+        ..Position::ROOT
     };
     let fits = decoder.value(schema, "", value, place);
     debug_assert!(fits.is_ok(), "{fits:?}");
@@ -59,55 +62,55 @@ pub(crate) fn tidy(schema: View<'_>, value: &mut Value) {
             decode(schema, &mut whole, Source::Json).expect("fits");
             whole
         },
-        "a change of the server's own left something empty further down"
+        "a change by the server left an empty field below the visited levels"
     );
 }
 
-/// Where in the object the decoder is.
+/// The decoder's position in the object.
 #[derive(Clone, Copy)]
-struct Place<'a> {
-    /// The struct that holds the field.
+struct Position<'a> {
+    /// The struct that contains the field.
     owner: &'a str,
-    /// The fields on the way, as Go's decoder names them: without indexes.
-    fields: &'a Trail<'a>,
-    /// The path as warnings name it: with indexes.
-    path: &'a Trail<'a>,
-    /// How many levels of lists and objects are to be looked into from here.
-    levels: usize,
+    /// The field path as Go's decoder reports it: without indexes.
+    fields: &'a FieldPath<'a>,
+    /// The field path as warnings report it: with indexes.
+    path: &'a FieldPath<'a>,
+    /// How many levels of lists and objects to descend from here.
+    max_depth: usize,
 }
 
-impl Place<'_> {
-    const ROOT: Place<'static> = Place {
+impl Position<'_> {
+    const ROOT: Position<'static> = Position {
         owner: "",
-        fields: &Trail::Root,
-        path: &Trail::Root,
-        levels: usize::MAX,
+        fields: &FieldPath::Root,
+        path: &FieldPath::Root,
+        max_depth: usize::MAX,
     };
 }
 
 struct Decoder {
     source: Source,
-    unknown: Noted,
+    unknown: ReportedPaths,
 }
 
 impl Decoder {
     fn value(
         &mut self,
-        schema: View<'_>,
+        schema: SchemaView<'_>,
         kind: &str,
         value: &mut Value,
-        mut place: Place<'_>,
+        mut place: Position<'_>,
     ) -> Result<(), String> {
         if value.is_null() {
             *value = self.zero(schema, kind)?;
             return Ok(());
         }
-        let facts = schema.facts();
+        let facts = schema.node();
         if is_container(value) {
-            if place.levels == 0 {
+            if place.max_depth == 0 {
                 return Ok(());
             }
-            place.levels -= 1;
+            place.max_depth -= 1;
         }
         match (facts.kind, &mut *value) {
             (Type::NumberOrString, _) => {
@@ -119,11 +122,11 @@ impl Decoder {
             (Type::IntOrString, Value::Number(number)) if fits(number, "int32") => Ok(()),
             (Type::IntOrString, other) if !other.is_string() => Err(self.mismatch(value, "int32", place)),
             (Type::String, Value::String(text)) if kind == "[]uint8" => check_base64(text),
-            (Type::String, Value::String(text)) => match facts.time {
+            (Type::String, Value::String(text)) => match facts.time_precision {
                 Some(precision) => time::canonical(text, precision).map(|time| *text = time),
                 None => Ok(()),
             },
-            (Type::String, _) if facts.time.is_some() => Err(self.mismatch(value, "string", place)),
+            (Type::String, _) if facts.time_precision.is_some() => Err(self.mismatch(value, "string", place)),
             (Type::Boolean, Value::Bool(_))
             | (Type::Number, Value::Number(_))
             | (Type::Any | Type::IntOrString, _) => Ok(()),
@@ -134,8 +137,8 @@ impl Decoder {
                 };
                 let kind = element(kind);
                 for (index, item) in items.iter_mut().enumerate() {
-                    let path = Trail::Item(place.path, index);
-                    self.value(inner, kind, item, Place { path: &path, ..place })?;
+                    let path = FieldPath::Index(place.path, index);
+                    self.value(inner, kind, item, Position { path: &path, ..place })?;
                 }
                 Ok(())
             }
@@ -148,15 +151,15 @@ impl Decoder {
                     };
                     let is_resources = kind.ends_with(".ResourceList");
                     for (key, field) in fields {
-                        let path = Trail::Field(place.path, key);
-                        self.value(inner, element, field, Place { path: &path, ..place })?;
+                        let path = FieldPath::Child(place.path, key);
+                        self.value(inner, element, field, Position { path: &path, ..place })?;
                         if is_resources && !quantity::is_canonical(field) {
-                            *field = quantity::canonical_in_thousandths(field)?.into();
+                            *field = quantity::canonical_milli(field)?.into();
                         }
                     }
                     Ok(())
                 }
-                None if schema.is_open() => Ok(()),
+                None if schema.preserves_unknown() => Ok(()),
                 None => self.fields(schema, fields, place),
             },
             _ => Err(self.mismatch(value, kind, place)),
@@ -165,22 +168,22 @@ impl Decoder {
 
     fn fields(
         &mut self,
-        schema: View<'_>,
+        schema: SchemaView<'_>,
         fields: &mut Map<String, Value>,
-        place: Place<'_>,
+        place: Position<'_>,
     ) -> Result<(), String> {
         let owner = schema.struct_name().unwrap_or_default();
-        let place = Place { owner, ..place };
-        let mut properties = schema.in_order();
-        // Few fields go: to look at all in place, and to take those out afterwards, is less than half of what `retain` costs.
+        let place = Position { owner, ..place };
+        let mut properties = schema.sorted_lookup();
+        // Few fields are removed: visiting all in place and removing afterwards costs less than half of `retain`.
         let mut gone = Vec::new();
         for (name, value) in fields.iter_mut() {
             let stays = match properties.get(name) {
                 None => {
-                    self.unknown.note(&Trail::Field(place.path, name));
+                    self.unknown.add(&FieldPath::Child(place.path, name));
                     false
                 }
-                Some(property) => match &property.here().go {
+                Some(property) => match &property.own_node().go {
                     None => !value.is_null(),
                     Some(go) => self.field(property, go, name, value, place)?,
                 },
@@ -192,9 +195,9 @@ impl Decoder {
         for name in &gone {
             fields.remove(name);
         }
-        for (name, id) in &schema.facts().ever {
+        for (name, id) in &schema.node().always_written {
             let property = schema.at(*id);
-            let Some(go) = &property.here().go else {
+            let Some(go) = &property.own_node().go else {
                 continue;
             };
             let mut value = Value::Null;
@@ -205,26 +208,26 @@ impl Decoder {
         Ok(())
     }
 
-    /// Brings one field of a struct into its form; says whether it is written at all.
+    /// Normalizes one field of a struct. Returns whether it is written at all.
     fn field(
         &mut self,
-        schema: View<'_>,
+        schema: SchemaView<'_>,
         go: &GoField,
         name: &str,
         value: &mut Value,
-        place: Place<'_>,
+        place: Position<'_>,
     ) -> Result<bool, String> {
         if value.is_null() {
-            if !is_written_ever(schema, go) {
+            if !is_always_written(schema, go) {
                 return Ok(false);
             }
             if go.pointer {
                 return Ok(true);
             }
         }
-        // Most fields are text that may say anything.
-        let facts = schema.facts();
-        if let (Type::String, None, Value::String(text)) = (facts.kind, facts.time, &*value)
+        // Fast path: most fields are unconstrained strings.
+        let facts = schema.node();
+        if let (Type::String, None, Value::String(text)) = (facts.kind, facts.time_precision, &*value)
             && *go.kind != *"[]uint8"
         {
             return Ok(go.pointer || go.omit == Omit::Never || !text.is_empty());
@@ -232,12 +235,12 @@ impl Decoder {
         let embedded = go
             .embedded
             .as_deref()
-            .map(|embedded| Trail::Field(place.fields, embedded));
-        let place = Place {
+            .map(|embedded| FieldPath::Child(place.fields, embedded));
+        let place = Position {
             owner: place.owner,
-            fields: &Trail::Field(embedded.as_ref().unwrap_or(place.fields), name),
-            path: &Trail::Field(place.path, name),
-            levels: place.levels,
+            fields: &FieldPath::Child(embedded.as_ref().unwrap_or(place.fields), name),
+            path: &FieldPath::Child(place.path, name),
+            max_depth: place.max_depth,
         };
         self.value(schema, &go.kind, value, place)?;
         let left_out = !go.pointer
@@ -251,7 +254,7 @@ impl Decoder {
         if left_out {
             return Ok(false);
         }
-        // What is stored is protobuf, which does not tell an empty list from none.
+        // The real server stores protobuf, which does not distinguish an empty list from none.
         let nil = !go.pointer
             && go.omit == Omit::Never
             && !is_struct(schema)
@@ -263,25 +266,25 @@ impl Decoder {
         Ok(true)
     }
 
-    /// What Go's zero value looks like in JSON.
-    fn zero(&mut self, schema: View<'_>, kind: &str) -> Result<Value, String> {
-        Ok(match schema.facts().kind {
+    /// The JSON of Go's zero value.
+    fn zero(&mut self, schema: SchemaView<'_>, kind: &str) -> Result<Value, String> {
+        Ok(match schema.node().kind {
             Type::NumberOrString => "0".into(),
             Type::IntOrString | Type::Integer | Type::Number => 0.into(),
             Type::Boolean => false.into(),
-            Type::String if schema.facts().time.is_some() => Value::Null,
+            Type::String if schema.node().time_precision.is_some() => Value::Null,
             Type::String => "".into(),
             Type::Array | Type::Any => Value::Null,
-            Type::Object if schema.additional().is_some() || schema.is_open() => Value::Null,
+            Type::Object if schema.additional().is_some() || schema.preserves_unknown() => Value::Null,
             Type::Object => {
                 let mut empty = Value::Object(Map::new());
-                self.value(schema, kind, &mut empty, Place::ROOT)?;
+                self.value(schema, kind, &mut empty, Position::ROOT)?;
                 empty
             }
         })
     }
 
-    fn mismatch(&self, value: &Value, kind: &str, place: Place<'_>) -> String {
+    fn mismatch(&self, value: &Value, kind: &str, place: Position<'_>) -> String {
         if self.source == Source::Tree {
             return tree_mismatch(value, kind);
         }
@@ -299,19 +302,19 @@ impl Decoder {
     }
 }
 
-/// The properties of a struct that are written though nobody has set them.
-pub(super) fn written_ever(schema: View<'_>) -> impl Iterator<Item = (Box<str>, NodeId)> {
-    let all = schema.facts().properties.iter();
+/// The properties of a struct that are written even if unset.
+pub(super) fn always_written(schema: SchemaView<'_>) -> impl Iterator<Item = (Box<str>, NodeId)> {
+    let all = schema.node().properties.iter();
     all.filter(move |(_, id)| {
         let property = schema.at(*id);
-        let go = property.here().go.as_ref();
-        go.is_some_and(|go| is_written_ever(property, go))
+        let go = property.own_node().go.as_ref();
+        go.is_some_and(|go| is_always_written(property, go))
     })
     .map(|(name, id)| (name.into(), id))
 }
 
-/// Whether Go writes a field that nobody has set.
-fn is_written_ever(schema: View<'_>, go: &GoField) -> bool {
+/// Whether Go writes an unset field.
+fn is_always_written(schema: SchemaView<'_>, go: &GoField) -> bool {
     match go.omit {
         Omit::Never => true,
         Omit::Empty => !go.pointer && is_struct(schema),
@@ -319,7 +322,7 @@ fn is_written_ever(schema: View<'_>, go: &GoField) -> bool {
     }
 }
 
-/// The words of the converter that takes trees instead of text.
+/// The messages of the converter that decodes trees instead of text.
 fn tree_mismatch(value: &Value, kind: &str) -> String {
     let given = match golang::type_of(value) {
         "[]interface {}" => "slice",
@@ -350,13 +353,13 @@ fn fits(number: &serde_json::Number, kind: &str) -> bool {
     }
 }
 
-/// Whether Go holds it as a struct, which `omitempty` never leaves out.
-fn is_struct(schema: View<'_>) -> bool {
-    match schema.facts().kind {
+/// Whether Go represents it as a struct, which `omitempty` never omits.
+fn is_struct(schema: SchemaView<'_>) -> bool {
+    match schema.node().kind {
         Type::Object => schema.additional().is_none(),
         Type::NumberOrString | Type::IntOrString => true,
-        Type::String => schema.facts().time.is_some(),
-        // JSON, JSONSchemaPropsOrBool and such are structs, but behind pointers everywhere.
+        Type::String => schema.node().time_precision.is_some(),
+        // JSON, JSONSchemaPropsOrBool and such are structs, but always behind pointers.
         _ => false,
     }
 }
@@ -376,7 +379,7 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// Go names the first byte that does not fit, or where an incomplete group of four begins.
+/// Checks base64 with Go's message, which has the position of the first invalid byte or of an incomplete group of four.
 fn check_base64(text: &str) -> Result<(), String> {
     use base64::Engine;
 
@@ -404,7 +407,7 @@ mod tests {
     use crate::registry::{Registry, object_meta};
 
     #[test]
-    fn metadata_takes_the_form_that_go_gives_it() {
+    fn metadata_is_normalized_like_go() {
         for (given, wanted) in [
             (
                 json!({"labels": null, "annotations": {}, "finalizers": []}),
@@ -412,7 +415,7 @@ mod tests {
             ),
             (json!({"labels": {"a": null}}), json!({"labels": {"a": ""}})),
             (json!({"creationTimestamp": null, "generation": 0}), json!({})),
-            // A pointer tells zero from nothing.
+            // A pointer distinguishes zero from unset.
             (
                 json!({"deletionGracePeriodSeconds": 0}),
                 json!({"deletionGracePeriodSeconds": 0}),
@@ -429,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mismatch_names_the_field_or_the_whole() {
+    fn type_mismatch_names_the_field_or_the_type() {
         for (given, why) in [
             (
                 json!({"labels": {"a": 1}}),
@@ -445,7 +448,7 @@ mod tests {
         }
     }
 
-    /// Anything that could stand in a body, with field names that pods have.
+    /// Any JSON value, with field names that pods have.
     fn tree() -> impl Strategy<Value = Value> {
         let leaf = prop_oneof![
             Just(Value::Null),
@@ -493,7 +496,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_decoded_decodes_to_itself(body in tree()) {
+        fn decoding_is_idempotent(body in tree()) {
             let catalogue = Registry::new().catalogue();
             for plural in ["pods", "replicationcontrollers", "configmaps"] {
                 let resource = catalogue.find("", "v1", plural).expect("built in");

@@ -1,18 +1,18 @@
-//! Filling in what a CRD's schema says about absent fields, and dropping nulls that it does not allow.
+//! Defaulting by a CRD's schema, and dropping of nulls that it does not allow.
 
 use serde_json::{Map, Value};
 
-use super::View;
+use super::SchemaView;
 
-/// Sets absent fields to their schema's default, at every depth. A `null` that must not be counts as absent.
-pub(crate) fn fill_defaults(schema: View<'_>, object: &mut Map<String, Value>) {
+/// Sets absent fields to their schema's default, at every depth. A `null` that is not nullable counts as absent.
+pub(crate) fn fill_defaults(schema: SchemaView<'_>, object: &mut Map<String, Value>) {
     for (name, property) in schema.properties() {
-        let Some(default) = &property.here().default else {
+        let Some(default) = &property.own_node().default else {
             continue;
         };
         if object
             .get(name)
-            .is_none_or(|field| is_wrong_null(property, field))
+            .is_none_or(|field| is_disallowed_null(property, field))
         {
             object.insert(name.to_owned(), default.clone());
         }
@@ -29,16 +29,16 @@ pub(crate) fn fill_defaults(schema: View<'_>, object: &mut Map<String, Value>) {
     }
 }
 
-fn fill_value(schema: View<'_>, value: &mut Value) {
-    if is_wrong_null(schema, value)
-        && let Some(default) = &schema.here().default
+fn fill_value(schema: SchemaView<'_>, value: &mut Value) {
+    if is_disallowed_null(schema, value)
+        && let Some(default) = &schema.own_node().default
     {
         *value = default.clone();
     }
     fill_inside(schema, value);
 }
 
-fn fill_inside(schema: View<'_>, value: &mut Value) {
+fn fill_inside(schema: SchemaView<'_>, value: &mut Value) {
     match value {
         Value::Object(object) => fill_defaults(schema, object),
         Value::Array(items) => {
@@ -52,15 +52,15 @@ fn fill_inside(schema: View<'_>, value: &mut Value) {
     }
 }
 
-fn is_wrong_null(schema: View<'_>, value: &Value) -> bool {
-    value.is_null() && !schema.facts().nullable
+fn is_disallowed_null(schema: SchemaView<'_>, value: &Value) -> bool {
+    value.is_null() && !schema.node().nullable
 }
 
-/// Drops fields that are `null` and must not be, unless a default will take their place. Items of lists stay.
-pub(crate) fn drop_nulls(schema: View<'_>, object: &mut Map<String, Value>) {
+/// Drops fields that are `null` but not nullable, unless they have a default. List items are kept.
+pub(crate) fn drop_nulls(schema: SchemaView<'_>, object: &mut Map<String, Value>) {
     object.retain(
-        |name, field| match schema.field(name).filter(|field| !field.is_unsaid()) {
-            Some(inner) if is_wrong_null(inner, field) => inner.here().default.is_some(),
+        |name, field| match schema.field(name).filter(|field| !field.is_boolean_additional()) {
+            Some(inner) if is_disallowed_null(inner, field) => inner.own_node().default.is_some(),
             Some(inner) => {
                 drop_inside(inner, field);
                 true
@@ -70,7 +70,7 @@ pub(crate) fn drop_nulls(schema: View<'_>, object: &mut Map<String, Value>) {
     );
 }
 
-fn drop_inside(schema: View<'_>, value: &mut Value) {
+fn drop_inside(schema: SchemaView<'_>, value: &mut Value) {
     match value {
         Value::Object(object) => drop_nulls(schema, object),
         Value::Array(items) => {
@@ -91,8 +91,8 @@ mod tests {
     use super::{super::Schema, *};
 
     #[test]
-    fn absent_fields_take_their_default_at_every_depth() {
-        let schema = Schema::of_crd(&json!({"type": "object", "properties": {
+    fn absent_fields_are_defaulted_at_every_depth() {
+        let schema = Schema::from_crd(&json!({"type": "object", "properties": {
             "color": {"type": "string", "default": "red"},
             "size": {"type": "integer", "nullable": true, "default": 3},
             "plain": {"type": "string"},

@@ -1,4 +1,4 @@
-//! The formats that a CRD's schema may ask of texts. The real server checks these and ignores all others.
+//! String formats in CRD schemas. The real server checks these and ignores all others.
 
 use std::{
     net::{Ipv4Addr, Ipv6Addr},
@@ -7,8 +7,8 @@ use std::{
 
 use regex::Regex;
 
-/// The formats that are checked, without their dashes.
-const TEXTS: [&str; 26] = [
+/// The checked formats, without dashes.
+const STRING_FORMATS: [&str; 26] = [
     "bsonobjectid",
     "byte",
     "cidr",
@@ -37,31 +37,31 @@ const TEXTS: [&str; 26] = [
     "uuid5",
 ];
 
-/// Whether a format means something for values of a type; an empty type is any.
+/// Whether a format is checked for values of a type; an empty type means any.
 pub(crate) fn is_known(kind: &str, format: &str) -> bool {
     match kind {
-        "" | "string" => TEXTS.contains(&&*format.replace('-', "")),
+        "" | "string" => STRING_FORMATS.contains(&&*format.replace('-', "")),
         "integer" => matches!(format, "int32" | "int64"),
         "number" => matches!(format, "float" | "double"),
         _ => false,
     }
 }
 
-/// Whether a text has a format; `None` for formats that are not about texts.
+/// Whether a string has a format. `None` if the format does not apply to strings.
 pub(super) fn check(format: &str, text: &str) -> Option<bool> {
     Some(match &*format.replace('-', "") {
         "bsonobjectid" => text.len() == 24 && is_hex(text),
         "byte" => BYTES.is_match(text),
-        "cidr" => is_block(text),
+        "cidr" => is_cidr(text),
         "creditcard" => is_credit_card(text),
         "date" => is_date(text),
-        "datetime" => is_time(text),
+        "datetime" => is_datetime(text),
         "duration" => is_duration(text),
         "email" => is_email(text),
         "hexcolor" => HEX_COLOR.is_match(text),
-        "hostname" => is_host(text),
-        "ipv4" => text.contains('.') && is_address(text),
-        "ipv6" => text.contains(':') && strict_v6(text),
+        "hostname" => is_hostname(text),
+        "ipv4" => text.contains('.') && is_ip(text),
+        "ipv6" => text.contains(':') && is_strict_ip(text),
         "isbn" => is_isbn10(text) || is_isbn13(text),
         "isbn10" => is_isbn10(text),
         "isbn13" => is_isbn13(text),
@@ -135,12 +135,12 @@ fn is_hex(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// An address of either kind, the parts of an older one with leading zeros if it likes.
-fn is_address(text: &str) -> bool {
-    sloppy_v4(text) || strict_v6(text)
+/// An IPv4 or IPv6 address; IPv4 parts may have leading zeros.
+fn is_ip(text: &str) -> bool {
+    is_lenient_ipv4(text) || is_strict_ip(text)
 }
 
-fn sloppy_v4(text: &str) -> bool {
+fn is_lenient_ipv4(text: &str) -> bool {
     let parts: Vec<_> = text.split('.').collect();
     parts.len() == 4
         && parts.iter().all(|part| {
@@ -150,15 +150,15 @@ fn sloppy_v4(text: &str) -> bool {
         })
 }
 
-fn strict_v6(text: &str) -> bool {
+fn is_strict_ip(text: &str) -> bool {
     text.parse::<Ipv6Addr>().is_ok() || (!text.contains(':') && text.parse::<Ipv4Addr>().is_ok())
 }
 
-fn is_block(text: &str) -> bool {
+fn is_cidr(text: &str) -> bool {
     let Some((address, length)) = text.split_once('/') else {
         return false;
     };
-    let most = if sloppy_v4(address) {
+    let most = if is_lenient_ipv4(address) {
         32
     } else if address.parse::<Ipv6Addr>().is_ok() {
         128
@@ -170,7 +170,7 @@ fn is_block(text: &str) -> bool {
         && length.parse::<u32>().is_ok_and(|length| length <= most)
 }
 
-/// Groups of two digits with `:` or `-`, or of four with `.`; six, eight or twenty bytes.
+/// Groups of two digits separated by `:` or `-`, or of four by `.`; six, eight or twenty bytes.
 fn is_mac(text: &str) -> bool {
     let groups = |separator: char, digits: usize| {
         let parts: Vec<_> = text.split(separator).collect();
@@ -196,15 +196,15 @@ fn is_credit_card(text: &str) -> bool {
     }
 }
 
-/// Without blanks and dashes.
-fn isbn(text: &str) -> Vec<u8> {
+/// Strips blanks and dashes.
+fn isbn_digits(text: &str) -> Vec<u8> {
     text.bytes()
         .filter(|byte| !matches!(byte, b'-' | b' ' | b'\t' | b'\n' | b'\r' | 0x0c))
         .collect()
 }
 
 fn is_isbn10(text: &str) -> bool {
-    let digits = isbn(text);
+    let digits = isbn_digits(text);
     let [first @ .., last] = &digits[..] else {
         return false;
     };
@@ -221,7 +221,7 @@ fn is_isbn10(text: &str) -> bool {
 }
 
 fn is_isbn13(text: &str) -> bool {
-    let digits = isbn(text);
+    let digits = isbn_digits(text);
     if digits.len() != 13 || !digits.iter().all(u8::is_ascii_digit) {
         return false;
     }
@@ -242,11 +242,11 @@ fn is_date(text: &str) -> bool {
         && digits(0, 4)
         && digits(5, 7)
         && digits(8, 10)
-        // The calendar here has no year 0; Go's has, and it is a leap year.
+        // jiff's calendar has no year 0; Go's has one, and it is a leap year.
         && text.replacen("0000", "2000", 1).parse::<jiff::civil::Date>().is_ok()
 }
 
-fn is_time(text: &str) -> bool {
+fn is_datetime(text: &str) -> bool {
     let text = text.to_lowercase();
     let mut parts = text.split('t');
     let (Some(date), Some(time)) = (parts.next(), parts.next()) else {
@@ -258,7 +258,7 @@ fn is_time(text: &str) -> bool {
             .is_some_and(|found| &found[1] <= "23" && &found[2] <= "59" && &found[3] <= "59")
 }
 
-/// What the parts of a duration may be called; the last name of each is only how it begins.
+/// Unit names in durations; the last of each is a prefix.
 const UNITS: [&[&str]; 8] = [
     &["ns", "nano"],
     &["us", "µs", "micro"],
@@ -270,7 +270,7 @@ const UNITS: [&[&str]; 8] = [
     &["w", "wk", "week"],
 ];
 
-/// What Go parses as a duration (`1h30m`), or any text with numbers and units in it (`2 weeks`).
+/// A duration as Go parses it (`1h30m`), or any text with numbers and units (`2 weeks`).
 fn is_duration(text: &str) -> bool {
     if is_go_duration(text) {
         return true;
@@ -318,7 +318,7 @@ fn is_go_duration(text: &str) -> bool {
     true
 }
 
-/// An address as mails have it, with a name before it or not.
+/// An email address, optionally with a display name.
 fn is_email(text: &str) -> bool {
     let text = text.trim();
     let bare = match text.split_once('<') {
@@ -352,11 +352,11 @@ fn is_email(text: &str) -> bool {
     (atom(local) || quoted) && atom(domain)
 }
 
-fn is_host(text: &str) -> bool {
+fn is_hostname(text: &str) -> bool {
     HOST.is_match(text) && text.len() <= 255 && text.split('.').all(|part| part.len() <= 63)
 }
 
-/// A URI as requests have it: absolute, or a path from the root.
+/// A request URI: absolute, or a path from the root.
 fn is_uri(text: &str) -> bool {
     if text.is_empty() || text.bytes().any(|byte| byte < 0x20 || byte == 0x7f) {
         return false;
@@ -399,7 +399,7 @@ fn escapes_are_whole(text: &str) -> bool {
     })
 }
 
-/// A host, with a port or not.
+/// A host with an optional port.
 fn is_authority(host: &str) -> bool {
     let is_port = |port: &str| {
         port.is_empty()
@@ -420,7 +420,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_have_a_format_or_not() {
+    fn formats_accept_valid_and_reject_invalid_strings() {
         for (format, good, bad) in [
             (
                 "date-time",

@@ -1,17 +1,17 @@
-//! Building the graph: from the reduced documents of built-in kinds, and from CRDs.
+//! Builds the schema graph from the reduced documents of built-in kinds and from CRDs.
 
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
 use super::{
-    Additional, GoField, Graph, Limits, ListType, MapType, Nested, Node, NodeId, PatchStrategy, Schema, Type,
-    View, decode, formats, time,
+    Additional, GoField, Graph, ListType, MapType, Nested, Node, NodeId, PatchStrategy, Schema, SchemaView,
+    Type, ValueLimits, decode, formats, time,
 };
 
 impl Schema {
     /// The schema of a CRD version (`openAPIV3Schema`).
-    pub(crate) fn of_crd(document: &Value) -> Result<Self, String> {
+    pub(crate) fn from_crd(document: &Value) -> Result<Self, String> {
         let mut graph = Graph::default();
         let root = graph.add(document, &Dialect::CRD)?;
         Ok(Self {
@@ -21,8 +21,8 @@ impl Schema {
         })
     }
 
-    /// The same schema as defaults are held to: of what may be an integer or a string, they may be anything.
-    pub(crate) fn of_crd_defaults(document: &Value) -> Result<Self, String> {
+    /// The schema for validating defaults: an int-or-string may have any default.
+    pub(crate) fn for_crd_defaults(document: &Value) -> Result<Self, String> {
         let mut graph = Graph::default();
         let root = graph.add(document, &Dialect::DEFAULTS)?;
         Ok(Self {
@@ -34,8 +34,8 @@ impl Schema {
 }
 
 impl Graph {
-    /// The built-in kinds' schemas, from the reduced documents.
-    pub(crate) fn of_built_ins(
+    /// Builds the schemas of the built-in kinds from the reduced documents.
+    pub(crate) fn from_built_ins(
         schemas: &Map<String, Value>,
         types: &Map<String, Value>,
     ) -> Result<Self, String> {
@@ -46,21 +46,21 @@ impl Graph {
         }
         for (name, document) in schemas {
             let mut node = graph
-                .node(document, &Dialect::REDUCED)
+                .node(document, &Dialect::BUILT_IN)
                 .map_err(|e| format!("schema {name}: {e}"))?;
             let short = name.rsplit('.').next().unwrap_or_default();
             node.name = Some(short.into());
-            node.time = time::Precision::of(short);
+            node.time_precision = time::Precision::of_struct(short);
             for (field, id) in node.properties.iter() {
-                let go = types.get(name).and_then(|fields| GoField::of(&fields[field]));
+                let go = types.get(name).and_then(|fields| GoField::parse(&fields[field]));
                 graph.nodes[id as usize].go = go;
             }
             let id = graph.names[name.as_str()];
             graph.nodes[id as usize] = node;
         }
         for id in graph.names.values().copied().collect::<Vec<_>>() {
-            let schema = View::new(&graph, id);
-            graph.nodes[id as usize].ever = decode::written_ever(schema).collect();
+            let schema = SchemaView::new(&graph, id);
+            graph.nodes[id as usize].always_written = decode::always_written(schema).collect();
         }
         Ok(graph)
     }
@@ -107,20 +107,20 @@ impl Graph {
                 Some(other) => return Err(format!("unknown type {other:?}")),
             },
             required: strings(&document["required"]),
-            choices: document["enum"].as_array().cloned().unwrap_or_default(),
+            enum_values: document["enum"].as_array().cloned().unwrap_or_default(),
             default: document.get("default").cloned(),
             nullable: flag("nullable"),
             preserve_unknown: flag(dialect.preserve_unknown),
             embedded: flag("x-kubernetes-embedded-resource"),
-            list: match text(dialect.list_type) {
+            list_type: match text(dialect.list_type) {
                 Some("set") => ListType::Set,
                 Some("map") => ListType::Map(strings(&document[dialect.list_map_keys])),
                 _ => ListType::Atomic,
             },
-            map: MapType::of(text(dialect.map_type)),
+            map_type: MapType::from_keyword(text(dialect.map_type)),
             plain_text: matches!(text("format"), None | Some("byte")),
-            patch_strategy: PatchStrategy::of(document),
-            limits: Limits::of(document)?.map(Box::new),
+            patch_strategy: PatchStrategy::from_document(document),
+            limits: ValueLimits::from_document(document)?.map(Box::new),
             ..Node::default()
         };
         if let Some(properties) = document["properties"].as_object() {
@@ -134,9 +134,9 @@ impl Graph {
             .map(|items| self.add(items, dialect))
             .transpose()?;
         node.additional = match document.get("additionalProperties") {
-            Some(Value::Bool(true)) => Some(Additional::Like(self.reserve())),
-            Some(Value::Bool(false)) => Some(Additional::None(self.reserve())),
-            Some(schema @ Value::Object(_)) => Some(Additional::Like(self.add(schema, dialect)?)),
+            Some(Value::Bool(true)) => Some(Additional::Schema(self.reserve())),
+            Some(Value::Bool(false)) => Some(Additional::Forbidden(self.reserve())),
+            Some(schema @ Value::Object(_)) => Some(Additional::Schema(self.add(schema, dialect)?)),
             _ => None,
         };
         if !dialect.has_references {
@@ -147,7 +147,7 @@ impl Graph {
                 .map(Into::into);
         }
         if let Some(reference) = text("ref").filter(|_| dialect.has_references) {
-            node.base = Some(
+            node.reference = Some(
                 *self
                     .names
                     .get(reference)
@@ -184,7 +184,7 @@ impl Graph {
     }
 }
 
-/// Whether there are rules in CEL anywhere in a CRD's schema.
+/// Whether a CRD's schema contains CEL rules.
 fn has_rules(document: &Value) -> bool {
     match document {
         Value::Object(fields) => fields.iter().any(|(key, value)| {
@@ -196,7 +196,7 @@ fn has_rules(document: &Value) -> bool {
     }
 }
 
-/// The names that the two sources use for the same facts.
+/// The keywords of the two sources.
 struct Dialect {
     has_references: bool,
     int_or_string: &'static str,
@@ -207,7 +207,7 @@ struct Dialect {
 }
 
 impl Dialect {
-    const REDUCED: Self = Self {
+    const BUILT_IN: Self = Self {
         has_references: true,
         int_or_string: "intOrString",
         preserve_unknown: "preserveUnknownFields",

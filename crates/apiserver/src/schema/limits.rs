@@ -1,12 +1,12 @@
-//! The bounds that a schema sets.
+//! Value constraints in a schema.
 
 use serde_json::Value;
 
 use super::pattern;
 
-/// The bounds that few schemas have.
+/// Value constraints; few schemas have any.
 #[derive(Debug, Default)]
-pub(super) struct Limits {
+pub(super) struct ValueLimits {
     pub(super) minimum: Option<f64>,
     pub(super) maximum: Option<f64>,
     pub(super) exclusive_minimum: bool,
@@ -21,8 +21,8 @@ pub(super) struct Limits {
     pub(super) pattern: Option<(Box<str>, regex::Regex)>,
 }
 
-impl Limits {
-    pub(super) fn of(document: &Value) -> Result<Option<Self>, String> {
+impl ValueLimits {
+    pub(super) fn from_document(document: &Value) -> Result<Option<Self>, String> {
         const KEYS: [&str; 11] = [
             "minimum",
             "maximum",

@@ -1,19 +1,19 @@
-//! Lists whose items must differ: sets, and maps by key.
+//! Lists whose items must be unique: sets, and maps by key.
 
 use std::collections::HashMap;
 
 use serde_json::{Map, Value};
 
-use super::{FieldError, ListType, Problem, View};
+use super::{FieldError, ListType, Problem, SchemaView};
 
-/// The items that are in a set or a map of a CRD's object twice.
-pub(crate) fn check_lists(schema: View<'_>, object: &Map<String, Value>) -> Vec<FieldError> {
+/// Reports duplicate items of sets and maps in a custom resource.
+pub(crate) fn check_lists(schema: SchemaView<'_>, object: &Map<String, Value>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     fields(schema, object, "", &mut errors);
     errors
 }
 
-fn fields(schema: View<'_>, object: &Map<String, Value>, path: &str, errors: &mut Vec<FieldError>) {
+fn fields(schema: SchemaView<'_>, object: &Map<String, Value>, path: &str, errors: &mut Vec<FieldError>) {
     for (name, field) in object {
         if let Some(property) = schema.property(name) {
             let here = if path.is_empty() {
@@ -28,11 +28,11 @@ fn fields(schema: View<'_>, object: &Map<String, Value>, path: &str, errors: &mu
     }
 }
 
-fn walk(schema: View<'_>, value: &Value, path: &str, errors: &mut Vec<FieldError>) {
+fn walk(schema: SchemaView<'_>, value: &Value, path: &str, errors: &mut Vec<FieldError>) {
     match value {
         Value::Object(object) => fields(schema, object, path, errors),
         Value::Array(items) => {
-            check(&schema.facts().list, items, path, errors);
+            check(&schema.node().list_type, items, path, errors);
             if let Some(inner) = schema.items() {
                 for (index, item) in items.iter().enumerate() {
                     walk(inner, item, &format!("{path}[{index}]"), errors);
@@ -63,7 +63,7 @@ fn check(list: &ListType, items: &[Value], path: &str, errors: &mut Vec<FieldErr
             items.iter().map(|item| key(item).into()).collect()
         }
     };
-    // An item that is there three times is told about once, at its second place.
+    // An item that occurs three times is reported once, at its second occurrence.
     let mut seen: HashMap<String, usize> = HashMap::new();
     for (index, identity) in identities.into_iter().enumerate() {
         let times = seen.entry(identity.to_string()).or_default();
@@ -81,8 +81,8 @@ mod tests {
     use super::{super::Schema, *};
 
     #[test]
-    fn an_item_that_is_there_twice_is_told_about_once() {
-        let schema = Schema::of_crd(&json!({"type": "object", "properties": {
+    fn duplicate_item_is_reported_once() {
+        let schema = Schema::from_crd(&json!({"type": "object", "properties": {
             "set": {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}},
             "maps": {"type": "object", "additionalProperties": {"type": "array", "x-kubernetes-list-type": "map",
                 "x-kubernetes-list-map-keys": ["a", "b"], "items": {"type": "object"}}},

@@ -1,4 +1,4 @@
-//! What a kind's objects look like: one form for built-in kinds and for CRDs.
+//! Schemas of built-in kinds and CRDs, in one representation.
 //!
 //! ```text
 //!   data/kinds.json.gz ─┐
@@ -6,27 +6,27 @@
 //!   CRD openAPIV3Schema ┘
 //! ```
 //!
-//! Schemas may refer to themselves (`JSONSchemaProps` does), so that they form a graph of indexes, not a tree.
+//! Schemas may refer to themselves (`JSONSchemaProps` does), so they form a graph of indexes, not a tree.
 //!
-//! A CRD's rules in CEL (`x-kubernetes-validations`) are no part of this: they are kept and published, and never
-//! evaluated. All that is known of them is whether there are any ([`Schema::has_rules`]).
+//! A CRD's CEL rules (`x-kubernetes-validations`) are stored and published, never evaluated. The schema only records
+//! whether there are any ([`Schema::has_rules`]).
 
 mod decode;
 mod defaults;
 mod formats;
-mod go;
+mod go_field;
 mod graph;
-#[cfg(test)]
-mod laws;
 mod limits;
 mod lists;
 mod number;
-mod outcome;
 pub(crate) mod pattern;
 mod problem;
 mod properties;
+#[cfg(test)]
+mod property_tests;
 mod prune;
 pub(crate) mod quantity;
+mod result;
 pub(crate) mod time;
 mod validate;
 mod view;
@@ -35,23 +35,23 @@ use std::{collections::HashMap, sync::Arc};
 
 use serde_json::Value;
 
-pub(crate) use decode::{Source, decode, tidy};
+pub(crate) use decode::{Source, decode, renormalize};
 pub(crate) use defaults::{drop_nulls, fill_defaults};
 pub(crate) use formats::is_known as is_known_format;
-use go::GoField;
-use limits::Limits;
+use go_field::GoField;
+use limits::ValueLimits;
 pub(crate) use lists::check_lists;
 pub(crate) use problem::{FieldError, Problem};
 use properties::Properties;
 pub(crate) use prune::{prune, prune_object};
 pub(crate) use validate::validate;
-pub(crate) use view::InOrder;
+pub(crate) use view::SortedLookup;
 
 /// A set of schemas that may refer to each other.
 #[derive(Debug, Default)]
 pub(crate) struct Graph {
     nodes: Vec<Node>,
-    /// Where each named schema is; empty for a CRD's.
+    /// The named schemas; empty for a CRD.
     names: HashMap<Box<str>, NodeId>,
 }
 
@@ -65,17 +65,17 @@ pub(crate) struct Schema {
     has_rules: bool,
 }
 
-/// One schema, with what it refers to resolved.
+/// One schema, with references resolved.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct View<'a> {
+pub(crate) struct SchemaView<'a> {
     graph: &'a Graph,
     node: &'a Node,
 }
 
-/// The JSON type that a schema asks for.
+/// The JSON type that a schema requires.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Type {
-    /// No type is named: anything goes.
+    /// No type given: any value.
     #[default]
     Any,
     Object,
@@ -84,9 +84,9 @@ pub(crate) enum Type {
     Integer,
     Number,
     Boolean,
-    /// An integer or a string, as `IntOrString`.
+    /// An integer or a string, like `IntOrString`.
     IntOrString,
-    /// A number or a string, as `Quantity`.
+    /// A number or a string, like `Quantity`.
     NumberOrString,
 }
 
@@ -99,27 +99,27 @@ pub(crate) enum ListType {
     Map(Vec<Box<str>>),
 }
 
-/// Whether those who write a map own its fields one by one.
+/// Whether field managers own the entries of a map separately.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum MapType {
-    /// They do, unless the schema that is referred to says otherwise.
+    /// Granular, unless the referenced schema says otherwise.
     #[default]
-    Unsaid,
+    Unspecified,
     Granular,
     Atomic,
 }
 
 impl MapType {
-    fn of(text: Option<&str>) -> Self {
+    fn from_keyword(text: Option<&str>) -> Self {
         match text {
             Some("atomic") => Self::Atomic,
             Some("granular") => Self::Granular,
-            _ => Self::Unsaid,
+            _ => Self::Unspecified,
         }
     }
 }
 
-/// What a strategic merge patch does with a field that is there already.
+/// How a strategic merge patch treats an existing field.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum PatchStrategy {
     /// Maps are merged, lists replaced.
@@ -127,14 +127,14 @@ pub(crate) enum PatchStrategy {
     Plain,
     /// Lists are merged: by this key of their items, or as sets.
     Merge(Option<Box<str>>),
-    /// Even maps are replaced.
+    /// Maps are replaced too.
     Replace,
 }
 
 impl PatchStrategy {
-    fn of(document: &Value) -> Self {
+    fn from_document(document: &Value) -> Self {
         let strategies = document["patchStrategy"].as_str().unwrap_or_default();
-        // `retainKeys` speaks to those who make patches.
+        // `retainKeys` concerns only clients that build patches.
         match strategies.split(',').find(|strategy| *strategy != "retainKeys") {
             Some("merge") => Self::Merge(document["patchMergeKey"].as_str().map(Into::into)),
             Some("replace") => Self::Replace,
@@ -156,48 +156,48 @@ impl PatchStrategy {
     reason = "independent facts about a schema, each read in one place"
 )]
 pub(crate) struct Node {
-    /// What Go calls the struct that a built-in kind's schema stands for (`PodSpec`).
+    /// The name of the Go struct of a built-in kind's schema (`PodSpec`).
     name: Option<Box<str>>,
     pub(crate) kind: Type,
-    /// How exact a moment is, where the schema stands for one.
-    time: Option<time::Precision>,
+    /// The precision of a timestamp, if it is one.
+    time_precision: Option<time::Precision>,
     properties: Properties,
-    /// The properties that Go's encoder writes though nobody has set them.
-    ever: Box<[(Box<str>, NodeId)]>,
+    /// The properties that Go's encoder writes even if unset.
+    always_written: Box<[(Box<str>, NodeId)]>,
     additional: Option<Additional>,
     items: Option<NodeId>,
-    /// The named schema that this one stands for; its own facts (a default, a patch strategy) come first.
-    base: Option<NodeId>,
+    /// The named schema that this one refers to; its own default and patch strategy take precedence.
+    reference: Option<NodeId>,
     pub(crate) required: Vec<Box<str>>,
-    pub(crate) choices: Vec<Value>,
+    pub(crate) enum_values: Vec<Value>,
     pub(crate) default: Option<Value>,
     pub(crate) nullable: bool,
     pub(crate) preserve_unknown: bool,
     pub(crate) embedded: bool,
-    pub(crate) list: ListType,
-    map: MapType,
-    /// Of a built-in kind's text: whether it is no time or such.
+    pub(crate) list_type: ListType,
+    map_type: MapType,
+    /// Whether a built-in kind's string has no special format such as a time.
     plain_text: bool,
     pub(crate) patch_strategy: PatchStrategy,
-    /// What Go says of a built-in kind's field.
+    /// Go type information of a built-in kind's field.
     go: Option<GoField>,
-    limits: Option<Box<Limits>>,
-    /// Of the formats that are checked for the type; others are as good as none.
+    limits: Option<Box<ValueLimits>>,
+    /// The format, if it is checked for the type.
     pub(crate) format: Option<Box<str>>,
     nested: Option<Box<Nested>>,
 }
 
-/// What is said of the fields that are no properties.
+/// The schema of fields that are not properties.
 #[derive(Clone, Copy, Debug)]
 enum Additional {
-    Like(NodeId),
-    /// There must be none: they are kept when pruning, and then refused.
-    None(NodeId),
+    Schema(NodeId),
+    /// They are forbidden: kept by pruning, then rejected by validation.
+    Forbidden(NodeId),
 }
 
 impl Node {
-    pub(crate) fn is_closed(&self) -> bool {
-        matches!(self.additional, Some(Additional::None(_)))
+    pub(crate) fn forbids_additional(&self) -> bool {
+        matches!(self.additional, Some(Additional::Forbidden(_)))
     }
 }
 
@@ -211,11 +211,11 @@ struct Nested {
 }
 
 impl Schema {
-    pub(crate) fn view(&self) -> View<'_> {
-        View::new(&self.graph, self.root)
+    pub(crate) fn view(&self) -> SchemaView<'_> {
+        SchemaView::new(&self.graph, self.root)
     }
 
-    /// Whether a CRD asks for checks in CEL, which are not made.
+    /// Whether a CRD has CEL rules, which are not evaluated.
     pub(crate) fn has_rules(&self) -> bool {
         self.has_rules
     }

@@ -1,12 +1,12 @@
-//! Checking a number against a schema's bounds. The library does it in the type of the number: an integer is compared
-//! with bounds cut to integers, and a bound that does not fit the schema's own type is a mistake of its own.
+//! Validates numbers. Go's validation library compares in the type of the number: an integer is compared with bounds
+//! truncated to integers, and a bound that does not fit the schema's type is an error of its own.
 
 use serde_json::{Number, Value};
 
-use super::{Limits, View, outcome::Outcome};
+use super::{SchemaView, ValueLimits, result::ValidationResult};
 use crate::golang;
 
-/// Whether the library takes a float for an integer: one that is exact, or off by a rounding error.
+/// Whether the library treats a float as an integer: it is exact, or off by a rounding error.
 pub(super) fn is_whole(number: f64) -> bool {
     const EXACT: f64 = 9_007_199_254_740_991.0;
     let whole = number.trunc();
@@ -14,10 +14,10 @@ pub(super) fn is_whole(number: f64) -> bool {
     number.abs() <= EXACT && (off == 0.0 || (whole != 0.0 && off / (number.abs() + whole.abs()) < 1e-9))
 }
 
-/// Everything that is wrong with a number.
-pub(super) fn check(schema: View<'_>, given: &Number, path: &str) -> Outcome {
-    let mut outcome = Outcome::default();
-    let facts = schema.facts();
+/// Validates a number.
+pub(super) fn check(schema: SchemaView<'_>, given: &Number, path: &str) -> ValidationResult {
+    let mut outcome = ValidationResult::default();
+    let facts = schema.node();
     let range = Range {
         types: schema.types(),
         format: facts.format.as_deref(),
@@ -32,7 +32,7 @@ pub(super) fn check(schema: View<'_>, given: &Number, path: &str) -> Outcome {
     let Some(limits) = &facts.limits else {
         return outcome;
     };
-    // A bound that the type cannot hold makes it a comparison of floats.
+    // If the type cannot hold the bound, floats are compared.
     let as_float = || serde_json::Number::from_f64(given.as_f64().unwrap_or_default());
     let compared = |fits: bool| if fits { Some(given.clone()) } else { as_float() };
     if let Some(factor) = limits.multiple_of {
@@ -41,8 +41,11 @@ pub(super) fn check(schema: View<'_>, given: &Number, path: &str) -> Outcome {
             check_multiple(&given, factor, path, &mut outcome);
         }
     }
-    for end in [End::least(limits), End::most(limits)].into_iter().flatten() {
-        let fits = range.check(None, end.bound, end.name, &mut outcome);
+    for end in [Bound::minimum(limits), Bound::maximum(limits)]
+        .into_iter()
+        .flatten()
+    {
+        let fits = range.check(None, end.value, end.name, &mut outcome);
         if let Some(given) = compared(fits) {
             end.check(&given, path, &mut outcome);
         }
@@ -50,7 +53,7 @@ pub(super) fn check(schema: View<'_>, given: &Number, path: &str) -> Outcome {
     outcome
 }
 
-/// The numbers that a schema's type can hold.
+/// The range of a schema's numeric type.
 struct Range<'a> {
     types: &'a [&'static str],
     format: Option<&'a str>,
@@ -58,8 +61,8 @@ struct Range<'a> {
 }
 
 impl Range<'_> {
-    /// Whether a number is one of them; says so if not.
-    fn check(&self, integer: Option<i64>, number: f64, what: &str, outcome: &mut Outcome) -> bool {
+    /// Whether a number is within the range; adds an error if not.
+    fn check(&self, integer: Option<i64>, number: f64, what: &str, outcome: &mut ValidationResult) -> bool {
         #[expect(clippy::cast_precision_loss, reason = "the bounds are exact in both types")]
         let whole = || {
             integer.is_some()
@@ -77,7 +80,7 @@ impl Range<'_> {
                 Some(format) => format!("with format {format}"),
                 None => "(default format)".to_owned(),
             };
-            outcome.remark(format!(
+            outcome.invalid_without_field(format!(
                 "{what} value must be of type {kind} {form} in {}",
                 self.path
             ));
@@ -86,16 +89,16 @@ impl Range<'_> {
     }
 }
 
-fn check_multiple(given: &Number, factor: f64, path: &str, outcome: &mut Outcome) {
-    let must_be_positive = |shown: Value, outcome: &mut Outcome| {
-        let text = golang::printed(&shown);
+fn check_multiple(given: &Number, factor: f64, path: &str, outcome: &mut ValidationResult) {
+    let must_be_positive = |shown: Value, outcome: &mut ValidationResult| {
+        let text = golang::format_value(&shown);
         let why = format!("factor MultipleOf declared for {path} must be positive: {text}");
         outcome.invalid(path, shown, why);
     };
     let shown = |factor: Value| {
         format!(
             "{path} in body should be a multiple of {}",
-            golang::printed(&factor)
+            golang::format_value(&factor)
         )
     };
     if let Some(given) = given.as_i64() {
@@ -123,57 +126,62 @@ fn check_multiple(given: &Number, factor: f64, path: &str, outcome: &mut Outcome
     }
 }
 
-/// One end of the allowed numbers.
-struct End {
-    bound: f64,
+/// The minimum or maximum of a number.
+struct Bound {
+    value: f64,
     exclusive: bool,
     name: &'static str,
-    is_least: bool,
+    is_minimum: bool,
 }
 
-impl End {
-    fn least(limits: &Limits) -> Option<Self> {
-        limits.minimum.map(|bound| Self {
-            bound,
+impl Bound {
+    fn minimum(limits: &ValueLimits) -> Option<Self> {
+        limits.minimum.map(|value| Self {
+            value,
             exclusive: limits.exclusive_minimum,
             name: "Minimum boundary",
-            is_least: true,
+            is_minimum: true,
         })
     }
 
-    fn most(limits: &Limits) -> Option<Self> {
-        limits.maximum.map(|bound| Self {
-            bound,
+    fn maximum(limits: &ValueLimits) -> Option<Self> {
+        limits.maximum.map(|value| Self {
+            value,
             exclusive: limits.exclusive_maximum,
             name: "Maximum boundary",
-            is_least: false,
+            is_minimum: false,
         })
     }
 
-    fn check(&self, given: &Number, path: &str, outcome: &mut Outcome) {
-        let words = match (self.is_least, self.exclusive) {
+    fn check(&self, given: &Number, path: &str, outcome: &mut ValidationResult) {
+        let words = match (self.is_minimum, self.exclusive) {
             (true, false) => "greater than or equal to",
             (true, true) => "greater than",
             (false, false) => "less than or equal to",
             (false, true) => "less than",
         };
-        let text = |bound: Value| format!("{path} in body should be {words} {}", golang::printed(&bound));
+        let text = |bound: Value| {
+            format!(
+                "{path} in body should be {words} {}",
+                golang::format_value(&bound)
+            )
+        };
         if let Some(given) = given.as_i64() {
             #[expect(clippy::cast_possible_truncation, reason = "as Go converts it")]
-            let bound = self.bound as i64;
+            let bound = self.value as i64;
             if self.is_beyond(given, bound) {
                 outcome.invalid(path, given, text(bound.into()));
             }
         } else {
             let given = given.as_f64().unwrap_or_default();
-            if self.is_beyond(given, self.bound) {
-                outcome.invalid(path, given, text(self.bound.into()));
+            if self.is_beyond(given, self.value) {
+                outcome.invalid(path, given, text(self.value.into()));
             }
         }
     }
 
     fn is_beyond<T: PartialOrd + Copy>(&self, given: T, bound: T) -> bool {
-        let beyond = if self.is_least {
+        let beyond = if self.is_minimum {
             given < bound
         } else {
             given > bound

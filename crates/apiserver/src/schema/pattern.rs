@@ -1,18 +1,17 @@
-//! Regular expressions as Go reads them: CRDs are written for Go's, whose classes such as `\d` are of ASCII, and whose
-//! brackets nest less.
+//! Go's regular expressions, which CRDs use: classes such as `\d` are ASCII-only, and brackets nest less.
 
 use regex::Regex;
 
-/// Compiles a pattern, or says what Go would say is wrong with it.
+/// Compiles a pattern, or returns Go's error message.
 pub(crate) fn compile(pattern: &str) -> Result<Regex, String> {
-    Regex::new(&translated(pattern)).map_err(|error| in_go_words(pattern, &error.to_string()))
+    Regex::new(&to_rust_syntax(pattern)).map_err(|error| go_error_message(pattern, &error.to_string()))
 }
 
-/// The same expression in this crate's dialect.
-fn translated(pattern: &str) -> String {
+/// Translates a pattern to the dialect of the `regex` crate.
+fn to_rust_syntax(pattern: &str) -> String {
     let mut out = String::with_capacity(pattern.len());
     let mut chars = pattern.chars().peekable();
-    // Where in a class: none, at its beginning, or inside.
+    // Position in a character class: `None` outside, zero at its start.
     let mut class: Option<usize> = None;
     while let Some(c) = chars.next() {
         match (c, class) {
@@ -29,7 +28,7 @@ fn translated(pattern: &str) -> String {
                     (None, 'Q', None) => {
                         let rest: String = chars.by_ref().collect();
                         let (literal, more) = rest.split_once(r"\E").unwrap_or((&rest, ""));
-                        return out + &regex::escape(literal) + &translated(more);
+                        return out + &regex::escape(literal) + &to_rust_syntax(more);
                     }
                     _ => out.extend(['\\', escaped]),
                 }
@@ -64,7 +63,7 @@ fn translated(pattern: &str) -> String {
                 }
                 class = Some(place + 1);
             }
-            // Two of these are an operation on classes in this dialect, and themselves in Go's.
+            // Doubled, these are class operations in the `regex` crate but literals in Go.
             ('&' | '~', Some(place)) => {
                 out.extend(['\\', c]);
                 class = Some(place + 1);
@@ -78,7 +77,7 @@ fn translated(pattern: &str) -> String {
     out
 }
 
-/// The members of `\d` and its like, and whether they are what it does not match.
+/// The members of `\d` and its like, and whether the class is negated.
 fn perl_class(name: char) -> Option<(&'static str, bool)> {
     Some(match name {
         'd' => ("0-9", false),
@@ -91,7 +90,7 @@ fn perl_class(name: char) -> Option<(&'static str, bool)> {
     })
 }
 
-fn in_go_words(pattern: &str, error: &str) -> String {
+fn go_error_message(pattern: &str, error: &str) -> String {
     let look_around = ["(?=", "(?!", "(?<=", "(?<!"]
         .into_iter()
         .find(|syntax| pattern.contains(syntax));
@@ -144,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_in_gos_words() {
+    fn invalid_patterns_have_gos_error_messages() {
         for (pattern, why) in [
             ("(", "missing closing ): `(`"),
             (")", "unexpected ): `)`"),

@@ -1,10 +1,10 @@
-//! What can be wrong with a field, and how the real server says it.
+//! Field errors and the real server's messages.
 
 use serde_json::Value;
 
 use crate::golang;
 
-/// One thing that is wrong with one field.
+/// An error of one field, like Go's `field.Error`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct FieldError {
     /// `spec.containers[0].image`
@@ -12,31 +12,31 @@ pub(crate) struct FieldError {
     pub(crate) problem: Problem,
 }
 
-/// What is wrong.
+/// The type of a field error.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Problem {
-    /// A field that must be there is not; with a remark or none.
+    /// A required field is missing; the detail may be empty.
     Required(String),
-    /// The value is not allowed, and why.
+    /// The value is invalid, and why.
     Invalid(Value, String),
-    /// The value has another JSON type.
+    /// The value has the wrong JSON type.
     WrongType(Value, String),
     /// The value is not one of these.
     NotSupported(Value, Vec<Value>),
-    /// The value may not be there twice.
+    /// The value occurs twice.
     Duplicate(Value),
-    /// As `Invalid`, `NotSupported` and `Duplicate`, where the message shows a value in an order that JSON trees do
-    /// not keep.
+    /// Like `Invalid`, `NotSupported` and `Duplicate`, but with the value as text, for an order of keys that JSON trees
+    /// do not preserve.
     InvalidText(String, String),
     NotSupportedText(String, Vec<Value>),
     DuplicateText(String),
-    /// The value names something that is not there.
+    /// The value refers to something that does not exist.
     NotFound(Value),
     /// The field must not be set, and why.
     Forbidden(String),
     /// The value is longer than this many bytes, items or characters.
     TooLong(u64),
-    /// More than this many items.
+    /// More items (first) than allowed (second).
     TooMany(usize, u64),
 }
 
@@ -68,17 +68,19 @@ impl FieldError {
         match &self.problem {
             Problem::Required(remark) if remark.is_empty() => "Required value".to_owned(),
             Problem::Required(remark) => format!("Required value: {remark}"),
-            Problem::Invalid(value, why) if why.is_empty() => format!("Invalid value: {}", shown(value)),
+            Problem::Invalid(value, why) if why.is_empty() => {
+                format!("Invalid value: {}", format_value(value))
+            }
             Problem::InvalidText(text, why) if text.is_empty() => format!("Invalid value: {why}"),
             Problem::Invalid(value, why) | Problem::WrongType(value, why) => {
-                format!("Invalid value: {}: {why}", shown(value))
+                format!("Invalid value: {}: {why}", format_value(value))
             }
             Problem::InvalidText(text, why) => format!("Invalid value: {text}: {why}"),
-            Problem::NotSupported(value, choices) => unsupported(&shown(value), choices),
+            Problem::NotSupported(value, choices) => unsupported(&format_value(value), choices),
             Problem::NotSupportedText(text, choices) => unsupported(text, choices),
-            Problem::Duplicate(value) => format!("Duplicate value: {}", shown(value)),
+            Problem::Duplicate(value) => format!("Duplicate value: {}", format_value(value)),
             Problem::DuplicateText(text) => format!("Duplicate value: {text}"),
-            Problem::NotFound(value) => format!("Not found: {}", shown(value)),
+            Problem::NotFound(value) => format!("Not found: {}", format_value(value)),
             Problem::Forbidden(why) => format!("Forbidden: {why}"),
             Problem::TooLong(limit) => format!("Too long: may not be more than {limit} bytes"),
             Problem::TooMany(count, limit) => format!("Too many: {count}: must have at most {limit} items"),
@@ -87,17 +89,17 @@ impl FieldError {
 }
 
 fn unsupported(value: &str, choices: &[Value]) -> String {
-    let choices: Vec<_> = choices.iter().map(shown).collect();
+    let choices: Vec<_> = choices.iter().map(format_value).collect();
     format!(
         "Unsupported value: {value}: supported values: {}",
         choices.join(", ")
     )
 }
 
-/// Values stand in messages as JSON, objects and lists included; a bare number as Go prints it.
-fn shown(value: &Value) -> String {
+/// Formats a value for a message: as JSON, but a bare number like Go.
+fn format_value(value: &Value) -> String {
     match value {
-        Value::Number(_) => golang::printed(value),
+        Value::Number(_) => golang::format_value(value),
         _ => value.to_string(),
     }
 }

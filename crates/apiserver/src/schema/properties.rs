@@ -1,11 +1,11 @@
-//! The properties of an object's schema, found by name.
+//! The properties of an object schema, found by name.
 //!
-//! Every field of every object that is written is looked up here, so that a lookup compares numbers that lie side by
-//! side and one text at the end.
+//! Every field of every written object is looked up here, so a lookup compares adjacent integers and only one string at
+//! the end.
 
 use super::NodeId;
 
-/// In order of their names, so that the first of several errors is always the same.
+/// Sorted by name, so that the order of errors is stable.
 #[derive(Debug, Default)]
 pub(super) struct Properties(Vec<Property>);
 
@@ -27,12 +27,12 @@ impl Properties {
         self.0[first..]
             .iter()
             .take_while(|property| property.head == head)
-            .find(|property| property.is(name))
+            .find(|property| property.has_name(name))
             .map(|property| property.id)
     }
 
-    pub(super) fn in_order(&self) -> InOrder<'_> {
-        InOrder(&self.0)
+    pub(super) fn sorted_lookup(&self) -> SortedLookup<'_> {
+        SortedLookup(&self.0)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (&str, NodeId)> {
@@ -40,11 +40,11 @@ impl Properties {
     }
 }
 
-/// Finds names that come in their order, as those of an object's fields do: from where the last one was.
+/// Looks up names in sorted order, like those of an object's fields, starting from the last match.
 #[derive(Debug)]
-pub(super) struct InOrder<'a>(&'a [Property]);
+pub(super) struct SortedLookup<'a>(&'a [Property]);
 
-impl InOrder<'_> {
+impl SortedLookup<'_> {
     pub(super) fn get(&mut self, name: &str) -> Option<NodeId> {
         let head = head(name);
         let place = self.0.iter().position(|property| property.head >= head);
@@ -52,16 +52,15 @@ impl InOrder<'_> {
         self.0
             .iter()
             .take_while(|property| property.head == head)
-            .find(|property| property.is(name))
+            .find(|property| property.has_name(name))
             .map(|property| property.id)
     }
 }
 
 impl Property {
-    /// Whether it has this name, which has the same head.
-    fn is(&self, name: &str) -> bool {
-        // Most names are no longer than a head. To compare what is behind it, nothing with nothing, would cost more than
-        // all the rest.
+    /// Whether it has this name, given that the heads are equal.
+    fn has_name(&self, name: &str) -> bool {
+        // Most names are no longer than a head. Comparing the empty rests would cost more than everything else.
         self.name.len() == name.len()
             && (name.len() <= 8 || self.name.as_bytes()[8..] == name.as_bytes()[8..])
     }
@@ -83,13 +82,13 @@ impl FromIterator<(Box<str>, NodeId)> for Properties {
     }
 }
 
-/// The first bytes of a name as a number that sorts as they do.
+/// The first eight bytes of a name, as an integer that sorts the same.
 fn head(name: &str) -> u64 {
     if let Some(head) = name.as_bytes().first_chunk() {
         return u64::from_be_bytes(*head);
     }
     let head = name.bytes().fold(0, |head, byte| head << 8 | u64::from(byte));
-    // The empty name has no head.
+    // The empty name would shift by 64 bits.
     head.checked_shl(64 - 8 * u32::try_from(name.len()).unwrap_or(8))
         .unwrap_or(0)
 }
@@ -99,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_found_however_alike_they_begin() {
+    fn names_with_common_prefixes_are_found() {
         let names = [
             "terminationMessagePath",
             "a",
@@ -121,7 +120,7 @@ mod tests {
         let mut sorted = names;
         sorted.sort_unstable();
         for skipped in 0..names.len() {
-            let mut in_order = properties.in_order();
+            let mut in_order = properties.sorted_lookup();
             for (index, name) in sorted.iter().enumerate().filter(|(index, _)| *index != skipped) {
                 assert_eq!(in_order.get(name), properties.get(name), "{name}");
                 assert_eq!(

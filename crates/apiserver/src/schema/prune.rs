@@ -1,88 +1,99 @@
-//! Dropping what a CRD's schema does not describe.
+//! Pruning of fields that a CRD's schema does not specify.
 
 use serde_json::{Map, Value};
 
-use super::View;
-use crate::trail::Trail;
+use super::SchemaView;
+use crate::field_path::FieldPath;
 
-/// What every resource has, whether its schema says so or not.
+/// Fields that every resource has, whether its schema specifies them or not.
 const META: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
-/// Removes what the schema of a whole resource does not describe, but for its kind and metadata. Returns the paths of
-/// what went, in order.
-pub(crate) fn prune_object(schema: View<'_>, object: &mut Map<String, Value>) -> Vec<String> {
+/// Prunes a whole resource, except for its kind and metadata. Returns the sorted paths of pruned fields.
+pub(crate) fn prune_object(schema: SchemaView<'_>, object: &mut Map<String, Value>) -> Vec<String> {
     let mut unknown = Vec::new();
-    fields(schema, object, &Trail::Root, true, &mut unknown);
+    prune_fields(schema, object, &FieldPath::Root, true, &mut unknown);
     unknown.sort_unstable();
     unknown
 }
 
-/// Removes what the schema of a part of a resource does not describe. Returns the paths of what went, in order.
-pub(crate) fn prune(schema: View<'_>, value: &mut Value) -> Vec<String> {
+/// Prunes a part of a resource. Returns the sorted paths of pruned fields.
+pub(crate) fn prune(schema: SchemaView<'_>, value: &mut Value) -> Vec<String> {
     let mut unknown = Vec::new();
-    walk(Some(schema), value, &Trail::Root, &mut unknown);
+    prune_value(Some(schema), value, &FieldPath::Root, &mut unknown);
     unknown.sort_unstable();
     unknown
 }
 
-fn walk(schema: Option<View<'_>>, value: &mut Value, path: &Trail<'_>, unknown: &mut Vec<String>) {
-    let open = schema.is_some_and(View::is_open);
+fn prune_value(
+    schema: Option<SchemaView<'_>>,
+    value: &mut Value,
+    path: &FieldPath<'_>,
+    unknown: &mut Vec<String>,
+) {
+    let open = schema.is_some_and(SchemaView::preserves_unknown);
     match value {
         Value::Object(object) => match schema {
-            Some(schema) => fields(schema, object, path, schema.facts().embedded, unknown),
+            Some(schema) => prune_fields(schema, object, path, schema.node().embedded, unknown),
             None => {
-                unknown.extend(object.keys().map(|name| path.at(name).to_string()));
+                unknown.extend(object.keys().map(|name| path.child(name).to_string()));
                 object.clear();
             }
         },
-        Value::Array(items) if open => open_items(schema.and_then(View::items), items, path, unknown),
+        Value::Array(items) if open => {
+            prune_open_items(schema.and_then(SchemaView::items), items, path, unknown);
+        }
         Value::Array(items) => {
-            let inner = schema.and_then(View::items);
+            let inner = schema.and_then(SchemaView::items);
             for (index, item) in items.iter_mut().enumerate() {
-                walk(inner, item, &path.item(index), unknown);
+                prune_value(inner, item, &path.index(index), unknown);
             }
         }
         _ => {}
     }
 }
 
-/// The items of a list that keeps what is unknown keep it too; only what is described inside is pruned.
-fn open_items(schema: Option<View<'_>>, items: &mut [Value], path: &Trail<'_>, unknown: &mut Vec<String>) {
+/// Items of a list that preserves unknown fields preserve them too; only specified fields inside are pruned.
+fn prune_open_items(
+    schema: Option<SchemaView<'_>>,
+    items: &mut [Value],
+    path: &FieldPath<'_>,
+    unknown: &mut Vec<String>,
+) {
     let Some(schema) = schema else { return };
     for (index, item) in items.iter_mut().enumerate() {
-        let here = path.item(index);
+        let here = path.index(index);
         match item {
-            Value::Object(object) => described(schema, object, &here, schema.facts().embedded, unknown),
-            Value::Array(items) => open_items(schema.items(), items, &here, unknown),
+            Value::Object(object) => prune_specified(schema, object, &here, schema.node().embedded, unknown),
+            Value::Array(items) => prune_open_items(schema.items(), items, &here, unknown),
             _ => {}
         }
     }
 }
 
-fn fields(
-    schema: View<'_>,
+fn prune_fields(
+    schema: SchemaView<'_>,
     object: &mut Map<String, Value>,
-    path: &Trail<'_>,
+    path: &FieldPath<'_>,
     is_resource: bool,
     unknown: &mut Vec<String>,
 ) {
-    if !schema.is_open() {
+    if !schema.preserves_unknown() {
         object.retain(|name, _| {
             let known = (is_resource && META.contains(&&**name)) || schema.field(name).is_some();
             if !known {
-                unknown.push(path.at(name).to_string());
+                unknown.push(path.child(name).to_string());
             }
             known
         });
     }
-    described(schema, object, path, is_resource, unknown);
+    prune_specified(schema, object, path, is_resource, unknown);
 }
 
-/// Prunes inside the fields that a schema describes.
-fn described(
-    schema: View<'_>,
+/// Prunes inside the fields that a schema specifies.
+fn prune_specified(
+    schema: SchemaView<'_>,
     object: &mut Map<String, Value>,
-    path: &Trail<'_>,
+    path: &FieldPath<'_>,
     is_resource: bool,
     unknown: &mut Vec<String>,
 ) {
@@ -91,8 +102,8 @@ fn described(
             continue;
         }
         if let Some(inner) = schema.field(name) {
-            let said = Some(inner).filter(|inner| !inner.is_unsaid());
-            walk(said, field, &path.at(name), unknown);
+            let said = Some(inner).filter(|inner| !inner.is_boolean_additional());
+            prune_value(said, field, &path.child(name), unknown);
         }
     }
 }
@@ -104,8 +115,8 @@ mod tests {
     use super::{super::Schema, *};
 
     #[test]
-    fn unknown_fields_go_and_are_named() {
-        let schema = Schema::of_crd(&json!({"type": "object", "properties": {
+    fn unknown_fields_are_pruned_and_reported() {
+        let schema = Schema::from_crd(&json!({"type": "object", "properties": {
             "known": {"type": "string"},
             "list": {"type": "array", "items": {"type": "object", "properties": {"a": {"type": "string"}}}},
             "map": {"type": "object", "additionalProperties": {"type": "string"}},

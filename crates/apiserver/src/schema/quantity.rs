@@ -1,12 +1,12 @@
-//! Amounts such as `500m` or `1Gi`, in the one form that the real server gives back.
+//! Quantities such as `500m` or `1Gi`, in the real server's canonical form.
 
 use serde_json::Value;
 
-/// Amounts are kept in billionths: finer ones are rounded away from zero.
-const UNIT: i128 = 1_000_000_000;
+/// Quantities are kept in billionths: finer ones are rounded away from zero.
+const NANOS_PER_UNIT: i128 = 1_000_000_000;
 
-/// What Kubernetes caps amounts at.
-const MAX: i128 = i64::MAX as i128 * UNIT;
+/// Kubernetes' cap on quantities.
+const MAX: i128 = i64::MAX as i128 * NANOS_PER_UNIT;
 
 const BINARY: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
 const DECIMAL: [(&str, i32); 10] = [
@@ -23,22 +23,22 @@ const DECIMAL: [(&str, i32); 10] = [
 ];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Form {
+enum Format {
     Binary,
     Decimal,
     Exponent,
 }
 
-/// Whether an amount is in its canonical form, and a whole number of thousandths, as can be seen at once. Nearly all are.
+/// Fast check for the canonical form in whole thousandths, which nearly all quantities have.
 pub(crate) fn is_canonical(value: &Value) -> bool {
-    let usual = value.as_str().and_then(usual);
+    let usual = value.as_str().and_then(parse_common);
     usual.is_some_and(|(number, (form, _))| {
-        let step = if form == Form::Binary { 1024 } else { 1000 };
+        let step = if form == Format::Binary { 1024 } else { 1000 };
         number % step != 0
     })
 }
 
-/// The canonical form of an amount that is given as text or number.
+/// The canonical form of a quantity given as string or number.
 pub(crate) fn canonical(value: &Value) -> Result<String, String> {
     let text = match value {
         Value::String(text) => text.clone(),
@@ -49,25 +49,25 @@ pub(crate) fn canonical(value: &Value) -> Result<String, String> {
             .to_owned()
     };
     if text.is_empty() {
-        // An empty string is a zero amount in a body.
+        // An empty string in a body is zero.
         return Ok("0".to_owned());
     }
     let (nanos, form) = parse(&text).ok_or_else(refuse)?;
-    Ok(shown(nanos, form))
+    Ok(format_quantity(nanos, form))
 }
 
-/// As [`canonical`], rounded up to thousandths: resources are not counted finer.
-pub(crate) fn canonical_in_thousandths(value: &Value) -> Result<String, String> {
-    const THOUSANDTH: i128 = UNIT / 1000;
+/// Like [`canonical`], rounded up to thousandths: the precision of resource lists.
+pub(crate) fn canonical_milli(value: &Value) -> Result<String, String> {
+    const THOUSANDTH: i128 = NANOS_PER_UNIT / 1000;
     let text = canonical(value)?;
     let Some((nanos, form)) = parse(&text).filter(|(nanos, _)| nanos % THOUSANDTH != 0) else {
         return Ok(text);
     };
     let rounded = (nanos / THOUSANDTH + nanos.signum()) * THOUSANDTH;
-    Ok(shown(rounded, form))
+    Ok(format_quantity(rounded, form))
 }
 
-/// An amount in billionths; none if it is no amount.
+/// A quantity in billionths. `None` if it is invalid.
 pub(crate) fn nanos(value: &Value) -> Option<i128> {
     match value {
         Value::String(text) => parse(text).map(|(nanos, _)| nanos),
@@ -76,29 +76,30 @@ pub(crate) fn nanos(value: &Value) -> Option<i128> {
     }
 }
 
-/// The number, the form and the billionths of one, of an amount as people write it: up to nine digits and a suffix.
-fn usual(text: &str) -> Option<(u32, (Form, i128))> {
+/// Fast parse of common quantities (up to nine digits and a suffix): the number, the format, and the billionths per
+/// unit.
+fn parse_common(text: &str) -> Option<(u32, (Format, i128))> {
     let length = text.bytes().take_while(u8::is_ascii_digit).count();
     let (digits, suffix) = text.split_at(length);
     if !(1..=9).contains(&length) || digits.starts_with('0') {
         return None;
     }
     let unit = match suffix {
-        "m" => (Form::Decimal, UNIT / 1000),
-        "" => (Form::Decimal, UNIT),
-        "k" => (Form::Decimal, UNIT * 1000),
-        "M" => (Form::Decimal, UNIT * 1_000_000),
-        "Ki" => (Form::Binary, UNIT << 10),
-        "Mi" => (Form::Binary, UNIT << 20),
-        "Gi" => (Form::Binary, UNIT << 30),
+        "m" => (Format::Decimal, NANOS_PER_UNIT / 1000),
+        "" => (Format::Decimal, NANOS_PER_UNIT),
+        "k" => (Format::Decimal, NANOS_PER_UNIT * 1000),
+        "M" => (Format::Decimal, NANOS_PER_UNIT * 1_000_000),
+        "Ki" => (Format::Binary, NANOS_PER_UNIT << 10),
+        "Mi" => (Format::Binary, NANOS_PER_UNIT << 20),
+        "Gi" => (Format::Binary, NANOS_PER_UNIT << 30),
         _ => return None,
     };
     let digits = digits.bytes().map(|digit| u32::from(digit - b'0'));
     Some((digits.fold(0, |number, digit| number * 10 + digit), unit))
 }
 
-fn parse(text: &str) -> Option<(i128, Form)> {
-    if let Some((number, (form, unit))) = usual(text) {
+fn parse(text: &str) -> Option<(i128, Format)> {
+    if let Some((number, (form, unit))) = parse_common(text) {
         return Some((i128::from(number) * unit, form));
     }
     let (negative, rest) = match text.as_bytes().first()? {
@@ -114,7 +115,7 @@ fn parse(text: &str) -> Option<(i128, Form)> {
     if fraction.contains('.') || (whole.is_empty() && fraction.is_empty()) {
         return None;
     }
-    let (form, base, exponent) = scale(suffix)?;
+    let (form, base, exponent) = parse_suffix(suffix)?;
     let mut amount = Amount::default();
     for digit in whole.bytes() {
         amount.push(digit);
@@ -127,29 +128,29 @@ fn parse(text: &str) -> Option<(i128, Form)> {
     Some((if negative { -nanos } else { nanos }, form))
 }
 
-/// The form that a suffix stands for, and its factor `base`^`exponent`.
-fn scale(suffix: &str) -> Option<(Form, i128, i32)> {
+/// The format of a suffix, and its factor `base`^`exponent`.
+fn parse_suffix(suffix: &str) -> Option<(Format, i128, i32)> {
     if let Some(power) = BINARY
         .iter()
         .position(|known| *known == suffix)
         .filter(|p| *p > 0)
     {
-        return Some((Form::Binary, 1024, i32::try_from(power).ok()?));
+        return Some((Format::Binary, 1024, i32::try_from(power).ok()?));
     }
     if let Some((_, exponent)) = DECIMAL.iter().find(|(known, _)| *known == suffix) {
-        return Some((Form::Decimal, 10, *exponent));
+        return Some((Format::Decimal, 10, *exponent));
     }
     let exponent: i32 = suffix.strip_prefix(['e', 'E'])?.parse().ok()?;
-    Some((Form::Exponent, 10, exponent))
+    Some((Format::Exponent, 10, exponent))
 }
 
-/// Digits and the power of ten that they count.
+/// Digits and their power of ten.
 #[derive(Default)]
 struct Amount {
     digits: i128,
     exponent: i32,
-    /// Digits beyond what can be kept: they only round up.
-    rest: bool,
+    /// Whether non-zero digits were cut off, which rounds up.
+    truncated: bool,
 }
 
 impl Amount {
@@ -157,7 +158,7 @@ impl Amount {
         let digit = i128::from(digit - b'0');
         // Thirty digits reach from the billionths far beyond the cap.
         if self.digits >= 10i128.pow(30) {
-            self.rest |= digit > 0;
+            self.truncated |= digit > 0;
             self.exponent += 1;
         } else {
             self.digits = self.digits * 10 + digit;
@@ -181,7 +182,7 @@ impl Amount {
             factor.and_then(|factor| value.checked_mul(factor)).unwrap_or(MAX)
         } else {
             match 10i128.checked_pow(ten.unsigned_abs()) {
-                Some(factor) => value / factor + i128::from(value % factor > 0 || self.rest),
+                Some(factor) => value / factor + i128::from(value % factor > 0 || self.truncated),
                 None => 1,
             }
         };
@@ -189,13 +190,13 @@ impl Amount {
     }
 }
 
-fn shown(nanos: i128, form: Form) -> String {
+fn format_quantity(nanos: i128, form: Format) -> String {
     if nanos == 0 {
         return "0".to_owned();
     }
-    if form == Form::Binary && nanos.abs() >= 1024 * UNIT {
-        let up = i128::from(nanos % UNIT != 0) * nanos.signum();
-        let (mut value, mut power) = (nanos / UNIT + up, 0);
+    if form == Format::Binary && nanos.abs() >= 1024 * NANOS_PER_UNIT {
+        let up = i128::from(nanos % NANOS_PER_UNIT != 0) * nanos.signum();
+        let (mut value, mut power) = (nanos / NANOS_PER_UNIT + up, 0);
         while value % 1024 == 0 && power < BINARY.len() - 1 {
             value /= 1024;
             power += 1;
@@ -209,8 +210,8 @@ fn shown(nanos: i128, form: Form) -> String {
     }
     let (suffix, exponent) = DECIMAL[step];
     match form {
-        Form::Exponent if exponent == 0 => value.to_string(),
-        Form::Exponent => format!("{value}e{exponent}"),
+        Format::Exponent if exponent == 0 => value.to_string(),
+        Format::Exponent => format!("{value}e{exponent}"),
         _ => format!("{value}{suffix}"),
     }
 }
@@ -222,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn amounts_take_their_canonical_form() {
+    fn quantities_have_canonical_forms() {
         for (given, form) in [
             (json!("500m"), "500m"),
             (json!(0.5), "500m"),
@@ -254,11 +255,7 @@ mod tests {
             ("1.0005", "1001m"),
             ("1500m", "1500m"),
         ] {
-            assert_eq!(
-                canonical_in_thousandths(&json!(given)).as_deref(),
-                Ok(form),
-                "{given}"
-            );
+            assert_eq!(canonical_milli(&json!(given)).as_deref(), Ok(form), "{given}");
         }
         for bad in [
             json!("x"),
@@ -275,21 +272,21 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn what_is_canonical_at_once_is_so(text in "[0-9]{1,10}(m|k|M|Ki|Mi|Gi|)") {
+        fn fast_canonical_check_is_correct(text in "[0-9]{1,10}(m|k|M|Ki|Mi|Gi|)") {
             let value = Value::from(text.as_str());
-            let form = canonical(&value).expect("an amount");
+            let form = canonical(&value).expect("a quantity");
             proptest::prop_assert_eq!(is_canonical(&value) && form != text, false);
-            // With a sign it is read the long way.
+            // The sign makes it take the slow path.
             proptest::prop_assert_eq!(nanos(&value), nanos(&format!("+{text}").into()));
         }
 
         #[test]
-        fn a_canonical_form_is_its_own_and_means_the_same(text in "-?[0-9]{1,6}(\\.[0-9]{1,4})?(n|u|m|k|M|G|Ki|Mi|Gi|e[0-9]|)") {
-            let form = canonical(&text.as_str().into()).expect("an amount");
-            let again = canonical(&form.as_str().into()).expect("an amount");
+        fn canonical_form_is_stable_and_equal(text in "-?[0-9]{1,6}(\\.[0-9]{1,4})?(n|u|m|k|M|G|Ki|Mi|Gi|e[0-9]|)") {
+            let form = canonical(&text.as_str().into()).expect("a quantity");
+            let again = canonical(&form.as_str().into()).expect("a quantity");
             proptest::prop_assert_eq!(nanos(&form.as_str().into()), nanos(&again.as_str().into()));
-            // Fractions of a binary amount are rounded up to a whole, which need not be a binary amount any more: written
-            // without a suffix it is read as a decimal one, whose form may be shorter.
+            // Fractions of a binary quantity are rounded up to a whole, which may need no binary suffix: without one it
+            // is read as a decimal quantity, whose form may be shorter.
             if !text.ends_with('i') {
                 proptest::prop_assert_eq!(&again, &form);
                 proptest::prop_assert_eq!(nanos(&text.into()), nanos(&form.into()));

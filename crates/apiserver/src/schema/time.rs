@@ -1,8 +1,8 @@
-//! Points in time as the real server gives them back: in UTC, to the second or the microsecond.
+//! Timestamps as the real server returns them: in UTC, to the second or the microsecond.
 
 use jiff::Timestamp;
 
-use crate::world::rfc3339;
+use crate::environment::rfc3339;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Precision {
@@ -11,8 +11,8 @@ pub(crate) enum Precision {
 }
 
 impl Precision {
-    /// That of a Go struct, where it stands for a moment.
-    pub(super) fn of(name: &str) -> Option<Self> {
+    /// The precision of a Go time struct.
+    pub(super) fn of_struct(name: &str) -> Option<Self> {
         match name {
             "Time" => Some(Self::Seconds),
             "MicroTime" => Some(Self::Micros),
@@ -21,7 +21,7 @@ impl Precision {
     }
 }
 
-/// A time in its canonical form, or Go's words on what it is not.
+/// The canonical form of a timestamp, or Go's error message.
 pub(crate) fn canonical(text: &str, precision: Precision) -> Result<String, String> {
     let layout = match precision {
         Precision::Seconds => "2006-01-02T15:04:05Z07:00",
@@ -44,7 +44,7 @@ pub(crate) fn canonical(text: &str, precision: Precision) -> Result<String, Stri
         }
         rest = &rest[part.len()..];
     }
-    // What is counted in millionths says how many there are.
+    // A microsecond timestamp needs exactly six decimals.
     if precision == Precision::Micros {
         let digits = rest.get(1..7).filter(|_| rest.starts_with('.'));
         if !digits.is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_digit())) {
@@ -54,7 +54,7 @@ pub(crate) fn canonical(text: &str, precision: Precision) -> Result<String, Stri
             return Err(refuse(&rest[7..], "Z07:00"));
         }
     }
-    if precision == Precision::Seconds && rest == "Z" && is_usual(text.as_bytes()) {
+    if precision == Precision::Seconds && rest == "Z" && is_certainly_valid(text.as_bytes()) {
         return Ok(text.to_owned());
     }
     let time: Timestamp = text.parse().map_err(|_| refuse(rest, "Z07:00"))?;
@@ -64,8 +64,8 @@ pub(crate) fn canonical(text: &str, precision: Precision) -> Result<String, Stri
     })
 }
 
-/// Whether a time that is written in digits, in UTC and to the second, is one for sure: its day is in every month.
-fn is_usual(text: &[u8]) -> bool {
+/// Whether a UTC timestamp with a precision of seconds is certainly valid: its day exists in every month.
+fn is_certainly_valid(text: &[u8]) -> bool {
     let number = |place: usize| (text[place] - b'0') * 10 + (text[place + 1] - b'0');
     (1..=12).contains(&number(5))
         && (1..=28).contains(&number(8))
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_in_utc_and_of_their_precision() {
+    fn times_are_in_utc_with_their_precision() {
         for (given, precision, form) in [
             (
                 "2020-01-01T00:00:00.123+02:00",

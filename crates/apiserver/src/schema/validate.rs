@@ -1,91 +1,101 @@
-//! Checking an object against a CRD's schema, with the words that the real server uses.
+//! Validates objects against a CRD's schema, with the real server's messages.
 //!
-//! The real server checks with a general JSON schema library, and its answers show that: a number of the wrong type is
-//! told about twice, an `anyOf` shows the mistakes of the alternative that came closest, and messages name a path where
-//! the field of the error names none. What is kept here is therefore not only *which* values are refused but the order
-//! of the checks, how an alternative is found to be the closest (`matches`), and which messages count as the same.
+//! The real server validates with a general JSON schema library, and its messages show that: a number of the wrong type
+//! is reported twice, an `anyOf` reports the errors of the closest alternative, and messages contain a path where the
+//! error's field is empty. So this module reproduces not only *which* values are rejected, but also the order of the
+//! checks, how the closest alternative is found (`match_count`), and which messages are duplicates.
 //!
-//! An update is forgiven what was wrong before: the mistakes of a value that is the same as the one it replaces are
-//! dropped. Items of lists are the same if their keys are (`x-kubernetes-list-type: map`).
+//! Updates are ratcheted: errors of a value that is equal to the one it replaces are dropped. List items correspond if
+//! their keys are equal (`x-kubernetes-list-type: map`).
 //!
-//! Rules (`x-kubernetes-validations`) are not evaluated: see [`crate::crd`].
+//! CEL rules (`x-kubernetes-validations`) are not evaluated: see [`crate::crd`].
 
 use serde_json::{Map, Value};
 
-use super::{FieldError, ListType, NodeId, Problem, View, formats, number, outcome::Outcome};
+use super::{FieldError, ListType, NodeId, Problem, SchemaView, formats, number, result::ValidationResult};
 
-/// Everything that is wrong with `value`; with nothing that was wrong with `old` already. `at` is the field that it
-/// stands in, empty for the whole object.
-pub(crate) fn validate(schema: View<'_>, value: &Value, old: Option<&Value>, at: &str) -> Vec<FieldError> {
+/// Returns the errors of `value` that `old` does not have. `at` is the field that contains it, empty for the whole
+/// object.
+pub(crate) fn validate(
+    schema: SchemaView<'_>,
+    value: &Value,
+    old: Option<&Value>,
+    at: &str,
+) -> Vec<FieldError> {
     check(schema, value, old, "").into_errors(at)
 }
 
-/// Checks a value and forgives it if it was the same before.
-fn check(schema: View<'_>, value: &Value, old: Option<&Value>, path: &str) -> Outcome {
+/// Validates a value, ignoring the errors if it is unchanged.
+fn check(schema: SchemaView<'_>, value: &Value, old: Option<&Value>, path: &str) -> ValidationResult {
     let mut outcome = check_strictly(schema, value, old, path);
     if old == Some(value) {
-        outcome.forgive();
+        outcome.clear_errors();
     }
     outcome
 }
 
-fn check_strictly(schema: View<'_>, value: &Value, old: Option<&Value>, path: &str) -> Outcome {
+fn check_strictly(
+    schema: SchemaView<'_>,
+    value: &Value,
+    old: Option<&Value>,
+    path: &str,
+) -> ValidationResult {
     let mut outcome = check_type(schema, value, path);
     if value.is_null() {
         check_choices(schema, value, path, &mut outcome);
         return outcome;
     }
-    if schema.types().is_empty() && schema.facts().format.is_none() {
-        outcome = Outcome::default();
+    if schema.types().is_empty() && schema.node().format.is_none() {
+        outcome = ValidationResult::default();
     } else {
-        outcome.matches += 1;
+        outcome.match_count += 1;
     }
     outcome.merge(check_alternatives(schema, value, old, path));
-    outcome.matches += 1;
+    outcome.match_count += 1;
     match value {
         Value::String(text) => {
             check_text(schema, text, path, &mut outcome);
-            outcome.matches += 1;
-            if let Some(format) = &schema.facts().format
+            outcome.match_count += 1;
+            if let Some(format) = &schema.node().format
                 && let Some(good) = formats::check(format, text)
             {
                 if !good {
                     outcome.wrong_type(path, format, text);
                 }
-                outcome.matches += 1;
+                outcome.match_count += 1;
             }
         }
         Value::Number(given) => {
             outcome.merge(number::check(schema, given, path));
-            outcome.matches += 2;
+            outcome.match_count += 2;
         }
         Value::Array(items) => {
             outcome.merge(check_items(schema, items, old, path));
-            outcome.matches += 2;
+            outcome.match_count += 2;
         }
         _ => {}
     }
     check_choices(schema, value, path, &mut outcome);
-    outcome.matches += 1;
+    outcome.match_count += 1;
     if let Value::Object(fields) = value {
         outcome.merge(check_fields(schema, fields, old, path));
-        outcome.matches += 1;
+        outcome.match_count += 1;
     }
-    outcome.matches += 1;
+    outcome.match_count += 1;
     outcome
 }
 
-/// Counts as a match where the type fits.
-fn check_type(schema: View<'_>, value: &Value, path: &str) -> Outcome {
-    let mut outcome = Outcome::default();
+/// Counts a match if the type fits.
+fn check_type(schema: SchemaView<'_>, value: &Value, path: &str) -> ValidationResult {
+    let mut outcome = ValidationResult::default();
     let types = schema.types();
     let wanted = || types.join(",");
     let has = |name: &str| types.contains(&name);
     if value.is_null() {
-        if !types.is_empty() && !schema.facts().nullable {
+        if !types.is_empty() && !schema.node().nullable {
             outcome.wrong_type(path, &wanted(), "null");
         } else {
-            outcome.matches = 1;
+            outcome.match_count = 1;
         }
         return outcome;
     }
@@ -93,17 +103,17 @@ fn check_type(schema: View<'_>, value: &Value, path: &str) -> Outcome {
     let whole = found == "number" && value.as_f64().is_some_and(number::is_whole);
     let fits = has(found) || (whole && has("integer")) || (found == "integer" && has("number"));
     let textual = matches!(value, Value::String(_) | Value::Array(_));
-    match schema.facts().format.as_deref() {
+    match schema.node().format.as_deref() {
         Some(format) if !textual && !fits && size != format => outcome.wrong_type(path, format, size),
-        // A format speaks for the type of a text; that it lets lists pass too is the library's.
-        Some(_) if textual && !has("number") && !has("integer") => outcome.matches = 1,
+        // A format replaces the type check of a string; the library does the same for lists.
+        Some(_) if textual && !has("number") && !has("integer") => outcome.match_count = 1,
         _ if !fits => outcome.wrong_type(path, &wanted(), found),
-        _ => outcome.matches = 1,
+        _ => outcome.match_count = 1,
     }
     outcome
 }
 
-/// The JSON type of a value, and what Go would call its size.
+/// The JSON type of a value, and the name of its Go size.
 fn found_type(value: &Value) -> (&'static str, &'static str) {
     match value {
         Value::Null => ("null", ""),
@@ -116,39 +126,47 @@ fn found_type(value: &Value) -> (&'static str, &'static str) {
     }
 }
 
-fn check_alternatives(schema: View<'_>, value: &Value, old: Option<&Value>, path: &str) -> Outcome {
-    let mut outcome = Outcome::default();
-    let Some(nested) = &schema.facts().nested else {
-        outcome.matches = 1;
+fn check_alternatives(
+    schema: SchemaView<'_>,
+    value: &Value,
+    old: Option<&Value>,
+    path: &str,
+) -> ValidationResult {
+    let mut outcome = ValidationResult::default();
+    let Some(nested) = &schema.node().nested else {
+        outcome.match_count = 1;
         return outcome;
     };
-    // The nested schemas describe the same value: what it replaces is the same too, but it is not forgiven here.
+    // The nested schemas describe the same value, so `old` applies; but ratcheting does not.
     let of = |id: &NodeId| check_strictly(schema.at(*id), value, old, path);
     if !nested.any_of.is_empty() {
-        match closest(nested.any_of.iter().map(of)) {
+        match valid_or_closest(nested.any_of.iter().map(of)) {
             Ok(fitting) => outcome.merge(fitting),
             Err(closest) => {
-                outcome.remark(format!("{path:?} must validate at least one schema (anyOf)"));
+                outcome.invalid_without_field(format!("{path:?} must validate at least one schema (anyOf)"));
                 outcome.merge(closest);
             }
         }
     }
     if !nested.one_of.is_empty() {
         let mut results: Vec<_> = nested.one_of.iter().map(of).collect();
-        let fitting = results.iter().filter(|result| result.is_good()).count();
+        let fitting = results.iter().filter(|result| result.is_valid()).count();
         let found = match fitting {
             0 => "Found none valid".to_owned(),
             count => format!("Found {count} valid alternatives"),
         };
         if fitting == 1 {
-            let place = results.iter().position(Outcome::is_good).expect("one fits");
+            let place = results
+                .iter()
+                .position(ValidationResult::is_valid)
+                .expect("one fits");
             outcome.merge(results.swap_remove(place));
         } else {
-            outcome.remark(format!(
+            outcome.invalid_without_field(format!(
                 "{path:?} must validate one and only one schema (oneOf). {found}"
             ));
             if fitting == 0
-                && let Err(closest) = closest(results.into_iter())
+                && let Err(closest) = valid_or_closest(results.into_iter())
             {
                 outcome.merge(closest);
             }
@@ -156,40 +174,45 @@ fn check_alternatives(schema: View<'_>, value: &Value, old: Option<&Value>, path
     }
     if !nested.all_of.is_empty() {
         let results: Vec<_> = nested.all_of.iter().map(of).collect();
-        let fitting = results.iter().filter(|result| result.is_good()).count();
+        let fitting = results.iter().filter(|result| result.is_valid()).count();
         let all = fitting == results.len();
         for result in results {
             outcome.merge(result);
         }
         if !all {
             let none = if fitting == 0 { ". None validated" } else { "" };
-            outcome.remark(format!("{path:?} must validate all the schemas (allOf){none}"));
+            outcome.invalid_without_field(format!("{path:?} must validate all the schemas (allOf){none}"));
         }
     }
-    if nested.not.as_ref().is_some_and(|not| of(not).is_good()) {
-        outcome.remark(format!("{path:?} must not validate the schema (not)"));
+    if nested.not.as_ref().is_some_and(|not| of(not).is_valid()) {
+        outcome.invalid_without_field(format!("{path:?} must not validate the schema (not)"));
     }
-    outcome.matches += 1;
+    outcome.match_count += 1;
     outcome
 }
 
-/// The first result without a mistake, or the one that fits most of the value.
-fn closest(results: impl Iterator<Item = Outcome>) -> Result<Outcome, Outcome> {
-    let mut best: Option<Outcome> = None;
+/// The first result without errors, or the closest one.
+fn valid_or_closest(
+    results: impl Iterator<Item = ValidationResult>,
+) -> Result<ValidationResult, ValidationResult> {
+    let mut best: Option<ValidationResult> = None;
     for result in results {
-        if result.is_good() {
+        if result.is_valid() {
             return Ok(result);
         }
-        if best.as_ref().is_none_or(|best| result.matches > best.matches) {
+        if best
+            .as_ref()
+            .is_none_or(|best| result.match_count > best.match_count)
+        {
             best = Some(result);
         }
     }
     Err(best.unwrap_or_default())
 }
 
-/// Only the first mistake of a text is told.
-fn check_text(schema: View<'_>, text: &str, path: &str, outcome: &mut Outcome) {
-    let Some(limits) = &schema.facts().limits else {
+/// Only the first error of a string is reported.
+fn check_text(schema: SchemaView<'_>, text: &str, path: &str, outcome: &mut ValidationResult) {
+    let Some(limits) = &schema.node().limits else {
         return;
     };
     let length = text.chars().count() as u64;
@@ -204,8 +227,8 @@ fn check_text(schema: View<'_>, text: &str, path: &str, outcome: &mut Outcome) {
     }
 }
 
-fn check_choices(schema: View<'_>, value: &Value, path: &str, outcome: &mut Outcome) {
-    let choices = &schema.facts().choices;
+fn check_choices(schema: SchemaView<'_>, value: &Value, path: &str, outcome: &mut ValidationResult) {
+    let choices = &schema.node().enum_values;
     if choices.is_empty() || choices.iter().any(|choice| is_choice(value, choice)) {
         return;
     }
@@ -218,12 +241,12 @@ fn check_choices(schema: View<'_>, value: &Value, path: &str, outcome: &mut Outc
         .collect();
     let what = format!(
         "should be one of {}",
-        crate::golang::printed(&choices.clone().into())
+        crate::golang::format_value(&choices.clone().into())
     );
     outcome.problem(path, &what, Problem::NotSupported(value.clone(), texts));
 }
 
-/// Numbers are compared as what the choice is: `3.7` is the choice `3`.
+/// Numbers are compared in the type of the choice: `3.7` matches the choice `3`.
 fn is_choice(value: &Value, choice: &Value) -> bool {
     match (value, choice) {
         (Value::Null, _) => false,
@@ -241,17 +264,17 @@ fn is_choice(value: &Value, choice: &Value) -> bool {
     }
 }
 
-fn check_items(schema: View<'_>, items: &[Value], old: Option<&Value>, path: &str) -> Outcome {
-    let mut outcome = Outcome::default();
+fn check_items(schema: SchemaView<'_>, items: &[Value], old: Option<&Value>, path: &str) -> ValidationResult {
+    let mut outcome = ValidationResult::default();
     if let Some(inner) = schema.items() {
         let before = old.and_then(Value::as_array);
         for (index, item) in items.iter().enumerate() {
-            let old = before.and_then(|before| same_item(&schema.facts().list, before, item));
+            let old = before.and_then(|before| corresponding_item(&schema.node().list_type, before, item));
             outcome.merge(check(inner, item, old, &format!("{path}[{index}]")));
         }
     }
     let count = items.len();
-    if let Some(limits) = &schema.facts().limits {
+    if let Some(limits) = &schema.node().limits {
         if let Some(least) = limits.min_items.filter(|least| (count as u64) < *least) {
             let why = format!("{path} in body should have at least {least} items");
             outcome.invalid(path, count, why);
@@ -264,17 +287,22 @@ fn check_items(schema: View<'_>, items: &[Value], old: Option<&Value>, path: &st
     outcome
 }
 
-/// The item that a new one takes the place of.
-fn same_item<'a>(list: &ListType, before: &'a [Value], item: &Value) -> Option<&'a Value> {
+/// The old item that corresponds to a new one.
+fn corresponding_item<'a>(list: &ListType, before: &'a [Value], item: &Value) -> Option<&'a Value> {
     let ListType::Map(keys) = list else { return None };
     before
         .iter()
         .find(|old| keys.iter().all(|key| old.get(&**key) == item.get(&**key)))
 }
 
-fn check_fields(schema: View<'_>, fields: &Map<String, Value>, old: Option<&Value>, path: &str) -> Outcome {
-    let mut outcome = Outcome::default();
-    let facts = schema.facts();
+fn check_fields(
+    schema: SchemaView<'_>,
+    fields: &Map<String, Value>,
+    old: Option<&Value>,
+    path: &str,
+) -> ValidationResult {
+    let mut outcome = ValidationResult::default();
+    let facts = schema.node();
     let count = fields.len();
     if let Some(limits) = &facts.limits {
         if let Some(least) = limits.min_properties.filter(|least| (count as u64) < *least) {
@@ -286,13 +314,13 @@ fn check_fields(schema: View<'_>, fields: &Map<String, Value>, old: Option<&Valu
             outcome.problem(path, &what, Problem::TooMany(count, most));
         }
     }
-    // What is inside `apiVersion` and `kind` may have been another before: they are converted.
+    // `apiVersion` and `kind` may have changed by conversion.
     let before = |name: &str| {
         old.filter(|_| !path.is_empty() || !matches!(name, "apiVersion" | "kind"))?
             .get(name)
     };
     for (name, field) in fields.iter().filter(|(name, _)| schema.property(name).is_none()) {
-        if facts.is_closed() {
+        if facts.forbids_additional() {
             let why = format!("{path}.{name} in body is a forbidden property");
             outcome.invalid(path, name.as_str(), why);
         } else if let Some(inner) = schema.additional() {
@@ -326,8 +354,8 @@ mod tests {
 
     use super::{super::Schema, *};
 
-    fn said(schema: &Value, value: &Value, old: Option<&Value>) -> Vec<String> {
-        let schema = Schema::of_crd(schema).expect("valid");
+    fn messages(schema: &Value, value: &Value, old: Option<&Value>) -> Vec<String> {
+        let schema = Schema::from_crd(schema).expect("valid");
         let errors = validate(schema.view(), value, old, "");
         errors
             .iter()
@@ -336,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn each_wrong_field_is_told_in_the_servers_words() {
+    fn invalid_fields_have_the_real_servers_messages() {
         let schema = json!({"type": "object", "required": ["name"], "properties": {
             "name": {"type": "string"},
             "replicas": {"type": "integer", "minimum": 1, "maximum": 10},
@@ -384,16 +412,16 @@ mod tests {
             ),
         ];
         for (value, expected) in cases {
-            assert_eq!(said(&schema, &value, None), expected, "{value}");
+            assert_eq!(messages(&schema, &value, None), expected, "{value}");
         }
     }
 
     #[test]
-    fn the_alternative_that_comes_closest_shows_its_mistakes() {
+    fn any_of_reports_the_closest_alternative() {
         let schema = json!({"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "string"}},
             "anyOf": [{"required": ["a"]}, {"properties": {"b": {"minLength": 3}}}]});
         assert_eq!(
-            said(&schema, &json!({"b": "x"}), None),
+            messages(&schema, &json!({"b": "x"}), None),
             [
                 r#"<nil>: Invalid value: "": "" must validate at least one schema (anyOf)"#,
                 r#"b: Invalid value: "x": b in body should be at least 3 chars long"#,
@@ -402,13 +430,13 @@ mod tests {
     }
 
     #[test]
-    fn what_was_wrong_before_is_forgiven_until_it_changes() {
+    fn unchanged_invalid_values_are_accepted() {
         let schema = json!({"type": "object", "properties": {"n": {"type": "integer", "maximum": 5}, "o": {"type": "string"},
             "l": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
                   "items": {"type": "object", "properties": {"k": {"type": "string"}, "v": {"type": "integer", "maximum": 1}}}}}});
         let old = json!({"n": 9, "l": [{"k": "a", "v": 9}]});
         assert_eq!(
-            said(
+            messages(
                 &schema,
                 &json!({"n": 9, "o": "x", "l": [{"k": "b", "v": 1}, {"k": "a", "v": 9}]}),
                 Some(&old)
@@ -416,7 +444,7 @@ mod tests {
             Vec::<String>::new()
         );
         assert_eq!(
-            said(&schema, &json!({"n": 8, "l": [{"k": "b", "v": 9}]}), Some(&old)),
+            messages(&schema, &json!({"n": 8, "l": [{"k": "b", "v": 9}]}), Some(&old)),
             [
                 "l[0].v: Invalid value: 9: l[0].v in body should be less than or equal to 1",
                 "n: Invalid value: 8: n in body should be less than or equal to 5",

@@ -1,21 +1,23 @@
-//! Looking at one schema of a graph, with what it refers to resolved.
+//! Access to one schema of a graph, with references resolved.
 
-use super::{Additional, Graph, MapType, Node, NodeId, Type, View, properties};
+use super::{Additional, Graph, MapType, Node, NodeId, SchemaView, Type, properties};
 
-/// See [`View::in_order`].
+/// See [`SchemaView::sorted_lookup`].
 #[derive(Debug)]
-pub(crate) struct InOrder<'a> {
+pub(crate) struct SortedLookup<'a> {
     graph: &'a Graph,
-    properties: properties::InOrder<'a>,
+    properties: properties::SortedLookup<'a>,
 }
 
-impl<'a> InOrder<'a> {
-    pub(crate) fn get(&mut self, name: &str) -> Option<View<'a>> {
-        self.properties.get(name).map(|id| View::new(self.graph, id))
+impl<'a> SortedLookup<'a> {
+    pub(crate) fn get(&mut self, name: &str) -> Option<SchemaView<'a>> {
+        self.properties
+            .get(name)
+            .map(|id| SchemaView::new(self.graph, id))
     }
 }
 
-impl<'a> View<'a> {
+impl<'a> SchemaView<'a> {
     pub(super) fn new(graph: &'a Graph, id: NodeId) -> Self {
         Self {
             graph,
@@ -23,96 +25,96 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The facts of this place itself: its default, not that of the schema it refers to.
-    pub(crate) fn here(self) -> &'a Node {
+    /// The node itself, with its own default instead of that of the schema it refers to.
+    pub(crate) fn own_node(self) -> &'a Node {
         self.node
     }
 
-    /// The facts of the schema it refers to, or its own.
-    pub(crate) fn facts(self) -> &'a Node {
+    /// The node of the schema it refers to, or its own.
+    pub(crate) fn node(self) -> &'a Node {
         self.resolved().node
     }
 
     fn resolved(self) -> Self {
         let mut view = self;
-        while let Some(base) = view.node.base {
+        while let Some(base) = view.node.reference {
             view = Self::new(self.graph, base);
         }
         view
     }
 
-    /// What Go calls the struct that a built-in schema stands for (`PodSpec`).
+    /// The name of the Go struct of a built-in schema (`PodSpec`).
     pub(crate) fn struct_name(self) -> Option<&'a str> {
-        self.facts().name.as_deref()
+        self.node().name.as_deref()
     }
 
-    pub(crate) fn property(self, name: &str) -> Option<View<'a>> {
-        self.facts()
+    pub(crate) fn property(self, name: &str) -> Option<SchemaView<'a>> {
+        self.node()
             .properties
             .get(name)
             .map(|id| Self::new(self.graph, id))
     }
 
-    /// Finds properties by names that come in their order, as those of an object's fields do.
-    pub(crate) fn in_order(self) -> InOrder<'a> {
-        InOrder {
+    /// Looks up properties by sorted names, like those of an object's fields.
+    pub(crate) fn sorted_lookup(self) -> SortedLookup<'a> {
+        SortedLookup {
             graph: self.graph,
-            properties: self.facts().properties.in_order(),
+            properties: self.node().properties.sorted_lookup(),
         }
     }
 
-    pub(crate) fn properties(self) -> impl Iterator<Item = (&'a str, View<'a>)> {
+    pub(crate) fn properties(self) -> impl Iterator<Item = (&'a str, SchemaView<'a>)> {
         let graph = self.graph;
-        self.facts()
+        self.node()
             .properties
             .iter()
             .map(move |(name, id)| (name, Self::new(graph, id)))
     }
 
-    pub(crate) fn additional(self) -> Option<View<'a>> {
-        let (Additional::Like(id) | Additional::None(id)) = self.facts().additional?;
+    pub(crate) fn additional(self) -> Option<SchemaView<'a>> {
+        let (Additional::Schema(id) | Additional::Forbidden(id)) = self.node().additional?;
         Some(Self::new(self.graph, id))
     }
 
-    pub(crate) fn items(self) -> Option<View<'a>> {
-        self.facts().items.map(|id| Self::new(self.graph, id))
+    pub(crate) fn items(self) -> Option<SchemaView<'a>> {
+        self.node().items.map(|id| Self::new(self.graph, id))
     }
 
-    /// What an object's field `name` must look like: a property, or what all further fields look like.
-    pub(crate) fn field(self, name: &str) -> Option<View<'a>> {
+    /// The schema of an object's field `name`: a property, or the additional properties.
+    pub(crate) fn field(self, name: &str) -> Option<SchemaView<'a>> {
         self.property(name).or_else(|| self.additional())
     }
 
-    /// Whether an object may hold fields that nothing describes. In a CRD that must be said.
-    pub(crate) fn is_open(self) -> bool {
-        let facts = self.facts();
-        // A bare `type: object`, as FieldsV1 and RawExtension, holds anything.
+    /// Whether an object may have unspecified fields. A CRD has to enable that explicitly.
+    pub(crate) fn preserves_unknown(self) -> bool {
+        let facts = self.node();
+        // A bare `type: object`, like FieldsV1 and RawExtension, may contain anything.
         let bare = || facts.kind == Type::Object && facts.properties.is_empty() && facts.additional.is_none();
         facts.preserve_unknown || (self.graph.is_built_in() && (facts.kind == Type::Any || bare()))
     }
 
-    /// Whether whoever writes a map or struct owns it as one field.
+    /// Whether a field manager owns a map or struct as a whole.
     pub(crate) fn is_atomic_map(self) -> bool {
-        let said = match self.here().map {
-            MapType::Unsaid => self.facts().map,
+        let said = match self.own_node().map_type {
+            MapType::Unspecified => self.node().map_type,
             said => said,
         };
         said == MapType::Atomic
     }
 
-    /// Whether it is text of any form, rather than a time.
+    /// Whether it is any string, rather than a time.
     pub(crate) fn is_plain_text(self) -> bool {
-        self.facts().plain_text
+        self.node().plain_text
     }
 
-    /// Whether it holds an object of some other kind, of which nothing is known.
+    /// Whether it is an object of an arbitrary kind (`RawExtension`).
     pub(crate) fn is_raw(self) -> bool {
-        self.facts().name.as_deref() == Some("RawExtension")
+        self.node().name.as_deref() == Some("RawExtension")
     }
 
-    /// Whether it says nothing of what its values look like.
+    /// Whether it does not constrain its values.
     pub(crate) fn is_untyped(self) -> bool {
-        let facts = self.facts();
+        let facts = self.node();
         facts.kind == Type::Any
             && facts.properties.is_empty()
             && facts.items.is_none()
@@ -120,12 +122,12 @@ impl<'a> View<'a> {
     }
 
     pub(crate) fn has_properties(self) -> bool {
-        !self.facts().properties.is_empty()
+        !self.node().properties.is_empty()
     }
 
-    /// Whether it stands for `additionalProperties: true` or `false`, which say nothing about the values.
-    pub(super) fn is_unsaid(self) -> bool {
-        let facts = self.facts();
+    /// Whether it is `additionalProperties: true` or `false`, which does not specify the values.
+    pub(super) fn is_boolean_additional(self) -> bool {
+        let facts = self.node();
         facts.kind == Type::Any
             && !facts.preserve_unknown
             && facts.properties.is_empty()
@@ -133,9 +135,9 @@ impl<'a> View<'a> {
             && facts.additional.is_none()
     }
 
-    /// The JSON types that fit; empty where any does.
+    /// The JSON types allowed; empty if any is.
     pub(super) fn types(self) -> &'static [&'static str] {
-        match self.facts().kind {
+        match self.node().kind {
             Type::Any => &[],
             Type::Object => &["object"],
             Type::Array => &["array"],

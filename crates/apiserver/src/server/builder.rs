@@ -1,4 +1,4 @@
-//! How a server is made, and what it begins with.
+//! Configuration of a server, and its initial objects.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -7,46 +7,46 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use windlass_rights::Recorder;
 
-use super::{Server, work::Load};
+use super::{Server, in_flight::InFlight};
 use crate::{
-    admission::Accounts,
-    auth::{Anonymous, Door, Guard, Modes, Policy, Signatures, User},
+    admission::ServiceAccountAdmission,
+    auth::{AccessControl, AnonymousAuth, Authenticator, LastModes, Policy, TokenSigner, User},
     depth::DeepTables,
+    environment::Environment,
     limits::Limits,
-    logs::Printed,
+    logs::LogStore,
     media::Encoding,
     registry::Registry,
     request::Target,
     storage::{Memory, Storage},
     verbs::{Api, WriteOptions},
-    world::World,
 };
 
-/// The namespaces that every cluster has, in the order in which a real server makes them.
+/// The namespaces that every cluster has, in the order in which a real server creates them.
 const NAMESPACES: [&str; 4] = ["kube-system", "kube-public", "default", "kube-node-lease"];
 
-/// How a server is made; see [`Server::builder`].
+/// Configures a server; see [`Server::builder`].
 #[derive(Default)]
 #[must_use]
 pub struct Builder {
     storage: Option<Box<dyn Storage>>,
-    /// Only of a server that is never put on a socket: see [`Server::seeded`].
+    /// Only for a server that is never put on a socket; see [`Server::seeded`].
     seed: Option<u64>,
     epoch: Option<Timestamp>,
     limits: Limits,
-    anonymous: Anonymous,
-    accounts: Accounts,
-    access: Access,
+    anonymous: AnonymousAuth,
+    service_accounts: ServiceAccountAdmission,
+    authorization: AuthorizationMode,
     tokens: HashMap<Box<str>, Arc<User>>,
     recorder: Option<Recorder>,
-    service: Option<u16>,
+    service_port: Option<u16>,
 }
 
-/// Whether anybody looks at what users may do.
+/// Which authorization is used.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-enum Access {
+enum AuthorizationMode {
     #[default]
-    Open,
+    AlwaysAllow,
     Rbac,
 }
 
@@ -58,125 +58,125 @@ impl Builder {
         }
     }
 
-    /// Keeps objects here. Default: in memory, gone with the server.
+    /// Sets the storage. Default: in memory.
     pub fn storage(mut self, storage: impl Storage) -> Self {
         self.storage = Some(Box::new(storage));
         self
     }
 
-    /// The time at which the server starts; it runs on with tokio's clock. Default: the system's time.
+    /// Sets the server's start time, which advances with tokio's clock. Default: the system's time.
     pub fn epoch(mut self, epoch: Timestamp) -> Self {
         self.epoch = Some(epoch);
         self
     }
 
-    /// How many watches may be open at once; the next one is told to try again later (429). Default: 10,000.
-    pub fn watchers(mut self, limit: usize) -> Self {
+    /// Limits the open watches; further ones get 429. Default: 10,000.
+    pub fn max_watches(mut self, limit: usize) -> Self {
         self.limits.watches = limit;
         self
     }
 
-    /// What clients can make the server hold, and for how long. Default: [`Limits::default`].
+    /// Limits what clients can make the server hold, and for how long. Default: [`Limits::default`].
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// Refuses requests without credentials (401), as `--anonymous-auth=false` makes a real server do. What this server is
-    /// asked directly, in the process, needs none. Default: they are made by `system:anonymous`.
+    /// Rejects requests without credentials (401), like a real server's `--anonymous-auth=false`. Requests in the process
+    /// need none. Default: their user is `system:anonymous`.
     pub fn without_anonymous(mut self) -> Self {
-        self.anonymous = Anonymous::Refused;
+        self.anonymous = AnonymousAuth::Refused;
         self
     }
 
-    /// Takes pods whose service account does not exist, as `--disable-admission-plugins=ServiceAccount` makes a real
-    /// server do: for those who run no controller that makes the account `default` in every namespace. Default: such
-    /// pods are refused.
+    /// Accepts pods whose service account does not exist, like a real server's
+    /// `--disable-admission-plugins=ServiceAccount`. Useful where no controller creates the account `default` in every
+    /// namespace. Default: such pods are rejected.
     pub fn without_service_accounts(mut self) -> Self {
-        self.accounts = Accounts::Ignored;
+        self.service_accounts = ServiceAccountAdmission::Ignored;
         self
     }
 
-    /// Users may do what roles and bindings say, and begins with those that every cluster has. What this server is asked
-    /// directly, in the process, is asked by an administrator; see [`Server::guarded`], [`Server::as_user`] and
-    /// [`Server::serve`] for others. Default: everybody may do everything.
+    /// Enables RBAC, with the roles and bindings that every cluster has. Requests in the process are an
+    /// administrator's; see [`Server::authenticated`], [`Server::as_user`] and [`Server::serve`] for other users.
+    /// Default: every user may do everything.
     pub fn rbac(mut self) -> Self {
-        self.access = Access::Rbac;
+        self.authorization = AuthorizationMode::Rbac;
         self
     }
 
-    /// Takes this bearer token as a user's. Default: no tokens but those that service accounts get.
+    /// Accepts a static bearer token of a user. Default: only service account tokens.
     pub fn token(mut self, token: &str, user: User) -> Self {
         self.tokens.insert(token.into(), Arc::new(user));
         self
     }
 
-    /// Notes who uses which rights. Default: nobody does.
+    /// Records which rights each user uses. Default: none.
     pub fn recorder(mut self, recorder: Recorder) -> Self {
         self.recorder = Some(recorder);
         self
     }
 
-    /// Shows itself to the pods of the cluster as the service `kubernetes` in `default`, as every real server does; `port`
-    /// is where it listens itself. Default: there is no such service.
-    pub fn service(mut self, port: u16) -> Self {
-        self.service = Some(port);
+    /// Creates the service `kubernetes` in `default`, as every real server does; `port` is the server's own port.
+    /// Default: there is no such service.
+    pub fn kubernetes_service(mut self, port: u16) -> Self {
+        self.service_port = Some(port);
         self
     }
 
-    /// A server that serves.
+    /// Creates the server.
     pub fn build(self) -> Server {
-        let world = World::new(self.epoch, self.seed);
+        let environment = Environment::new(self.epoch, self.seed);
         let storage = self.storage.unwrap_or_else(|| Box::new(Memory::default()));
-        let guard = Guard {
-            policy: (self.access == Access::Rbac).then(|| Policy::new(&*storage)),
+        let access_control = AccessControl {
+            policy: (self.authorization == AuthorizationMode::Rbac).then(|| Policy::new(&*storage)),
             anonymous: self.anonymous,
             tokens: self.tokens,
-            signatures: Signatures::new(world.secret()),
-            modes: Modes::default(),
+            token_signer: TokenSigner::new(environment.signing_key()),
+            impersonation_modes: LastModes::default(),
             recorder: self.recorder,
-            aggregating: parking_lot::Mutex::new(()),
+            aggregation_lock: parking_lot::Mutex::new(()),
         };
         let api = Arc::new(Api {
-            guard,
+            access_control,
             storage,
             registry: Registry::new(),
-            world,
-            load: Load::new(&self.limits),
-            watchers: Arc::new(Semaphore::new(self.limits.watches.min(Semaphore::MAX_PERMITS))),
+            environment,
+            in_flight: InFlight::new(&self.limits),
+            watch_permits: Arc::new(Semaphore::new(self.limits.watches.min(Semaphore::MAX_PERMITS))),
             limits: self.limits,
-            definitions: parking_lot::Mutex::new(()),
-            allotting: parking_lot::Mutex::new(()),
-            accounts: self.accounts,
-            printed: Printed::default(),
-            deep: DeepTables::default(),
+            definition_refresh: parking_lot::Mutex::new(()),
+            allocation: parking_lot::Mutex::new(()),
+            service_accounts: self.service_accounts,
+            pod_logs: LogStore::default(),
+            deep_tables: DeepTables::default(),
         });
-        api.start(self.service);
-        let door = Door::Trusted(Arc::new(User::administrator()));
+        api.bootstrap(self.service_port);
+        let authenticator = Authenticator::Trusted(Arc::new(User::administrator()));
         Server {
             api,
-            door,
-            workshop: None,
-            seat: None,
+            authenticator,
+            large_work: None,
+            connection: None,
         }
     }
 }
 
 impl Api {
-    /// Fills in what every cluster has, and serves what the stored definitions define.
-    fn start(&self, port: Option<u16>) {
+    /// Creates the objects that every cluster has, and serves the stored definitions.
+    fn bootstrap(&self, port: Option<u16>) {
         for name in NAMESPACES {
-            self.provide("namespaces", "", &json!({"metadata": {"name": name}}));
+            self.ensure_object("namespaces", "", &json!({"metadata": {"name": name}}));
         }
         self.load_definitions();
-        self.seed_policy();
+        self.create_bootstrap_policy();
         if let Some(port) = port {
-            self.provide("services", "default", &own_service(port));
+            self.ensure_object("services", "default", &kubernetes_service_object(port));
         }
     }
 
-    /// Makes an object that every cluster has, unless it is there already: on a storage that was used before.
-    fn provide(&self, plural: &str, namespace: &str, object: &Value) {
+    /// Creates an object that every cluster has. It may exist in a storage that was used before.
+    fn ensure_object(&self, plural: &str, namespace: &str, object: &Value) {
         let target = Target {
             resource: self
                 .registry
@@ -189,12 +189,17 @@ impl Api {
             subresource: "".into(),
         };
         let body = object.to_string();
-        let _ = self.create(&target, &WriteOptions::own(), body.as_bytes(), Encoding::Json);
+        let _ = self.create(
+            &target,
+            &WriteOptions::internal(),
+            body.as_bytes(),
+            Encoding::Json,
+        );
     }
 }
 
-/// How pods reach the server: at the first address of the services' range.
-fn own_service(port: u16) -> Value {
+/// The service `kubernetes`, at the first address of the service range.
+fn kubernetes_service_object(port: u16) -> Value {
     json!({
         "metadata": {"name": "kubernetes", "labels": {"component": "apiserver", "provider": "kubernetes"}},
         "spec": {

@@ -1,4 +1,4 @@
-//! What the server tells of itself: discovery, the schemas' documents, its version and its health.
+//! Discovery, OpenAPI documents and health checks.
 
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header, request::Parts};
@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 use windlass_rights::RequestInfo;
 
-use super::respond::{json_response, text_response, with_body};
+use super::respond::{body_response, json_response, text_response};
 use crate::{
     accept,
     body::Body,
@@ -17,23 +17,27 @@ use crate::{
     status::Status,
 };
 
-/// Where the OpenAPI documents are.
-pub(super) const OPENAPI: &str = "/openapi/v3/";
+/// The path prefix of the OpenAPI v3 documents.
+pub(super) const OPENAPI_V3_PREFIX: &str = "/openapi/v3/";
 
-/// What is said of discovery that comes all at once, in `Accept` and in `Content-Type`.
-const AGGREGATED: &str = ";g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+/// The parameters of aggregated discovery's media type.
+const AGGREGATED_PARAMETERS: &str = ";g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
-/// `/api` or `/apis`, as a list of groups or with everything in them.
+/// `/api` or `/apis`, as a list of groups or aggregated.
 pub(super) fn groups(catalogue: &Catalogue, core: bool, parts: &Parts) -> Result<Response<Body>, Status> {
-    let door = if core { Door::Core } else { Door::Groups };
-    match Form::of(parts, door)? {
-        Form::Plain(encoding) if core => encoded(&discovery::core_versions(), encoding),
-        Form::Plain(encoding) => encoded(&discovery::groups(catalogue), encoding),
-        Form::Aggregated(encoding) => {
+    let kind = if core {
+        DiscoveryDocument::Core
+    } else {
+        DiscoveryDocument::Groups
+    };
+    match DiscoveryFormat::negotiate(parts, kind)? {
+        DiscoveryFormat::Plain(encoding) if core => encoded_response(&discovery::core_versions(), encoding),
+        DiscoveryFormat::Plain(encoding) => encoded_response(&discovery::groups(catalogue), encoding),
+        DiscoveryFormat::Aggregated(encoding) => {
             let mut document = Document::new(&discovery::aggregated(catalogue, core));
             document.bytes = encoding.encode(document.bytes)?;
-            let content_type = format!("{}{AGGREGATED}", encoding.content_type());
-            let mut response = tagged(&document, parts);
+            let content_type = format!("{}{AGGREGATED_PARAMETERS}", encoding.content_type());
+            let mut response = with_etag(&document, parts);
             let headers = response.headers_mut();
             headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("public"));
             let content_type = HeaderValue::from_str(&content_type).expect("made of constants");
@@ -45,7 +49,7 @@ pub(super) fn groups(catalogue: &Catalogue, core: bool, parts: &Parts) -> Result
 
 /// `/apis/apps`
 pub(super) fn group(group: &Group, parts: &Parts) -> Result<Response<Body>, Status> {
-    plain(&discovery::group(group), parts, Door::Group)
+    discovery_response(&discovery::group(group), parts, DiscoveryDocument::Group)
 }
 
 /// `/api/v1`, `/apis/apps/v1`
@@ -55,27 +59,33 @@ pub(super) fn version(
     version: &str,
     parts: &Parts,
 ) -> Result<Response<Body>, Status> {
-    plain(
+    discovery_response(
         &discovery::resources(catalogue, group, version),
         parts,
-        Door::Version,
+        DiscoveryDocument::Version,
     )
 }
 
-fn plain(value: &Value, parts: &Parts, door: Door) -> Result<Response<Body>, Status> {
-    match Form::of(parts, door)? {
-        Form::Plain(encoding) | Form::Aggregated(encoding) => encoded(value, encoding),
+fn discovery_response(
+    value: &Value,
+    parts: &Parts,
+    kind: DiscoveryDocument,
+) -> Result<Response<Body>, Status> {
+    match DiscoveryFormat::negotiate(parts, kind)? {
+        DiscoveryFormat::Plain(encoding) | DiscoveryFormat::Aggregated(encoding) => {
+            encoded_response(value, encoding)
+        }
     }
 }
 
-fn encoded(value: &Value, encoding: Encoding) -> Result<Response<Body>, Status> {
+fn encoded_response(value: &Value, encoding: Encoding) -> Result<Response<Body>, Status> {
     let body = encoding.encode(value.to_string().into())?;
-    Ok(with_body(200, encoding.content_type(), Body::whole(body)))
+    Ok(body_response(200, encoding.content_type(), Body::whole(body)))
 }
 
-/// The documents of discovery, which take and refuse differently.
+/// The discovery documents, which differ in the media types they accept.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Door {
+enum DiscoveryDocument {
     /// `/api`
     Core,
     /// `/apis`
@@ -84,23 +94,23 @@ enum Door {
     Version,
 }
 
-/// The forms of discovery.
-enum Form {
+/// The format of a discovery document.
+enum DiscoveryFormat {
     Plain(Encoding),
-    /// Everything at once.
+    /// With the resources of all groups.
     Aggregated(Encoding),
 }
 
-impl Form {
-    /// The dearest form that the client takes, of those that there are.
-    fn of(parts: &Parts, door: Door) -> Result<Self, Status> {
-        // Named as the real server names them, whose answers come in protobuf too.
+impl DiscoveryFormat {
+    /// The format that the client prefers of the supported ones.
+    fn negotiate(parts: &Parts, kind: DiscoveryDocument) -> Result<Self, Status> {
+        // As in the real server's message, which supports protobuf too.
         const TYPES: [&str; 3] = [
             "application/json",
             "application/yaml",
             "application/vnd.kubernetes.protobuf",
         ];
-        let offers = accept::offers(&parts.headers);
+        let offers = accept::media_ranges(&parts.headers);
         if offers.is_empty() {
             return Ok(Self::Plain(Encoding::Json));
         }
@@ -116,57 +126,57 @@ impl Form {
                     Some("APIGroupDiscoveryList"),
                     Some("apidiscovery.k8s.io"),
                     Some("v2"),
-                ] if matches!(door, Door::Core | Door::Groups) => {
+                ] if matches!(kind, DiscoveryDocument::Core | DiscoveryDocument::Groups) => {
                     return Ok(Self::Aggregated(encoding));
                 }
                 _ => {}
             }
         }
-        // Some documents are behind a router that refuses before they are asked.
-        let routed = matches!(door, Door::Core | Door::Version);
+        // Some documents are behind a router that checks the media type first.
+        let routed = matches!(kind, DiscoveryDocument::Core | DiscoveryDocument::Version);
         if !routed || offers.iter().any(|offer| TYPES.contains(&offer.media)) {
             let accepted = TYPES.join(", ");
             let message = format!("only the following media types are accepted: {accepted}");
-            return Err(Status::wrong_shape(&message));
+            return Err(Status::unsupported_representation(&message));
         }
         Err(Status::not_acceptable(&TYPES))
     }
 }
 
-/// A document of `/openapi/v3`: for ever the same under its hash, and found by its path alone too.
+/// A document of `/openapi/v3`, immutable if requested with its hash.
 pub(super) fn openapi_document(catalogue: &Catalogue, parts: &Parts, info: &RequestInfo) -> Response<Body> {
-    let path = info.path.strip_prefix(OPENAPI).unwrap_or_default();
-    let offers = accept::offers(&parts.headers);
-    let taken =
-        |offer: &accept::Offer<'_>| matches!(offer.media, "application/json" | "application/*" | "*/*");
-    if !offers.is_empty() && !offers.iter().any(taken) {
-        let mut response = with_body(406, "", Body::whole(Bytes::new()));
+    let path = info.path.strip_prefix(OPENAPI_V3_PREFIX).unwrap_or_default();
+    let offers = accept::media_ranges(&parts.headers);
+    let accepts =
+        |offer: &accept::MediaRange<'_>| matches!(offer.media, "application/json" | "application/*" | "*/*");
+    if !offers.is_empty() && !offers.iter().any(accepts) {
+        let mut response = body_response(406, "", Body::whole(Bytes::new()));
         let vary = HeaderValue::from_static("Accept");
         response.headers_mut().insert(header::VARY, vary);
         return response;
     }
     let Some(document) = openapi::find(catalogue, path) else {
-        return with_body(404, "", Body::whole(Bytes::new()));
+        return body_response(404, "", Body::whole(Bytes::new()));
     };
     match info.query.text("hash") {
         Some(hash) if hash != document.hash => {
-            let mut response = tagged(&document, parts);
+            let mut response = with_etag(&document, parts);
             *response.status_mut() = StatusCode::MOVED_PERMANENTLY;
             *response.body_mut() = Body::whole(Bytes::new());
-            let location = format!("{OPENAPI}{path}?hash={}", document.hash);
+            let location = format!("{OPENAPI_V3_PREFIX}{path}?hash={}", document.hash);
             let location = HeaderValue::from_str(&location).expect("the path was found in the catalogue");
             response.headers_mut().insert(header::LOCATION, location);
             response
         }
         hash => {
-            let mut response = tagged(&document, parts);
+            let mut response = with_etag(&document, parts);
             if hash.is_some() {
                 let headers = response.headers_mut();
                 headers.insert(
                     header::CACHE_CONTROL,
                     HeaderValue::from_static("public, immutable"),
                 );
-                // Clients that do not know `immutable` keep it for a year.
+                // For clients that do not support `immutable`: a year.
                 let year = jiff::Span::new().hours(365 * 24);
                 let expires = (Timestamp::now() + year)
                     .strftime("%a, %d %b %Y %H:%M:%S GMT")
@@ -182,36 +192,36 @@ pub(super) fn openapi_document(catalogue: &Catalogue, parts: &Parts, info: &Requ
 }
 
 /// `/openapi/v2`
-pub(super) fn whole_openapi(catalogue: &Catalogue, parts: &Parts) -> Response<Body> {
+pub(super) fn openapi_v2(catalogue: &Catalogue, parts: &Parts) -> Response<Body> {
     const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
-    /// As client-go asks for it.
-    const EARLIER: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
-    let offers = accept::offers(&parts.headers);
+    /// client-go's name.
+    const CLIENT_GO_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+    let offers = accept::media_ranges(&parts.headers);
     let mut forms = offers.iter().filter_map(|offer| match offer.media {
-        "application/json" | "application/*" | "*/*" => Some(openapi::Form::Json),
-        PROTOBUF | EARLIER => Some(openapi::Form::Protobuf),
+        "application/json" | "application/*" | "*/*" => Some(openapi::DocumentFormat::Json),
+        PROTOBUF | CLIENT_GO_PROTOBUF => Some(openapi::DocumentFormat::Protobuf),
         _ => None,
     });
     let form = if offers.is_empty() {
-        Some(openapi::Form::Json)
+        Some(openapi::DocumentFormat::Json)
     } else {
         forms.next()
     };
     let mut response = match form {
-        Some(form) => tagged(&openapi::whole(catalogue, form), parts),
-        None => with_body(406, "", Body::whole(Bytes::new())),
+        Some(form) => with_etag(&openapi::v2_document(catalogue, form), parts),
+        None => body_response(406, "", Body::whole(Bytes::new())),
     };
     let headers = response.headers_mut();
     headers.insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
     headers.append(header::VARY, HeaderValue::from_static("Accept"));
-    if form == Some(openapi::Form::Protobuf) {
+    if form == Some(openapi::DocumentFormat::Protobuf) {
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(PROTOBUF));
     }
     response
 }
 
-/// A document with its tag, or the word that the client has it already.
-fn tagged(document: &Document, parts: &Parts) -> Response<Body> {
+/// A document with its `ETag`, or 304 if the client has it already.
+fn with_etag(document: &Document, parts: &Parts) -> Response<Body> {
     let tag = format!("\"{}\"", document.hash);
     let known = parts
         .headers
@@ -231,11 +241,11 @@ fn tagged(document: &Document, parts: &Parts) -> Response<Body> {
     response
 }
 
-/// This server has one check, and answering is it.
+/// The answer to a health check. The only check is that the server answers.
 pub(super) fn health(path: &str, verbose: bool) -> Response<Body> {
     if !verbose {
         return text_response(200, "ok");
     }
     let text = format!("[+]ping ok\n{} check passed\n", path.trim_start_matches('/'));
-    with_body(200, "text/plain; charset=utf-8", Body::whole(text))
+    body_response(200, "text/plain; charset=utf-8", Body::whole(text))
 }

@@ -1,11 +1,11 @@
-//! The server as a `tower` service: requests in, answers out, no socket needed.
+//! The server as a `tower` service, without a socket.
 
 mod builder;
 mod documents;
+mod in_flight;
 mod resources;
 mod respond;
 mod routes;
-mod work;
 
 use std::{
     convert::Infallible,
@@ -19,16 +19,16 @@ use futures::{FutureExt, future::BoxFuture};
 use http::{HeaderName, HeaderValue, Method, Request, Response, header, request::Parts};
 
 pub use builder::Builder;
-use respond::{refusal, text_response, warn};
+pub(crate) use in_flight::InFlight;
+use in_flight::LargeWorkLimit;
+use respond::{add_warning, error_response, text_response};
 use windlass_rights::RequestInfo;
-pub(crate) use work::Load;
-use work::Workshop;
 
 use crate::{
-    auth::{Caller, Door, Peer, User},
+    auth::{Authenticator, Caller, Peer, User},
     body::Body,
     gzip,
-    https::{Full, Seat},
+    https::{Connection, ConnectionLimitReached},
     limits::{self, Limits},
     logs::Logs,
     media::Encoding,
@@ -36,24 +36,24 @@ use crate::{
     verbs::Api,
 };
 
-/// What a request and its answer are called in logs, by the client or else by the server.
-const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
+/// The header with a request's audit ID, set by the client or else by the server.
+const AUDIT_ID_HEADER: HeaderName = HeaderName::from_static("audit-id");
 
-/// The state that all clones of a server, and all its open watches, share.
-pub(crate) type Shared = Arc<Api>;
+/// The state that all clones of a server and all its watches share.
+pub(crate) type SharedApi = Arc<Api>;
 
 /// A Kubernetes API server inside the process.
 ///
 /// It is a [`tower::Service`]: `kube::Client::new(Server::new(), "default")` talks to it without a socket.
-/// Clones share everything; the state is gone with the last of them.
+/// Clones share all state, which is dropped with the last of them.
 #[derive(Clone)]
 pub struct Server {
-    api: Shared,
-    door: Door,
-    /// Where large work is done; in the process, where its caller is.
-    workshop: Option<Workshop>,
-    /// The connection that requests come from.
-    seat: Option<Arc<Seat>>,
+    api: SharedApi,
+    authenticator: Authenticator,
+    /// Limits large work on a socket; none in the process, where the caller's thread does it.
+    large_work: Option<LargeWorkLimit>,
+    /// The connection of the requests; none in the process.
+    connection: Option<Arc<Connection>>,
 }
 
 impl Default for Server {
@@ -63,51 +63,53 @@ impl Default for Server {
 }
 
 impl Server {
-    /// An empty server, with the namespaces that every cluster has.
+    /// Creates a server with the namespaces that every cluster has.
     pub fn new() -> Self {
         Self::builder().build()
     }
 
-    /// A server with other than the default parts.
+    /// Configures a server with other than the default options.
     pub fn builder() -> Builder {
         Builder::default()
     }
 
-    /// A server for tests whose uids, generated names and keys all follow from `seed`, so that a run can be repeated.
+    /// Configures a server for tests whose uids, generated names and keys all follow from `seed`, so that a run can be
+    /// repeated.
     ///
-    /// Its tokens can be forged by everybody who guesses the seed, so [`Server::serve`] refuses to put it on a socket.
+    /// Anyone who guesses the seed can forge its tokens, so [`Server::serve`] refuses to put it on a socket.
     pub fn seeded(seed: u64) -> Builder {
         Builder::seeded(seed)
     }
 
-    /// What the containers of its pods print: nobody runs them here, so that whoever does must say.
+    /// The logs of its pods' containers. The server runs none: the code that simulates or runs pods writes them.
     pub fn logs(&self) -> Logs {
         Logs::new(self.api.clone())
     }
 
-    /// The same server, asked by this user: no proof is needed, but with [`Builder::rbac`] the rights are.
+    /// The same server for requests of this user. They need no credentials, but with [`Builder::rbac`] the user needs
+    /// the rights.
     #[must_use]
     pub fn as_user(&self, user: User) -> Self {
         Self {
-            door: Door::Trusted(Arc::new(user)),
+            authenticator: Authenticator::Trusted(Arc::new(user)),
             ..self.clone()
         }
     }
 
-    /// The same server as strangers find it: a request is made by whom its `Authorization` header proves, or by nobody in
-    /// particular.
+    /// The same server with authentication: a request's user comes from its `Authorization` header. Without one it is
+    /// anonymous.
     #[must_use]
-    pub fn guarded(&self) -> Self {
-        self.behind(Peer::Unknown)
+    pub fn authenticated(&self) -> Self {
+        self.for_peer(Peer::NoCertificate)
     }
 
-    /// Whether its keys follow from a seed; see [`Server::seeded`].
+    /// Whether its keys are predictable; see [`Server::seeded`].
     pub fn is_seeded(&self) -> bool {
-        self.api.world.is_seeded()
+        self.api.environment.is_seeded()
     }
 
     #[cfg(test)]
-    pub(crate) fn api(&self) -> &Shared {
+    pub(crate) fn api(&self) -> &SharedApi {
         &self.api
     }
 
@@ -115,27 +117,27 @@ impl Server {
         &self.api.limits
     }
 
-    /// The same server for the client at the other end of a connection.
-    pub(crate) fn behind(&self, peer: Peer) -> Self {
+    /// The same server for one peer of a connection.
+    pub(crate) fn for_peer(&self, peer: Peer) -> Self {
         Self {
-            door: Door::Guarded(peer),
+            authenticator: Authenticator::Credentials(peer),
             ..self.clone()
         }
     }
 
-    /// The same server on a socket, where large work must not hold others up.
+    /// The same server on a socket, where large work must not delay other requests.
     pub(crate) fn on_socket(self) -> Self {
-        let workshop = Workshop::new();
-        Self { workshop, ..self }
+        let large_work = LargeWorkLimit::new();
+        Self { large_work, ..self }
     }
 
     /// The same server for one connection.
-    pub(crate) fn on_connection(self, seat: Arc<Seat>) -> Self {
-        let seat = Some(seat);
-        Self { seat, ..self }
+    pub(crate) fn on_connection(self, connection: Arc<Connection>) -> Self {
+        let connection = Some(connection);
+        Self { connection, ..self }
     }
 
-    async fn answer<B>(self, request: Request<B>) -> Response<Body>
+    async fn handle<B>(self, request: Request<B>) -> Response<Body>
     where
         B: http_body::Body + Send + 'static,
         B::Data: Send,
@@ -143,24 +145,24 @@ impl Server {
     {
         let (parts, body) = request.into_parts();
         let info = RequestInfo::of(&parts.method, parts.uri.path(), parts.uri.query());
-        // A panic is a bug of this server; it costs its client one answer, and nobody else anything.
-        let work = AssertUnwindSafe(self.in_time(&parts, &info, body)).catch_unwind();
+        // A panic is a bug of this server. It fails this request only.
+        let work = AssertUnwindSafe(self.handle_within_timeout(&parts, &info, body)).catch_unwind();
         let answer = work.await.unwrap_or_else(|_| {
-            tracing::error!(method = %parts.method, path = parts.uri.path(), "a request panicked");
+            tracing::error!(method = %parts.method, path = parts.uri.path(), "request handler panicked");
             Err(Status::internal("the request could not be handled"))
         });
         let mut response = answer.unwrap_or_else(|status| {
-            // A client that reads YAML gets its refusals in YAML too.
-            let encoding = Encoding::of_refusal(&parts.headers);
-            refusal(&status, encoding)
+            // A client that accepts YAML gets errors in YAML too.
+            let encoding = Encoding::of_error(&parts.headers);
+            error_response(&status, encoding)
         });
-        let audit_id = parts.headers.get(AUDIT_ID).cloned();
-        let audit_id = audit_id.or_else(|| HeaderValue::from_str(&self.api.world.audit_id()).ok());
+        let audit_id = parts.headers.get(AUDIT_ID_HEADER).cloned();
+        let audit_id = audit_id.or_else(|| HeaderValue::from_str(&self.api.environment.audit_id()).ok());
         if let Some(audit_id) = audit_id {
-            response.headers_mut().insert(AUDIT_ID, audit_id);
+            response.headers_mut().insert(AUDIT_ID_HEADER, audit_id);
         }
-        if gzip::is_taken(&parts.headers) && !info.path.starts_with(documents::OPENAPI) {
-            response = gzip::packed(response);
+        if gzip::is_accepted(&parts.headers) && !info.path.starts_with(documents::OPENAPI_V3_PREFIX) {
+            response = gzip::compress(response);
         }
         if parts.method == Method::HEAD {
             *response.body_mut() = Body::whole(Bytes::new());
@@ -168,15 +170,20 @@ impl Server {
         response
     }
 
-    /// Ends what takes too long. A watch is answered at once, and has a length of its own.
-    async fn in_time<B>(&self, parts: &Parts, info: &RequestInfo, body: B) -> Result<Response<Body>, Status>
+    /// Answers a request within its timeout. For a watch, this covers only the start.
+    async fn handle_within_timeout<B>(
+        &self,
+        parts: &Parts,
+        info: &RequestInfo,
+        body: B,
+    ) -> Result<Response<Body>, Status>
     where
         B: http_body::Body + Send + 'static,
         B::Data: Send,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         if !info.is_well_formed {
-            // Go's HTTP server does not even look who asks.
+            // Go's HTTP server answers this before authentication.
             return Ok(text_response(400, "400 Bad Request"));
         }
         let limit = if info.access.verb == "watch" {
@@ -184,35 +191,42 @@ impl Server {
         } else {
             limits::timeout(info.query.text("timeout"))?
         };
-        let answer = tokio::time::timeout(limit, self.enter(parts, info, body)).await;
+        let answer = tokio::time::timeout(limit, self.authorize_and_route(parts, info, body)).await;
         answer.unwrap_or_else(|_| Err(Status::timeout()))
     }
 
-    /// Lets in whoever may do what is asked for.
-    async fn enter<B>(&self, parts: &Parts, info: &RequestInfo, body: B) -> Result<Response<Body>, Status>
+    /// Authenticates, impersonates, authorizes and routes a request.
+    async fn authorize_and_route<B>(
+        &self,
+        parts: &Parts,
+        info: &RequestInfo,
+        body: B,
+    ) -> Result<Response<Body>, Status>
     where
         B: http_body::Body + Send + 'static,
         B::Data: Send,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let found = self.api.authenticate(&self.door, &parts.headers)?;
+        let found = self.api.authenticate(&self.authenticator, &parts.headers)?;
         let is_check = matches!(&*info.path, "/healthz" | "/livez" | "/readyz");
-        if let Some(seat) = self.seat.as_ref().filter(|_| !is_check) {
-            seat.admit(&found.user).map_err(|Full| Status::busy())?;
+        if let Some(connection) = self.connection.as_ref().filter(|_| !is_check) {
+            connection
+                .admit(&found.user)
+                .map_err(|ConnectionLimitReached| Status::busy())?;
         }
         let access = &info.access;
         let entered = self
             .api
-            .impersonated(found.user, access, &parts.headers)
+            .impersonate(found.user, access, &parts.headers)
             .and_then(|user| {
-                self.api.authorise(&user, access)?;
+                self.api.authorize(&user, access)?;
                 let access = access.clone();
                 Ok(Arc::new(Caller { user, access }))
             });
         let mut answer = match entered {
             Ok(caller) => self.route(parts, info, body, &caller).await,
             Err(status) => {
-                let mut response = refusal(&status, Encoding::of_refusal(&parts.headers));
+                let mut response = error_response(&status, Encoding::of_error(&parts.headers));
                 let sniffing = HeaderValue::from_static("nosniff");
                 response
                     .headers_mut()
@@ -222,8 +236,8 @@ impl Server {
         };
         if let Some(warning) = found.warning {
             let mut response =
-                answer.unwrap_or_else(|status| refusal(&status, Encoding::of_refusal(&parts.headers)));
-            warn(&mut response, warning);
+                answer.unwrap_or_else(|status| error_response(&status, Encoding::of_error(&parts.headers)));
+            add_warning(&mut response, warning);
             answer = Ok(response);
         }
         answer
@@ -246,6 +260,6 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let server = self.clone();
-        async move { Ok(server.answer(request).await) }.boxed()
+        async move { Ok(server.handle(request).await) }.boxed()
     }
 }

@@ -1,4 +1,4 @@
-//! From a request for objects to the verb that answers it.
+//! Dispatches requests for resources to the verbs.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use http::{Response, request::Parts};
 use tokio::sync::OwnedSemaphorePermit;
 use windlass_rights::RequestInfo;
 
-use super::{Server, work::Received};
+use super::{Server, in_flight::ReceivedBody};
 use crate::{
     auth::{self, Caller},
     body::Body,
@@ -16,16 +16,16 @@ use crate::{
     request::{Target, Verb},
     selector::Selector,
     status::Status,
-    subresources::{self, Input},
+    subresources::{self, SubresourceBody},
     verbs::{Answer, Api, DeleteOptions, ListOptions, WatchStream, WriteOptions},
     view::View,
 };
 
-/// What it takes to look at an entry of a table, as a size: a thousand of them are large work.
-const ENTRY: usize = 64;
+/// The cost of scanning one entry of a table, as a size in bytes: a thousand entries are large work.
+const ENTRY_COST: usize = 64;
 
-/// An answer, and the request's place among those that are worked on.
-type Answered = Result<(Answer, Option<OwnedSemaphorePermit>), Status>;
+/// An answer, and the permit of its in-flight request.
+type AnswerResult = Result<(Answer, Option<OwnedSemaphorePermit>), Status>;
 
 impl Server {
     pub(super) async fn resource<B>(
@@ -41,11 +41,11 @@ impl Server {
         B::Data: Send,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let verb = Verb::of(&parts.method, target, info)?;
-        let wanted = Encoding::of_answer(&parts.headers, &target.resource, verb == Verb::Watch)?;
+        let verb = Verb::from_request(&parts.method, target, info)?;
+        let wanted = Encoding::of_response(&parts.headers, &target.resource, verb == Verb::Watch)?;
         let list = matches!(verb, Verb::List | Verb::DeleteCollection);
-        let view = View::of(&parts.headers, &info.query, &target.resource, list)?;
-        let asked = Asked {
+        let view = View::negotiate(&parts.headers, &info.query, &target.resource, list)?;
+        let request = ResourceRequest {
             server: self,
             parts,
             info,
@@ -53,10 +53,10 @@ impl Server {
             caller,
             verb,
         };
-        let (answer, place) = match verb {
-            Verb::Get | Verb::List | Verb::Watch => asked.read(view).await?,
-            Verb::Create | Verb::Update | Verb::Patch => asked.write(body).await?,
-            Verb::Delete | Verb::DeleteCollection => asked.delete(body).await?,
+        let (answer, permit) = match verb {
+            Verb::Get | Verb::List | Verb::Watch => request.read(view).await?,
+            Verb::Create | Verb::Update | Verb::Patch => request.write(body).await?,
+            Verb::Delete | Verb::DeleteCollection => request.delete(body).await?,
         };
         let size = match &answer {
             Answer::Object { json, .. } => json.len(),
@@ -64,17 +64,17 @@ impl Server {
         };
         let mut answer = Some(answer);
         let respond = || {
-            let answer = answer.take().unwrap_or(Answer::Nothing);
+            let answer = answer.take().unwrap_or(Answer::NoContent);
             self.api.respond(answer, target, wanted, view)
         };
-        let mut response = asked.work(size, respond).await?;
-        response.body_mut().keep(place);
+        let mut response = request.work(size, respond).await?;
+        response.body_mut().hold_permit(permit);
         Ok(response)
     }
 }
 
-/// A request for objects that its caller may make.
-struct Asked<'a> {
+/// An authorized request for a resource.
+struct ResourceRequest<'a> {
     server: &'a Server,
     parts: &'a Parts,
     info: &'a RequestInfo,
@@ -83,37 +83,37 @@ struct Asked<'a> {
     verb: Verb,
 }
 
-impl Asked<'_> {
-    async fn read(&self, view: View) -> Answered {
+impl ResourceRequest<'_> {
+    async fn read(&self, view: View) -> AnswerResult {
         let (api, target, query) = (self.api(), self.target, &self.info.query);
         if self.verb == Verb::Get && *target.subresource == *"log" {
             return Ok((api.log(target, query)?, None));
         }
         if self.verb == Verb::Watch {
-            let options = ListOptions::of(query, true)?;
-            let place = api.watchers.clone().try_acquire_owned();
-            let place = place.map_err(|_| Status::busy())?;
+            let options = ListOptions::from_query(query, true)?;
+            let permit = api.watch_permits.clone().try_acquire_owned();
+            let permit = permit.map_err(|_| Status::busy())?;
             let selector = self.selector()?;
-            let stream = WatchStream::open(place, api.clone(), target, &options, selector, view)?;
+            let stream = WatchStream::open(permit, api.clone(), target, &options, selector, view)?;
             return Ok((Answer::Watch(Box::new(stream)), None));
         }
-        let place = self.enter()?;
+        let permit = self.acquire_permit()?;
         let answer = if self.verb == Verb::List {
-            let (options, selector) = (ListOptions::of(query, false)?, self.selector()?);
-            api.ready_for(&options).await?;
+            let (options, selector) = (ListOptions::from_query(query, false)?, self.selector()?);
+            api.wait_for_list_revision(&options).await?;
             let list = || api.list(target, &options, &selector);
-            self.work(self.looked_at(), list).await?
+            self.work(self.scan_cost(), list).await?
         } else if matches!(&*target.subresource, "" | "status" | "approval") {
             api.get(target, query).await?
         } else {
             let options = WriteOptions::default();
-            let part = || api.subresource(target, self.verb, &options, &Input::None);
+            let part = || api.subresource(target, self.verb, &options, &SubresourceBody::None);
             self.work(0, part).await?
         };
-        Ok((answer, place))
+        Ok((answer, permit))
     }
 
-    async fn write<B>(&self, body: B) -> Answered
+    async fn write<B>(&self, body: B) -> AnswerResult
     where
         B: http_body::Body,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -126,26 +126,26 @@ impl Asked<'_> {
         };
         let options = WriteOptions {
             caller: Some(self.caller.clone()),
-            ..WriteOptions::of(&self.info.query, headers, kind)?
+            ..WriteOptions::from_request(&self.info.query, headers, kind)?
         };
         let is_object = match self.verb {
             Verb::Create => target.subresource.is_empty(),
             Verb::Update => matches!(&*target.subresource, "" | "status" | "finalize" | "approval"),
             _ => matches!(&*target.subresource, "" | "status" | "approval"),
         };
-        // The type of an object's body is looked at before the body, that of another part's after it.
+        // The real server checks the content type of an object before it reads the body, that of other subresources after.
         let form = || {
             Ok::<_, Status>(match self.verb {
-                Verb::Patch => Form::Patch(PatchKind::of_body(headers, &target.resource)?),
-                _ => Form::Object(Encoding::of_body(headers)?),
+                Verb::Patch => BodyKind::Patch(PatchKind::of_request(headers, &target.resource)?),
+                _ => BodyKind::Object(Encoding::of_request(headers)?),
             })
         };
         let early = if is_object { Some(form()?) } else { None };
-        let Received { bytes, .. } = &self.server.receive(body, &self.caller.user).await?;
-        let place = self.enter()?;
-        let size = bytes.len() + self.changed();
+        let ReceivedBody { bytes, .. } = &self.server.receive(body, &self.caller.user).await?;
+        let permit = self.acquire_permit()?;
+        let size = bytes.len() + self.stored_size();
         let answer = match (early, self.verb) {
-            (Some(Form::Object(encoding)), Verb::Create) => {
+            (Some(BodyKind::Object(encoding)), Verb::Create) => {
                 let create = || {
                     if auth::is_review(&target.resource) {
                         api.review(target, &options, bytes, encoding, self.caller)
@@ -157,62 +157,66 @@ impl Asked<'_> {
                 };
                 self.work(size, create).await?
             }
-            (Some(Form::Object(encoding)), _) => {
+            (Some(BodyKind::Object(encoding)), _) => {
                 let update = || api.update(target, &options, bytes, encoding);
                 self.work(size, update).await?
             }
-            (Some(Form::Patch(kind)), _) => {
+            (Some(BodyKind::Patch(kind)), _) => {
                 let patch = || api.patch(target, &options, bytes, kind);
                 self.work(size, patch).await?
             }
             (None, verb) => {
                 let input = match form()? {
-                    Form::Object(encoding) => Input::Object(bytes.clone(), encoding),
-                    Form::Patch(kind) => Input::Patch(bytes.clone(), kind),
+                    BodyKind::Object(encoding) => SubresourceBody::Object(bytes.clone(), encoding),
+                    BodyKind::Patch(kind) => SubresourceBody::Patch(bytes.clone(), kind),
                 };
                 let part = || api.subresource(target, verb, &options, &input);
                 self.work(size, part).await?
             }
         };
-        Ok((answer, place))
+        Ok((answer, permit))
     }
 
-    async fn delete<B>(&self, body: B) -> Answered
+    async fn delete<B>(&self, body: B) -> AnswerResult
     where
         B: http_body::Body,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let (api, target, query) = (self.api(), self.target, &self.info.query);
         let body = self.server.receive(body, &self.caller.user).await?;
-        let place = self.enter()?;
+        let permit = self.acquire_permit()?;
         let is_one = self.verb == Verb::Delete;
-        let size = if is_one { self.changed() } else { self.looked_at() };
+        let size = if is_one {
+            self.stored_size()
+        } else {
+            self.scan_cost()
+        };
         let delete = || {
             let value = match &body.bytes[..] {
                 [] => None,
                 bytes => Some(media::decode_options(
                     bytes,
-                    Encoding::of_body(&self.parts.headers)?,
+                    Encoding::of_request(&self.parts.headers)?,
                 )?),
             };
-            let options = DeleteOptions::of(query, value.as_ref())?;
+            let options = DeleteOptions::from_request(query, value.as_ref())?;
             if is_one {
                 return api.delete(target, &options);
             }
             api.delete_collection(
                 target,
                 &options,
-                &ListOptions::of(query, false)?,
+                &ListOptions::from_query(query, false)?,
                 &self.selector()?,
             )
         };
         let answer = self.work(size, delete).await?;
-        Ok((answer, place))
+        Ok((answer, permit))
     }
 
-    /// As [`Server::work`], with as much stack as the body or the objects need.
+    /// Like [`Server::work`], with a large stack if the body or the objects need one.
     async fn work<T: Send>(&self, size: usize, work: impl FnMut() -> T + Send) -> T {
-        let deep = self.api().deep.has(&self.target.resource.table);
+        let deep = self.api().deep_tables.has(&self.target.resource.table);
         self.server.work(size, || depth::run(deep, work)).await
     }
 
@@ -220,8 +224,8 @@ impl Asked<'_> {
         &self.server.api
     }
 
-    fn enter(&self) -> Result<Option<OwnedSemaphorePermit>, Status> {
-        self.api().load.enter(&self.caller.user, self.info)
+    fn acquire_permit(&self) -> Result<Option<OwnedSemaphorePermit>, Status> {
+        self.api().in_flight.acquire(&self.caller.user, self.info)
     }
 
     fn selector(&self) -> Result<Selector, Status> {
@@ -233,14 +237,14 @@ impl Asked<'_> {
         )
     }
 
-    /// How much work it is to look through the table.
-    fn looked_at(&self) -> usize {
+    /// The cost of scanning the table.
+    fn scan_cost(&self) -> usize {
         let table = self.api().storage.snapshot(&self.target.resource.table, None);
-        table.map_or(0, |table| table.count() * ENTRY)
+        table.map_or(0, |table| table.count() * ENTRY_COST)
     }
 
-    /// The size of the object that is changed, if it is there.
-    fn changed(&self) -> usize {
+    /// The size of the stored object; 0 if there is none.
+    fn stored_size(&self) -> usize {
         if self.target.name.is_empty() {
             return 0;
         }
@@ -252,9 +256,9 @@ impl Asked<'_> {
     }
 }
 
-/// What a body is.
+/// The kind of a body.
 #[derive(Clone, Copy)]
-enum Form {
+enum BodyKind {
     Object(Encoding),
     Patch(PatchKind),
 }

@@ -1,4 +1,4 @@
-//! From a path to what answers it.
+//! Routes a request by its path.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use windlass_rights::RequestInfo;
 
 use super::{
     Server,
-    documents::{self, OPENAPI, health, openapi_document},
-    respond::{json_response, refusal, text_response, warn, with_body},
+    documents::{self, OPENAPI_V3_PREFIX, health, openapi_document},
+    respond::{add_warning, body_response, error_response, json_response, text_response},
 };
 use crate::{auth::Caller, body::Body, media::Encoding, openapi, registry, request::Route, status::Status};
 
@@ -29,7 +29,7 @@ impl Server {
         let path = &*info.path;
         let catalogue = self.api.registry.catalogue();
         let as_json = |value: &serde_json::Value| json_response(200, value.to_string().into());
-        let route = Route::of(info, &catalogue);
+        let route = Route::resolve(info, &catalogue);
         let read_only = match &route {
             Route::Resource(_) | Route::NoSuchResource => false,
             Route::Other => path.starts_with("/version"),
@@ -39,22 +39,17 @@ impl Server {
             return Err(Status::method_not_allowed());
         }
         match route {
-            Route::Resource(target) if target.is_nowhere(&parts.method) => {
+            Route::Resource(target) if target.has_no_method(&parts.method) => {
                 Ok(text_response(404, "404 page not found\n"))
             }
             Route::Resource(target) => {
                 let answer = self.resource(parts, info, &target, body, caller).await;
-                let Some(warning) = target
-                    .resource
-                    .defined
-                    .as_ref()
-                    .and_then(|d| d.warning.as_deref())
-                else {
+                let Some(warning) = target.resource.crd.as_ref().and_then(|d| d.warning.as_deref()) else {
                     return answer;
                 };
-                // A deprecated version says so whatever the answer is.
-                let mut response =
-                    answer.unwrap_or_else(|status| refusal(&status, Encoding::of_refusal(&parts.headers)));
+                // Every answer of a deprecated version has the warning first.
+                let mut response = answer
+                    .unwrap_or_else(|status| error_response(&status, Encoding::of_error(&parts.headers)));
                 let others: Vec<_> = response
                     .headers()
                     .get_all(header::WARNING)
@@ -62,14 +57,14 @@ impl Server {
                     .cloned()
                     .collect();
                 response.headers_mut().remove(header::WARNING);
-                warn(&mut response, warning);
+                add_warning(&mut response, warning);
                 for other in others {
                     response.headers_mut().append(header::WARNING, other);
                 }
                 Ok(response)
             }
             Route::Groups { core } => {
-                let _place = self.api.load.enter(&caller.user, info)?;
+                let _permit = self.api.in_flight.acquire(&caller.user, info)?;
                 self.work(usize::MAX, || documents::groups(&catalogue, core, parts))
                     .await
             }
@@ -81,19 +76,19 @@ impl Server {
             Route::Other => Ok(match path {
                 "/version" | "/version/" => as_json(registry::version()),
                 "/healthz" | "/livez" | "/readyz" => {
-                    // A health check is verbose if it is asked at all.
+                    // Any value of `verbose` enables it.
                     health(path, !info.query.all("verbose").is_empty())
                 }
                 "/healthz/ping" | "/livez/ping" | "/readyz/ping" => text_response(200, "ok"),
                 _ if path.starts_with("/openapi/") => {
-                    let _place = self.api.load.enter(&caller.user, info)?;
+                    let _permit = self.api.in_flight.acquire(&caller.user, info)?;
                     let document = || match path {
                         "/openapi/v3" | "/openapi/v3/" => {
                             let index = openapi::index(&catalogue).to_string();
-                            with_body(200, "text/plain; charset=utf-8", Body::whole(index))
+                            body_response(200, "text/plain; charset=utf-8", Body::whole(index))
                         }
-                        "/openapi/v2" => documents::whole_openapi(&catalogue, parts),
-                        _ if path.starts_with(OPENAPI) => openapi_document(&catalogue, parts, info),
+                        "/openapi/v2" => documents::openapi_v2(&catalogue, parts),
+                        _ if path.starts_with(OPENAPI_V3_PREFIX) => openapi_document(&catalogue, parts, info),
                         _ => text_response(404, "404 page not found\n"),
                     };
                     self.work(usize::MAX, document).await

@@ -1,4 +1,4 @@
-//! Storage in memory: the default, and what a durable one serves its reads from.
+//! In-memory storage: the default, and the read side of a durable storage.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -12,29 +12,29 @@ use tokio::sync::watch;
 use super::{Change, Conflict, Entry, Event, Expect, Expired, Key, Revision, Snapshot, Storage, TableName};
 use crate::object::Encoded;
 
-/// Objects in memory, with a history that is bounded twice: in events of each table, and in bytes of all together.
+/// In-memory storage. Its history is bounded by the number of events per table and by the bytes of all tables.
 pub struct Memory {
-    history: usize,
+    max_history: usize,
     history_bytes: usize,
     state: Mutex<State>,
 }
 
 struct State {
-    /// The last revision given out. Every event in every history is at or below it.
+    /// The last assigned revision. No event has a higher one.
     revision: Revision,
     tables: HashMap<TableName, Table>,
-    /// What all histories hold that nothing else does: the sum of [`weight`] over their events.
+    /// The memory that only the histories use: the sum of [`weight`] over all events.
     bytes: usize,
 }
 
 struct Table {
     live: OrdMap<Key, Arc<Entry>>,
-    /// In order of revision. Undoing all of it from `live` gives the table as it was at `floor`.
+    /// In order of revision. Undoing all of them in `live` gives the table at `compacted`.
     history: VecDeque<Arc<Event>>,
-    /// The revision of the newest event that was forgotten: what came after it is still known.
-    floor: Revision,
-    /// Carries the revision of the table's last event; wakes the watchers.
-    last: watch::Sender<Revision>,
+    /// The revision of the newest event that was dropped. All later ones are in `history`.
+    compacted: Revision,
+    /// The revision of the table's last event; wakes its watches.
+    last_revision: watch::Sender<Revision>,
 }
 
 impl Table {
@@ -42,24 +42,24 @@ impl Table {
         Self {
             live: OrdMap::new(),
             history: VecDeque::new(),
-            floor: Revision(0),
-            last: watch::Sender::new(Revision(0)),
+            compacted: Revision(0),
+            last_revision: watch::Sender::new(Revision(0)),
         }
     }
 }
 
 impl Memory {
-    /// How many events a table remembers by default: what a client may miss before it has to list again.
+    /// The default number of events per table: what a client may miss before it has to relist.
     pub const HISTORY: usize = 10_000;
 
-    /// How many bytes the histories of all tables may hold by default: that many changes of objects of 6 KB.
+    /// The default size of all tables' histories in bytes: 10,000 changes of objects of 6 KB.
     pub const HISTORY_BYTES: usize = 64 * 1024 * 1024;
 
-    /// An empty storage at revision 1, as etcd starts, that remembers the last `history` events of each table, as far
+    /// Creates an empty storage at revision 1, as etcd starts. It keeps the last `history` events of each table, as far
     /// as they fit into [`Self::HISTORY_BYTES`].
     pub fn new(history: usize) -> Self {
         Self {
-            history: history.max(1),
+            max_history: history.max(1),
             history_bytes: Self::HISTORY_BYTES,
             state: Mutex::new(State {
                 revision: Revision(1),
@@ -69,7 +69,7 @@ impl Memory {
         }
     }
 
-    /// Lets the histories of all tables together hold this many bytes. What is forgotten first is what is oldest.
+    /// Sets the maximum size of all tables' histories in bytes. The oldest events are dropped first.
     #[must_use]
     pub fn history_bytes(mut self, bytes: usize) -> Self {
         self.history_bytes = bytes;
@@ -77,9 +77,9 @@ impl Memory {
     }
 }
 
-/// What an event keeps that would be gone without it: the state before, and the last state of what was deleted.
+/// The bytes that only the event keeps in memory: the previous state, and the last state of a deleted object.
 fn weight(event: &Event) -> usize {
-    /// The event itself, its place in the queue, and the shared pointers' counters.
+    /// The event itself, its queue slot, and the reference counts.
     const OVERHEAD: usize = 256;
     let before = event
         .previous
@@ -94,9 +94,9 @@ fn weight(event: &Event) -> usize {
 }
 
 impl State {
-    /// Forgets the oldest events of all until the rest fits. The newest event stays in any case: its watchers have yet
-    /// to see it.
-    fn forget(&mut self, limit: usize) {
+    /// Drops the oldest events of all tables until the rest fits. The newest event always stays: watches have not
+    /// read it yet.
+    fn compact(&mut self, limit: usize) {
         while self.bytes > limit {
             let oldest = self
                 .tables
@@ -104,7 +104,7 @@ impl State {
                 .filter_map(|table| Some((table.history.front()?.revision, table)))
                 .min_by_key(|(revision, _)| *revision);
             match oldest {
-                Some((revision, table)) if revision < self.revision => self.bytes -= table.forget_one(),
+                Some((revision, table)) if revision < self.revision => self.bytes -= table.drop_oldest(),
                 _ => return,
             }
         }
@@ -136,13 +136,17 @@ impl Storage for Memory {
                     entries: OrdMap::new(),
                 });
             };
-            if revision < table.floor {
+            if revision < table.compacted {
                 return Err(Expired {
                     requested: revision,
-                    oldest: table.floor,
+                    oldest: table.compacted,
                 });
             }
-            (revision, table.live.clone(), table.after(revision, usize::MAX))
+            (
+                revision,
+                table.live.clone(),
+                table.events_after(revision, usize::MAX),
+            )
         };
         for event in newer.iter().rev() {
             match &event.previous {
@@ -191,15 +195,15 @@ impl Storage for Memory {
         };
         let added = weight(&event);
         table.history.push_back(Arc::new(event));
-        let removed = if table.history.len() > self.history {
-            table.forget_one()
+        let removed = if table.history.len() > self.max_history {
+            table.drop_oldest()
         } else {
             0
         };
-        table.last.send_replace(revision);
+        table.last_revision.send_replace(revision);
         state.bytes = state.bytes + added - removed;
         state.revision = revision;
-        state.forget(self.history_bytes);
+        state.compact(self.history_bytes);
         Ok(entry)
     }
 
@@ -209,7 +213,7 @@ impl Storage for Memory {
             .tables
             .entry(table.clone())
             .or_insert_with(Table::new)
-            .last
+            .last_revision
             .subscribe()
     }
 
@@ -218,26 +222,26 @@ impl Storage for Memory {
         let Some(table) = state.tables.get(table) else {
             return Ok(Vec::new());
         };
-        if after < table.floor {
+        if after < table.compacted {
             return Err(Expired {
                 requested: after,
-                oldest: table.floor,
+                oldest: table.compacted,
             });
         }
-        Ok(table.after(after, limit))
+        Ok(table.events_after(after, limit))
     }
 }
 
 impl Table {
-    /// Forgets the oldest event; returns what it weighed.
-    fn forget_one(&mut self) -> usize {
+    /// Drops the oldest event; returns its weight.
+    fn drop_oldest(&mut self) -> usize {
         self.history.pop_front().map_or(0, |forgotten| {
-            self.floor = forgotten.revision;
+            self.compacted = forgotten.revision;
             weight(&forgotten)
         })
     }
 
-    fn after(&self, revision: Revision, limit: usize) -> Vec<Arc<Event>> {
+    fn events_after(&self, revision: Revision, limit: usize) -> Vec<Arc<Event>> {
         let first = self.history.partition_point(|event| event.revision <= revision);
         self.history.iter().skip(first).take(limit).cloned().collect()
     }
@@ -269,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_with_a_stale_expectation_changes_nothing() {
+    fn write_with_stale_precondition_changes_nothing() {
         let storage = Memory::default();
         let first = put(&storage, "x", Expect::Absent).expect("created");
         assert!(put(&storage, "x", Expect::Absent).is_err());
@@ -280,34 +284,34 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_of_the_past_is_what_the_table_was() {
+    fn snapshot_at_old_revision_has_the_old_state() {
         let storage = Memory::default();
         let table: TableName = "things".into();
-        let mut seen = Vec::new();
+        let mut snapshots = Vec::new();
         let x = put(&storage, "x", Expect::Absent).expect("created");
-        seen.push(names(&storage.snapshot(&table, None).expect("now")));
+        snapshots.push(names(&storage.snapshot(&table, None).expect("now")));
         let y = put(&storage, "y", Expect::Absent).expect("created");
-        seen.push(names(&storage.snapshot(&table, None).expect("now")));
+        snapshots.push(names(&storage.snapshot(&table, None).expect("now")));
         let x2 = put(&storage, "x", Expect::At(x.revision)).expect("updated");
-        seen.push(names(&storage.snapshot(&table, None).expect("now")));
+        snapshots.push(names(&storage.snapshot(&table, None).expect("now")));
         write(&storage, "y", Expect::At(y.revision), Change::Remove).expect("removed");
-        for (revision, then) in [x.revision, y.revision, x2.revision].into_iter().zip(seen) {
+        for (revision, expected) in [x.revision, y.revision, x2.revision].into_iter().zip(snapshots) {
             assert_eq!(
                 names(&storage.snapshot(&table, Some(revision)).expect("in the window")),
-                then
+                expected
             );
         }
     }
 
     #[test]
-    fn history_is_bounded_and_says_what_it_forgot() {
+    fn history_is_bounded_and_reports_the_oldest_revision() {
         let storage = Memory::new(2);
         let table: TableName = "things".into();
         let revisions: Vec<_> = ["a", "b", "c"]
             .map(|n| put(&storage, n, Expect::Absent).expect("created").revision)
             .into();
         assert_eq!(storage.events(&table, revisions[0], 9).expect("known").len(), 2);
-        let expired = storage.events(&table, Revision(1), 9).expect_err("forgotten");
+        let expired = storage.events(&table, Revision(1), 9).expect_err("dropped");
         assert_eq!(
             expired,
             Expired {
@@ -347,17 +351,17 @@ mod tests {
         for table in ["one", "other"] {
             let newest = storage
                 .events(&table.into(), Revision(storage.revision().0 - 4), 9)
-                .expect("young");
-            assert_eq!(newest.len(), 2, "the youngest events are there");
+                .expect("recent");
+            assert_eq!(newest.len(), 2, "the newest events are there");
             assert!(
                 storage.events(&table.into(), first, 9).is_err(),
-                "the oldest are forgotten"
+                "the oldest were dropped"
             );
         }
     }
 
     #[tokio::test]
-    async fn a_commit_wakes_the_subscribers_of_its_table() {
+    async fn commit_wakes_only_subscribers_of_its_table() {
         let storage = Memory::default();
         let mut things = storage.subscribe(&"things".into());
         let others = storage.subscribe(&"others".into());

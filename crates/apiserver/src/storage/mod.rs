@@ -1,4 +1,4 @@
-//! Where objects live: one global revision, current entries in key order, and a window of history.
+//! Object storage: one global revision, current entries in key order, and a window of history.
 //!
 //! ```text
 //!  commit ──► revision n+1 ──► table of the resource ──► live:    (namespace, name) → Entry   persistent map
@@ -7,10 +7,10 @@
 //!                                                                 watch cursor   watch cursor
 //! ```
 //!
-//! A watcher is a cursor into the history, not a queue of its own: a thousand watchers share one copy of each event,
-//! and one that falls behind the window is told so ([`Expired`]) instead of growing memory.
+//! A watch is a cursor into the history and has no queue: a thousand watches share one copy of each event. One that
+//! falls behind the window gets [`Expired`], so slow watches do not use memory.
 //!
-//! Storage knows keys, revisions and encoded bodies; it knows nothing of verbs, kinds or JSON.
+//! Storage handles keys, revisions and encoded objects, and does not depend on verbs, kinds or JSON.
 
 mod memory;
 
@@ -20,7 +20,7 @@ pub use memory::Memory;
 
 use crate::object::Encoded;
 
-/// The number etcd would call a revision and clients see as `resourceVersion`: one counter for the whole server.
+/// A revision as in etcd, which clients see as `resourceVersion`: one counter for the whole server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Revision(pub u64);
 
@@ -30,12 +30,12 @@ impl fmt::Display for Revision {
     }
 }
 
-/// The table that a resource's objects are in: `plural.group`, whatever version they are served at.
+/// The table of a resource's objects, `plural.group`. All served versions share it.
 pub type TableName = Arc<str>;
 
-/// An object's place inside its table. Cluster-scoped objects have an empty namespace.
+/// The key of an object in its table. Cluster-scoped objects have an empty namespace.
 ///
-/// Keys are ordered as etcd orders them, by the text `namespace/name`: `a-b/x` comes before `a/x`.
+/// Keys have etcd's order, that of the text `namespace/name`: `a-b/x` comes before `a/x`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     /// Empty for cluster-scoped objects.
@@ -45,7 +45,7 @@ pub struct Key {
 }
 
 impl Key {
-    /// A key from its two parts.
+    /// Creates a key from its two parts.
     pub fn new(namespace: &str, name: &str) -> Self {
         Self {
             namespace: namespace.into(),
@@ -78,73 +78,73 @@ impl PartialOrd for Key {
 /// One object at one revision.
 #[derive(Debug)]
 pub struct Entry {
-    /// Where it is.
+    /// The object's key.
     pub key: Key,
-    /// When it was last written.
+    /// The revision of the last write.
     pub revision: Revision,
-    /// What it is.
+    /// The encoded object.
     pub object: Encoded,
 }
 
 /// One committed write, as watchers see it.
 #[derive(Debug)]
 pub struct Event {
-    /// When it happened.
+    /// The revision of the write.
     pub revision: Revision,
-    /// The state before, unless this is a creation.
+    /// The previous state; none for a creation.
     pub previous: Option<Arc<Entry>>,
-    /// The state after; for a deletion, the last state under the deletion's revision.
+    /// The new state; for a deletion, the last state at the deletion's revision.
     pub entry: Arc<Entry>,
-    /// Whether the object is gone now.
+    /// Whether the write removed the object.
     pub deleted: bool,
 }
 
-/// What a commit relies on.
+/// The precondition of a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expect {
-    /// No object under this key.
+    /// There is no object with this key.
     Absent,
     /// The object was last written at this revision.
     At(Revision),
 }
 
-/// What a commit does.
+/// The kind of change that a commit makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// Write the object.
     Put,
-    /// Remove the object; what is encoded is its last state.
+    /// Remove the object. The encoded object is its last state.
     Remove,
 }
 
-/// A commit met another state than it relied on: this one.
+/// A commit's precondition failed. Has the current state.
 #[derive(Debug)]
 pub struct Conflict(pub Option<Arc<Entry>>);
 
-/// The revision asked for lies before the history window.
+/// The requested revision is older than the history window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Expired {
-    /// What was asked for.
+    /// The requested revision.
     pub requested: Revision,
     /// The oldest revision that can still be served.
     pub oldest: Revision,
 }
 
-/// A table as it was at one revision: consistent, immutable and cheap to hold.
+/// A consistent, immutable view of a table at one revision. Cheap to clone and to keep.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    /// The revision it shows.
+    /// The snapshot's revision.
     pub revision: Revision,
     entries: imbl::OrdMap<Key, Arc<Entry>>,
 }
 
 impl Snapshot {
-    /// The number of its entries.
+    /// The number of entries.
     pub(crate) fn count(&self) -> usize {
         self.entries.len()
     }
 
-    /// The entries of a namespace (or all) in key order, starting after `after`.
+    /// The entries of a namespace, or of all, in key order and after the key `after`.
     pub fn range<'a>(
         &'a self,
         namespace: Option<&'a str>,
@@ -163,9 +163,10 @@ impl Snapshot {
     }
 }
 
-/// Where objects are kept.
+/// A store of objects with history.
 ///
-/// Every method is short and does not block on other tasks; an implementation that waits for a disk says so to tokio.
+/// Methods are short and do not block on other tasks. An implementation that waits for a disk must use
+/// `tokio::task::block_in_place`.
 pub trait Storage: Send + Sync + 'static {
     /// The revision of the last commit.
     fn revision(&self) -> Revision;
@@ -173,10 +174,10 @@ pub trait Storage: Send + Sync + 'static {
     /// The current state of one object.
     fn get(&self, table: &TableName, key: &Key) -> Option<Arc<Entry>>;
 
-    /// A whole table as it is now, or as it was at a revision within the history window.
+    /// A snapshot of a table: the current one, or at a revision within the history window.
     fn snapshot(&self, table: &TableName, at: Option<Revision>) -> Result<Snapshot, Expired>;
 
-    /// Writes one object if its state is the expected one. `encode` is given the revision of this very write.
+    /// Writes one object if its state is the expected one. `encode` gets the revision of this write.
     fn commit(
         &self,
         table: &TableName,
@@ -186,7 +187,7 @@ pub trait Storage: Send + Sync + 'static {
         encode: &mut dyn FnMut(Revision) -> Encoded,
     ) -> Result<Arc<Entry>, Conflict>;
 
-    /// Waits for commits to a table; see [`Storage::events`].
+    /// Notifies of commits to a table; read them with [`Storage::events`].
     fn subscribe(&self, table: &TableName) -> tokio::sync::watch::Receiver<Revision>;
 
     /// The events of a table after a revision, oldest first, at most `limit`.
@@ -198,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_ordered_as_their_texts() {
+    fn keys_sort_by_namespace_slash_name() {
         let mut keys = [
             Key::new("a", "x"),
             Key::new("a-b", "x"),

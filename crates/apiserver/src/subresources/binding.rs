@@ -1,9 +1,9 @@
-//! `pods/binding`: the scheduler puts a pod on a node.
+//! `pods/binding`: assigns a pod to a node.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::{Input, Request, done};
+use super::{SubresourceBody, SubresourceRequest, created_status};
 use crate::{
     media::{self, Encoding},
     object::Object,
@@ -13,7 +13,7 @@ use crate::{
 };
 
 impl Api {
-    /// A binding that names its pod itself: the collection `bindings`, from before there were subresources.
+    /// Creates a binding in the collection `bindings`, which predates subresources. Its name is the pod's.
     pub(crate) fn bind_by_name(
         &self,
         target: &Target,
@@ -33,12 +33,12 @@ impl Api {
             subresource: "binding".into(),
             ..target.clone()
         };
-        let input = Input::Object(body.clone(), encoding);
+        let input = SubresourceBody::Object(body.clone(), encoding);
         self.subresource(&pod, Verb::Create, options, &input)
     }
 
-    pub(super) fn bind(&self, request: Request<'_>, binding: &Value) -> Result<Answer, Status> {
-        let Request { target, options } = request;
+    pub(super) fn bind(&self, request: SubresourceRequest<'_>, binding: &Value) -> Result<Answer, Status> {
+        let SubresourceRequest { target, options } = request;
         request.check_name(binding, "Binding")?;
         let text = |pointer: &str| {
             binding
@@ -48,19 +48,19 @@ impl Api {
         };
         let kind = text("/target/kind");
         if !matches!(kind, "" | "Node") {
-            return Err(Status::unexplained(format!(
+            return Err(Status::without_reason(format!(
                 "target.kind: Unsupported value: {kind:?}: supported values: \"Node\", \"<empty>\""
             )));
         }
         let node = text("/target/name");
         if node.is_empty() {
-            return Err(Status::unexplained("target.name: Required value"));
+            return Err(Status::without_reason("target.name: Required value"));
         }
         let annotations = binding
             .pointer("/metadata/annotations")
             .and_then(Value::as_object);
         let uid = text("/metadata/uid");
-        self.modify(target, options, Generation::Stays, |pod| {
+        self.modify(target, options, Generation::Keep, |pod| {
             let refuse = |why: String| Err(Status::binding_conflict(&target.name, &why));
             if !uid.is_empty() && uid != pod.meta("uid") {
                 return refuse(format!(
@@ -82,15 +82,15 @@ impl Api {
             }
             set_condition(
                 pod,
-                json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": self.world.now_text()}),
+                json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": self.environment.now_rfc3339()}),
             );
             Ok(())
         })?;
-        Ok(Answer::value(201, &done()))
+        Ok(Answer::from_value(201, &created_status()))
     }
 }
 
-/// Sets a condition of a pod's status, keeping the time of one that says the same already.
+/// Sets a condition of a pod's status. Keeps the transition time if the condition's status does not change.
 pub(super) fn set_condition(pod: &mut Object, condition: Value) {
     let status = pod.fields_mut().entry("status").or_insert_with(|| json!({}));
     let mut conditions = status["conditions"].as_array().cloned().unwrap_or_default();

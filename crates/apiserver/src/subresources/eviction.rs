@@ -1,8 +1,8 @@
-//! `pods/eviction`: a deletion that asks the disruption budgets first.
+//! `pods/eviction`: a deletion that respects disruption budgets.
 
 use serde_json::{Value, json};
 
-use super::{Request, binding::set_condition, done};
+use super::{SubresourceRequest, binding::set_condition, created_status};
 use crate::{
     object::Object,
     request::{Query, Target},
@@ -11,28 +11,28 @@ use crate::{
     verbs::{Answer, Api, DeleteOptions, Generation, WriteOptions},
 };
 
-/// How many evictions a budget may wait for to be confirmed.
-const UNCONFIRMED: usize = 2000;
+/// The maximum number of unconfirmed evictions of a budget.
+const MAX_DISRUPTED_PODS: usize = 2000;
 
 impl Api {
-    pub(super) fn evict(&self, request: Request<'_>, eviction: &Value) -> Result<Answer, Status> {
-        let Request { target, options } = request;
+    pub(super) fn evict(&self, request: SubresourceRequest<'_>, eviction: &Value) -> Result<Answer, Status> {
+        let SubresourceRequest { target, options } = request;
         request.check_name(eviction, "Eviction")?;
-        let mut deletion = DeleteOptions::of(&Query::default(), eviction.get("deleteOptions"))?;
+        let mut deletion = DeleteOptions::from_request(&Query::default(), eviction.get("deleteOptions"))?;
         deletion.dry_run |= options.dry_run;
         let pod = self.current(target)?.object.decode()?;
         if !ignores_budgets(&pod) {
-            self.ask_budgets(target, &pod, deletion.dry_run)?;
+            self.consume_disruption_budget(target, &pod, deletion.dry_run)?;
         }
         if !deletion.dry_run {
-            self.modify(target, options, Generation::Stays, |pod| {
+            self.modify(target, options, Generation::Keep, |pod| {
                 set_condition(
                     pod,
                     json!({
                         "type": "DisruptionTarget",
                         "status": "True",
                         "lastProbeTime": null,
-                        "lastTransitionTime": self.world.now_text(),
+                        "lastTransitionTime": self.environment.now_rfc3339(),
                         "reason": "EvictionByEvictionAPI",
                         "message": "Eviction API: evicting",
                     }),
@@ -47,11 +47,11 @@ impl Api {
             },
             &deletion,
         )?;
-        Ok(Answer::value(201, &done()))
+        Ok(Answer::from_value(201, &created_status()))
     }
 
-    /// Takes one disruption from the budget that covers the pod.
-    fn ask_budgets(&self, target: &Target, pod: &Object, dry_run: bool) -> Result<(), Status> {
+    /// Consumes one allowed disruption of the budget that covers the pod.
+    fn consume_disruption_budget(&self, target: &Target, pod: &Object, dry_run: bool) -> Result<(), Status> {
         let catalogue = self.registry.catalogue();
         let resource = catalogue
             .find("policy", "v1", "poddisruptionbudgets")
@@ -68,7 +68,7 @@ impl Api {
                 .fields()
                 .get("spec")
                 .map_or(&Value::Null, |spec| &spec["selector"]);
-            selector.is_object() && LabelSelector::of(selector).matches(|key| find(&labels, key))
+            selector.is_object() && LabelSelector::of(selector).matches(|key| find_label(&labels, key))
         };
         let snapshot = self.snapshot(&budgets, None)?;
         let mut covering = snapshot
@@ -79,9 +79,9 @@ impl Api {
             return Ok(());
         };
         if covering.next().is_some() {
-            return Err(Status::several_budgets());
+            return Err(Status::multiple_budgets());
         }
-        if is_no_loss(pod, &budget) {
+        if is_free_eviction(pod, &budget) {
             return Ok(());
         }
         let one = Target {
@@ -91,18 +91,18 @@ impl Api {
         };
         let options = WriteOptions {
             dry_run,
-            ..WriteOptions::own()
+            ..WriteOptions::internal()
         };
-        self.modify(&one, &options, Generation::Stays, |budget| {
+        self.modify(&one, &options, Generation::Keep, |budget| {
             let before = budget.clone();
-            self.take_disruption(budget, &target.name)?;
-            self.account_for(&one.resource, "status", &options, budget, &before);
+            self.decrement_disruptions_allowed(budget, &target.name)?;
+            self.set_managed_fields_on_update(&one.resource, "status", &options, budget, &before);
             Ok(())
         })?;
         Ok(())
     }
 
-    fn take_disruption(&self, budget: &mut Object, pod: &str) -> Result<(), Status> {
+    fn decrement_disruptions_allowed(&self, budget: &mut Object, pod: &str) -> Result<(), Status> {
         let name = budget.name().to_owned();
         let generation = budget
             .metadata()
@@ -117,23 +117,23 @@ impl Api {
         }
         if status["disruptedPods"]
             .as_object()
-            .is_some_and(|pods| pods.len() > UNCONFIRMED)
+            .is_some_and(|pods| pods.len() > MAX_DISRUPTED_PODS)
         {
             let why = "DisruptedPods map too big - too many evictions not confirmed by PDB controller";
             return Err(Status::eviction_refused(why, None));
         }
         let allowed = number("disruptionsAllowed");
         if allowed <= 0 {
-            return Err(Status::eviction_refused(&why_not(&name, status), None));
+            return Err(Status::eviction_refused(&blocked_message(&name, status), None));
         }
         status["disruptionsAllowed"] = (allowed - 1).into();
-        status["disruptedPods"][pod] = self.world.now_text().into();
+        status["disruptedPods"][pod] = self.environment.now_rfc3339().into();
         if allowed == 1 {
             let condition = json!({
                 "type": "DisruptionAllowed",
                 "status": "False",
                 "observedGeneration": number_of(status, "observedGeneration"),
-                "lastTransitionTime": self.world.now_text(),
+                "lastTransitionTime": self.environment.now_rfc3339(),
                 "reason": "InsufficientPods",
                 "message": "",
             });
@@ -145,13 +145,14 @@ impl Api {
     }
 }
 
-/// Pods that are not running, or are going anyway, disrupt nothing.
+/// Whether a pod can be evicted regardless of budgets: it is not running, or is being deleted.
 fn ignores_budgets(pod: &Object) -> bool {
     pod.is_deleting() || matches!(&*pod.text_at("status.phase"), "Succeeded" | "Failed" | "Pending")
 }
 
-/// Whether the budget lets this pod go for nothing: it is not ready, and either that is enough, or enough others are.
-fn is_no_loss(pod: &Object, budget: &Object) -> bool {
+/// Whether a pod's eviction consumes no disruption: it is not ready, and the policy is `AlwaysAllow` or enough other pods
+/// are healthy.
+fn is_free_eviction(pod: &Object, budget: &Object) -> bool {
     let at = |key: &str| budget.fields().get(key).unwrap_or(&Value::Null);
     let (spec, status) = (at("spec"), at("status"));
     let desired = number_of(status, "desiredHealthy");
@@ -168,7 +169,7 @@ fn is_ready(pod: &Object) -> bool {
         .any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
 }
 
-fn why_not(name: &str, status: &Value) -> String {
+fn blocked_message(name: &str, status: &Value) -> String {
     let conditions = status["conditions"].as_array().into_iter().flatten();
     let condition = conditions
         .into_iter()
@@ -199,7 +200,7 @@ fn number_of(status: &Value, key: &str) -> i64 {
     status[key].as_i64().unwrap_or(0)
 }
 
-fn find<'a>(labels: &[(&'a str, &'a str)], key: &str) -> Option<&'a str> {
+fn find_label<'a>(labels: &[(&'a str, &'a str)], key: &str) -> Option<&'a str> {
     labels
         .iter()
         .find(|(name, _)| *name == key)

@@ -1,11 +1,11 @@
-//! `pods/log`: what a pod's containers have printed.
+//! `pods/log`: the output of a pod's container.
 
 use futures::StreamExt;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use crate::{
-    logs::Wanted,
+    logs::LogOptions,
     registry::Resource,
     request::{Query, Target},
     schema::{FieldError, Problem, time},
@@ -14,10 +14,10 @@ use crate::{
 };
 
 impl Api {
-    /// A container's log. Before the pod is on a node there is none; after that, whoever runs it would have it.
+    /// Reads a container's log. There is none before the pod is assigned to a node.
     pub(crate) fn log(&self, target: &Target, query: &Query) -> Result<Answer, Status> {
-        check(query, &target.name)?;
-        let wanted = self.wanted(query)?;
+        validate_options(query, &target.name)?;
+        let wanted = self.log_options(query)?;
         let pod = self.current(target)?.object.decode()?;
         let spec = pod.fields().get("spec").unwrap_or(&Value::Null);
         let names = |list: &str| -> Vec<String> {
@@ -48,10 +48,10 @@ impl Api {
             _ => {}
         }
         if pod.text_at("spec.nodeName").is_empty() {
-            return Ok(Answer::Nothing);
+            return Ok(Answer::NoContent);
         }
         let container = container.or(all.first().map(String::as_str)).unwrap_or_default();
-        let text = self.printed.read(pod.meta("uid"), container, &wanted);
+        let text = self.pod_logs.read(pod.meta("uid"), container, &wanted);
         let text = text.ok_or_else(|| {
             Status::bad_request(format!(
                 "previous terminated container {container:?} in pod {:?} not found",
@@ -63,19 +63,19 @@ impl Api {
         ))
     }
 
-    fn wanted(&self, query: &Query) -> Result<Wanted, Status> {
+    fn log_options(&self, query: &Query) -> Result<LogOptions, Status> {
         let count = |key: &str| -> Result<Option<usize>, Status> {
             Ok(query.number(key)?.and_then(|number| usize::try_from(number).ok()))
         };
         let ago = query.number("sinceSeconds")?.map(SignedDuration::from_secs);
-        let since = ago.and_then(|ago| self.world.now().checked_sub(ago).ok());
-        Ok(Wanted {
+        let since = ago.and_then(|ago| self.environment.now().checked_sub(ago).ok());
+        Ok(LogOptions {
             follow: query.flag("follow"),
             previous: query.flag("previous"),
             timestamps: query.flag("timestamps"),
             tail: count("tailLines")?,
             since: since.or(since_time(query)?),
-            bytes: count("limitBytes")?,
+            limit_bytes: count("limitBytes")?,
         })
     }
 }
@@ -88,12 +88,12 @@ fn since_time(query: &Query) -> Result<Option<Timestamp>, Status> {
     Ok(canonical.parse().ok())
 }
 
-/// Whether objects of the resource print anything.
+/// Whether the resource has logs.
 pub(crate) fn has_log(resource: &Resource) -> bool {
     resource.subresource("log").is_some()
 }
 
-fn check(query: &Query, pod: &str) -> Result<(), Status> {
+fn validate_options(query: &Query, pod: &str) -> Result<(), Status> {
     for (key, least, why) in [
         ("tailLines", 0, "must be greater than or equal to 0"),
         ("sinceSeconds", 1, "must be greater than 0"),

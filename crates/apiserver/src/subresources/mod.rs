@@ -1,6 +1,6 @@
-//! Parts of objects with verbs of their own: scale, binding, eviction, log, token.
+//! Subresources with their own handlers: scale, binding, eviction, log, token.
 //!
-//! `status` is not among them: it is the object itself with other fields kept, and goes the way of every update.
+//! `status` is handled like an update of the object, which keeps all other fields.
 
 mod binding;
 mod eviction;
@@ -17,28 +17,28 @@ use crate::{
     registry::Resource,
     request::{Target, Verb},
     status::Status,
-    verbs::{Answer, Api, WriteOptions, decode_part},
+    verbs::{Answer, Api, WriteOptions, decode_subresource},
 };
 
 pub(crate) use log::has_log;
 pub(crate) use scale::ScalePaths;
 
-/// The body of a request for a subresource, read as far as its verb says.
-pub(crate) enum Input {
+/// The undecoded body of a request for a subresource.
+pub(crate) enum SubresourceBody {
     None,
     Object(Bytes, Encoding),
     Patch(Bytes, PatchKind),
 }
 
-/// A request for a part of an object, as its handler needs it.
+/// A request for a subresource.
 #[derive(Clone, Copy)]
-struct Request<'a> {
+struct SubresourceRequest<'a> {
     target: &'a Target,
     options: &'a WriteOptions,
 }
 
-impl Request<'_> {
-    /// Refuses a body that is about an object of another name than the target's.
+impl SubresourceRequest<'_> {
+    /// Rejects a body whose name is not the target's.
     fn check_name(&self, body: &Value, kind: &str) -> Result<(), Status> {
         match body.pointer("/metadata/name").and_then(Value::as_str) {
             None | Some("") => Ok(()),
@@ -51,19 +51,21 @@ impl Request<'_> {
 }
 
 impl Api {
-    /// A verb on a part of an object.
+    /// Handles a request for a subresource.
     pub(crate) fn subresource(
         &self,
         target: &Target,
         verb: Verb,
         options: &WriteOptions,
-        input: &Input,
+        input: &SubresourceBody,
     ) -> Result<Answer, Status> {
-        let request = Request { target, options };
+        let request = SubresourceRequest { target, options };
         match (&*target.subresource, verb, input) {
             ("scale", Verb::Get, _) => self.get_scale(target),
-            ("scale", Verb::Patch, Input::Patch(body, kind)) => self.patch_scale(request, body, *kind),
-            (part, _, Input::Object(body, encoding)) => {
+            ("scale", Verb::Patch, SubresourceBody::Patch(body, kind)) => {
+                self.patch_scale(request, body, *kind)
+            }
+            (part, _, SubresourceBody::Object(body, encoding)) => {
                 let (group, kind, handle): (_, _, Handler) = match (part, verb) {
                     ("scale", Verb::Update) => ("autoscaling", "Scale", Self::update_scale),
                     ("binding", Verb::Create) => ("", "Binding", Self::bind),
@@ -72,10 +74,10 @@ impl Api {
                     _ => return Err(Status::no_such_resource()),
                 };
                 let validation = options.field_validation;
-                let (wanted, remarks) = decode_part((group, kind), body, *encoding, validation)?;
+                let (wanted, warnings) = decode_subresource((group, kind), body, *encoding, validation)?;
                 match handle(self, request, &wanted) {
-                    Ok(answer) => Ok(answer.with_warnings(&remarks)),
-                    Err(status) => Err(status.with_warnings(&remarks)),
+                    Ok(answer) => Ok(answer.with_warnings(&warnings)),
+                    Err(status) => Err(status.with_warnings(&warnings)),
                 }
             }
             _ => Err(Status::no_such_resource()),
@@ -83,15 +85,15 @@ impl Api {
     }
 }
 
-/// What acts on the body of a request for a part of an object.
-type Handler = fn(&Api, Request<'_>, &Value) -> Result<Answer, Status>;
+/// Handles the decoded body of a request for a subresource.
+type Handler = fn(&Api, SubresourceRequest<'_>, &Value) -> Result<Answer, Status>;
 
-/// Whether the resource is the collection from before `pods/binding` was a subresource.
+/// Whether the resource is `bindings`, the collection that predates `pods/binding`.
 pub(crate) fn is_binding(resource: &Resource) -> bool {
     (&*resource.group, &*resource.plural) == ("", "bindings")
 }
 
-/// The answer of subresources that do something and have nothing to show for it.
-fn done() -> Value {
+/// The answer of subresources that return no object.
+fn created_status() -> Value {
     json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201})
 }

@@ -1,9 +1,9 @@
-//! `scale`: how many there should be, whatever the kind.
+//! `scale`: the replicas of any kind, as a Scale.
 
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
-use super::Request;
+use super::SubresourceRequest;
 use crate::{
     crd,
     object::Object,
@@ -16,30 +16,30 @@ use crate::{
     verbs::{Answer, Api, Configuration, Generation},
 };
 
-/// Where a kind keeps what its scale shows, as JSON pointers.
+/// The JSON pointers of the fields that a kind's Scale shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ScalePaths {
-    pub(crate) wanted: String,
-    pub(crate) actual: String,
-    /// Custom kinds keep the selector as text; built-in ones have it in `spec.selector`.
+    pub(crate) spec_replicas: String,
+    pub(crate) status_replicas: String,
+    /// The selector as text, for custom kinds; built-in ones have it in `spec.selector`.
     pub(crate) selector: Option<String>,
 }
 
 impl ScalePaths {
     /// From a CRD's `subresources.scale`.
-    pub(crate) fn of_crd(scale: &Value) -> Option<Self> {
+    pub(crate) fn from_crd(scale: &Value) -> Option<Self> {
         let pointer = |key: &str| Some(scale.get(key)?.as_str()?.replace('.', "/"));
         Some(Self {
-            wanted: pointer("specReplicasPath")?,
-            actual: pointer("statusReplicasPath")?,
+            spec_replicas: pointer("specReplicasPath")?,
+            status_replicas: pointer("statusReplicasPath")?,
             selector: pointer("labelSelectorPath").filter(|path| !path.is_empty()),
         })
     }
 
-    fn of(resource: &Resource) -> Self {
+    fn for_resource(resource: &Resource) -> Self {
         resource.scale.clone().unwrap_or_else(|| Self {
-            wanted: "/spec/replicas".to_owned(),
-            actual: "/status/replicas".to_owned(),
+            spec_replicas: "/spec/replicas".to_owned(),
+            status_replicas: "/status/replicas".to_owned(),
             selector: None,
         })
     }
@@ -49,29 +49,33 @@ impl Api {
     pub(super) fn get_scale(&self, target: &Target) -> Result<Answer, Status> {
         let object = self.current(target)?.object.decode()?;
         let resource = &target.resource;
-        if resource.custom {
+        if resource.is_custom {
             check_paths(&object, resource)?;
-            let paths = ScalePaths::of(resource);
+            let paths = ScalePaths::for_resource(resource);
             if Value::Object(object.fields().clone())
-                .pointer(&paths.wanted)
+                .pointer(&paths.spec_replicas)
                 .is_none()
             {
                 return Err(Status::internal(format!(
                     "the spec replicas field {:?} does not exist",
-                    paths.wanted.replace('/', ".")
+                    paths.spec_replicas.replace('/', ".")
                 )));
             }
         }
-        Ok(Answer::value(200, &scale(&object, resource)))
+        Ok(Answer::from_value(200, &scale_of(&object, resource)))
     }
 
-    pub(super) fn update_scale(&self, request: Request<'_>, wanted: &Value) -> Result<Answer, Status> {
+    pub(super) fn update_scale(
+        &self,
+        request: SubresourceRequest<'_>,
+        wanted: &Value,
+    ) -> Result<Answer, Status> {
         self.set_scale(request, |_| Ok(wanted.clone()))
     }
 
     pub(super) fn patch_scale(
         &self,
-        request: Request<'_>,
+        request: SubresourceRequest<'_>,
         body: &Bytes,
         kind: PatchKind,
     ) -> Result<Answer, Status> {
@@ -80,64 +84,73 @@ impl Api {
         }
         let (patch, _) = kind.decode(body)?;
         self.set_scale(request, |mut scale| {
-            // A scale has no lists: a strategic merge of it is a plain one.
+            // A Scale has no lists, so a strategic merge needs no schema.
             patch.apply(None, &mut scale)?;
             Ok(scale)
         })
     }
 
-    /// Applies a configuration of the scale.
-    fn apply_scale(&self, request: Request<'_>, body: &Bytes) -> Result<Answer, Status> {
-        let Request { target, options } = request;
+    /// Server-side apply to the Scale.
+    fn apply_scale(&self, request: SubresourceRequest<'_>, body: &Bytes) -> Result<Answer, Status> {
+        let SubresourceRequest { target, options } = request;
         let resource = &target.resource;
         let config = Configuration::read(body)?.config;
-        let changed = self.modify(target, options, Generation::Counts, |object| {
-            let (current, unset) = current(object, resource)?;
-            let (wanted, account) =
-                self.applied_scale(resource, options, object.account(), &current, &config)?;
-            take(object, target, &wanted, unset)?;
-            object.set_account(account);
+        let changed = self.modify(target, options, Generation::Increment, |object| {
+            let (current, unset) = current_scale(object, resource)?;
+            let (wanted, managed_fields) =
+                self.apply_to_scale(resource, options, object.managed_fields(), &current, &config)?;
+            set_replicas(object, target, &wanted, unset)?;
+            object.set_managed_fields(managed_fields);
             Ok(())
         })?;
-        Ok(Answer::value(200, &scale(&changed, resource)))
+        Ok(Answer::from_value(200, &scale_of(&changed, resource)))
     }
 
-    /// Writes the number that `change` makes of the current scale into the object.
+    /// Changes the Scale with `change`, and writes its replicas into the object.
     fn set_scale(
         &self,
-        request: Request<'_>,
+        request: SubresourceRequest<'_>,
         change: impl Fn(Value) -> Result<Value, Status>,
     ) -> Result<Answer, Status> {
         let (target, options) = (request.target, request.options);
         let resource = &target.resource;
-        let changed = self.modify(target, options, Generation::Counts, |object| {
-            let (current, unset) = current(object, resource)?;
-            let before = scale(object, resource);
-            take(object, target, &change(current)?, unset)?;
-            let after = scale(object, resource);
-            let account = self.account_for_scale(resource, options, object.account(), [&before, &after]);
-            object.set_account(account);
+        let changed = self.modify(target, options, Generation::Increment, |object| {
+            let (current, unset) = current_scale(object, resource)?;
+            let before = scale_of(object, resource);
+            set_replicas(object, target, &change(current)?, unset)?;
+            let after = scale_of(object, resource);
+            let managed_fields = self.managed_fields_after_scale(
+                resource,
+                options,
+                object.managed_fields(),
+                [&before, &after],
+            );
+            object.set_managed_fields(managed_fields);
             Ok(())
         })?;
-        Ok(Answer::value(200, &scale(&changed, resource)))
+        Ok(Answer::from_value(200, &scale_of(&changed, resource)))
     }
 }
 
-/// The scale of an object as a change begins with it, and whether the object says no number.
-fn current(object: &Object, resource: &Resource) -> Result<(Value, bool), Status> {
-    let mut current = scale(object, resource);
-    let unset = resource.custom && object.tree().pointer(&ScalePaths::of(resource).wanted).is_none();
+/// The Scale of an object before a change, and whether the object has no replicas.
+fn current_scale(object: &Object, resource: &Resource) -> Result<(Value, bool), Status> {
+    let mut current = scale_of(object, resource);
+    let unset = resource.is_custom
+        && object
+            .tree()
+            .pointer(&ScalePaths::for_resource(resource).spec_replicas)
+            .is_none();
     if unset {
         check_paths(object, resource)?;
-        current["spec"]["replicas"] = UNSET.into();
+        current["spec"]["replicas"] = UNSET_REPLICAS.into();
     }
     Ok((current, unset))
 }
 
-/// Writes the number that a scale asks for into its object.
-fn take(object: &mut Object, target: &Target, wanted: &Value, unset: bool) -> Result<(), Status> {
+/// Writes a Scale's replicas into its object.
+fn set_replicas(object: &mut Object, target: &Target, wanted: &Value, unset: bool) -> Result<(), Status> {
     let resource = &target.resource;
-    let paths = ScalePaths::of(resource);
+    let paths = ScalePaths::for_resource(resource);
     let name = wanted["metadata"]["name"].as_str().unwrap_or_default();
     if !name.is_empty() && *name != *target.name {
         return Err(Status::bad_request(format!(
@@ -145,45 +158,45 @@ fn take(object: &mut Object, target: &Target, wanted: &Value, unset: bool) -> Re
             target.name
         )));
     }
-    let said = wanted["metadata"]["resourceVersion"].as_str().unwrap_or_default();
-    if !said.is_empty() && said != object.meta("resourceVersion") {
+    let version = wanted["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+    if !version.is_empty() && version != object.meta("resourceVersion") {
         return Err(Status::modified(resource, &target.name));
     }
     let replicas = wanted["spec"]["replicas"].as_i64().unwrap_or(0);
-    if unset && replicas == UNSET {
+    if unset && replicas == UNSET_REPLICAS {
         return Err(Status::bad_request(format!(
             "the spec replicas field {:?} cannot be empty",
-            paths.wanted.replace('/', ".")
+            paths.spec_replicas.replace('/', ".")
         )));
     }
-    // A custom resource is checked as a whole, in other words.
-    if replicas < 0 && !resource.custom {
+    // A custom resource is validated as a whole, with other messages.
+    if replicas < 0 && !resource.is_custom {
         let problem = Problem::Invalid(replicas.into(), "must be greater than or equal to 0".into());
         let errors = [FieldError::new("spec.replicas", problem)];
         return Err(Status::invalid("autoscaling", "Scale", &target.name, &errors));
     }
-    set(object.fields_mut(), &paths.wanted, replicas.into());
+    set_at(object.fields_mut(), &paths.spec_replicas, replicas.into());
     Ok(())
 }
 
-/// The number that stands for none while a patch is applied.
-const UNSET: i64 = i32::MIN as i64;
+/// The placeholder for absent replicas while a patch is applied.
+const UNSET_REPLICAS: i64 = i32::MIN as i64;
 
-/// Refuses to show a scale of fields that are no numbers and texts.
+/// Rejects a custom resource whose scale fields have other types than numbers and strings.
 fn check_paths(object: &Object, resource: &Resource) -> Result<(), Status> {
-    let paths = ScalePaths::of(resource);
-    let number = |path: &str| crd::find(object, path, "int64", Value::is_i64);
-    let text = |path: &str| crd::find(object, path, "string", Value::is_string);
-    number(&paths.wanted)
-        .and_then(|_| number(&paths.actual))
+    let paths = ScalePaths::for_resource(resource);
+    let number = |path: &str| crd::find_typed(object, path, "int64", Value::is_i64);
+    let text = |path: &str| crd::find_typed(object, path, "string", Value::is_string);
+    number(&paths.spec_replicas)
+        .and_then(|_| number(&paths.status_replicas))
         .and_then(|_| paths.selector.as_deref().map_or(Ok(None), text))
         .map(|_| ())
-        .map_err(Status::unexplained)
+        .map_err(Status::without_reason)
 }
 
-/// What the scale of an object shows.
-fn scale(object: &Object, resource: &Resource) -> Value {
-    let paths = ScalePaths::of(resource);
+/// The Scale of an object.
+fn scale_of(object: &Object, resource: &Resource) -> Value {
+    let paths = ScalePaths::for_resource(resource);
     let whole = object.clone().into_tree();
     let mut metadata = Map::new();
     for key in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
@@ -197,11 +210,11 @@ fn scale(object: &Object, resource: &Resource) -> Value {
         "apiVersion": "autoscaling/v1",
         "metadata": metadata,
         "spec": {},
-        "status": {"replicas": number(&paths.actual)},
+        "status": {"replicas": number(&paths.status_replicas)},
     });
-    // The wanted number is left out when it is zero, the actual one never: Go's `omitempty`.
-    if number(&paths.wanted) != 0 {
-        scale["spec"]["replicas"] = number(&paths.wanted).into();
+    // `spec.replicas` is left out when zero (Go's `omitempty`), `status.replicas` never.
+    if number(&paths.spec_replicas) != 0 {
+        scale["spec"]["replicas"] = number(&paths.spec_replicas).into();
     }
     let selector = match &paths.selector {
         Some(pointer) => whole
@@ -209,7 +222,7 @@ fn scale(object: &Object, resource: &Resource) -> Value {
             .and_then(Value::as_str)
             .unwrap_or_default()
             .to_owned(),
-        None if resource.custom => String::new(),
+        None if resource.is_custom => String::new(),
         None => selector_text(&whole["spec"]["selector"]),
     };
     if !selector.is_empty() {
@@ -218,7 +231,7 @@ fn scale(object: &Object, resource: &Resource) -> Value {
     scale
 }
 
-/// A replication controller's selector is a plain map; the others' have `matchLabels` and `matchExpressions`.
+/// A selector as text. A replication controller's is a plain map, others have `matchLabels` and `matchExpressions`.
 fn selector_text(selector: &Value) -> String {
     let plain = selector
         .as_object()
@@ -231,19 +244,19 @@ fn selector_text(selector: &Value) -> String {
     LabelSelector::of(&selector).to_string()
 }
 
-/// Sets a value at a pointer, making the objects on the way.
-fn set(fields: &mut Map<String, Value>, pointer: &str, value: Value) {
+/// Sets a value at a pointer, and creates missing objects.
+fn set_at(fields: &mut Map<String, Value>, pointer: &str, value: Value) {
     let mut parts = pointer.trim_start_matches('/').split('/').peekable();
-    let mut place = fields;
+    let mut target = fields;
     while let Some(part) = parts.next() {
         if parts.peek().is_none() {
-            place.insert(part.to_owned(), value);
+            target.insert(part.to_owned(), value);
             return;
         }
-        let inner = place.entry(part).or_insert_with(|| json!({}));
+        let inner = target.entry(part).or_insert_with(|| json!({}));
         if !inner.is_object() {
             *inner = json!({});
         }
-        place = inner.as_object_mut().expect("made one above");
+        target = inner.as_object_mut().expect("set above");
     }
 }

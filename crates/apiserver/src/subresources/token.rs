@@ -1,43 +1,47 @@
-//! `serviceaccounts/token`: a token with which a pod, or whoever acts for one, says who it is.
+//! `serviceaccounts/token`: issues tokens of a service account.
 
 use serde_json::{Value, json};
 
-use super::Request;
+use super::SubresourceRequest;
 use crate::{
     auth::ISSUER,
+    environment::rfc3339,
     object::Object,
     request::Target,
     schema::{FieldError, Problem},
     status::Status,
     storage::Key,
     verbs::{Answer, Api},
-    world::rfc3339,
 };
 
-/// What is asked for.
+/// The kind of the request.
 const GROUP: &str = "authentication.k8s.io";
 const KIND: &str = "TokenRequest";
 
-/// How long a token is good for where the client does not say, and at least.
+/// The default and minimum lifetime of a token.
 const DEFAULT_SECONDS: i64 = 3600;
-const LEAST_SECONDS: i64 = 600;
+const MIN_SECONDS: i64 = 600;
 
-/// What the kubelet asks for, and what it gets instead.
+/// The lifetime that the kubelet requests, and the one that it gets instead.
 const KUBELET_SECONDS: i64 = 3607;
 const YEAR_SECONDS: i64 = 365 * 24 * 3600;
 
 impl Api {
-    pub(super) fn request_token(&self, request: Request<'_>, wanted: &Value) -> Result<Answer, Status> {
+    pub(super) fn request_token(
+        &self,
+        request: SubresourceRequest<'_>,
+        wanted: &Value,
+    ) -> Result<Answer, Status> {
         let target = request.target;
-        let said = |key: &str| wanted["metadata"][key].as_str().unwrap_or_default();
-        if !said("namespace").is_empty() && *said("namespace") != *target.namespace {
+        let requested = |key: &str| wanted["metadata"][key].as_str().unwrap_or_default();
+        if !requested("namespace").is_empty() && *requested("namespace") != *target.namespace {
             return Err(Status::bad_request(
                 "the namespace of the provided object does not match the namespace sent on the request",
             ));
         }
-        if !said("name").is_empty() && *said("name") != *target.name {
+        if !requested("name").is_empty() && *requested("name") != *target.name {
             let why = "must match the service account name if specified";
-            let problem = Problem::Invalid(said("name").into(), why.into());
+            let problem = Problem::Invalid(requested("name").into(), why.into());
             let errors = [FieldError::new("metadata.name", problem)];
             return Err(Status::invalid(GROUP, KIND, &target.name, &errors));
         }
@@ -45,10 +49,10 @@ impl Api {
         let seconds = spec["expirationSeconds"].as_i64().unwrap_or(DEFAULT_SECONDS);
         check_seconds(seconds)?;
         let account = self.current(target)?.object.decode()?;
-        if !said("uid").is_empty() && said("uid") != account.meta("uid") {
+        if !requested("uid").is_empty() && requested("uid") != account.meta("uid") {
             return Err(Status::token_conflict(
                 &target.name,
-                said("uid"),
+                requested("uid"),
                 account.meta("uid"),
             ));
         }
@@ -64,39 +68,38 @@ impl Api {
             Value::Array(list) if !list.is_empty() => spec["audiences"].clone(),
             _ => json!([ISSUER]),
         };
-        let now = self.world.now();
+        let now = self.environment.now();
         let later = |seconds: i64| now + std::time::Duration::from_secs(seconds.unsigned_abs());
         let expires = later(seconds);
-        // The kubelet asks for exactly this, for pods that may have been written before tokens ended: they are given a year
-        // and a warning.
+        // The kubelet requests exactly this. Its pods may not reload expired tokens, so they get a year, and a warning.
         let mut end = expires;
         if seconds == KUBELET_SECONDS && about.get("pod").is_some() && audiences == json!([ISSUER]) {
             about["warnafter"] = expires.as_second().into();
             end = later(YEAR_SECONDS);
         }
-        let token = self.guard.signatures.sign(&json!({
+        let token = self.access_control.token_signer.sign(&json!({
             "aud": audiences,
             "exp": end.as_second(),
             "iat": now.as_second(),
             "iss": ISSUER,
-            "jti": self.world.uid(),
+            "jti": self.environment.uid(),
             "kubernetes.io": about,
             "nbf": now.as_second(),
             "sub": format!("system:serviceaccount:{}:{}", account.namespace(), account.name()),
         }));
         let mut metadata = match &wanted["metadata"] {
-            Value::Object(said) => said.clone(),
+            Value::Object(requested) => requested.clone(),
             _ => serde_json::Map::new(),
         };
         for (key, value) in [
             ("name", account.name()),
             ("namespace", account.namespace()),
             ("uid", account.meta("uid")),
-            ("creationTimestamp", &self.world.now_text()),
+            ("creationTimestamp", &self.environment.now_rfc3339()),
         ] {
             metadata.insert(key.to_owned(), value.into());
         }
-        Ok(Answer::value(
+        Ok(Answer::from_value(
             201,
             &json!({
                 "kind": "TokenRequest",
@@ -108,7 +111,7 @@ impl Api {
         ))
     }
 
-    /// Ties a token to an object: it is worth nothing once that is gone.
+    /// Binds a token to an object: it becomes invalid when the object is deleted.
     fn bind_token(&self, target: &Target, bound: &Value, about: &mut Value) -> Result<(), Status> {
         let text = |key: &str| bound[key].as_str().unwrap_or_default();
         let (kind, name) = (text("kind"), text("name"));
@@ -157,7 +160,7 @@ impl Api {
 
 fn check_seconds(seconds: i64) -> Result<(), Status> {
     let why = match seconds {
-        ..LEAST_SECONDS => "may not specify a duration less than 10 minutes",
+        ..MIN_SECONDS => "may not specify a duration less than 10 minutes",
         _ if seconds > 1 << 32 => "may not specify a duration larger than 2^32 seconds",
         _ => return Ok(()),
     };

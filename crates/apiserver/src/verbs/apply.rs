@@ -1,4 +1,4 @@
-//! Server-side apply: a configuration says what its applier wants, and nothing of the rest.
+//! Server-side apply: a configuration has only the fields that its applier wants to set.
 
 use std::sync::Arc;
 
@@ -6,33 +6,36 @@ use bytes::Bytes;
 use serde_json::{Map, Value};
 
 use super::{
-    Answer, Api, RACES, WriteOptions,
-    accounts::{Kinds, blank},
-    conform::{conform, judge},
-    prepare::{check_revision, named, place},
-    rendered,
-    update::check_current,
+    Answer, Api, MAX_CONFLICT_RETRIES, WriteOptions,
+    decoding::{apply_field_validation, to_object},
+    managed_fields::{ServedVersions, blank},
+    prepare::{check_resource_version, match_request, require_name},
+    render_entry,
+    update::check_precondition,
 };
 use crate::{
-    fields::{Applied, Managed, OnConflict, Refused, Set, Unaccountable, Versions, compare, extract},
+    conversion,
+    fields::{
+        Applied, ApplyError, FieldSet, Managed, ManagedFieldsError, OnConflict, Versions, compare, extract,
+    },
     json,
-    object::{Account, Object},
+    object::{ManagedFields, Object},
     patch::PatchKind,
     registry::Resource,
     request::Target,
     status::Status,
     storage::Entry,
-    versions, yaml,
+    yaml,
 };
 
-/// The applier that is taken to be kubectl, and to know what it wrote before there was server-side apply.
-const KUBECTL: &str = "kubectl";
+/// The field manager that is treated as kubectl, which may have used client-side apply before.
+const KUBECTL_MANAGER: &str = "kubectl";
 
-/// Where kubectl keeps what it wrote then.
-const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+/// The annotation in which client-side apply keeps the last applied configuration.
+const LAST_APPLIED_ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Who is said to own what was there before anything was applied.
-pub(super) const BEFORE: &str = "before-first-apply";
+/// The manager of the fields that existed before the first apply.
+pub(super) const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
 impl Api {
     pub(super) fn apply(
@@ -42,85 +45,93 @@ impl Api {
         body: &Bytes,
     ) -> Result<Answer, Status> {
         let resource = &target.resource;
-        let Configuration { config, repeated } = Configuration::read(body)?;
-        let kinds = Kinds::new(self, resource, &target.subresource);
-        for _ in 0..RACES {
+        let Configuration {
+            config,
+            duplicate_keys,
+        } = Configuration::read(body)?;
+        let served = ServedVersions::new(self, resource, &target.subresource);
+        for _ in 0..MAX_CONFLICT_RETRIES {
             let entry = self.current(target).ok();
             let old = entry
                 .as_ref()
-                .map(|entry| versions::shown(entry, resource))
+                .map(|entry| conversion::decode_for_read(entry, resource))
                 .transpose()?;
             check_kind(&config, &resource.api_version(), &resource.kind)?;
-            let now = self.world.now_text();
+            let now = self.environment.now_rfc3339();
             if let (Some(entry), Some(old)) = (&entry, &old)
-                && repeated.is_empty()
-                && self.is_plain(resource, entry)
+                && duplicate_keys.is_empty()
+                && self.is_stored_entry(resource, entry)
                 && last_applied(old).is_none()
-                && kinds
-                    .writer(&options.manager, &now)
-                    .is_repeated(old.tree(), &config, old.account().text())
+                && served.updater(&options.field_manager, &now).is_noop_apply(
+                    old.tree(),
+                    &config,
+                    old.managed_fields().stored_json(),
+                )
             {
                 return Ok(Answer::Object {
                     code: 200,
-                    json: rendered(entry, resource),
+                    json: render_entry(entry, resource),
                     warnings: Vec::new(),
                 });
             }
             let live = old.as_ref().map_or_else(|| blank(resource), Object::tree);
-            let mut managed = Managed::read(old.as_ref().map_or("", |old| old.account().text()));
+            let mut managed =
+                Managed::parse(old.as_ref().map_or("", |old| old.managed_fields().stored_json()));
             if managed.is_empty() && old.is_some() {
-                let before = kinds.writer(BEFORE, &now).create(blank(resource), live);
-                managed = before.map_err(|Unaccountable(why)| {
-                    Status::unexplained(format!("failed to create manager for existing fields: {why}"))
+                let before = served
+                    .updater(BEFORE_FIRST_APPLY, &now)
+                    .create(blank(resource), live);
+                managed = before.map_err(|ManagedFieldsError(why)| {
+                    Status::without_reason(format!("failed to create manager for existing fields: {why}"))
                 })?;
             }
             let allowed = old
                 .as_ref()
-                .filter(|_| &*options.manager == KUBECTL)
+                .filter(|_| &*options.field_manager == KUBECTL_MANAGER)
                 .and_then(last_applied);
             let allowed = allowed
                 .as_ref()
-                .and_then(|last| allowed_by(&kinds, &resource.api_version(), last, live));
+                .and_then(|last| client_side_applied_fields(&served, &resource.api_version(), last, live));
             let on_conflict = match &allowed {
                 _ if options.force => OnConflict::Force,
                 Some(allowed) => OnConflict::Allow(allowed),
-                None => OnConflict::Refuse,
+                None => OnConflict::Fail,
             };
-            let applied = kinds
-                .writer(&options.manager, &now)
+            let applied = served
+                .updater(&options.field_manager, &now)
                 .apply(live, &config, managed, &on_conflict)
-                .map_err(|refused| refusal(&refused, &config))?;
+                .map_err(|refused| apply_error_status(&refused, &config))?;
             let Applied { object, managed } = applied;
-            let account = Account::kept(managed.write());
+            let managed_fields = ManagedFields::from_stored(managed.into_json());
             let value = object.unwrap_or_else(|| live.clone());
-            let (mut object, _) = conform(value, resource, PatchKind::Apply.source()).map_err(|why| {
-                Status::unexplained(format!(
+            let (mut object, _) = to_object(value, resource, PatchKind::Apply.source()).map_err(|why| {
+                Status::without_reason(format!(
                     "failed to convert new object ({}) to proper version: {why}",
-                    described(&config)
+                    describe(&config)
                 ))
             })?;
-            object.set_account(account);
-            if &*options.manager == KUBECTL {
-                note_applied(&mut object, &config);
+            object.set_managed_fields(managed_fields);
+            if &*options.field_manager == KUBECTL_MANAGER {
+                update_last_applied(&mut object, &config);
             }
-            let warnings = judge(repeated.clone(), options.field_validation).map_err(|_| {
+            let warnings = apply_field_validation(duplicate_keys.clone(), options.field_validation).map_err(|_| {
                 Status::bad_request(format!(
                     "error strict decoding YAML: error converting YAML to JSON: yaml: unmarshal errors:\n  {}",
-                    repeated.join("\n  ")
+                    duplicate_keys.join("\n  ")
                 ))
             })?;
             let (Some(entry), Some(old)) = (entry, old) else {
-                match self.apply_new(target, options, object, warnings) {
-                    // Somebody else has made it in between.
+                match self.create_applied(target, options, object, warnings) {
+                    // Another client created it in between.
                     Err(status) if status.code == 409 && self.current(target).is_ok() => continue,
                     answer => return answer,
                 }
             };
-            named(&object, target)?;
-            place(&mut object, target)?;
-            let said = object.meta("resourceVersion");
-            check_revision(said)?;
-            check_current(said, &entry, target)?;
+            require_name(&object, target)?;
+            match_request(&mut object, target)?;
+            let version = object.meta("resourceVersion");
+            check_resource_version(version)?;
+            check_precondition(version, &entry, target)?;
             if let Some(answer) = self.replace(target, options, &entry, &old, object, warnings)? {
                 return Ok(answer);
             }
@@ -128,15 +139,15 @@ impl Api {
         Err(Status::modified(resource, &target.name))
     }
 
-    /// Whether what is stored is what is seen, at this version and with the schema of now.
-    fn is_plain(&self, resource: &Resource, seen: &Arc<Entry>) -> bool {
-        let stored = || self.storage.get(&resource.table, &seen.key);
-        !versions::is_view(resource)
-            && (!resource.custom || stored().is_some_and(|stored| Arc::ptr_eq(&stored, seen)))
+    /// Whether the entry is the stored one, not converted to this version or the current schema.
+    fn is_stored_entry(&self, resource: &Resource, entry: &Arc<Entry>) -> bool {
+        let stored = || self.storage.get(&resource.table, &entry.key);
+        !conversion::needs_conversion(resource)
+            && (!resource.is_custom || stored().is_some_and(|stored| Arc::ptr_eq(&stored, entry)))
     }
 
-    /// Creates what is applied and not there.
-    fn apply_new(
+    /// Creates the object of an apply that found none.
+    fn create_applied(
         &self,
         target: &Target,
         options: &WriteOptions,
@@ -154,29 +165,29 @@ impl Api {
             );
             return Err(Status::conflict(resource, &target.name, &why));
         }
-        named(&object, target)?;
-        place(&mut object, target)?;
+        require_name(&object, target)?;
+        match_request(&mut object, target)?;
         object.metadata_mut().remove("resourceVersion");
         self.insert(resource, options, object, warnings)
     }
 }
 
-/// A configuration as it was sent.
+/// The decoded body of an apply.
 pub(crate) struct Configuration {
     pub(crate) config: Value,
-    /// What is said of keys that are there twice.
-    repeated: Vec<String>,
+    /// Messages about duplicate keys.
+    duplicate_keys: Vec<String>,
 }
 
 impl Configuration {
-    /// Most who apply send JSON, which is YAML too.
+    /// Reads JSON first, which most clients send, then YAML.
     pub(crate) fn read(body: &[u8]) -> Result<Self, Status> {
         let name = |path: &str| path.rsplit('.').next().unwrap_or_default().to_owned();
-        let (config, repeated) = match json::read(body) {
-            Ok((config, twice)) => {
-                let twice = twice.iter().map(|path| name(path));
-                let said = |name| format!("line 1: key {name:?} already set in map");
-                (config, twice.map(said).collect())
+        let (config, duplicate_keys) = match json::read(body) {
+            Ok((config, duplicates)) => {
+                let duplicates = duplicates.iter().map(|path| name(path));
+                let message = |name| format!("line 1: key {name:?} already set in map");
+                (config, duplicates.map(message).collect())
             }
             Err(_) => yaml::read(body).map_err(|why| {
                 Status::bad_request(format!(
@@ -187,9 +198,12 @@ impl Configuration {
         match config {
             Value::Null => Ok(Self {
                 config: Value::Object(Map::new()),
-                repeated,
+                duplicate_keys,
             }),
-            config @ Value::Object(_) => Ok(Self { config, repeated }),
+            config @ Value::Object(_) => Ok(Self {
+                config,
+                duplicate_keys,
+            }),
             other => Err(Status::bad_request(format!(
                 "error decoding YAML: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {} into \
                  Go value of type map[string]interface {{}}",
@@ -200,7 +214,7 @@ impl Configuration {
 }
 
 /// `apps/v1, Kind=Deployment`; `/v1, Kind=Pod`
-fn kind_of(config: &Value) -> String {
+fn group_version_kind(config: &Value) -> String {
     let text = |key: &str| config[key].as_str().unwrap_or_default();
     let version = text("apiVersion");
     let version = match version.matches('/').count() {
@@ -211,12 +225,12 @@ fn kind_of(config: &Value) -> String {
     format!("{version}, Kind={}", text("kind"))
 }
 
-/// Refuses a configuration of another kind, and one that says who owns what.
+/// Rejects a configuration of another kind, or with managed fields.
 pub(crate) fn check_kind(config: &Value, version: &str, kind: &str) -> Result<(), Status> {
     if config["apiVersion"] != version || config["kind"] != kind {
         return Err(Status::bad_request(format!(
             "invalid object type: {}",
-            kind_of(config)
+            group_version_kind(config)
         )));
     }
     if config["metadata"]
@@ -228,41 +242,46 @@ pub(crate) fn check_kind(config: &Value, version: &str, kind: &str) -> Result<()
     Ok(())
 }
 
-/// A configuration as messages name it.
-pub(super) fn described(config: &Value) -> String {
+/// A configuration's name and kind for error messages.
+pub(super) fn describe(config: &Value) -> String {
     let text = |key: &str| config["metadata"][key].as_str().unwrap_or_default();
-    format!("{}/{}; {}", text("namespace"), text("name"), kind_of(config))
+    format!(
+        "{}/{}; {}",
+        text("namespace"),
+        text("name"),
+        group_version_kind(config)
+    )
 }
 
-/// Why a configuration was not applied, as the real server says it.
-pub(crate) fn refusal(refused: &Refused, config: &Value) -> Status {
+/// The real server's status for a failed apply.
+pub(crate) fn apply_error_status(refused: &ApplyError, config: &Value) -> Status {
     match refused {
-        Refused::Conflicts(conflicts) => Status::apply_conflicts(conflicts),
-        Refused::Malformed(why) => Status::unexplained(format!(
+        ApplyError::Conflicts(conflicts) => Status::apply_conflicts(conflicts),
+        ApplyError::Invalid(why) => Status::without_reason(format!(
             "failed to create typed patch object ({}): {why}",
-            described(config)
+            describe(config)
         )),
-        Refused::Unaccountable(Unaccountable(why)) => Status::unexplained(why.as_str()),
+        ApplyError::Unaccountable(ManagedFieldsError(why)) => Status::without_reason(why.as_str()),
     }
 }
 
-/// What kubectl wrote before there was server-side apply, if it says so.
+/// The configuration of the last client-side apply, if there was one.
 fn last_applied(object: &Object) -> Option<Value> {
     let annotations = object.metadata().get("annotations")?;
-    serde_json::from_str(annotations[LAST_APPLIED].as_str()?).ok()
+    serde_json::from_str(annotations[LAST_APPLIED_ANNOTATION].as_str()?).ok()
 }
 
-/// The fields that kubectl owns by what it wrote then: those that are as it left them.
-fn allowed_by<'a>(
-    kinds: &'a impl Versions,
+/// The fields of the last client-side apply that still have its values. kubectl may take them over without a conflict.
+fn client_side_applied_fields<'a>(
+    served: &'a impl Versions,
     version: &str,
     last: &'a Value,
     live: &'a Value,
-) -> Option<Set<'a>> {
+) -> Option<FieldSet<'a>> {
     if last["apiVersion"] != version {
         return None;
     }
-    let shape = kinds.shape(version)?;
+    let shape = served.shape(version)?;
     let mut fields = extract(shape, last).ok()?;
     let comparison = compare(shape, last, live)?;
     fields.subtract(&comparison.changed);
@@ -270,10 +289,10 @@ fn allowed_by<'a>(
     Some(fields)
 }
 
-/// Brings what kubectl keeps of itself in line with what it applies, so that older ones can still work with it.
-fn note_applied(object: &mut Object, config: &Value) {
+/// Updates the last-applied annotation, so that client-side apply still works afterwards.
+fn update_last_applied(object: &mut Object, config: &Value) {
     let annotations = object.metadata_mut().get_mut("annotations");
-    let Some(note) = annotations.and_then(|annotations| annotations.get_mut(LAST_APPLIED)) else {
+    let Some(note) = annotations.and_then(|annotations| annotations.get_mut(LAST_APPLIED_ANNOTATION)) else {
         return;
     };
     if note.as_str().is_none_or(str::is_empty) {
@@ -284,7 +303,7 @@ fn note_applied(object: &mut Object, config: &Value) {
         .get_mut("annotations")
         .and_then(Value::as_object_mut)
     {
-        annotations.remove(LAST_APPLIED);
+        annotations.remove(LAST_APPLIED_ANNOTATION);
     }
     *note = format!("{config}\n").into();
 }

@@ -1,33 +1,33 @@
-//! The last step of every write, and the writes that are the server's own doing.
+//! The last step of every write, and writes that the server itself makes.
 
 use super::{
-    Api, RACES, WriteOptions,
-    conform::check,
+    Api, MAX_CONFLICT_RETRIES, WriteOptions,
+    decoding::check,
     invalid,
-    prepare::{desired_differs, next_generation},
+    prepare::{desired_state_differs, next_generation},
 };
 use crate::{
-    crd,
+    conversion, crd,
     object::Object,
     registry::Resource,
     request::Target,
     status::Status,
     storage::{Change, Conflict, Entry, Expect, Key, Revision},
-    subresources, versions,
+    subresources,
 };
 
-/// What a change of the desired state by the server itself does to `metadata.generation`.
+/// Whether a change of the desired state by the server itself increments `metadata.generation`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Generation {
-    /// It counts the change, as one that the object's owner made.
-    Counts,
-    /// Nothing was decided anew: a pod that is bound is the same pod.
-    Stays,
+    /// It is incremented, as for a client's change.
+    Increment,
+    /// It stays: binding a pod does not change what its owner asked for.
+    Keep,
 }
 
 impl Api {
-    /// Changes an object as the server's own doing: reads, changes and writes until nobody came in between.
-    /// Returns the object as it is then.
+    /// Changes an object on the server's behalf: reads, changes and writes, and retries on conflict. Returns the
+    /// written object.
     pub(crate) fn modify(
         &self,
         target: &Target,
@@ -36,13 +36,13 @@ impl Api {
         mut change: impl FnMut(&mut Object) -> Result<(), Status>,
     ) -> Result<Object, Status> {
         let resource = &target.resource;
-        for _ in 0..RACES {
+        for _ in 0..MAX_CONFLICT_RETRIES {
             let entry = self.current(target)?;
             let old = entry.object.decode()?;
             let mut object = old.clone();
             change(&mut object)?;
-            let counts = generation == Generation::Counts && resource.strategy.generation;
-            if counts && desired_differs(&object, &old, resource) {
+            let counts = generation == Generation::Increment && resource.strategy.has_generation;
+            if counts && desired_state_differs(&object, &old, resource) {
                 object.set_meta("generation", next_generation(&old));
             }
             let errors = check(resource, &target.subresource, &object, Some(&old));
@@ -53,30 +53,30 @@ impl Api {
                 return Ok(object);
             }
             if let Ok(entry) = self.commit(resource, &mut object, Expect::At(entry.revision), Change::Put) {
-                self.after(resource, &entry);
+                self.after_write(resource, &entry);
                 return Ok(object);
             }
         }
         Err(Status::modified(resource, &target.name))
     }
 
-    /// Acts on a write to an object.
-    pub(crate) fn after(&self, resource: &Resource, entry: &Entry) {
-        self.after_role(resource);
+    /// Runs the side effects of a write.
+    pub(crate) fn after_write(&self, resource: &Resource, entry: &Entry) {
+        self.aggregate_after_write(resource);
         if crd::is_definition(resource) {
-            self.refresh_definition(&entry.key.name);
+            self.sync_definition(&entry.key.name);
         }
     }
 
-    /// Acts on the end of an object.
+    /// Runs the side effects of a removal.
     pub(crate) fn after_removal(&self, resource: &Resource, entry: &Entry) {
-        self.after(resource, entry);
-        if subresources::has_log(resource) && !self.printed.is_empty() {
-            self.printed.forget(&entry.object.uid());
+        self.after_write(resource, entry);
+        if subresources::has_log(resource) && !self.pod_logs.is_empty() {
+            self.pod_logs.remove_pod(&entry.object.uid());
         }
-        if resource.custom {
-            // It may have been the last that a dying definition waited for.
-            self.refresh_definition(&resource.qualified());
+        if resource.is_custom {
+            // It may have been the last instance that a terminating definition waits for.
+            self.sync_definition(&resource.qualified_name());
         }
     }
 
@@ -89,9 +89,9 @@ impl Api {
         change: Change,
     ) -> Result<std::sync::Arc<Entry>, Conflict> {
         let key = Key::new(object.namespace(), object.name());
-        versions::to_stored(resource, object);
-        // What goes is shown as it was stored, at whatever version that was.
-        let removed = resource.custom && change == Change::Remove;
+        conversion::convert_to_stored(resource, object);
+        // A removed object is shown as it was stored, whatever its version.
+        let removed = resource.is_custom && change == Change::Remove;
         if removed
             && let Some(stored) = self.storage.get(&resource.table, &key)
             && let Ok(stored) = stored.object.decode()
@@ -101,15 +101,15 @@ impl Api {
         let form = if removed {
             None
         } else {
-            crd::to_stored(resource, object)
+            crd::convert_to_stored(resource, object)
         };
-        let (selectable, shape) = form.unwrap_or((&resource.selectable, 0));
-        // All writers wait for each other inside: nothing is encoded there that can be before.
+        let (selectable, shape) = form.unwrap_or((&resource.selectable_fields, 0));
+        // Commits are serialized, so the object is encoded before, with a guessed revision.
         let guess = Revision(self.storage.revision().0 + 1);
         let draft = object.draft(guess, selectable);
         if draft.is_deep() {
-            // Before anybody can read it.
-            self.deep.add(&resource.table);
+            // Must happen before the object can be read.
+            self.deep_tables.add(&resource.table);
         }
         let mut draft = Some(draft);
         let committed = self.storage.commit(
@@ -120,12 +120,12 @@ impl Api {
             &mut |revision: Revision| {
                 object.set_meta("resourceVersion", revision.to_string());
                 let encoded = match draft.take() {
-                    Some(draft) => draft.at(revision),
+                    Some(draft) => draft.at_revision(revision),
                     None => object.encode(revision, selectable),
                 };
-                encoded.with_shape(shape)
+                encoded.with_schema_hash(shape)
             },
         );
-        committed.map(|entry| crd::seen(resource, entry))
+        committed.map(|entry| crd::convert_for_read(resource, entry))
     }
 }

@@ -1,23 +1,22 @@
-//! Create: what is not there yet.
+//! Create, and apply or update of objects that do not exist yet.
 
 use super::{
     Answer, Api, WriteOptions,
-    conform::{check, decode, normalize},
+    decoding::{check, decode, normalize},
     invalid,
-    prepare::{dry, place},
-    rendered,
+    prepare::{dry_run_answer, match_request},
+    render_entry,
 };
 use crate::{
-    auth, limits,
+    auth, built_in_strategies, limits,
     media::Encoding,
     object::Object,
-    particular,
     registry::Resource,
     request::Target,
     rules,
     status::Status,
     storage::{Change, Conflict, Entry, Expect, Key},
-    strategies, validation, warnings,
+    strategy, validation, warnings,
 };
 
 impl Api {
@@ -30,14 +29,14 @@ impl Api {
     ) -> Result<Answer, Status> {
         let resource = &target.resource;
         let (mut object, warnings) = decode(resource, body, encoding, options.field_validation)?;
-        let remark = |status: Status| status.with_warnings(&warnings);
-        place(&mut object, target).map_err(remark)?;
-        self.account_for_new(resource, options, &mut object);
+        let with_warnings = |status: Status| status.with_warnings(&warnings);
+        match_request(&mut object, target).map_err(with_warnings)?;
+        self.set_managed_fields_on_create(resource, options, &mut object);
         self.insert(resource, options, object, warnings.clone())
-            .map_err(remark)
+            .map_err(with_warnings)
     }
 
-    /// Writes an object that is not there yet.
+    /// Writes a new object.
     pub(super) fn insert(
         &self,
         resource: &Resource,
@@ -46,10 +45,10 @@ impl Api {
         mut warnings: Vec<String>,
     ) -> Result<Answer, Status> {
         self.check_escalation(resource, options.caller.as_deref(), &object, None)?;
-        auth::note_requester(resource, options.caller.as_deref(), &mut object);
+        auth::record_requester(resource, options.caller.as_deref(), &mut object);
         self.admit(resource, &mut object)?;
         self.prepare_create(&mut object, resource);
-        // A generated name may be taken: the real server tries eight times.
+        // A generated name may exist already: the real server tries eight times.
         let generated = object.name().is_empty() && !object.meta("generateName").is_empty();
         for attempt in 1.. {
             if generated {
@@ -57,14 +56,14 @@ impl Api {
                 let name = format!(
                     "{}{}",
                     &base[..base.floor_char_boundary(58)],
-                    self.world.name_suffix()
+                    self.environment.name_suffix()
                 );
                 object.set_meta("name", name);
             }
-            strategies::named(resource, &mut object);
-            let mut errors = rules::check_place(resource, &object);
+            built_in_strategies::after_naming(resource, &mut object);
+            let mut errors = rules::check_cluster_ips(resource, &object);
             if errors.is_empty() {
-                errors = validation::name(&object, resource.strategy.names);
+                errors = validation::check_name(&object, resource.strategy.name_rule);
                 errors.extend(check(resource, "", &object, None));
                 errors.extend(rules::check(resource, &object));
             }
@@ -72,38 +71,38 @@ impl Api {
                 return Err(invalid(resource, object.name(), &errors));
             }
             if attempt == 1 {
-                self.authorise_creation(options.caller.as_deref())?;
-                warnings.extend(warnings::about(resource, &object, None));
+                self.authorize_creation(options.caller.as_deref())?;
+                warnings.extend(warnings::for_object(resource, &object, None));
             }
-            strategies::complete(resource, &mut object)?;
-            let _allotting = self.allot(resource, &mut object, None, options)?;
+            built_in_strategies::after_validation(resource, &mut object)?;
+            let _allotting = self.allocate(resource, &mut object, None, options)?;
             if options.dry_run {
-                let taken = self
+                let existing = self
                     .storage
                     .get(&resource.table, &Key::new(object.namespace(), object.name()));
-                return match taken {
-                    Some(entry) => Err(exists(resource, &object, &entry).with_warnings(&warnings)),
-                    None => Ok(dry(201, object, warnings)),
+                return match existing {
+                    Some(entry) => Err(already_exists(resource, &object, &entry).with_warnings(&warnings)),
+                    None => Ok(dry_run_answer(201, object, warnings)),
                 };
             }
-            // The real server's storage looks at it, which is never asked on a dry run.
-            if has_revision(&object) {
+            // The real server checks this in its storage, which a dry run does not reach.
+            if has_resource_version(&object) {
                 let why = "resourceVersion should not be set on objects to be created";
-                return Err(Status::unexplained(why));
+                return Err(Status::without_reason(why));
             }
-            limits::check_stored(resource, &object)?;
+            limits::check_storable(resource, &object)?;
             match self.commit(resource, &mut object, Expect::Absent, Change::Put) {
                 Ok(entry) => {
-                    self.after(resource, &entry);
+                    self.after_write(resource, &entry);
                     return Ok(Answer::Object {
                         code: 201,
-                        json: rendered(&entry, resource),
+                        json: render_entry(&entry, resource),
                         warnings,
                     });
                 }
                 Err(Conflict(Some(_))) if generated && attempt < 8 => object.set_meta("name", ""),
                 Err(Conflict(Some(entry))) => {
-                    return Err(exists(resource, &object, &entry).with_warnings(&warnings));
+                    return Err(already_exists(resource, &object, &entry).with_warnings(&warnings));
                 }
                 Err(Conflict(None)) => unreachable!("a creation conflicts with an object"),
             }
@@ -111,30 +110,30 @@ impl Api {
         unreachable!("the loop ends by returning")
     }
 
-    /// What the server decides about a new object, whatever the client said.
+    /// Sets the fields of a new object that the server decides, whatever the client sent.
     fn prepare_create(&self, object: &mut Object, resource: &Resource) {
         for key in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
             object.metadata_mut().remove(key);
         }
-        object.set_meta("uid", self.world.uid());
-        object.set_meta("creationTimestamp", self.world.now_text());
-        // Other kinds keep what they were given, and never count it.
-        if resource.strategy.generation {
+        object.set_meta("uid", self.environment.uid());
+        object.set_meta("creationTimestamp", self.environment.now_rfc3339());
+        // Other kinds keep the client's value, which is never incremented.
+        if resource.strategy.has_generation {
             object.set_meta("generation", 1);
         }
-        particular::prepare_create(resource, object, &self.world.now_text());
+        strategy::prepare_create(resource, object, &self.environment.now_rfc3339());
         normalize(object, resource);
     }
 }
 
-fn has_revision(object: &Object) -> bool {
-    let said = object.meta("resourceVersion").parse::<u64>();
-    said.is_ok_and(|revision| revision != 0)
+fn has_resource_version(object: &Object) -> bool {
+    let version = object.meta("resourceVersion").parse::<u64>();
+    version.is_ok_and(|revision| revision != 0)
 }
 
-fn exists(resource: &Resource, object: &Object, entry: &Entry) -> Status {
+fn already_exists(resource: &Resource, object: &Object, entry: &Entry) -> Status {
     if !object.meta("generateName").is_empty() {
-        // The real server takes any clash of an object that could be generated a name for bad luck.
+        // The real server blames name generation for every conflict of an object with a `generateName`.
         Status::no_unique_name(resource, &entry.key.name)
     } else if entry.object.is_deleting() {
         Status::being_deleted(resource, &entry.key.name)

@@ -1,70 +1,70 @@
-//! Deletion, of one object and of collections.
+//! Deletion of objects and of collections.
 
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{Answer, Api, DeleteOptions, ListOptions, options::Propagation, rendered};
+use super::{Answer, Api, DeleteOptions, ListOptions, options::Propagation, render_entry};
 use crate::{
     crd,
     object::Object,
-    particular,
     registry::Resource,
     request::Target,
     selector::Selector,
     status::Status,
     storage::{Change, Entry, Expect},
+    strategy,
 };
 
-/// The finalizers that hold an object until its dependents are dealt with.
-const FOREGROUND: &str = "foregroundDeletion";
-const ORPHAN: &str = "orphan";
+/// Finalizers that keep an object until its dependents are deleted or orphaned.
+const FOREGROUND_FINALIZER: &str = "foregroundDeletion";
+const ORPHAN_FINALIZER: &str = "orphan";
 
-/// What a deletion did.
-pub(crate) enum Outcome {
-    /// The object is gone; this was its last state, under the deletion's revision.
-    Gone(Arc<Entry>),
-    /// The object waits for its finalizers or its grace period; this is how it looks.
-    Waiting(Arc<Entry>),
+/// The result of a deletion.
+pub(crate) enum Deletion {
+    /// The object was removed. This is its last state, at the deletion's revision.
+    Removed(Arc<Entry>),
+    /// The object waits for its finalizers or its grace period. This is its current state.
+    Pending(Arc<Entry>),
 }
 
 impl Api {
     pub(crate) fn delete(&self, target: &Target, options: &DeleteOptions) -> Result<Answer, Status> {
         let resource = &target.resource;
-        particular::may_delete(resource, &target.name)?;
-        let warnings = particular::deletion_warnings(resource, options.propagation.is_some());
+        strategy::check_delete(resource, &target.name)?;
+        let warnings = strategy::deletion_warnings(resource, options.propagation.is_some());
         match self.delete_object(target, options)? {
-            Outcome::Gone(removed) if resource.strategy.shows_deleted => {
+            Deletion::Removed(removed) if resource.strategy.returns_deleted => {
                 self.after_removal(resource, &removed);
                 Ok(Answer::Object {
                     code: 200,
-                    json: rendered(&removed, resource),
+                    json: render_entry(&removed, resource),
                     warnings,
                 })
             }
-            Outcome::Gone(removed) => {
+            Deletion::Removed(removed) => {
                 self.after_removal(resource, &removed);
                 let uid = removed.object.uid();
-                let json = success(resource, &target.name, &uid).to_string().into();
+                let json = success_status(resource, &target.name, &uid).to_string().into();
                 Ok(Answer::Object {
                     code: 200,
                     json,
                     warnings,
                 })
             }
-            Outcome::Waiting(entry) => {
-                self.after(resource, &entry);
+            Deletion::Pending(entry) => {
+                self.after_write(resource, &entry);
                 Ok(Answer::Object {
                     code: 200,
-                    json: rendered(&entry, resource),
+                    json: render_entry(&entry, resource),
                     warnings,
                 })
             }
         }
     }
 
-    /// Deletes one object, as often as it takes to win against other writers, and tells nobody.
-    pub(crate) fn delete_object(&self, target: &Target, options: &DeleteOptions) -> Result<Outcome, Status> {
+    /// Deletes one object and retries on conflict. Runs no side effects.
+    pub(crate) fn delete_object(&self, target: &Target, options: &DeleteOptions) -> Result<Deletion, Status> {
         loop {
             let entry = self.current(target)?;
             if let Some(outcome) = self.delete_entry(&target.resource, &entry, options)? {
@@ -73,7 +73,7 @@ impl Api {
         }
     }
 
-    /// Deletes what a selector selects; answers with the list of it as it was.
+    /// Deletes the selected objects, and answers with their list from before.
     pub(crate) fn delete_collection(
         &self,
         target: &Target,
@@ -88,7 +88,7 @@ impl Api {
                 ..target.clone()
             };
             match self.delete(&one, options) {
-                // What is gone already is as good as deleted.
+                // Already deleted by another client.
                 Err(status) if status.code != 404 => return Err(status),
                 _ => {}
             }
@@ -96,47 +96,49 @@ impl Api {
         Ok(Answer::List(page))
     }
 
-    /// Deletes an object in the state that was read; `None` if somebody else wrote in between.
+    /// Deletes an object if it is still in the given state; `None` on conflict.
     fn delete_entry(
         &self,
         resource: &Resource,
         entry: &Arc<Entry>,
         options: &DeleteOptions,
-    ) -> Result<Option<Outcome>, Status> {
+    ) -> Result<Option<Deletion>, Status> {
         let old = entry.object.decode()?;
         check_preconditions(resource, entry, &old, options)?;
         let mut object = old.clone();
-        let default = resource.strategy.orphans.then_some(Propagation::Orphan);
-        // A definition's objects go with it, whatever is wished for.
+        let default = resource.strategy.orphan_by_default.then_some(Propagation::Orphan);
+        // A definition's instances are always deleted with it.
         if !crd::is_definition(resource) {
             set_propagation(&mut object, options.propagation.or(default));
         }
         if !old.is_deleting() {
-            particular::prepare_deletion(resource, &mut object, &self.world.now_text());
+            strategy::prepare_deletion(resource, &mut object, &self.environment.now_rfc3339());
         }
-        let grace = particular::grace_seconds(resource, &object, options.grace_seconds);
-        let waits = object.finalizers().next().is_some() || particular::holds(resource, &object) || grace > 0;
-        let graceful = particular::is_graceful(resource);
+        let grace = strategy::grace_seconds(resource, &object, options.grace_seconds);
+        let waits = object.finalizers().next().is_some()
+            || strategy::has_other_finalizers(resource, &object)
+            || grace > 0;
+        let graceful = strategy::is_graceful(resource);
         if waits || graceful {
             self.mark_deleting(resource, &mut object, grace);
         }
         if options.dry_run {
             let object = object.encode(entry.revision, &[]);
-            let seen = Arc::new(Entry {
+            let result = Arc::new(Entry {
                 key: entry.key.clone(),
                 revision: entry.revision,
                 object,
             });
             return Ok(Some(if waits {
-                Outcome::Waiting(seen)
+                Deletion::Pending(result)
             } else {
-                Outcome::Gone(seen)
+                Deletion::Removed(result)
             }));
         }
         if object == old && waits {
-            return Ok(Some(Outcome::Waiting(entry.clone())));
+            return Ok(Some(Deletion::Pending(entry.clone())));
         }
-        // A kind with grace periods is marked before it goes, even when it goes at once: watchers see both.
+        // A kind with grace periods is marked before its removal, even an immediate one: watchers see both.
         let mut expect = Expect::At(entry.revision);
         if graceful && !waits && object != old {
             match self.commit(resource, &mut object, expect, Change::Put) {
@@ -148,14 +150,14 @@ impl Api {
         let written = self.commit(resource, &mut object, expect, change);
         Ok(written.ok().map(|entry| {
             if waits {
-                Outcome::Waiting(entry)
+                Deletion::Pending(entry)
             } else {
-                Outcome::Gone(entry)
+                Deletion::Removed(entry)
             }
         }))
     }
 
-    /// Sets when the object goes; a second deletion may only bring that forward.
+    /// Sets the deletion timestamp. A second deletion may only bring it forward.
     fn mark_deleting(&self, resource: &Resource, object: &mut Object, grace: i64) {
         let earlier = object
             .metadata()
@@ -163,7 +165,7 @@ impl Api {
             .and_then(Value::as_i64)
             .unwrap_or(0);
         if object.is_deleting() && crd::is_definition(resource) {
-            // The first deletion of a definition is not an ordinary one; the second is.
+            // Only the second deletion of a definition sets a grace period.
             object.set_meta("deletionGracePeriodSeconds", 0);
             return;
         }
@@ -177,12 +179,12 @@ impl Api {
         }
         let grace_period = std::time::Duration::from_secs(grace.unsigned_abs());
         let when = self
-            .world
+            .environment
             .now()
             .saturating_add(grace_period)
             .unwrap_or(jiff::Timestamp::MAX);
-        object.set_meta("deletionTimestamp", crate::world::rfc3339(when));
-        if particular::shows_grace(resource) {
+        object.set_meta("deletionTimestamp", crate::environment::rfc3339(when));
+        if strategy::shows_grace_period(resource) {
             object.set_meta("deletionGracePeriodSeconds", grace);
         }
     }
@@ -192,12 +194,12 @@ fn set_propagation(object: &mut Object, propagation: Option<Propagation>) {
     let wanted = match propagation {
         None => return,
         Some(Propagation::Background) => None,
-        Some(Propagation::Foreground) => Some(FOREGROUND),
-        Some(Propagation::Orphan) => Some(ORPHAN),
+        Some(Propagation::Foreground) => Some(FOREGROUND_FINALIZER),
+        Some(Propagation::Orphan) => Some(ORPHAN_FINALIZER),
     };
     let kept = object
         .finalizers()
-        .filter(|f| ![FOREGROUND, ORPHAN].contains(f))
+        .filter(|f| ![FOREGROUND_FINALIZER, ORPHAN_FINALIZER].contains(f))
         .map(Value::from);
     let finalizers: Vec<_> = kept.chain(wanted.map(Value::from)).collect();
     if finalizers.is_empty() {
@@ -233,7 +235,7 @@ fn check_preconditions(
     Ok(())
 }
 
-fn success(resource: &Resource, name: &str, uid: &str) -> Value {
+fn success_status(resource: &Resource, name: &str, uid: &str) -> Value {
     let mut details = json!({"name": name, "kind": &*resource.plural, "uid": uid});
     if !resource.group.is_empty() {
         details["group"] = resource.group.to_string().into();

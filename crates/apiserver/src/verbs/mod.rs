@@ -4,15 +4,15 @@
 //!   body ─► decode ─► prune, default ─► keep what the client may not set ─► validate ─► commit ─► after
 //! ```
 //!
-//! Nothing here knows a kind by name; what is particular stands in [`crate::registry::Strategy`] and
-//! [`crate::particular`].
+//! No kind is mentioned by name here. Per-kind behaviour is in [`crate::registry::Strategy`] and
+//! [`crate::strategy`].
 
-mod accounts;
 mod apply;
 mod commit;
-mod conform;
 mod create;
+mod decoding;
 mod delete;
+mod managed_fields;
 mod options;
 mod paging;
 mod prepare;
@@ -28,55 +28,54 @@ use serde_json::Value;
 
 pub(crate) use apply::Configuration;
 pub(crate) use commit::Generation;
-pub(crate) use conform::{decode, decode_part, normalize};
+pub(crate) use decoding::{decode, decode_subresource, normalize};
 pub(crate) use options::{DeleteOptions, FieldValidation, ListOptions, WriteOptions};
 pub(crate) use read::Page;
 pub(crate) use watch::WatchStream;
 
 use crate::{
-    admission::Accounts,
-    auth::Guard,
-    crd,
+    admission::ServiceAccountAdmission,
+    auth::AccessControl,
+    conversion, crd,
     depth::DeepTables,
+    environment::Environment,
     limits::Limits,
-    logs::Printed,
+    logs::LogStore,
     registry::{Registry, Resource},
     request::Target,
     schema::FieldError,
-    server::Load,
+    server::InFlight,
     status::Status,
     storage::{Entry, Storage},
-    versions,
-    world::World,
 };
 
-/// How often a write that names no revision is tried again after losing a race.
-const RACES: usize = 100;
+/// How often a write without a resource version is retried after a conflict.
+const MAX_CONFLICT_RETRIES: usize = 100;
 
 /// The state of one server, and the verbs on it.
 pub(crate) struct Api {
     pub(crate) storage: Box<dyn Storage>,
     pub(crate) registry: Registry,
-    pub(crate) world: World,
+    pub(crate) environment: Environment,
     pub(crate) limits: Limits,
-    /// What of the limits on work is left.
-    pub(crate) load: Load,
+    /// How much more work the limits allow now.
+    pub(crate) in_flight: InFlight,
     /// One permit for each watch that may be open.
-    pub(crate) watchers: Arc<tokio::sync::Semaphore>,
-    /// Decides about access.
-    pub(crate) guard: Guard,
-    /// Held while what is served is brought in line with a stored definition.
-    pub(crate) definitions: parking_lot::Mutex<()>,
-    /// Held while a service is given addresses and ports, and until it is written.
-    pub(crate) allotting: parking_lot::Mutex<()>,
-    pub(crate) accounts: Accounts,
-    /// What pods have printed.
-    pub(crate) printed: Printed,
-    /// Which requests are known to need a large stack.
-    pub(crate) deep: DeepTables,
+    pub(crate) watch_permits: Arc<tokio::sync::Semaphore>,
+    /// Decides whether a request is allowed.
+    pub(crate) access_control: AccessControl,
+    /// Held while the served resources are updated from a stored definition.
+    pub(crate) definition_refresh: parking_lot::Mutex<()>,
+    /// Held from the allocation of a service's addresses and ports until the service is written.
+    pub(crate) allocation: parking_lot::Mutex<()>,
+    pub(crate) service_accounts: ServiceAccountAdmission,
+    /// Output of pods' containers.
+    pub(crate) pod_logs: LogStore,
+    /// The tables whose requests need a large stack.
+    pub(crate) deep_tables: DeepTables,
 }
 
-/// What a verb answers with.
+/// The answer of a verb.
 pub(crate) enum Answer {
     /// One object, or a `Status` of success.
     Object {
@@ -84,18 +83,18 @@ pub(crate) enum Answer {
         json: Bytes,
         warnings: Vec<String>,
     },
-    /// A list, or a part of one.
+    /// A list, or one page of it.
     List(Page),
-    /// Plain text, as it comes.
+    /// A stream of plain text.
     Text(BoxStream<'static, Bytes>),
     /// 204
-    Nothing,
+    NoContent,
     /// Events, until the watch ends.
     Watch(Box<WatchStream>),
 }
 
 impl Answer {
-    pub(crate) fn value(code: u16, value: &Value) -> Self {
+    pub(crate) fn from_value(code: u16, value: &Value) -> Self {
         Self::Object {
             code,
             json: value.to_string().into(),
@@ -103,7 +102,7 @@ impl Answer {
         }
     }
 
-    /// With what the client may want to know; only objects can say it.
+    /// Adds warnings for the client. Only objects carry them.
     pub(crate) fn with_warnings(mut self, more: &[String]) -> Self {
         if let Self::Object { warnings, .. } = &mut self {
             warnings.extend_from_slice(more);
@@ -113,24 +112,24 @@ impl Answer {
 }
 
 impl Api {
-    /// The object under a target's name, or the refusal that says there is none.
+    /// Returns the target's object, or the `NotFound` status.
     pub(crate) fn current(&self, target: &Target) -> Result<Arc<Entry>, Status> {
         let resource = &target.resource;
         let entry = self.storage.get(&resource.table, &target.key());
         entry
-            .map(|entry| crd::seen(resource, entry))
+            .map(|entry| crd::convert_for_read(resource, entry))
             .ok_or_else(|| Status::not_found(resource, &target.name))
     }
 }
 
-/// An object's bytes with the kind and version of the resource that was asked for.
-pub(crate) fn rendered(entry: &Entry, resource: &Resource) -> Bytes {
-    if versions::is_view(resource)
-        && let Ok(mut object) = versions::shown(entry, resource)
+/// An object's bytes with the kind and version of the requested resource.
+pub(crate) fn render_entry(entry: &Entry, resource: &Resource) -> Bytes {
+    if conversion::needs_conversion(resource)
+        && let Ok(mut object) = conversion::decode_for_read(entry, resource)
     {
         return object.encode(entry.revision, &[]).json().clone();
     }
-    let head = head(resource);
+    let head = type_prefix(resource);
     let json = entry.object.json();
     if json.starts_with(head.as_bytes()) {
         return json.clone();
@@ -138,8 +137,8 @@ pub(crate) fn rendered(entry: &Entry, resource: &Resource) -> Bytes {
     [head.as_bytes(), entry.object.without_type()].concat().into()
 }
 
-/// How every object of a resource begins.
-pub(crate) fn head(resource: &Resource) -> String {
+/// The bytes that every object of a resource begins with.
+pub(crate) fn type_prefix(resource: &Resource) -> String {
     format!(
         "{{\"kind\":\"{}\",\"apiVersion\":\"{}\",",
         resource.kind,
@@ -148,7 +147,7 @@ pub(crate) fn head(resource: &Resource) -> String {
 }
 
 fn invalid(resource: &Resource, name: &str, errors: &[FieldError]) -> Status {
-    // The newer group of events is a view of the older one.
+    // Events of `events.k8s.io` are stored in the core group, which errors name.
     let group = if &*resource.group == "events.k8s.io" {
         ""
     } else {

@@ -1,4 +1,4 @@
-//! The options that ride on a request's query or body.
+//! Options from a request's query or body.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::{
     storage::Revision,
 };
 
-/// What happens to fields that no schema knows. The default is to drop them with a warning.
+/// How unknown and duplicate fields are handled. The default is to drop them with a warning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum FieldValidation {
     Ignore,
@@ -28,27 +28,28 @@ pub(crate) enum FieldValidation {
 pub(crate) struct WriteOptions {
     pub(crate) dry_run: bool,
     pub(crate) field_validation: FieldValidation,
-    /// Whose write it is; the server's own have none.
+    /// The user who writes; none for the server's own writes.
     pub(crate) caller: Option<Arc<Caller>>,
-    /// Who writes: what the client calls itself for this, or the first word of its user agent.
-    pub(crate) manager: Box<str>,
-    /// Whether the client said who it is.
-    pub(crate) named: bool,
-    /// Whether an apply takes what others own.
+    /// The field manager: `fieldManager`, or the first word of the user agent.
+    pub(crate) field_manager: Box<str>,
+    /// Whether the client set `fieldManager`.
+    pub(crate) has_field_manager: bool,
+    /// Whether an apply takes over fields that others own.
     pub(crate) force: bool,
 }
 
 impl WriteOptions {
-    /// The options of what the server does itself.
-    pub(crate) fn own() -> Self {
+    /// Options for the server's own writes.
+    pub(crate) fn internal() -> Self {
         Self {
-            manager: "kube-apiserver".into(),
+            field_manager: "kube-apiserver".into(),
             ..Self::default()
         }
     }
 
-    /// `kind` is what the real server calls them in a refusal: `CreateOptions`, `UpdateOptions`, `PatchOptions`.
-    pub(crate) fn of(query: &Query, headers: &HeaderMap, kind: &str) -> Result<Self, Status> {
+    /// Reads the options from a request. `kind` is their name in error messages: `CreateOptions`, `UpdateOptions`,
+    /// `PatchOptions`.
+    pub(crate) fn from_request(query: &Query, headers: &HeaderMap, kind: &str) -> Result<Self, Status> {
         let field_validation = match query.text("fieldValidation") {
             None | Some("Warn") => FieldValidation::Warn,
             Some("Ignore") => FieldValidation::Ignore,
@@ -56,32 +57,32 @@ impl WriteOptions {
             Some(other) => {
                 let supported = ["", "Ignore", "Strict", "Warn"].map(Value::from).into();
                 let problem = Problem::NotSupported(other.into(), supported);
-                return Err(refused(kind, "fieldValidation", problem));
+                return Err(invalid_option(kind, "fieldValidation", problem));
             }
         };
         let is_apply = kind == "PatchOptions" && PatchKind::is_apply(headers);
         let force = query.optional_flag("force");
         let manager = query.text("fieldManager");
-        check_manager(manager, is_apply, force, kind)?;
+        check_field_manager(manager, is_apply, force, kind)?;
         let agent = || {
             let agent = headers.get(http::header::USER_AGENT)?.to_str().ok();
-            agent.map(manager_of_agent)
+            agent.map(manager_from_user_agent)
         };
         Ok(Self {
             dry_run: dry_run(query.all("dryRun"), kind)?,
             field_validation,
             caller: None,
-            manager: manager.map(Into::into).or_else(agent).unwrap_or_default(),
-            named: manager.is_some(),
+            field_manager: manager.map(Into::into).or_else(agent).unwrap_or_default(),
+            has_field_manager: manager.is_some(),
             force: force.unwrap_or(false),
         })
     }
 }
 
-/// The longest name that a manager may have, in bytes.
-const MANAGER: usize = 128;
+/// The maximum length of a field manager's name, in bytes.
+const MAX_MANAGER_LENGTH: usize = 128;
 
-fn check_manager(
+fn check_field_manager(
     manager: Option<&str>,
     is_apply: bool,
     force: Option<bool>,
@@ -99,14 +100,17 @@ fn check_manager(
         }
     }
     let name = manager.unwrap_or_default();
-    if name.len() > MANAGER {
-        errors.push(FieldError::new("fieldManager", Problem::TooLong(MANAGER as u64)));
+    if name.len() > MAX_MANAGER_LENGTH {
+        errors.push(FieldError::new(
+            "fieldManager",
+            Problem::TooLong(MAX_MANAGER_LENGTH as u64),
+        ));
     }
-    if let Some(place) = name.char_indices().find(|(_, letter)| !is_printable(*letter)) {
+    if let Some(found) = name.char_indices().find(|(_, letter)| !is_printable(*letter)) {
         let why = format!(
             "invalid character U+{:04X} (at position {})",
-            u32::from(place.1),
-            place.0
+            u32::from(found.1),
+            found.0
         );
         let problem = Problem::Invalid(name.into(), why);
         errors.push(FieldError::new("fieldManager", problem));
@@ -117,17 +121,17 @@ fn check_manager(
     Err(Status::invalid("meta.k8s.io", kind, "", &errors))
 }
 
-/// What can be seen, and the space.
+/// Visible characters and the space.
 fn is_printable(letter: char) -> bool {
     !letter.is_control() && (letter == ' ' || !letter.is_whitespace())
 }
 
-/// The first word of a user agent, as far as it can be printed.
-fn manager_of_agent(agent: &str) -> Box<str> {
+/// The printable characters of a user agent's first word.
+fn manager_from_user_agent(agent: &str) -> Box<str> {
     let word = agent.split('/').next().unwrap_or_default();
     let mut name = String::with_capacity(word.len());
     for letter in word.chars().filter(|letter| is_printable(*letter)) {
-        if name.len() + letter.len_utf8() > MANAGER {
+        if name.len() + letter.len_utf8() > MAX_MANAGER_LENGTH {
             break;
         }
         name.push(letter);
@@ -139,18 +143,18 @@ fn dry_run(values: &[String], kind: &str) -> Result<bool, Status> {
     if values.iter().all(|value| *value == "All") {
         return Ok(!values.is_empty());
     }
-    Err(refused(
+    Err(invalid_option(
         kind,
         "dryRun",
         Problem::NotSupported(json!(values), vec!["All".into()]),
     ))
 }
 
-fn refused(kind: &str, field: &str, problem: Problem) -> Status {
+fn invalid_option(kind: &str, field: &str, problem: Problem) -> Status {
     Status::invalid("meta.k8s.io", kind, "", &[FieldError::new(field, problem)])
 }
 
-/// What becomes of an object's dependents.
+/// How a deletion affects an object's dependents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Propagation {
     Background,
@@ -158,7 +162,7 @@ pub(crate) enum Propagation {
     Orphan,
 }
 
-/// The options of a deletion, from the query or, where there is one, from the body.
+/// The options of a deletion, from the body if there is one, else from the query.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DeleteOptions {
     pub(crate) dry_run: bool,
@@ -169,7 +173,7 @@ pub(crate) struct DeleteOptions {
 }
 
 impl DeleteOptions {
-    pub(crate) fn of(query: &Query, body: Option<&Value>) -> Result<Self, Status> {
+    pub(crate) fn from_request(query: &Query, body: Option<&Value>) -> Result<Self, Status> {
         const KIND: &str = "DeleteOptions";
         let null = Value::Null;
         let body = body.unwrap_or(&null);
@@ -179,7 +183,7 @@ impl DeleteOptions {
             .or_else(|| query.optional_flag("orphanDependents"));
         if let (Some(policy), Some(_)) = (text("propagationPolicy"), orphan) {
             let why = "orphanDependents and deletionPropagation cannot be both set".to_owned();
-            return Err(refused(
+            return Err(invalid_option(
                 KIND,
                 "propagationPolicy",
                 Problem::Invalid(policy.into(), why),
@@ -194,7 +198,7 @@ impl DeleteOptions {
                 let supported = ["Foreground", "Background", "Orphan", "nil"]
                     .map(Value::from)
                     .into();
-                return Err(refused(
+                return Err(invalid_option(
                     KIND,
                     "propagationPolicy",
                     Problem::NotSupported(other.into(), supported),
@@ -217,34 +221,34 @@ impl DeleteOptions {
     }
 }
 
-/// How a list's or watch's `resourceVersion` is meant.
+/// How a list's or watch's `resourceVersion` and `resourceVersionMatch` select a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum At {
-    /// The newest state there is.
+pub(crate) enum ResourceVersionMatch {
+    /// The newest state.
     MostRecent,
-    /// Any state will do (`0`).
+    /// Any state (`0`).
     Any,
     /// A state at least as new.
     NotOlderThan(Revision),
-    /// That very state.
+    /// Exactly this state.
     Exact(Revision),
 }
 
 /// The options of list and watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ListOptions {
-    pub(crate) at: At,
+    pub(crate) version_match: ResourceVersionMatch,
     pub(crate) limit: Option<usize>,
     pub(crate) continue_token: Option<String>,
     pub(crate) timeout_seconds: Option<u64>,
-    pub(crate) bookmarks: bool,
+    pub(crate) allow_bookmarks: bool,
     pub(crate) send_initial_events: Option<bool>,
 }
 
 impl ListOptions {
-    pub(crate) fn of(query: &Query, watch: bool) -> Result<Self, Status> {
+    pub(crate) fn from_query(query: &Query, watch: bool) -> Result<Self, Status> {
         const KIND: &str = "ListOptions";
-        let problems = matching_problems(query, watch);
+        let problems = validate_version_match(query, watch);
         if !problems.is_empty() {
             return Err(Status::invalid("meta.k8s.io", KIND, "", &problems));
         }
@@ -252,12 +256,12 @@ impl ListOptions {
         let matching = query.text("resourceVersionMatch");
         let revision = query
             .text("resourceVersion")
-            .map(parse_revision)
+            .map(parse_resource_version)
             .transpose()
             .map_err(|why| {
-                // A list's is refused by the API machinery, a watch's by its storage.
+                // The real server rejects it for a list in the API machinery, for a watch in the storage.
                 if watch {
-                    Status::unexplained(why)
+                    Status::without_reason(why)
                 } else {
                     Status::bad_request(format!("invalid resource version: {why}"))
                 }
@@ -269,37 +273,39 @@ impl ListOptions {
             ));
         }
         let at = match (revision, matching) {
-            (None, _) => At::MostRecent,
-            (Some(Revision(0)), _) => At::Any,
-            (Some(revision), Some("Exact")) => At::Exact(revision),
-            (Some(revision), _) => At::NotOlderThan(revision),
+            (None, _) => ResourceVersionMatch::MostRecent,
+            (Some(Revision(0)), _) => ResourceVersionMatch::Any,
+            (Some(revision), Some("Exact")) => ResourceVersionMatch::Exact(revision),
+            (Some(revision), _) => ResourceVersionMatch::NotOlderThan(revision),
         };
         let limit = query
             .number("limit")?
             .and_then(|n| usize::try_from(n).ok())
             .filter(|n| *n > 0);
-        // A page of an exact revision is what the first page of a paged list is.
-        let at = match (at, limit, watch, matching) {
-            (At::NotOlderThan(revision), Some(_), false, None) => At::Exact(revision),
+        // The first page of a paged list is of an exact revision.
+        let version_match = match (at, limit, watch, matching) {
+            (ResourceVersionMatch::NotOlderThan(revision), Some(_), false, None) => {
+                ResourceVersionMatch::Exact(revision)
+            }
             (at, ..) => at,
         };
         Ok(Self {
-            at,
-            // Lists of any state come from a cache that does not page.
-            limit: limit.filter(|_| at != At::Any),
+            version_match,
+            // Lists of any state come from the watch cache, which does not page.
+            limit: limit.filter(|_| version_match != ResourceVersionMatch::Any),
             continue_token,
             timeout_seconds: query
                 .number("timeoutSeconds")?
                 .and_then(|n| u64::try_from(n).ok())
                 .filter(|n| *n > 0),
-            bookmarks: query.flag("allowWatchBookmarks"),
+            allow_bookmarks: query.flag("allowWatchBookmarks"),
             send_initial_events,
         })
     }
 }
 
-/// What is wrong with how `resourceVersionMatch` and `sendInitialEvents` go together with the rest.
-fn matching_problems(query: &Query, watch: bool) -> Vec<FieldError> {
+/// Validates `resourceVersionMatch` and `sendInitialEvents` against the other options.
+fn validate_version_match(query: &Query, watch: bool) -> Vec<FieldError> {
     const FIELD: &str = "resourceVersionMatch";
     let mut problems = Vec::new();
     let mut forbid = |field: &str, why: &str| {
@@ -332,7 +338,7 @@ fn matching_problems(query: &Query, watch: bool) -> Vec<FieldError> {
         });
         let continues = query.text("continue").is_some_and(|token| !token.is_empty());
         let why = "resourceVersionMatch is forbidden when continue is provided";
-        // A watch and a list are asked in another order.
+        // Watch and list report these in different order.
         if watch {
             problems.extend(unsupported);
             if continues {
@@ -356,8 +362,8 @@ fn matching_problems(query: &Query, watch: bool) -> Vec<FieldError> {
     problems
 }
 
-/// A `resourceVersion`, or what is wrong with it.
-pub(crate) fn parse_revision(text: &str) -> Result<Revision, String> {
+/// Parses a `resourceVersion`.
+pub(crate) fn parse_resource_version(text: &str) -> Result<Revision, String> {
     text.parse().map(Revision).map_err(|_| {
         format!(
             "resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"

@@ -1,4 +1,4 @@
-//! Where a paged list goes on: the real server's tokens, so that tools which look inside find what they expect.
+//! Continue tokens in the real server's format, for tools that decode them.
 
 use base64::{DecodeError, Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde_json::json;
@@ -13,15 +13,15 @@ const FORMAT: &str = "meta.k8s.io/v1";
 
 /// A continue token.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Token {
-    /// The moment that all pages show; none for a list that goes on with whatever is there by now.
+pub(super) struct ContinueToken {
+    /// The revision of all pages; none for a list that continues with the current state.
     pub(super) revision: Option<Revision>,
-    /// The last key shown, `/namespace/name` or, inside one namespace, `/name`; closed by a NUL.
+    /// The last key of the previous page, `/namespace/name` or, inside one namespace, `/name`; ends with a NUL.
     start: String,
 }
 
-impl Token {
-    /// For what comes after a key.
+impl ContinueToken {
+    /// The token that continues after a key.
     pub(super) fn after(key: &Key, revision: Revision, namespace: Option<&str>) -> Self {
         let start = match namespace {
             None if !key.namespace.is_empty() => format!("/{}/{}\0", key.namespace, key.name),
@@ -33,7 +33,7 @@ impl Token {
         }
     }
 
-    pub(super) fn text(&self) -> String {
+    pub(super) fn encode(&self) -> String {
         let revision = self
             .revision
             .map_or_else(|| (-1).into(), |revision| json!(revision.0));
@@ -48,12 +48,12 @@ impl Token {
             ))
         };
         let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|error| {
-            let place = match error {
-                DecodeError::InvalidByte(place, _) | DecodeError::InvalidLastSymbol(place, _) => place,
-                // These texts are never padded.
+            let offset = match error {
+                DecodeError::InvalidByte(offset, _) | DecodeError::InvalidLastSymbol(offset, _) => offset,
+                // Tokens are never padded.
                 _ => text.find('=').unwrap_or(text.len()),
             };
-            refuse(&format!("illegal base64 data at input byte {place}"))
+            refuse(&format!("illegal base64 data at input byte {offset}"))
         })?;
         let (token, _) = crate::json::read(&bytes).map_err(|why| refuse(&why))?;
         if token["v"] != FORMAT {
@@ -75,7 +75,7 @@ impl Token {
             return Err(refuse(&format!("encoded start key empty (version {FORMAT})")));
         }
         let key = start.strip_prefix('/').unwrap_or(start);
-        // Nobody gets out of the resource by dots.
+        // No path traversal out of the resource.
         if key.split('/').any(|part| matches!(part, "" | "." | "..")) {
             return Err(refuse(start));
         }
@@ -85,7 +85,7 @@ impl Token {
         })
     }
 
-    /// The key that the list goes on after.
+    /// The key that the list continues after.
     pub(super) fn key(&self, namespace: Option<&str>) -> Key {
         let start = self.start.trim_start_matches('/').trim_end_matches('\0');
         match (namespace, start.split_once('/')) {
@@ -95,8 +95,8 @@ impl Token {
         }
     }
 
-    /// The refusal of a token whose moment nobody remembers, with one that goes on without it.
-    pub(super) fn expired(self) -> Status {
+    /// The error for a token whose revision was compacted, with a token that continues with the current state.
+    pub(super) fn into_expired_status(self) -> Status {
         let other = Self {
             revision: None,
             ..self
@@ -107,7 +107,7 @@ impl Token {
              results. Continuing with the provided token results in an inconsistent list - objects that were created, \
              modified, or deleted between the time the first chunk was returned and now may show up in the list.",
         )
-        .with_continue(other.text())
+        .with_continue(other.encode())
     }
 }
 
@@ -116,17 +116,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_continue_token_leads_back_to_its_key() {
+    fn continue_token_round_trips_its_key() {
         for (namespace, key) in [
             (None, Key::new("a", "x")),
             (Some("a"), Key::new("a", "x")),
             (None, Key::new("", "x")),
         ] {
-            let token = Token::after(&key, Revision(9), namespace);
-            let read = Token::parse(&token.text()).expect("own token");
+            let token = ContinueToken::after(&key, Revision(9), namespace);
+            let read = ContinueToken::parse(&token.encode()).expect("own token");
             assert_eq!((read.key(namespace), read.revision), (key, Some(Revision(9))));
         }
-        // A real server's, of a list inside one namespace and of a second page.
+        // Tokens of a real server: of a list inside one namespace, and of a second page.
         for (text, start) in [
             (
                 "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MzU5LCJzdGFydCI6Im5va2luZFx1MDAwMCJ9",
@@ -137,21 +137,21 @@ mod tests {
                 "pg1",
             ),
         ] {
-            let token = Token::parse(text).expect("the real server's token");
+            let token = ContinueToken::parse(text).expect("the real server's token");
             assert_eq!(
                 (token.revision, token.key(Some("default"))),
                 (Some(Revision(359)), Key::new("default", start))
             );
         }
-        assert!(Token::parse("bm9wZQ").is_err());
+        assert!(ContinueToken::parse("bm9wZQ").is_err());
     }
 
     #[test]
-    fn an_expired_token_is_answered_with_one_that_goes_on() {
+    fn expired_token_error_has_a_token_to_continue() {
         let key = Key::new("a", "x");
-        let status = Token::after(&key, Revision(9), Some("a")).expired();
+        let status = ContinueToken::after(&key, Revision(9), Some("a")).into_expired_status();
         let other = status.to_value()["metadata"]["continue"].clone();
-        let other = Token::parse(other.as_str().expect("a token")).expect("own token");
+        let other = ContinueToken::parse(other.as_str().expect("a token")).expect("own token");
         assert_eq!((other.key(Some("a")), other.revision), (key, None));
     }
 }

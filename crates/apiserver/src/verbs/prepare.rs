@@ -1,31 +1,30 @@
-//! What the server decides about an object that is about to be written, whatever the client said.
+//! Prepares an object for a write: sets or keeps the fields that the client may not change.
 
 use serde_json::Value;
 
-use super::{Answer, conform::normalize};
+use super::{Answer, decoding::normalize};
 use crate::{
-    admission,
+    admission, built_in_strategies,
     object::Object,
-    particular,
     registry::Resource,
     request::Target,
     schema::{FieldError, Problem},
     status::Status,
-    strategies,
+    strategy,
 };
 
-/// A revision that is none is something that the real server did not expect.
-pub(super) fn check_revision(said: &str) -> Result<(), Status> {
-    if said.is_empty() || said.parse::<u64>().is_ok() {
+/// Rejects a `resourceVersion` that is not a number, with the real server's internal error.
+pub(super) fn check_resource_version(version: &str) -> Result<(), Status> {
+    if version.is_empty() || version.parse::<u64>().is_ok() {
         return Ok(());
     }
-    Err(Status::unexplained(format!(
-        "strconv.ParseUint: parsing {said:?}: invalid syntax"
+    Err(Status::without_reason(format!(
+        "strconv.ParseUint: parsing {version:?}: invalid syntax"
     )))
 }
 
-/// An object that takes the place of another must say its name.
-pub(super) fn named(object: &Object, target: &Target) -> Result<(), Status> {
+/// Rejects an update without a name.
+pub(super) fn require_name(object: &Object, target: &Target) -> Result<(), Status> {
     if object.name().is_empty() {
         return Err(Status::bad_request(format!(
             "the name of the object ({} based on URL) was undeterminable: name must be provided",
@@ -35,8 +34,8 @@ pub(super) fn named(object: &Object, target: &Target) -> Result<(), Status> {
     Ok(())
 }
 
-/// Puts an object where the request says, or refuses if it says another place itself.
-pub(super) fn place(object: &mut Object, target: &Target) -> Result<(), Status> {
+/// Sets the object's namespace from the request. Rejects an object whose name or namespace differs from the request's.
+pub(super) fn match_request(object: &mut Object, target: &Target) -> Result<(), Status> {
     if target.resource.namespaced {
         if object.namespace().is_empty() {
             object.set_meta("namespace", target.namespace.to_string());
@@ -58,10 +57,10 @@ pub(super) fn place(object: &mut Object, target: &Target) -> Result<(), Status> 
     Ok(())
 }
 
-/// What the server decides about a changed object, whatever the client said. Returns what may not be changed.
+/// Sets the fields of an updated object that the server decides. Returns errors for changes of immutable metadata.
 pub(super) fn prepare_update(object: &mut Object, old: &Object, target: &Target) -> Vec<FieldError> {
     let resource = &target.resource;
-    let mut errors = immutable_metadata(object, old);
+    let mut errors = check_immutable_metadata(object, old);
     for key in [
         "uid",
         "creationTimestamp",
@@ -79,41 +78,42 @@ pub(super) fn prepare_update(object: &mut Object, old: &Object, target: &Target)
         keep_status(object, old);
     }
     if *target.subresource == *"finalize" {
-        strategies::named(resource, object);
+        built_in_strategies::after_naming(resource, object);
         return errors;
     }
-    particular::prepare_update(resource, object, old);
+    strategy::prepare_update(resource, object, old);
     if target.subresource.is_empty() {
         admission::admit_update(resource, object);
     }
-    errors.extend(added_finalizers(object, old, resource));
+    errors.extend(check_added_finalizers(object, old, resource));
     normalize(object, resource);
-    let counts = desired_differs(object, old, resource)
-        || (target.subresource.is_empty() && strategies::metadata_counts(resource, object, old));
-    if resource.strategy.generation && counts {
+    let counts = desired_state_differs(object, old, resource)
+        || (target.subresource.is_empty()
+            && built_in_strategies::metadata_increments_generation(resource, object, old));
+    if resource.strategy.has_generation && counts {
         object.set_meta("generation", next_generation(old));
     }
     errors
 }
 
-/// What the client says of metadata that is the server's alone, and says differently.
-fn immutable_metadata(object: &Object, old: &Object) -> Vec<FieldError> {
+/// Errors for metadata that only the server may set and the client has changed.
+fn check_immutable_metadata(object: &Object, old: &Object) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for key in ["uid", "deletionTimestamp", "deletionGracePeriodSeconds"] {
-        let said = object
+        let value = object
             .metadata()
             .get(key)
-            .filter(|said| old.metadata().get(key) != Some(*said));
-        if let Some(said) = said {
-            // Two of the real server's checks look at it.
-            let problem = Problem::Invalid(said.clone(), "field is immutable".into());
+            .filter(|value| old.metadata().get(key) != Some(*value));
+        if let Some(value) = value {
+            // Two of the real server's checks report it.
+            let problem = Problem::Invalid(value.clone(), "field is immutable".into());
             errors.extend(vec![FieldError::new(format!("metadata.{key}"), problem); 2]);
         }
     }
     errors
 }
 
-/// A write to the object leaves its status alone.
+/// Keeps the old status on a write to the main resource.
 fn keep_status(object: &mut Object, old: &Object) {
     match old.fields().get("status") {
         Some(status) => object.fields_mut().insert("status".into(), status.clone()),
@@ -121,7 +121,7 @@ fn keep_status(object: &mut Object, old: &Object) {
     };
 }
 
-/// A write to the status leaves the rest alone. Built-in kinds let it touch most of the metadata too.
+/// Keeps everything but the status on a write to the status. Built-in kinds take most of the metadata too.
 fn keep_all_but_status(object: &mut Object, old: &Object, resource: &Resource) {
     let status = object.fields_mut().remove("status");
     let metadata = object.fields()["metadata"].clone();
@@ -130,15 +130,15 @@ fn keep_all_but_status(object: &mut Object, old: &Object, resource: &Resource) {
         Some(status) => object.fields_mut().insert("status".into(), status),
         None => object.fields_mut().remove("status"),
     };
-    if resource.custom {
+    if resource.is_custom {
         return;
     }
     object.fields_mut().insert("metadata".into(), metadata);
-    particular::keep_on_status(resource, object, old);
+    strategy::keep_metadata_on_status_update(resource, object, old);
 }
 
-/// An object that is being deleted gets no new finalizers.
-fn added_finalizers(object: &Object, old: &Object, resource: &Resource) -> Vec<FieldError> {
+/// Errors for finalizers that were added to an object that is being deleted.
+fn check_added_finalizers(object: &Object, old: &Object, resource: &Resource) -> Vec<FieldError> {
     let added = object
         .finalizers()
         .filter(|f| !old.finalizers().any(|known| known == *f));
@@ -151,12 +151,12 @@ fn added_finalizers(object: &Object, old: &Object, resource: &Resource) -> Vec<F
         listed.join(", ")
     );
     let error = FieldError::new("metadata.finalizers", Problem::Forbidden(why));
-    // The real server checks this for all kinds, and once more for each built-in one.
-    vec![error; if resource.custom { 1 } else { 2 }]
+    // The real server checks this for all kinds, and again for each built-in one.
+    vec![error; if resource.is_custom { 1 } else { 2 }]
 }
 
-/// Whether the state that the object asks for differs: everything but metadata and, where it is a part of its own, status.
-pub(super) fn desired_differs(object: &Object, old: &Object, resource: &Resource) -> bool {
+/// Whether the desired state differs: everything but the metadata and, where it is a subresource, the status.
+pub(super) fn desired_state_differs(object: &Object, old: &Object, resource: &Resource) -> bool {
     let counts = |key: &str| {
         !matches!(key, "metadata" | "apiVersion" | "kind") && (key != "status" || !resource.has_status())
     };
@@ -168,8 +168,8 @@ pub(super) fn desired_differs(object: &Object, old: &Object, resource: &Resource
     one_sided(object, old) || one_sided(old, object)
 }
 
-/// What would have been written. A new object has no revision yet, a changed one keeps its old one.
-pub(super) fn dry(code: u16, object: Object, warnings: Vec<String>) -> Answer {
+/// The answer to a dry run. A new object has no resource version yet, a changed one keeps its old one.
+pub(super) fn dry_run_answer(code: u16, object: Object, warnings: Vec<String>) -> Answer {
     Answer::Object {
         code,
         json: object.into_value().to_string().into(),
@@ -177,7 +177,7 @@ pub(super) fn dry(code: u16, object: Object, warnings: Vec<String>) -> Answer {
     }
 }
 
-/// The number of the next desired state.
+/// The `metadata.generation` after a change of the desired state.
 pub(super) fn next_generation(old: &Object) -> i64 {
     let generation = old.metadata().get("generation").and_then(Value::as_i64);
     generation.unwrap_or(0) + 1

@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 
 use super::{
     Answer, Api, ListOptions,
-    options::{At, parse_revision},
-    paging::Token,
-    rendered,
+    options::{ResourceVersionMatch, parse_resource_version},
+    paging::ContinueToken,
+    render_entry,
 };
 use crate::{
     crd,
@@ -19,21 +19,21 @@ use crate::{
     storage::{Entry, Revision, Snapshot},
 };
 
-/// How long a read waits for a revision that has not come yet, as the real server's watch cache does.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// How long a read waits for a revision that the server has not reached yet, like the real server's watch cache.
+const FUTURE_REVISION_WAIT: Duration = Duration::from_secs(3);
 
-/// A part of a list: what to show, and how to go on.
+/// One page of a list, and the token of the next one.
 pub(crate) struct Page {
     pub(super) revision: Revision,
     pub(crate) entries: Vec<Arc<Entry>>,
-    next: Option<Next>,
+    next: Option<NextPage>,
 }
 
 impl Page {
     /// The `metadata` of the list.
     pub(crate) fn metadata(&self, resource: &Resource) -> Value {
         let mut metadata = json!({"resourceVersion": self.revision.to_string()});
-        if resource.custom {
+        if resource.is_custom {
             metadata["continue"] = "".into();
         }
         if let Some(next) = &self.next {
@@ -46,30 +46,32 @@ impl Page {
     }
 }
 
-struct Next {
+struct NextPage {
     token: String,
-    /// Known only where no selector hides how many match.
+    /// How many objects follow; known only without a selector.
     remaining: Option<usize>,
 }
 
 impl Api {
     pub(crate) async fn get(&self, target: &Target, query: &Query) -> Result<Answer, Status> {
         if let Some(text) = query.text("resourceVersion") {
-            let revision = parse_revision(text).map_err(Status::unexplained)?;
-            self.wait_for(revision).await?;
+            let revision = parse_resource_version(text).map_err(Status::without_reason)?;
+            self.wait_for_revision(revision).await?;
         }
         let entry = self.current(target)?;
         Ok(Answer::Object {
             code: 200,
-            json: rendered(&entry, &target.resource),
+            json: render_entry(&entry, &target.resource),
             warnings: Vec::new(),
         })
     }
 
-    /// Waits until there is what a list asks for.
-    pub(crate) async fn ready_for(&self, options: &ListOptions) -> Result<(), Status> {
-        match options.at {
-            At::NotOlderThan(revision) | At::Exact(revision) => self.wait_for(revision).await,
+    /// Waits for the revision that a list asks for.
+    pub(crate) async fn wait_for_list_revision(&self, options: &ListOptions) -> Result<(), Status> {
+        match options.version_match {
+            ResourceVersionMatch::NotOlderThan(revision) | ResourceVersionMatch::Exact(revision) => {
+                self.wait_for_revision(revision).await
+            }
             _ => Ok(()),
         }
     }
@@ -83,15 +85,15 @@ impl Api {
         Ok(Answer::List(self.page(target, options, selector)?))
     }
 
-    /// Waits a little for a revision that a client has seen elsewhere.
-    pub(super) async fn wait_for(&self, revision: Revision) -> Result<(), Status> {
-        // Revisions come from this server: one beyond the last was invented or belongs to another server.
+    /// Waits for a revision that the client has seen.
+    pub(super) async fn wait_for_revision(&self, revision: Revision) -> Result<(), Status> {
+        // All revisions come from this server: a newer one is invented or another server's.
         if revision > self.storage.revision() {
-            tokio::time::sleep(PATIENCE).await;
+            tokio::time::sleep(FUTURE_REVISION_WAIT).await;
         }
         let current = self.storage.revision();
         if revision > current {
-            return Err(Status::revision_too_large(revision.0, current.0));
+            return Err(Status::resource_version_too_large(revision.0, current.0));
         }
         Ok(())
     }
@@ -103,28 +105,36 @@ impl Api {
         selector: &Selector,
     ) -> Result<Page, Status> {
         let namespace = Some(&*target.namespace).filter(|namespace| !namespace.is_empty());
-        let token = options.continue_token.as_deref().map(Token::parse).transpose()?;
+        let token = options
+            .continue_token
+            .as_deref()
+            .map(ContinueToken::parse)
+            .transpose()?;
         let (at, after) = match &token {
             Some(token) => (token.revision, Some(token.key(namespace))),
-            None => match options.at {
-                At::Exact(revision) => (Some(revision), None),
+            None => match options.version_match {
+                ResourceVersionMatch::Exact(revision) => (Some(revision), None),
                 _ => (None, None),
             },
         };
         let snapshot = self.snapshot(target, at).map_err(|too_old| match token {
-            Some(token) => token.expired(),
+            Some(token) => token.into_expired_status(),
             None => too_old,
         })?;
         let mut entries = Vec::new();
-        let mut shown = snapshot
+        let mut selected = snapshot
             .range(namespace, after.as_ref())
-            .map(|entry| crd::seen(&target.resource, entry.clone()))
+            .map(|entry| crd::convert_for_read(&target.resource, entry.clone()))
             .filter(|e| selector.matches(&e.object));
         let limit = options.limit.unwrap_or(usize::MAX);
-        entries.extend(shown.by_ref().take(limit));
-        let rest = if options.limit.is_some() { shown.count() } else { 0 };
-        let next = entries.last().filter(|_| rest > 0).map(|last| Next {
-            token: Token::after(&last.key, snapshot.revision, namespace).text(),
+        entries.extend(selected.by_ref().take(limit));
+        let rest = if options.limit.is_some() {
+            selected.count()
+        } else {
+            0
+        };
+        let next = entries.last().filter(|_| rest > 0).map(|last| NextPage {
+            token: ContinueToken::after(&last.key, snapshot.revision, namespace).encode(),
             remaining: selector.is_empty().then_some(rest),
         });
         Ok(Page {

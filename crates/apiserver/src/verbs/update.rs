@@ -1,29 +1,30 @@
-//! Update and patch: a new state of what is there.
+//! Update and patch of existing objects.
 
 use bytes::Bytes;
 use serde_json::Value;
 
 use super::{
-    Answer, Api, RACES, WriteOptions,
-    accounts::keep_times,
-    conform::{check, check_kind, conform, decode_over, judge, no_struct, wrong_custom_kind},
+    Answer, Api, MAX_CONFLICT_RETRIES, WriteOptions,
+    decoding::{
+        apply_field_validation, check, check_kind, decode_update, not_a_struct, to_object, wrong_custom_kind,
+    },
     invalid,
-    prepare::{check_revision, dry, named, place, prepare_update},
-    rendered,
+    managed_fields::keep_unchanged_times,
+    prepare::{check_resource_version, dry_run_answer, match_request, prepare_update, require_name},
+    render_entry,
 };
 use crate::{
-    crd, limits,
+    built_in_strategies, conversion, crd, limits,
     media::Encoding,
     object::Object,
-    particular,
     patch::PatchKind,
     registry::Resource,
     request::Target,
-    rules::{self, Changed},
+    rules::{self, UpdateErrors},
     schema::{FieldError, Problem, Schema},
     status::Status,
     storage::{Change, Entry, Expect},
-    strategies, validation, versions, warnings,
+    strategy, validation, warnings,
 };
 
 impl Api {
@@ -36,8 +37,9 @@ impl Api {
     ) -> Result<Answer, Status> {
         let resource = &target.resource;
         let known = self.storage.get(&resource.table, &target.key());
-        let account = known.as_ref().map_or("", |entry| entry.object.account());
-        let (object, warnings) = decode_over(account, resource, body, encoding, options.field_validation)?;
+        let managed_fields = known.as_ref().map_or("", |entry| entry.object.managed_fields());
+        let (object, warnings) =
+            decode_update(managed_fields, resource, body, encoding, options.field_validation)?;
         self.update_with(target, options, object, &warnings)
             .map_err(|status| status.with_warnings(&warnings))
     }
@@ -50,8 +52,8 @@ impl Api {
         warnings: &[String],
     ) -> Result<Answer, Status> {
         let resource = &target.resource;
-        named(&object, target)?;
-        place(&mut object, target)?;
+        require_name(&object, target)?;
+        match_request(&mut object, target)?;
         if resource.strategy.create_on_update
             && target.subresource.is_empty()
             && self.current(target).is_err()
@@ -61,15 +63,15 @@ impl Api {
                 return Err(uid_mismatch(resource, &object, uid, ""));
             }
             object.metadata_mut().remove("resourceVersion");
-            self.account_for_new(resource, options, &mut object);
+            self.set_managed_fields_on_create(resource, options, &mut object);
             return self.insert(resource, options, object, warnings.to_vec());
         }
-        let said = object.meta("resourceVersion").to_owned();
-        check_revision(&said)?;
+        let version = object.meta("resourceVersion").to_owned();
+        check_resource_version(&version)?;
         let mut object = Some(object);
-        for _ in 0..RACES {
-            // Who names a revision has one try.
-            let attempt = if said.is_empty() {
+        for _ in 0..MAX_CONFLICT_RETRIES {
+            // A request with a resource version is tried once.
+            let attempt = if version.is_empty() {
                 object.clone()
             } else {
                 object.take()
@@ -78,13 +80,13 @@ impl Api {
                 break;
             };
             let entry = self.current(target)?;
-            check_current(&said, &entry, target)?;
+            check_precondition(&version, &entry, target)?;
             let uid = object.meta("uid");
-            let old = versions::shown(&entry, resource)?;
+            let old = conversion::decode_for_read(&entry, resource)?;
             if !uid.is_empty() && uid != old.meta("uid") {
                 return Err(uid_mismatch(resource, &old, uid, old.meta("uid")));
             }
-            self.account_for(resource, &target.subresource, options, &mut object, &old);
+            self.set_managed_fields_on_update(resource, &target.subresource, options, &mut object, &old);
             if let Some(answer) = self.replace(target, options, &entry, &old, object, warnings.to_vec())? {
                 return Ok(answer);
             }
@@ -103,13 +105,13 @@ impl Api {
             return self.apply(target, options, body);
         }
         let resource = &target.resource;
-        let (patch, remarks) = kind.decode(body)?;
+        let (patch, duplicates) = kind.decode(body)?;
         let schema = resource.schema.as_ref().map(Schema::view);
-        for _ in 0..RACES {
+        for _ in 0..MAX_CONFLICT_RETRIES {
             let entry = self.current(target)?;
-            let old = versions::shown(&entry, resource)?;
-            // Few patches are about who owns what.
-            let mut value = if patch.sees_managed_fields() {
+            let old = conversion::decode_for_read(&entry, resource)?;
+            // Few patches touch the managed fields.
+            let mut value = if patch.touches_managed_fields() {
                 old.clone().into_value()
             } else {
                 old.clone().into_tree()
@@ -119,48 +121,48 @@ impl Api {
             let refused = |why: String| {
                 let mut whole = old.clone().into_value();
                 whole["apiVersion"] = resource.api_version().into();
-                // It has been applied once.
+                // It was applied above without an error.
                 let _ = patch.apply(schema, &mut whole);
-                let problem = Problem::Invalid(patch.quoted(&whole).into(), why);
+                let problem = Problem::Invalid(patch.quote_in_error(&whole).into(), why);
                 Status::invalid("", "", "", &[FieldError::new("patch", problem)])
             };
             if !value.is_object() {
                 return Err(match value {
                     Value::Array(_) => refused(format!(
                         "couldn't get version/kind; json parse error: {}",
-                        no_struct(&value)
+                        not_a_struct(&value)
                     )),
                     _ => Status::patch_rejected(),
                 });
             }
-            let said = |key: &str| value[key].as_str().unwrap_or_default();
-            if resource.custom && !said("kind").is_empty() && *said("kind") != *resource.kind {
-                return Err(wrong_custom_kind(said("kind"), &target.name, resource));
+            let text = |key: &str| value[key].as_str().unwrap_or_default();
+            if resource.is_custom && !text("kind").is_empty() && *text("kind") != *resource.kind {
+                return Err(wrong_custom_kind(text("kind"), &target.name, resource));
             }
-            check_kind(said("kind"), said("apiVersion"), resource).map_err(refused)?;
+            check_kind(text("kind"), text("apiVersion"), resource).map_err(refused)?;
             value["kind"] = resource.kind.to_string().into();
             value["apiVersion"] = resource.api_version().into();
-            let (mut object, unknown) = conform(value, resource, kind.source()).map_err(refused)?;
-            let problems = remarks.iter().cloned().chain(unknown).collect();
-            let warnings = judge(problems, options.field_validation).map_err(refused)?;
-            let remark = |status: Status| status.with_warnings(&warnings);
-            named(&object, target).map_err(remark)?;
-            place(&mut object, target).map_err(remark)?;
-            let said = object.meta("resourceVersion");
-            check_revision(said).map_err(remark)?;
-            if !said.is_empty() && said != entry.revision.to_string() {
-                return Err(remark(Status::modified(resource, &target.name)));
+            let (mut object, unknown) = to_object(value, resource, kind.source()).map_err(refused)?;
+            let problems = duplicates.iter().cloned().chain(unknown).collect();
+            let warnings = apply_field_validation(problems, options.field_validation).map_err(refused)?;
+            let with_warnings = |status: Status| status.with_warnings(&warnings);
+            require_name(&object, target).map_err(with_warnings)?;
+            match_request(&mut object, target).map_err(with_warnings)?;
+            let version = object.meta("resourceVersion");
+            check_resource_version(version).map_err(with_warnings)?;
+            if !version.is_empty() && version != entry.revision.to_string() {
+                return Err(with_warnings(Status::modified(resource, &target.name)));
             }
-            self.account_for(resource, &target.subresource, options, &mut object, &old);
+            self.set_managed_fields_on_update(resource, &target.subresource, options, &mut object, &old);
             let written = self.replace(target, options, &entry, &old, object, warnings.clone());
-            if let Some(answer) = written.map_err(remark)? {
+            if let Some(answer) = written.map_err(with_warnings)? {
                 return Ok(answer);
             }
         }
         Err(Status::modified(resource, &target.name))
     }
 
-    /// Writes a new state over the one that was read; `None` if somebody else was faster.
+    /// Replaces the state that was read with a new one; `None` on conflict.
     pub(super) fn replace(
         &self,
         target: &Target,
@@ -172,29 +174,37 @@ impl Api {
     ) -> Result<Option<Answer>, Status> {
         let resource = &target.resource;
         self.check_escalation(resource, options.caller.as_deref(), &object, Some(old))?;
-        strategies::decide(target, &mut object, old, &self.world.now_text());
+        built_in_strategies::complete_signing_request(
+            target,
+            &mut object,
+            old,
+            &self.environment.now_rfc3339(),
+        );
         let mut errors = prepare_update(&mut object, old, target);
         let found = check(resource, &target.subresource, &object, Some(old));
-        // A subresource touches what is its own, and leaves the rest as it passed before.
+        // A subresource changes only its own fields; the rest was validated before.
         match &*target.subresource {
             "" => {
-                let misplaced = rules::check_place(resource, &object);
+                let misplaced = rules::check_cluster_ips(resource, &object);
                 if misplaced.is_empty() {
-                    let changed = rules::check_changed(resource, &object, old);
-                    errors.extend(validation::of_changed(&found, changed, resource));
+                    let changed = rules::check_update(resource, &object, old);
+                    errors.extend(validation::update_errors(&found, changed, resource));
                 } else {
                     errors = misplaced;
                 }
             }
             part => {
-                let changes = match part {
+                let immutable_fields = match part {
                     "status" | "approval" => rules::check_status(resource, part, &object, old),
                     _ => Vec::new(),
                 };
                 let rules = Vec::new();
-                errors.extend(validation::of_changed(
+                errors.extend(validation::update_errors(
                     &found,
-                    Changed { rules, changes },
+                    UpdateErrors {
+                        rules,
+                        immutable_fields,
+                    },
                     resource,
                 ));
             }
@@ -203,15 +213,15 @@ impl Api {
             return Err(invalid(resource, &target.name, &errors));
         }
         self.check_signer(target, options.caller.as_deref(), &object, old)?;
-        warnings.extend(warnings::about(resource, &object, Some(old)));
-        let _allotting = self.allot(resource, &mut object, Some(old), options)?;
+        warnings.extend(warnings::for_object(resource, &object, Some(old)));
+        let _allotting = self.allocate(resource, &mut object, Some(old), options)?;
         if options.dry_run {
             object.keep_meta("resourceVersion", old);
-            return Ok(Some(dry(200, object, warnings)));
+            return Ok(Some(dry_run_answer(200, object, warnings)));
         }
-        // The last finalizer is gone: the object goes with it, and the client sees it once more as it was.
-        if particular::is_finished(resource, &object) {
-            // Watchers see it as it was before.
+        // Without finalizers the object is removed. The answer shows it as the client wrote it.
+        if strategy::can_be_removed(resource, &object) {
+            // Watchers see its previous state.
             let mut last = old.clone();
             return Ok(
                 match self.commit(resource, &mut last, Expect::At(entry.revision), Change::Remove) {
@@ -229,26 +239,26 @@ impl Api {
                 },
             );
         }
-        limits::check_stored(resource, &object)?;
+        limits::check_storable(resource, &object)?;
         object.keep_meta("resourceVersion", old);
         object
             .fields_mut()
             .insert("apiVersion".into(), old.fields()["apiVersion"].clone());
-        keep_times(&mut object, old);
-        if object == *old && self.is_stored_as(resource, &object, entry) {
+        keep_unchanged_times(&mut object, old);
+        if object == *old && self.is_stored_unchanged(resource, &object, entry) {
             return Ok(Some(Answer::Object {
                 code: 200,
-                json: rendered(entry, resource),
+                json: render_entry(entry, resource),
                 warnings,
             }));
         }
         Ok(
             match self.commit(resource, &mut object, Expect::At(entry.revision), Change::Put) {
                 Ok(entry) => {
-                    self.after(resource, &entry);
+                    self.after_write(resource, &entry);
                     Some(Answer::Object {
                         code: 200,
-                        json: rendered(&entry, resource),
+                        json: render_entry(&entry, resource),
                         warnings,
                     })
                 }
@@ -257,30 +267,30 @@ impl Api {
         )
     }
 
-    /// Whether storing an object would leave what is stored as it is: not where its schema has changed since.
-    fn is_stored_as(&self, resource: &Resource, object: &Object, seen: &Entry) -> bool {
-        let stored = self.storage.get(&resource.table, &seen.key);
-        !resource.custom
+    /// Whether storing an object would change nothing. It would if the schema has changed since it was stored.
+    fn is_stored_unchanged(&self, resource: &Resource, object: &Object, entry: &Entry) -> bool {
+        let stored = self.storage.get(&resource.table, &entry.key);
+        !resource.is_custom
             || stored.is_some_and(|stored| {
                 let mut object = object.clone();
-                crd::to_stored(resource, &mut object);
-                stored.revision == seen.revision
+                crd::convert_to_stored(resource, &mut object);
+                stored.revision == entry.revision
                     && stored.object.decode().is_ok_and(|stored| stored == object)
             })
     }
 }
 
-/// Refuses a write that is not based on what is stored. One that does not say what it is based on goes through, where
-/// the kind allows that.
-pub(super) fn check_current(said: &str, entry: &Entry, target: &Target) -> Result<(), Status> {
+/// Rejects a write whose resource version is not the stored one. A write without one passes where the kind allows
+/// unconditional updates.
+pub(super) fn check_precondition(version: &str, entry: &Entry, target: &Target) -> Result<(), Status> {
     let resource = &target.resource;
-    if said.is_empty() || said == "0" {
+    if version.is_empty() || version == "0" {
         if resource.strategy.unconditional_update {
             return Ok(());
         }
         let problem = Problem::Invalid(0.into(), "must be specified for an update".into());
         let error = FieldError::new("metadata.resourceVersion", problem);
-        // This one refusal names the resource where others name the kind.
+        // Only this error names the resource instead of the kind.
         return Err(Status::invalid(
             &resource.group,
             &resource.plural,
@@ -288,25 +298,25 @@ pub(super) fn check_current(said: &str, entry: &Entry, target: &Target) -> Resul
             &[error],
         ));
     }
-    if said.parse::<u64>().is_err() {
-        return Err(Status::unexplained(format!(
-            "strconv.ParseUint: parsing {said:?}: invalid syntax"
+    if version.parse::<u64>().is_err() {
+        return Err(Status::without_reason(format!(
+            "strconv.ParseUint: parsing {version:?}: invalid syntax"
         )));
     }
-    if said != entry.revision.to_string() {
+    if version != entry.revision.to_string() {
         return Err(Status::modified(resource, &target.name));
     }
     Ok(())
 }
 
-fn uid_mismatch(resource: &Resource, object: &Object, said: &str, known: &str) -> Status {
-    // Only what is served from definitions is stored under its group.
-    let group = if resource.custom { &*resource.group } else { "" };
-    let place = [group, &*resource.plural, object.namespace(), object.name()];
-    let key: Vec<_> = place.into_iter().filter(|part| !part.is_empty()).collect();
+fn uid_mismatch(resource: &Resource, object: &Object, requested_uid: &str, stored_uid: &str) -> Status {
+    // The real server's storage keys have the group only for custom resources.
+    let group = if resource.is_custom { &*resource.group } else { "" };
+    let parts = [group, &*resource.plural, object.namespace(), object.name()];
+    let key: Vec<_> = parts.into_iter().filter(|part| !part.is_empty()).collect();
     let why = format!(
         "StorageError: invalid object, Code: 4, Key: /registry/{}, ResourceVersion: 0, AdditionalErrorMsg: \
-         Precondition failed: UID in precondition: {said}, UID in object meta: {known}",
+         Precondition failed: UID in precondition: {requested_uid}, UID in object meta: {stored_uid}",
         key.join("/"),
     );
     Status::conflict(resource, object.name(), &why)

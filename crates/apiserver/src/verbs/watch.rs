@@ -1,6 +1,6 @@
-//! Watch: a cursor into a table's history, turned into frames.
+//! Watch: a cursor into a table's history, encoded as frames.
 //!
-//! The bytes of an object are shared by all watchers that show it; only the few bytes around it are a watch's own.
+//! All watches share the bytes of an object; each adds only the few bytes around it.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -11,78 +11,78 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use super::{ListOptions, options::At, rendered};
+use super::{ListOptions, options::ResourceVersionMatch, render_entry};
 use crate::{
     crd, depth, json,
     request::Target,
     selector::Selector,
-    server::Shared,
+    server::SharedApi,
     status::Status,
     storage::{Entry, Event, Expired, Revision},
     view::View,
 };
 
-/// How often a quiet watch says how far it is, as the real server does.
-const BOOKMARK_EVERY: Duration = Duration::from_mins(1);
+/// Interval of bookmarks on an idle watch, as in the real server.
+const BOOKMARK_INTERVAL: Duration = Duration::from_mins(1);
 
-/// How long before its end a watch says so once more.
-const LAST_BOOKMARK: Duration = Duration::from_secs(2);
+/// How long before its end a watch sends its last bookmark.
+const LAST_BOOKMARK_LEAD: Duration = Duration::from_secs(2);
 
-/// No watch is longer, whatever its client asks for: times beyond the clock's range cannot be waited for.
-const LONGEST: Duration = Duration::from_hours(24 * 365);
+/// The longest watch, whatever its client asks for: tokio cannot wait beyond the clock's range.
+const MAX_DURATION: Duration = Duration::from_hours(24 * 365);
 
-/// How long a watch goes on after its kind was changed or went, as in the real server (`crdHandler.tearDown`).
-const LAST_WORDS: Duration = Duration::from_secs(1);
+/// How long a watch continues after its kind was changed or removed, as in the real server (`crdHandler.tearDown`).
+const TEARDOWN_DELAY: Duration = Duration::from_secs(1);
 
-/// How many events are taken from the history at a time.
+/// How many events are read from the history at a time.
 const BATCH: usize = 64;
 
 /// The annotation of the bookmark that ends the initial events.
-const INITIAL_END: &str = "k8s.io/initial-events-end";
+const INITIAL_EVENTS_END_ANNOTATION: &str = "k8s.io/initial-events-end";
 
-/// One watch: gives frame after frame until it ends.
+/// One watch: yields frames until it ends.
 pub(crate) struct WatchStream {
-    api: Shared,
+    api: SharedApi,
     target: Target,
     selector: Selector,
     view: View,
-    /// Whether the columns of a table were sent.
+    /// Whether the column definitions of a table were sent.
     columns_sent: bool,
     bookmarks: bool,
-    /// Everything up to here was sent or did not concern this watch.
+    /// Every event up to this revision was sent or is irrelevant to this watch.
     cursor: Revision,
-    /// What is still to be shown, in order. Entries are shared, not copied.
-    backlog: VecDeque<Item>,
-    /// Pieces of the frame that is being sent.
-    ready: VecDeque<Bytes>,
+    /// Events to send, in order. Entries are shared, not copied.
+    backlog: VecDeque<BacklogItem>,
+    /// Remaining pieces of the current frame.
+    frame_pieces: VecDeque<Bytes>,
     changes: tokio::sync::watch::Receiver<Revision>,
-    ends: Instant,
+    deadline: Instant,
     next_bookmark: Instant,
     last_bookmark: Option<Instant>,
     failed: bool,
-    /// One of the server's places for watches; free again when this watch is dropped.
-    _place: OwnedSemaphorePermit,
-    /// Ends when a custom resource is served no more as it was; none for built-in ones, and after that.
-    alive: Option<tokio::sync::watch::Receiver<()>>,
+    /// Counts against the limit on open watches; released when this watch is dropped.
+    _permit: OwnedSemaphorePermit,
+    /// Closes when a custom resource's definition changes or is deleted; none for built-in kinds, and afterwards.
+    definition: Option<tokio::sync::watch::Receiver<()>>,
 }
 
-/// Something to be shown.
-enum Item {
-    Change(Kind, Arc<Entry>),
-    /// A whole frame that concerns no object: a bookmark or an error.
-    Notice(Bytes),
+/// An entry of the backlog.
+enum BacklogItem {
+    Change(EventType, Arc<Entry>),
+    /// A complete frame: a bookmark or an error.
+    Frame(Bytes),
 }
 
-/// What happened to an object, from the watcher's point of view.
+/// The type of an event, from the watcher's point of view.
 #[derive(Clone, Copy)]
-enum Kind {
+enum EventType {
     Added,
     Modified,
     Deleted,
 }
 
-impl Kind {
-    /// How a frame begins.
+impl EventType {
+    /// The bytes before the object.
     fn opening(self) -> Bytes {
         Bytes::from_static(match self {
             Self::Added => br#"{"type":"ADDED","object":"#,
@@ -92,13 +92,13 @@ impl Kind {
     }
 }
 
-/// How every frame ends.
+/// The bytes after the object.
 const CLOSING: &[u8] = b"}\n";
 
 impl WatchStream {
     pub(crate) fn open(
-        place: OwnedSemaphorePermit,
-        api: Shared,
+        permit: OwnedSemaphorePermit,
+        api: SharedApi,
         target: &Target,
         options: &ListOptions,
         selector: Selector,
@@ -112,40 +112,39 @@ impl WatchStream {
         let now = Instant::now();
         let length = options
             .timeout_seconds
-            .map_or_else(|| api.world.watch_timeout(), Duration::from_secs)
-            .min(LONGEST);
-        let ends = now + length;
-        // Subscribe first: what is committed from here on wakes the watch.
+            .map_or_else(|| api.environment.watch_timeout(), Duration::from_secs)
+            .min(MAX_DURATION);
+        let deadline = now + length;
+        // Subscribe first: every later commit wakes the watch.
         let changes = api.storage.subscribe(&target.resource.table);
         let mut stream = Self {
             target: target.clone(),
             selector,
             view,
             columns_sent: false,
-            bookmarks: options.bookmarks,
+            bookmarks: options.allow_bookmarks,
             cursor: Revision(0),
             backlog: VecDeque::new(),
-            ready: VecDeque::new(),
+            frame_pieces: VecDeque::new(),
             changes,
-            ends,
-            next_bookmark: now + BOOKMARK_EVERY,
+            deadline,
+            next_bookmark: now + BOOKMARK_INTERVAL,
             last_bookmark: options
-                .bookmarks
-                .then(|| ends.checked_sub(LAST_BOOKMARK).unwrap_or(now).max(now)),
+                .allow_bookmarks
+                .then(|| deadline.checked_sub(LAST_BOOKMARK_LEAD).unwrap_or(now).max(now)),
             failed: false,
-            _place: place,
-            alive: target
-                .resource
-                .defined
-                .as_ref()
-                .map(|defined| defined.alive.clone()),
+            _permit: permit,
+            definition: target.resource.crd.as_ref().map(|defined| defined.alive.clone()),
             api,
         };
-        match (options.at, options.send_initial_events) {
-            (At::NotOlderThan(revision) | At::Exact(revision), None | Some(false)) => {
+        match (options.version_match, options.send_initial_events) {
+            (
+                ResourceVersionMatch::NotOlderThan(revision) | ResourceVersionMatch::Exact(revision),
+                None | Some(false),
+            ) => {
                 stream.cursor = revision;
-                // Nobody has kept what happened to a custom resource before it was served as it is.
-                let since = target.resource.defined.as_ref().map(|defined| defined.since);
+                // There is no history of a custom resource from before its current definition.
+                let since = target.resource.crd.as_ref().map(|defined| defined.served_since);
                 if let Some(oldest) = since.filter(|since| revision < *since) {
                     stream.fail(Expired {
                         requested: revision,
@@ -153,46 +152,46 @@ impl WatchStream {
                     });
                 }
             }
-            // No revision and no wish for the past: from now on.
+            // Neither a revision nor initial events: from now on.
             (_, Some(false)) => stream.cursor = stream.api.storage.revision(),
-            (_, wish) => stream.send_initial(wish == Some(true))?,
+            (_, wish) => stream.queue_initial_events(wish == Some(true))?,
         }
         Ok(stream)
     }
 
-    /// Shows what there is as if it had just been added.
-    fn send_initial(&mut self, announce_end: bool) -> Result<(), Status> {
+    /// Queues the current objects as `ADDED` events.
+    fn queue_initial_events(&mut self, announce_end: bool) -> Result<(), Status> {
         let snapshot = self.api.snapshot(&self.target, None)?;
         let namespace = Some(&*self.target.namespace).filter(|namespace| !namespace.is_empty());
-        let shown = snapshot
+        let selected = snapshot
             .range(namespace, None)
-            .map(|entry| crd::seen(&self.target.resource, entry.clone()))
+            .map(|entry| crd::convert_for_read(&self.target.resource, entry.clone()))
             .filter(|e| self.selector.matches(&e.object));
         self.backlog
-            .extend(shown.map(|entry| Item::Change(Kind::Added, entry)));
+            .extend(selected.map(|entry| BacklogItem::Change(EventType::Added, entry)));
         self.cursor = snapshot.revision;
         if announce_end && self.bookmarks {
-            let bookmark = self.bookmark(json!({INITIAL_END: "true"}));
-            self.backlog.push_back(Item::Notice(bookmark));
+            let bookmark = self.bookmark(json!({INITIAL_EVENTS_END_ANNOTATION: "true"}));
+            self.backlog.push_back(BacklogItem::Frame(bookmark));
         }
         Ok(())
     }
 
-    /// The next piece of a frame; `None` when the watch is over.
+    /// The next piece of a frame; `None` at the end of the watch.
     pub(crate) async fn next_piece(&mut self) -> Option<Bytes> {
         loop {
-            if let Some(piece) = self.ready.pop_front() {
+            if let Some(piece) = self.frame_pieces.pop_front() {
                 return Some(piece);
             }
             match self.backlog.pop_front() {
-                Some(Item::Notice(frame)) => return Some(frame),
-                Some(Item::Change(kind, entry)) => {
+                Some(BacklogItem::Frame(frame)) => return Some(frame),
+                Some(BacklogItem::Change(kind, entry)) => {
                     let object = if entry.object.is_deep() {
-                        depth::with_room(|| self.rendered(&entry))
+                        depth::with_large_stack(|| self.render(&entry))
                     } else {
-                        self.rendered(&entry)
+                        self.render(&entry)
                     };
-                    self.ready.extend([object, Bytes::from_static(CLOSING)]);
+                    self.frame_pieces.extend([object, Bytes::from_static(CLOSING)]);
                     return Some(kind.opening());
                 }
                 None if self.failed => return None,
@@ -204,7 +203,7 @@ impl WatchStream {
                 .storage
                 .events(&self.target.resource.table, self.cursor, BATCH)
             {
-                Ok(events) => self.take(&events),
+                Ok(events) => self.enqueue(&events),
                 Err(expired) => self.fail(expired),
             }
             if !self.backlog.is_empty() {
@@ -212,24 +211,24 @@ impl WatchStream {
             }
             let bookmark_at = match self.last_bookmark {
                 Some(last) => last.min(self.next_bookmark),
-                None => self.ends,
+                None => self.deadline,
             };
             tokio::select! {
                 biased;
                 changed = self.changes.changed() => changed.ok()?,
-                () = end_of(&mut self.alive) => {
-                    self.alive = None;
-                    self.ends = self.ends.min(Instant::now() + LAST_WORDS);
+                () = closed(&mut self.definition) => {
+                    self.definition = None;
+                    self.deadline = self.deadline.min(Instant::now() + TEARDOWN_DELAY);
                 }
-                () = sleep_until(self.ends) => return None,
+                () = sleep_until(self.deadline) => return None,
                 () = sleep_until(bookmark_at), if self.bookmarks => self.send_bookmark(),
             }
         }
     }
 
-    /// An object in the form that the watcher asked for; in the usual one its bytes are shared.
-    fn rendered(&mut self, entry: &Entry) -> Bytes {
-        let json = rendered(entry, &self.target.resource);
+    /// An object in the requested view. The default view shares its bytes.
+    fn render(&mut self, entry: &Entry) -> Bytes {
+        let json = render_entry(entry, &self.target.resource);
         if self.view == View::Object {
             return json;
         }
@@ -238,52 +237,52 @@ impl WatchStream {
             Status::internal(format!("a stored object cannot be read: {error}")).to_value()
         });
         self.view
-            .one(&self.target.resource, &object, self.api.world.now(), first)
+            .render(&self.target.resource, &object, self.api.environment.now(), first)
             .to_string()
             .into()
     }
 
-    fn take(&mut self, events: &[Arc<Event>]) {
+    fn enqueue(&mut self, events: &[Arc<Event>]) {
         for event in events {
-            if self.concerns(event) {
-                self.backlog.extend(self.shown(event));
+            if self.is_relevant(event) {
+                self.backlog.extend(self.to_backlog_item(event));
             }
             self.cursor = event.revision;
         }
     }
 
-    fn concerns(&self, event: &Event) -> bool {
+    fn is_relevant(&self, event: &Event) -> bool {
         event.revision > self.cursor
             && (self.target.namespace.is_empty() || *event.entry.key.namespace == *self.target.namespace)
     }
 
-    /// An event from the selector's point of view.
-    fn shown(&self, event: &Event) -> Option<Item> {
-        let seen = |entry: &Arc<Entry>| crd::seen(&self.target.resource, entry.clone());
-        let (previous, current) = (event.previous.as_ref().map(seen), seen(&event.entry));
+    /// Converts an event as the selector sees it: an object that starts to match is `ADDED`, one that stops is `DELETED`.
+    fn to_backlog_item(&self, event: &Event) -> Option<BacklogItem> {
+        let converted = |entry: &Arc<Entry>| crd::convert_for_read(&self.target.resource, entry.clone());
+        let (previous, current) = (event.previous.as_ref().map(converted), converted(&event.entry));
         let matches = |entry: &Arc<Entry>| self.selector.matches(&entry.object);
         let was = previous.as_ref().is_some_and(matches);
         let is = !event.deleted && matches(&current);
         let (kind, entry) = match (was, is) {
-            (false, true) => (Kind::Added, current),
-            (true, true) => (Kind::Modified, current),
-            (true, false) if event.deleted => (Kind::Deleted, current),
-            // It left the selection: gone for this watcher, with its last matching state under the new revision.
+            (false, true) => (EventType::Added, current),
+            (true, true) => (EventType::Modified, current),
+            (true, false) if event.deleted => (EventType::Deleted, current),
+            // It no longer matches: deleted for this watcher, with its last matching state at the new revision.
             (true, false) => {
                 let previous = previous?;
                 let encode = || {
                     let last = previous.object.decode();
-                    last.map(|mut last| last.encode(event.revision, &self.target.resource.selectable))
+                    last.map(|mut last| last.encode(event.revision, &self.target.resource.selectable_fields))
                 };
                 let object = if previous.object.is_deep() {
-                    depth::with_room(encode)
+                    depth::with_large_stack(encode)
                 } else {
                     encode()
                 };
                 let object = object.ok()?;
                 let (key, revision) = (event.entry.key.clone(), event.revision);
                 (
-                    Kind::Deleted,
+                    EventType::Deleted,
                     Arc::new(Entry {
                         key,
                         revision,
@@ -293,22 +292,22 @@ impl WatchStream {
             }
             (false, false) => return None,
         };
-        Some(Item::Change(kind, entry))
+        Some(BacklogItem::Change(kind, entry))
     }
 
     fn send_bookmark(&mut self) {
         let now = Instant::now();
         if self.last_bookmark.is_some_and(|last| now >= last) {
-            self.last_bookmark = Some(self.ends + BOOKMARK_EVERY);
+            self.last_bookmark = Some(self.deadline + BOOKMARK_INTERVAL);
         }
-        self.next_bookmark = now + BOOKMARK_EVERY;
-        // Nothing of this table is newer than the cursor, so the server's revision is as good.
+        self.next_bookmark = now + BOOKMARK_INTERVAL;
+        // The table has nothing newer than the cursor, so the bookmark may have the server's revision.
         let current = self.api.storage.revision();
         if matches!(self.api.storage.events(&self.target.resource.table, self.cursor, 1), Ok(e) if e.is_empty())
         {
             self.cursor = self.cursor.max(current);
             let bookmark = self.bookmark(json!(null));
-            self.backlog.push_back(Item::Notice(bookmark));
+            self.backlog.push_back(BacklogItem::Frame(bookmark));
         }
     }
 
@@ -322,27 +321,29 @@ impl WatchStream {
         if !annotations.is_null() {
             object["metadata"]["annotations"] = annotations;
         }
-        let shown = self.view.one(resource, &object, self.api.world.now(), false);
-        notice("BOOKMARK", &shown)
+        let shown = self
+            .view
+            .render(resource, &object, self.api.environment.now(), false);
+        frame("BOOKMARK", &shown)
     }
 
     fn fail(&mut self, expired: Expired) {
         let Expired { requested, oldest } = expired;
         let status = Status::expired(format!("too old resource version: {requested} ({oldest})"));
         self.backlog
-            .push_back(Item::Notice(notice("ERROR", &status.to_value())));
+            .push_back(BacklogItem::Frame(frame("ERROR", &status.to_value())));
         self.failed = true;
     }
 }
 
-/// Waits until what is watched is served no more; for ever where that cannot be.
-async fn end_of(alive: &mut Option<tokio::sync::watch::Receiver<()>>) {
+/// Waits until the definition changes or is deleted. Never returns for built-in kinds.
+async fn closed(alive: &mut Option<tokio::sync::watch::Receiver<()>>) {
     match alive {
         Some(alive) => while alive.changed().await.is_ok() {},
         None => std::future::pending().await,
     }
 }
 
-fn notice(kind: &str, object: &Value) -> Bytes {
+fn frame(kind: &str, object: &Value) -> Bytes {
     format!("{{\"type\":\"{kind}\",\"object\":{object}}}\n").into()
 }

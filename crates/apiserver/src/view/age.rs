@@ -1,17 +1,17 @@
-//! How long ago something was, in the words of `kubectl get`.
+//! Ages in the format of `kubectl get`.
 
 use jiff::Timestamp;
 
-/// The age of an RFC 3339 time, `<unknown>` where there is none.
+/// The age of an RFC 3339 time; `<unknown>` if it is not one.
 pub(super) fn since(time: &str, now: Timestamp) -> String {
     match time.parse::<Timestamp>() {
-        Ok(time) => human(now.as_second() - time.as_second()),
+        Ok(time) => human_duration(now.as_second() - time.as_second()),
         Err(_) => "<unknown>".to_owned(),
     }
 }
 
-/// Seconds as people say them: two units at the most, fewer the longer it is.
-pub(super) fn human(seconds: i64) -> String {
+/// Formats a duration with at most two units, and less precision the longer it is.
+pub(super) fn human_duration(seconds: i64) -> String {
     let two = |large: i64, unit: &str, small: i64, part: &str| match small {
         0 => format!("{large}{unit}"),
         small => format!("{large}{unit}{small}{part}"),
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ages_read_as_kubectl_shows_them() {
+    fn ages_are_formatted_like_kubectl() {
         const MINUTE: i64 = 60;
         const HOUR: i64 = 60 * MINUTE;
         const DAY: i64 = 24 * HOUR;
@@ -60,7 +60,7 @@ mod tests {
             (730 * DAY + DAY, "2y1d"),
             (9 * 365 * DAY, "9y"),
         ] {
-            assert_eq!(human(seconds), text, "{seconds}");
+            assert_eq!(human_duration(seconds), text, "{seconds}");
         }
     }
 }

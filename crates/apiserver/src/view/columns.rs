@@ -1,12 +1,12 @@
-//! Which columns a kind's table has.
+//! The columns of a kind's table.
 
 use serde_json::{Value, json};
 
 use crate::registry::Resource;
 
-/// The column definitions, without the prose that the real server puts into `description`.
+/// The column definitions, without the real server's `description`.
 pub(super) fn definitions(resource: &Resource) -> Value {
-    if resource.custom {
+    if resource.is_custom {
         return custom(resource);
     }
     let columns = built_in(&resource.group, &resource.kind).unwrap_or("Name Created_At:date");
@@ -14,11 +14,11 @@ pub(super) fn definitions(resource: &Resource) -> Value {
 }
 
 /// Whether a built-in kind has a table of its own.
-pub(super) fn has_own(resource: &Resource) -> bool {
+pub(super) fn has_own_table(resource: &Resource) -> bool {
     built_in(&resource.group, &resource.kind).is_some()
 }
 
-/// `Name[:type]`, with `+` in front where only wide output shows it; `_` stands for a blank.
+/// Parses `Name[:type]`, with a leading `+` for columns of wide output only; `_` is a space.
 fn column(text: &str) -> Value {
     let (priority, text) = text.strip_prefix('+').map_or((0, text), |text| (1, text));
     let (name, kind) = text.split_once(':').unwrap_or((text, "string"));
@@ -31,7 +31,7 @@ fn column(text: &str) -> Value {
     json!({"name": name, "type": kind, "format": format, "priority": priority})
 }
 
-/// As a 1.36 server shows them.
+/// The columns of built-in kinds in Kubernetes 1.36.
 fn built_in(group: &str, kind: &str) -> Option<&'static str> {
     Some(match (group, kind) {
         ("", "ComponentStatus") => "Name Status Message Error",
@@ -105,7 +105,7 @@ fn built_in(group: &str, kind: &str) -> Option<&'static str> {
     })
 }
 
-/// A CRD's printer columns, after the name; the age where it names none.
+/// The name and a CRD's printer columns, or the age if it has none.
 fn custom(resource: &Resource) -> Value {
     let name = column("Name");
     if resource.printer_columns.is_empty() {

@@ -1,6 +1,6 @@
-//! The paths of printer columns: `.spec.replicas`, `.status.conditions[?(@.type=="Ready")].status`.
+//! JSON paths of printer columns: `.spec.replicas`, `.status.conditions[?(@.type=="Ready")].status`.
 //!
-//! Kubernetes' JSON path is a dialect of its own; this is the part that single columns use.
+//! Kubernetes has its own dialect; this is the part that columns use.
 
 use serde_json::Value;
 
@@ -11,17 +11,17 @@ pub(crate) struct JsonPath(Vec<Step>);
 #[derive(Clone, Debug, PartialEq)]
 enum Step {
     Field(String),
-    /// Negative from the end.
+    /// A negative index counts from the end.
     Index(i64),
-    /// From one place to before another, negative ones from the end.
+    /// From an index to before another; negative ones count from the end.
     Slice(Option<i64>, Option<i64>),
     All,
-    /// Items whose field at this path equals the value.
-    Where(Vec<String>, Value),
+    /// The items whose field at this path equals the value.
+    Filter(Vec<String>, Value),
 }
 
 impl JsonPath {
-    /// `None` for what this dialect does not have.
+    /// Parses a path; `None` if it is invalid or not supported.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let mut rest = text
             .trim()
@@ -50,33 +50,36 @@ impl JsonPath {
         Some(Self(steps))
     }
 
-    /// The values that the path leads to.
+    /// The values at the path.
     pub(crate) fn find<'a>(&self, value: &'a Value) -> Vec<&'a Value> {
         self.0.iter().fold(vec![value], |values, step| {
-            values.into_iter().flat_map(|v| step.of(v)).collect()
+            values.into_iter().flat_map(|v| step.apply(v)).collect()
         })
     }
 }
 
 impl Step {
-    fn of<'a>(&self, value: &'a Value) -> Vec<&'a Value> {
+    fn apply<'a>(&self, value: &'a Value) -> Vec<&'a Value> {
         match self {
             Self::Field(name) => value.get(name).into_iter().collect(),
             Self::Index(index) => {
                 let items = value.as_array().map_or(&[][..], Vec::as_slice);
                 let distance = usize::try_from(index.unsigned_abs()).unwrap_or(usize::MAX);
-                let place = if *index < 0 {
+                let position = if *index < 0 {
                     items.len().checked_sub(distance)
                 } else {
                     Some(distance)
                 };
-                place.and_then(|place| items.get(place)).into_iter().collect()
+                position
+                    .and_then(|position| items.get(position))
+                    .into_iter()
+                    .collect()
             }
             Self::Slice(from, to) => {
                 let items = value.as_array().map_or(&[][..], Vec::as_slice);
                 let length = i64::try_from(items.len()).unwrap_or(i64::MAX);
-                let place = |at: i64| if at < 0 { at + length } else { at }.clamp(0, length);
-                let (from, to) = (place(from.unwrap_or(0)), place(to.unwrap_or(length)));
+                let position = |at: i64| if at < 0 { at + length } else { at }.clamp(0, length);
+                let (from, to) = (position(from.unwrap_or(0)), position(to.unwrap_or(length)));
                 let count = usize::try_from(to - from).unwrap_or(0);
                 items
                     .iter()
@@ -89,7 +92,7 @@ impl Step {
                 Value::Object(fields) => fields.values().collect(),
                 _ => Vec::new(),
             },
-            Self::Where(path, wanted) => {
+            Self::Filter(path, wanted) => {
                 let holds = |item: &&Value| {
                     path.iter()
                         .try_fold(*item, |value, name| value.get(name))
@@ -101,12 +104,12 @@ impl Step {
     }
 }
 
-/// Where the bracket that was opened before `text` closes.
+/// The offset of the bracket that closes the one before `text`.
 fn closing(text: &str) -> Option<usize> {
     let mut quote = None;
-    for (place, c) in text.char_indices() {
+    for (position, c) in text.char_indices() {
         match (quote, c) {
-            (None, ']') => return Some(place),
+            (None, ']') => return Some(position),
             (None, '\'' | '"') => quote = Some(c),
             (Some(open), c) if c == open => quote = None,
             _ => {}
@@ -117,11 +120,11 @@ fn closing(text: &str) -> Option<usize> {
 
 fn name_end(text: &str) -> usize {
     let mut escaped = false;
-    for (place, c) in text.char_indices() {
+    for (position, c) in text.char_indices() {
         match c {
             _ if escaped => escaped = false,
             '\\' => escaped = true,
-            '.' | '[' => return place,
+            '.' | '[' => return position,
             _ => {}
         }
     }
@@ -137,16 +140,16 @@ fn bracket(text: &str) -> Option<Step> {
         .split_once(':')
         .filter(|_| !text.starts_with(['?', '\'', '"']))
     {
-        let place = |text: &str| match text.trim() {
+        let position = |text: &str| match text.trim() {
             "" => Some(None),
             number => number.parse().ok().map(Some),
         };
-        return Some(Step::Slice(place(from)?, place(to)?));
+        return Some(Step::Slice(position(from)?, position(to)?));
     }
     if let Some(filter) = text.strip_prefix("?(").and_then(|t| t.strip_suffix(')')) {
         let (path, wanted) = filter.split_once("==")?;
         let path = path.trim().strip_prefix("@.")?;
-        return Some(Step::Where(
+        return Some(Step::Filter(
             path.split('.').map(str::to_owned).collect(),
             literal(wanted.trim())?,
         ));
@@ -172,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_lead_to_values() {
+    fn paths_find_values() {
         let value = json!({
             "spec": {"replicas": 3, "list": ["a", "b"], "a.b": 1},
             "status": {"conditions": [{"type": "Ready", "status": "True"}, {"type": "X", "status": "False"}]},

@@ -1,7 +1,7 @@
-//! Other views of objects: tables for people, bare metadata for caches.
+//! Other views of objects: tables for users, partial metadata for caches.
 //!
-//! A client asks for them by parameters of its `Accept` header (`application/json;as=Table;v=v1;g=meta.k8s.io`). They
-//! are made from the objects at the moment of answering; nothing of them is kept.
+//! A client requests them with parameters of its `Accept` header (`application/json;as=Table;v=v1;g=meta.k8s.io`). They
+//! are rendered for each response and not stored.
 
 mod age;
 mod cells;
@@ -18,34 +18,34 @@ use serde_json::{Map, Value, json};
 pub(crate) use json_path::JsonPath;
 
 use crate::{
+    built_in_strategies,
     registry::Resource,
     request::Query,
     schema::{FieldError, Problem},
     status::Status,
-    strategies,
 };
 
-/// What of an object is shown.
+/// The view of an object in a response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum View {
     /// The object itself.
     #[default]
     Object,
     /// `PartialObjectMetadata`, or the list of them.
-    Metadata(Version),
+    Metadata(MetaVersion),
     /// `Table`
-    Table(Include, Version),
+    Table(IncludeObject, MetaVersion),
 }
 
-/// The version of the API machinery's own kinds that a client asks for. They look the same in both.
+/// The requested version of the `meta.k8s.io` kinds. They are the same in both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Version {
+pub(crate) enum MetaVersion {
     V1,
     V1beta1,
 }
 
-impl Version {
-    fn of(text: Option<&str>) -> Option<Self> {
+impl MetaVersion {
+    fn parse(text: Option<&str>) -> Option<Self> {
         match text? {
             "v1" => Some(Self::V1),
             "v1beta1" => Some(Self::V1beta1),
@@ -61,19 +61,19 @@ impl Version {
     }
 }
 
-/// The form that one offer of an `Accept` header asks for.
-pub(crate) enum Form<'a> {
+/// The representation that one media range of an `Accept` header asks for.
+pub(crate) enum Representation<'a> {
     /// The object itself.
-    Plain,
-    /// A kind of the API machinery.
-    Of(&'a str, Version),
-    /// None that the server has.
+    Object,
+    /// A kind of `meta.k8s.io`.
+    Meta(&'a str, MetaVersion),
+    /// An unsupported one.
     Unknown,
 }
 
-impl<'a> Form<'a> {
-    /// From `application/json;as=Table;v=v1;g=meta.k8s.io`.
-    pub(crate) fn of(offer: &'a str) -> Self {
+impl<'a> Representation<'a> {
+    /// Parses `application/json;as=Table;v=v1;g=meta.k8s.io`.
+    pub(crate) fn parse(offer: &'a str) -> Self {
         let (mut kind, mut group, mut version) = (None, None, None);
         for part in offer.split(';').skip(1) {
             match part.trim().split_once('=') {
@@ -83,30 +83,30 @@ impl<'a> Form<'a> {
                 _ => {}
             }
         }
-        match (kind, group, Version::of(version)) {
-            (None, None, _) if version.is_none() => Self::Plain,
+        match (kind, group, MetaVersion::parse(version)) {
+            (None, None, _) if version.is_none() => Self::Object,
             (
                 Some(kind @ ("Table" | "PartialObjectMetadata" | "PartialObjectMetadataList")),
                 Some("meta.k8s.io"),
                 Some(version),
-            ) => Self::Of(kind, version),
+            ) => Self::Meta(kind, version),
             _ => Self::Unknown,
         }
     }
 }
 
 /// A list without its items.
-pub(crate) struct Frame {
+pub(crate) struct ListEnvelope {
     pub(crate) fields: Map<String, Value>,
-    /// The field that the items are in.
-    pub(crate) list: &'static str,
-    /// What is there if there are none.
+    /// The field of the items.
+    pub(crate) items_field: &'static str,
+    /// The value of that field without items.
     pub(crate) empty: Value,
 }
 
-/// What a table's rows carry besides their cells.
+/// What a table's rows have besides their cells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Include {
+pub(crate) enum IncludeObject {
     None,
     #[default]
     Metadata,
@@ -114,10 +114,10 @@ pub(crate) enum Include {
 }
 
 impl View {
-    /// The view that a client would like, of the ones that there are.
+    /// The first supported view that a client accepts.
     ///
-    /// `list` says whether the answer is a list: bare metadata of a list has another name than that of one object.
-    pub(crate) fn of(
+    /// `list` is whether the response is a list, whose partial metadata has another kind than an object's.
+    pub(crate) fn negotiate(
         headers: &HeaderMap,
         query: &Query,
         resource: &Resource,
@@ -132,21 +132,21 @@ impl View {
             if !matches!(media_type, "application/json" | "application/yaml") {
                 continue;
             }
-            let (kind, version) = match Form::of(offer) {
-                Form::Plain => return Ok(Self::Object),
-                Form::Of(kind, version) => (kind, version),
-                Form::Unknown => continue,
+            let (kind, version) = match Representation::parse(offer) {
+                Representation::Object => return Ok(Self::Object),
+                Representation::Meta(kind, version) => (kind, version),
+                Representation::Unknown => continue,
             };
             match kind {
-                "Table" => return Ok(Self::Table(Include::of(query)?, version)),
+                "Table" => return Ok(Self::Table(IncludeObject::of(query)?, version)),
                 "PartialObjectMetadata" if list => {
-                    return Err(Status::wrong_shape(&format!(
+                    return Err(Status::unsupported_representation(&format!(
                         "you requested PartialObjectMetadata, but the requested object is a list ({})",
                         go_type(resource, &resource.list_kind)
                     )));
                 }
                 "PartialObjectMetadataList" if !list => {
-                    return Err(Status::wrong_shape(&format!(
+                    return Err(Status::unsupported_representation(&format!(
                         "you requested PartialObjectMetadataList, but the requested object is not a list ({})",
                         go_type(resource, &resource.kind)
                     )));
@@ -158,11 +158,11 @@ impl View {
         Ok(Self::Object)
     }
 
-    /// One object in this view. `first` is false for the later events of a watch, whose tables leave the columns out.
-    pub(crate) fn one(self, resource: &Resource, object: &Value, now: Timestamp, first: bool) -> Value {
+    /// Renders one object. `first` is false for the later events of a watch, whose tables have no column definitions.
+    pub(crate) fn render(self, resource: &Resource, object: &Value, now: Timestamp, first: bool) -> Value {
         match self {
             Self::Object => object.clone(),
-            Self::Metadata(version) => partial(resource, object, version),
+            Self::Metadata(version) => partial_metadata(resource, object, version),
             Self::Table(include, version) => {
                 let revision = &object["metadata"]["resourceVersion"];
                 let columns = if first {
@@ -176,10 +176,10 @@ impl View {
         }
     }
 
-    /// What stands around the items of a list in this view.
-    pub(crate) fn frame(self, resource: &Resource, metadata: &Value) -> Frame {
+    /// The list around the items.
+    pub(crate) fn list_envelope(self, resource: &Resource, metadata: &Value) -> ListEnvelope {
         let mut metadata = metadata.clone();
-        // A list of custom objects says that it has no continuation; its views do not.
+        // Only the default view of custom resources has an empty `continue`.
         if self != Self::Object && metadata["continue"] == "" {
             metadata.as_object_mut().map(|fields| fields.remove("continue"));
         }
@@ -192,31 +192,40 @@ impl View {
         fields.insert("kind".to_owned(), kind.into());
         fields.insert("apiVersion".to_owned(), api_version.into());
         fields.insert("metadata".to_owned(), metadata);
-        let (list, empty) = match self {
+        let (items_field, empty) = match self {
             Self::Object => ("items", json!([])),
-            // An empty list of these is no list.
+            // Without items it is null.
             Self::Metadata(_) => ("items", Value::Null),
             Self::Table(..) => {
                 fields.insert("columnDefinitions".to_owned(), columns::definitions(resource));
-                // Nobody has begun a list of rows for the kinds that have no table of their own.
-                let begun = resource.custom || columns::has_own(resource);
+                // Without items, rows are null for kinds without a table of their own.
+                let begun = resource.is_custom || columns::has_own_table(resource);
                 ("rows", if begun { json!([]) } else { Value::Null })
             }
         };
-        Frame { fields, list, empty }
+        ListEnvelope {
+            fields,
+            items_field,
+            empty,
+        }
     }
 
-    /// An object as an item of such a list.
-    pub(crate) fn item(self, resource: &Resource, object: Value, now: Timestamp) -> Value {
+    /// Renders an object as an item of a list.
+    pub(crate) fn render_item(self, resource: &Resource, object: Value, now: Timestamp) -> Value {
         match self {
             Self::Object => object,
-            Self::Metadata(version) => partial(resource, &object, version),
+            Self::Metadata(version) => partial_metadata(resource, &object, version),
             Self::Table(include, version) => row(resource, &object, (include, version), now),
         }
     }
 
-    /// An answer's JSON in this view; what is no object of the resource (a `Status`) stays as it is.
-    pub(crate) fn of_json(self, resource: &Resource, json: Bytes, now: Timestamp) -> Result<Bytes, Status> {
+    /// Renders a response's JSON. Objects of other kinds, such as a `Status`, are unchanged.
+    pub(crate) fn render_json(
+        self,
+        resource: &Resource,
+        json: Bytes,
+        now: Timestamp,
+    ) -> Result<Bytes, Status> {
         if self == Self::Object {
             return Ok(json);
         }
@@ -224,11 +233,11 @@ impl View {
         if value["kind"] != *resource.kind {
             return Ok(json);
         }
-        Ok(self.one(resource, &value, now, true).to_string().into())
+        Ok(self.render(resource, &value, now, true).to_string().into())
     }
 }
 
-impl Include {
+impl IncludeObject {
     fn of(query: &Query) -> Result<Self, Status> {
         match query.text("includeObject") {
             None | Some("Metadata") => Ok(Self::Metadata),
@@ -250,18 +259,18 @@ impl Include {
     }
 }
 
-/// What Go calls the struct of a kind.
+/// Go's name of the struct of a kind.
 fn go_type(resource: &Resource, kind: &str) -> String {
     match &*resource.group {
-        _ if resource.custom => "*unstructured.Unstructured".to_owned(),
+        _ if resource.is_custom => "*unstructured.Unstructured".to_owned(),
         "" => format!("*core.{kind}"),
         group => format!("*{}.{kind}", group.split('.').next().unwrap_or_default()),
     }
 }
 
-fn partial(resource: &Resource, object: &Value, version: Version) -> Value {
+fn partial_metadata(resource: &Resource, object: &Value, version: MetaVersion) -> Value {
     let mut metadata = object["metadata"].clone();
-    strategies::hide_from_views(resource, &mut metadata);
+    built_in_strategies::hide_from_views(resource, &mut metadata);
     json!({
         "kind": "PartialObjectMetadata",
         "apiVersion": version.api_version(),
@@ -269,7 +278,7 @@ fn partial(resource: &Resource, object: &Value, version: Version) -> Value {
     })
 }
 
-fn table(version: Version, metadata: &Value, columns: &Value, rows: &Value) -> Value {
+fn table(version: MetaVersion, metadata: &Value, columns: &Value, rows: &Value) -> Value {
     json!({
         "kind": "Table",
         "apiVersion": version.api_version(),
@@ -279,15 +288,20 @@ fn table(version: Version, metadata: &Value, columns: &Value, rows: &Value) -> V
     })
 }
 
-fn row(resource: &Resource, object: &Value, (include, version): (Include, Version), now: Timestamp) -> Value {
-    let mut row = json!({"cells": cells::of(resource, object, now)});
+fn row(
+    resource: &Resource,
+    object: &Value,
+    (include, version): (IncludeObject, MetaVersion),
+    now: Timestamp,
+) -> Value {
+    let mut row = json!({"cells": cells::ratio(resource, object, now)});
     if let Some(conditions) = pods::row_conditions(resource, object) {
         row["conditions"] = conditions;
     }
     row["object"] = match include {
-        Include::None => Value::Null,
-        Include::Metadata => partial(resource, object, version),
-        Include::Object => object.clone(),
+        IncludeObject::None => Value::Null,
+        IncludeObject::Metadata => partial_metadata(resource, object, version),
+        IncludeObject::Object => object.clone(),
     };
     row
 }

@@ -1,4 +1,4 @@
-//! What a table says of a pod: how many containers are ready, and why the others are not.
+//! The table row of a pod: its ready containers, status and restarts.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use super::{
 };
 use crate::registry::Resource;
 
-/// Says of finished pods that they are finished, so that `kubectl get` can leave them out.
+/// The `Completed` condition of finished pods' rows.
 pub(super) fn row_conditions(resource: &Resource, pod: &Value) -> Option<Value> {
     if (&*resource.group, &*resource.kind) != ("", "Pod") {
         return None;
@@ -24,7 +24,7 @@ pub(super) fn row_conditions(resource: &Resource, pod: &Value) -> Option<Value> 
 
 /// `Name Ready Status Restarts Age IP Node Nominated_Node Readiness_Gates`
 pub(super) fn cells(pod: &Value, now: Timestamp) -> Vec<Value> {
-    let state = State::of(pod);
+    let state = PodSummary::of(pod);
     let restarts = match state.last_restart {
         Some(last) if state.restarts > 0 => format!("{} ({} ago)", state.restarts, age::since(last, now)),
         _ => state.restarts.to_string(),
@@ -42,7 +42,7 @@ pub(super) fn cells(pod: &Value, now: Timestamp) -> Vec<Value> {
     ]
 }
 
-struct State<'a> {
+struct PodSummary<'a> {
     ready: usize,
     total: usize,
     reason: String,
@@ -50,7 +50,7 @@ struct State<'a> {
     last_restart: Option<&'a str>,
 }
 
-impl<'a> State<'a> {
+impl<'a> PodSummary<'a> {
     fn of(pod: &'a Value) -> Self {
         let phase = text(pod, "/status/phase");
         let gated = items(pod, "/status/conditions")
@@ -70,11 +70,11 @@ impl<'a> State<'a> {
             restarts: 0,
             last_restart: None,
         };
-        let initializing = state.look_at_init_containers(pod);
+        let initializing = state.add_init_containers(pod);
         let initialized =
             items(pod, "/status/conditions").any(|c| c["type"] == "Initialized" && c["status"] == "True");
         if !initializing || initialized {
-            state.look_at_containers(pod);
+            state.add_containers(pod);
         }
         if !text(pod, "/metadata/deletionTimestamp").is_empty() {
             if text(pod, "/status/reason") == "NodeLost" {
@@ -86,21 +86,21 @@ impl<'a> State<'a> {
         state
     }
 
-    fn note_restart(&mut self, status: &'a Value) {
+    fn add_restarts(&mut self, status: &'a Value) {
         self.restarts += status["restartCount"].as_i64().unwrap_or(0);
         let finished = status["lastState"]["terminated"]["finishedAt"].as_str();
-        // RFC 3339 in UTC to the second: the order of the texts is the order of the times.
+        // RFC 3339 in UTC to the second sorts as text.
         self.last_restart = self.last_restart.max(finished);
     }
 
-    /// Says whether one of them still keeps the pod from starting, and why.
-    fn look_at_init_containers(&mut self, pod: &'a Value) -> bool {
+    /// Adds the init containers. Returns whether one of them still keeps the pod from starting, and sets the reason.
+    fn add_init_containers(&mut self, pod: &'a Value) -> bool {
         let is_sidecar = |status: &Value| {
             items(pod, "/spec/initContainers")
                 .any(|c| c["name"] == status["name"] && c["restartPolicy"] == "Always")
         };
         for (index, status) in items(pod, "/status/initContainerStatuses").enumerate() {
-            self.note_restart(status);
+            self.add_restarts(status);
             let terminated = status["state"].get("terminated");
             let waiting = text(status, "/state/waiting/reason");
             if terminated.is_some_and(|t| t["exitCode"] == 0) {
@@ -111,7 +111,7 @@ impl<'a> State<'a> {
                 continue;
             }
             self.reason = match terminated {
-                Some(terminated) => format!("Init:{}", ended(terminated)),
+                Some(terminated) => format!("Init:{}", termination_reason(terminated)),
                 None if !matches!(waiting, "" | "PodInitializing") => format!("Init:{waiting}"),
                 None => format!("Init:{index}/{}", items(pod, "/spec/initContainers").count()),
             };
@@ -120,24 +120,24 @@ impl<'a> State<'a> {
         false
     }
 
-    fn look_at_containers(&mut self, pod: &'a Value) {
+    fn add_containers(&mut self, pod: &'a Value) {
         let sidecars = items(pod, "/status/initContainerStatuses").filter(|status| {
             items(pod, "/spec/initContainers")
                 .any(|c| c["name"] == status["name"] && c["restartPolicy"] == "Always")
         });
         (self.restarts, self.last_restart) = (0, None);
         for status in sidecars {
-            self.note_restart(status);
+            self.add_restarts(status);
         }
         let mut running = false;
         let mut failure = None;
         for status in items(pod, "/status/containerStatuses").rev() {
-            self.note_restart(status);
+            self.add_restarts(status);
             let waiting = text(status, "/state/waiting/reason");
             if !waiting.is_empty() {
                 waiting.clone_into(&mut self.reason);
             } else if let Some(terminated) = status["state"].get("terminated") {
-                self.reason = ended(terminated);
+                self.reason = termination_reason(terminated);
                 if terminated["exitCode"] != 0 {
                     failure = Some(self.reason.clone());
                 }
@@ -159,7 +159,7 @@ impl<'a> State<'a> {
     }
 }
 
-fn ended(terminated: &Value) -> String {
+fn termination_reason(terminated: &Value) -> String {
     match (text(terminated, "/reason"), number(terminated, "/signal")) {
         ("", 0) => format!("ExitCode:{}", number(terminated, "/exitCode")),
         ("", signal) => format!("Signal:{signal}"),

@@ -1,8 +1,8 @@
-//! What a resource quota's row says of the things it counts.
+//! The table cells of a resource quota.
 
 use serde_json::Value;
 
-/// `cpu: 1/2, pods: 0/5`: what is used of what is allowed, requests and limits apart.
+/// Used and allowed amounts (`cpu: 1/2, pods: 0/5`) of requests and of limits.
 pub(super) fn columns(object: &Value) -> [Value; 2] {
     let status = &object["status"];
     let mut names: Vec<_> = status["hard"]
@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits_stand_apart_and_names_are_sorted() {
+    fn limits_are_separate_and_names_are_sorted() {
         let quota = json!({"status": {
             "hard": {"pods": "5", "cpu": "2", "limits.cpu": "4"},
             "used": {"cpu": "1", "limits.cpu": "3"},

@@ -1,15 +1,15 @@
-//! YAML: bodies as JSON trees, as the real server's library reads them, with limits; and trees as YAML.
+//! Reads YAML bodies as JSON trees, like the real server's library but with limits; and writes trees as YAML.
 //!
 //! ```text
-//!   bytes ─► events ─► tree (aliases filled in, `<<` merged, plain words taken for what YAML 1.1 takes them)
-//!                └────► what is wrong, in that library's words
+//!   bytes ─► events ─► tree (aliases expanded, `<<` merged, plain scalars resolved as in YAML 1.1)
+//!                └────► errors, with that library's messages
 //! ```
 //!
-//! A YAML text of a few kilobytes can stand for any amount of data (an alias repeats what its anchor holds). What a body
-//! becomes may be ten times as large as the body, and no deeper than any other document ([`crate::depth`]).
+//! A few kilobytes of YAML can expand to any amount of data, because an alias repeats the value of its anchor. A body
+//! may expand tenfold, and nest no deeper than any other document ([`crate::depth`]).
 
-mod problem;
-mod words;
+mod error;
+mod scalars;
 mod write;
 
 use std::collections::HashMap;
@@ -17,59 +17,59 @@ use std::collections::HashMap;
 use granit_parser::{Event, Options, Parser, ScalarStyle, Span, StrInput, Tag};
 use serde_json::{Map, Value};
 
-pub(crate) use write::{item, to_text};
+pub(crate) use write::{append_item, to_yaml};
 
 use crate::depth;
 
-/// How much a body may become, in nodes and bytes of text, for each of its own bytes.
-const GROWTH: usize = 10;
+/// Limit on the expansion of a body: nodes and bytes of text per byte.
+const MAX_EXPANSION: usize = 10;
 
-/// What any body may become, however small it is.
-const LEAST: usize = 64 * 1024;
+/// The expansion that is allowed for any body, however small.
+const MIN_BUDGET: usize = 64 * 1024;
 
-/// The first document of a body, and where it has a key twice; or why it is none.
+/// Reads the first document of a body. Returns its value and the errors for duplicate keys, or why it is invalid.
 pub(crate) fn read(body: &[u8]) -> Result<(Value, Vec<String>), String> {
-    let text = problem::as_text(body)?;
+    let text = error::to_utf8(body)?;
     let mut options = Options::default();
     options.set_emit_comments(false);
     options.emit_unresolved_aliases = true;
-    // The parser does not recurse; the tree that is built from its events is checked.
+    // The parser does not recurse; the depth is checked while building the tree.
     options.flow_nesting_limit = depth::MAX + 1;
     options.block_nesting_limit = depth::MAX + 1;
-    let mut tree = Tree {
+    let mut tree = TreeBuilder {
         events: Parser::new_from_str_with_options(text, options),
         text,
         anchors: HashMap::new(),
         lines: HashMap::new(),
-        budget: LEAST + text.len().saturating_mul(GROWTH),
-        twice: Vec::new(),
+        budget: MIN_BUDGET + text.len().saturating_mul(MAX_EXPANSION),
+        duplicates: Vec::new(),
     };
     let value = tree.document()?;
-    Ok((value, tree.twice))
+    Ok((value, tree.duplicates))
 }
 
-/// Keys that are there twice, as one refusal.
-pub(crate) fn strictly(twice: &[String]) -> String {
+/// The error for duplicate keys in strict mode.
+pub(crate) fn strict_error(twice: &[String]) -> String {
     format!("yaml: unmarshal errors:\n  {}", twice.join("\n  "))
 }
 
 /// The line of each value of a map.
 type Lines = HashMap<String, usize>;
 
-/// Builds a tree as long as the budget lasts.
-struct Tree<'a> {
+/// Builds a tree within the budget.
+struct TreeBuilder<'a> {
     events: Parser<'a, StrInput<'a>>,
     text: &'a str,
-    /// By the parser's number for each.
+    /// By the parser's anchor ID.
     anchors: HashMap<usize, Value>,
-    /// Where the values of an anchored map stand, for those who merge it.
+    /// The lines of the values of anchored maps, for merges.
     lines: HashMap<usize, Lines>,
     budget: usize,
-    /// Keys that a map has already.
-    twice: Vec<String>,
+    /// Errors for duplicate keys.
+    duplicates: Vec<String>,
 }
 
-impl<'a> Tree<'a> {
+impl<'a> TreeBuilder<'a> {
     fn document(&mut self) -> Result<Value, String> {
         loop {
             match self.next()? {
@@ -77,7 +77,7 @@ impl<'a> Tree<'a> {
                 (Event::StreamEnd, _) => return Ok(Value::Null),
                 (event, span) => {
                     let value = self.node(event, span, 0)?;
-                    // What comes after the first document is not read, but the document must end well.
+                    // Further documents are ignored, but the first must end properly.
                     self.next()?;
                     return Ok(value);
                 }
@@ -88,7 +88,7 @@ impl<'a> Tree<'a> {
     fn next(&mut self) -> Result<(Event<'a>, Span), String> {
         match self.events.next_event() {
             Some(Ok(event)) => Ok(event),
-            Some(Err(error)) => Err(problem::in_go(self.text, &error)),
+            Some(Err(error)) => Err(error::go_error_message(self.text, &error)),
             None => Err("yaml: attempted to go past the end of stream; corrupted value?".to_owned()),
         }
     }
@@ -99,10 +99,10 @@ impl<'a> Tree<'a> {
         Ok(())
     }
 
-    /// The value that begins with an event.
+    /// Builds the value that starts with an event.
     fn node(&mut self, event: Event<'a>, span: Span, depth: usize) -> Result<Value, String> {
         let depth = match event {
-            Event::SequenceStart(..) | Event::MappingStart(..) => within(depth + 1)?,
+            Event::SequenceStart(..) | Event::MappingStart(..) => check_depth(depth + 1)?,
             _ => depth,
         };
         self.spend(1)?;
@@ -135,15 +135,15 @@ impl<'a> Tree<'a> {
                     .get(&id)
                     .ok_or_else(|| format!("yaml: anchor '{name}' value contains itself"))?;
                 let value = value.clone();
-                self.spend(size(&value))?;
-                within(depth + depth::of_value(&value))?;
+                self.spend(repeat_cost(&value))?;
+                check_depth(depth + depth::of_value(&value))?;
                 (0, value)
             }
             Event::UnresolvedAlias(name) => return Err(format!("yaml: unknown anchor '{name}' referenced")),
             _ => return Err("yaml: unknown problem parsing YAML content".to_owned()),
         };
         if anchor != 0 {
-            self.spend(size(&value))?;
+            self.spend(repeat_cost(&value))?;
             self.anchors.insert(anchor, value.clone());
         }
         Ok(value)
@@ -165,23 +165,23 @@ impl<'a> Tree<'a> {
             let (event, span) = self.next()?;
             let line = span.start.line();
             let value = self.node(event, span, depth)?;
-            let key = words::key(&key, &value)?;
+            let key = scalars::map_key(&key, &value)?;
             lines.insert(key.clone(), line);
             self.set(&mut fields, key, value, line);
         }
     }
 
-    /// `<<`: the fields of another map, or of several, the first of which wins.
+    /// `<<`: merges the fields of one or several maps; the first map wins.
     fn merge(&mut self, fields: &mut Map<String, Value>, depth: usize) -> Result<(), String> {
         let mut maps = Vec::new();
         match self.next()? {
             (Event::SequenceStart(_, 0, _), _) => loop {
                 match self.next()? {
                     (Event::SequenceEnd, _) => break,
-                    (event, span) => maps.push(self.merged(event, span, depth)?),
+                    (event, span) => maps.push(self.merge_source(event, span, depth)?),
                 }
             },
-            (event, span) => maps.push(self.merged(event, span, depth)?),
+            (event, span) => maps.push(self.merge_source(event, span, depth)?),
         }
         for (map, lines) in maps.into_iter().rev() {
             for (key, value) in map {
@@ -192,64 +192,67 @@ impl<'a> Tree<'a> {
         Ok(())
     }
 
-    fn merged(
+    fn merge_source(
         &mut self,
         event: Event<'a>,
         span: Span,
         depth: usize,
     ) -> Result<(Map<String, Value>, Lines), String> {
-        const WRONG: &str = "yaml: map merge requires map or sequence of maps as the value";
+        const MERGE_ERROR: &str = "yaml: map merge requires map or sequence of maps as the value";
         match event {
             Event::MappingStart(_, 0, _) => {
-                let depth = within(depth + 1)?;
+                let depth = check_depth(depth + 1)?;
                 self.mapping(depth)
             }
             Event::Alias(id) => {
                 let lines = self.lines.get(&id).cloned().unwrap_or_default();
                 match self.node(event, span, depth)? {
                     Value::Object(map) => Ok((map, lines)),
-                    _ => Err(WRONG.to_owned()),
+                    _ => Err(MERGE_ERROR.to_owned()),
                 }
             }
-            _ => Err(WRONG.to_owned()),
+            _ => Err(MERGE_ERROR.to_owned()),
         }
     }
 
-    /// The last of two values for one key counts.
+    /// Sets a key; the last of several values wins.
     fn set(&mut self, fields: &mut Map<String, Value>, key: String, value: Value, line: usize) {
-        /// Whoever repeats more keys than these has been told enough.
-        const TOLD: usize = 100;
-        if fields.contains_key(&key) && self.twice.len() < TOLD {
-            self.twice
+        /// Further duplicate keys are not reported.
+        const MAX_REPORTED: usize = 100;
+        if fields.contains_key(&key) && self.duplicates.len() < MAX_REPORTED {
+            self.duplicates
                 .push(format!("line {line}: key {key:?} already set in map"));
         }
         fields.insert(key, value);
     }
 }
 
-/// Passes a depth, if a document may have it.
-fn within(depth: usize) -> Result<usize, String> {
+/// Checks a nesting depth and returns it.
+fn check_depth(depth: usize) -> Result<usize, String> {
     let refuse = |_| format!("yaml: exceeded max depth of {}", depth::MAX);
     depth::check(depth).map(|()| depth).map_err(refuse)
 }
 
 fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Result<Value, String> {
     match tag {
-        None if style == ScalarStyle::Plain => words::resolve("", text),
+        None if style == ScalarStyle::Plain => scalars::resolve("", text),
         None => Ok(text.into()),
         Some(tag) => match tag.suffix_in_namespace("tag:yaml.org,2002:") {
-            Some(suffix) => words::resolve(&suffix, text),
+            Some(suffix) => scalars::resolve(&suffix, text),
             None => Ok(text.into()),
         },
     }
 }
 
-/// What a value costs that is there once more.
-fn size(value: &Value) -> usize {
+/// The cost of repeating a value.
+fn repeat_cost(value: &Value) -> usize {
     1 + match value {
         Value::String(text) => text.len(),
-        Value::Array(items) => items.iter().map(size).sum(),
-        Value::Object(fields) => fields.iter().map(|(key, value)| key.len() + size(value)).sum(),
+        Value::Array(items) => items.iter().map(repeat_cost).sum(),
+        Value::Object(fields) => fields
+            .iter()
+            .map(|(key, value)| key.len() + repeat_cost(value))
+            .sum(),
         _ => 0,
     }
 }
@@ -266,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_reads_as_the_json_that_it_stands_for() {
+    fn yaml_reads_as_the_equivalent_json() {
         let yaml = "a: 1\nb: [x, 'y', 1.5, null, true]\nc: &c {d: e}\nf: *c\n'4': -2\n";
         let json =
             json!({"a": 1, "b": ["x", "y", 1.5, null, true], "c": {"d": "e"}, "f": {"d": "e"}, "4": -2});
@@ -276,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_merge_fills_in_and_the_first_of_several_wins() {
+    fn merge_fills_in_and_the_first_map_wins() {
         let yaml = "a: &a {p: 1, q: 1}\nb: &b {q: 2, r: 2}\nc: {<<: *a, p: 3}\nd: {<<: [*a, *b]}\n";
         let value = decode(yaml).expect("YAML");
         assert_eq!(value["c"], json!({"p": 3, "q": 1}));
@@ -285,14 +288,14 @@ mod tests {
     }
 
     #[test]
-    fn the_last_of_two_keys_counts_and_its_line_is_named() {
+    fn last_of_two_keys_wins_and_its_line_is_reported() {
         let (value, twice) = read(b"a: 1\nb: 2\na: 3\n").expect("YAML");
         assert_eq!(value, json!({"a": 3, "b": 2}));
         assert_eq!(twice, ["line 3: key \"a\" already set in map"]);
     }
 
     #[test]
-    fn an_alias_may_repeat_a_little_and_not_without_end() {
+    fn alias_expansion_is_limited() {
         let list = |aliases: usize| {
             format!(
                 "a: &a [{}]\nb: [{}]\n",
@@ -307,18 +310,18 @@ mod tests {
     }
 
     #[test]
-    fn brackets_nest_to_a_limit() {
+    fn bracket_nesting_is_limited() {
         let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
         assert!(decode(&nested(100)).is_ok());
         assert!(decode(&nested(500_000)).is_err());
     }
 
-    /// A number that is written with an exponent is a float in JSON; Go makes JSON of YAML first, and writes one without a
-    /// fraction as an integer.
+    /// JSON reads a number with an exponent as a float. Go first converts YAML to JSON, and writes whole floats as
+    /// integers.
     fn as_go_writes(value: Value) -> Value {
         match value {
             Value::Number(number) if number.is_f64() => {
-                let float = number.as_f64().expect("it is one");
+                let float = number.as_f64().expect("checked by the guard");
                 let whole = format!("{float:.0}").parse::<i64>().ok();
                 let whole = whole.filter(|_| float.fract() == 0.0 && float.abs() < 1e15);
                 whole.map_or(Value::Number(number), Value::from)
@@ -336,7 +339,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_json_can_say_yaml_says_too(text in "[a-z0-9 \\[\\]{}:,\"-]{0,40}") {
+        fn json_is_valid_yaml(text in "[a-z0-9 \\[\\]{}:,\"-]{0,40}") {
             if let Ok(value) = serde_json::from_str::<Value>(&text) {
                 prop_assert_eq!(decode(&text).map(as_go_writes), Ok(as_go_writes(value)));
             }
@@ -344,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exponent_makes_no_float_of_a_whole_number() {
+    fn whole_number_with_exponent_is_an_integer() {
         for text in ["0e0", "[0e0, 1e2]", "{\"a\": 5e1}"] {
             let json = serde_json::from_str::<Value>(text).expect("JSON");
             assert_eq!(decode(text).map(as_go_writes), Ok(as_go_writes(json)), "{text}");

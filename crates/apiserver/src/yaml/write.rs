@@ -1,40 +1,40 @@
-//! JSON trees as YAML text that every reader of YAML, old or new, takes for the same tree.
+//! Writes JSON trees as YAML that YAML 1.1 and 1.2 read as the same tree.
 
 use std::fmt::Write;
 
 use serde_json::Value;
 
-use super::words;
+use super::scalars;
 
-/// A value as a document.
-pub(crate) fn to_text(value: &Value) -> String {
+/// Writes a value as a document.
+pub(crate) fn to_yaml(value: &Value) -> String {
     let mut text = String::new();
     inline(value, 0, &mut text);
     text
 }
 
 /// Appends a value as the next item of a list at the left margin.
-pub(crate) fn item(value: &Value, text: &mut String) {
-    entry(value, 0, text);
+pub(crate) fn append_item(value: &Value, text: &mut String) {
+    list_item(value, 0, text);
 }
 
-/// How far a line is indented before what it holds is written as JSON, which is YAML too: indenting 10,000 levels takes
-/// a hundred megabytes.
-const MARGIN: usize = 200;
+/// Maximum indentation; deeper values are written as JSON, which is YAML too. Indenting 10,000 levels would take a
+/// hundred megabytes.
+const MAX_INDENT: usize = 200;
 
-/// The lines of a map or of a list, neither of them empty.
+/// The lines of a non-empty map or list.
 fn block(value: &Value, indent: usize, text: &mut String) {
     match value {
         Value::Object(fields) => {
             for (index, (key, value)) in fields.iter().enumerate() {
-                // The first line may stand behind the dash of a list.
+                // The first line may follow the dash of a list item.
                 if index > 0 || text.is_empty() || text.ends_with('\n') {
                     pad(indent, text);
                 }
                 string(key, text);
                 text.push(':');
                 match value {
-                    _ if indent > MARGIN => {
+                    _ if indent > MAX_INDENT => {
                         text.push(' ');
                         inline(value, indent, text);
                     }
@@ -54,13 +54,13 @@ fn block(value: &Value, indent: usize, text: &mut String) {
                 }
             }
         }
-        Value::Array(items) => items.iter().for_each(|item| entry(item, indent, text)),
+        Value::Array(items) => items.iter().for_each(|item| list_item(item, indent, text)),
         _ => {}
     }
 }
 
-/// An item of a list.
-fn entry(value: &Value, indent: usize, text: &mut String) {
+/// Writes an item of a list.
+fn list_item(value: &Value, indent: usize, text: &mut String) {
     if text.is_empty() || text.ends_with('\n') {
         pad(indent, text);
     }
@@ -68,10 +68,10 @@ fn entry(value: &Value, indent: usize, text: &mut String) {
     inline(value, indent + 2, text);
 }
 
-/// A value that begins where the text ends.
+/// Writes a value at the end of the current line.
 fn inline(value: &Value, indent: usize, text: &mut String) {
     match value {
-        Value::Object(_) | Value::Array(_) if indent > MARGIN => {
+        Value::Object(_) | Value::Array(_) if indent > MAX_INDENT => {
             let _ = writeln!(text, "{value}");
         }
         Value::Object(fields) if !fields.is_empty() => block(value, indent, text),
@@ -98,10 +98,10 @@ fn scalar(value: &Value, text: &mut String) {
     }
 }
 
-/// A text, in quotes unless nobody can take it for anything else.
+/// Writes a string, quoted unless it is unambiguous.
 fn string(word: &str, text: &mut String) {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '/' | '.' | '-' | '(' | ')');
-    if word.chars().all(is_plain) && !word.starts_with(['-', '.']) && words::is_text(word) {
+    if word.chars().all(is_plain) && !word.starts_with(['-', '.']) && scalars::is_always_string(word) {
         text.push_str(word);
         return;
     }
@@ -113,7 +113,7 @@ fn string(word: &str, text: &mut String) {
             '\n' => text.push_str("\\n"),
             '\t' => text.push_str("\\t"),
             '\r' => text.push_str("\\r"),
-            // What is no printable character, or breaks a line.
+            // Not printable, or a line break.
             '\0'..='\u{1f}'
             | '\u{7f}'..='\u{9f}'
             | '\u{2028}'
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn maps_and_lists_stand_in_blocks() {
+    fn maps_and_lists_are_written_as_blocks() {
         let value = json!({
             "a": {"b": [1, {"c": "yes", "d": []}, ["x", "y"]]},
             "e": {},
@@ -145,10 +145,10 @@ mod tests {
             "g": "two\nlines",
         });
         assert_eq!(
-            to_text(&value),
+            to_yaml(&value),
             "a:\n  b:\n  - 1\n  - c: \"yes\"\n    d: []\n  - - x\n    - \"y\"\ne: {}\nf: null\ng: \"two\\nlines\"\n"
         );
-        assert_eq!(to_text(&json!("on")), "\"on\"\n");
+        assert_eq!(to_yaml(&json!("on")), "\"on\"\n");
     }
 
     fn trees() -> impl Strategy<Value = Value> {
@@ -174,11 +174,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_reads_back(value in trees()) {
-            let text = to_text(&value);
+        fn written_yaml_reads_back(value in trees()) {
+            let text = to_yaml(&value);
             let read = super::super::read(text.as_bytes()).map(|(value, _)| value);
             prop_assert_eq!(read, Ok(value.clone()), "{}", text);
-            // Whoever follows YAML 1.2 reads the same.
+            // A YAML 1.2 parser reads the same.
             prop_assert_eq!(serde_yaml_ng::from_str::<Value>(&text).ok(), Some(value), "{}", text);
         }
     }

@@ -1,5 +1,5 @@
-//! No document is too deep: what nests deeper than kube-apiserver takes is refused, and all else can be read, changed and
-//! deleted again.
+//! Deeply nested documents: the server rejects what nests deeper than kube-apiserver allows, and can read, change and
+//! delete everything else.
 
 use http::{Request, Response};
 use http_body_util::BodyExt;
@@ -7,17 +7,17 @@ use serde_json::{Value, json};
 use tower::ServiceExt;
 use windlass_apiserver::{Body, Server};
 
-use crate::asking::{read, send};
+use crate::client::{read, send};
 
 const BAGS: &str = "/apis/deep.windlass.dev/v1/namespaces/default/bags";
 const MERGE: &str = "application/merge-patch+json";
 const JSON_PATCH: &str = "application/json-patch+json";
 const APPLY: &str = "application/apply-patch+yaml";
 
-/// What kube-apiserver takes.
-const MAX: usize = 10_000;
+/// The nesting depth that kube-apiserver accepts.
+const MAX_DEPTH: usize = 10_000;
 
-/// A server with a kind whose objects may hold anything.
+/// Creates a server with a custom resource that preserves unknown fields.
 async fn server() -> Server {
     let server = Server::new();
     let anything = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
@@ -32,12 +32,12 @@ async fn server() -> Server {
         },
     });
     let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-    let (code, answer) = read(send(&server, "POST", path, None, definition.to_string()).await).await;
-    assert_eq!(code, 201, "{answer}");
+    let (code, status) = read(send(&server, "POST", path, None, definition.to_string()).await).await;
+    assert_eq!(code, 201, "{status}");
     server
 }
 
-/// JSON of this depth.
+/// Returns JSON of this depth.
 fn nested(depth: usize) -> String {
     let (objects, lists) = (depth.div_ceil(2), depth / 2);
     format!(
@@ -50,7 +50,7 @@ fn nested(depth: usize) -> String {
     .replace(":}", ":1}")
 }
 
-/// A bag of this depth.
+/// Returns a `Bag` object of this depth.
 fn bag(name: &str, depth: usize) -> String {
     let inner = nested(depth - 1);
     format!(
@@ -58,17 +58,17 @@ fn bag(name: &str, depth: usize) -> String {
     )
 }
 
-async fn ask(
+async fn call(
     server: &Server,
     method: &str,
     path: &str,
-    (kind, accept): (&str, &str),
+    (content_type, accept): (&str, &str),
     body: String,
 ) -> (u16, Vec<u8>) {
     let request = Request::builder()
         .method(method)
         .uri(path)
-        .header("content-type", kind)
+        .header("content-type", content_type)
         .header("accept", accept)
         .body(body)
         .expect("a request");
@@ -92,8 +92,8 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&bytes[..bytes.len().min(600)]).into_owned()
 }
 
-/// Everything that can be done to an object, with the object named last.
-async fn use_it(server: &Server, name: &str) {
+/// Reads, lists, watches, patches, replaces and finally deletes the object.
+async fn exercise_and_delete(server: &Server, name: &str) {
     let path = format!("{BAGS}/{name}");
     let other_version = path.replace("/v1/", "/v2/");
     for place in [&*path, &other_version, BAGS] {
@@ -107,7 +107,7 @@ async fn use_it(server: &Server, name: &str) {
                 Some((before, after)) if place == BAGS => format!("{before}PartialObjectMetadataList{after}"),
                 _ => accept.to_owned(),
             };
-            let (code, body) = ask(server, "GET", place, (MERGE, &accept), String::new()).await;
+            let (code, body) = call(server, "GET", place, (MERGE, &accept), String::new()).await;
             assert_eq!(code, 200, "{place} as {accept}: {}", text(&body));
             assert!(
                 body.len() < 1_000_000,
@@ -119,11 +119,11 @@ async fn use_it(server: &Server, name: &str) {
     let watch = format!("{BAGS}?watch=true&timeoutSeconds=1&resourceVersion=0");
     let table = "application/json;as=Table;g=meta.k8s.io;v=v1";
     for accept in ["application/json", table] {
-        let (code, body) = ask(server, "GET", &watch, (MERGE, accept), String::new()).await;
+        let (code, body) = call(server, "GET", &watch, (MERGE, accept), String::new()).await;
         assert_eq!(code, 200);
         assert!(body.starts_with(br#"{"type":"ADDED""#), "{}", text(&body));
     }
-    for (kind, body) in [
+    for (content_type, body) in [
         (MERGE, json!({"metadata": {"labels": {"merged": "yes"}}})),
         (
             JSON_PATCH,
@@ -135,18 +135,18 @@ async fn use_it(server: &Server, name: &str) {
         ),
     ] {
         let path = format!("{path}?fieldManager=m");
-        let (code, body) = ask(
+        let (code, body) = call(
             server,
             "PATCH",
             &path,
-            (kind, "application/json"),
+            (content_type, "application/json"),
             body.to_string(),
         )
         .await;
-        assert_eq!(code, 200, "{kind}: {}", text(&body));
+        assert_eq!(code, 200, "{content_type}: {}", text(&body));
     }
-    let (_, current) = ask(server, "GET", &path, JSON, String::new()).await;
-    let (code, body) = ask(
+    let (_, current) = call(server, "GET", &path, JSON, String::new()).await;
+    let (code, body) = call(
         server,
         "PUT",
         &path,
@@ -155,19 +155,19 @@ async fn use_it(server: &Server, name: &str) {
     )
     .await;
     assert_eq!(code, 200, "{}", text(&body));
-    let (code, body) = ask(server, "DELETE", &path, JSON, String::new()).await;
+    let (code, body) = call(server, "DELETE", &path, JSON, String::new()).await;
     assert_eq!(code, 200, "{}", text(&body));
-    let (code, _) = ask(server, "GET", &path, JSON, String::new()).await;
+    let (code, _) = call(server, "GET", &path, JSON, String::new()).await;
     assert_eq!(code, 404);
 }
 
 #[tokio::test(start_paused = true)]
 async fn deep_object_can_be_read_changed_and_deleted() {
     let server = server().await;
-    for depth in [99, 124, 127, 128, 129, 130, 270, 2_000, MAX - 10, MAX] {
-        let (code, body) = ask(&server, "POST", BAGS, JSON, bag("b", depth)).await;
+    for depth in [99, 124, 127, 128, 129, 130, 270, 2_000, MAX_DEPTH - 10, MAX_DEPTH] {
+        let (code, body) = call(&server, "POST", BAGS, JSON, bag("b", depth)).await;
         assert_eq!(code, 201, "{depth}: {}", text(&body));
-        use_it(&server, "b").await;
+        exercise_and_delete(&server, "b").await;
     }
 }
 
@@ -177,23 +177,23 @@ async fn deep_configuration_can_be_applied_twice() {
     let path = format!("{BAGS}/b?fieldManager=m");
     for depth in [124, 270, 9_000] {
         for code in [201, 200, 200] {
-            let kind = (APPLY, "application/json");
-            let (got, body) = ask(&server, "PATCH", &path, kind, bag("b", depth)).await;
+            let content_type = (APPLY, "application/json");
+            let (got, body) = call(&server, "PATCH", &path, content_type, bag("b", depth)).await;
             assert_eq!(got, code, "{depth}: {}", text(&body));
         }
-        use_it(&server, "b").await;
+        exercise_and_delete(&server, "b").await;
     }
 }
 
 #[tokio::test]
-async fn document_deeper_than_the_limit_is_refused() {
+async fn document_deeper_than_the_limit_is_rejected() {
     let server = server().await;
-    let (code, _) = ask(&server, "POST", BAGS, JSON, bag("b", 3)).await;
+    let (code, _) = call(&server, "POST", BAGS, JSON, bag("b", 3)).await;
     assert_eq!(code, 201);
     let path = format!("{BAGS}/b?fieldManager=m");
-    for depth in [MAX + 1, 500_000] {
+    for depth in [MAX_DEPTH + 1, 500_000] {
         let deep = bag("b", depth);
-        for (method, path, kind, why) in [
+        for (method, path, content_type, why) in [
             ("POST", BAGS, "application/json", "exceeded max depth"),
             (
                 "POST",
@@ -228,31 +228,31 @@ async fn document_deeper_than_the_limit_is_refused() {
                 "exceeded max depth",
             ),
         ] {
-            // The bracket at which it is too deep is the one that Go names.
-            let deep = if kind == MERGE {
+            // The error names the bracket that exceeds the limit, as Go does.
+            let deep = if content_type == MERGE {
                 nested(1).replace('1', &"{\"a\":".repeat(depth))
             } else {
                 deep.clone()
             };
-            let (code, body) = ask(&server, method, path, (kind, "application/json"), deep).await;
-            let answer: Value = serde_json::from_slice(&body).expect("a status");
-            assert_eq!(code, 400, "{method} {kind}: {}", text(&body));
-            let message = answer["message"].as_str().expect("a message");
-            assert!(message.contains(why), "{method} {kind}: {message}");
+            let (code, body) = call(&server, method, path, (content_type, "application/json"), deep).await;
+            let status: Value = serde_json::from_slice(&body).expect("a status");
+            assert_eq!(code, 400, "{method} {content_type}: {}", text(&body));
+            let message = status["message"].as_str().expect("a message");
+            assert!(message.contains(why), "{method} {content_type}: {message}");
         }
     }
-    use_it(&server, "b").await;
+    exercise_and_delete(&server, "b").await;
 }
 
-/// One patch of 272 KB did this, and ended the process.
+/// One patch of 272 KB nested an object so deeply that the process crashed.
 #[tokio::test]
-async fn patch_that_builds_a_tower_is_refused() {
+async fn json_patch_that_nests_too_deep_is_rejected() {
     let server = server().await;
-    let (code, _) = ask(&server, "POST", BAGS, JSON, bag("b", 3)).await;
+    let (code, _) = call(&server, "POST", BAGS, JSON, bag("b", 3)).await;
     assert_eq!(code, 201);
     let path = format!("{BAGS}/b");
     let send_patch = |operations: Vec<Value>| {
-        ask(
+        call(
             &server,
             "PATCH",
             &path,
@@ -261,7 +261,7 @@ async fn patch_that_builds_a_tower_is_refused() {
         )
     };
 
-    // Each step moves the tower into a new ground floor.
+    // Each step moves the whole tower one level down, below a new root.
     let tower = |floors: usize| {
         let step = |_| {
             [
@@ -292,15 +292,15 @@ async fn patch_that_builds_a_tower_is_refused() {
     }
     let (code, body) = send_patch(vec![json!({"op": "add", "path": "/z", "value": {"a": [1]}})]).await;
     assert_eq!(code, 200, "{}", text(&body));
-    use_it(&server, "b").await;
+    exercise_and_delete(&server, "b").await;
 }
 
 #[tokio::test]
-async fn built_in_kinds_take_deep_documents_and_keep_shallow_ones() {
+async fn built_in_kinds_accept_deep_unknown_fields_and_reject_deep_raw_data() {
     let server = Server::new();
     let maps = "/api/v1/namespaces/default/configmaps";
     let unknown = format!(r#"{{"metadata":{{"name":"a"}},"unknown":{}}}"#, nested(9_000));
-    let (code, body) = ask(&server, "POST", maps, JSON, unknown).await;
+    let (code, body) = call(&server, "POST", maps, JSON, unknown).await;
     assert_eq!(code, 201, "{}", text(&body));
 
     let revisions = "/apis/apps/v1/namespaces/default/controllerrevisions";
@@ -310,9 +310,9 @@ async fn built_in_kinds_take_deep_documents_and_keep_shallow_ones() {
             nested(depth)
         )
     };
-    let (code, body) = ask(&server, "POST", revisions, JSON, revision(120)).await;
+    let (code, body) = call(&server, "POST", revisions, JSON, revision(120)).await;
     assert_eq!(code, 201, "{}", text(&body));
-    let (code, body) = ask(&server, "POST", revisions, JSON, revision(130)).await;
+    let (code, body) = call(&server, "POST", revisions, JSON, revision(130)).await;
     assert_eq!(code, 400, "{}", text(&body));
     assert!(
         text(&body).contains("nests deeper than 128 levels"),

@@ -1,13 +1,13 @@
-//! Small requests that were answered with megabytes, or with work for minutes. That work grows with the request alone is
-//! what the crate `windlass-growth` tests; here are the limits on what is said and done.
+//! Small requests that caused responses of megabytes or minutes of work. These tests cover the limits on responses and
+//! work; the crate `windlass-growth` tests that work grows only with the size of the request.
 
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use windlass_apiserver::{Server, User};
 
-use crate::asking::{read, send};
+use crate::client::{read, send};
 
-fn each<T>(count: usize, make: impl Fn(usize) -> T) -> Vec<T> {
+fn generate<T>(count: usize, make: impl Fn(usize) -> T) -> Vec<T> {
     (0..count).map(make).collect()
 }
 
@@ -18,14 +18,14 @@ fn pod(spec: &Value) -> String {
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
 #[tokio::test]
-async fn warnings_have_room_for_4096_characters() {
+async fn warning_headers_are_limited_to_4096_characters() {
     let server = Server::builder().without_service_accounts().build();
-    let ports = each(20_000, |_| json!({"containerPort": 1, "hostIP": "10.0.0.1"}));
+    let ports = generate(20_000, |_| json!({"containerPort": 1, "hostIP": "10.0.0.1"}));
     let spec = json!({"containers": [{"name": "a", "image": "a", "ports": ports}]});
-    let answer = send(&server, "POST", PODS, None, pod(&spec)).await;
-    assert_eq!(answer.status(), 201);
-    let warnings: Vec<_> = answer.headers().get_all("warning").iter().collect();
-    // None is longer than 256 characters, and one may go beyond.
+    let response = send(&server, "POST", PODS, None, pod(&spec)).await;
+    assert_eq!(response.status(), 201);
+    let warnings: Vec<_> = response.headers().get_all("warning").iter().collect();
+    // A single warning has at most 256 characters, and the last one may exceed the total.
     let length: usize = warnings.iter().map(|warning| warning.len()).sum();
     assert!(
         (4096..8192).contains(&length),
@@ -35,9 +35,9 @@ async fn warnings_have_room_for_4096_characters() {
 }
 
 #[tokio::test]
-async fn repeated_keys_are_named_a_hundred_times() {
+async fn strict_validation_reports_at_most_100_duplicate_fields() {
     let server = Server::new();
-    let keys = each(50_000, |index| format!(r#""k{index}":1,"k{index}":2"#));
+    let keys = generate(50_000, |index| format!(r#""k{index}":1,"k{index}":2"#));
     let path = "/api/v1/namespaces/default/configmaps?fieldValidation=Strict";
     let body = format!(r#"{{"metadata":{{"name":"a"}},{}}}"#, keys.join(","));
     let (code, status) = read(send(&server, "POST", path, None, body).await).await;
@@ -48,10 +48,10 @@ async fn repeated_keys_are_named_a_hundred_times() {
 }
 
 #[tokio::test]
-async fn a_refusal_lists_a_thousand_causes() {
+async fn validation_error_lists_at_most_1000_causes() {
     let server = Server::builder().without_service_accounts().build();
-    let containers = each(20_000, |_| json!({}));
-    let answer = send(
+    let containers = generate(20_000, |_| json!({}));
+    let response = send(
         &server,
         "POST",
         PODS,
@@ -59,8 +59,8 @@ async fn a_refusal_lists_a_thousand_causes() {
         pod(&json!({"containers": containers})),
     )
     .await;
-    assert_eq!(answer.status(), 422);
-    let body = answer
+    assert_eq!(response.status(), 422);
+    let body = response
         .into_body()
         .collect()
         .await
@@ -78,7 +78,7 @@ async fn a_refusal_lists_a_thousand_causes() {
 }
 
 #[tokio::test]
-async fn a_role_of_24_kilobytes_is_refused_with_a_short_text() {
+async fn escalation_error_for_a_24_kb_role_stays_short() {
     let administrator = Server::builder().rbac().build();
     let roles = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles";
     let write = json!({"verbs": ["create"], "apiGroups": ["*"], "resources": ["roles"]});
@@ -93,12 +93,12 @@ async fn a_role_of_24_kilobytes_is_refused_with_a_short_text() {
             }),
         ),
     ] {
-        let answer = send(&administrator, "POST", path, None, object.to_string()).await;
-        assert_eq!(answer.status(), 201);
+        let response = send(&administrator, "POST", path, None, object.to_string()).await;
+        assert_eq!(response.status(), 201);
     }
     let user = administrator.as_user(User::new("a", [] as [&str; 0]));
-    // A million million rights, if they are multiplied out.
-    let texts = each(1000, |index| format!("x{index}"));
+    // 10^12 rules when multiplied out.
+    let texts = generate(1000, |index| format!("x{index}"));
     let rule = json!({"verbs": texts, "apiGroups": texts, "resources": texts, "resourceNames": texts});
     let body = json!({"metadata": {"name": "b"}, "rules": [rule]}).to_string();
     let (code, status) = read(send(&user, "POST", roles, None, body).await).await;
@@ -113,18 +113,18 @@ async fn a_role_of_24_kilobytes_is_refused_with_a_short_text() {
 }
 
 #[tokio::test]
-async fn operations_of_a_patch_are_counted_and_so_is_what_they_copy_and_move() {
+async fn json_patch_limits_operations_and_copied_and_moved_bytes() {
     let server = Server::new();
     let maps = "/api/v1/namespaces/default/configmaps";
     let map = json!({"metadata": {"name": "a"}, "data": {"a": "x".repeat(100_000)}});
-    let answer = send(&server, "POST", maps, None, map.to_string()).await;
-    assert_eq!(answer.status(), 201);
+    let response = send(&server, "POST", maps, None, map.to_string()).await;
+    assert_eq!(response.status(), 201);
     let patch = async |operations: Vec<Value>| {
         let kind = Some("application/json-patch+json");
         let path = format!("{maps}/a?dryRun=All");
         read(send(&server, "PATCH", &path, kind, Value::from(operations).to_string()).await).await
     };
-    let (code, status) = patch(each(
+    let (code, status) = patch(generate(
         10_001,
         |_| json!({"op": "test", "path": "/kind", "value": "ConfigMap"}),
     ))
@@ -134,25 +134,28 @@ async fn operations_of_a_patch_are_counted_and_so_is_what_they_copy_and_move() {
     assert!(
         status["message"]
             .as_str()
-            .is_some_and(|said| said.contains(message)),
+            .is_some_and(|text| text.contains(message)),
         "{status}"
     );
-    // Three megabytes; more than one would be too large an object as well, which is said in other words.
+    // The limit on copies is 3 MB. An object over 1 MB is too large as well, but fails with another message.
     let copies = |count| {
-        each(
+        generate(
             count,
             |index| json!({"op": "copy", "from": "/data/a", "path": format!("/data/b{index}")}),
         )
     };
     let rejected = "the server rejected our request due to an error in our request";
     for (count, code, message) in [(5, 200, None), (40, 422, Some(rejected))] {
-        let (answered, status) = patch(copies(count)).await;
-        assert_eq!(answered, code, "{count} copies");
+        let (code_returned, status) = patch(copies(count)).await;
+        assert_eq!(code_returned, code, "{count} copies");
         assert_eq!(status["message"].as_str(), message, "{count} copies");
     }
-    // Every item is moved by each of the operations.
-    let mut operations = vec![json!({"op": "add", "path": "/x", "value": each(500_000, |_| 0)})];
-    operations.extend(each(9_000, |_| json!({"op": "add", "path": "/x/0", "value": 0})));
+    // Each operation moves every item of the list.
+    let mut operations = vec![json!({"op": "add", "path": "/x", "value": generate(500_000, |_| 0)})];
+    operations.extend(generate(
+        9_000,
+        |_| json!({"op": "add", "path": "/x/0", "value": 0}),
+    ));
     let (code, _) = patch(operations).await;
     assert_eq!(code, 422);
 }

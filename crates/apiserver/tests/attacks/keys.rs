@@ -1,4 +1,4 @@
-//! Nobody guesses a key or an id: they do not follow from anything that a client can try out.
+//! Signing keys and ids cannot be predicted from anything that a client can guess.
 
 use std::io;
 
@@ -10,12 +10,13 @@ use serde_json::json;
 use tower::ServiceExt;
 use windlass_apiserver::{Server, Tls};
 
-use crate::asking::{read, send};
+use crate::client::{read, send};
 
 const ACCOUNTS: &str = "/api/v1/namespaces/default/serviceaccounts";
 
-/// What an attacker would compute: everything a server makes up when the guessable generator stands at `seed`.
-async fn made_up_at(seed: u64) -> (Server, String, String) {
+/// Simulates an attacker who knows the seed of `fastrand`. Creates a server and returns it with a ServiceAccount's UID
+/// and token.
+async fn server_with_seed(seed: u64) -> (Server, String, String) {
     fastrand::seed(seed);
     let server = Server::builder().rbac().build();
     let (code, account) = read(
@@ -39,35 +40,37 @@ async fn made_up_at(seed: u64) -> (Server, String, String) {
     (server, uid, token)
 }
 
-async fn answer_to(server: &Server, token: &str) -> (u16, String) {
+async fn authenticate(server: &Server, token: &str) -> (u16, String) {
     let request = Request::get("/api")
         .header("authorization", format!("Bearer {token}"))
         .body(Empty::<bytes::Bytes>::new())
         .expect("a request");
-    let response = server.guarded().oneshot(request).await.expect("infallible");
+    let response = server.authenticated().oneshot(request).await.expect("infallible");
     let audit_id = response.headers()["audit-id"].to_str().expect("text").to_owned();
     (response.status().as_u16(), audit_id)
 }
 
 #[tokio::test]
-async fn keys_and_ids_do_not_follow_from_a_guessable_generator() {
-    let (one, uid, token) = made_up_at(7).await;
-    let (other, other_uid, other_token) = made_up_at(7).await;
+async fn keys_and_ids_do_not_depend_on_the_predictable_generator() {
+    let (one, uid, token) = server_with_seed(7).await;
+    let (other, other_uid, other_token) = server_with_seed(7).await;
     assert_ne!(uid, other_uid);
-    let ((own, audit_id), (foreign, other_audit_id)) =
-        (answer_to(&one, &token).await, answer_to(&other, &token).await);
+    let ((own, audit_id), (foreign, other_audit_id)) = (
+        authenticate(&one, &token).await,
+        authenticate(&other, &token).await,
+    );
     assert_eq!(
         (own, foreign),
         (200, 401),
-        "a token is good on the server that issued it"
+        "a token is valid only on the server that issued it"
     );
     assert_ne!(audit_id, other_audit_id);
-    // The accounts' uids differ too, so show that the keys do: the same claims are signed in another way.
+    // The claims differ already by the accounts' UIDs; the signatures show that the keys differ too.
     assert_ne!(token.rsplit('.').next(), other_token.rsplit('.').next());
 }
 
 #[tokio::test]
-async fn seeded_server_refuses_a_socket() {
+async fn seeded_server_refuses_to_listen_on_a_socket() {
     let key = KeyPair::generate().expect("a key");
     let params = CertificateParams::new(vec!["localhost".to_owned()]).expect("a name");
     let certificate = params.self_signed(&key).expect("a certificate");

@@ -1,4 +1,4 @@
-//! Work that takes long holds up neither health checks nor the administrator.
+//! Slow work delays neither health checks nor the administrator.
 
 use std::sync::{
     Arc, Condvar, Mutex,
@@ -14,12 +14,12 @@ use windlass_apiserver::{
     },
 };
 
-use crate::line::{Client, Served};
+use crate::harness::{Client, TestServer};
 
-const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// A storage that takes until the gate is opened to write what is called `slow…`, and keeps its thread busy meanwhile.
-struct Slow {
+/// Storage whose writes of objects named `slow…` block their thread until the gate opens.
+struct SlowStorage {
     inner: Memory,
     gate: Arc<Gate>,
 }
@@ -32,7 +32,7 @@ struct Gate {
 }
 
 impl Gate {
-    fn pass(&self) {
+    fn wait_until_open(&self) {
         self.waiting.fetch_add(1, Ordering::SeqCst);
         let mut is_open = self.is_open.lock().expect("not poisoned");
         while !*is_open {
@@ -45,14 +45,14 @@ impl Gate {
         self.opened.notify_all();
     }
 
-    async fn reached(&self) {
+    async fn wait_until_reached(&self) {
         while self.waiting.load(Ordering::SeqCst) == 0 {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
     }
 }
 
-impl Storage for Slow {
+impl Storage for SlowStorage {
     fn revision(&self) -> Revision {
         self.inner.revision()
     }
@@ -74,7 +74,7 @@ impl Storage for Slow {
         encode: &mut dyn FnMut(Revision) -> Encoded,
     ) -> Result<Arc<Entry>, Conflict> {
         if key.name.starts_with("slow") {
-            self.gate.pass();
+            self.gate.wait_until_open();
         }
         self.inner.commit(table, key, expect, change, encode)
     }
@@ -88,19 +88,19 @@ impl Storage for Slow {
     }
 }
 
-/// Opens the gate however the test ends, so that no thread is left behind.
-struct Opened(Arc<Gate>);
+/// Opens the gate on drop, so that no thread stays blocked, even if the test fails.
+struct OpenGateOnDrop(Arc<Gate>);
 
-impl Drop for Opened {
+impl Drop for OpenGateOnDrop {
     fn drop(&mut self) {
         self.0.open();
     }
 }
 
-/// The server's own threads, so that a test goes on when all of them are held up.
-struct Threads(Option<Runtime>);
+/// The server's own runtime, so that the test continues while all of its threads are blocked.
+struct ServerRuntime(Option<Runtime>);
 
-impl Threads {
+impl ServerRuntime {
     fn new(count: usize) -> Self {
         let mut builder = tokio::runtime::Builder::new_multi_thread();
         let runtime = builder.worker_threads(count).enable_all().build();
@@ -113,7 +113,7 @@ impl Threads {
     }
 }
 
-impl Drop for Threads {
+impl Drop for ServerRuntime {
     fn drop(&mut self) {
         if let Some(runtime) = self.0.take() {
             runtime.shutdown_background();
@@ -121,28 +121,32 @@ impl Drop for Threads {
     }
 }
 
-async fn serve(limits: Limits) -> (Served, Opened) {
+async fn serve(limits: Limits) -> (TestServer, OpenGateOnDrop) {
     let gate = Arc::new(Gate::default());
-    let storage = Slow {
+    let storage = SlowStorage {
         inner: Memory::default(),
         gate: gate.clone(),
     };
-    let served = Served::start(Server::builder().storage(storage), limits).await;
-    (served, Opened(gate))
+    let served = TestServer::start(Server::builder().storage(storage), limits).await;
+    (served, OpenGateOnDrop(gate))
 }
 
-fn map(name: &str, size: usize) -> String {
+fn config_map(name: &str, size: usize) -> String {
     let data = "x".repeat(size);
     format!(r#"{{"metadata":{{"name":"{name}"}},"data":{{"k":"{data}"}}}}"#)
 }
 
-/// Requests that are all on the way, on a connection each.
-async fn large_writes(served: &Served, count: usize) -> Vec<Client> {
+/// Starts large writes, each on its own connection, without reading the responses.
+async fn large_writes(served: &TestServer, count: usize) -> Vec<Client> {
     let mut clients = Vec::new();
     for index in 0..count {
         let mut client = served.user("mallory", None).await;
         client
-            .send("POST", MAPS, &map(&format!("slow-{index}"), 1_000_000))
+            .send(
+                "POST",
+                CONFIG_MAPS,
+                &config_map(&format!("slow-{index}"), 1_000_000),
+            )
             .await;
         clients.push(client);
     }
@@ -150,110 +154,125 @@ async fn large_writes(served: &Served, count: usize) -> Vec<Client> {
 }
 
 #[tokio::test]
-async fn health_checks_are_answered_while_large_writes_are_worked_on() {
-    let threads = Threads::new(2);
-    let (served, gate) = threads.run(serve(Limits::default())).await;
+async fn health_checks_are_answered_during_slow_writes() {
+    let runtime = ServerRuntime::new(2);
+    let (served, gate) = runtime.run(serve(Limits::default())).await;
     let mut writers = large_writes(&served, 6).await;
-    gate.0.reached().await;
-    // More of them than there are threads that could be held up, on old connections and on new ones.
+    gate.0.wait_until_reached().await;
+    // More health checks than the server has threads, on existing and on new connections.
     for _ in 0..10 {
         let mut check = served.anonymous().await;
         for path in ["/livez", "/readyz", "/healthz", "/livez"] {
-            assert_eq!(check.ask("GET", path, "").await, (200, "ok".to_owned()));
+            assert_eq!(check.call("GET", path, "").await, (200, "ok".to_owned()));
         }
     }
     let mut small = served.user("alice", None).await;
-    assert_eq!(small.ask("POST", MAPS, &map("small", 10)).await.0, 201);
+    assert_eq!(
+        small.call("POST", CONFIG_MAPS, &config_map("small", 10)).await.0,
+        201
+    );
     drop(gate);
     for writer in &mut writers {
-        assert_eq!(writer.head().await.0, 201);
+        assert_eq!(writer.read_head().await.0, 201);
     }
 }
 
 #[tokio::test]
-async fn writes_and_reads_have_limits_of_their_own_that_administrators_pass() {
+async fn read_and_write_limits_are_separate_and_do_not_apply_to_administrators() {
     let mut limits = Limits::default();
     (limits.writes, limits.reads) = (1, 1);
-    let threads = Threads::new(2);
-    let (served, gate) = threads.run(serve(limits)).await;
+    let runtime = ServerRuntime::new(2);
+    let (served, gate) = runtime.run(serve(limits)).await;
     let mut writers = large_writes(&served, 1).await;
-    gate.0.reached().await;
+    gate.0.wait_until_reached().await;
 
     let mut alice = served.user("alice", None).await;
-    alice.send("POST", MAPS, &map("a", 1)).await;
-    let (code, head) = alice.head().await;
+    alice.send("POST", CONFIG_MAPS, &config_map("a", 1)).await;
+    let (code, head) = alice.read_head().await;
     assert_eq!(code, 429, "{head}");
     assert!(head.contains("retry-after: 1"), "{head}");
-    alice.expect("Too many requests, please try again later.").await;
-    // Reads are counted apart.
-    assert_eq!(alice.ask("GET", MAPS, "").await.0, 200);
+    alice.wait_for("Too many requests, please try again later.").await;
+    // Reads have a separate limit.
+    assert_eq!(alice.call("GET", CONFIG_MAPS, "").await.0, 200);
     let mut administrator = served.administrator().await;
-    assert_eq!(administrator.ask("POST", MAPS, &map("b", 1)).await.0, 201);
-    // Neither watches nor health checks count.
+    assert_eq!(
+        administrator
+            .call("POST", CONFIG_MAPS, &config_map("b", 1))
+            .await
+            .0,
+        201
+    );
+    // Watches and health checks do not count.
     let mut watch = served.user("alice", None).await;
-    watch.send("GET", &format!("{MAPS}?watch=1"), "").await;
-    assert_eq!(watch.head().await.0, 200);
-    assert_eq!(alice.ask("GET", "/livez", "").await.0, 200);
-    assert_eq!(alice.ask("GET", MAPS, "").await.0, 200);
+    watch.send("GET", &format!("{CONFIG_MAPS}?watch=1"), "").await;
+    assert_eq!(watch.read_head().await.0, 200);
+    assert_eq!(alice.call("GET", "/livez", "").await.0, 200);
+    assert_eq!(alice.call("GET", CONFIG_MAPS, "").await.0, 200);
 
     drop(gate);
-    assert_eq!(writers[0].head().await.0, 201);
-    assert_eq!(alice.ask("POST", MAPS, &map("a", 1)).await.0, 201);
+    assert_eq!(writers[0].read_head().await.0, 201);
+    assert_eq!(alice.call("POST", CONFIG_MAPS, &config_map("a", 1)).await.0, 201);
 }
 
 #[tokio::test]
-async fn list_that_nobody_reads_counts_until_it_is_cut() {
+async fn unread_list_counts_against_the_limit_until_it_is_cut() {
     let mut limits = Limits::default();
     limits.reads = 1;
-    limits.unread = std::time::Duration::from_millis(200);
-    let served = Served::start(Server::builder(), limits).await;
+    limits.unread_timeout = std::time::Duration::from_millis(200);
+    let served = TestServer::start(Server::builder(), limits).await;
     let mut administrator = served.administrator().await;
     for index in 0..40 {
-        let map = map(&format!("m{index}"), 1_000_000);
-        assert_eq!(administrator.ask("POST", MAPS, &map).await.0, 201);
+        let config_map = config_map(&format!("m{index}"), 1_000_000);
+        assert_eq!(administrator.call("POST", CONFIG_MAPS, &config_map).await.0, 201);
     }
-    let mut deaf = served.user("mallory", None).await;
-    deaf.send("GET", MAPS, "").await;
-    assert_eq!(deaf.head().await.0, 200);
+    let mut slow_reader = served.user("mallory", None).await;
+    slow_reader.send("GET", CONFIG_MAPS, "").await;
+    assert_eq!(slow_reader.read_head().await.0, 200);
     let mut alice = served.user("alice", None).await;
-    assert_eq!(alice.ask("GET", &format!("{MAPS}/m0"), "").await.0, 429);
+    assert_eq!(alice.call("GET", &format!("{CONFIG_MAPS}/m0"), "").await.0, 429);
     let mut tries = 0;
-    while alice.ask("GET", &format!("{MAPS}/m0"), "").await.0 != 200 {
+    while alice.call("GET", &format!("{CONFIG_MAPS}/m0"), "").await.0 != 200 {
         tries += 1;
-        assert!(tries < 1_000, "its place is never free again");
+        assert!(tries < 1_000, "the unread list still counts against the limit");
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
 }
 
 #[tokio::test]
-async fn bodies_that_are_held_back_do_not_fill_the_memory_or_the_places() {
+async fn slow_request_bodies_exhaust_neither_memory_nor_the_write_limit() {
     let mut limits = Limits::default();
-    (limits.writes, limits.received) = (1, 1_000_000);
-    limits.body = std::time::Duration::from_hours(1);
-    let served = Served::start(Server::builder(), limits).await;
+    (limits.writes, limits.received_bytes) = (1, 1_000_000);
+    limits.body_timeout = std::time::Duration::from_hours(1);
+    let served = TestServer::start(Server::builder(), limits).await;
     let head = |length: usize| {
         format!(
-            "POST {MAPS} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n"
+            "POST {CONFIG_MAPS} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n"
         )
     };
-    // They hold no place among those that are worked on, and of the memory what they have sent.
+    // Incomplete requests do not count as writes; only the bytes received so far count against memory.
     let mut slow = Vec::new();
     for _ in 0..9 {
         let mut client = served.user("mallory", None).await;
-        client.say(head(2_000_000) + &"x".repeat(100_000)).await;
+        client.write(head(2_000_000) + &"x".repeat(100_000)).await;
         slow.push(client);
     }
     let mut alice = served.user("alice", None).await;
-    assert_eq!(alice.ask("POST", MAPS, &map("a", 1)).await.0, 201);
+    assert_eq!(alice.call("POST", CONFIG_MAPS, &config_map("a", 1)).await.0, 201);
     for client in &mut slow {
-        // Some are refused and disconnected before they have said it all.
+        // The server rejects and disconnects some before they have sent everything.
         let _ = client.stream.write_all(&vec![b'x'; 100_000]).await;
         let _ = client.stream.flush().await;
     }
-    let (refused, ..) =
-        futures::future::select_all(slow.iter_mut().map(|client| client.closed().boxed())).await;
-    let refused = String::from_utf8_lossy(&refused).into_owned();
-    assert!(refused.is_empty() || refused.contains(" 429 "), "{refused}");
+    let (rejected, ..) =
+        futures::future::select_all(slow.iter_mut().map(|client| client.wait_until_closed().boxed())).await;
+    let rejected = String::from_utf8_lossy(&rejected).into_owned();
+    assert!(rejected.is_empty() || rejected.contains(" 429 "), "{rejected}");
     let mut administrator = served.administrator().await;
-    assert_eq!(administrator.ask("POST", MAPS, &map("b", 900_000)).await.0, 201);
+    assert_eq!(
+        administrator
+            .call("POST", CONFIG_MAPS, &config_map("b", 900_000))
+            .await
+            .0,
+        201
+    );
 }

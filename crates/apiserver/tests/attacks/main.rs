@@ -1,11 +1,12 @@
-//! Attacks on the server, one module per kind of attack. Each was possible once.
+//! Attacks on the server, one module per kind of attack. Each one succeeded against an earlier version.
 
-#[path = "../asking/mod.rs"]
-mod asking;
+#[path = "../client/mod.rs"]
+mod client;
+
+mod authorization;
 mod depth;
 mod growth;
+mod harness;
 mod keys;
-mod line;
 mod load;
-mod reading;
 mod socket;

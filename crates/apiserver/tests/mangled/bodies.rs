@@ -1,30 +1,30 @@
-//! Bodies: right ones, nearly right ones, and noise.
+//! Generates request bodies: valid ones, nearly valid ones and noise.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use crate::junk;
 
-/// What every server here begins with: where it is posted, and what.
-pub(crate) fn population() -> Vec<(&'static str, Value)> {
-    let mut population = vec![(
+/// Objects that every server starts with, and the paths to which they are posted.
+pub(crate) fn initial_objects() -> Vec<(&'static str, Value)> {
+    let mut initial_objects = vec![(
         "/api/v1/namespaces/default/serviceaccounts",
         json!({"metadata": {"name": "default"}}),
     )];
-    population.extend(
+    initial_objects.extend(
         objects()
             .into_iter()
             .filter(|(path, _)| !path.ends_with("/widgets")),
     );
-    population.extend(
+    initial_objects.extend(
         objects()
             .into_iter()
             .filter(|(path, _)| path.ends_with("/widgets")),
     );
-    population
+    initial_objects
 }
 
-/// Right objects of the kinds with the most rules.
+/// Valid objects of the kinds with the most validation rules.
 #[expect(clippy::too_many_lines, reason = "a table of objects")]
 pub(crate) fn objects() -> Vec<(&'static str, Value)> {
     let pod_spec = json!({
@@ -137,7 +137,7 @@ pub(crate) fn objects() -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// Bodies of other requests than writes of whole objects.
+/// Bodies of requests that do not write whole objects.
 pub(crate) fn others() -> Vec<Value> {
     vec![
         json!({"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 5, "propagationPolicy": "Foreground", "preconditions": {"uid": "u", "resourceVersion": "3"}, "dryRun": ["All"]}),
@@ -177,10 +177,11 @@ pub(crate) fn body() -> impl Strategy<Value = Vec<u8>> {
         1 => Just(Vec::new()),
         1 => nested(),
     ];
-    let damage = prop_oneof![2 => Just(Vec::new()), 1 => prop::collection::vec(junk::damage(), 1..4)];
-    (text, damage).prop_map(|(mut bytes, damage)| {
-        for one in &damage {
-            one.apply(&mut bytes);
+    let byte_mutations =
+        prop_oneof![2 => Just(Vec::new()), 1 => prop::collection::vec(junk::byte_mutation(), 1..4)];
+    (text, byte_mutations).prop_map(|(mut bytes, byte_mutations)| {
+        for mutation in &byte_mutations {
+            mutation.apply(&mut bytes);
         }
         bytes
     })
@@ -196,7 +197,7 @@ fn nested() -> impl Strategy<Value = Vec<u8>> {
         })
 }
 
-/// The envelope with a kind that is served, around messages that hardly fit.
+/// Generates a protobuf envelope of a served kind around a message that barely fits it.
 fn protobuf() -> impl Strategy<Value = Vec<u8>> {
     let kinds = vec![
         ("v1", "Pod"),
@@ -219,7 +220,7 @@ fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
     field
 }
 
-/// Seven bits a byte, the lowest first.
+/// Encodes a protobuf varint.
 fn varint(mut value: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     loop {

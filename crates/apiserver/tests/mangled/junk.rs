@@ -1,9 +1,9 @@
-//! Values and bytes that nobody should send.
+//! Generates invalid values and byte sequences.
 
 use proptest::{prelude::*, sample::Index};
 use serde_json::{Value, json};
 
-/// Values that are wrong almost everywhere.
+/// Generates values that are invalid for almost every field.
 pub(crate) fn value() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         prop::sample::select(vec![
@@ -57,7 +57,7 @@ pub(crate) fn value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Names of fields that the server looks at, and some that it does not.
+/// Generates names of fields that the server reads, and some that it does not.
 pub(crate) fn key() -> impl Strategy<Value = String> {
     let known = [
         "apiVersion",
@@ -143,7 +143,7 @@ pub(crate) fn key() -> impl Strategy<Value = String> {
     ]
 }
 
-/// A change of a tree.
+/// A change to a JSON tree.
 #[derive(Clone, Debug)]
 pub(crate) enum Mutation {
     Replace(Index, Value),
@@ -201,7 +201,7 @@ fn count(tree: &Value) -> usize {
     }
 }
 
-/// The node at a place in depth-first order.
+/// Returns the node at an index in depth-first order.
 fn node<'a>(tree: &'a mut Value, place: &mut usize) -> Option<&'a mut Value> {
     if *place == 0 {
         return Some(tree);
@@ -214,16 +214,16 @@ fn node<'a>(tree: &'a mut Value, place: &mut usize) -> Option<&'a mut Value> {
     }
 }
 
-/// A change of bytes.
+/// A change to a byte sequence.
 #[derive(Clone, Debug)]
-pub(crate) enum Damage {
+pub(crate) enum ByteMutation {
     Cut(Index),
     Set(Index, u8),
     Insert(Index, Vec<u8>),
     Double(Index),
 }
 
-pub(crate) fn damage() -> impl Strategy<Value = Damage> {
+pub(crate) fn byte_mutation() -> impl Strategy<Value = ByteMutation> {
     let splinters: Vec<Vec<u8>> = [
         "\0",
         "\u{feff}",
@@ -255,15 +255,15 @@ pub(crate) fn damage() -> impl Strategy<Value = Damage> {
     .map(|text| text.as_bytes().to_vec())
     .collect();
     prop_oneof![
-        2 => any::<Index>().prop_map(Damage::Cut),
-        2 => (any::<Index>(), any::<u8>()).prop_map(|(place, byte)| Damage::Set(place, byte)),
-        3 => (any::<Index>(), prop::sample::select(splinters)).prop_map(|(place, bytes)| Damage::Insert(place, bytes)),
-        1 => (any::<Index>(), prop::collection::vec(any::<u8>(), 1..9)).prop_map(|(place, bytes)| Damage::Insert(place, bytes)),
-        1 => any::<Index>().prop_map(Damage::Double),
+        2 => any::<Index>().prop_map(ByteMutation::Cut),
+        2 => (any::<Index>(), any::<u8>()).prop_map(|(place, byte)| ByteMutation::Set(place, byte)),
+        3 => (any::<Index>(), prop::sample::select(splinters)).prop_map(|(place, bytes)| ByteMutation::Insert(place, bytes)),
+        1 => (any::<Index>(), prop::collection::vec(any::<u8>(), 1..9)).prop_map(|(place, bytes)| ByteMutation::Insert(place, bytes)),
+        1 => any::<Index>().prop_map(ByteMutation::Double),
     ]
 }
 
-impl Damage {
+impl ByteMutation {
     pub(crate) fn apply(&self, bytes: &mut Vec<u8>) {
         let places = bytes.len() + 1;
         match self {

@@ -1,8 +1,8 @@
-//! No request can panic the server, or make it say something that is no answer: random methods, paths, queries,
-//! headers and bodies, most of them nearly right, for every verb and every kind.
+//! No request makes the server panic or send an invalid response: random methods, paths, queries, headers and bodies,
+//! most of them nearly valid, for every verb and every kind.
 //!
-//! The server itself catches panics, so that one costs its client an answer and nobody else anything. Here a panic is
-//! seen by the process's hook, before it is caught, and fails the test.
+//! The server catches panics, so a panic fails only its own request. Here a panic hook records it before it is caught,
+//! and the test fails.
 
 mod bodies;
 mod junk;
@@ -20,16 +20,16 @@ use windlass_apiserver::{Body, Server};
 
 use requests::Paths;
 
-/// How much of an answer is read: a watch may go on for ever.
+/// How many frames of a response are read, because a watch may never end.
 const FRAMES: usize = 200;
 
 thread_local! {
-    /// The first panic since somebody looked, with its place.
+    /// The first panic since the last check, with its location.
     static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Panics of this thread are written down instead of printed.
-fn note_panics() {
+/// Records panics of the server on this thread instead of printing them.
+fn record_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let print = std::panic::take_hook();
@@ -47,22 +47,22 @@ fn note_panics() {
     PANIC.take();
 }
 
-/// What the server said, as far as it was read.
-struct Said {
+/// A response, as far as it was read.
+struct PartialResponse {
     code: u16,
     content_type: String,
     bytes: Vec<u8>,
-    whole: bool,
+    is_complete: bool,
 }
 
-async fn ask(server: &Server, request: Request<Bytes>) -> Said {
+async fn call(server: &Server, request: Request<Bytes>) -> PartialResponse {
     let request = request.map(http_body_util::Full::new);
     let response: Response<Body> = match server.clone().oneshot(request).await {
         Ok(response) => response,
         Err(never) => match never {},
     };
     let (parts, mut body) = response.into_parts();
-    let mut said = Said {
+    let mut response = PartialResponse {
         code: parts.status.as_u16(),
         content_type: parts
             .headers
@@ -71,69 +71,74 @@ async fn ask(server: &Server, request: Request<Bytes>) -> Said {
             .unwrap_or_default()
             .to_owned(),
         bytes: Vec::new(),
-        whole: false,
+        is_complete: false,
     };
     for _ in 0..FRAMES {
         match tokio::time::timeout(Duration::from_hours(2), body.frame()).await {
-            Ok(Some(Ok(frame))) => said
+            Ok(Some(Ok(frame))) => response
                 .bytes
                 .extend_from_slice(frame.data_ref().map_or(&[][..], |data| data)),
             Ok(None) => {
-                said.whole = true;
+                response.is_complete = true;
                 break;
             }
             Ok(Some(Err(never))) => match never {},
             Err(_) => break,
         }
     }
-    said
+    response
 }
 
-/// Why an answer is none, if it is none.
-fn fault(said: &Said) -> Option<String> {
-    let text = String::from_utf8_lossy(&said.bytes);
+/// Returns why a response is invalid, if it is.
+fn find_fault(response: &PartialResponse) -> Option<String> {
+    let text = String::from_utf8_lossy(&response.bytes);
     if let Some(panic) = PANIC.take() {
         return Some(panic);
     }
-    if !said.whole {
+    if !response.is_complete {
         return None;
     }
-    let json = said.content_type.starts_with("application/json") && !said.bytes.is_empty();
+    let json = response.content_type.starts_with("application/json") && !response.bytes.is_empty();
     if !json {
-        return (said.content_type.is_empty() && !said.bytes.is_empty())
-            .then(|| format!("a body of no type: {text}"));
+        return (response.content_type.is_empty() && !response.bytes.is_empty())
+            .then(|| format!("body without content type: {text}"));
     }
-    let values: Result<Vec<Value>, _> = serde_json::Deserializer::from_slice(&said.bytes)
+    let values: Result<Vec<Value>, _> = serde_json::Deserializer::from_slice(&response.bytes)
         .into_iter()
         .collect();
     let Ok(values) = values else {
-        return Some(format!("a body that is no JSON: {text}"));
+        return Some(format!("body is not JSON: {text}"));
     };
-    if said.code >= 400
-        && (values.len() != 1 || values[0]["kind"] != "Status" || values[0]["code"] != said.code)
+    if response.code >= 400
+        && (values.len() != 1 || values[0]["kind"] != "Status" || values[0]["code"] != response.code)
     {
         return Some(format!(
-            "a refusal without a matching Status: {} {text}",
-            said.code
+            "error without a matching Status: {} {text}",
+            response.code
         ));
     }
     None
 }
 
-/// A server with something of each sort in it.
-async fn populated() -> Server {
+/// Creates a server with objects of many kinds.
+async fn populated_server() -> Server {
     let server = Server::seeded(1).rbac().build();
-    for (path, object) in bodies::population() {
+    for (path, object) in bodies::initial_objects() {
         let request = Request::post(path)
             .body(Bytes::from(object.to_string()))
             .expect("a request");
-        let said = ask(&server, request).await;
-        assert_eq!(said.code, 201, "{path}: {}", String::from_utf8_lossy(&said.bytes));
+        let response = call(&server, request).await;
+        assert_eq!(
+            response.code,
+            201,
+            "{path}: {}",
+            String::from_utf8_lossy(&response.bytes)
+        );
     }
     server
 }
 
-fn on_a_paused_clock<T>(work: impl Future<Output = T>) -> T {
+fn with_paused_clock<T>(work: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .start_paused(true)
@@ -144,8 +149,8 @@ fn on_a_paused_clock<T>(work: impl Future<Output = T>) -> T {
 
 #[test]
 fn no_request_panics_the_server() {
-    let paths = on_a_paused_clock(async { Paths::of(&populated().await).await });
-    let story = prop::collection::vec(requests::request(paths), 1..12);
+    let paths = with_paused_clock(async { Paths::of(&populated_server().await).await });
+    let sequence = prop::collection::vec(requests::request(paths), 1..12);
     let config = ProptestConfig {
         cases: std::env::var("PROPTEST_CASES")
             .ok()
@@ -154,18 +159,18 @@ fn no_request_panics_the_server() {
         failure_persistence: None,
         ..ProptestConfig::default()
     };
-    proptest!(config, |(story in story)| {
-        note_panics();
-        let fault = on_a_paused_clock(async {
-            let server = populated().await;
-            for request in &story {
-                let Some(built) = requests::built(request) else { continue };
-                if let Some(why) = fault(&ask(&server, built).await) {
+    proptest!(config, |(sequence in sequence)| {
+        record_panics();
+        let fault = with_paused_clock(async {
+            let server = populated_server().await;
+            for request in &sequence {
+                let Some(built) = requests::build(request) else { continue };
+                if let Some(why) = find_fault(&call(&server, built).await) {
                     return Some(format!("{request:?}\n  {why}"));
                 }
-                let Some(built) = requests::built(request) else { continue };
-                if let Some(why) = fault(&ask(&server.guarded(), built).await) {
-                    return Some(format!("from outside: {request:?}\n  {why}"));
+                let Some(built) = requests::build(request) else { continue };
+                if let Some(why) = find_fault(&call(&server.authenticated(), built).await) {
+                    return Some(format!("unauthenticated: {request:?}\n  {why}"));
                 }
             }
             None
@@ -174,7 +179,7 @@ fn no_request_panics_the_server() {
     });
 }
 
-/// A document of a few hundred bytes that stands for billions of values.
+/// A YAML document of a few hundred bytes that expands to billions of values.
 fn bomb(depth: usize) -> String {
     let mut yaml = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n".to_owned();
     for level in 1..depth {
@@ -197,8 +202,8 @@ fn bomb(depth: usize) -> String {
 }
 
 #[test]
-fn bombs_are_refused_with_bounded_work() {
-    note_panics();
+fn expansion_bombs_are_rejected_with_bounded_work() {
+    record_panics();
     let nested = |open: &str, close: &str| format!("{}{}", open.repeat(200_000), close.repeat(200_000));
     let cases = [
         ("application/yaml", bomb(12)),
@@ -225,8 +230,8 @@ fn bombs_are_refused_with_bounded_work() {
         ("application/json", "1".repeat(1_000_000)),
         ("application/json", format!("{{\"a\":1e{}}}", "9".repeat(10_000))),
     ];
-    on_a_paused_clock(async {
-        let server = populated().await;
+    with_paused_clock(async {
+        let server = populated_server().await;
         for (content_type, body) in cases {
             let started = std::time::Instant::now();
             let head: String = body.chars().take(60).collect();
@@ -234,15 +239,20 @@ fn bombs_are_refused_with_bounded_work() {
                 .header("content-type", content_type)
                 .body(Bytes::from(body))
                 .expect("a request");
-            let said = ask(&server, request).await;
-            assert_eq!(fault(&said), None, "{head}");
-            assert_eq!(said.code, 400, "{head}: {}", String::from_utf8_lossy(&said.bytes));
-            assert!(
-                said.bytes.len() < 10_000,
-                "{head}: an answer of {} bytes",
-                said.bytes.len()
+            let response = call(&server, request).await;
+            assert_eq!(find_fault(&response), None, "{head}");
+            assert_eq!(
+                response.code,
+                400,
+                "{head}: {}",
+                String::from_utf8_lossy(&response.bytes)
             );
-            // Generous, for a slow machine: without a bound a bomb takes hours.
+            assert!(
+                response.bytes.len() < 10_000,
+                "{head}: a response of {} bytes",
+                response.bytes.len()
+            );
+            // Generous for slow machines: without a bound, a bomb takes hours.
             assert!(
                 started.elapsed() < Duration::from_secs(20),
                 "{head}: {:?}",
@@ -253,10 +263,10 @@ fn bombs_are_refused_with_bounded_work() {
 }
 
 #[test]
-fn a_body_beyond_the_limit_is_refused_before_it_is_read() {
-    note_panics();
-    on_a_paused_clock(async {
-        let server = populated().await;
+fn body_beyond_the_limit_is_rejected_before_it_is_parsed() {
+    record_panics();
+    with_paused_clock(async {
+        let server = populated_server().await;
         let body = format!("{{\"data\":{{\"a\":\"{}\"}}}}", "x".repeat(3 * 1024 * 1024));
         for method in ["POST", "PUT", "PATCH", "DELETE"] {
             let path = match method {
@@ -276,15 +286,15 @@ fn a_body_beyond_the_limit_is_refused_before_it_is_read() {
                 )
                 .body(Bytes::from(body.clone()))
                 .expect("a request");
-            let said = ask(&server, request).await;
-            assert_eq!(fault(&said), None);
+            let response = call(&server, request).await;
+            assert_eq!(find_fault(&response), None);
             assert_eq!(
-                said.code,
+                response.code,
                 413,
                 "{method}: {}",
-                String::from_utf8_lossy(&said.bytes)
+                String::from_utf8_lossy(&response.bytes)
             );
-            let status: Value = serde_json::from_slice(&said.bytes).expect("a Status");
+            let status: Value = serde_json::from_slice(&response.bytes).expect("a Status");
             assert_eq!(status["reason"], "RequestEntityTooLarge");
         }
     });

@@ -1,4 +1,4 @@
-//! Requests: a path of the server, more or less, with a query, headers and a body.
+//! Generates requests: a path that the server serves or nearly serves, with a query, headers and a body.
 
 use std::fmt;
 
@@ -8,17 +8,17 @@ use proptest::{prelude::*, sample::Index};
 use serde_json::Value;
 use windlass_apiserver::Server;
 
-use crate::{ask, bodies, junk};
+use crate::{bodies, call, junk};
 
-/// Every path that the server's own discovery tells of, with names filled in.
+/// Every path in the server's own discovery documents, with names filled in.
 #[derive(Clone, Debug)]
 pub(crate) struct Paths(Vec<String>);
 
 impl Paths {
     pub(crate) async fn of(server: &Server) -> Self {
         let document = |path: String| async move {
-            let said = ask(server, Request::get(path).body(Bytes::new()).expect("a request")).await;
-            serde_json::from_slice::<Value>(&said.bytes).expect("a document")
+            let response = call(server, Request::get(path).body(Bytes::new()).expect("a request")).await;
+            serde_json::from_slice::<Value>(&response.bytes).expect("a document")
         };
         let mut versions = vec!["/api/v1".to_owned()];
         let groups = document("/apis".to_owned()).await;
@@ -82,7 +82,7 @@ impl Paths {
                 );
             }
         }
-        // The kinds with the most behaviour come more often than by chance.
+        // Repeat the kinds with the most behaviour, so that they are drawn more often.
         let favourites: Vec<_> = bodies::objects()
             .iter()
             .map(|(path, _)| (*path).to_owned())
@@ -105,7 +105,7 @@ impl Paths {
     }
 }
 
-/// A request before it is checked whether HTTP can carry it.
+/// A request that may not be valid HTTP.
 #[derive(Clone)]
 pub(crate) struct Draft {
     method: String,
@@ -114,7 +114,7 @@ pub(crate) struct Draft {
     body: Vec<u8>,
 }
 
-/// As a person would type it.
+/// Prints the request as one would type it.
 impl fmt::Debug for Draft {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{} {}", self.method, self.target)?;
@@ -125,8 +125,8 @@ impl fmt::Debug for Draft {
     }
 }
 
-/// The request; none where HTTP itself rules it out.
-pub(crate) fn built(draft: &Draft) -> Option<Request<Bytes>> {
+/// Builds the request; `None` if it is not valid HTTP.
+pub(crate) fn build(draft: &Draft) -> Option<Request<Bytes>> {
     let mut request = Request::builder()
         .method(draft.method.as_str())
         .uri(draft.target.as_str());
@@ -136,13 +136,13 @@ pub(crate) fn built(draft: &Draft) -> Option<Request<Bytes>> {
     request.body(Bytes::from(draft.body.clone())).ok()
 }
 
-/// Requests that nearly work, and some that hardly are requests.
+/// Generates requests: some nearly valid, some almost random.
 pub(crate) fn request(paths: Paths) -> impl Strategy<Value = Draft> {
-    prop_oneof![3 => aimed(), 1 => wild(paths)]
+    prop_oneof![3 => on_existing_object(), 1 => random_parts(paths)]
 }
 
-/// Every part is drawn on its own.
-fn wild(paths: Paths) -> impl Strategy<Value = Draft> {
+/// Draws every part independently.
+fn random_parts(paths: Paths) -> impl Strategy<Value = Draft> {
     (method(), path(paths), query(), headers(), bodies::body()).prop_map(
         |(method, path, query, headers, body)| {
             let target = if query.is_empty() {
@@ -160,37 +160,41 @@ fn wild(paths: Paths) -> impl Strategy<Value = Draft> {
     )
 }
 
-/// The right method, path and type for something that the server has; the body and the query are off by a little.
-fn aimed() -> impl Strategy<Value = Draft> {
+/// Uses the right method, path and content type for an existing object, with a slightly wrong body and query.
+fn on_existing_object() -> impl Strategy<Value = Draft> {
     let object = prop::sample::select(bodies::objects());
     let changes = prop::collection::vec(junk::mutation(), 0..4);
-    let off = |odds| prop_oneof![odds => Just(None), 1 => junk::damage().prop_map(Some)];
+    let off = |odds| prop_oneof![odds => Just(None), 1 => junk::byte_mutation().prop_map(Some)];
     let query = prop_oneof![2 => Just(String::new()), 1 => query()];
     let accept = prop_oneof![2 => Just(Vec::new()), 1 => headers()];
-    (object, aim(), changes, off(6), query, accept).prop_map(
-        |((path, object), aim, changes, off, query, extra)| {
+    (object, operation(), changes, off(6), query, accept).prop_map(
+        |((path, object), operation, changes, off, query, extra)| {
             let name = object["metadata"]["name"]
                 .as_str()
                 .expect("every one has a name")
                 .to_owned();
-            let (method, tail, content_type, mut tree) = match aim {
-                Aim::Create(as_name) => {
+            let (method, tail, content_type, mut tree) = match operation {
+                Operation::Create(as_name) => {
                     let mut object = object;
                     object["metadata"]["name"] = as_name.into();
                     ("POST", String::new(), "application/json", object)
                 }
-                Aim::Update(part) => ("PUT", format!("/{name}{part}"), "application/json", object),
-                Aim::Merge(part, None) => (
+                Operation::Update(part) => ("PUT", format!("/{name}{part}"), "application/json", object),
+                Operation::Merge(part, None) => (
                     "PATCH",
                     format!("/{name}{part}"),
                     "application/merge-patch+json",
                     object,
                 ),
-                Aim::Merge(part, Some((kind, patch))) => ("PATCH", format!("/{name}{part}"), kind, patch),
-                Aim::Subresource(part, body) => ("POST", format!("/{name}/{part}"), "application/json", body),
-                Aim::Delete(options) => ("DELETE", format!("/{name}"), "application/json", options),
-                Aim::DeleteAll => ("DELETE", String::new(), "application/json", Value::Null),
-                Aim::Read(part) => (
+                Operation::Merge(part, Some((kind, patch))) => {
+                    ("PATCH", format!("/{name}{part}"), kind, patch)
+                }
+                Operation::Subresource(part, body) => {
+                    ("POST", format!("/{name}/{part}"), "application/json", body)
+                }
+                Operation::Delete(options) => ("DELETE", format!("/{name}"), "application/json", options),
+                Operation::DeleteAll => ("DELETE", String::new(), "application/json", Value::Null),
+                Operation::Read(part) => (
                     "GET",
                     part.replace("NAME", &name),
                     "application/json",
@@ -205,8 +209,8 @@ fn aimed() -> impl Strategy<Value = Draft> {
             } else {
                 tree.to_string().into_bytes()
             };
-            if let Some(damage) = off {
-                damage.apply(&mut body);
+            if let Some(byte_mutation) = off {
+                byte_mutation.apply(&mut body);
             }
             let mut headers = vec![("content-type", content_type.as_bytes().to_vec())];
             headers.extend(extra.into_iter().filter(|(name, _)| *name != "content-type"));
@@ -220,12 +224,12 @@ fn aimed() -> impl Strategy<Value = Draft> {
     )
 }
 
-/// What is to be done with an object.
+/// The operation on the object.
 #[derive(Clone, Debug)]
-enum Aim {
+enum Operation {
     Create(String),
     Update(&'static str),
-    /// With the object itself as the patch, or with a patch of a type.
+    /// Patches with the object itself or with a patch of the given type.
     Merge(&'static str, Option<(&'static str, Value)>),
     Subresource(&'static str, Value),
     Delete(Value),
@@ -233,7 +237,7 @@ enum Aim {
     Read(&'static str),
 }
 
-fn aim() -> impl Strategy<Value = Aim> {
+fn operation() -> impl Strategy<Value = Operation> {
     let part = || prop::sample::select(vec!["", "", "", "/status", "/scale", "/finalize"]);
     let types = vec![
         "application/json-patch+json",
@@ -243,15 +247,15 @@ fn aim() -> impl Strategy<Value = Aim> {
     let other = || prop::sample::select(bodies::others());
     let patch = (prop::sample::select(types), other());
     prop_oneof![
-        3 => "[a-c]{1,2}".prop_map(Aim::Create),
-        3 => part().prop_map(Aim::Update),
-        2 => part().prop_map(|part| Aim::Merge(part, None)),
-        4 => (part(), patch).prop_map(|(part, patch)| Aim::Merge(part, Some(patch))),
+        3 => "[a-c]{1,2}".prop_map(Operation::Create),
+        3 => part().prop_map(Operation::Update),
+        2 => part().prop_map(|part| Operation::Merge(part, None)),
+        4 => (part(), patch).prop_map(|(part, patch)| Operation::Merge(part, Some(patch))),
         1 => (prop::sample::select(vec!["eviction", "binding", "token", "log"]), other())
-            .prop_map(|(part, body)| Aim::Subresource(part, body)),
-        1 => other().prop_map(Aim::Delete),
-        1 => Just(Aim::DeleteAll),
-        2 => prop::sample::select(vec!["", "/NAME", "/NAME/status", "/NAME/scale", "?watch=1", "?limit=1"]).prop_map(Aim::Read),
+            .prop_map(|(part, body)| Operation::Subresource(part, body)),
+        1 => other().prop_map(Operation::Delete),
+        1 => Just(Operation::DeleteAll),
+        2 => prop::sample::select(vec!["", "/NAME", "/NAME/status", "/NAME/scale", "?watch=1", "?limit=1"]).prop_map(Operation::Read),
     ]
 }
 

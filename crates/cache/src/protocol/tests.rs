@@ -1,44 +1,44 @@
-//! Each test plays a script: what the protocol must ask for, what comes back, what must happen to the store.
-//! Numbers are those of client-go's reflector tests in the project's collection of behaviours (D).
+//! Each test is a script of the expected step, its result, and the expected effect on the store. They cover the
+//! behaviours of client-go's reflector tests.
 
 use super::*;
 
-/// What comes back in a script.
+/// A result in a script.
 #[derive(Clone, Copy)]
-enum Back {
+enum StepResult {
     Page(&'static str, Option<&'static str>),
-    ListFails(Cause),
-    WatchFails(Cause),
+    ListFails(WatchErrorKind),
+    WatchFails(WatchErrorKind),
     Added(&'static str),
     Applied(&'static str),
     Deleted(&'static str),
     Bookmark(&'static str),
     /// The bookmark that ends the initial events.
     InitialEnd(&'static str),
-    StreamFails(Cause),
-    /// The stream ends so many seconds after the watch was asked for.
+    StreamFails(WatchErrorKind),
+    /// The stream ends this many seconds after the watch was requested.
     Ends(u64),
     /// The wait is over.
     Waited,
 }
-use Back::{
+use StepResult::{
     Added, Applied, Bookmark, Deleted, Ends, InitialEnd, ListFails, Page, StreamFails, Waited, WatchFails,
 };
 
-const BUSY: Cause = Cause::TooManyRequests { retry_after: None };
+const BUSY: WatchErrorKind = WatchErrorKind::TooManyRequests { retry_after: None };
 
-fn listing(seed: u64) -> ListWatch {
-    ListWatch::new(fastrand::Rng::with_seed(seed), Instant::now()).listing()
+fn without_watch_list(seed: u64) -> ListWatch {
+    ListWatch::new(fastrand::Rng::with_seed(seed), Instant::now()).without_watch_list()
 }
 
-/// Plays a script on a protocol that lists.
-fn play(script: &[(&str, Back, Effect)]) -> ListWatch {
-    let mut protocol = listing(1);
+/// Runs a script on a protocol without WatchList.
+fn run_script(script: &[(&str, StepResult, Effect)]) -> ListWatch {
+    let mut protocol = without_watch_list(1);
     continue_with(&mut protocol, &mut Instant::now(), script);
     protocol
 }
 
-fn continue_with(protocol: &mut ListWatch, now: &mut Instant, script: &[(&str, Back, Effect)]) {
+fn continue_with(protocol: &mut ListWatch, now: &mut Instant, script: &[(&str, StepResult, Effect)]) {
     for (number, (expected, back, effect)) in script.iter().enumerate() {
         assert_eq!(describe(&protocol.step()), *expected, "step {number}");
         assert_eq!(
@@ -49,9 +49,9 @@ fn continue_with(protocol: &mut ListWatch, now: &mut Instant, script: &[(&str, B
     }
 }
 
-fn answer(protocol: &mut ListWatch, now: &mut Instant, back: Back) -> Effect {
-    let failure = |cause| Failure {
-        cause,
+fn answer(protocol: &mut ListWatch, now: &mut Instant, back: StepResult) -> Effect {
+    let failure = |kind| WatchError {
+        kind,
         message: String::new(),
     };
     match back {
@@ -67,30 +67,30 @@ fn answer(protocol: &mut ListWatch, now: &mut Instant, back: Back) -> Effect {
         StreamFails(cause) => protocol.input(&Input::StreamFailed(&failure(cause)), *now),
         Applied(resource_version) => protocol.input(
             &Input::Event {
-                event: Event::Modified,
+                event_type: EventType::Modified,
                 resource_version,
             },
             *now,
         ),
         Added(resource_version) => protocol.input(
             &Input::Event {
-                event: Event::Added,
+                event_type: EventType::Added,
                 resource_version,
             },
             *now,
         ),
         Deleted(resource_version) => protocol.input(
             &Input::Event {
-                event: Event::Deleted,
+                event_type: EventType::Deleted,
                 resource_version,
             },
             *now,
         ),
         Bookmark(resource_version) | InitialEnd(resource_version) => {
-            let initial_end = matches!(back, InitialEnd(_));
+            let initial_events_end = matches!(back, InitialEnd(_));
             let bookmark = Input::Bookmark {
                 resource_version,
-                initial_end,
+                initial_events_end,
             };
             protocol.input(&bookmark, *now)
         }
@@ -135,19 +135,18 @@ fn describe(step: &Step) -> String {
 }
 
 #[test]
-fn it_lists_from_the_watch_cache_and_watches_from_there() {
-    play(&[
+fn list_at_zero_then_watch_from_its_version() {
+    run_script(&[
         ("list '0' 500", Page("10", None), Effect::Replace),
         ("watch '10'", Applied("11"), Effect::Apply),
         ("watch '10'", Deleted("12"), Effect::Remove),
     ]);
 }
 
-/// 63.
 #[test]
-fn a_watch_is_to_last_between_five_and_ten_minutes() {
+fn watch_timeout_is_between_five_and_ten_minutes() {
     for seed in 0..200 {
-        let mut protocol = listing(seed);
+        let mut protocol = without_watch_list(seed);
         let _ = answer(&mut protocol, &mut Instant::now(), Page("1", None));
         let Step::Watch(WatchCall { timeout, .. }) = protocol.step() else {
             panic!("it does not watch")
@@ -156,10 +155,10 @@ fn a_watch_is_to_last_between_five_and_ten_minutes() {
     }
 }
 
-/// 56: the pages of one list are one state, stored together.
+/// The pages of one list are one state, stored together.
 #[test]
-fn pages_are_put_aside_until_the_last() {
-    play(&[
+fn pages_are_staged_until_the_last() {
+    run_script(&[
         ("list '0' 500", Page("10", Some("a")), Effect::Stage),
         ("list '' 500 from a", Page("10", Some("b")), Effect::Stage),
         ("list '' 500 from b", Page("10", Some("")), Effect::Replace),
@@ -167,10 +166,10 @@ fn pages_are_put_aside_until_the_last() {
     ]);
 }
 
-/// 64: everything that is seen moves the version, bookmarks included.
+/// Every event advances the version, bookmarks included.
 #[test]
-fn a_watch_that_ends_goes_on_from_the_newest_version_without_a_list_or_delay() {
-    play(&[
+fn ended_watch_resumes_from_the_newest_version_without_delay() {
+    run_script(&[
         ("list '0' 500", Page("10", None), Effect::Replace),
         ("watch '10'", Applied("20"), Effect::Apply),
         ("watch '10'", Bookmark("30"), Effect::None),
@@ -185,8 +184,8 @@ fn a_watch_that_ends_goes_on_from_the_newest_version_without_a_list_or_delay() {
 }
 
 #[test]
-fn a_watch_that_ends_at_once_with_nothing_seen_is_a_failure() {
-    play(&[
+fn empty_watch_that_ends_immediately_is_a_failure() {
+    run_script(&[
         ("list '0' 500", Page("10", None), Effect::Replace),
         ("watch '10'", Ends(0), Effect::None),
         ("wait", Waited, Effect::None),
@@ -194,42 +193,41 @@ fn a_watch_that_ends_at_once_with_nothing_seen_is_a_failure() {
     ]);
 }
 
-/// 57, 59: a relist never goes back in time, and comes in one piece from the watch cache.
+/// A relist never goes back in time, and is served by the watch cache in one piece.
 #[test]
-fn a_relist_asks_for_no_older_state_than_what_is_known() {
-    play(&[
+fn relist_requests_at_least_the_known_version() {
+    run_script(&[
         ("list '0' 500", Page("10", None), Effect::Replace),
         ("watch '10'", Applied("15"), Effect::Apply),
-        ("watch '10'", StreamFails(Cause::Other), Effect::None),
+        ("watch '10'", StreamFails(WatchErrorKind::Other), Effect::None),
         ("wait", Waited, Effect::None),
         ("list '15' all", Page("20", None), Effect::Replace),
         ("watch '20'", Ends(9), Effect::None),
     ]);
 }
 
-/// 58.
 #[test]
-fn a_server_without_a_watch_cache_is_paged_on_relist_too() {
-    play(&[
+fn server_without_watch_cache_is_paged_on_relist() {
+    run_script(&[
         ("list '0' 500", Page("10", Some("a")), Effect::Stage),
         ("list '' 500 from a", Page("10", None), Effect::Replace),
-        ("watch '10'", WatchFails(Cause::Other), Effect::None),
+        ("watch '10'", WatchFails(WatchErrorKind::Other), Effect::None),
         ("wait", Waited, Effect::None),
         ("list '10' 500", Page("20", None), Effect::Replace),
     ]);
 }
 
-/// 60; the same for a version that the server has not reached yet (62).
+/// The same for a version that the server has not reached yet.
 #[test]
-fn a_version_that_cannot_be_listed_is_given_up_for_the_newest_at_once() {
-    for cause in [Cause::Expired, Cause::TooLarge] {
-        play(&[
+fn unavailable_list_version_falls_back_to_newest_immediately() {
+    for cause in [WatchErrorKind::Expired, WatchErrorKind::VersionTooLarge] {
+        run_script(&[
             ("list '0' 500", Page("10", None), Effect::Replace),
-            ("watch '10'", WatchFails(Cause::Expired), Effect::None),
+            ("watch '10'", WatchFails(WatchErrorKind::Expired), Effect::None),
             ("wait", Waited, Effect::None),
             ("list '10' all", ListFails(cause), Effect::Discard),
             ("list '' 500", Page("30", None), Effect::Replace),
-            ("watch '30'", StreamFails(Cause::Other), Effect::None),
+            ("watch '30'", StreamFails(WatchErrorKind::Other), Effect::None),
             ("wait", Waited, Effect::None),
             ("list '30' all", Page("30", None), Effect::Replace),
         ]);
@@ -237,40 +235,59 @@ fn a_version_that_cannot_be_listed_is_given_up_for_the_newest_at_once() {
 }
 
 #[test]
-fn the_newest_is_asked_for_again_if_that_fails_too() {
-    play(&[
+fn failed_list_of_the_newest_state_is_retried() {
+    run_script(&[
         ("list '0' 500", Page("10", None), Effect::Replace),
-        ("watch '10'", StreamFails(Cause::Expired), Effect::None),
+        ("watch '10'", StreamFails(WatchErrorKind::Expired), Effect::None),
         ("wait", Waited, Effect::None),
-        ("list '10' all", ListFails(Cause::Expired), Effect::Discard),
-        ("list '' 500", ListFails(Cause::Expired), Effect::Discard),
+        (
+            "list '10' all",
+            ListFails(WatchErrorKind::Expired),
+            Effect::Discard,
+        ),
+        ("list '' 500", ListFails(WatchErrorKind::Expired), Effect::Discard),
         ("wait", Waited, Effect::None),
         ("list '' 500", Page("30", None), Effect::Replace),
     ]);
 }
 
-/// 61: and what was put aside of the old list is forgotten.
+/// The staged objects of the old list are dropped.
 #[test]
-fn an_expired_continue_token_leads_to_one_unpaged_list() {
-    play(&[
+fn expired_continue_token_causes_one_unpaged_list() {
+    run_script(&[
         ("list '0' 500", Page("10", Some("a")), Effect::Stage),
-        ("list '' 500 from a", ListFails(Cause::Expired), Effect::Discard),
+        (
+            "list '' 500 from a",
+            ListFails(WatchErrorKind::Expired),
+            Effect::Discard,
+        ),
         ("list '0' all", Page("12", None), Effect::Replace),
         ("watch '12'", Ends(9), Effect::None),
     ]);
-    play(&[
+    run_script(&[
         ("list '0' 500", Page("10", Some("a")), Effect::Stage),
-        ("list '' 500 from a", ListFails(Cause::Expired), Effect::Discard),
-        ("list '0' all", ListFails(Cause::Expired), Effect::Discard),
+        (
+            "list '' 500 from a",
+            ListFails(WatchErrorKind::Expired),
+            Effect::Discard,
+        ),
+        (
+            "list '0' all",
+            ListFails(WatchErrorKind::Expired),
+            Effect::Discard,
+        ),
         ("list '' 500", Page("12", None), Effect::Replace),
     ]);
 }
 
-/// The kube-rs defect: a 410 at the start of a watch must not be retried with the same version for ever.
+/// A kube-rs defect: a 410 at the start of a watch is retried with the same version forever.
 #[test]
-fn a_watch_from_an_expired_version_leads_to_a_list() {
-    for back in [WatchFails(Cause::Expired), StreamFails(Cause::Expired)] {
-        play(&[
+fn watch_from_an_expired_version_causes_a_relist() {
+    for back in [
+        WatchFails(WatchErrorKind::Expired),
+        StreamFails(WatchErrorKind::Expired),
+    ] {
+        run_script(&[
             ("list '0' 500", Page("10", None), Effect::Replace),
             ("watch '10'", back, Effect::None),
             ("wait", Waited, Effect::None),
@@ -279,10 +296,10 @@ fn a_watch_from_an_expired_version_leads_to_a_list() {
     }
 }
 
-/// A server that gives lists no version: its watches tell of everything first, in no order.
+/// A server whose lists have no version: its watches first send every object, in no particular order.
 #[test]
-fn a_watch_without_a_version_is_not_resumed_from_the_middle() {
-    play(&[
+fn watch_without_version_is_not_resumed_midway() {
+    run_script(&[
         ("list '0' 500", Page("0", None), Effect::Replace),
         ("watch '0'", Added("9"), Effect::Apply),
         ("watch '0'", Added("3"), Effect::Apply),
@@ -299,11 +316,14 @@ fn a_watch_without_a_version_is_not_resumed_from_the_middle() {
     ]);
 }
 
-/// 52, 53.
 #[test]
-fn a_busy_or_restarting_server_is_watched_again_without_a_list() {
-    for back in [WatchFails(BUSY), StreamFails(BUSY), WatchFails(Cause::Refused)] {
-        play(&[
+fn busy_or_restarting_server_is_watched_again_without_relist() {
+    for back in [
+        WatchFails(BUSY),
+        StreamFails(BUSY),
+        WatchFails(WatchErrorKind::ConnectionRefused),
+    ] {
+        run_script(&[
             ("list '0' 500", Page("10", None), Effect::Replace),
             ("watch '10'", Applied("11"), Effect::Apply),
             ("watch '10'", back, Effect::None),
@@ -316,25 +336,25 @@ fn a_busy_or_restarting_server_is_watched_again_without_a_list() {
 }
 
 #[test]
-fn a_server_that_says_when_to_come_back_is_obeyed() {
-    let mut protocol = listing(1);
-    let asked = Duration::from_secs(17);
+fn retry_after_is_honoured() {
+    let mut protocol = without_watch_list(1);
+    let requested = Duration::from_secs(17);
     let _ = answer(
         &mut protocol,
         &mut Instant::now(),
-        ListFails(Cause::TooManyRequests {
-            retry_after: Some(asked),
+        ListFails(WatchErrorKind::TooManyRequests {
+            retry_after: Some(requested),
         }),
     );
-    assert_eq!(protocol.step(), Step::Wait(asked));
+    assert_eq!(protocol.step(), Step::Wait(requested));
 }
 
 #[test]
-fn failures_that_follow_each_other_wait_longer_and_longer() {
-    let mut protocol = listing(1);
+fn consecutive_failures_back_off() {
+    let mut protocol = without_watch_list(1);
     let mut now = Instant::now();
     for at_least in [800, 1600, 3200, 6400] {
-        let _ = answer(&mut protocol, &mut now, ListFails(Cause::Other));
+        let _ = answer(&mut protocol, &mut now, ListFails(WatchErrorKind::Other));
         let Step::Wait(delay) = protocol.step() else {
             panic!("it does not wait")
         };
@@ -346,45 +366,76 @@ fn failures_that_follow_each_other_wait_longer_and_longer() {
     }
 }
 
-/// 187.
 #[test]
-fn a_kind_that_is_not_installed_is_waited_for() {
-    play(&[
-        ("list '0' 500", ListFails(Cause::NotInstalled), Effect::Discard),
+fn protocol_waits_for_a_kind_to_be_installed() {
+    run_script(&[
+        (
+            "list '0' 500",
+            ListFails(WatchErrorKind::NotInstalled),
+            Effect::Discard,
+        ),
         ("wait", Waited, Effect::None),
-        ("list '0' 500", ListFails(Cause::NotInstalled), Effect::Discard),
+        (
+            "list '0' 500",
+            ListFails(WatchErrorKind::NotInstalled),
+            Effect::Discard,
+        ),
         ("wait", Waited, Effect::None),
         ("list '0' 500", Page("3", None), Effect::Replace),
         ("watch '3'", Ends(9), Effect::None),
     ]);
 }
 
-/// 187: and if it is installed again, it starts from nothing.
+/// If the kind is installed again, it starts without a version.
 #[test]
-fn a_kind_that_is_uninstalled_loses_its_objects_when_that_is_certain() {
-    play(&[
+fn objects_are_cleared_after_two_404s() {
+    run_script(&[
         ("list '0' 500", Page("10", None), Effect::Replace),
-        ("watch '10'", WatchFails(Cause::NotInstalled), Effect::None),
+        (
+            "watch '10'",
+            WatchFails(WatchErrorKind::NotInstalled),
+            Effect::None,
+        ),
         ("wait", Waited, Effect::None),
-        ("list '10' all", ListFails(Cause::NotInstalled), Effect::Discard),
+        (
+            "list '10' all",
+            ListFails(WatchErrorKind::NotInstalled),
+            Effect::Discard,
+        ),
         ("wait", Waited, Effect::None),
-        ("list '10' all", ListFails(Cause::NotInstalled), Effect::Clear),
+        (
+            "list '10' all",
+            ListFails(WatchErrorKind::NotInstalled),
+            Effect::Clear,
+        ),
         ("wait", Waited, Effect::None),
         ("list '0' 500", Page("90", None), Effect::Replace),
     ]);
 }
 
 #[test]
-fn a_single_404_from_a_starting_server_costs_no_objects() {
-    let protocol = play(&[
+fn single_404_keeps_the_objects() {
+    let protocol = run_script(&[
         ("list '0' 500", Page("10", None), Effect::Replace),
-        ("watch '10'", WatchFails(Cause::NotInstalled), Effect::None),
+        (
+            "watch '10'",
+            WatchFails(WatchErrorKind::NotInstalled),
+            Effect::None,
+        ),
         ("wait", Waited, Effect::None),
-        ("list '10' all", ListFails(Cause::NotInstalled), Effect::Discard),
+        (
+            "list '10' all",
+            ListFails(WatchErrorKind::NotInstalled),
+            Effect::Discard,
+        ),
         ("wait", Waited, Effect::None),
-        ("list '10' all", ListFails(Cause::Other), Effect::Discard),
+        ("list '10' all", ListFails(WatchErrorKind::Other), Effect::Discard),
         ("wait", Waited, Effect::None),
-        ("list '10' all", ListFails(Cause::NotInstalled), Effect::Discard),
+        (
+            "list '10' all",
+            ListFails(WatchErrorKind::NotInstalled),
+            Effect::Discard,
+        ),
     ]);
     assert_eq!(protocol.resource_version(), "10");
 }

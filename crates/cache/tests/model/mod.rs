@@ -1,6 +1,6 @@
-//! A small list/watch server in memory: versions, pages, history, compaction, and failures on demand.
+//! A small list/watch server in memory: versions, pages, history, compaction, and injected failures.
 //!
-//! It answers only what a cache asks. Time in it is the test's: it waits for nothing.
+//! It implements only the requests of a cache, and never waits.
 
 #![allow(dead_code, reason = "each test binary uses a part")]
 
@@ -18,39 +18,39 @@ use windlass_cache::ObjectKey;
 
 type Bytes = bytes::Bytes;
 type Frames = mpsc::UnboundedReceiver<Result<http_body::Frame<Bytes>, std::io::Error>>;
-type Answer = Response<Either<Full<Bytes>, StreamBody<Frames>>>;
+type ModelResponse = Response<Either<Full<Bytes>, StreamBody<Frames>>>;
 
-/// Where `ConfigMap`s of all namespaces are.
+/// The path of `ConfigMap`s of all namespaces.
 pub(crate) const CONFIG_MAPS: &str = "/api/v1/configmaps";
 
-/// The status for which the client itself panics instead of giving an answer.
+/// A status for which the client panics instead of returning a response.
 pub(crate) const PANIC: u16 = 599;
 
-/// Which requests a failure is for.
+/// The requests that an injected failure applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum On {
+pub(crate) enum RequestType {
     List,
     /// A list request with a continue token.
     NextPage,
     Watch,
 }
 
-/// The server; clones are the same one.
+/// The server; clones share its state.
 #[derive(Clone, Default)]
 pub(crate) struct Server(Arc<Mutex<State>>);
 
 #[derive(Default)]
 struct State {
     version: u64,
-    /// Versions before this are forgotten.
+    /// Versions before this are compacted.
     compacted: u64,
     kinds: HashMap<String, Kind>,
-    failures: VecDeque<(On, u16)>,
+    failures: VecDeque<(RequestType, u16)>,
     requests: Vec<String>,
     largest_page: Option<usize>,
-    silent: bool,
-    /// Does not mark the end of initial events, as servers of old.
-    unmarked: bool,
+    unresponsive: bool,
+    /// Does not mark the end of initial events, as old servers.
+    omits_initial_events_end: bool,
 }
 
 #[derive(Default)]
@@ -58,13 +58,13 @@ struct Kind {
     objects: BTreeMap<ObjectKey, Value>,
     /// (version, frame), oldest first.
     history: Vec<(u64, Bytes)>,
-    /// Every state that ever was.
+    /// Every state that ever existed.
     states: BTreeSet<(String, u64)>,
     watches: Vec<mpsc::UnboundedSender<Result<http_body::Frame<Bytes>, std::io::Error>>>,
 }
 
 impl Server {
-    /// A server that knows the kinds at these paths.
+    /// Creates a server with the kinds at these paths.
     pub(crate) fn with(paths: &[&str]) -> Self {
         let server = Self::default();
         for path in paths {
@@ -76,9 +76,9 @@ impl Server {
     pub(crate) fn client(&self) -> kube::Client {
         let server = self.clone();
         let service = tower::service_fn(move |request: Request<kube::client::Body>| {
-            let answer = server.answer(&request);
+            let answer = server.respond(&request);
             async move {
-                // A server that hangs never answers.
+                // A hanging server never responds.
                 match answer {
                     Some(answer) if answer.status() == PANIC => panic!("a layer of the client panicked"),
                     Some(answer) => Ok::<_, Infallible>(answer),
@@ -93,7 +93,7 @@ impl Server {
         self.state().kinds.entry(path.to_owned()).or_default();
     }
 
-    /// The kind and everything of it is gone; its watches end.
+    /// Removes the kind with its objects; its watches end.
     pub(crate) fn uninstall(&self, path: &str) {
         self.state().kinds.remove(path);
     }
@@ -115,7 +115,7 @@ impl Server {
         let event = if known.is_some() { "MODIFIED" } else { "ADDED" };
         kind.states.insert((key.to_string(), version));
         kind.objects.insert(key, object.clone());
-        kind.tell(version, &json!({ "type": event, "object": object }));
+        kind.publish(version, &json!({ "type": event, "object": object }));
     }
 
     pub(crate) fn delete(&self, path: &str, key: &ObjectKey) {
@@ -132,10 +132,10 @@ impl Server {
         object["metadata"]["resourceVersion"] = json!(version.to_string());
         let kind = state.kinds.get_mut(path).expect("it had the object");
         kind.states.insert((key.to_string(), version));
-        kind.tell(version, &json!({ "type": "DELETED", "object": object }));
+        kind.publish(version, &json!({ "type": "DELETED", "object": object }));
     }
 
-    /// Sends a frame to every watch of the kind as it is.
+    /// Sends a raw event to every watch of the kind.
     pub(crate) fn send(&self, path: &str, frame: &str) {
         let mut state = self.state();
         let kind = state.kinds.get_mut(path).expect("the kind is installed");
@@ -147,7 +147,7 @@ impl Server {
         });
     }
 
-    /// Forgets the history: a watch or a page from an older version is a 410.
+    /// Compacts the history: a watch or a page from an older version gets a 410.
     pub(crate) fn compact(&self) {
         let mut state = self.state();
         state.version += 1;
@@ -172,32 +172,32 @@ impl Server {
         }
     }
 
-    /// The next request of this sort gets this status.
-    pub(crate) fn fail(&self, on: On, status: u16) {
+    /// Fails the next request of this type with this status.
+    pub(crate) fn fail_next(&self, on: RequestType, status: u16) {
         self.state().failures.push_back((on, status));
     }
 
-    /// From now on answers no request, or every one.
-    pub(crate) fn hang(&self, silent: bool) {
-        self.state().silent = silent;
+    /// Stops or resumes responding to requests.
+    pub(crate) fn set_unresponsive(&self, silent: bool) {
+        self.state().unresponsive = silent;
     }
 
-    /// From now on initial events are sent without a mark at their end.
-    pub(crate) fn forget_the_mark(&self) {
-        self.state().unmarked = true;
+    /// Stops marking the end of initial events.
+    pub(crate) fn omit_initial_events_end(&self) {
+        self.state().omits_initial_events_end = true;
     }
 
-    /// No page is larger than this, whatever is asked for.
+    /// Limits the page size, whatever is requested.
     pub(crate) fn page_size(&self, size: usize) {
         self.state().largest_page = Some(size);
     }
 
-    /// What was asked for so far, in short: `list rv=0 limit=500`, `watch rv=7`, `stream`.
+    /// Returns a summary of all requests: `list rv=0 limit=500`, `watch rv=7`, `stream`.
     pub(crate) fn requests(&self) -> Vec<String> {
         self.state().requests.clone()
     }
 
-    /// How many watches are open.
+    /// Returns the number of open watches.
     pub(crate) fn watches(&self) -> usize {
         self.state()
             .kinds
@@ -206,7 +206,7 @@ impl Server {
             .sum()
     }
 
-    /// Every object of the kind with its version.
+    /// Returns every object of the kind with its version.
     pub(crate) fn content(&self, path: &str) -> BTreeMap<String, String> {
         let state = self.state();
         let objects = state.kinds.get(path).map(|kind| &kind.objects);
@@ -217,8 +217,8 @@ impl Server {
             .collect()
     }
 
-    /// Every state that objects of the kind were ever in: their keys and versions.
-    pub(crate) fn true_states(&self, path: &str) -> BTreeSet<(String, u64)> {
+    /// Returns every state of the kind's objects that ever existed: keys and versions.
+    pub(crate) fn all_states(&self, path: &str) -> BTreeSet<(String, u64)> {
         let state = self.state();
         state
             .kinds
@@ -227,7 +227,7 @@ impl Server {
             .unwrap_or_default()
     }
 
-    fn answer(&self, request: &Request<kube::client::Body>) -> Option<Answer> {
+    fn respond(&self, request: &Request<kube::client::Body>) -> Option<ModelResponse> {
         let mut state = self.state();
         let query: HashMap<_, _> =
             form_urlencoded::parse(request.uri().query().unwrap_or_default().as_bytes())
@@ -251,13 +251,13 @@ impl Server {
             },
             shown.concat()
         ));
-        if state.silent {
+        if state.unresponsive {
             return None;
         }
         let sort = |on| match on {
-            On::List => !watching,
-            On::NextPage => !watching && !get("continue").is_empty(),
-            On::Watch => watching,
+            RequestType::List => !watching,
+            RequestType::NextPage => !watching && !get("continue").is_empty(),
+            RequestType::Watch => watching,
         };
         if let Some(at) = state.failures.iter().position(|(on, _)| sort(*on)) {
             let (_, code) = state.failures.remove(at).expect("it was found");
@@ -267,14 +267,14 @@ impl Server {
             version,
             compacted,
             largest_page,
-            unmarked,
+            omits_initial_events_end,
             ..
         } = *state;
         let Some(kind) = state.kinds.get_mut(request.uri().path()) else {
             return Some(failure(404));
         };
         Some(if streaming {
-            kind.stream(version, unmarked)
+            kind.stream(version, omits_initial_events_end)
         } else if watching {
             kind.watch(get("resourceVersion").parse().unwrap_or(0), compacted)
         } else {
@@ -292,7 +292,7 @@ impl Server {
 }
 
 impl Kind {
-    fn tell(&mut self, version: u64, frame: &Value) {
+    fn publish(&mut self, version: u64, frame: &Value) {
         let line = Bytes::from(format!("{frame}\n"));
         self.history.push((version, line.clone()));
         self.watches.retain(|watch| {
@@ -302,7 +302,7 @@ impl Kind {
         });
     }
 
-    fn watch(&mut self, from: u64, compacted: u64) -> Answer {
+    fn watch(&mut self, from: u64, compacted: u64) -> ModelResponse {
         if from < compacted {
             return failure(410);
         }
@@ -314,7 +314,7 @@ impl Kind {
         Response::new(Either::Right(StreamBody::new(frames)))
     }
 
-    fn stream(&mut self, version: u64, unmarked: bool) -> Answer {
+    fn stream(&mut self, version: u64, unmarked: bool) -> ModelResponse {
         let (sender, frames) = mpsc::unbounded();
         let send = |frame: Value| {
             let line = Bytes::from(format!("{frame}\n"));
@@ -332,9 +332,9 @@ impl Kind {
         Response::new(Either::Right(StreamBody::new(frames)))
     }
 
-    /// A token is `version:number of objects given`; unlike the real server's it lists the newest state, which the
-    /// cache cannot tell as long as no object changes between two pages.
-    fn list(&self, token: &str, from: &str, limit: usize, version: u64, compacted: u64) -> Answer {
+    /// A token is `version:number of objects sent`. Unlike the real server's, it lists the newest state, which makes no
+    /// difference as long as no object changes between two pages.
+    fn list(&self, token: &str, from: &str, limit: usize, version: u64, compacted: u64) -> ModelResponse {
         let (listed, given) = token.split_once(':').map_or((version, 0), |(version, given)| {
             (
                 version.parse().expect("our token"),
@@ -357,7 +357,7 @@ impl Kind {
     }
 }
 
-/// A `ConfigMap` that says `text`.
+/// Returns a `ConfigMap` with `text` as data.
 pub(crate) fn config_map(name: &str, text: &str) -> Value {
     json!({ "metadata": { "namespace": "n", "name": name }, "data": { "text": text } })
 }
@@ -370,7 +370,7 @@ fn key_of(object: &Value) -> ObjectKey {
     let name = object["metadata"]["name"].as_str().expect("a name");
     match object["metadata"]["namespace"].as_str() {
         Some(namespace) => ObjectKey::namespaced(namespace, name),
-        None => ObjectKey::cluster(name),
+        None => ObjectKey::cluster_scoped(name),
     }
 }
 
@@ -381,7 +381,7 @@ fn version_of(object: &Value) -> String {
         .to_owned()
 }
 
-fn failure(code: u16) -> Answer {
+fn failure(code: u16) -> ModelResponse {
     let reason = match code {
         404 => return plain(404, "404 page not found"),
         403 => "Forbidden",
@@ -389,10 +389,14 @@ fn failure(code: u16) -> Answer {
         429 => "TooManyRequests",
         _ => "InternalError",
     };
-    plain(code, &json!({ "kind": "Status", "code": code, "reason": reason, "message": format!("the server says {code}") }).to_string())
+    plain(
+        code,
+        &json!({ "kind": "Status", "code": code, "reason": reason, "message": format!("status {code}") })
+            .to_string(),
+    )
 }
 
-fn plain(code: u16, body: &str) -> Answer {
+fn plain(code: u16, body: &str) -> ModelResponse {
     let body = Full::from(body.to_owned());
     Response::builder()
         .status(code)

@@ -1,46 +1,46 @@
-//! What the demo promises, and what became of it. Data: who checks is the story, who shows is the screen.
+//! The demo's claims and their results, as data: the scenario checks them, the screen shows them.
 
 use std::time::Duration;
 
-/// Something that must hold, in words that a person can check with kubectl.
+/// A statement that must hold, and that can be verified with kubectl.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Claim {
     pub(crate) text: &'static str,
     pub(crate) verdict: Verdict,
 }
 
-/// What became of a claim.
+/// The result of checking a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Not looked at yet.
-    Open,
-    /// The API said so.
+    /// Not checked yet.
+    Unchecked,
+    /// It holds, according to the API.
     Held {
-        /// How long it took from when it was first asked.
+        /// The time from the first check.
         after: Duration,
     },
-    /// It did not come true in time.
+    /// It did not hold in time.
     Failed {
-        /// What the API said instead.
+        /// What the API returned instead.
         found: String,
     },
 }
 
-/// All claims of a story, in the order in which they are made. What is promised counts also if the story never gets there.
+/// All claims of a scenario, in order. Expected claims count even if the scenario never reaches them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ledger(Vec<Claim>);
 
 impl Ledger {
-    pub(crate) fn promise(texts: impl IntoIterator<Item = &'static str>) -> Self {
+    pub(crate) fn new(texts: impl IntoIterator<Item = &'static str>) -> Self {
         let open = texts.into_iter().map(|text| Claim {
             text,
-            verdict: Verdict::Open,
+            verdict: Verdict::Unchecked,
         });
         Self(open.collect())
     }
 
-    /// Notes what became of a claim. One that failed stays failed, and one that nobody promised counts as well.
-    pub(crate) fn settle(&mut self, text: &'static str, verdict: Verdict) {
+    /// Records the result of a claim. A failed one stays failed, and an unexpected one counts too.
+    pub(crate) fn record(&mut self, text: &'static str, verdict: Verdict) {
         match self.0.iter_mut().find(|claim| claim.text == text) {
             Some(claim) if matches!(claim.verdict, Verdict::Failed { .. }) => {}
             Some(claim) => claim.verdict = verdict,
@@ -60,16 +60,16 @@ impl Ledger {
         self.count(|verdict| matches!(verdict, Verdict::Failed { .. }))
     }
 
-    /// Whether there is something to claim, and all of it held.
+    /// Whether there are claims, and all of them held.
     pub(crate) fn all_held(&self) -> bool {
         !self.0.is_empty() && self.held() == self.0.len()
     }
 
-    /// The last words, for a person who saw nothing else: how many held, and each that did not, with what was there instead.
+    /// The summary: how many claims held, and each that did not, with what was found instead.
     pub(crate) fn summary(&self) -> String {
         let all = self.0.len();
         if self.0.is_empty() {
-            return "Nothing was claimed.\n".to_owned();
+            return "No claims were checked.\n".to_owned();
         }
         if self.all_held() {
             return format!("{all} of {all} claims held, each checked against the API.\n");
@@ -78,7 +78,7 @@ impl Ledger {
         let failures = self.0.iter().filter_map(|Claim { text, verdict }| match verdict {
             Verdict::Held { .. } => None,
             Verdict::Failed { found } => Some(format!("  FAILED       {text}: {found}\n")),
-            Verdict::Open => Some(format!("  NOT CHECKED  {text}\n")),
+            Verdict::Unchecked => Some(format!("  NOT CHECKED  {text}\n")),
         });
         std::iter::once(head).chain(failures).collect()
     }
@@ -103,15 +103,15 @@ mod tests {
     }
 
     #[test]
-    fn all_held_means_all_that_were_promised() {
-        let mut ledger = Ledger::promise(["a", "b"]);
-        ledger.settle("a", HELD);
-        assert!(!ledger.all_held(), "b was never looked at");
+    fn all_held_requires_every_expected_claim() {
+        let mut ledger = Ledger::new(["a", "b"]);
+        ledger.record("a", HELD);
+        assert!(!ledger.all_held(), "b was never checked");
         assert_eq!(
             ledger.summary(),
             "1 of 2 claims did not hold:\n  NOT CHECKED  b\n"
         );
-        ledger.settle("b", HELD);
+        ledger.record("b", HELD);
         assert!(ledger.all_held());
         assert_eq!(
             ledger.summary(),
@@ -120,11 +120,11 @@ mod tests {
     }
 
     #[test]
-    fn one_that_failed_is_named_with_what_was_there_and_cannot_be_made_good() {
-        let mut ledger = Ledger::promise(["a", "b"]);
-        ledger.settle("a", HELD);
-        ledger.settle("b", failed("Deployment demo/web has 7 replicas"));
-        ledger.settle("b", HELD);
+    fn failed_claim_stays_failed_and_is_in_the_summary() {
+        let mut ledger = Ledger::new(["a", "b"]);
+        ledger.record("a", HELD);
+        ledger.record("b", failed("Deployment demo/web has 7 replicas"));
+        ledger.record("b", HELD);
         assert!(!ledger.all_held());
         assert_eq!((ledger.held(), ledger.failed()), (1, 1));
         assert_eq!(
@@ -134,10 +134,10 @@ mod tests {
     }
 
     #[test]
-    fn nothing_claimed_is_nothing_shown() {
+    fn empty_ledger_is_not_all_held() {
         assert!(!Ledger::default().all_held());
         let mut surprise = Ledger::default();
-        surprise.settle("c", failed("-"));
-        assert_eq!(surprise.failed(), 1, "what was not promised counts too");
+        surprise.record("c", failed("-"));
+        assert_eq!(surprise.failed(), 1, "an unexpected claim counts too");
     }
 }

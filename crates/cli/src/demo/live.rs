@@ -1,7 +1,7 @@
-//! The live view on a terminal: draws the model, reads keys, and leaves the terminal as it was.
+//! The live view on a terminal: draws the model and reads keys.
 //!
-//! The terminal is given back whatever happens: at the end, on an error, when the future is dropped, and on a panic of any
-//! thread, since [`Screen`] does it when it is dropped and a panic's message would be lost on the screen.
+//! The terminal is always restored: at the end, on an error, when the future is dropped (by the drop of [`Screen`]), and on a
+//! panic of any thread, whose message would otherwise be lost on the alternate screen.
 
 use std::{
     io::{self, IsTerminal, Stdout},
@@ -29,28 +29,28 @@ use tokio::{
 
 use super::{
     Ending,
-    model::{Happening, Model},
-    notes::Notes,
-    screen::{self, Look},
-    sight::Sight,
+    cluster_view::ClusterView,
+    log_buffer::LogBuffer,
+    model::{DemoEvent, Model},
+    screen::{self, Capabilities},
 };
 use crate::signals::Signals;
 
-/// Between two frames. More can nobody see, and each costs the controllers a little.
-const FRAME: Duration = Duration::from_millis(66);
+/// The time between two frames: fast enough for the eye, without taking CPU time from the controllers.
+const FRAME_INTERVAL: Duration = Duration::from_millis(66);
 
-/// How long the last frame stays.
-const LINGER: Duration = Duration::from_millis(2500);
+/// How long the last frame is shown.
+const LAST_FRAME_TIME: Duration = Duration::from_millis(2500);
 
-/// Whether there is a terminal that can show it.
-pub(super) fn is_possible() -> bool {
+/// Whether standard output is a terminal that can show the live view.
+pub(super) fn is_supported() -> bool {
     let dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
     io::stdout().is_terminal() && !dumb
 }
 
-impl Look {
-    /// What this terminal can show, as far as it says.
-    fn of_the_terminal() -> Self {
+impl Capabilities {
+    /// Detects the terminal's capabilities from the environment.
+    fn detect() -> Self {
         let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let locale = set("LC_ALL").or_else(|| set("LC_CTYPE")).or_else(|| set("LANG"));
         Self {
@@ -63,71 +63,71 @@ impl Look {
     }
 }
 
-/// Shows the story until it is over and a little longer, or until somebody has seen enough.
+/// Shows the demo until a little after it is complete, or until the user quits.
 pub(super) async fn show(
     model: &mut Model,
-    sight: &mut Sight,
-    mut told: mpsc::Receiver<Happening>,
+    view: &mut ClusterView,
+    mut events: mpsc::Receiver<DemoEvent>,
     signals: &mut Signals,
-    notes: &Notes,
+    log_buffer: &LogBuffer,
     started: Instant,
 ) -> anyhow::Result<Ending> {
-    let look = Look::of_the_terminal();
+    let capabilities = Capabilities::detect();
     let mut screen = Screen::open().context("cannot use the terminal: try --plain")?;
     let mut keys = EventStream::new();
-    let mut frames = interval(FRAME);
+    let mut frames = interval(FRAME_INTERVAL);
     frames.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut over = None;
     loop {
         let lingering = async {
             match over {
-                Some(since) => tokio::time::sleep_until(since + LINGER).await,
+                Some(since) => tokio::time::sleep_until(since + LAST_FRAME_TIME).await,
                 None => std::future::pending().await,
             }
         };
         tokio::select! {
-            happening = told.recv(), if over.is_none() => {
+            event = events.recv(), if over.is_none() => {
                 model.elapsed = started.elapsed();
-                match happening {
-                    Some(happening) => {
-                        model.apply(happening);
+                match event {
+                    Some(event) => {
+                        model.apply(event);
                     }
                     None => {
-                        model.over = true;
+                        model.is_complete = true;
                         over = Some(Instant::now());
                     }
                 }
             }
-            said = sight.next() => {
+            message = view.next() => {
                 model.elapsed = started.elapsed();
-                model.apply(said);
+                model.apply(message);
             }
             key = keys.next() => match key {
                 Some(Ok(Event::Key(key))) if quits(key) => return Ok(ending(over)),
-                Some(Ok(_)) => screen.draw(model, look)?,
+                Some(Ok(_)) => screen.draw(model, capabilities)?,
                 Some(Err(error)) => return Err(error).context("cannot read keys: try --plain"),
-                // Nobody types any more, and the story goes on.
-                None => sleep(FRAME).await,
+                // Standard input is closed; the demo goes on.
+                None => sleep(FRAME_INTERVAL).await,
             },
             _ = frames.tick() => {
                 if over.is_none() {
                     model.elapsed = started.elapsed();
                 }
-                for note in notes.take() {
-                    model.apply(note);
+                for line in log_buffer.take() {
+                    model.apply(line);
                 }
-                sight.look(model);
-                screen.draw(model, look)?;
+                view.refresh(model);
+                screen.draw(model, capabilities)?;
             }
             () = signals.next() => return Ok(ending(over)),
-            () = lingering => return Ok(Ending::Told),
+            () = lingering => return Ok(Ending::Finished),
         }
     }
 }
 
 fn ending(over: Option<Instant>) -> Ending {
     match over {
-        Some(_) => Ending::Told,
+        Some(_) => Ending::Finished,
         None => Ending::Stopped,
     }
 }
@@ -142,15 +142,15 @@ fn quits(key: KeyEvent) -> bool {
     wanted && key.kind != KeyEventKind::Release
 }
 
-type Hook = Box<dyn Fn(&PanicHookInfo<'_>) + Send + Sync>;
+type PanicHook = Box<dyn Fn(&PanicHookInfo<'_>) + Send + Sync>;
 
-/// The terminal while it is ours.
+/// The terminal in raw mode on the alternate screen; restored on drop.
 struct Screen {
     terminal: Terminal<CrosstermBackend<Stdout>>,
-    /// Some thread panicked, and the terminal was given back for its message.
+    /// Whether a thread panicked, and the terminal was restored for its message.
     panicked: Arc<AtomicBool>,
-    /// What panics did before.
-    before: Arc<Hook>,
+    /// The previous panic hook.
+    previous_hook: Arc<PanicHook>,
 }
 
 impl Screen {
@@ -158,29 +158,29 @@ impl Screen {
         terminal::enable_raw_mode()?;
         let opened = execute!(io::stdout(), EnterAlternateScreen, cursor::Hide)
             .and_then(|()| Terminal::new(CrosstermBackend::new(io::stdout())));
-        let terminal = opened.inspect_err(|_| give_back())?;
-        let before: Arc<Hook> = Arc::new(panic::take_hook());
+        let terminal = opened.inspect_err(|_| restore_terminal())?;
+        let previous_hook: Arc<PanicHook> = Arc::new(panic::take_hook());
         let panicked = Arc::new(AtomicBool::new(false));
-        let (told, said) = (Arc::clone(&panicked), Arc::clone(&before));
+        let (restored, previous) = (Arc::clone(&panicked), Arc::clone(&previous_hook));
         panic::set_hook(Box::new(move |info| {
-            if !told.swap(true, Ordering::Relaxed) {
-                give_back();
+            if !restored.swap(true, Ordering::Relaxed) {
+                restore_terminal();
             }
-            said(info);
+            previous(info);
         }));
         Ok(Self {
             terminal,
             panicked,
-            before,
+            previous_hook,
         })
     }
 
-    fn draw(&mut self, model: &Model, look: Look) -> anyhow::Result<()> {
+    fn draw(&mut self, model: &Model, capabilities: Capabilities) -> anyhow::Result<()> {
         if self.panicked.load(Ordering::Relaxed) {
-            bail!("something panicked; see above");
+            bail!("a thread panicked; see the message above");
         }
         self.terminal
-            .draw(|frame| screen::draw(frame, model, look))
+            .draw(|frame| screen::draw(frame, model, capabilities))
             .context("cannot draw: try --plain")?;
         Ok(())
     }
@@ -189,18 +189,18 @@ impl Screen {
 impl Drop for Screen {
     fn drop(&mut self) {
         if !self.panicked.load(Ordering::Relaxed) {
-            give_back();
+            restore_terminal();
         }
-        // A thread that panics may not change what panics do, and needs not: the process is about to end.
+        // A panicking thread must not set the hook, and need not: the process is about to exit.
         if !std::thread::panicking() {
-            let before = Arc::clone(&self.before);
+            let before = Arc::clone(&self.previous_hook);
             panic::set_hook(Box::new(move |info| before(info)));
         }
     }
 }
 
-/// Makes the terminal what it was. There is nobody to be told if that fails.
-fn give_back() {
+/// Restores the terminal. Errors are ignored, since there is nowhere to report them.
+fn restore_terminal() {
     let _ = execute!(io::stdout(), LeaveAlternateScreen, cursor::Show);
     let _ = terminal::disable_raw_mode();
 }
@@ -210,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_ends_when_a_person_has_seen_enough() {
+    fn q_escape_and_ctrl_c_quit() {
         let key = |code, modifiers| KeyEvent::new(code, modifiers);
         assert!(quits(key(KeyCode::Char('q'), KeyModifiers::NONE)));
         assert!(quits(key(KeyCode::Esc, KeyModifiers::NONE)));

@@ -1,24 +1,24 @@
-//! The first minute: a cluster with ten nodes in this process, the controllers of the catalogue, and a story on it.
+//! `windlass demo`: a cluster with ten nodes in this process, the controllers of the catalogue, and a scenario.
 //!
 //! ```text
-//!   story ── Happening ──► front (live or plain) ── owns ──► Model ──► screen, lines
-//!     │ acts, claims                ▲
-//!     ▼                             │ rows, events
-//!   API ◄── controllers ───────► Sight
+//!   scenario ── DemoEvent ──► front end (live or plain) ── owns ──► Model ──► screen, lines
+//!     │ actions, claims                ▲
+//!     ▼                                │ rows, events
+//!   API ◄── controllers ──────► ClusterView
 //! ```
 //!
-//! The story knows no screen, the screen knows no cluster, and claims are data between them: the exit code is a success
-//! only if every claim that was promised was checked and held.
+//! The scenario does not depend on the screen, nor the screen on the cluster; claims are data between them. The exit code is 0
+//! only if every expected claim was checked and held.
 
 mod claims;
+mod cluster_view;
 mod live;
+mod log_buffer;
 mod model;
-mod notes;
-mod notices;
 mod plain;
+mod podwatch_printer;
+mod scenario;
 mod screen;
-mod sight;
-mod story;
 
 use std::{
     io::{IsTerminal, stderr},
@@ -38,7 +38,7 @@ use windlass::{
         core::v1::Secret,
     },
     prelude::Manager,
-    runtime::{Install, Writer},
+    runtime::{CrdInstaller, Writer},
 };
 use windlass_cluster::Cluster;
 use windlass_foo::Foo;
@@ -47,53 +47,56 @@ use windlass_podwatch::Scope;
 use windlass_reboot::RebootPolicy;
 use windlass_secretsync::SecretSync;
 
-use self::{model::Model, notes::Notes, notices::Notices, sight::Sight, story::Story};
+use self::{
+    cluster_view::ClusterView, log_buffer::LogBuffer, model::Model, podwatch_printer::PodwatchPrinter,
+    scenario::Scenario,
+};
 use crate::{
-    catalogue::{self, Entry, Setting},
+    catalogue::{self, Entry, SetupContext},
     drop_in::print,
-    embedded::{self, Announced},
+    embedded::{self, KubeconfigFile},
     signals::Signals,
 };
 
-/// How the demo is run.
+/// Flags of `windlass demo`.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Prints lines instead of the live view, as it does when the output is no terminal
+    /// Prints lines instead of the live view, as it does when the output is not a terminal
     #[arg(long)]
     plain: bool,
 
-    /// How fast it goes: to be followed, or to be done [default: calm in the live view, quick in lines]
+    /// Speed of the demo [default: calm in the live view, quick in lines]
     #[arg(long, value_enum)]
     pace: Option<Pace>,
 
-    /// Leaves everything running at the end, and prints a line to paste for kubectl; Ctrl-C ends it
+    /// Keeps the cluster running at the end, and prints a line to paste for kubectl; Ctrl-C stops it
     #[arg(long)]
     keep: bool,
 
-    /// How long all of it may take, in seconds; what has not come true by then has failed
+    /// Time limit in seconds; claims that do not hold by then have failed
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=600))]
-    patience: u64,
+    timeout: u64,
 }
 
-/// How fast the story goes.
+/// The speed of the demo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Pace {
-    /// A person can follow it: less than half a minute
+    /// Slow enough to follow: less than half a minute
     Calm,
-    /// As fast as it comes
+    /// As fast as possible
     Quick,
 }
 
 impl Pace {
     /// How long each step is shown.
-    fn beat(self) -> Duration {
+    fn step_time(self) -> Duration {
         match self {
             Self::Calm => Duration::from_millis(350),
             Self::Quick => Duration::ZERO,
         }
     }
 
-    /// How much faster than real the nodes are. Calm, a reboot takes a second.
+    /// The speed of the simulated nodes. With `Calm`, a reboot takes a second.
     fn speed(self) -> f64 {
         match self {
             Self::Calm => 30.0,
@@ -102,75 +105,77 @@ impl Pace {
     }
 }
 
-/// How the showing ended.
+/// How the demo ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
-    /// The story was told.
-    Told,
-    /// Somebody had seen enough.
+    /// The scenario is complete.
+    Finished,
+    /// The user stopped it.
     Stopped,
 }
 
 const NODES: usize = 10;
 
-/// From which level on the log is heard: the cluster's own controllers warn of conflicts that they are made to live with.
-const LEVEL: &str = "error";
+/// The log level. Not `warn`: the cluster's own controllers warn of conflicts, which they expect.
+const LOG_LEVEL: &str = "error";
 
-/// Happenings that may wait to be shown: a front that is slow holds the story up.
-const WAITING: usize = 64;
+/// The capacity of the event channel: a slow front end delays the scenario.
+const EVENT_CAPACITY: usize = 64;
 
-/// What a shell calls a process that Ctrl-C ended.
-const INTERRUPTED: u8 = 130;
+/// The exit code of a process stopped by Ctrl-C, as shells report it.
+const INTERRUPTED_EXIT_CODE: u8 = 130;
 
-/// Runs the demo; the exit code is a success only if every claim held.
+/// Runs the demo; the exit code is 0 only if every claim held.
 pub(crate) async fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    let live = !arguments.plain && live::is_possible();
-    // With a screen on it, the terminal has no room for a log.
-    let notes = (live && stderr().is_terminal()).then(Notes::default);
-    match &notes {
-        Some(notes) => notes.log(LEVEL),
-        None => crate::log(LEVEL),
+    let live = !arguments.plain && live::is_supported();
+    // The live view shows the log itself.
+    let log_buffer = (live && stderr().is_terminal()).then(LogBuffer::default);
+    match &log_buffer {
+        Some(log_buffer) => log_buffer.capture(LOG_LEVEL),
+        None => crate::init_logging(LOG_LEVEL),
     }
     let pace = arguments
         .pace
         .unwrap_or(if live { Pace::Calm } else { Pace::Quick });
     let mut signals = Signals::new()?;
-    let show = Show {
+    let show = Demo {
         arguments,
         live,
         pace,
-        notes: notes.unwrap_or_default(),
+        log_buffer: log_buffer.unwrap_or_default(),
         started: Instant::now(),
     };
     let cluster = Cluster::embedded().controllers().nodes(NODES).speed(pace.speed());
-    embedded::within(cluster, async |cluster| show.run(cluster, &mut signals).await).await
+    embedded::with_cluster(cluster, async |cluster| show.run(cluster, &mut signals).await).await
 }
 
 /// One run of the demo.
-struct Show<'a> {
+struct Demo<'a> {
     arguments: &'a Arguments,
     live: bool,
     pace: Pace,
-    notes: Notes,
+    log_buffer: LogBuffer,
     started: Instant,
 }
 
-impl Show<'_> {
+impl Demo<'_> {
     async fn run(&self, cluster: &Cluster, signals: &mut Signals) -> anyhow::Result<ExitCode> {
         let client = cluster.client();
-        // Podwatch prints to the screen here, and no machine is this one.
+        // Podwatch is added below with its own printer, and the reboot agent needs a real machine.
         let entries = catalogue::ALL
             .iter()
             .filter(|entry| ![catalogue::PODWATCH, catalogue::REBOOT_AGENT].contains(&entry.name));
         let entries: Vec<&Entry> = entries.collect();
         let writer = Writer::new(client.clone(), "windlass-demo");
-        let install = Install::new(catalogue::crds(&entries)).apply().run(&writer);
-        signals.or(install, "before the CRDs were there").await??;
-        let pulse = watch::Sender::new(());
-        let (lines, told) = mpsc::channel(WAITING);
-        let notices = Notices::new(lines, pulse.clone());
-        let podwatch = windlass_podwatch::sync::controller(&Scope::default(), notices.clone());
-        let setting = Setting {
+        let install = CrdInstaller::new(catalogue::crds(&entries)).apply().run(&writer);
+        signals
+            .unless_stopped(install, "before the CRDs were installed")
+            .await??;
+        let wake = watch::Sender::new(());
+        let (lines, messages) = mpsc::channel(EVENT_CAPACITY);
+        let printer = PodwatchPrinter::new(lines, wake.clone());
+        let podwatch = windlass_podwatch::sync::controller(&Scope::default(), printer.clone());
+        let setting = SetupContext {
             client: &client,
             namespaces: &[],
             podwatch: &windlass_podwatch::Arguments::default(),
@@ -183,40 +188,40 @@ impl Show<'_> {
         };
         let manager = catalogue::add(Manager::new(client.clone()), &entries, setting).await?;
         let manager = manager.controller(podwatch);
-        let mut sight = Sight::open(cluster.client(), manager.controllers(), told, pulse).await?;
-        sight.feels::<Foo>();
-        sight.feels::<Icecream>();
-        sight.feels::<Deployment>();
-        sight.feels::<ReplicaSet>();
-        sight.feels::<Secret>();
-        sight.feels::<SecretSync>();
-        sight.feels::<RebootPolicy>();
+        let mut view = ClusterView::open(cluster.client(), manager.controllers(), messages, wake).await?;
+        view.watch_kind::<Foo>();
+        view.watch_kind::<Icecream>();
+        view.watch_kind::<Deployment>();
+        view.watch_kind::<ReplicaSet>();
+        view.watch_kind::<Secret>();
+        view.watch_kind::<SecretSync>();
+        view.watch_kind::<RebootPolicy>();
 
         let (stop, stopped) = oneshot::channel::<()>();
         let running = manager.run_until(async move {
-            // A dropped sender is a stop as well.
+            // A dropped sender counts as a stop too.
             let _ = stopped.await;
         });
         let mut running = pin!(running);
         let played = tokio::select! {
-            played = self.play(cluster, &mut sight, notices, signals) => played,
-            ended = &mut running => ended.context("the controllers ended before the demo").map(|()| ExitCode::FAILURE),
+            played = self.run_scenario(cluster, &mut view, printer, signals) => played,
+            ended = &mut running => ended.context("the controllers stopped before the demo").map(|()| ExitCode::FAILURE),
         };
-        sight.close().await;
-        // An error means that the controllers are gone already, and is their own result.
+        view.close().await;
+        // An error means that the controllers have stopped already; their result says why.
         let _ = stop.send(());
         if played.is_ok() {
-            running.await.context("the controllers did not end well")?;
+            running.await.context("the controllers failed to stop")?;
         }
         played
     }
 
-    /// Tells the story and shows it, and says at last what became of it.
-    async fn play(
+    /// Runs and shows the scenario, and prints the summary.
+    async fn run_scenario(
         &self,
         cluster: &Cluster,
-        sight: &mut Sight,
-        notices: Notices,
+        view: &mut ClusterView,
+        printer: PodwatchPrinter,
         signals: &mut Signals,
     ) -> anyhow::Result<ExitCode> {
         let up = self.started.elapsed();
@@ -224,46 +229,46 @@ impl Show<'_> {
         if !self.live {
             print(&format!("windlass demo: {title}\n"))?;
         }
-        let mut model = Model::new(title, story::promises());
-        let patience = Duration::from_secs(self.arguments.patience);
-        let deadline = self.started + patience;
-        let (stage, told) = mpsc::channel(WAITING);
-        let story = Story {
+        let mut model = Model::new(title, scenario::expected_claims());
+        let timeout = Duration::from_secs(self.arguments.timeout);
+        let deadline = self.started + timeout;
+        let (sender, events) = mpsc::channel(EVENT_CAPACITY);
+        let scenario = Scenario {
             client: cluster.client(),
-            machines: cluster
+            nodes: cluster
                 .nodes()
-                .context("an embedded cluster with nodes has machines")?,
-            notices,
-            pulse: sight.pulse(),
-            stage,
-            beat: self.pace.beat(),
-            late: self.started + patience / 2,
+                .context("the embedded cluster has no simulated nodes")?,
+            printer,
+            wake: view.wake(),
+            events: sender,
+            step_time: self.pace.step_time(),
+            no_delays_after: self.started + timeout / 2,
             deadline,
         };
         let (ending, outcome) = {
-            // Owned by it, so that the stage closes when it has been told.
-            let mut telling = pin!(async move { timeout_at(deadline, story.tell()).await });
-            let mut showing = pin!(self.show(&mut model, sight, told, signals));
+            // Owns the scenario, so that its event channel closes when it is complete.
+            let mut running = pin!(async move { timeout_at(deadline, scenario.run()).await });
+            let mut showing = pin!(self.show(&mut model, view, events, signals));
             tokio::select! {
                 ending = &mut showing => (ending?, Ok(())),
-                outcome = &mut telling => (showing.await?, outcome.unwrap_or(Ok(()))),
+                outcome = &mut running => (showing.await?, outcome.unwrap_or(Ok(()))),
             }
         };
-        print(&self.last_words(&model, ending))?;
+        print(&self.summary(&model, ending))?;
         outcome?;
         let code = match ending {
-            Ending::Stopped => ExitCode::from(INTERRUPTED),
-            Ending::Told if model.ledger.all_held() => ExitCode::SUCCESS,
-            Ending::Told => ExitCode::FAILURE,
+            Ending::Stopped => ExitCode::from(INTERRUPTED_EXIT_CODE),
+            Ending::Finished if model.ledger.all_held() => ExitCode::SUCCESS,
+            Ending::Finished => ExitCode::FAILURE,
         };
-        if self.arguments.keep && ending == Ending::Told {
-            let file = Announced::serve(cluster)?;
-            let line = file.line(cluster, NODES, "Ctrl-C", up);
+        if self.arguments.keep && ending == Ending::Finished {
+            let file = KubeconfigFile::serve(cluster)?;
+            let line = file.export_line(cluster, NODES, "Ctrl-C", up);
             print(&format!("{line}\n"))?;
-            // Somebody has to listen, or those who tell would wait.
+            // Drain the events, or their senders would block.
             let listening = async {
                 loop {
-                    sight.next().await;
+                    view.next().await;
                 }
             };
             tokio::select! {
@@ -277,29 +282,29 @@ impl Show<'_> {
     async fn show(
         &self,
         model: &mut Model,
-        sight: &mut Sight,
-        told: mpsc::Receiver<model::Happening>,
+        view: &mut ClusterView,
+        events: mpsc::Receiver<model::DemoEvent>,
         signals: &mut Signals,
     ) -> anyhow::Result<Ending> {
         if self.live {
-            live::show(model, sight, told, signals, &self.notes, self.started).await
+            live::show(model, view, events, signals, &self.log_buffer, self.started).await
         } else {
-            plain::show(model, sight, told, signals, self.started).await
+            plain::show(model, view, events, signals, self.started).await
         }
     }
 
-    /// The summary; after a live view also each claim, since the screen is gone.
-    fn last_words(&self, model: &Model, ending: Ending) -> String {
-        let mut words = String::from("\n");
+    /// The summary; after a live view it also lists each claim, since the screen is cleared.
+    fn summary(&self, model: &Model, ending: Ending) -> String {
+        let mut text = String::from("\n");
         if ending == Ending::Stopped {
-            words.push_str("Stopped before the end.\n");
+            text.push_str("Stopped before the end.\n");
         }
         if self.live {
             let held = model.ledger.claims().iter();
             let held = held.filter(|claim| matches!(claim.verdict, claims::Verdict::Held { .. }));
-            words.extend(held.map(|claim| format!("  ok  {}\n", claim.text)));
-            words.push('\n');
+            text.extend(held.map(|claim| format!("  ok  {}\n", claim.text)));
+            text.push('\n');
         }
-        words + &model.ledger.summary()
+        text + &model.ledger.summary()
     }
 }

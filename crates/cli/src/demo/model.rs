@@ -1,37 +1,37 @@
-//! What a screen shows: plain data, with no way to a cluster or a terminal. The front owns it and is the only one to change it.
+//! What the screen shows, as plain data without access to a cluster or terminal. Owned and changed by the front end only.
 
 use std::{collections::VecDeque, time::Duration};
 
 use super::claims::{Ledger, Verdict};
 
-/// Lines that are kept; more fit on no screen.
-const LINES: usize = 500;
+/// The maximum number of log lines, more than any screen shows.
+const MAX_LINES: usize = 500;
 
-/// Everything that is to be seen.
+/// Everything on the screen.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Model {
-    /// What the cluster is.
+    /// A description of the cluster.
     pub(crate) cluster: String,
-    /// Since the start.
+    /// The time since the start.
     pub(crate) elapsed: Duration,
     pub(crate) chapter: &'static str,
     pub(crate) controllers: Vec<ControllerRow>,
     pub(crate) nodes: Vec<NodeRow>,
     pub(crate) ledger: Ledger,
-    /// The newest last.
+    /// The log, newest line last.
     pub(crate) log: VecDeque<Line>,
-    /// The story is over.
-    pub(crate) over: bool,
+    /// Whether the scenario is complete.
+    pub(crate) is_complete: bool,
 }
 
-/// A controller in the table.
+/// A row of the controller table.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct ControllerRow {
     pub(crate) name: String,
     pub(crate) state: &'static str,
     pub(crate) queued: usize,
     pub(crate) running: usize,
-    /// Reconciles a second, of late.
+    /// Reconciles per second.
     pub(crate) rate: f64,
     /// Reconciles since the start.
     pub(crate) total: u64,
@@ -40,16 +40,16 @@ pub(crate) struct ControllerRow {
     pub(crate) last: Option<LastRow>,
 }
 
-/// How a controller's last reconcile ended.
+/// A controller's last reconcile.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct LastRow {
     pub(crate) outcome: String,
-    pub(crate) well: bool,
+    pub(crate) succeeded: bool,
     pub(crate) key: String,
     pub(crate) took: Duration,
 }
 
-/// A node, and what is on it.
+/// A node and its pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NodeRow {
     pub(crate) name: String,
@@ -61,15 +61,15 @@ pub(crate) struct NodeRow {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NodeState {
     Ready,
-    /// Ready, and pods have to leave it.
+    /// Ready, with a `NoExecute` taint.
     Tainted,
-    /// Ready, and takes no more pods.
+    /// Ready, but unschedulable.
     Cordoned,
     NotReady,
 }
 
 impl NodeState {
-    pub(crate) fn word(self) -> &'static str {
+    pub(crate) fn label(self) -> &'static str {
         match self {
             Self::Ready => "ready",
             Self::Tainted => "tainted",
@@ -83,44 +83,44 @@ impl NodeState {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Line {
     pub(crate) at: Duration,
-    pub(crate) voice: Voice,
+    pub(crate) kind: LineKind,
     pub(crate) text: String,
-    /// How often it was said in this chapter.
-    pub(crate) times: u32,
-    /// What makes another line the same; `None` if nothing does.
+    /// How often it occurred in this chapter.
+    pub(crate) count: u32,
+    /// Lines of the same topic are merged; `None`: never.
     topic: Option<String>,
 }
 
-/// Who says a line.
+/// The kind of a log line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Voice {
+pub(crate) enum LineKind {
     /// The title of a chapter.
     Chapter,
-    /// The demo in the place of a person: what was done.
-    You,
-    /// A component that wrote an event: what happened, and why.
+    /// An action of the demo.
+    Action,
+    /// A message of this component.
     Component(String),
     /// A claim that held.
     Held,
-    /// A claim that did not.
+    /// A claim that failed.
     Failed,
 }
 
-/// Something to be shown.
+/// An event of the demo, to be shown.
 #[derive(Clone, Debug)]
-pub(crate) enum Happening {
-    /// A chapter begins.
+pub(crate) enum DemoEvent {
+    /// A chapter starts.
     Chapter(&'static str),
-    /// Something is done as a person would do it.
-    Act(String),
-    /// A component says something. Lines of the same topic in one chapter are one line.
-    Said {
-        who: String,
+    /// The demo does something, as a user would.
+    Action(String),
+    /// A message of a component. Messages of the same topic in one chapter are one line.
+    Message {
+        component: String,
         topic: String,
         text: String,
     },
     /// A claim was checked.
-    Settled { claim: &'static str, verdict: Verdict },
+    ClaimChecked { claim: &'static str, verdict: Verdict },
 }
 
 impl Model {
@@ -132,42 +132,48 @@ impl Model {
         }
     }
 
-    /// Takes in what happened; returns the line that is new, if there is one.
-    pub(crate) fn apply(&mut self, happening: Happening) -> Option<&Line> {
-        let (voice, text, topic) = match happening {
-            Happening::Chapter(title) => {
+    /// Applies an event; returns the new line, if there is one.
+    pub(crate) fn apply(&mut self, event: DemoEvent) -> Option<&Line> {
+        let (kind, text, topic) = match event {
+            DemoEvent::Chapter(title) => {
                 self.chapter = title;
-                (Voice::Chapter, title.to_owned(), None)
+                (LineKind::Chapter, title.to_owned(), None)
             }
-            Happening::Act(text) => (Voice::You, text, None),
-            Happening::Said { who, topic, text } => {
-                let topic = format!("{who} {topic}");
+            DemoEvent::Action(text) => (LineKind::Action, text, None),
+            DemoEvent::Message {
+                component,
+                topic,
+                text,
+            } => {
+                let topic = format!("{component} {topic}");
                 let this_chapter = self.log.iter_mut().rev();
-                let mut this_chapter = this_chapter.take_while(|line| line.voice != Voice::Chapter);
+                let mut this_chapter = this_chapter.take_while(|line| line.kind != LineKind::Chapter);
                 if let Some(line) = this_chapter.find(|line| line.topic.as_ref() == Some(&topic)) {
-                    line.times += 1;
+                    line.count += 1;
                     return None;
                 }
-                (Voice::Component(who), text, Some(topic))
+                (LineKind::Component(component), text, Some(topic))
             }
-            Happening::Settled { claim, verdict } => {
+            DemoEvent::ClaimChecked { claim, verdict } => {
                 let (voice, text) = match &verdict {
-                    Verdict::Held { after } => (Voice::Held, format!("{claim} ({} ms)", after.as_millis())),
-                    Verdict::Failed { found } => (Voice::Failed, format!("{claim}: {found}")),
-                    Verdict::Open => return None,
+                    Verdict::Held { after } => {
+                        (LineKind::Held, format!("{claim} ({} ms)", after.as_millis()))
+                    }
+                    Verdict::Failed { found } => (LineKind::Failed, format!("{claim}: {found}")),
+                    Verdict::Unchecked => return None,
                 };
-                self.ledger.settle(claim, verdict);
+                self.ledger.record(claim, verdict);
                 (voice, text, None)
             }
         };
-        if self.log.len() == LINES {
+        if self.log.len() == MAX_LINES {
             self.log.pop_front();
         }
         self.log.push_back(Line {
             at: self.elapsed,
-            voice,
+            kind,
             text,
-            times: 1,
+            count: 1,
             topic,
         });
         self.log.back()
@@ -178,24 +184,24 @@ impl Model {
 mod tests {
     use super::*;
 
-    fn said(topic: &str) -> Happening {
-        Happening::Said {
-            who: "foo".to_owned(),
+    fn message(topic: &str) -> DemoEvent {
+        DemoEvent::Message {
+            component: "foo".to_owned(),
             topic: topic.to_owned(),
             text: format!("{topic}: well"),
         }
     }
 
     #[test]
-    fn what_is_said_often_is_one_line_in_each_chapter() {
+    fn repeated_messages_are_one_line_per_chapter() {
         let mut model = Model::default();
-        assert!(model.apply(said("Synced")).is_some());
-        assert!(model.apply(Happening::Act("create".to_owned())).is_some());
-        assert!(model.apply(said("Synced")).is_none());
-        assert!(model.apply(said("Created")).is_some());
-        model.apply(Happening::Chapter("next"));
-        assert!(model.apply(said("Synced")).is_some());
-        let times: Vec<_> = model.log.iter().map(|line| (&*line.text, line.times)).collect();
+        assert!(model.apply(message("Synced")).is_some());
+        assert!(model.apply(DemoEvent::Action("create".to_owned())).is_some());
+        assert!(model.apply(message("Synced")).is_none());
+        assert!(model.apply(message("Created")).is_some());
+        model.apply(DemoEvent::Chapter("next"));
+        assert!(model.apply(message("Synced")).is_some());
+        let times: Vec<_> = model.log.iter().map(|line| (&*line.text, line.count)).collect();
         assert_eq!(
             times,
             [
@@ -209,27 +215,27 @@ mod tests {
     }
 
     #[test]
-    fn the_log_is_bounded_and_keeps_the_newest() {
+    fn log_is_bounded_and_keeps_the_newest() {
         let mut model = Model::default();
-        for number in 0..2 * LINES {
-            model.apply(Happening::Act(number.to_string()));
+        for number in 0..2 * MAX_LINES {
+            model.apply(DemoEvent::Action(number.to_string()));
         }
-        assert_eq!(model.log.len(), LINES);
+        assert_eq!(model.log.len(), MAX_LINES);
         assert_eq!(
             model.log.back().expect("a line").text,
-            (2 * LINES - 1).to_string()
+            (2 * MAX_LINES - 1).to_string()
         );
     }
 
     #[test]
-    fn a_claim_that_failed_is_in_the_log_and_in_the_ledger() {
-        let mut model = Model::new(String::new(), Ledger::promise(["a"]));
+    fn failed_claim_is_in_the_log_and_the_ledger() {
+        let mut model = Model::new(String::new(), Ledger::new(["a"]));
         let verdict = Verdict::Failed {
             found: "nothing".to_owned(),
         };
-        let line = model.apply(Happening::Settled { claim: "a", verdict });
+        let line = model.apply(DemoEvent::ClaimChecked { claim: "a", verdict });
         let line = line.expect("a line");
-        assert_eq!((&line.voice, &*line.text), (&Voice::Failed, "a: nothing"));
+        assert_eq!((&line.kind, &*line.text), (&LineKind::Failed, "a: nothing"));
         assert!(!model.ledger.all_held());
         assert_eq!(model.ledger.failed(), 1);
     }

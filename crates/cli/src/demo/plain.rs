@@ -1,46 +1,46 @@
-//! The story as lines: for files, pipes, and terminals that can do no better. Nothing in them is beyond ASCII.
+//! The plain view: ASCII lines for files, pipes and simple terminals.
 
 use tokio::{sync::mpsc, time::Instant};
 
 use super::{
     Ending,
-    model::{Happening, Line, Model, Voice},
-    sight::Sight,
+    cluster_view::ClusterView,
+    model::{DemoEvent, Line, LineKind, Model},
 };
 use crate::{drop_in::print, signals::Signals};
 
-/// Prints each line when it is new, until the story is over or a signal comes.
+/// Prints each new line until the scenario is complete or a signal comes.
 pub(super) async fn show(
     model: &mut Model,
-    sight: &mut Sight,
-    mut told: mpsc::Receiver<Happening>,
+    view: &mut ClusterView,
+    mut events: mpsc::Receiver<DemoEvent>,
     signals: &mut Signals,
     started: Instant,
 ) -> anyhow::Result<Ending> {
     loop {
-        let happening = tokio::select! {
-            happening = told.recv() => happening,
-            said = sight.next() => Some(said),
+        let event = tokio::select! {
+            event = events.recv() => event,
+            message = view.next() => Some(message),
             () = signals.next() => return Ok(Ending::Stopped),
         };
-        let Some(happening) = happening else {
-            return Ok(Ending::Told);
+        let Some(event) = event else {
+            return Ok(Ending::Finished);
         };
         model.elapsed = started.elapsed();
-        if let Some(line) = model.apply(happening) {
+        if let Some(line) = model.apply(event) {
             print(&text(line))?;
         }
     }
 }
 
 fn text(line: &Line) -> String {
-    let (at, said) = (line.at.as_millis(), &line.text);
-    match &line.voice {
-        Voice::Chapter => format!("{at:>7} ms  == {said}\n"),
-        Voice::You => format!("{at:>7} ms  do   {said}\n"),
-        Voice::Held => format!("{at:>7} ms  ok   {said}\n"),
-        Voice::Failed => format!("{at:>7} ms  NO   {said}\n"),
-        Voice::Component(who) => format!("{at:>7} ms   -   {who}: {said}\n"),
+    let (at, message) = (line.at.as_millis(), &line.text);
+    match &line.kind {
+        LineKind::Chapter => format!("{at:>7} ms  == {message}\n"),
+        LineKind::Action => format!("{at:>7} ms  do   {message}\n"),
+        LineKind::Held => format!("{at:>7} ms  ok   {message}\n"),
+        LineKind::Failed => format!("{at:>7} ms  NO   {message}\n"),
+        LineKind::Component(who) => format!("{at:>7} ms   -   {who}: {message}\n"),
     }
 }
 
@@ -52,28 +52,28 @@ mod tests {
     use crate::demo::claims::Verdict;
 
     #[test]
-    fn a_line_says_when_and_whether_in_ascii() {
+    fn lines_show_time_and_result_in_ascii() {
         let mut model = Model {
             elapsed: Duration::from_millis(1234),
             ..Model::default()
         };
-        let mut line = |happening| text(model.apply(happening).expect("a line"));
+        let mut line = |event| text(model.apply(event).expect("a line"));
         let after = Duration::from_millis(7);
         let claim = "it is there";
         let found = "it is not".to_owned();
         let lines = [
-            line(Happening::Chapter("One")),
-            line(Happening::Act("create it".to_owned())),
-            line(Happening::Said {
-                who: "foo".to_owned(),
+            line(DemoEvent::Chapter("One")),
+            line(DemoEvent::Action("create it".to_owned())),
+            line(DemoEvent::Message {
+                component: "foo".to_owned(),
                 topic: "Synced".to_owned(),
                 text: "Synced: well".to_owned(),
             }),
-            line(Happening::Settled {
+            line(DemoEvent::ClaimChecked {
                 claim,
                 verdict: Verdict::Held { after },
             }),
-            line(Happening::Settled {
+            line(DemoEvent::ClaimChecked {
                 claim,
                 verdict: Verdict::Failed { found },
             }),

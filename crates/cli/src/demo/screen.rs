@@ -1,4 +1,4 @@
-//! The live view: a pure function from the model to cells. Whoever has a backend draws it, a terminal or a test.
+//! The live view: a pure function from the model to cells, for a terminal or a test backend.
 //!
 //! ```text
 //!   80×24: controllers      160×50: controllers │ log
@@ -20,52 +20,52 @@ use ratatui::{
 
 use super::{
     claims::Verdict,
-    model::{self, ControllerRow, Model, NodeRow, NodeState, Voice},
+    model::{self, ControllerRow, LineKind, Model, NodeRow, NodeState},
 };
 
-/// What the terminal can show.
+/// The capabilities of the terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Look {
+pub(crate) struct Capabilities {
     pub(crate) colour: bool,
     pub(crate) unicode: bool,
 }
 
-/// From this size on there is room for a log beside everything else.
-const WIDE: (u16, u16) = (120, 30);
+/// The minimum width and height for the layout with the log at the side.
+const MIN_WIDE_SIZE: (u16, u16) = (120, 30);
 
-/// A controller's name is not shortened to less than this.
-const NAME: usize = 9;
+/// The minimum width of a controller's name.
+const MIN_NAME_WIDTH: usize = 9;
 
-/// How a reconcile ended and how long it took; of what is not so wide nothing could be read.
-const LAST: usize = "requeued <1 ms".len();
+/// The minimum width of the column `LAST`: outcome and duration.
+const MIN_LAST_WIDTH: usize = "requeued <1 ms".len();
 
-/// So many per cent of a wide screen are for the table of controllers, if it needs them.
-const TABLE: (u16, u16) = (45, 55);
+/// The minimum and maximum width of the controller table on a wide screen, in percent.
+const TABLE_PERCENT: (u16, u16) = (45, 55);
 
-/// How long the bar of claims is.
-const BAR: usize = 20;
+/// The length of the progress bar.
+const BAR_WIDTH: usize = 20;
 
-/// Draws all of it.
-pub(crate) fn draw(frame: &mut Frame, model: &Model, look: Look) {
+/// Draws the whole screen.
+pub(crate) fn draw(frame: &mut Frame, model: &Model, capabilities: Capabilities) {
     let [title, body, foot] =
         Layout::vertical([Constraint::Length(1), Constraint::Min(0), Constraint::Length(1)])
             .areas(frame.area());
     self::title(frame, title, model);
-    look.foot(frame, foot, model);
+    capabilities.footer(frame, foot, model);
     let controllers = Constraint::Length(lines(model.controllers.len()) + 2);
-    if (frame.area().width, frame.area().height) < WIDE || frame.area().height < WIDE.1 {
+    if (frame.area().width, frame.area().height) < MIN_WIDE_SIZE || frame.area().height < MIN_WIDE_SIZE.1 {
         let columns = 2;
         let nodes = Constraint::Length(lines(model.nodes.len().div_ceil(columns)) + 1);
         let [top, middle, bottom] = Layout::vertical([controllers, nodes, Constraint::Min(4)]).areas(body);
-        look.controllers(frame, top, model);
-        look.nodes(frame, middle, model, columns);
-        look.log(frame, bottom, model);
+        capabilities.controllers(frame, top, model);
+        capabilities.nodes(frame, middle, model, columns);
+        capabilities.log(frame, bottom, model);
         return;
     }
     let percent = |percent: u16| frame.area().width.saturating_mul(percent) / 100;
-    let needed = lines(Columns::of(&model.controllers).needed());
+    let needed = lines(Columns::for_rows(&model.controllers).needed());
     let [left, _, right] = Layout::horizontal([
-        Constraint::Length(needed.clamp(percent(TABLE.0), percent(TABLE.1))),
+        Constraint::Length(needed.clamp(percent(TABLE_PERCENT.0), percent(TABLE_PERCENT.1))),
         Constraint::Length(2),
         Constraint::Fill(1),
     ])
@@ -74,10 +74,10 @@ pub(crate) fn draw(frame: &mut Frame, model: &Model, look: Look) {
     let gap = Constraint::Length(1);
     let [top, _, middle, _, bottom] =
         Layout::vertical([controllers, gap, nodes, gap, Constraint::Min(0)]).areas(left);
-    look.controllers(frame, top, model);
-    look.nodes(frame, middle, model, 1);
-    look.claims(frame, bottom, model);
-    look.log(frame, right, model);
+    capabilities.controllers(frame, top, model);
+    capabilities.nodes(frame, middle, model, 1);
+    capabilities.claims(frame, bottom, model);
+    capabilities.log(frame, right, model);
 }
 
 fn lines(count: usize) -> u16 {
@@ -95,11 +95,11 @@ fn title(frame: &mut Frame, area: Rect, model: &Model) {
     frame.render_widget(Line::raw(elapsed).right_aligned(), area);
 }
 
-impl Look {
-    fn foot(self, frame: &mut Frame, area: Rect, model: &Model) {
+impl Capabilities {
+    fn footer(self, frame: &mut Frame, area: Rect, model: &Model) {
         let ledger = &model.ledger;
         let (all, held, failed) = (ledger.claims().len(), ledger.held(), ledger.failed());
-        let (text, style) = match (failed, model.over) {
+        let (text, style) = match (failed, model.is_complete) {
             (0, false) => (
                 format!("{held} of {all} claims checked, all held"),
                 self.bold(Color::Green),
@@ -114,24 +114,28 @@ impl Look {
                 self.bold(Color::Red),
             ),
         };
-        let full = (BAR * (held + failed)).checked_div(all).unwrap_or(0);
+        let full = (BAR_WIDTH * (held + failed)).checked_div(all).unwrap_or(0);
         let (done, left) = if self.unicode { ("━", "─") } else { ("=", "-") };
         let line = Line::from_iter([
             Span::raw(" "),
             Span::styled(done.repeat(full), style),
-            Span::styled(left.repeat(BAR - full), faint()),
+            Span::styled(left.repeat(BAR_WIDTH - full), dim()),
             Span::raw("  "),
             Span::styled(text, style),
         ]);
         frame.render_widget(line, area);
-        let keys = if model.over { "q closes " } else { "q quits " };
-        frame.render_widget(Line::styled(keys, faint()).right_aligned(), area);
+        let keys = if model.is_complete {
+            "q closes "
+        } else {
+            "q quits "
+        };
+        frame.render_widget(Line::styled(keys, dim()).right_aligned(), area);
     }
 
     fn controllers(self, frame: &mut Frame, area: Rect, model: &Model) {
-        let columns = Columns::of(&model.controllers).within(area.width.into());
-        let mut head = vec![Cell::from(format!(" {}", HEADS[0])), Cell::from(HEADS[1])];
-        head.extend(HEADS[2..].iter().map(|head| right(*head)));
+        let columns = Columns::for_rows(&model.controllers).fit(area.width.into());
+        let mut head = vec![Cell::from(format!(" {}", HEADERS[0])), Cell::from(HEADERS[1])];
+        head.extend(HEADERS[2..].iter().map(|head| right_aligned(*head)));
         let mut widths = columns
             .widths
             .map(|width| Constraint::Length(lines(width)))
@@ -142,7 +146,7 @@ impl Look {
         }
         let rows = model.controllers.iter().map(|row| self.controller(row, &columns));
         let table = Table::new(rows, widths)
-            .header(Row::new(head).style(faint()))
+            .header(Row::new(head).style(dim()))
             .column_spacing(1)
             .block(self.block("Controllers"));
         frame.render_widget(table, area);
@@ -157,34 +161,34 @@ impl Look {
             0 => Style::new(),
             _ => self.bold(Color::Red),
         };
-        let [name, said, queue, rate, done, failed] = cells(row);
-        let name = self.cut_inside(&name, columns.widths[0] - 1);
+        let [name, state_name, queue, rate, done, failed] = cells(row);
+        let name = self.truncate_middle(&name, columns.widths[0] - 1);
         let mut cells = vec![
             Cell::from(format!(" {name}")).style(self.bold(Color::Reset)),
-            Cell::from(said).style(state),
-            right(queue),
-            right(rate),
-            right(done),
-            right(failed).style(failing),
+            Cell::from(state_name).style(state),
+            right_aligned(queue),
+            right_aligned(rate),
+            right_aligned(done),
+            right_aligned(failed).style(failing),
         ];
         if let Some(last) = row.last.as_ref().filter(|_| columns.last > 0) {
-            let style = if last.well {
+            let style = if last.succeeded {
                 self.colour(Color::Green)
             } else {
                 self.bold(Color::Red)
             };
-            let took = format!(" {:<5} ", short(last.took));
+            let took = format!(" {:<5} ", short_duration(last.took));
             let used = last.outcome.chars().count() + took.len();
             cells.push(Cell::from(Line::from_iter([
                 Span::styled(last.outcome.clone(), style),
-                Span::styled(took, faint()),
-                Span::raw(self.cut(&last.key, columns.last.saturating_sub(used))),
+                Span::styled(took, dim()),
+                Span::raw(self.truncate(&last.key, columns.last.saturating_sub(used))),
             ])));
         }
         Row::new(cells)
     }
 
-    /// Nodes in columns, one after the other.
+    /// Draws the nodes, column by column.
     fn nodes(self, frame: &mut Frame, area: Rect, model: &Model, columns: usize) {
         let block = self.block("Nodes");
         let inner = block.inner(area);
@@ -211,7 +215,7 @@ impl Look {
             ("#", ".", "+")
         };
         let head = format!(" {:<8}", row.name);
-        let word = format!("{:<10}", row.state.word());
+        let word = format!("{:<10}", row.state.label());
         let count = format!("{:>3} ", row.pods_ready + row.pods_waiting);
         let room = width.saturating_sub(head.chars().count() + word.len() + count.len() + 1);
         let shown = row.pods_ready.min(room);
@@ -229,26 +233,26 @@ impl Look {
 
     fn claims(self, frame: &mut Frame, area: Rect, model: &Model) {
         let block = self.block("Claims, each checked against the API");
-        // Behind the mark.
+        // After the mark.
         let room = usize::from(area.width).saturating_sub(4);
         let lines = model.ledger.claims().iter().map(|claim| match &claim.verdict {
-            Verdict::Open => Line::from_iter([
-                Span::styled(if self.unicode { " ·  " } else { " .  " }, faint()),
-                Span::styled(claim.text, faint()),
+            Verdict::Unchecked => Line::from_iter([
+                Span::styled(if self.unicode { " ·  " } else { " .  " }, dim()),
+                Span::styled(claim.text, dim()),
             ]),
             Verdict::Held { after } => {
-                let took = format!("  {}", short(*after));
+                let took = format!("  {}", short_duration(*after));
                 Line::from_iter([
                     Span::styled(format!(" {:<3}", self.mark(true)), self.bold(Color::Green)),
-                    Span::raw(self.cut(claim.text, room.saturating_sub(took.len()))),
-                    Span::styled(took, faint()),
+                    Span::raw(self.truncate(claim.text, room.saturating_sub(took.len()))),
+                    Span::styled(took, dim()),
                 ])
             }
             Verdict::Failed { found } => Line::styled(
                 format!(
                     " {:<3}{}",
                     self.mark(false),
-                    self.cut(&format!("{}: {found}", claim.text), room)
+                    self.truncate(&format!("{}: {found}", claim.text), room)
                 ),
                 self.bold(Color::Red),
             ),
@@ -256,9 +260,9 @@ impl Look {
         frame.render_widget(Paragraph::new(lines.collect::<Text>()).block(block), area);
     }
 
-    /// As many of the newest lines as there is room for.
+    /// Draws the newest log lines that fit.
     fn log(self, frame: &mut Frame, area: Rect, model: &Model) {
-        let block = self.block("What happens, and why");
+        let block = self.block("Log");
         let inner = block.inner(area);
         frame.render_widget(block, area);
         let skipped = model.log.len().saturating_sub(inner.height.into());
@@ -272,42 +276,42 @@ impl Look {
 
     fn line(self, line: &model::Line, width: usize) -> Line<'_> {
         let at = format!(" {:>4.1} ", line.at.as_secs_f64());
-        let (mark, mark_style) = match &line.voice {
-            Voice::Chapter => (if self.unicode { "──" } else { "==" }, self.bold(Color::Reset)),
-            Voice::You => (if self.unicode { "▸" } else { ">" }, self.bold(Color::Cyan)),
-            Voice::Component(_) => (if self.unicode { "·" } else { "-" }, faint()),
-            Voice::Held => (self.mark(true), self.bold(Color::Green)),
-            Voice::Failed => (self.mark(false), self.bold(Color::Red)),
+        let (mark, mark_style) = match &line.kind {
+            LineKind::Chapter => (if self.unicode { "──" } else { "==" }, self.bold(Color::Reset)),
+            LineKind::Action => (if self.unicode { "▸" } else { ">" }, self.bold(Color::Cyan)),
+            LineKind::Component(_) => (if self.unicode { "·" } else { "-" }, dim()),
+            LineKind::Held => (self.mark(true), self.bold(Color::Green)),
+            LineKind::Failed => (self.mark(false), self.bold(Color::Red)),
         };
         let mut spans = vec![
-            Span::styled(at, faint()),
+            Span::styled(at, dim()),
             Span::styled(format!("{mark:<3}"), mark_style),
         ];
-        let text = match line.times {
+        let text = match line.count {
             1 => line.text.clone(),
             times if self.unicode => format!("{times}× {}", line.text),
             times => format!("{times}x {}", line.text),
         };
-        let style = match &line.voice {
-            Voice::Chapter => self.bold(Color::Reset),
-            Voice::You => self.colour(Color::Cyan),
-            Voice::Failed => self.bold(Color::Red),
-            Voice::Held => Style::new(),
-            Voice::Component(who) => {
+        let style = match &line.kind {
+            LineKind::Chapter => self.bold(Color::Reset),
+            LineKind::Action => self.colour(Color::Cyan),
+            LineKind::Failed => self.bold(Color::Red),
+            LineKind::Held => Style::new(),
+            LineKind::Component(who) => {
                 spans.push(Span::styled(format!("{who}: "), self.colour(Color::Magenta)));
-                faint()
+                dim()
             }
         };
         let used: usize = spans.iter().map(Span::width).sum();
         spans.push(Span::styled(
-            self.cut(&text, width.saturating_sub(used + 1)),
+            self.truncate(&text, width.saturating_sub(used + 1)),
             style,
         ));
         Line::from(spans)
     }
 
-    /// A text that fits, with a sign if it was longer.
-    fn cut(self, text: &str, width: usize) -> String {
+    /// Truncates a text, with an ellipsis.
+    fn truncate(self, text: &str, width: usize) -> String {
         if text.chars().count() <= width {
             return text.to_owned();
         }
@@ -316,8 +320,8 @@ impl Look {
         text.chars().take(kept).chain(sign.chars()).collect()
     }
 
-    /// A name that fits: its beginning and its end, which tell it from others with the same beginning.
-    fn cut_inside(self, name: &str, width: usize) -> String {
+    /// Shortens a name in the middle, which keeps names with a common prefix distinct.
+    fn truncate_middle(self, name: &str, width: usize) -> String {
         let count = name.chars().count();
         if count <= width {
             return name.to_owned();
@@ -345,7 +349,7 @@ impl Look {
         Block::new()
             .borders(Borders::TOP)
             .border_set(set)
-            .border_style(faint())
+            .border_style(dim())
             .title(title)
     }
 
@@ -370,74 +374,77 @@ impl Look {
     }
 }
 
-/// What stands above the columns of the table of controllers that are always there.
-const HEADS: [&str; 6] = ["NAME", "STATE", "QUEUE", "RATE", "DONE", "FAILING"];
+/// The headers of the controller table's fixed columns.
+const HEADERS: [&str; 6] = ["NAME", "STATE", "QUEUE", "RATE", "DONE", "FAILING"];
 
-/// What stands in them.
-fn cells(row: &ControllerRow) -> [String; HEADS.len()] {
+/// The cells of those columns.
+fn cells(row: &ControllerRow) -> [String; HEADERS.len()] {
     [
         row.name.clone(),
         row.state.to_owned(),
         (row.queued + row.running).to_string(),
-        // As wide with ten a second as with hundred, for it changes all the time.
+        // Fixed width, since it changes all the time.
         format!("{:>5}", format!("{:.0}/s", row.rate)),
         row.total.to_string(),
         row.failing.to_string(),
     ]
 }
 
-/// How wide the columns of that table are.
+/// The column widths of the controller table.
 struct Columns {
-    /// Of [`HEADS`]; the first one begins with a space.
-    widths: [usize; HEADS.len()],
-    /// What is left for how the last reconcile ended; none if it would be too little to be read.
+    /// Those of [`HEADERS`]; the first one includes a leading space.
+    widths: [usize; HEADERS.len()],
+    /// The width of the column `LAST`; 0 if there is too little room for it.
     last: usize,
 }
 
 impl Columns {
-    /// As their content needs it.
-    fn of(controllers: &[ControllerRow]) -> Self {
-        let mut widths = HEADS.map(str::len);
+    /// The widths that the content needs.
+    fn for_rows(controllers: &[ControllerRow]) -> Self {
+        let mut widths = HEADERS.map(str::len);
         for row in controllers {
             for (width, cell) in widths.iter_mut().zip(cells(row)) {
                 *width = (*width).max(cell.chars().count());
             }
         }
         widths[0] += 1;
-        Self { widths, last: LAST }
+        Self {
+            widths,
+            last: MIN_LAST_WIDTH,
+        }
     }
 
-    /// With a space behind each.
+    /// The total width, with a space after each column.
     fn needed(&self) -> usize {
         self.widths.iter().map(|width| width + 1).sum::<usize>() + self.last
     }
 
-    /// The last column takes what is left and goes first when there is too little; then names are shortened.
-    fn within(mut self, width: usize) -> Self {
+    /// Fits the table into this width: `LAST` gets the rest or is dropped, then names are shortened.
+    fn fit(mut self, width: usize) -> Self {
         let needed = self.needed() - self.last;
         self.last = width.saturating_sub(needed);
-        if self.last >= LAST {
+        if self.last >= MIN_LAST_WIDTH {
             return self;
         }
         self.last = 0;
-        // There is no space behind the column that is then the last one.
+        // Without `LAST`, there is no space after the last column.
         let missing = (needed - 1).saturating_sub(width);
-        let name = self.widths[0].min(1 + NAME);
+        let name = self.widths[0].min(1 + MIN_NAME_WIDTH);
         self.widths[0] = self.widths[0].saturating_sub(missing).max(name);
         self
     }
 }
 
-fn right<'a>(text: impl Into<Text<'a>>) -> Cell<'a> {
+fn right_aligned<'a>(text: impl Into<Text<'a>>) -> Cell<'a> {
     Cell::from(text.into().right_aligned())
 }
 
-fn faint() -> Style {
+fn dim() -> Style {
     Style::new().add_modifier(Modifier::DIM)
 }
 
 /// A duration in a few characters.
-fn short(took: Duration) -> String {
+fn short_duration(took: Duration) -> String {
     match took.as_millis() {
         0 => "<1 ms".to_owned(),
         millis @ 1..10_000 => format!("{millis} ms"),

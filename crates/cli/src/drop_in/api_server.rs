@@ -1,4 +1,4 @@
-//! `kube-apiserver`: the embedded API server behind a real one's flags.
+//! `kube-apiserver`: the embedded API server with the real program's flags.
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
@@ -10,30 +10,33 @@ use tokio::net::TcpListener;
 use windlass_apiserver::{Server, Tls, User};
 
 use super::{
-    Part,
-    certificate::{self, Own},
-    flags::{Flag, Flags, Mistake},
-    told_to_stop,
+    Program,
+    certificate::{self, ServingCertificate},
+    flags::{Flag, FlagError, Flags},
+    stop_signal,
 };
 
-/// What envtest passes, and what its users are likely to add.
+/// The flags that envtest passes, and those that its users are likely to add.
 pub(super) const FLAGS: &[Flag] = &[
     Flag::value("secure-port", "the port for HTTPS (default 6443)"),
     Flag::value("bind-address", "the address to serve on (default 127.0.0.1)"),
     Flag::value(
         "cert-dir",
-        "where apiserver.crt and apiserver.key are, or are made (default /var/run/kubernetes)",
+        "folder with apiserver.crt and apiserver.key, created if missing (default /var/run/kubernetes)",
     ),
     Flag::value(
         "tls-cert-file",
-        "the certificate to show, instead of the one in --cert-dir",
+        "the serving certificate, instead of the one in --cert-dir",
     ),
     Flag::value("tls-private-key-file", "the key of --tls-cert-file"),
-    Flag::value("client-ca-file", "whose client certificates prove who comes"),
+    Flag::value(
+        "client-ca-file",
+        "CA certificates that client certificates are verified against",
+    ),
     Flag::switch(
         "anonymous-auth",
-        "requests without credentials are made by system:anonymous (default), except with AlwaysAllow and \
-         --client-ca-file or --token-auth-file: then credentials are needed",
+        "requests without credentials are from system:anonymous (default), except with AlwaysAllow and --client-ca-file \
+         or --token-auth-file: then credentials are required",
     ),
     Flag::value(
         "token-auth-file",
@@ -41,86 +44,83 @@ pub(super) const FLAGS: &[Flag] = &[
     ),
     Flag::value(
         "authorization-mode",
-        "RBAC, or AlwaysAllow (default): everybody may do everything, as themselves; Node is RBAC without the node's \
-         own rules",
+        "RBAC, or AlwaysAllow (default): every authenticated user may do everything; Node counts as RBAC, without the \
+         node authorizer's rules",
     ),
-    Flag::value("disable-admission-plugins", "ServiceAccount can be turned off"),
+    Flag::value("disable-admission-plugins", "only ServiceAccount can be disabled"),
     Flag::value(
         "enable-admission-plugins",
-        "taken, without effect: those that there are, are on",
+        "no effect: all supported plugins are enabled",
     ),
     Flag::value(
         "service-account-issuer",
-        "taken, without effect: tokens have an issuer of the server's own",
+        "no effect: the server uses its own issuer for tokens",
     ),
     Flag::value(
         "service-account-key-file",
-        "taken, without effect: tokens are signed with a key of the server's own",
+        "no effect: the server signs tokens with its own key",
     ),
     Flag::value(
         "service-account-signing-key-file",
-        "taken, without effect: tokens are signed with a key of the server's own",
+        "no effect: the server signs tokens with its own key",
     ),
     Flag::value(
         "service-cluster-ip-range",
-        "10.0.0.0/24 is the only range that there is",
+        "10.0.0.0/24 is the only supported range",
     ),
-    Flag::value(
-        "etcd-servers",
-        "taken, without effect: objects live in this process",
-    ),
-    Flag::value("advertise-address", "taken, without effect"),
-    Flag::value("endpoint-reconciler-type", "taken, without effect"),
-    Flag::value("v", "taken, without effect: set RUST_LOG to see more"),
+    Flag::value("etcd-servers", "no effect: objects live in this process"),
+    Flag::value("advertise-address", "no effect"),
+    Flag::value("endpoint-reconciler-type", "no effect"),
+    Flag::value("v", "no effect: set RUST_LOG for more logs"),
     Flag::switch("allow-privileged", "privileged containers are always allowed"),
-    Flag::switch("version", "say which version this stands in for"),
-    Flag::switch("help", "this text"),
-    Flag::switch("h", "this text"),
+    Flag::switch("version", "print the version that this program stands in for"),
+    Flag::switch("help", "print this text"),
+    Flag::switch("h", "print this text"),
 ];
 
-/// What the services of the embedded server get their addresses from.
+/// The only Service IP range of the embedded server.
 const SERVICE_RANGE: &str = "10.0.0.0/24";
 
-/// What the flags ask for.
+/// The settings from the flags.
 #[derive(Debug, PartialEq, Eq)]
 struct Settings {
     address: SocketAddr,
-    own: Own,
-    client_authorities: Option<PathBuf>,
-    tokens: Option<PathBuf>,
-    access: Access,
+    serving_certificate: ServingCertificate,
+    client_ca_file: Option<PathBuf>,
+    token_file: Option<PathBuf>,
+    authorization: Authorization,
     anonymous: Anonymous,
-    accounts: Accounts,
+    service_accounts: ServiceAccounts,
 }
 
-/// What requests without credentials are.
+/// Whether requests without credentials are allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Anonymous {
     Allowed,
-    Refused,
+    Rejected,
 }
 
-/// Who may do what.
+/// The authorization mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Access {
-    Everything,
+enum Authorization {
+    AlwaysAllow,
     Rbac,
 }
 
-/// Whether pods need a service account that exists.
+/// Whether a pod's service account must exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Accounts {
-    Needed,
+enum ServiceAccounts {
+    Required,
     Ignored,
 }
 
 impl Settings {
-    fn of(flags: &Flags) -> anyhow::Result<Self> {
+    fn from_flags(flags: &Flags) -> anyhow::Result<Self> {
         let port = flags
             .parsed("secure-port", "a port from 1 to 65535")?
             .unwrap_or(6443);
         if port == 0 {
-            return Err(Mistake::Value {
+            return Err(FlagError::InvalidValue {
                 name: "secure-port",
                 value: "0".to_owned(),
                 expected: "a port from 1 to 65535",
@@ -130,73 +130,75 @@ impl Settings {
         let address = flags
             .parsed("bind-address", "an IP address")?
             .unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
-        let file = |name| flags.last(name).map(PathBuf::from);
-        let own = match (file("tls-cert-file"), file("tls-private-key-file")) {
-            (Some(certificate), Some(key)) => Own::Files { certificate, key },
-            (None, None) => Own::Folder(file("cert-dir").unwrap_or_else(|| "/var/run/kubernetes".into())),
-            _ => bail!("--tls-cert-file and --tls-private-key-file belong together: give both or none"),
+        let file = |name| flags.value(name).map(PathBuf::from);
+        let serving_certificate = match (file("tls-cert-file"), file("tls-private-key-file")) {
+            (Some(certificate), Some(key)) => ServingCertificate::Files { certificate, key },
+            (None, None) => {
+                ServingCertificate::Folder(file("cert-dir").unwrap_or_else(|| "/var/run/kubernetes".into()))
+            }
+            _ => bail!("--tls-cert-file and --tls-private-key-file require each other: give both or none"),
         };
-        let (client_authorities, tokens) = (file("client-ca-file"), file("token-auth-file"));
-        let access = access(flags)?;
-        let has_credentials = client_authorities.is_some() || tokens.is_some();
+        let (client_ca_file, token_file) = (file("client-ca-file"), file("token-auth-file"));
+        let authorization = authorization(flags)?;
+        let has_credentials = client_ca_file.is_some() || token_file.is_some();
         Ok(Self {
             address: SocketAddr::new(address, port),
-            own,
-            client_authorities,
-            tokens,
-            access,
-            anonymous: anonymous(flags, access, has_credentials)?,
-            accounts: if flags
+            serving_certificate,
+            client_ca_file,
+            token_file,
+            authorization,
+            anonymous: anonymous(flags, authorization, has_credentials)?,
+            service_accounts: if flags
                 .list("disable-admission-plugins")
                 .any(|plugin| plugin == "ServiceAccount")
             {
-                Accounts::Ignored
+                ServiceAccounts::Ignored
             } else {
-                Accounts::Needed
+                ServiceAccounts::Required
             },
         })
     }
 }
 
-fn access(flags: &Flags) -> anyhow::Result<Access> {
+fn authorization(flags: &Flags) -> anyhow::Result<Authorization> {
     let mut access = None;
     for mode in flags.list("authorization-mode") {
         match mode {
-            "AlwaysAllow" => return Ok(Access::Everything),
-            "RBAC" | "Node" => access = Some(Access::Rbac),
-            other => bail!("--authorization-mode={other} is not there: take RBAC or AlwaysAllow"),
+            "AlwaysAllow" => return Ok(Authorization::AlwaysAllow),
+            "RBAC" | "Node" => access = Some(Authorization::Rbac),
+            other => bail!("--authorization-mode={other} is not supported: use RBAC or AlwaysAllow"),
         }
     }
-    Ok(access.unwrap_or(Access::Everything))
+    Ok(access.unwrap_or(Authorization::AlwaysAllow))
 }
 
-/// Whether requests without credentials are answered.
+/// Whether requests without credentials are allowed.
 ///
-/// A real server refuses them wherever everybody may do everything. Without a file that could prove anybody's identity
-/// nobody would get in, so that here they are refused only if there is one, or if the flag says so.
-fn anonymous(flags: &Flags, access: Access, has_credentials: bool) -> Result<Anonymous, Mistake> {
-    let needed = access == Access::Everything && has_credentials;
+/// A real server rejects them with `AlwaysAllow`. Here they are rejected only if clients can authenticate with a certificate or
+/// token, since no client would get in otherwise, or if the flag says so.
+fn anonymous(flags: &Flags, access: Authorization, has_credentials: bool) -> Result<Anonymous, FlagError> {
+    let needed = access == Authorization::AlwaysAllow && has_credentials;
     Ok(match flags.switch("anonymous-auth")? {
-        Some(false) => Anonymous::Refused,
-        _ if needed => Anonymous::Refused,
+        Some(false) => Anonymous::Rejected,
+        _ if needed => Anonymous::Rejected,
         _ => Anonymous::Allowed,
     })
 }
 
-/// What is asked for and will not happen.
-fn shortcomings(flags: &Flags, settings: &Settings) -> Result<Vec<String>, Mistake> {
+/// Warnings about flag values that have no effect.
+fn warnings(flags: &Flags, settings: &Settings) -> Result<Vec<String>, FlagError> {
     let mut found = Vec::new();
-    if flags.switch("anonymous-auth")? == Some(true) && settings.anonymous == Anonymous::Refused {
+    if flags.switch("anonymous-auth")? == Some(true) && settings.anonymous == Anonymous::Rejected {
         found.push(
-            "--anonymous-auth=true has no effect: with AlwaysAllow, requests without credentials are refused; \
-             take --authorization-mode=RBAC"
+            "--anonymous-auth=true has no effect: with AlwaysAllow, requests without credentials are rejected; \
+             use --authorization-mode=RBAC"
                 .to_owned(),
         );
     }
     for range in flags.list("service-cluster-ip-range") {
         if range != SERVICE_RANGE {
             found.push(format!(
-                "--service-cluster-ip-range={range} has no effect: services get addresses from {SERVICE_RANGE}"
+                "--service-cluster-ip-range={range} has no effect: Services get addresses from {SERVICE_RANGE}"
             ));
         }
     }
@@ -206,7 +208,7 @@ fn shortcomings(flags: &Flags, settings: &Settings) -> Result<Vec<String>, Mista
     for plugin in flags.list("disable-admission-plugins") {
         if plugin != "ServiceAccount" {
             found.push(format!(
-                "--disable-admission-plugins={plugin} has no effect: only ServiceAccount can be turned off"
+                "--disable-admission-plugins={plugin} has no effect: only ServiceAccount can be disabled"
             ));
         }
     }
@@ -214,9 +216,9 @@ fn shortcomings(flags: &Flags, settings: &Settings) -> Result<Vec<String>, Mista
 }
 
 pub(super) fn run(flags: &Flags) -> anyhow::Result<()> {
-    let settings = Settings::of(flags)?;
-    for shortcoming in shortcomings(flags, &settings)? {
-        Part::ApiServer.warn(&shortcoming);
+    let settings = Settings::from_flags(flags)?;
+    for shortcoming in warnings(flags, &settings)? {
+        Program::ApiServer.warn(&shortcoming);
     }
     let tls = tls(&settings)?;
     let server = server(&settings)?;
@@ -224,7 +226,7 @@ pub(super) fn run(flags: &Flags) -> anyhow::Result<()> {
         .enable_all()
         .build()?
         .block_on(async {
-            let stop = told_to_stop()?;
+            let stop = stop_signal()?;
             let address = settings.address;
             let listener = TcpListener::bind(address)
                 .await
@@ -235,35 +237,37 @@ pub(super) fn run(flags: &Flags) -> anyhow::Result<()> {
 }
 
 fn tls(settings: &Settings) -> anyhow::Result<Tls> {
-    let (chain, key) = settings.own.identity(&settings.address.ip().to_string())?;
-    let authorities = match &settings.client_authorities {
+    let (chain, key) = settings
+        .serving_certificate
+        .load(&settings.address.ip().to_string())?;
+    let authorities = match &settings.client_ca_file {
         Some(file) => certificate::chain(file, "--client-ca-file")?,
         None => Vec::new(),
     };
-    Tls::new(chain, key, authorities).context("the certificates cannot be used")
+    Tls::new(chain, key, authorities).context("cannot use the certificates")
 }
 
 fn server(settings: &Settings) -> anyhow::Result<Server> {
-    let mut builder = Server::builder().service(settings.address.port());
-    if settings.access == Access::Rbac {
+    let mut builder = Server::builder().kubernetes_service(settings.address.port());
+    if settings.authorization == Authorization::Rbac {
         builder = builder.rbac();
     }
-    if settings.anonymous == Anonymous::Refused {
+    if settings.anonymous == Anonymous::Rejected {
         builder = builder.without_anonymous();
     }
-    if settings.accounts == Accounts::Ignored {
+    if settings.service_accounts == ServiceAccounts::Ignored {
         builder = builder.without_service_accounts();
     }
-    if let Some(file) = &settings.tokens {
+    if let Some(file) = &settings.token_file {
         let text = std::fs::read_to_string(file)
             .with_context(|| format!("cannot read {} (--token-auth-file)", file.display()))?;
         for (number, line) in (1..).zip(text.lines()) {
             if line.trim().is_empty() {
                 continue;
             }
-            let (token, user) = token(line).with_context(|| {
+            let (token, user) = parse_token(line).with_context(|| {
                 format!(
-                    "{} (--token-auth-file), line {number}: not of the form token,user,uid,\"group,group\"",
+                    "{} (--token-auth-file), line {number}: expected token,user,uid,\"group,group\"",
                     file.display()
                 )
             })?;
@@ -273,8 +277,8 @@ fn server(settings: &Settings) -> anyhow::Result<Server> {
     Ok(builder.build())
 }
 
-/// `token,user,uid` and perhaps groups in quotes.
-fn token(line: &str) -> Option<(&str, User)> {
+/// Parses `token,user,uid`, optionally followed by quoted groups.
+fn parse_token(line: &str) -> Option<(&str, User)> {
     let mut parts = line.splitn(4, ',').map(str::trim);
     let (token, name, uid) = (parts.next()?, parts.next()?, parts.next()?);
     if token.is_empty() || name.is_empty() {

@@ -1,4 +1,4 @@
-//! `etcd`: answers whoever asks whether it is healthy, and keeps nothing.
+//! `etcd`: answers health checks, and stores nothing.
 
 use std::{convert::Infallible, net::SocketAddr, time::Duration};
 
@@ -10,70 +10,67 @@ use tokio::{net::TcpListener, task::JoinSet};
 
 use super::{
     flags::{Flag, Flags},
-    told_to_stop,
+    stop_signal,
 };
 
-/// What envtest passes, and what its users are likely to add.
+/// The flags that envtest passes, and those that its users are likely to add.
 pub(super) const FLAGS: &[Flag] = &[
     Flag::value(
         "listen-client-urls",
         "where to answer /health (default http://localhost:2379)",
     ),
-    Flag::value("advertise-client-urls", "taken, without effect: nobody dials it"),
-    Flag::value("listen-peer-urls", "taken, without effect: there are no peers"),
-    Flag::value(
-        "data-dir",
-        "taken, without effect: objects live in kube-apiserver's memory",
-    ),
-    Flag::switch("unsafe-no-fsync", "taken, without effect: nothing is written"),
-    Flag::switch("version", "say which version this stands in for"),
-    Flag::switch("help", "this text"),
-    Flag::switch("h", "this text"),
+    Flag::value("advertise-client-urls", "no effect: there are no clients"),
+    Flag::value("listen-peer-urls", "no effect: there are no peers"),
+    Flag::value("data-dir", "no effect: objects live in kube-apiserver's memory"),
+    Flag::switch("unsafe-no-fsync", "no effect: nothing is written"),
+    Flag::switch("version", "print the version that this program stands in for"),
+    Flag::switch("help", "print this text"),
+    Flag::switch("h", "print this text"),
 ];
 
-const LISTEN: &str = "http://localhost:2379";
+const DEFAULT_URL: &str = "http://localhost:2379";
 
-/// How long a client may take to say what it wants.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a client may take to send a request's headers.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How many connections may be open at once; further ones wait.
-const CONNECTIONS: usize = 64;
+/// The maximum number of open connections; further ones wait.
+const MAX_CONNECTIONS: usize = 64;
 
 pub(super) fn run(flags: &Flags) -> anyhow::Result<()> {
     let mut urls: Vec<_> = flags.list("listen-client-urls").collect();
     if urls.is_empty() {
-        urls.push(LISTEN);
+        urls.push(DEFAULT_URL);
     }
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?
         .block_on(async {
-            let stop = told_to_stop()?;
+            let stop = stop_signal()?;
             let mut listening = JoinSet::new();
             for url in urls {
                 for listener in listeners(url).await? {
-                    listening.spawn(answer(listener));
+                    listening.spawn(serve(listener));
                 }
             }
-            // Dropping the set ends every connection.
+            // Dropping the set closes every connection.
             stop.await;
             Ok(())
         })
 }
 
-/// The sockets of a URL: one for each address of its host.
+/// Binds a URL: one socket for each address of its host.
 async fn listeners(url: &str) -> anyhow::Result<Vec<TcpListener>> {
-    let stated: Uri = url
+    let parsed: Uri = url
         .parse()
-        .with_context(|| format!("--listen-client-urls: {url:?} is no URL"))?;
-    let (Some("http"), Some(host)) = (stated.scheme_str(), stated.host()) else {
-        bail!("--listen-client-urls: {url:?} is not of the form http://HOST:PORT");
+        .with_context(|| format!("--listen-client-urls: invalid URL {url:?}"))?;
+    let (Some("http"), Some(host)) = (parsed.scheme_str(), parsed.host()) else {
+        bail!("--listen-client-urls: unsupported URL {url:?}: use http://HOST:PORT");
     };
     let host = host.trim_start_matches('[').trim_end_matches(']');
-    let port = stated.port_u16().unwrap_or(80);
+    let port = parsed.port_u16().unwrap_or(80);
     let addresses: Vec<SocketAddr> = tokio::net::lookup_host((host, port))
         .await
-        .with_context(|| format!("--listen-client-urls: {host:?} has no address"))?
+        .with_context(|| format!("--listen-client-urls: cannot resolve {host:?}"))?
         .collect();
     let mut listeners = Vec::new();
     for address in addresses {
@@ -85,20 +82,20 @@ async fn listeners(url: &str) -> anyhow::Result<Vec<TcpListener>> {
     Ok(listeners)
 }
 
-async fn answer(listener: TcpListener) {
+async fn serve(listener: TcpListener) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
-            accepted = listener.accept(), if connections.len() < CONNECTIONS => match accepted {
+            accepted = listener.accept(), if connections.len() < MAX_CONNECTIONS => match accepted {
                 Ok((stream, _)) => {
                     connections.spawn(
                         http1::Builder::new()
                             .timer(TokioTimer::new())
-                            .header_read_timeout(PATIENCE)
+                            .header_read_timeout(HEADER_TIMEOUT)
                             .serve_connection(TokioIo::new(stream), service_fn(respond)),
                     );
                 }
-                // A client that is gone already, or no file descriptor left for now.
+                // The client has disconnected, or there are no file descriptors left for now.
                 Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
             },
             Some(_) = connections.join_next() => {}
@@ -116,7 +113,7 @@ async fn respond(request: Request<Incoming>) -> Result<Response<String>, Infalli
         _ => (
             StatusCode::NOT_FOUND,
             "text/plain",
-            "this is windlass in the place of etcd: it answers /health and keeps nothing\n",
+            "this is windlass standing in for etcd: it only answers /health\n",
         ),
     };
     let response = Response::builder()

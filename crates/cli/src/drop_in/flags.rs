@@ -1,56 +1,56 @@
-//! Command lines as Go's programs take them.
+//! Parses Go-style command lines.
 //!
-//! `--name=value`, `--name value`, `-name value`, `--switch`, `--switch=false`; repeated, with `_` for `-`, and ended by
-//! `--`. A flag that nobody knows is no mistake: whoever starts the program may know more flags than it has, so those are
-//! handed back for a warning.
+//! `--name=value`, `--name value`, `-name value`, `--switch`, `--switch=false`; repeatable, with `_` for `-`, and ended by `--`.
+//! Unknown flags are not errors, since envtest and its users may pass flags of the real programs: they are returned for a
+//! warning.
 
 use std::collections::BTreeMap;
 
-/// A flag that a program takes.
+/// A supported flag.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Flag {
     pub(super) name: &'static str,
-    pub(super) form: Form,
-    /// What it does, for `--help`.
+    pub(super) kind: FlagKind,
+    /// The description for `--help`.
     pub(super) about: &'static str,
 }
 
 impl Flag {
     pub(super) const fn value(name: &'static str, about: &'static str) -> Self {
-        let form = Form::Value;
-        Self { name, form, about }
+        let kind = FlagKind::Value;
+        Self { name, kind, about }
     }
 
     pub(super) const fn switch(name: &'static str, about: &'static str) -> Self {
-        let form = Form::Switch;
-        Self { name, form, about }
+        let kind = FlagKind::Switch;
+        Self { name, kind, about }
     }
 }
 
-/// What stands after a flag.
+/// Whether a flag takes a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Form {
-    /// A value, in the same word or in the next one.
+pub(super) enum FlagKind {
+    /// It does, in the same argument or in the next one.
     Value,
-    /// Nothing, or a value in the same word.
+    /// Optionally, in the same argument.
     Switch,
 }
 
-/// What a command line says.
+/// A parsed command line.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Flags {
-    given: BTreeMap<&'static str, Vec<String>>,
-    /// The names of flags that nobody knows, and the words that are no flags, in the order in which they came.
+    values: BTreeMap<&'static str, Vec<String>>,
+    /// Unknown flags and positional arguments, in order.
     pub(super) unknown: Vec<String>,
 }
 
-/// A command line that cannot be meant.
+/// An invalid flag.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Mistake {
+pub(super) enum FlagError {
     #[error("flag needs an argument: --{0}")]
-    NoValue(&'static str),
+    MissingValue(&'static str),
     #[error("invalid argument {value:?} for --{name}: {expected}")]
-    Value {
+    InvalidValue {
         name: &'static str,
         value: String,
         expected: &'static str,
@@ -58,51 +58,54 @@ pub(super) enum Mistake {
 }
 
 impl Flags {
-    /// Reads the words after the program's name.
-    pub(super) fn read(known: &[Flag], words: impl IntoIterator<Item = String>) -> Result<Self, Mistake> {
+    /// Parses the arguments after the program's name.
+    pub(super) fn parse(
+        known: &[Flag],
+        arguments: impl IntoIterator<Item = String>,
+    ) -> Result<Self, FlagError> {
         let mut flags = Self::default();
-        let mut words = words.into_iter().peekable();
-        while let Some(word) = words.next() {
-            if word == "--" {
-                flags.unknown.extend(words);
+        let mut arguments = arguments.into_iter().peekable();
+        while let Some(argument) = arguments.next() {
+            if argument == "--" {
+                flags.unknown.extend(arguments);
                 break;
             }
-            let Some(stated) = word.strip_prefix("--").or_else(|| word.strip_prefix('-')) else {
-                flags.unknown.push(word);
+            let Some(text) = argument.strip_prefix("--").or_else(|| argument.strip_prefix('-')) else {
+                flags.unknown.push(argument);
                 continue;
             };
-            let (name, value) = match stated.split_once('=') {
+            let (name, value) = match text.split_once('=') {
                 Some((name, value)) => (name, Some(value.to_owned())),
-                None => (stated, None),
+                None => (text, None),
             };
             let name = name.replace('_', "-");
             let Some(flag) = known.iter().find(|flag| flag.name == name) else {
                 flags.unknown.push(format!("--{name}"));
                 if value.is_none() {
-                    // What follows an unknown flag is its value unless it looks like the next flag.
-                    words.next_if(|next| !next.starts_with('-'));
+                    // The next argument is its value, unless it looks like a flag.
+                    arguments.next_if(|next| !next.starts_with('-'));
                 }
                 continue;
             };
-            let value = match (value, flag.form) {
+            let value = match (value, flag.kind) {
                 (Some(value), _) => value,
-                (None, Form::Switch) => "true".to_owned(),
-                (None, Form::Value) => words.next().ok_or(Mistake::NoValue(flag.name))?,
+                (None, FlagKind::Switch) => "true".to_owned(),
+                (None, FlagKind::Value) => arguments.next().ok_or(FlagError::MissingValue(flag.name))?,
             };
-            flags.given.entry(flag.name).or_default().push(value);
+            flags.values.entry(flag.name).or_default().push(value);
         }
         Ok(flags)
     }
 
-    /// The value of a flag that counts once: of several, the last. Empty is the same as not given.
-    pub(super) fn last(&self, name: &str) -> Option<&str> {
-        let last = self.given.get(name)?.last()?;
+    /// The last value of a flag; `None` if it is empty or not given.
+    pub(super) fn value(&self, name: &str) -> Option<&str> {
+        let last = self.values.get(name)?.last()?;
         (!last.is_empty()).then_some(&**last)
     }
 
-    /// All values of a flag that is a list: given several times, with commas, or both.
+    /// All values of a list flag, which may be repeated, comma-separated, or both.
     pub(super) fn list(&self, name: &str) -> impl Iterator<Item = &str> {
-        let values = self.given.get(name).map_or(&[][..], Vec::as_slice);
+        let values = self.values.get(name).map_or(&[][..], Vec::as_slice);
         values
             .iter()
             .flat_map(|value| value.split(','))
@@ -110,29 +113,29 @@ impl Flags {
             .filter(|item| !item.is_empty())
     }
 
-    /// The last value of a flag, read as what it should be.
+    /// The last value of a flag, parsed.
     pub(super) fn parsed<T: std::str::FromStr>(
         &self,
         name: &'static str,
         expected: &'static str,
-    ) -> Result<Option<T>, Mistake> {
-        let Some(value) = self.last(name) else {
+    ) -> Result<Option<T>, FlagError> {
+        let Some(value) = self.value(name) else {
             return Ok(None);
         };
-        value.parse().map(Some).map_err(|_| Mistake::Value {
+        value.parse().map(Some).map_err(|_| FlagError::InvalidValue {
             name,
             value: value.to_owned(),
             expected,
         })
     }
 
-    /// Whether a switch is on; `None` if nothing is said about it. As Go reads it.
-    pub(super) fn switch(&self, name: &'static str) -> Result<Option<bool>, Mistake> {
-        match self.last(name) {
+    /// The value of a switch, parsed as in Go; `None` if not given.
+    pub(super) fn switch(&self, name: &'static str) -> Result<Option<bool>, FlagError> {
+        match self.value(name) {
             None => Ok(None),
             Some("1" | "t" | "T" | "true" | "TRUE" | "True") => Ok(Some(true)),
             Some("0" | "f" | "F" | "false" | "FALSE" | "False") => Ok(Some(false)),
-            Some(value) => Err(Mistake::Value {
+            Some(value) => Err(FlagError::InvalidValue {
                 name,
                 value: value.to_owned(),
                 expected: "true or false",
@@ -153,12 +156,12 @@ mod tests {
         Flag::switch("allow-privileged", ""),
     ];
 
-    fn read(line: &str) -> Result<Flags, Mistake> {
-        Flags::read(KNOWN, line.split_whitespace().map(str::to_owned))
+    fn read(line: &str) -> Result<Flags, FlagError> {
+        Flags::parse(KNOWN, line.split_whitespace().map(str::to_owned))
     }
 
     #[test]
-    fn a_value_is_taken_in_every_way_in_which_go_takes_it() {
+    fn value_parses_in_every_go_style() {
         for line in [
             "--secure-port=6443",
             "--secure-port 6443",
@@ -172,20 +175,20 @@ mod tests {
             "--unheard-of value --secure-port 6443",
             "--unheard-of=value --secure-port 6443",
         ] {
-            assert_eq!(read(line).unwrap().last("secure-port"), Some("6443"), "{line}");
+            assert_eq!(read(line).unwrap().value("secure-port"), Some("6443"), "{line}");
         }
         let empty = read("--secure-port=").unwrap();
-        assert_eq!(empty.last("secure-port"), None);
+        assert_eq!(empty.value("secure-port"), None);
         let odd = read("--secure-port --allow-privileged").unwrap();
         assert_eq!(
-            odd.last("secure-port"),
+            odd.value("secure-port"),
             Some("--allow-privileged"),
-            "the next word is the value, whatever it looks like"
+            "the next argument is the value, even if it looks like a flag"
         );
     }
 
     #[test]
-    fn a_list_is_made_of_commas_and_of_repetition() {
+    fn list_accepts_commas_and_repetition() {
         let flags = read("--authorization-mode=Node,RBAC --authorization-mode Webhook,").unwrap();
         let modes: Vec<_> = flags.list("authorization-mode").collect();
         assert_eq!(modes, ["Node", "RBAC", "Webhook"]);
@@ -193,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_switch_needs_no_value_and_takes_none_from_the_next_word() {
+    fn switch_does_not_take_the_next_argument() {
         let on = read("--allow-privileged RBAC").unwrap();
         assert_eq!(on.switch("allow-privileged"), Ok(Some(true)));
         assert_eq!(on.unknown, ["RBAC"]);
@@ -210,17 +213,17 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_knows_is_named_and_harms_nothing() {
+    fn unknown_arguments_are_returned() {
         let flags = read("--feature-gates=A=true --vmodule x=1 word -- --secure-port 1").unwrap();
         assert_eq!(
             flags.unknown,
             ["--feature-gates", "--vmodule", "word", "--secure-port", "1"]
         );
-        assert_eq!(flags.last("secure-port"), None, "after `--` nothing is a flag");
+        assert_eq!(flags.value("secure-port"), None, "`--` ends the flags");
     }
 
     #[test]
-    fn a_missing_or_wrong_value_names_the_flag() {
+    fn missing_or_invalid_value_error_names_the_flag() {
         let missing = read("--allow-privileged --secure-port").unwrap_err();
         assert_eq!(missing.to_string(), "flag needs an argument: --secure-port");
         let wrong = read("--secure-port=https").unwrap();
@@ -233,23 +236,23 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_is_given_is_read_back_in_order(values in prop::collection::vec("[^,\\pC]{0,8}", 0..6), joined: bool) {
-            let words = values.iter().flat_map(|value| {
+        fn list_values_are_returned_in_order(values in prop::collection::vec("[^,\\pC]{0,8}", 0..6), joined: bool) {
+            let arguments = values.iter().flat_map(|value| {
                 if joined {
                     vec![format!("--authorization-mode={value}")]
                 } else {
                     vec!["--authorization-mode".to_owned(), value.clone()]
                 }
             });
-            let flags = Flags::read(KNOWN, words).unwrap();
+            let flags = Flags::parse(KNOWN, arguments).unwrap();
             let given = values.iter().map(|value| value.trim()).filter(|value| !value.is_empty());
             prop_assert!(flags.list("authorization-mode").eq(given));
             prop_assert!(flags.unknown.is_empty());
         }
 
         #[test]
-        fn no_command_line_is_too_strange(words in prop::collection::vec("(--?[a-z=-]{0,20}|\\PC{0,6})", 0..8)) {
-            let _ = Flags::read(KNOWN, words);
+        fn any_command_line_parses_without_panic(arguments in prop::collection::vec("(--?[a-z=-]{0,20}|\\PC{0,6})", 0..8)) {
+            let _ = Flags::parse(KNOWN, arguments);
         }
     }
 }

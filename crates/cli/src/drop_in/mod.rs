@@ -1,4 +1,4 @@
-//! This binary under the names of a control plane, as envtest starts it.
+//! Drop-in etcd and kube-apiserver: this binary under their names, as envtest starts them.
 //!
 //! ```text
 //!   go test ─► envtest ─► etcd            waits for GET /health, stops it with SIGTERM
@@ -6,8 +6,8 @@
 //!                              └── the embedded API server on the given port, with the given certificates
 //! ```
 //!
-//! The two know nothing of each other: objects live in the memory of `kube-apiserver` and are gone with it, and `etcd` is
-//! there to be waited for. Flags that a real one has and this one does not are named on stderr and have no effect.
+//! The two do not communicate: objects live in the memory of `kube-apiserver` and end with it, and `etcd` only answers health
+//! checks. Unsupported flags of the real programs cause a warning on stderr and have no effect.
 
 mod api_server;
 mod certificate;
@@ -25,23 +25,23 @@ use std::{
 use anyhow::Context;
 use tokio::signal::unix::{SignalKind, signal};
 
-use self::flags::{Flag, Flags, Form};
+use self::flags::{Flag, FlagKind, Flags};
 
-/// Stands in the help of both programs; a file with it in it is this binary, of whatever version.
-pub(crate) const MARK: &str = "is windlass, standing in for envtest's control plane";
+/// Appears in the help of both programs; a file that contains it is this binary, in any version.
+pub(crate) const MARKER: &str = "is windlass, standing in for envtest's control plane";
 
-/// A program that this binary can be.
+/// A program that this binary stands in for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum Program {
     Etcd,
     ApiServer,
 }
 
-impl Part {
+impl Program {
     pub(crate) const ALL: [Self; 2] = [Self::Etcd, Self::ApiServer];
 
-    /// What the program's name, as it was started, asks for.
-    pub(crate) fn of(program: &OsStr) -> Option<Self> {
+    /// The program that this name, as it was started, stands for.
+    pub(crate) fn from_name(program: &OsStr) -> Option<Self> {
         let name = Path::new(program).file_stem()?;
         Self::ALL.into_iter().find(|part| part.name() == name)
     }
@@ -53,14 +53,14 @@ impl Part {
         }
     }
 
-    fn known(self) -> &'static [Flag] {
+    fn flags(self) -> &'static [Flag] {
         match self {
             Self::Etcd => etcd::FLAGS,
             Self::ApiServer => api_server::FLAGS,
         }
     }
 
-    /// As the real one answers `--version`.
+    /// The output of `--version`, as the real program prints it.
     fn version(self) -> String {
         match self {
             Self::Etcd => format!("etcd Version: {}", windlass_cluster::ETCD_VERSION),
@@ -68,12 +68,12 @@ impl Part {
         }
     }
 
-    /// Is this program until it is told to stop.
-    pub(crate) fn run(self, words: impl IntoIterator<Item = String>) -> ExitCode {
+    /// Runs this program until SIGTERM or SIGINT.
+    pub(crate) fn run(self, arguments: impl IntoIterator<Item = String>) -> ExitCode {
         let name = self.name();
-        let outcome = Flags::read(self.known(), words)
+        let outcome = Flags::parse(self.flags(), arguments)
             .map_err(anyhow::Error::from)
-            .and_then(|flags| self.follow(&flags));
+            .and_then(|flags| self.execute(&flags));
         match outcome {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
@@ -83,7 +83,7 @@ impl Part {
         }
     }
 
-    fn follow(self, flags: &Flags) -> anyhow::Result<()> {
+    fn execute(self, flags: &Flags) -> anyhow::Result<()> {
         if flags.switch("help")? == Some(true) || flags.switch("h")? == Some(true) {
             return print(&self.help());
         }
@@ -91,7 +91,7 @@ impl Part {
             return print(&format!("{}\n", self.version()));
         }
         for unknown in &flags.unknown {
-            self.warn(&format!("{unknown} is not known here and has no effect"));
+            self.warn(&format!("{unknown} is not supported and has no effect"));
         }
         match self {
             Self::Etcd => etcd::run(flags),
@@ -99,23 +99,23 @@ impl Part {
         }
     }
 
-    /// One line for whoever reads the logs of a test.
+    /// Prints a warning to stderr, which envtest can show.
     fn warn(self, what: &str) {
         eprintln!("{}: warning: {what}", self.name());
     }
 
-    /// envtest looks for the names of flags at the beginnings of these lines.
+    /// The output of `--help`. envtest looks for flag names at the start of its lines.
     fn help(self) -> String {
-        let flags = self.known().iter().map(|Flag { name, form, about }| {
-            let stated = match form {
-                Form::Value => format!("--{name} VALUE"),
-                Form::Switch => format!("--{name}"),
+        let flags = self.flags().iter().map(|Flag { name, kind, about }| {
+            let usage = match kind {
+                FlagKind::Value => format!("--{name} VALUE"),
+                FlagKind::Switch => format!("--{name}"),
             };
-            format!("  {stated:<42} {about}\n")
+            format!("  {usage:<42} {about}\n")
         });
         format!(
-            "{} {MARK}: the embedded API server of windlass {}.\n\nFlags:\n{}\n\
-             Other flags are named on stderr and have no effect.\n",
+            "{} {MARKER}: the embedded API server of windlass {}.\n\nFlags:\n{}\n\
+             Other flags cause a warning and have no effect.\n",
             self.name(),
             env!("CARGO_PKG_VERSION"),
             flags.collect::<String>(),
@@ -126,14 +126,14 @@ impl Part {
 /// Writes to standard output.
 pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     match io::stdout().write_all(text.as_bytes()) {
-        // Whoever reads it has seen enough.
+        // The reader has closed the pipe.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         result => result.context("cannot write to stdout"),
     }
 }
 
-/// Done when somebody wants the process to end. Signals count from this call on, not from the first poll.
-fn told_to_stop() -> io::Result<impl Future<Output = ()>> {
+/// Completes on SIGTERM or SIGINT. Signals count from this call on, not from the first poll.
+fn stop_signal() -> io::Result<impl Future<Output = ()>> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     Ok(async move {
@@ -149,26 +149,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_name_it_is_started_under_decides_what_it_is() {
+    fn program_name_selects_the_program() {
         for (program, part) in [
-            ("etcd", Some(Part::Etcd)),
-            ("/some/bin/etcd", Some(Part::Etcd)),
-            ("./kube-apiserver", Some(Part::ApiServer)),
-            ("kube-apiserver.exe", Some(Part::ApiServer)),
+            ("etcd", Some(Program::Etcd)),
+            ("/some/bin/etcd", Some(Program::Etcd)),
+            ("./kube-apiserver", Some(Program::ApiServer)),
+            ("kube-apiserver.exe", Some(Program::ApiServer)),
             ("/usr/bin/windlass", None),
             ("etcdctl", None),
             ("", None),
         ] {
-            assert_eq!(Part::of(OsStr::new(program)), part, "{program}");
+            assert_eq!(Program::from_name(OsStr::new(program)), part, "{program}");
         }
     }
 
     #[test]
-    fn help_has_every_flag_at_the_beginning_of_a_line_and_none_that_was_removed() {
-        for part in Part::ALL {
+    fn help_lists_each_supported_flag_at_the_start_of_a_line() {
+        for part in Program::ALL {
             let help = part.help();
-            assert!(help.contains(MARK));
-            for flag in part.known() {
+            assert!(help.contains(MARKER));
+            for flag in part.flags() {
                 let start = format!("--{} ", flag.name);
                 assert!(
                     help.lines().any(|line| line.trim_start().starts_with(&start)),
@@ -177,9 +177,9 @@ mod tests {
                 );
             }
         }
-        // envtest passes `--insecure-port=0` to whatever server lists it.
-        assert!(!Part::ApiServer.help().contains("--insecure-port"));
-        // With it listed, envtest passes it, as it does to a real etcd.
-        assert!(Part::Etcd.help().contains("--unsafe-no-fsync"));
+        // envtest passes `--insecure-port=0` if the help lists it.
+        assert!(!Program::ApiServer.help().contains("--insecure-port"));
+        // envtest passes it if the help lists it, as that of a real etcd does.
+        assert!(Program::Etcd.help().contains("--unsafe-no-fsync"));
     }
 }

@@ -13,9 +13,9 @@ use windlass::kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 
-use super::{PATIENCE, PAUSE, Program, free_port, temp, text, write};
+use super::{POLL_INTERVAL, Program, TIMEOUT, free_port, temp, text, write};
 
-/// Somebody who signs certificates, as envtest makes them.
+/// A certificate authority, like envtest's.
 pub(super) struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pub(super) certificate: String,
@@ -31,7 +31,7 @@ impl Authority {
         Self { issuer, certificate }
     }
 
-    /// A certificate and its key.
+    /// Signs a certificate, and returns it with its key.
     pub(super) fn sign(&self, params: &CertificateParams) -> (String, String) {
         let key = KeyPair::generate().unwrap();
         (
@@ -50,7 +50,7 @@ pub(super) fn params(name: &str, group: Option<&str>) -> CertificateParams {
     params
 }
 
-/// As envtest passes them.
+/// The flags that envtest passes.
 fn flags(folder: &Path, port: u16) -> Vec<String> {
     let file = |name: &str| folder.join(name).display().to_string();
     vec![
@@ -69,7 +69,7 @@ fn flags(folder: &Path, port: u16) -> Vec<String> {
     ]
 }
 
-/// A client that trusts `authority`, and comes as a user says: the contents of a kubeconfig's `user`.
+/// A client that trusts `authority`; `user` is the user entry of a kubeconfig.
 pub(super) async fn client(port: u16, authority: &str, user: Value) -> Client {
     let kubeconfig: Kubeconfig = serde_json::from_value(json!({
         "clusters": [{"name": "c", "cluster": {"server": format!("https://127.0.0.1:{port}"), "certificate-authority": authority}}],
@@ -85,8 +85,8 @@ pub(super) async fn client(port: u16, authority: &str, user: Value) -> Client {
     Client::try_from(config).unwrap()
 }
 
-/// The answer's code, and the answer.
-pub(super) async fn ask(client: &Client, request: http::request::Builder, body: &str) -> (u16, String) {
+/// Sends a request, and returns the status code and body of the response.
+pub(super) async fn send(client: &Client, request: http::request::Builder, body: &str) -> (u16, String) {
     let request = request
         .header("Content-Type", "application/json")
         .body(body.as_bytes().to_vec().into())
@@ -99,17 +99,17 @@ pub(super) async fn ask(client: &Client, request: http::request::Builder, body: 
     (code, text(&body.to_bytes()))
 }
 
-pub(super) async fn wait(client: &Client, path: &str) {
-    let deadline = Instant::now() + PATIENCE;
+pub(super) async fn wait_until_ok(client: &Client, path: &str) {
+    let deadline = Instant::now() + TIMEOUT;
     let request = || http::Request::get(path).body(Vec::new()).unwrap();
     while client.request_text(request()).await.is_err() {
-        assert!(Instant::now() < deadline, "{path} is never ok");
-        tokio::time::sleep(PAUSE).await;
+        assert!(Instant::now() < deadline, "{path} did not succeed in time");
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
 #[tokio::test]
-async fn it_serves_with_the_given_certificates_to_whom_the_given_authority_signed_for() {
+async fn server_uses_given_certificates_and_client_ca() {
     let (folder, port) = (temp(), free_port());
     let at = folder.path();
     let (serving, clients, others) = (Authority::new(), Authority::new(), Authority::new());
@@ -132,8 +132,8 @@ async fn it_serves_with_the_given_certificates_to_whom_the_given_authority_signe
         })
     };
     let anonymous = client(port, &trusted, json!({})).await;
-    wait(&anonymous, "/healthz").await;
-    wait(&anonymous, "/readyz").await;
+    wait_until_ok(&anonymous, "/healthz").await;
+    wait_until_ok(&anonymous, "/readyz").await;
 
     let admin = client(port, &trusted, user("admin", &clients, Some("system:masters"))).await;
     let pods = "/api/v1/namespaces/default/pods";
@@ -141,13 +141,10 @@ async fn it_serves_with_the_given_certificates_to_whom_the_given_authority_signe
         "metadata": {"name": "p"},
         "spec": {"containers": [{"name": "c", "image": "i", "securityContext": {"privileged": true}}]},
     });
-    let (code, answer) = ask(&admin, http::Request::post(pods), &pod.to_string()).await;
-    assert_eq!(
-        code, 201,
-        "nobody has made a service account, and nobody misses it: {answer}"
-    );
+    let (code, answer) = send(&admin, http::Request::post(pods), &pod.to_string()).await;
+    assert_eq!(code, 201, "no service account is required: {answer}");
     let own = "/api/v1/namespaces/default/services/kubernetes";
-    let (code, answer) = ask(&admin, http::Request::get(own), "").await;
+    let (code, answer) = send(&admin, http::Request::get(own), "").await;
     assert_eq!(code, 200, "{answer}");
     let own: Value = serde_json::from_str(&answer).unwrap();
     assert_eq!(own["spec"]["clusterIP"], "10.0.0.1");
@@ -160,17 +157,17 @@ async fn it_serves_with_the_given_certificates_to_whom_the_given_authority_signe
         ("alice", &alice, 403),
         ("mallory", &mallory, 401),
     ] {
-        let (answered, answer) = ask(client, http::Request::get(pods), "").await;
+        let (answered, answer) = send(client, http::Request::get(pods), "").await;
         assert_eq!(answered, code, "{who}: {answer}");
     }
 
     server.signal("TERM");
-    let output = server.end();
+    let output = server.wait();
     assert_eq!(output.status.code(), Some(0));
     assert_eq!(
         text(&output.stderr),
-        "kube-apiserver: warning: --feature-gates is not known here and has no effect\n\
-         kube-apiserver: warning: --runtime-config is not known here and has no effect\n",
+        "kube-apiserver: warning: --feature-gates is not supported and has no effect\n\
+         kube-apiserver: warning: --runtime-config is not supported and has no effect\n",
     );
     assert!(
         TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok(),
@@ -179,7 +176,7 @@ async fn it_serves_with_the_given_certificates_to_whom_the_given_authority_signe
 }
 
 #[tokio::test]
-async fn without_certificates_it_makes_its_own_and_tokens_are_good_too() {
+async fn server_creates_missing_certificate_and_accepts_tokens() {
     let (folder, port) = (temp(), free_port());
     let at = folder.path();
     let tokens = write(
@@ -201,39 +198,39 @@ async fn without_certificates_it_makes_its_own_and_tokens_are_good_too() {
         ],
     );
     let certificate = made.join("apiserver.crt");
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !std::fs::read_to_string(&certificate).is_ok_and(|pem| pem.contains("END CERTIFICATE")) {
         assert!(Instant::now() < deadline, "no certificate was made");
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
     let trusted = certificate.to_str().unwrap();
     let carol = client(port, trusted, json!({"token": "s3cret"})).await;
-    wait(&carol, "/readyz").await;
+    wait_until_ok(&carol, "/readyz").await;
     let review = json!({"kind": "SelfSubjectReview", "apiVersion": "authentication.k8s.io/v1"});
     let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
-    let (code, answer) = ask(&carol, http::Request::post(path), &review.to_string()).await;
+    let (code, answer) = send(&carol, http::Request::post(path), &review.to_string()).await;
     assert_eq!(code, 201, "{answer}");
     let answer: Value = serde_json::from_str(&answer).unwrap();
     assert_eq!(
         answer["status"]["userInfo"],
         json!({"username": "carol", "uid": "7", "groups": ["system:masters", "crew", "system:authenticated"]})
     );
-    // A pod needs its service account unless that is turned off.
+    // A pod's service account must exist, unless the plugin is disabled.
     let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
     let pods = "/api/v1/namespaces/default/pods";
-    let (code, answer) = ask(&carol, http::Request::post(pods), &pod.to_string()).await;
+    let (code, answer) = send(&carol, http::Request::post(pods), &pod.to_string()).await;
     assert_eq!(code, 403, "{answer}");
     for (token, code) in [("plain", 403), ("wrong", 401)] {
         let client = client(port, trusted, json!({"token": token})).await;
-        let (answered, answer) = ask(&client, http::Request::get(pods), "").await;
+        let (answered, answer) = send(&client, http::Request::get(pods), "").await;
         assert_eq!(answered, code, "{token}: {answer}");
     }
     server.signal("INT");
-    assert_eq!(server.end().status.code(), Some(0));
+    assert_eq!(server.wait().status.code(), Some(0));
 }
 
 #[test]
-fn it_says_what_is_wrong_and_with_which_flag() {
+fn api_server_errors_name_the_flag() {
     let folder = temp();
     let at = folder.path();
     let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -271,30 +268,30 @@ fn it_says_what_is_wrong_and_with_which_flag() {
     ];
     for (flags, parts) in cases {
         let flags: Vec<_> = flags.iter().map(|flag| (*flag).to_owned()).collect();
-        let output = Program::start(at, "kube-apiserver", &flags).end();
-        let told = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{flags:?}: {told}");
+        let output = Program::start(at, "kube-apiserver", &flags).wait();
+        let stderr = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{flags:?}: {stderr}");
         for part in parts {
-            assert!(told.contains(part), "{flags:?}: {told}");
+            assert!(stderr.contains(part), "{flags:?}: {stderr}");
         }
     }
 }
 
 #[test]
-fn help_and_version_are_answered_as_envtest_asks() {
+fn help_and_version_work_for_envtest() {
     let folder = temp();
     for (name, listed, version) in [
         ("etcd", "--unsafe-no-fsync", "etcd Version: "),
         ("kube-apiserver", "--secure-port", "Kubernetes v"),
     ] {
-        let help = Program::start(folder.path(), name, &["--help".to_owned()]).end();
+        let help = Program::start(folder.path(), name, &["--help".to_owned()]).wait();
         assert!(help.status.success());
         let help = text(&help.stdout);
         assert!(
             help.lines().any(|line| line.trim_start().starts_with(listed)),
             "{help}"
         );
-        let output = Program::start(folder.path(), name, &["--version".to_owned()]).end();
+        let output = Program::start(folder.path(), name, &["--version".to_owned()]).wait();
         assert!(text(&output.stdout).starts_with(version));
     }
 }

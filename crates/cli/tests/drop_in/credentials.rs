@@ -1,4 +1,4 @@
-//! Who `kube-apiserver` takes its callers for, and whom it lets in.
+//! Authentication and anonymous requests of `kube-apiserver`.
 
 use std::{
     net::{Ipv4Addr, TcpStream, UdpSocket},
@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 use windlass::kube::Client;
 
 use super::{
-    PATIENCE, PAUSE, Program,
-    api_server::{Authority, ask, client, params, wait},
+    POLL_INTERVAL, Program, TIMEOUT,
+    api_server::{Authority, client, params, send, wait_until_ok},
     free_port, temp, text, write,
 };
 
-/// A server that was given these flags, with certificates of its own.
+/// A server with these flags and its own certificates.
 struct Server {
     program: Program,
     port: u16,
@@ -35,10 +35,10 @@ impl Server {
         ];
         all.extend_from_slice(flags);
         let program = Program::start(folder, "kube-apiserver", &all);
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
-            assert!(Instant::now() < deadline, "it never listens");
-            std::thread::sleep(PAUSE);
+            assert!(Instant::now() < deadline, "it does not listen");
+            std::thread::sleep(POLL_INTERVAL);
         }
         Self {
             program,
@@ -51,17 +51,17 @@ impl Server {
         client(self.port, &self.trusted, user).await
     }
 
-    fn end(self) -> String {
+    fn stop(self) -> String {
         self.program.signal("TERM");
-        text(&self.program.end().stderr)
+        text(&self.program.wait().stderr)
     }
 }
 
-/// Who the server takes a client for, or the code of its refusal.
+/// The client's user name according to the server, or the status code of the error.
 async fn whoami(client: &Client) -> Result<String, u16> {
     let review = json!({"kind": "SelfSubjectReview", "apiVersion": "authentication.k8s.io/v1"});
     let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
-    match ask(client, http::Request::post(path), &review.to_string()).await {
+    match send(client, http::Request::post(path), &review.to_string()).await {
         (201, answer) => {
             let answer: Value = serde_json::from_str(&answer).unwrap();
             Ok(answer["status"]["userInfo"]["username"]
@@ -73,15 +73,15 @@ async fn whoami(client: &Client) -> Result<String, u16> {
     }
 }
 
-/// Whether a client may make a cluster role.
-async fn may_write(client: &Client, name: &str) -> u16 {
+/// The status code of an attempt to create a ClusterRole.
+async fn create_cluster_role(client: &Client, name: &str) -> u16 {
     let path = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
     let role = json!({"metadata": {"name": name}, "rules": []});
-    ask(client, http::Request::post(path), &role.to_string()).await.0
+    send(client, http::Request::post(path), &role.to_string()).await.0
 }
 
 #[tokio::test]
-async fn without_rbac_callers_are_themselves_and_need_credentials() {
+async fn always_allow_authenticates_callers_and_requires_credentials() {
     let folder = temp();
     let at = folder.path();
     let (clients, others) = (Authority::new(), Authority::new());
@@ -117,17 +117,17 @@ async fn without_rbac_callers_are_themselves_and_need_credentials() {
         assert_eq!(whoami(&client).await, expected.map(str::to_owned), "{who}");
         let expected = if expected.is_ok() { 201 } else { 401 };
         assert_eq!(
-            may_write(&client, &who.replace(' ', "-")).await,
+            create_cluster_role(&client, &who.replace(' ', "-")).await,
             expected,
             "{who}"
         );
     }
-    let told = server.end();
-    assert!(told.contains("--anonymous-auth=true has no effect"), "{told}");
+    let stderr = server.stop();
+    assert!(stderr.contains("--anonymous-auth=true has no effect"), "{stderr}");
 }
 
 #[tokio::test]
-async fn anonymous_callers_are_anonymous_where_they_are_allowed() {
+async fn anonymous_requests_depend_on_flags() {
     let folder = temp();
     let at = folder.path();
     let tokens = format!(
@@ -150,20 +150,20 @@ async fn anonymous_callers_are_anonymous_where_they_are_allowed() {
         let server = Server::start(at, &flags);
         let nobody = server.client(json!({})).await;
         assert_eq!(whoami(&nobody).await, whoami_code.map(str::to_owned), "{flags:?}");
-        let (code, _) = ask(&nobody, http::Request::get("/healthz"), "").await;
+        let (code, _) = send(&nobody, http::Request::get("/healthz"), "").await;
         assert_eq!(code, health, "{flags:?}");
-        assert_eq!(may_write(&nobody, "r").await, write, "{flags:?}");
+        assert_eq!(create_cluster_role(&nobody, "r").await, write, "{flags:?}");
         if flags.contains(&tokens) {
             let carol = server.client(json!({"token": "s3cret"})).await;
-            wait(&carol, "/readyz").await;
+            wait_until_ok(&carol, "/readyz").await;
             assert_eq!(whoami(&carol).await, Ok("carol".to_owned()), "{flags:?}");
         }
-        server.end();
+        server.stop();
     }
 }
 
 #[test]
-fn listens_on_loopback_unless_told_otherwise() {
+fn server_listens_on_loopback_by_default() {
     // An address of this machine that is not loopback; no packet is sent.
     let own = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).and_then(|socket| {
         socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9))?;
@@ -181,5 +181,5 @@ fn listens_on_loopback_unless_told_otherwise() {
         let elsewhere = std::net::TcpListener::bind((Ipv4Addr::new(127, 0, 0, 2), server.port));
         assert!(elsewhere.is_ok(), "it listens on every address");
     }
-    server.end();
+    server.stop();
 }

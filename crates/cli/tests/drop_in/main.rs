@@ -1,4 +1,4 @@
-//! This binary under the names of a control plane, started, waited for and stopped as envtest does it.
+//! This binary as etcd and kube-apiserver, started and stopped as envtest does it.
 
 mod api_server;
 mod credentials;
@@ -15,11 +15,11 @@ use std::{
 
 use tempfile::TempDir;
 
-/// How long anything may take before the test gives up.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// The time limit of any wait.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How often a condition is looked at.
-const PAUSE: Duration = Duration::from_millis(10);
+/// The polling interval.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 fn temp() -> TempDir {
     tempfile::tempdir().expect("a temporary folder")
@@ -30,11 +30,11 @@ fn free_port() -> u16 {
     listener.local_addr().expect("it is bound").port()
 }
 
-/// A program of ours that runs; killed when the test is over, however it ends.
+/// A running program; killed on drop.
 struct Program(Option<Child>);
 
 impl Program {
-    /// Starts this binary under a name.
+    /// Starts this binary under another name.
     fn start(folder: &Path, name: &str, arguments: &[String]) -> Self {
         let program = folder.join(name);
         if !program.exists() {
@@ -56,10 +56,10 @@ impl Program {
         assert!(sent.expect("there is a kill").success());
     }
 
-    /// What it said, once it has ended by itself.
-    fn end(mut self) -> Output {
+    /// Waits for its exit, and returns its output.
+    fn wait(mut self) -> Output {
         let mut child = self.0.take().expect("it runs");
-        let status = ended(&mut child);
+        let status = wait_for_exit(&mut child);
         if status.is_none() {
             child.kill().expect("it runs");
         }
@@ -78,13 +78,13 @@ impl Drop for Program {
     }
 }
 
-fn ended(child: &mut Child) -> Option<ExitStatus> {
-    let deadline = Instant::now() + PATIENCE;
+fn wait_for_exit(child: &mut Child) -> Option<ExitStatus> {
+    let deadline = Instant::now() + TIMEOUT;
     while Instant::now() < deadline {
         if let Some(status) = child.try_wait().expect("it is ours") {
             return Some(status);
         }
-        std::thread::sleep(PAUSE);
+        std::thread::sleep(POLL_INTERVAL);
     }
     None
 }
@@ -93,10 +93,10 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// One request over plain HTTP; `None` while nobody listens.
+/// Sends a request over plain HTTP; `None` if the connection fails.
 fn get(port: u16, path: &str) -> Option<String> {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).ok()?;
-    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    stream.set_read_timeout(Some(TIMEOUT)).ok()?;
     let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).ok()?;
     let mut answer = String::new();

@@ -1,4 +1,4 @@
-//! The program as a process that a test starts, listens to and ends.
+//! Starts the program as a process, reads its output and stops it.
 
 use std::{
     io::{BufRead, BufReader},
@@ -11,7 +11,7 @@ use windlass::kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 
-/// The program with these arguments, heard by nobody but the test.
+/// The program with these arguments and captured output.
 pub(crate) fn windlass(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
     command.args(arguments);
@@ -22,21 +22,21 @@ pub(crate) fn windlass(arguments: &[&str]) -> Command {
     command
 }
 
-/// A process that runs; killed if a test fails before it ends it.
+/// A running process; killed on drop.
 pub(crate) struct Running(Child);
 
 impl Running {
     pub(crate) fn start(mut command: Command) -> Self {
-        // Nobody reads it while the process runs, and it must not stand still for that.
+        // A full pipe that is not read would block the process.
         Self(command.stderr(Stdio::null()).spawn().expect("it starts"))
     }
 
-    /// What it says from now on; once.
+    /// Takes its standard output. Call once.
     pub(crate) fn stdout(&mut self) -> ChildStdout {
-        self.0.stdout.take().expect("it is piped, and read once")
+        self.0.stdout.take().expect("piped, and taken once")
     }
 
-    /// Reads the line with which it says that its cluster is there, and gives the kubeconfig.
+    /// Reads the line that announces its cluster, and returns the kubeconfig.
     pub(crate) fn kubeconfig(&mut self) -> PathBuf {
         let mut lines = BufReader::new(self.stdout())
             .lines()
@@ -48,7 +48,7 @@ impl Running {
         PathBuf::from(path.expect("a path and a comment"))
     }
 
-    /// Ends it as Ctrl-C does.
+    /// Stops it as Ctrl-C does.
     pub(crate) fn interrupt(mut self) -> ExitStatus {
         let id = self.0.id().to_string();
         let sent = Command::new("kill").args(["-INT", &id]).status();

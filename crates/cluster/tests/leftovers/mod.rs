@@ -1,19 +1,19 @@
-//! A place for clusters' folders, which can tell whether anything was left in it.
+//! A temporary folder for clusters that detects files and processes that they left behind.
 
 use std::{fs, path::Path, process::Command};
 
 use tempfile::TempDir;
 
 /// A folder for `temp_dir`.
-pub(crate) struct Place(TempDir);
+pub(crate) struct ClusterFolder(TempDir);
 
-impl Place {
+impl ClusterFolder {
     pub(crate) fn new() -> Self {
         Self(
             tempfile::Builder::new()
                 .prefix("place-")
                 .tempdir()
-                .expect("the system has room for temporary files"),
+                .expect("a temporary folder"),
         )
     }
 
@@ -21,9 +21,9 @@ impl Place {
         self.0.path()
     }
 
-    /// Files in the place, and processes that were started in it or told about it.
+    /// Returns the files in the folder, and the processes that run in it or have it in their command line.
     pub(crate) fn leftovers(&self) -> Vec<String> {
-        let files = fs::read_dir(self.path()).expect("the place is ours");
+        let files = fs::read_dir(self.path()).expect("the folder is readable");
         let mut found: Vec<_> = files
             .map(|file| file.expect("readable").path().display().to_string())
             .collect();
@@ -36,7 +36,7 @@ impl Place {
     }
 }
 
-/// Every process with its command line and, where it can be seen, the folder it runs in.
+/// Returns every process with its command line and, where visible, its working directory.
 fn processes() -> Vec<String> {
     let Ok(entries) = fs::read_dir("/proc") else {
         let output = Command::new("ps")

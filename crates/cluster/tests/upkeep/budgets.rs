@@ -1,4 +1,4 @@
-//! Disruption budgets.
+//! The disruption controller.
 
 use anyhow::Result;
 use k8s_openapi::api::{
@@ -15,16 +15,16 @@ use windlass_suite::Context;
 
 use crate::{
     kinds::Foos,
-    witness::{Witness, create, eventually, owner, resource},
+    recorded_watch::{RecordedWatch, create, eventually, owner, resource},
 };
 
 /// A namespace with pods and budgets.
-struct Place {
+struct TestNamespace {
     client: Client,
     namespace: String,
 }
 
-impl Place {
+impl TestNamespace {
     async fn of(ctx: &Context) -> Result<Self> {
         Self::new(ctx.client(), ctx.namespace()).await
     }
@@ -47,14 +47,14 @@ impl Place {
     }
 
     /// Creates a budget, and watches it.
-    async fn budget(&self, name: &str, spec: Value) -> Result<Witness> {
+    async fn create_budget(&self, name: &str, spec: Value) -> Result<RecordedWatch> {
         let api = Api::namespaced_with(
             self.client.clone(),
             &self.namespace,
             &resource("policy", "v1", "PodDisruptionBudget"),
         );
         let only = WatchParams::default().fields(&format!("metadata.name={name}"));
-        let witness = Witness::telling(&api, &only, told).await?;
+        let witness = RecordedWatch::start_with(&api, &only, format_budget).await?;
         create(
             &api,
             json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
@@ -64,7 +64,7 @@ impl Place {
         Ok(witness)
     }
 
-    async fn pod(&self, name: &str, controller: Option<&DynamicObject>) -> Result<()> {
+    async fn create_pod(&self, name: &str, controller: Option<&DynamicObject>) -> Result<()> {
         let mut owners = Vec::from_iter(controller.map(owner));
         for owner in &mut owners {
             owner["controller"] = true.into();
@@ -77,7 +77,7 @@ impl Place {
         Ok(())
     }
 
-    async fn ready(&self, pod: &str, status: &str) -> Result<()> {
+    async fn set_ready(&self, pod: &str, status: &str) -> Result<()> {
         let status =
             json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": status}]}});
         self.api::<Pod>()
@@ -98,8 +98,8 @@ impl Place {
     }
 }
 
-/// `observed generation/generation: healthy of desired of expected, allowed; condition`, and who was evicted.
-fn told(budget: &DynamicObject) -> String {
+/// Formats `observed generation/generation: healthy of desired of expected, allowed; condition [evicted pods]`.
+fn format_budget(budget: &DynamicObject) -> String {
     let status = &budget.data["status"];
     let number = |key: &str| status[key].as_i64().unwrap_or(-1);
     let conditions: Vec<_> = status["conditions"]
@@ -144,10 +144,10 @@ fn selector() -> Value {
     json!({"matchLabels": {"app": "a"}})
 }
 
-pub(crate) async fn a_number_is_counted_against_the_pods_that_are_there(ctx: Context) -> Result<()> {
-    let place = Place::of(&ctx).await?;
+pub(crate) async fn min_available_number_counts_existing_pods(ctx: Context) -> Result<()> {
+    let place = TestNamespace::of(&ctx).await?;
     let mut budget = place
-        .budget("b", json!({"minAvailable": 1, "selector": selector()}))
+        .create_budget("b", json!({"minAvailable": 1, "selector": selector()}))
         .await?;
     let lines = budget
         .until(&format!("MODIFIED 1/1: 0 of 1 of 0, 0 allowed; {NO} []"))
@@ -159,16 +159,16 @@ pub(crate) async fn a_number_is_counted_against_the_pods_that_are_there(ctx: Con
     let source = event.source.unwrap_or_default().component;
     assert_eq!(source.as_deref(), Some("controllermanager"));
 
-    place.pod("a-1", None).await?;
+    place.create_pod("a-1", None).await?;
     budget
         .until(&format!("MODIFIED 1/1: 0 of 1 of 1, 0 allowed; {NO} []"))
         .await?;
-    place.pod("a-2", None).await?;
-    place.ready("a-1", "True").await?;
+    place.create_pod("a-2", None).await?;
+    place.set_ready("a-1", "True").await?;
     budget
         .until(&format!("MODIFIED 1/1: 1 of 1 of 2, 0 allowed; {NO} []"))
         .await?;
-    place.ready("a-2", "True").await?;
+    place.set_ready("a-2", "True").await?;
     let before = budget
         .until(&format!("MODIFIED 1/1: 2 of 1 of 2, 1 allowed; {YES} []"))
         .await?
@@ -195,12 +195,12 @@ pub(crate) async fn a_number_is_counted_against_the_pods_that_are_there(ctx: Con
     Ok(())
 }
 
-pub(crate) async fn a_percentage_of_unmanaged_pods_is_none(ctx: Context) -> Result<()> {
-    let place = Place::of(&ctx).await?;
-    place.pod("a-1", None).await?;
-    place.ready("a-1", "True").await?;
+pub(crate) async fn percentage_of_unmanaged_pods_is_zero(ctx: Context) -> Result<()> {
+    let place = TestNamespace::of(&ctx).await?;
+    place.create_pod("a-1", None).await?;
+    place.set_ready("a-1", "True").await?;
     let mut budget = place
-        .budget("b", json!({"minAvailable": "50%", "selector": selector()}))
+        .create_budget("b", json!({"minAvailable": "50%", "selector": selector()}))
         .await?;
     budget
         .until(&format!("MODIFIED 1/1: 1 of 0 of 0, 0 allowed; {NO} []"))
@@ -217,18 +217,18 @@ pub(crate) async fn a_percentage_of_unmanaged_pods_is_none(ctx: Context) -> Resu
     Ok(())
 }
 
-pub(crate) async fn pods_are_expected_as_their_controller_scales(ctx: Context) -> Result<()> {
-    let place = Place::of(&ctx).await?;
+pub(crate) async fn expected_pods_follow_the_scale_subresource(ctx: Context) -> Result<()> {
+    let place = TestNamespace::of(&ctx).await?;
     let foos = Foos::install(&ctx).await?;
     let foo = foos.create("f", &[]).await?;
     for name in ["a-1", "a-2", "a-3"] {
-        place.pod(name, Some(&foo)).await?;
-        place.ready(name, "True").await?;
+        place.create_pod(name, Some(&foo)).await?;
+        place.set_ready(name, "True").await?;
     }
     let mut budget = place
-        .budget("b", json!({"maxUnavailable": "40%", "selector": selector()}))
+        .create_budget("b", json!({"maxUnavailable": "40%", "selector": selector()}))
         .await?;
-    // A real controller learns of new kinds every half minute, and looks again when a pod changes.
+    // A real controller discovers new kinds every 30 seconds, and syncs again when a pod changes.
     let budgets = place.api::<PodDisruptionBudget>();
     let mut tries = 0;
     eventually("the count", async || {
@@ -241,19 +241,19 @@ pub(crate) async fn pods_are_expected_as_their_controller_scales(ctx: Context) -
         Ok((status.expected_pods == Some(4)).then_some(()))
     })
     .await?;
-    // Four are wanted, of which two may be missing, rounded up.
+    // Of four expected pods, 40% may be unavailable: two, rounded up.
     budget
         .until(&format!("MODIFIED 1/1: 3 of 2 of 4, 1 allowed; {YES} []"))
         .await?;
-    place.ready("a-3", "False").await?;
+    place.set_ready("a-3", "False").await?;
     budget
         .until(&format!("MODIFIED 1/1: 2 of 2 of 4, 0 allowed; {NO} []"))
         .await?;
     Ok(())
 }
 
-pub(crate) async fn what_cannot_be_scaled_cannot_be_counted(ctx: Context) -> Result<()> {
-    let place = Place::of(&ctx).await?;
+pub(crate) async fn controller_without_scale_subresource_fails_the_sync(ctx: Context) -> Result<()> {
+    let place = TestNamespace::of(&ctx).await?;
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}});
     let secrets = Api::namespaced_with(ctx.client(), ctx.namespace(), &resource("", "v1", "Secret"));
     let mut secret = create(&secrets, secret).await?;
@@ -261,9 +261,9 @@ pub(crate) async fn what_cannot_be_scaled_cannot_be_counted(ctx: Context) -> Res
         api_version: "v1".to_owned(),
         kind: "Secret".to_owned(),
     });
-    place.pod("a-1", Some(&secret)).await?;
+    place.create_pod("a-1", Some(&secret)).await?;
     let mut budget = place
-        .budget("b", json!({"maxUnavailable": 1, "selector": selector()}))
+        .create_budget("b", json!({"maxUnavailable": 1, "selector": selector()}))
         .await?;
     let why = "secrets does not implement the scale subresource";
     let failed = format!("DisruptionAllowed=False/SyncFailed/{why}");
@@ -278,8 +278,8 @@ pub(crate) async fn what_cannot_be_scaled_cannot_be_counted(ctx: Context) -> Res
     Ok(())
 }
 
-/// A client that takes "too many requests" for an answer.
-async fn impatient(ctx: &Context) -> Result<Client> {
+/// Returns a client that does not retry "too many requests".
+async fn client_without_retries(ctx: &Context) -> Result<Client> {
     let kubeconfig = Kubeconfig::read_from(ctx.cluster().kubeconfig()?)?;
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
     config.proxy_url = None;
@@ -287,15 +287,15 @@ async fn impatient(ctx: &Context) -> Result<Client> {
     Ok(Client::try_from(config)?)
 }
 
-pub(crate) async fn evictions_are_taken_from_the_budget(ctx: Context) -> Result<()> {
-    let place = Place::of(&ctx).await?;
-    let pods = Api::<Pod>::namespaced(impatient(&ctx).await?, ctx.namespace());
+pub(crate) async fn evictions_reduce_the_allowed_disruptions(ctx: Context) -> Result<()> {
+    let place = TestNamespace::of(&ctx).await?;
+    let pods = Api::<Pod>::namespaced(client_without_retries(&ctx).await?, ctx.namespace());
     for name in ["a-1", "a-2"] {
-        place.pod(name, None).await?;
-        place.ready(name, "True").await?;
+        place.create_pod(name, None).await?;
+        place.set_ready(name, "True").await?;
     }
     let mut budget = place
-        .budget("b", json!({"minAvailable": 1, "selector": selector()}))
+        .create_budget("b", json!({"minAvailable": 1, "selector": selector()}))
         .await?;
     let before = budget
         .until(&format!("MODIFIED 1/1: 2 of 1 of 2, 1 allowed; {YES} []"))
@@ -314,9 +314,9 @@ pub(crate) async fn evictions_are_taken_from_the_budget(ctx: Context) -> Result<
         anyhow::bail!("it must be refused: {refused:?}");
     };
     assert_eq!(status.code, 429);
-    // One that is not ready is no loss, as long as enough others are.
-    place.pod("a-3", None).await?;
-    place.ready("a-3", "False").await?;
+    // An unready pod may be evicted as long as enough others are healthy.
+    place.create_pod("a-3", None).await?;
+    place.set_ready("a-3", "False").await?;
     budget
         .until(&format!("MODIFIED 1/1: 1 of 1 of 2, 0 allowed; {NO} []"))
         .await?;
@@ -324,8 +324,8 @@ pub(crate) async fn evictions_are_taken_from_the_budget(ctx: Context) -> Result<
     budget
         .until(&format!("MODIFIED 1/1: 1 of 1 of 1, 0 allowed; {NO} []"))
         .await?;
-    // Where they are not, it is held, unless the budget says otherwise.
-    place.ready("a-2", "False").await?;
+    // Otherwise it may not, unless the budget allows it.
+    place.set_ready("a-2", "False").await?;
     budget
         .until(&format!("MODIFIED 1/1: 0 of 1 of 1, 0 allowed; {NO} []"))
         .await?;
@@ -344,10 +344,10 @@ pub(crate) async fn evictions_are_taken_from_the_budget(ctx: Context) -> Result<
     Ok(())
 }
 
-pub(crate) async fn replica_sets_count_as_their_deployment(ctx: Context) -> Result<()> {
-    let place = Place::of(&ctx).await?;
+pub(crate) async fn replica_sets_count_with_the_scale_of_their_deployment(ctx: Context) -> Result<()> {
+    let place = TestNamespace::of(&ctx).await?;
     let mut budget = place
-        .budget("b", json!({"maxUnavailable": 1, "selector": selector()}))
+        .create_budget("b", json!({"maxUnavailable": 1, "selector": selector()}))
         .await?;
     let run = async |kind: &str, replicas: i32| {
         let api = Api::namespaced_with(
@@ -374,7 +374,7 @@ pub(crate) async fn replica_sets_count_as_their_deployment(ctx: Context) -> Resu
     budget
         .until(&format!("MODIFIED 1/1: 0 of 5 of 6, 0 allowed; {NO} []"))
         .await?;
-    // It is the Deployment that counts, before its set has come to it, and when its pods have gone.
+    // The Deployment's scale counts, also while its ReplicaSet and pods lag behind.
     let fewer = json!({"spec": {"replicas": 1}});
     deployments
         .patch("web", &PatchParams::default(), &Patch::Merge(fewer))
@@ -389,7 +389,7 @@ pub(crate) async fn replica_sets_count_as_their_deployment(ctx: Context) -> Resu
     })
     .await?;
     for pod in left {
-        place.ready(&pod.name_any(), "True").await?;
+        place.set_ready(&pod.name_any(), "True").await?;
     }
     budget
         .until(&format!("MODIFIED 1/1: 3 of 2 of 3, 1 allowed; {YES} []"))

@@ -1,4 +1,4 @@
-//! Kinds that come and go.
+//! Custom resources, whose kinds are created, changed and deleted.
 
 use anyhow::Result;
 use kube::{
@@ -8,11 +8,12 @@ use kube::{
 use serde_json::json;
 use windlass_suite::Context;
 
-use crate::witness::{
-    Witness, blocked, config_map, config_maps, create, eventually, nobody, owner, resource,
+use crate::recorded_watch::{
+    RecordedWatch, blocking_owner, config_map, config_maps, create, eventually, nonexistent_owner, owner,
+    resource,
 };
 
-/// A kind of the case's own, and its objects in the case's namespace.
+/// A custom resource definition of this test case, and its objects in the case's namespace.
 pub(crate) struct Foos {
     definitions: Api<DynamicObject>,
     name: String,
@@ -73,16 +74,16 @@ impl Foos {
     }
 }
 
-pub(crate) async fn custom_objects_own_and_are_owned(ctx: Context) -> Result<()> {
+pub(crate) async fn custom_resources_are_owners_and_dependents(ctx: Context) -> Result<()> {
     let foos = Foos::install(&ctx).await?;
     let api = config_maps(&ctx);
-    let mut witness = Witness::of(&foos.api).await?;
-    let mut children = Witness::of(&api).await?;
+    let mut witness = RecordedWatch::start(&foos.api).await?;
+    let mut children = RecordedWatch::start(&api).await?;
     let parent = foos.create("a", &[]).await?;
-    foos.create("b", &[owner(&parent), nobody("v1", "ConfigMap")])
+    foos.create("b", &[owner(&parent), nonexistent_owner("v1", "ConfigMap")])
         .await?;
-    config_map(&api, "a-1", &[blocked(&parent)]).await?;
-    // Custom kinds take no strategic patches.
+    config_map(&api, "a-1", &[blocking_owner(&parent)]).await?;
+    // Custom resources do not support strategic merge patches.
     witness.until("MODIFIED b <a").await?;
     foos.api.delete("a", &DeleteParams::foreground()).await?;
     children.until("DELETED a-1 <a").await?;
@@ -102,10 +103,8 @@ pub(crate) async fn custom_objects_own_and_are_owned(ctx: Context) -> Result<()>
     Ok(())
 }
 
-/// No Rust client reads a whole object that nests so deep, and the controllers must not have to.
-pub(crate) async fn deeply_nested_objects_are_collected_and_leave_with_their_namespace(
-    ctx: Context,
-) -> Result<()> {
+/// kube's types cannot parse objects that nest this deep, so the controllers must not need to.
+pub(crate) async fn deeply_nested_objects_are_deleted_with_owner_and_namespace(ctx: Context) -> Result<()> {
     const DEPTH: usize = 9_000;
     let foos = Foos::install(&ctx).await?;
     let api = config_maps(&ctx);
@@ -123,7 +122,7 @@ pub(crate) async fn deeply_nested_objects_are_collected_and_leave_with_their_nam
             .await
             .map_err(anyhow::Error::from)
     };
-    // Its managed fields are as deep, so that kube's types cannot even read its metadata.
+    // Its managed fields are as deep, so kube's types cannot even parse its metadata.
     let is_gone = async |path: String| {
         let request = http::Request::get(path).body(Vec::new())?;
         match ctx.client().request_text(request).await {
@@ -154,15 +153,17 @@ pub(crate) async fn deeply_nested_objects_are_collected_and_leave_with_their_nam
     eventually("the end of the namespace", async || is_gone(path.clone()).await).await
 }
 
-pub(crate) async fn a_kind_that_goes_takes_its_objects_children_with_it(ctx: Context) -> Result<()> {
+pub(crate) async fn deleting_a_crd_collects_dependents_of_its_objects(ctx: Context) -> Result<()> {
     let foos = Foos::install(&ctx).await?;
     let api = config_maps(&ctx);
-    let mut children = Witness::of(&api).await?;
+    let mut children = RecordedWatch::start(&api).await?;
     let parent = foos.create("a", &[]).await?;
     config_map(&api, "a-1", &[owner(&parent)]).await?;
-    // A collector that has not yet heard of the kind cannot know that its objects were there.
-    let seen = foos.create("seen", &[nobody("v1", "ConfigMap")]).await?;
-    eventually("the collector's look at the kind", async || {
+    // Wait until the collector watches the kind; otherwise it does not know the objects.
+    let seen = foos
+        .create("seen", &[nonexistent_owner("v1", "ConfigMap")])
+        .await?;
+    eventually("the collector to watch the kind", async || {
         let gone = foos
             .api
             .get_opt(seen.metadata.name.as_deref().unwrap_or_default());
@@ -176,10 +177,10 @@ pub(crate) async fn a_kind_that_goes_takes_its_objects_children_with_it(ctx: Con
     Ok(())
 }
 
-pub(crate) async fn a_kind_that_moves_to_another_version_is_followed(ctx: Context) -> Result<()> {
+pub(crate) async fn crd_version_change_keeps_collection_working(ctx: Context) -> Result<()> {
     let foos = Foos::install(&ctx).await?;
     let api = config_maps(&ctx);
-    let mut children = Witness::of(&api).await?;
+    let mut children = RecordedWatch::start(&api).await?;
     let parent = foos.create("a", &[]).await?;
     foos.create("b", &[]).await?;
     config_map(&api, "a-1", &[owner(&parent)]).await?;
@@ -195,25 +196,28 @@ pub(crate) async fn a_kind_that_moves_to_another_version_is_followed(ctx: Contex
     foos.definitions.replace(&foos.name, &params, &definition).await?;
     let group = foos.name.trim_start_matches("foos.");
     let moved = Api::namespaced_with(ctx.client(), ctx.namespace(), &resource(group, "v2", "Foo"));
-    // What is created in the other version shows that the collector has followed.
+    // A dependent in the other version shows that the collector watches it.
     let foo = json!({"apiVersion": format!("{group}/v2"), "kind": "Foo",
-        "metadata": {"name": "c", "ownerReferences": [nobody("v1", "ConfigMap")]}});
+        "metadata": {"name": "c", "ownerReferences": [nonexistent_owner("v1", "ConfigMap")]}});
     eventually("the other version", async || {
         Ok(create(&moved, foo.clone()).await.ok())
     })
     .await?;
-    eventually("the collector's look at it", async || {
+    eventually("the collector to delete it", async || {
         Ok(moved.get_opt("c").await?.is_none().then_some(()))
     })
     .await?;
-    assert!(api.get_opt("a-1").await?.is_some(), "its owner is there");
-    // A reference of a version that is not served cannot be followed; one of the version that is can.
-    let mut meant = owner(&parent);
-    meant["apiVersion"] = format!("{group}/v2").into();
-    config_map(&api, "a-2", &[meant]).await?;
+    assert!(api.get_opt("a-1").await?.is_some(), "its owner exists");
+    // A reference with an unserved version cannot be resolved; one with a served version can.
+    let mut served = owner(&parent);
+    served["apiVersion"] = format!("{group}/v2").into();
+    config_map(&api, "a-2", &[served]).await?;
     moved.delete("a", &DeleteParams::default()).await?;
     children.until("DELETED a-2 <a").await?;
-    assert!(api.get_opt("a-1").await?.is_some(), "nobody knows its owner");
+    assert!(
+        api.get_opt("a-1").await?.is_some(),
+        "its owner cannot be resolved"
+    );
     foos.definitions
         .delete(&foos.name, &DeleteParams::default())
         .await?;

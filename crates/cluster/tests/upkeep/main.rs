@@ -1,12 +1,11 @@
-//! What keeps a cluster tidy, as a watcher sees it: written once, run on the embedded cluster and on a real control plane with
-//! its controllers.
+//! The maintenance controllers as a watcher sees them, on the embedded cluster and on a real control plane.
 
 mod budgets;
-mod collector;
+mod garbage_collector;
 mod kinds;
+mod namespace_defaults;
 mod namespaces;
-mod provisions;
-mod witness;
+mod recorded_watch;
 
 use std::process::ExitCode;
 
@@ -20,32 +19,32 @@ macro_rules! suite {
 
 fn main() -> ExitCode {
     suite!(
-        collector::an_owners_children_go_after_it,
-        collector::foreground_deletion_waits_for_the_dependents_that_block_it,
-        collector::a_dependent_with_a_finalizer_holds_its_owner,
-        collector::orphaned_children_are_released_before_their_owner_goes,
-        collector::a_child_of_nobody_goes,
-        collector::a_child_of_a_predecessor_goes,
-        collector::only_the_reference_to_a_gone_owner_goes_while_another_lives,
-        collector::an_owner_in_another_namespace_is_none,
-        collector::an_object_outside_namespaces_keeps_its_impossible_owner,
-        collector::an_owner_of_an_unknown_kind_is_waited_for,
-        kinds::custom_objects_own_and_are_owned,
-        kinds::deeply_nested_objects_are_collected_and_leave_with_their_namespace,
-        kinds::a_kind_that_goes_takes_its_objects_children_with_it,
-        kinds::a_kind_that_moves_to_another_version_is_followed,
-        namespaces::an_empty_namespace_goes,
-        namespaces::a_stuck_finalizer_is_shown_and_waited_for,
-        namespaces::pods_go_first,
-        namespaces::foreign_finalizers_of_a_namespace_are_left_to_their_owners,
-        provisions::every_namespace_has_its_account_and_certificate,
-        provisions::the_certificate_is_the_authoritys,
-        budgets::a_number_is_counted_against_the_pods_that_are_there,
-        budgets::a_percentage_of_unmanaged_pods_is_none,
-        budgets::pods_are_expected_as_their_controller_scales,
-        budgets::what_cannot_be_scaled_cannot_be_counted,
-        budgets::evictions_are_taken_from_the_budget,
-        budgets::replica_sets_count_as_their_deployment,
+        garbage_collector::background_deletion_collects_dependents,
+        garbage_collector::foreground_deletion_waits_for_blocking_dependents,
+        garbage_collector::dependent_with_finalizer_blocks_foreground_deletion,
+        garbage_collector::orphan_deletion_removes_owner_references_first,
+        garbage_collector::dependent_of_nonexistent_owner_is_deleted,
+        garbage_collector::dependent_of_previous_uid_is_deleted,
+        garbage_collector::reference_to_deleted_owner_is_removed_while_another_exists,
+        garbage_collector::owner_in_another_namespace_is_invalid,
+        garbage_collector::cluster_scoped_object_keeps_its_namespaced_owner,
+        garbage_collector::dependent_of_unknown_kind_is_kept,
+        kinds::custom_resources_are_owners_and_dependents,
+        kinds::deeply_nested_objects_are_deleted_with_owner_and_namespace,
+        kinds::deleting_a_crd_collects_dependents_of_its_objects,
+        kinds::crd_version_change_keeps_collection_working,
+        namespaces::empty_namespace_is_deleted,
+        namespaces::remaining_finalizer_is_reported_and_awaited,
+        namespaces::namespace_deletion_removes_pods_first,
+        namespaces::foreign_namespace_finalizers_are_kept,
+        namespace_defaults::every_namespace_has_service_account_and_root_ca,
+        namespace_defaults::root_ca_is_the_ca_of_the_kubeconfig,
+        budgets::min_available_number_counts_existing_pods,
+        budgets::percentage_of_unmanaged_pods_is_zero,
+        budgets::expected_pods_follow_the_scale_subresource,
+        budgets::controller_without_scale_subresource_fails_the_sync,
+        budgets::evictions_reduce_the_allowed_disruptions,
+        budgets::replica_sets_count_with_the_scale_of_their_deployment,
     )
     .run()
 }

@@ -1,4 +1,4 @@
-//! Namespaces that terminate.
+//! The namespace controller.
 
 use anyhow::Result;
 use k8s_openapi::api::core::v1::ServiceAccount;
@@ -9,10 +9,10 @@ use kube::{
 use serde_json::json;
 use windlass_suite::Context;
 
-use crate::witness::{Witness, config_map, config_maps_in, create, eventually, resource};
+use crate::recorded_watch::{RecordedWatch, config_map, config_maps_in, create, eventually, resource};
 
-/// What the conditions of a namespace are while all goes well, by type, reason and message.
-const WELL: [(&str, &str, &str); 5] = [
+/// The conditions of a namespace without problems: type, reason and message.
+const SUCCESS_CONDITIONS: [(&str, &str, &str); 5] = [
     (
         "NamespaceDeletionDiscoveryFailure",
         "ResourcesDiscovered",
@@ -40,16 +40,16 @@ const WELL: [(&str, &str, &str); 5] = [
     ),
 ];
 
-fn well() -> String {
-    let all: Vec<_> = WELL
+fn success_conditions() -> String {
+    let all: Vec<_> = SUCCESS_CONDITIONS
         .iter()
         .map(|(of, reason, message)| format!("{of}=False/{reason}/{message}"))
         .collect();
     all.join("; ")
 }
 
-/// `Phase [spec's finalizers] [metadata's finalizers] conditions`, without the name, which differs between runs.
-fn told(namespace: &DynamicObject) -> String {
+/// Formats `phase [spec finalizers] [metadata finalizers] conditions`, without the name, which differs between runs.
+fn format_namespace(namespace: &DynamicObject) -> String {
     let data = &namespace.data;
     let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
     let conditions: Vec<_> = data["status"]["conditions"]
@@ -77,20 +77,20 @@ fn told(namespace: &DynamicObject) -> String {
     )
 }
 
-/// A namespace that is the case's to delete, and somebody who watches it.
-struct Place {
+/// A namespace for the case to delete, and a watch of it.
+struct WatchedNamespace {
     client: Client,
     name: String,
     api: Api<DynamicObject>,
-    witness: Witness,
+    witness: RecordedWatch,
 }
 
-impl Place {
+impl WatchedNamespace {
     async fn new(ctx: &Context, finalizers: &[&str], spec: &[&str]) -> Result<Self> {
         let name = format!("{}-gone", ctx.namespace());
         let api = Api::all_with(ctx.client(), &resource("", "v1", "Namespace"));
         let only = WatchParams::default().fields(&format!("metadata.name={name}"));
-        let witness = Witness::telling(&api, &only, told).await?;
+        let witness = RecordedWatch::start_with(&api, &only, format_namespace).await?;
         create(
             &api,
             json!({"apiVersion": "v1", "kind": "Namespace",
@@ -115,10 +115,10 @@ impl Place {
     }
 }
 
-pub(crate) async fn an_empty_namespace_goes(ctx: Context) -> Result<()> {
-    let mut place = Place::new(&ctx, &[], &["kubernetes"]).await?;
+pub(crate) async fn empty_namespace_is_deleted(ctx: Context) -> Result<()> {
+    let mut place = WatchedNamespace::new(&ctx, &[], &["kubernetes"]).await?;
     place.delete().await?;
-    let well = well();
+    let well = success_conditions();
     let lines = place
         .witness
         .until(&format!("DELETED Terminating [kubernetes] [] {well}"))
@@ -135,8 +135,8 @@ pub(crate) async fn an_empty_namespace_goes(ctx: Context) -> Result<()> {
     Ok(())
 }
 
-pub(crate) async fn a_stuck_finalizer_is_shown_and_waited_for(ctx: Context) -> Result<()> {
-    let mut place = Place::new(&ctx, &[], &["kubernetes"]).await?;
+pub(crate) async fn remaining_finalizer_is_reported_and_awaited(ctx: Context) -> Result<()> {
+    let mut place = WatchedNamespace::new(&ctx, &[], &["kubernetes"]).await?;
     let api = place.config_maps();
     config_map(&api, "free", &[]).await?;
     create(
@@ -146,7 +146,7 @@ pub(crate) async fn a_stuck_finalizer_is_shown_and_waited_for(ctx: Context) -> R
     )
     .await?;
     place.delete().await?;
-    let well = well();
+    let well = success_conditions();
     let stuck = well
         .replace(
             "False/ContentRemoved/All content successfully removed",
@@ -180,8 +180,8 @@ pub(crate) async fn a_stuck_finalizer_is_shown_and_waited_for(ctx: Context) -> R
     Ok(())
 }
 
-pub(crate) async fn pods_go_first(ctx: Context) -> Result<()> {
-    let mut place = Place::new(&ctx, &[], &["kubernetes"]).await?;
+pub(crate) async fn namespace_deletion_removes_pods_first(ctx: Context) -> Result<()> {
+    let mut place = WatchedNamespace::new(&ctx, &[], &["kubernetes"]).await?;
     let config_maps = place.config_maps();
     config_map(&config_maps, "needed", &[]).await?;
     let pods = Api::namespaced_with(place.client.clone(), &place.name, &resource("", "v1", "Pod"));
@@ -190,7 +190,7 @@ pub(crate) async fn pods_go_first(ctx: Context) -> Result<()> {
         Ok(accounts.get_opt("default").await?)
     })
     .await?;
-    // Nobody ends a pod of a node that does not exist.
+    // A pod on a nonexistent node is never terminated by a kubelet.
     create(
         &pods,
         json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {
@@ -200,32 +200,36 @@ pub(crate) async fn pods_go_first(ctx: Context) -> Result<()> {
     )
     .await?;
     place.delete().await?;
-    let well = well();
+    let well = success_conditions();
     let emptied = format!("MODIFIED Terminating [kubernetes] [] {well}");
     place.witness.until(&emptied).await?;
     assert!(pods.get("p").await?.metadata.deletion_timestamp.is_some());
-    assert!(config_maps.get_opt("needed").await?.is_some(), "its pod is there");
+    assert!(
+        config_maps.get_opt("needed").await?.is_some(),
+        "the pod still exists"
+    );
     pods.delete("p", &DeleteParams::default().grace_period(0)).await?;
     let lines = place
         .witness
         .until(&format!("DELETED Terminating [kubernetes] [] {well}"))
         .await?;
-    // A real controller looks again after half of the grace period.
+    // A real controller retries after half of the grace period.
     assert_eq!(lines.len(), 4, "{lines:#?}");
     Ok(())
 }
 
-pub(crate) async fn foreign_finalizers_of_a_namespace_are_left_to_their_owners(ctx: Context) -> Result<()> {
-    let mut place = Place::new(&ctx, &["example.com/ns"], &["kubernetes", "example.com/spec"]).await?;
+pub(crate) async fn foreign_namespace_finalizers_are_kept(ctx: Context) -> Result<()> {
+    let mut place =
+        WatchedNamespace::new(&ctx, &["example.com/ns"], &["kubernetes", "example.com/spec"]).await?;
     place.delete().await?;
-    let well = well();
+    let well = success_conditions();
     let left = format!("MODIFIED Terminating [example.com/spec] [example.com/ns] {well}");
     let lines = place.witness.until(&left).await?;
     assert_eq!(
         lines[2],
         format!("MODIFIED Terminating [kubernetes,example.com/spec] [example.com/ns] {well}")
     );
-    // So that the cluster does not keep it.
+    // Let the namespace be deleted.
     let release = json!({"metadata": {"finalizers": null}});
     place
         .api

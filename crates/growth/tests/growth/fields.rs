@@ -1,26 +1,27 @@
-//! Requests about objects in which a field of the schema is long.
+//! Requests with objects in which a field of the schema is long.
 
 use serde_json::{Value, json};
 
 use crate::{
-    bases,
-    lab::{JSON, Lab, Works},
+    harness::{Harness, JSON, Measurements},
+    minimal_objects,
     requests::Request,
-    schemas::{Long, Resource, Shape, Style},
+    schemas::{LongField, Resource, Shape, Style},
 };
 
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
 
-/// Requests about an object in which one thing is long. It is gone afterwards: what is there costs too.
-pub(crate) async fn one_long(
-    lab: &Lab<'_>,
+/// Requests with an object in which one field is long. The object is deleted afterwards, because stored objects cost
+/// too.
+pub(crate) async fn measure_one_long_field(
+    lab: &Harness<'_>,
     resource: &Resource,
-    long: &Long,
+    long: &LongField,
     style: Style,
     count: usize,
-) -> Works {
+) -> Measurements {
     let base = base(lab, resource);
     let works = write_and_read(lab, resource, long, style, count, &base).await;
     if resource.stored {
@@ -31,14 +32,14 @@ pub(crate) async fn one_long(
 }
 
 async fn write_and_read(
-    lab: &Lab<'_>,
+    lab: &Harness<'_>,
     resource: &Resource,
-    long: &Long,
+    long: &LongField,
     style: Style,
     count: usize,
     base: &Value,
-) -> Works {
-    let mut works = Works::new();
+) -> Measurements {
+    let mut works = Measurements::new();
     let what = |schema: &Value| lab.schemas.entries(schema, long.shape, count, style);
     let (mut object, mut change) = (base.clone(), json!({}));
     for place in [&mut object, &mut change] {
@@ -49,8 +50,8 @@ async fn write_and_read(
     let code = lab
         .measure(&mut works, "create", request("POST", &place, JSON, body))
         .await;
-    // One of the styles of strings is enough for what is not about the strings themselves.
-    if !resource.stored || long.shape == Shape::Strings && style != Style::Wild {
+    // For strings, one style is enough for the remaining requests.
+    if !resource.stored || long.shape == Shape::Strings && style != Style::Invalid {
         return works;
     }
     if code != 201 {
@@ -64,8 +65,8 @@ async fn write_and_read(
         );
     }
     let place = format!("{place}/{}", name(base));
-    // What is not allowed is refused in the same way, however it is patched in.
-    let most = if style == Style::Wild { 2 } else { usize::MAX };
+    // Invalid values are rejected the same way by every kind of patch.
+    let most = if style == Style::Invalid { 2 } else { usize::MAX };
     for (what, kind, patch) in patches(lab, resource, long, &change).into_iter().take(most) {
         lab.measure(
             &mut works,
@@ -74,7 +75,7 @@ async fn write_and_read(
         )
         .await;
     }
-    if style == Style::Same {
+    if style == Style::Identical {
         return works;
     }
     let apply = format!("{place}?fieldManager=a&force=true");
@@ -94,8 +95,8 @@ async fn write_and_read(
         request("PUT", &place, JSON, object.to_string()),
     )
     .await;
-    // Reading is the same for what is allowed and for what is not.
-    if style == Style::Wild {
+    // Reading does not depend on validity.
+    if style == Style::Invalid {
         return works;
     }
     for (what, accept) in [("get as table", TABLE), ("get as protobuf", PROTOBUF)] {
@@ -118,9 +119,13 @@ fn name(object: &Value) -> &str {
     object["metadata"]["name"].as_str().expect("it has a name")
 }
 
-/// A request about an object in which everything is long.
-pub(crate) async fn all_long(lab: &Lab<'_>, resource: &Resource, count: usize) -> Works {
-    let mut works = Works::new();
+/// A request with an object in which every field is long.
+pub(crate) async fn measure_all_fields_long(
+    lab: &Harness<'_>,
+    resource: &Resource,
+    count: usize,
+) -> Measurements {
+    let mut works = Measurements::new();
     let base = base(lab, resource);
     let mut object = base.clone();
     lab.schemas.fill(resource, &mut object, count);
@@ -140,11 +145,11 @@ fn request(method: &'static str, path: &str, kind: &'static str, body: String) -
     }
 }
 
-/// A small object that is accepted.
-fn base(lab: &Lab<'_>, resource: &Resource) -> Value {
-    let name = format!("g{:06}", lab.number());
+/// A small valid object.
+fn base(lab: &Harness<'_>, resource: &Resource) -> Value {
+    let name = format!("g{:06}", lab.unique_number());
     let mut object = lab.schemas.small(resource, &name);
-    bases::merge(&mut object, &bases::needs(&resource.kind));
+    minimal_objects::merge(&mut object, &minimal_objects::extra_fields(&resource.kind));
     match &*resource.kind {
         "CustomResourceDefinition" => {
             object["spec"]["names"] = json!({"kind": format!("G{name}"), "plural": name});
@@ -156,11 +161,11 @@ fn base(lab: &Lab<'_>, resource: &Resource) -> Value {
     object
 }
 
-/// Patches that make a field long, and others about a field that is long already.
+/// Patches that make a field long, and patches of a field that is long already.
 fn patches(
-    lab: &Lab<'_>,
+    lab: &Harness<'_>,
     resource: &Resource,
-    long: &Long,
+    long: &LongField,
     change: &Value,
 ) -> Vec<(&'static str, &'static str, Value)> {
     let mut patches = vec![
@@ -171,7 +176,7 @@ fn patches(
         return patches;
     };
     let whole = pointer(change, &long.path);
-    let entries = change.pointer(&whole).expect("just put there");
+    let entries = change.pointer(&whole).expect("set above");
     patches.push((
         "json patch",
         "application/json-patch+json",
@@ -213,17 +218,17 @@ fn patches(
         ),
     ] {
         let mut patch = change.clone();
-        // Directives about the field stand beside it.
+        // Directives are beside the field.
         let place = patch
             .pointer_mut(&pointer(change, above))
             .and_then(Value::as_object_mut);
-        place.expect("a field of something").extend(directives);
+        place.expect("the parent is an object").extend(directives);
         patches.push((what, STRATEGIC, patch));
     }
     patches
 }
 
-/// Builds up a field entry by entry, and looks at each.
+/// Adds a field entry by entry, then tests each.
 fn operations(whole: &str, entries: &Value) -> Value {
     let empty = if entries.is_array() { json!([]) } else { json!({}) };
     let mut operations = vec![json!({"op": "add", "path": whole, "value": empty})];
@@ -241,7 +246,7 @@ fn operations(whole: &str, entries: &Value) -> Value {
     operations.into()
 }
 
-/// Where a path leads in a value that has one entry in everything on the way.
+/// The JSON pointer of a path in a value with one entry at each level.
 fn pointer(value: &Value, path: &[String]) -> String {
     path.iter().fold(String::new(), |pointer, part| {
         let first = match value.pointer(&pointer) {
@@ -252,7 +257,7 @@ fn pointer(value: &Value, path: &[String]) -> String {
     })
 }
 
-/// Where objects of a resource are.
+/// The collection's path.
 fn collection(resource: &Resource) -> String {
     let Resource {
         group,

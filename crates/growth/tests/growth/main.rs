@@ -1,40 +1,43 @@
-//! Work grows no faster than the request, whatever of it is long: see the crate's own page for how work is counted.
+//! Tests that work grows linearly with the request, whichever part is long. The crate's documentation explains the
+//! counting.
 //!
 //! Every list, map and string of every built-in kind is made long, alone and with all others, with entries that are
-//! distinct, alike, or not allowed; and so are requests in ways that no schema tells. Each is sent with n, 2n and 4n entries,
-//! and every counter of the server must have grown in proportion. A failure names the line of the loop.
+//! distinct, identical or invalid; so are further parts of requests that schemas do not describe. Each request is sent
+//! with n, 2n and 4n entries, and every counter of the server must grow proportionally. A failure names the line of the
+//! loop.
 
-mod bases;
 mod fields;
-mod lab;
+mod harness;
 mod measure;
+mod minimal_objects;
 mod requests;
 mod schemas;
 
-use lab::{Lab, Suspects, Works};
-use measure::ALONE;
+use harness::{Harness, Measurements, Violations};
+use measure::SERIAL;
 use schemas::Schemas;
 
-/// The shortest of three lists; the others have twice and four times as many entries.
+/// The number of entries in the smallest of three requests; the others have twice and four times as many.
 const ENTRIES: usize = 12;
-/// As few where a whole object is filled, which then has some hundred lists.
+/// Fewer if a whole object is filled, which then has some hundred lists.
 const ENTRIES_EACH: usize = 8;
 /// More where there are few requests.
 const ENTRIES_OF_REQUESTS: usize = 32;
 
 #[test]
-fn every_long_field_of_a_built_in_kind_is_handled_in_linear_work() {
-    let _alone = ALONE.lock();
+fn long_field_of_built_in_kind_takes_linear_work() {
+    let _alone = SERIAL.lock();
     let schemas = Schemas::read();
-    let mut suspects = Suspects::default();
+    let mut suspects = Violations::default();
     run(async {
-        let lab = Lab::new(&schemas).await;
-        for (resource, long) in schemas.long(&schemas.resources()) {
+        let lab = Harness::new(&schemas).await;
+        for (resource, long) in schemas.long_fields(&schemas.resources()) {
             for &style in long.styles() {
-                let case = |times| fields::one_long(&lab, &resource, &long, style, ENTRIES * times);
+                let case =
+                    |times| fields::measure_one_long_field(&lab, &resource, &long, style, ENTRIES * times);
                 let mut works = [case(1).await, case(2).await, case(4).await];
                 let place = format!("{}.{} {style:?}", resource.kind, long.path.join("."));
-                suspects.judge(&place, ENTRIES, &mut works);
+                suspects.check(&place, ENTRIES, &mut works);
             }
         }
     });
@@ -42,41 +45,41 @@ fn every_long_field_of_a_built_in_kind_is_handled_in_linear_work() {
 }
 
 #[test]
-fn every_built_in_kind_with_all_its_lists_long_is_handled_in_linear_work() {
-    let _alone = ALONE.lock();
+fn built_in_kind_with_all_fields_long_takes_linear_work() {
+    let _alone = SERIAL.lock();
     let schemas = Schemas::read();
-    let mut suspects = Suspects::default();
+    let mut suspects = Violations::default();
     run(async {
-        let lab = Lab::new(&schemas).await;
+        let lab = Harness::new(&schemas).await;
         for resource in schemas.resources() {
-            let case = |times| fields::all_long(&lab, &resource, ENTRIES_EACH * times);
-            // What is made once and kept is made by the first of them.
+            let case = |times| fields::measure_all_fields_long(&lab, &resource, ENTRIES_EACH * times);
+            // The first request fills caches.
             case(1).await;
             let mut works = [case(1).await, case(2).await, case(4).await];
-            suspects.judge(&resource.kind, ENTRIES_EACH, &mut works);
+            suspects.check(&resource.kind, ENTRIES_EACH, &mut works);
         }
     });
     suspects.assert_none();
 }
 
 #[test]
-fn every_long_request_is_handled_in_linear_work() {
-    let _alone = ALONE.lock();
+fn long_request_takes_linear_work() {
+    let _alone = SERIAL.lock();
     let schemas = Schemas::read();
-    let mut suspects = Suspects::default();
+    let mut suspects = Violations::default();
     run(async {
-        let lab = Lab::new(&schemas).await;
+        let lab = Harness::new(&schemas).await;
         requests::prepare(&lab).await;
         for (what, make) in requests::requests() {
             let case = async |times| {
-                let mut works = Works::new();
-                let request = make(ENTRIES_OF_REQUESTS * times, lab.number());
+                let mut works = Measurements::new();
+                let request = make(ENTRIES_OF_REQUESTS * times, lab.unique_number());
                 lab.measure(&mut works, what, request).await;
                 works
             };
             case(1).await;
             let mut works = [case(1).await, case(2).await, case(4).await];
-            suspects.judge("", ENTRIES_OF_REQUESTS, &mut works);
+            suspects.check("", ENTRIES_OF_REQUESTS, &mut works);
         }
     });
     suspects.assert_none();

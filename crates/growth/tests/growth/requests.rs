@@ -1,11 +1,11 @@
-//! Requests that are long in ways that no schema tells: repeated keys, selectors, headers, operations, and pairs of lists
-//! that refer to each other.
+//! Requests that are long in ways schemas do not describe: duplicate keys, selectors, headers, operations, and pairs of
+//! lists that refer to each other.
 
 use serde_json::{Value, json};
 
-use crate::lab::{JSON, Lab};
+use crate::harness::{Harness, JSON};
 
-/// A request of a size.
+/// A request to send.
 pub(crate) struct Request {
     pub(crate) method: &'static str,
     pub(crate) path: String,
@@ -42,14 +42,14 @@ fn patch(kind: &'static str, path: &str, body: &Value) -> Request {
     }
 }
 
-/// Makes a request of a size. The number tells one call from the others, for names.
-type Make = fn(usize, usize) -> Request;
+/// Makes a request of a size. The second number is unique per call, for names.
+type MakeRequest = fn(usize, usize) -> Request;
 
 const REVIEW: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
-/// Made before all others.
-pub(crate) const KEPT: &str = "/api/v1/namespaces/default/configmaps/kept";
+/// Created before all requests.
+pub(crate) const EXISTING_MAP: &str = "/api/v1/namespaces/default/configmaps/kept";
 const JSON_PATCH: &str = "application/json-patch+json";
 const YAML: &str = "application/yaml";
 
@@ -67,7 +67,7 @@ fn pod(call: usize, spec: &Value) -> Request {
     post(PODS, object)
 }
 
-pub(crate) fn requests() -> Vec<(&'static str, Make)> {
+pub(crate) fn requests() -> Vec<(&'static str, MakeRequest)> {
     vec![
         ("distinct repeated keys", |n, _| {
             post(
@@ -118,7 +118,7 @@ pub(crate) fn requests() -> Vec<(&'static str, Make)> {
         ("unclosed managed fields", |n, _| Request {
             method: "PUT",
             ..post(
-                KEPT,
+                EXISTING_MAP,
                 r#"{"metadata":{"managedFields":["#.to_owned() + &r#"{"managedFields":["#.repeat(n),
             )
         }),
@@ -126,13 +126,13 @@ pub(crate) fn requests() -> Vec<(&'static str, Make)> {
             let text = json!({"metadata": {"name": "kept"}, "data": {"a": r#""managedFields":["#.repeat(n)}});
             Request {
                 method: "PUT",
-                ..post(KEPT, text)
+                ..post(EXISTING_MAP, text)
             }
         }),
         ("escaped managed fields", |n, _| Request {
             method: "PUT",
             ..post(
-                KEPT,
+                EXISTING_MAP,
                 format!(
                     r#"{{"metadata":{{"name":"kept"}},{}}}"#,
                     joined(n, |i| format!(r#""{i}\"managedFields":[1]"#))
@@ -147,7 +147,7 @@ pub(crate) fn requests() -> Vec<(&'static str, Make)> {
             Request {
                 method: "PUT",
                 ..post(
-                    KEPT,
+                    EXISTING_MAP,
                     json!({"metadata": {"name": "kept", "managedFields": managers}}),
                 )
             }
@@ -157,7 +157,7 @@ pub(crate) fn requests() -> Vec<(&'static str, Make)> {
                 n,
                 |i| json!({"op": "add", "path": format!("/data/k{i}"), "value": "v"}),
             );
-            patch(JSON_PATCH, KEPT, &operations.into())
+            patch(JSON_PATCH, EXISTING_MAP, &operations.into())
         }),
         ("operations that move", |n, _| {
             let mut operations = vec![json!({"op": "add", "path": "/data", "value": {"k0": "v"}})];
@@ -165,14 +165,14 @@ pub(crate) fn requests() -> Vec<(&'static str, Make)> {
                 n,
                 |i| json!({"op": "move", "from": format!("/data/k{i}"), "path": format!("/data/k{}", i + 1)}),
             ));
-            patch(JSON_PATCH, KEPT, &operations.into())
+            patch(JSON_PATCH, EXISTING_MAP, &operations.into())
         }),
         ("operations that copy", |n, _| {
             let operations = each(
                 n,
                 |i| json!({"op": "copy", "from": "/metadata/name", "path": format!("/data/k{i}")}),
             );
-            patch(JSON_PATCH, KEPT, &operations.into())
+            patch(JSON_PATCH, EXISTING_MAP, &operations.into())
         }),
         ("a label selector with many terms", |n, _| {
             get(format!(
@@ -390,8 +390,8 @@ pub(crate) fn requests() -> Vec<(&'static str, Make)> {
     ]
 }
 
-/// What the requests need to be there.
-pub(crate) async fn prepare(lab: &Lab<'_>) {
+/// Creates what the requests need.
+pub(crate) async fn prepare(lab: &Harness<'_>) {
     let labels: serde_json::Map<_, _> = each(8, |i| (format!("k{i}"), json!("v"))).into_iter().collect();
     let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kept", "labels": labels}, "data": {"a": "a"}});
     let (code, _) = lab.send(post(MAPS, object)).await;

@@ -1,4 +1,4 @@
-//! Objects made of the schemas of built-in kinds: small ones, and ones in which something is long.
+//! Objects generated from the schemas of built-in kinds: small ones, and ones with long fields.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -7,12 +7,12 @@ use std::{
 
 use serde_json::{Map, Value, json};
 
-/// The facts that the server itself is built from.
+/// The data that the server is built from.
 pub(crate) struct Schemas {
-    facts: Value,
+    data: Value,
 }
 
-/// A resource whose objects a client can create.
+/// A resource whose objects clients can create.
 #[derive(Clone, Debug)]
 pub(crate) struct Resource {
     pub(crate) group: String,
@@ -20,23 +20,23 @@ pub(crate) struct Resource {
     pub(crate) kind: String,
     pub(crate) plural: String,
     pub(crate) namespaced: bool,
-    /// Whether its objects are stored, so that they can be changed.
+    /// Whether its objects are stored, so that they can be updated.
     pub(crate) stored: bool,
 }
 
-/// A field that can be long, and the way there from the root of a kind.
+/// A field that can be long, and its path from the root of a kind.
 #[derive(Clone, Debug)]
-pub(crate) struct Long {
+pub(crate) struct LongField {
     pub(crate) path: Vec<String>,
     pub(crate) shape: Shape,
 }
 
-impl Long {
-    /// How its entries can look; those of a map cannot be alike, and of strings the second is like the first.
+impl LongField {
+    /// The styles of its entries. Map keys cannot be identical, and for strings `Identical` equals `Distinct`.
     pub(crate) fn styles(&self) -> &'static [Style] {
         match self.shape {
-            Shape::Map | Shape::Strings => &[Style::Distinct, Style::Wild],
-            Shape::List => &[Style::Distinct, Style::Same, Style::Wild],
+            Shape::Map | Shape::Strings => &[Style::Distinct, Style::Invalid],
+            Shape::List => &[Style::Distinct, Style::Identical, Style::Invalid],
         }
     }
 }
@@ -49,18 +49,18 @@ pub(crate) enum Shape {
     Strings,
 }
 
-/// How the entries of what is long look.
+/// The style of the entries of a long field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Style {
-    /// Each another, with what must be there.
+    /// Distinct, with the required fields.
     Distinct,
-    /// Each the same.
-    Same,
-    /// Each another, with everything there, most of it not allowed.
-    Wild,
+    /// Identical.
+    Identical,
+    /// Distinct, with all fields set, mostly to invalid values.
+    Invalid,
 }
 
-/// An entry of a path that stands for the entries of a list or of a map.
+/// A path element that stands for the entries of a list or map.
 const ANY: &str = "*";
 
 impl Schemas {
@@ -71,12 +71,12 @@ impl Schemas {
             .read_to_string(&mut text)
             .expect("text");
         Self {
-            facts: serde_json::from_str(&text).expect("JSON"),
+            data: serde_json::from_str(&text).expect("JSON"),
         }
     }
 
     pub(crate) fn resources(&self) -> Vec<Resource> {
-        let all = self.facts["resources"].as_array().expect("a list");
+        let all = self.data["resources"].as_array().expect("a list");
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         all.iter()
             .filter(|one| !text(&one["name"]).contains('/'))
@@ -100,12 +100,12 @@ impl Schemas {
         let Resource {
             group, version, kind, ..
         } = resource;
-        let name = &self.facts["kinds"][format!("{group}/{version}/{kind}")];
+        let name = &self.data["kinds"][format!("{group}/{version}/{kind}")];
         self.named(name.as_str().unwrap_or_default())
     }
 
     fn named(&self, name: &str) -> &Value {
-        &self.facts["schemas"][name]
+        &self.data["schemas"][name]
     }
 
     /// The schema that a schema refers to, or itself.
@@ -116,27 +116,27 @@ impl Schemas {
         }
     }
 
-    /// Everything of the kinds that can be long, each once: a field of a type that many kinds have is tried in the
-    /// first of them. The server finds a field by its type too.
-    pub(crate) fn long(&self, resources: &[Resource]) -> Vec<(Resource, Long)> {
+    /// All fields that can be long, each once: a field of a type shared by many kinds is tried in the first of them.
+    /// The server also looks up fields by type.
+    pub(crate) fn long_fields(&self, resources: &[Resource]) -> Vec<(Resource, LongField)> {
         let mut found = Vec::new();
         let mut seen = BTreeSet::new();
         let mut open: VecDeque<_> = resources
             .iter()
             .map(|resource| {
                 let name = format!("{}/{}/{}", resource.group, resource.version, resource.kind);
-                let root = self.facts["kinds"][name].as_str().unwrap_or_default();
+                let root = self.data["kinds"][name].as_str().unwrap_or_default();
                 (resource, Vec::new(), root)
             })
             .collect();
         while let Some((resource, path, name)) = open.pop_front() {
-            // Metadata is everywhere, and is treated alike but for the kind.
+            // Metadata is in every kind and handled the same way.
             if !seen.insert(name) {
                 continue;
             }
             let mut take = |path: &[String], shape| {
                 let path = path.to_vec();
-                found.push((resource.clone(), Long { path, shape }));
+                found.push((resource.clone(), LongField { path, shape }));
             };
             let mut inner = Vec::new();
             let schema = self.named(name);
@@ -144,7 +144,7 @@ impl Schemas {
                 take(&path, Shape::Strings);
             }
             for (field, schema) in schema["properties"].as_object().into_iter().flatten() {
-                // Only the server writes it; those who write it to the part that is there for it are trusted.
+                // Clients that may write the status subresource are trusted.
                 if path.is_empty() && matches!(&**field, "status" | "kind" | "apiVersion") {
                     continue;
                 }
@@ -199,12 +199,12 @@ impl Schemas {
         })
     }
 
-    /// A value of a schema, with what it must have; the `index`th of its kind.
+    /// A value of a schema with the required fields; `index` makes it distinct.
     pub(crate) fn value(&self, schema: &Value, index: usize, style: Style, depth: usize) -> Value {
         let name = schema["ref"].as_str().unwrap_or_default();
         let own = self.resolve(schema);
         let last = name.rsplit('.').next().unwrap_or_default();
-        let number = if style == Style::Same { 0 } else { index };
+        let number = if style == Style::Identical { 0 } else { index };
         match last {
             "Time" | "MicroTime" => return "2024-01-01T00:00:00.000000Z".into(),
             "Quantity" => return (number + 100).to_string().into(),
@@ -216,10 +216,10 @@ impl Schemas {
         }
         match own["type"].as_str().unwrap_or_default() {
             "string" if own["format"] == "byte" => "eA==".into(),
-            "string" if style == Style::Wild => format!("-X {number:03}/é").into(),
+            "string" if style == Style::Invalid => format!("-X {number:03}/é").into(),
             "string" if number == 0 => "x0".into(),
             "string" => format!("x{number:03}").into(),
-            "integer" if style == Style::Wild => (-1 - number.cast_signed()).into(),
+            "integer" if style == Style::Invalid => (-1 - number.cast_signed()).into(),
             "integer" => (number + 1).into(),
             "number" => json!(1.5),
             "boolean" => true.into(),
@@ -235,7 +235,7 @@ impl Schemas {
                 for (field, schema) in own["properties"].as_object().into_iter().flatten() {
                     let must = required.is_some_and(|required| required.contains(&field.as_str().into()))
                         || matches!(&**field, "name" | "key" | "op" | "ip");
-                    let may = style == Style::Wild && depth > 0;
+                    let may = style == Style::Invalid && depth > 0;
                     if must || may {
                         let value = self.value(schema, index, style, depth.saturating_sub(1));
                         fields.insert(field.clone(), value);
@@ -248,10 +248,10 @@ impl Schemas {
         }
     }
 
-    /// `count` entries of a list or map, or long strings.
+    /// `count` entries of a list or map, or strings of that length.
     pub(crate) fn entries(&self, schema: &Value, shape: Shape, count: usize, style: Style) -> Value {
         let own = self.resolve(schema);
-        let depth = if style == Style::Wild { 2 } else { 4 };
+        let depth = if style == Style::Invalid { 2 } else { 4 };
         match shape {
             Shape::List => (0..count)
                 .map(|index| self.value(&own["items"], index, style, depth))
@@ -259,7 +259,7 @@ impl Schemas {
             Shape::Map => {
                 let values = &own["additionalProperties"];
                 let key = |index| match style {
-                    Style::Wild => format!("-X {index:03}/é"),
+                    Style::Invalid => format!("-X {index:03}/é"),
                     _ if index == 0 => "x0".to_owned(),
                     _ => format!("x{index:03}"),
                 };
@@ -269,13 +269,13 @@ impl Schemas {
             Shape::Strings => {
                 let mut fields = self.value(schema, 0, Style::Distinct, 4);
                 let pattern = match style {
-                    Style::Distinct | Style::Same => "a",
-                    Style::Wild => "/a,=$( %{!\u{e9}",
+                    Style::Distinct | Style::Identical => "a",
+                    Style::Invalid => "/a,=$( %{!\u{e9}",
                 };
                 let long: String = pattern.chars().cycle().take(count).collect();
                 for (field, schema) in own["properties"].as_object().into_iter().flatten() {
                     let is_text = self.resolve(schema)["type"] == "string" && schema["enum"].is_null();
-                    // An object must have its name and its kind to be looked at.
+                    // An object needs its name and kind to be processed.
                     let names = matches!(&**field, "name" | "namespace" | "kind" | "apiVersion");
                     if is_text
                         && !(names && own["properties"]["metadata"].is_object())
@@ -289,7 +289,7 @@ impl Schemas {
         }
     }
 
-    /// Puts `what` into an object, and makes what is on the way there.
+    /// Sets the field at `path` to `what`, creating its parents.
     pub(crate) fn put(
         &self,
         resource: &Resource,
@@ -334,7 +334,7 @@ impl Schemas {
         self.put_at(within, inner, rest, what);
     }
 
-    /// All lists and maps of a kind with this many entries, those within others in the first of them.
+    /// Makes all lists and maps of a kind this long; nested ones in the first entry.
     pub(crate) fn fill(&self, resource: &Resource, object: &mut Value, count: usize) {
         self.fill_at(self.root(resource), object, count, &mut Vec::new());
     }
@@ -373,7 +373,7 @@ impl Schemas {
         }
     }
 
-    /// The smallest object of a kind, as far as its schema tells.
+    /// The smallest object of a kind according to its schema.
     pub(crate) fn small(&self, resource: &Resource, name: &str) -> Value {
         let mut object = self.value(self.root(resource), 0, Style::Distinct, 4);
         let Resource {

@@ -1,4 +1,4 @@
-//! One child: from what the author says to what is applied.
+//! Applies one child.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::{
@@ -8,39 +8,38 @@ use kube::{
 };
 use serde::Serialize;
 use serde_json::Value;
-use windlass_cache::{Cacheable, KindName, ObjectKey, is_cluster_scoped};
+use windlass_cache::{Cacheable, GroupVersionKind, ObjectKey, is_cluster_scoped};
 
 use super::{
     Parent,
     compare::{content, covers, fingerprint},
     error::ChildError,
-    memory::Deed,
+    history::AppliedState,
 };
 use crate::{
     error::Error,
     listers::Listers,
     names::is_path_segment,
-    reconcile::World,
-    writer::{Apply, Writer},
+    reconcile::TermContext,
+    writer::{ApplyOptions, Writer},
 };
 
-/// The label that says which controller made a child, beside the owner reference that says for whom.
-pub const CONTROLLER: &str = "windlass.dev/controller";
+/// Label with the name of the controller that manages a child. The owner reference names the parent object.
+pub const CONTROLLER_LABEL: &str = "windlass.dev/controller";
 
-/// The annotation that says what was applied last, as a fingerprint: a controller that starts again sees from it that
-/// there is nothing to say anew.
-pub const APPLIED: &str = "windlass.dev/applied";
+/// Annotation with a hash of the last applied child, so that a restarted controller need not apply it again.
+pub const APPLIED_HASH_ANNOTATION: &str = "windlass.dev/applied-hash";
 
-/// Which object, whatever version of its kind is spoken.
+/// Identifies a child by group, kind and key, whatever the API version.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Identity {
-    kind: KindName,
+pub(super) struct ChildRef {
+    kind: GroupVersionKind,
     key: ObjectKey,
 }
 
-impl Identity {
-    pub(super) fn is(&self, kind: &KindName, key: &ObjectKey) -> bool {
-        let group = |kind: &KindName| {
+impl ChildRef {
+    pub(super) fn matches(&self, kind: &GroupVersionKind, key: &ObjectKey) -> bool {
+        let group = |kind: &GroupVersionKind| {
             kind.api_version
                 .rsplit_once('/')
                 .map(|(group, _)| group.to_owned())
@@ -54,33 +53,32 @@ pub(super) fn is_controlled_by(meta: &ObjectMeta, owner_uid: &str) -> bool {
     owners.any(|owner| owner.controller == Some(true) && owner.uid == owner_uid)
 }
 
-/// What had to be done about a child.
+/// What was done to a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Did {
-    Nothing,
+pub(super) enum ChildChange {
+    Unchanged,
     Applied,
     Created,
 }
 
-/// A child, its type forgotten.
+/// A desired child with its type erased.
 pub(super) struct Child {
-    kind: KindName,
+    kind: GroupVersionKind,
     resource: ApiResource,
-    /// Objects of the kind have no namespace.
     cluster_scoped: bool,
     object: Result<DynamicObject, serde_json::Error>,
-    cached: Cached,
-    view: View,
+    read_cached: ReadCachedFn,
+    normalize: NormalizeFn,
 }
 
-/// What the cache has in its place. An error if the controller does not cache the kind.
-type Cached = Box<dyn Fn(&ObjectKey, &Listers) -> Result<Option<There>, Error> + Send + Sync>;
+/// Reads the existing child from the cache. Fails if the controller does not cache the kind.
+type ReadCachedFn = Box<dyn Fn(&ObjectKey, &Listers) -> Result<Option<ExistingObject>, Error> + Send + Sync>;
 
-/// An object as its type writes it, so that what the server answers and what the cache has can be compared.
-type View = fn(&DynamicObject) -> Result<Value, serde_json::Error>;
+/// Round-trips an object through its type, so that a server response compares equal to a cached object.
+type NormalizeFn = fn(&DynamicObject) -> Result<Value, serde_json::Error>;
 
-/// What is there in a child's place.
-struct There {
+/// The existing object with a child's key.
+struct ExistingObject {
     meta: ObjectMeta,
     body: Value,
 }
@@ -91,38 +89,38 @@ impl Child {
         C: Cacheable + Serialize + Resource<DynamicType: Send + Sync>,
     {
         Self {
-            kind: KindName::of::<C>(&dynamic),
+            kind: GroupVersionKind::of::<C>(&dynamic),
             resource: ApiResource::erase::<C>(&dynamic),
             cluster_scoped: is_cluster_scoped::<C>(),
             object: serde_json::to_value(object).and_then(serde_json::from_value),
-            cached: Box::new(move |key, listers| {
-                // One that does not decode is there, and must not be taken for absent.
-                let there = listers.get::<C>(&dynamic)?.try_get(key)?;
-                let there = there.map(|there| {
-                    serde_json::to_value(&*there).map(|body| There {
-                        meta: there.meta().clone(),
+            read_cached: Box::new(move |key, listers| {
+                // An object that does not decode is an error, not absent.
+                let existing = listers.get::<C>(&dynamic)?.try_get(key)?;
+                let existing = existing.map(|object| {
+                    serde_json::to_value(&*object).map(|body| ExistingObject {
+                        meta: object.meta().clone(),
                         body,
                     })
                 });
-                Ok(there.transpose()?)
+                Ok(existing.transpose()?)
             }),
-            view: |object| {
+            normalize: |object| {
                 let object: C = serde_json::to_value(object).and_then(serde_json::from_value)?;
                 serde_json::to_value(object)
             },
         }
     }
 
-    /// What the server has in its place.
-    async fn live(&self, key: &ObjectKey, writer: &Writer) -> Result<Option<There>, Error> {
+    /// Reads the existing child from the server.
+    async fn read_live(&self, key: &ObjectKey, writer: &Writer) -> Result<Option<ExistingObject>, Error> {
         let request = Request::new(DynamicObject::url_path(&self.resource, key.namespace()));
         let request = request
             .get(key.name(), &GetParams::default())
             .map_err(kube::Error::BuildRequest)?;
         match writer.client().request::<DynamicObject>(request).await {
-            Ok(there) => Ok(Some(There {
-                body: (self.view)(&there)?,
-                meta: there.metadata,
+            Ok(object) => Ok(Some(ExistingObject {
+                body: (self.normalize)(&object)?,
+                meta: object.metadata,
             })),
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
             Err(error) => Err(error.into()),
@@ -131,78 +129,83 @@ impl Child {
 }
 
 impl<K: Cacheable + Resource<DynamicType: Clone + Send + Sync> + Serialize> Parent<'_, K> {
-    /// Makes one child what it should be, with at most one write. The answer says which object it is, and what was done.
-    pub(super) async fn ensure(&self, child: Child) -> Result<(Identity, Did), Error> {
-        let wanted = self.wanted(&child)?;
+    /// Creates or applies one child, with at most one write. Returns which object it is, and what was done.
+    pub(super) async fn ensure_child(&self, child: Child) -> Result<(ChildRef, ChildChange), Error> {
+        let wanted = self.desired_object(&child)?;
         let (kind, key) = (&child.kind, ObjectKey::of(&wanted));
-        let identity = Identity {
+        let identity = ChildRef {
             kind: kind.clone(),
             key: key.clone(),
         };
         let uid = self.object.meta().uid.as_deref().unwrap_or_default();
-        let World { listers, writer, .. } = &*self.ctx.world;
+        let TermContext { listers, writer, .. } = &*self.ctx.term;
         let body = serde_json::to_value(&wanted)?;
-        let remember = |there: Value| {
-            let deed = Deed {
-                wanted: fingerprint(&body),
-                there: fingerprint(&content(there)),
+        let remember = |actual: Value| {
+            let state = AppliedState {
+                desired_hash: fingerprint(&body),
+                actual_hash: fingerprint(&content(actual)),
             };
-            self.memory.lock().applied(&self.key, &kind.kind, &key, deed);
+            self.memory
+                .lock()
+                .record_applied(&self.key, &kind.kind, &key, state);
         };
-        let mut there = (child.cached)(&key, listers)?;
-        if there.is_none() && self.memory.lock().has(&self.key, &kind.kind, &key) {
-            // It is gone, or not among what the cache is told of.
-            there = child.live(&key, writer).await?;
+        let mut existing = (child.read_cached)(&key, listers)?;
+        if existing.is_none() && self.memory.lock().has_child(&self.key, &kind.kind, &key) {
+            // It was deleted, or the watch does not select it.
+            existing = child.read_live(&key, writer).await?;
         }
-        let writer = writer.of(child.resource.clone());
-        let mut is_unseen = false;
-        let there = match there {
-            Some(there) => there,
-            None => match writer.apply_with(&wanted, Apply::default().new_object()).await {
-                Ok(made) => {
-                    tracing::info!(kind = kind.kind, child = %key, "created a child");
-                    remember((child.view)(&made)?);
-                    return Ok((identity, Did::Created));
+        let writer = writer.dynamic(child.resource.clone());
+        let mut is_uncached = false;
+        let existing = match existing {
+            Some(existing) => existing,
+            None => match writer
+                .apply_with(&wanted, ApplyOptions::default().require_absent())
+                .await
+            {
+                Ok(created) => {
+                    tracing::info!(kind = kind.kind, child = %key, "created child");
+                    remember((child.normalize)(&created)?);
+                    return Ok((identity, ChildChange::Created));
                 }
-                // There is one, of which the cache has not told: now it matters whose.
-                Err(taken) if taken.is_conflict() => {
-                    is_unseen = true;
-                    child.live(&key, self.ctx.writer()).await?.ok_or(taken)?
+                // It exists but is not in the cache: read it to find its owner.
+                Err(conflict) if conflict.is_conflict() => {
+                    is_uncached = true;
+                    child.read_live(&key, self.ctx.writer()).await?.ok_or(conflict)?
                 }
                 Err(error) => return Err(error.into()),
             },
         };
-        if !is_controlled_by(&there.meta, uid) {
-            return Err(self.exists(identity));
+        if !is_controlled_by(&existing.meta, uid) {
+            return Err(self.report_foreign_object(identity));
         }
-        // It comes anew when it is gone, and its going is told.
-        if there.meta.deletion_timestamp.is_some() {
-            return Ok((identity, Did::Nothing));
+        // Its deletion triggers another reconcile, which creates it again.
+        if existing.meta.deletion_timestamp.is_some() {
+            return Ok((identity, ChildChange::Unchanged));
         }
-        if self.is_as_wanted(&identity, &body, &there.body) {
-            if is_unseen {
-                remember(there.body);
+        if self.is_up_to_date(&identity, &body, &existing.body) {
+            if is_uncached {
+                remember(existing.body);
             }
-            return Ok((identity, Did::Nothing));
+            return Ok((identity, ChildChange::Unchanged));
         }
         let mut changed = wanted;
-        // Not to another object that has taken its name since.
-        changed.metadata.uid = there.meta.uid;
+        // Not to a recreated object of the same name.
+        changed.metadata.uid = existing.meta.uid;
         let applied = writer
-            .apply_with(&changed, Apply::default().force().same_object())
+            .apply_with(&changed, ApplyOptions::default().force().require_uid())
             .await?;
-        tracing::info!(kind = kind.kind, child = %key, "applied a child");
-        remember((child.view)(&applied)?);
-        Ok((identity, Did::Applied))
+        tracing::info!(kind = kind.kind, child = %key, "applied child");
+        remember((child.normalize)(&applied)?);
+        Ok((identity, ChildChange::Applied))
     }
 
-    /// What to apply: what the author says, in its place, with the marks of a child.
-    fn wanted(&self, child: &Child) -> Result<DynamicObject, Error> {
+    /// The object to apply: the desired child with its namespace, owner reference, label and annotation.
+    fn desired_object(&self, child: &Child) -> Result<DynamicObject, Error> {
         let kind = &child.kind;
         let object = child.object.as_ref().map_err(|cause| {
             let what = format!("a child of kind {}", kind.kind);
             let cause = cause.to_string();
-            Error::terminal(ChildError::Unserialisable { what, cause })
+            Error::terminal(ChildError::Serialization { what, cause })
         })?;
         let mut wanted = object.clone();
         wanted.types = Some(TypeMeta {
@@ -213,36 +216,36 @@ impl<K: Cacheable + Resource<DynamicType: Clone + Send + Sync> + Serialize> Pare
         let metadata = &mut wanted.metadata;
         let name = metadata.name.as_deref().unwrap_or_default();
         if name.is_empty() {
-            return Err(Error::terminal(ChildError::Nameless { kind: kind.clone() }));
+            return Err(Error::terminal(ChildError::NoName { kind: kind.clone() }));
         }
         if let Some(name) = metadata.name.as_ref().filter(|name| !is_path_segment(name)) {
             let (kind, name) = (kind.clone(), name.clone());
-            return Err(Error::terminal(ChildError::NotAName { kind, name }));
+            return Err(Error::terminal(ChildError::InvalidName { kind, name }));
         }
         metadata.namespace = match metadata.namespace.take() {
             _ if child.cluster_scoped => None,
             None => own.map(str::to_owned),
-            said => said,
+            explicit => explicit,
         };
-        // An object outside namespaces may have children everywhere.
+        // A cluster-scoped object may have children in every namespace.
         if own.is_some() && own != metadata.namespace.as_deref() {
-            return Err(Error::terminal(ChildError::Elsewhere {
+            return Err(Error::terminal(ChildError::NamespaceMismatch {
                 kind: kind.clone(),
                 key: ObjectKey::of(&wanted),
                 namespace: own.map(str::to_owned),
             }));
         }
-        let listers = &self.ctx.world.listers;
-        if !listers.broods.iter().any(|brood| brood.kind() == kind) {
+        let listers = &self.ctx.term.listers;
+        if !listers.owned_kinds.iter().any(|brood| brood.kind() == kind) {
             return Err(Error::terminal(ChildError::NotOwned {
                 kind: kind.clone(),
                 controller: listers.controller.clone(),
             }));
         }
         let labels = metadata.labels.get_or_insert_default();
-        labels.insert(CONTROLLER.to_owned(), listers.controller.clone());
+        labels.insert(CONTROLLER_LABEL.to_owned(), listers.controller.clone());
         metadata.owner_references = self.object.controller_owner_ref(self.kind).map(|owner| {
-            // Who deletes the object in the foreground waits for its children.
+            // A foreground deletion of the parent waits for its children.
             let block_owner_deletion = Some(true);
             vec![OwnerReference {
                 block_owner_deletion,
@@ -251,36 +254,39 @@ impl<K: Cacheable + Resource<DynamicType: Clone + Send + Sync> + Serialize> Pare
         });
         let fingerprint = fingerprint(&serde_json::to_value(&wanted)?);
         let annotations = wanted.metadata.annotations.get_or_insert_default();
-        annotations.insert(APPLIED.to_owned(), format!("{fingerprint:016x}"));
+        annotations.insert(APPLIED_HASH_ANNOTATION.to_owned(), format!("{fingerprint:016x}"));
         Ok(wanted)
     }
 
-    fn is_as_wanted(&self, identity: &Identity, wanted: &Value, there: &Value) -> bool {
+    fn is_up_to_date(&self, identity: &ChildRef, wanted: &Value, actual: &Value) -> bool {
         let applied = |body: &Value| {
             let annotations = body.get("metadata")?.get("annotations")?;
-            annotations.get(APPLIED)?.as_str().map(str::to_owned)
+            annotations
+                .get(APPLIED_HASH_ANNOTATION)?
+                .as_str()
+                .map(str::to_owned)
         };
-        if applied(there) == applied(wanted) && covers(there, wanted) {
+        if applied(actual) == applied(wanted) && covers(actual, wanted) {
             return true;
         }
-        let deed = Deed {
-            wanted: fingerprint(wanted),
-            there: fingerprint(&content(there.clone())),
+        let state = AppliedState {
+            desired_hash: fingerprint(wanted),
+            actual_hash: fingerprint(&content(actual.clone())),
         };
-        let Identity { kind, key } = identity;
-        self.memory.lock().is_applied(&self.key, &kind.kind, key, deed)
+        let ChildRef { kind, key } = identity;
+        self.memory.lock().is_applied(&self.key, &kind.kind, key, state)
     }
 
-    fn exists(&self, child: Identity) -> Error {
-        let Identity { kind, key } = child;
+    fn report_foreign_object(&self, child: ChildRef) -> Error {
+        let ChildRef { kind, key } = child;
         let owner = K::kind(self.kind).into_owned();
         let message = format!(
             "Resource {:?} already exists and is not managed by {owner}",
             key.name()
         );
         let about = self.object.object_ref(self.kind);
-        // The words that people know from the sample controller.
+        // Reason and message are those of Kubernetes' sample-controller.
         self.ctx.recorder().warning(&about, "ErrResourceExists", message);
-        ChildError::Exists { kind, key, owner }.into()
+        ChildError::AlreadyExists { kind, key, owner }.into()
     }
 }

@@ -1,50 +1,50 @@
-//! Whether what should be there is there, from JSON alone.
+//! Compares desired with actual objects, as JSON.
 
 use serde_json::{Map, Value};
 
-/// Whether `there` has everything that `wanted` says. Null and absent are the same; lists must be equally long, since
-/// nothing here knows which of them are sets.
+/// Whether `actual` has every field of `wanted`. Null and absent are equal. Lists must have the same length, because the
+/// comparison does not know which lists are sets.
 ///
-/// A `false` may be wrong (the server writes a quantity differently, a list has grown by somebody else's entry): then
-/// an apply tells, and its answer is remembered. A `true` is right as far as `wanted` goes.
-pub(super) fn covers(there: &Value, wanted: &Value) -> bool {
-    match (there, wanted) {
+/// A `false` may be wrong (the server normalized a quantity, another manager added a list entry): then an apply decides,
+/// and its result is remembered. A `true` is always right.
+pub(super) fn covers(actual: &Value, wanted: &Value) -> bool {
+    match (actual, wanted) {
         (_, Value::Null) => true,
-        (Value::Object(there), Value::Object(wanted)) => wanted
+        (Value::Object(actual), Value::Object(wanted)) => wanted
             .iter()
-            .all(|(name, wanted)| covers(there.get(name).unwrap_or(&Value::Null), wanted)),
-        (Value::Array(there), Value::Array(wanted)) => {
-            there.len() == wanted.len()
-                && there
+            .all(|(name, wanted)| covers(actual.get(name).unwrap_or(&Value::Null), wanted)),
+        (Value::Array(actual), Value::Array(wanted)) => {
+            actual.len() == wanted.len()
+                && actual
                     .iter()
                     .zip(wanted)
-                    .all(|(there, wanted)| covers(there, wanted))
+                    .all(|(actual, wanted)| covers(actual, wanted))
         }
-        // What is absent is covered by what says nothing.
+        // An absent object covers one without values.
         (Value::Null, Value::Object(wanted)) => wanted.values().all(|wanted| covers(&Value::Null, wanted)),
-        (there, wanted) => there == wanted,
+        (actual, wanted) => actual == wanted,
     }
 }
 
-/// The object as its author sees it: without status, and without the metadata that the server keeps.
+/// The object without its status and without metadata that the server sets.
 pub(super) fn content(mut object: Value) -> Value {
     if let Some(object) = object.as_object_mut() {
         object.remove("status");
         if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
             *metadata = std::mem::take(metadata)
                 .into_iter()
-                .filter(|(name, _)| AUTHORED.contains(&name.as_str()))
+                .filter(|(name, _)| CLIENT_METADATA.contains(&name.as_str()))
                 .collect::<Map<_, _>>();
         }
     }
     object
 }
 
-/// The metadata that an author may set.
-const AUTHORED: [&str; 4] = ["labels", "annotations", "ownerReferences", "finalizers"];
+/// Metadata fields that clients set.
+const CLIENT_METADATA: [&str; 4] = ["labels", "annotations", "ownerReferences", "finalizers"];
 
-/// A number for a value, the same in every process: FNV-1a over its text. It tells versions of one object apart, and
-/// guards nothing.
+/// Hash of a value, stable across processes: FNV-1a over its JSON text. It distinguishes versions of one object and is not
+/// cryptographic.
 pub(super) fn fingerprint(value: &Value) -> u64 {
     let text = value.to_string();
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_there_may_say_more_but_not_otherwise() {
+    fn covers_ignores_extra_fields_but_not_different_values() {
         let cases = [
             (json!({"a": 1, "b": 2}), json!({"a": 1}), true),
             (json!({"a": 1}), json!({"a": 1, "b": null}), true),
@@ -77,13 +77,13 @@ mod tests {
             (json!({}), json!({"a": []}), false),
             (json!({"a": "1"}), json!({"a": 1}), false),
         ];
-        for (there, wanted, expected) in cases {
-            assert_eq!(covers(&there, &wanted), expected, "{there} covers {wanted}");
+        for (actual, wanted, expected) in cases {
+            assert_eq!(covers(&actual, &wanted), expected, "{actual} covers {wanted}");
         }
     }
 
     #[test]
-    fn content_is_what_an_author_may_set() {
+    fn content_drops_status_and_server_metadata() {
         let object = json!({
             "metadata": { "name": "a", "uid": "u", "resourceVersion": "1", "labels": { "a": "b" } },
             "spec": { "replicas": 1 },

@@ -1,4 +1,4 @@
-//! What an author wants to be there.
+//! The desired children and status of an object.
 
 use std::time::Duration;
 
@@ -8,17 +8,15 @@ use serde_json::Value;
 use windlass_cache::Cacheable;
 
 use super::child::Child;
-use crate::{conditions::Finding, reconcile::Action};
+use crate::{conditions::ConditionUpdate, reconcile::Action};
 
-/// What should be there for an object: its children, and its status.
+/// The desired children and status of an object.
 ///
-/// Children get the object's namespace if they name none, an owner reference to it, and the label
-/// `windlass.dev/controller`. They are applied server-side under the controller's name as field manager, so that what is
-/// not said here is left to others. A child that was wanted before and is not said any more is deleted. When nothing
-/// differs nothing is written.
+/// Children get the object's namespace if they have none, an owner reference to it, and the label
+/// `windlass.dev/controller`. They are applied server-side with the controller's field manager, so fields that are not set
+/// here are left to other managers. A child that is no longer desired is deleted. If nothing differs, nothing is written.
 ///
-/// The kinds of the children must be [owned](crate::Controller::owns) by the controller, which then hears of their
-/// changes.
+/// The controller must [own](crate::Controller::owns) the kinds of the children, so that it watches them.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -37,7 +35,7 @@ use crate::{conditions::Finding, reconcile::Action};
 /// let controller = Controller::<Deployment>::new("sizes").owns::<ConfigMap>().declare(desired);
 /// ```
 ///
-/// A function that returns nothing says nothing of what should be there, and does not compile:
+/// A function that returns nothing does not compile:
 ///
 /// ```compile_fail,E0271
 /// # use std::sync::Arc;
@@ -46,11 +44,11 @@ use crate::{conditions::Finding, reconcile::Action};
 /// async fn desired(_deployment: Arc<Deployment>, _ctx: Context) {}
 /// let controller = Controller::<Deployment>::new("sizes").declare(desired);
 /// ```
-#[must_use = "return it: nothing happens otherwise"]
+#[must_use = "a desired state has no effect unless it is returned or applied"]
 pub struct Desired {
     pub(super) children: Vec<Child>,
     pub(super) status: Option<Result<Value, serde_json::Error>>,
-    pub(super) conditions: Vec<Finding>,
+    pub(super) conditions: Vec<ConditionUpdate>,
     pub(super) event: Option<(String, String)>,
     pub(super) action: Action,
 }
@@ -62,7 +60,7 @@ impl Default for Desired {
 }
 
 impl Desired {
-    /// No children, and whatever status there is.
+    /// No children, and an unchanged status.
     pub fn new() -> Self {
         Self {
             children: Vec::new(),
@@ -73,7 +71,7 @@ impl Desired {
         }
     }
 
-    /// And this child.
+    /// Adds a child.
     pub fn child<C>(self, child: C) -> Self
     where
         C: Cacheable + Serialize + Resource<DynamicType: Default + Send + Sync>,
@@ -81,7 +79,7 @@ impl Desired {
         self.dynamic_child(child, C::DynamicType::default())
     }
 
-    /// And these children.
+    /// Adds children.
     pub fn children<C>(self, children: impl IntoIterator<Item = C>) -> Self
     where
         C: Cacheable + Serialize + Resource<DynamicType: Default + Send + Sync>,
@@ -89,10 +87,10 @@ impl Desired {
         children.into_iter().fold(self, Self::child)
     }
 
-    /// And this child of a kind that is known at run time.
+    /// Adds a child of a kind known only at run time.
     #[expect(
         clippy::needless_pass_by_value,
-        reason = "a child is given away: what was changed in it afterwards would have no effect"
+        reason = "taking the child prevents later changes, which would have no effect"
     )]
     pub fn dynamic_child<C>(mut self, child: C, kind: C::DynamicType) -> Self
     where
@@ -102,37 +100,37 @@ impl Desired {
         self
     }
 
-    /// The status that the object should have, all of it as far as this controller is concerned. Written to the `status`
-    /// subresource if it differs from what is there. When a child had to be made, what was said of the status was said
-    /// without it: nothing is written, and the function is called again at once. Default: it is left alone.
+    /// Sets the status: all fields that this controller owns. It is applied to the `status` subresource if it differs. If a
+    /// child was just created, the status was computed without it: it is not written, and the function is called again at
+    /// once. Default: the status is left alone.
     pub fn status(mut self, status: impl Serialize) -> Self {
         self.status = Some(serde_json::to_value(status));
         self
     }
 
-    /// A condition of the status, with the generation that was looked at; the time of its last transition stays while it
-    /// says the same. If others write conditions too, the CRD must say that the list is a map by type
+    /// Adds a condition to the status, with the object's generation as observed generation. Its transition time changes only
+    /// with its status. If other controllers write conditions too, the CRD must declare the list as a map by type
     /// (`x-kubernetes-list-type: map`).
     ///
     /// ```
-    /// use windlass_runtime::{Desired, Finding};
-    /// let desired = Desired::new().condition(Finding::yes("Ready", "AllReplicasRun"));
+    /// use windlass_runtime::{ConditionUpdate, Desired};
+    /// let desired = Desired::new().condition(ConditionUpdate::true_("Ready", "AllReplicasRun"));
     /// ```
-    pub fn condition(mut self, finding: Finding) -> Self {
-        self.conditions.push(finding);
+    pub fn condition(mut self, condition: ConditionUpdate) -> Self {
+        self.conditions.push(condition);
         self
     }
 
-    /// Records this event about the object once everything is as it should be, for example `Synced`: each time that the
-    /// object has changed or something was done for it, and not for what the controller's own writes lead to. Default: none.
+    /// Records this event about the object when it is reconciled, for example `Synced`: each time the object has changed or
+    /// the controller has written something, but not for reconciles caused by its own writes. Default: none.
     pub fn event(mut self, reason: impl Into<String>, message: impl Into<String>) -> Self {
         self.event = Some((reason.into(), message.into()));
         self
     }
 
-    /// Look again after this time, also if nothing changes. Default: only when something changes.
+    /// Reconciles again after this delay even if nothing changes. Default: only when something changes.
     pub fn requeue_after(mut self, delay: Duration) -> Self {
-        self.action = self.action.sooner(Some(delay));
+        self.action = self.action.with_earlier_requeue(Some(delay));
         self
     }
 }

@@ -1,59 +1,59 @@
-//! What can be wrong with a child.
+//! Errors of declarative reconciles.
 
-use windlass_cache::{KindName, ObjectKey};
+use windlass_cache::{GroupVersionKind, ObjectKey};
 
-/// Why an object's children or status are not as they should be.
+/// Why the children or the status of an object could not be applied.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChildError {
-    /// An object of that name is there, and it is somebody else's. It is never touched.
+    /// An object of that name exists and is not a child. It is never touched.
     #[error("{} {key} already exists and is not managed by {owner}: rename one of them, or delete it", kind.kind)]
-    Exists {
+    AlreadyExists {
         /// The child's kind.
-        kind: KindName,
-        /// Which child.
+        kind: GroupVersionKind,
+        /// The child's key.
         key: ObjectKey,
-        /// The kind of the object that wants it.
+        /// The kind of the parent.
         owner: String,
     },
-    /// The controller does not own the kind, and would not see what becomes of the child.
-    #[error("controller `{controller}` wants a {} and does not own the kind: add `.owns::<{}>()` to it", kind.kind, kind.kind)]
+    /// The controller does not own the kind, so it would not watch the child.
+    #[error("controller `{controller}` has a child of kind {} but does not own the kind: add `.owns::<{}>()` to it", kind.kind, kind.kind)]
     NotOwned {
         /// The child's kind.
-        kind: KindName,
+        kind: GroupVersionKind,
         /// The controller's name.
         controller: String,
     },
-    /// Owner references do not cross namespaces, so that the child would be collected at once.
+    /// Owner references do not cross namespaces; the child would be garbage collected at once.
     #[error("{} {key} cannot be a child of an object in {}: it must be in the same namespace", kind.kind, namespace.as_deref().map_or_else(|| "no namespace".to_owned(), |name| format!("namespace `{name}`")))]
-    Elsewhere {
+    NamespaceMismatch {
         /// The child's kind.
-        kind: KindName,
-        /// Which child.
+        kind: GroupVersionKind,
+        /// The child's key.
         key: ObjectKey,
-        /// The namespace of the object that wants it.
+        /// The namespace of the parent.
         namespace: Option<String>,
     },
-    /// A child without a name.
+    /// The child has no name.
     #[error("a child of kind {} has no name: set `metadata.name`", kind.kind)]
-    Nameless {
+    NoName {
         /// The child's kind.
-        kind: KindName,
+        kind: GroupVersionKind,
     },
-    /// A name that would be taken for the address of another object.
-    #[error("`{name}` cannot be the name of a {}: use letters, digits, `-` and `.`", kind.kind)]
-    NotAName {
+    /// The child's name would change the request path.
+    #[error("invalid name {name:?} of a {}: use letters, digits, `-` and `.`", kind.kind)]
+    InvalidName {
         /// The child's kind.
-        kind: KindName,
-        /// What it should be called.
+        kind: GroupVersionKind,
+        /// The invalid name.
         name: String,
     },
-    /// The author's type does not serialise.
-    #[error("{what} does not serialise: {cause}")]
-    Unserialisable {
-        /// What it is.
+    /// The child or the status cannot be serialized.
+    #[error("cannot serialize {what}: {cause}")]
+    Serialization {
+        /// The child or status.
         what: String,
-        /// The reason.
+        /// The serialization error.
         cause: String,
     },
 }

@@ -1,31 +1,31 @@
-//! The declarative style: an author says what should be there, and the runtime brings it about.
+//! Declarative reconciles: a function returns the desired children and status, and the runtime applies them.
 //!
 //! ```text
-//!   object ──► Declarative::desired ──► Desired { children, status }
+//!   object ──► DesiredState::desired ──► Desired { children, status }
 //!                                           │
-//!            apply what differs ◄── compare ┤        (child; one that was made: ask again, then the status)
-//!            delete what is not wanted ◄────┤        (brood)
+//!            apply changed children ◄───────┤        (child; after a create, call `desired` again before the status)
+//!            delete unwanted children ◄─────┤        (owned)
 //!            write the status if it differs ┘        (status)
-//!            tell people what they must put right    (tell)
+//!            record errors as warning events         (warnings)
 //! ```
 //!
-//! What is a child of an object is known by two marks on it, never by its name or shape: an owner reference with the
-//! object's UID that says *controller*, and the label [`CONTROLLER`] with the controller's name. Only what has the first
-//! is written, only what has both is deleted, and each delete carries the UID and version of what was looked at.
+//! Two marks identify a child, never its name or shape: an owner reference with the object's UID and `controller: true`,
+//! and the label [`CONTROLLER_LABEL`] with the controller's name. Only objects with the first are written, only objects
+//! with both are deleted, and each delete has the observed UID and resource version as preconditions.
 //!
-//! A child that the cache does not show is made by an apply that the server refuses if there is one, so that nobody's object
-//! is written under its name, whatever the cache has missed; only then is it asked whose that one is.
+//! A child that is not in the cache is created by an apply that fails if the object exists, so a stale cache cannot lead to
+//! a write to a foreign object. After such a conflict the live object is read to find its owner.
 //!
-//! No state is needed to find children again. What is remembered in memory (`memory`) only saves requests.
+//! Finding children needs no state. The in-memory `history` only saves requests.
 
-mod brood;
 mod child;
 mod compare;
 mod desired;
 mod error;
-mod memory;
+mod history;
+mod owned;
 mod status;
-mod tell;
+mod warnings;
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -38,36 +38,36 @@ use serde::Serialize;
 use serde_json::Value;
 use windlass_cache::{Cacheable, ObjectKey};
 
-use self::child::Did;
-pub(crate) use self::{
-    brood::{Brood, Offspring},
-    memory::Memory,
-};
+use self::child::ChildChange;
 pub use self::{
-    child::{APPLIED, CONTROLLER},
+    child::{APPLIED_HASH_ANNOTATION, CONTROLLER_LABEL},
     desired::Desired,
     error::ChildError,
+};
+pub(crate) use self::{
+    history::ApplyHistory,
+    owned::{ChildLister, OwnedKind},
 };
 use crate::{
     controller::Controller,
     error::Error,
     reconcile::{Action, Context, Reconciler, Request},
-    source::Boxed,
+    source::BoxFuture,
     writer::Writer,
 };
 
-/// Says what should be there for an object.
+/// Computes the desired children and status of an object.
 ///
-/// Every `Fn(Arc<K>, Context) -> impl Future` with the right result is one. It is called for objects that exist and are
-/// not being deleted; children of those that are gone go by their owner references.
-pub trait Declarative<K>: Send + Sync + 'static {
-    /// The children and the status that the object should have. An error, also a panic, means: again, after a backoff
-    /// that grows, and nothing is changed meanwhile. What is [terminal](Error::terminal) waits for the object to change, and
-    /// is told as a warning about it.
+/// Implemented for every `Fn(Arc<K>, Context) -> impl Future` with the right result. It is called for objects that exist
+/// and are not being deleted; children of deleted objects are garbage collected by their owner references.
+pub trait DesiredState<K>: Send + Sync + 'static {
+    /// Returns the desired children and status. After an error or a panic nothing is changed, and it is retried with
+    /// exponential backoff. After a [terminal](Error::terminal) error it waits for the object to change and records a
+    /// warning event about it.
     fn desired(&self, object: Arc<K>, ctx: Context) -> impl Future<Output = Result<Desired, Error>> + Send;
 }
 
-impl<K, F, Fut> Declarative<K> for F
+impl<K, F, Fut> DesiredState<K> for F
 where
     F: Fn(Arc<K>, Context) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Result<Desired, Error>> + Send,
@@ -77,32 +77,32 @@ where
     }
 }
 
-/// The reconciler of a controller that [declares](crate::Controller::declare).
-pub struct Declaring<K: Resource, D> {
-    declarative: D,
+/// The reconciler of a [declarative](crate::Controller::declare) controller.
+pub struct DesiredStateReconciler<K: Resource, D> {
+    desired_state: D,
     kind: K::DynamicType,
-    cleanup: Option<(String, Cleanup<K>)>,
+    cleanup: Option<(String, CleanupFn<K>)>,
 }
 
-type Cleanup<K> = Box<dyn Fn(Arc<K>, Context) -> Boxed<Result<(), Error>> + Send + Sync>;
+type CleanupFn<K> = Box<dyn Fn(Arc<K>, Context) -> BoxFuture<Result<(), Error>> + Send + Sync>;
 
-impl<K: Resource, D> Declaring<K, D> {
-    pub(crate) fn new(declarative: D, kind: K::DynamicType) -> Self {
+impl<K: Resource, D> DesiredStateReconciler<K, D> {
+    pub(crate) fn new(desired_state: D, kind: K::DynamicType) -> Self {
         Self {
-            declarative,
+            desired_state,
             kind,
             cleanup: None,
         }
     }
 }
 
-impl<K, D> Controller<K, Declaring<K, D>>
+impl<K, D> Controller<K, DesiredStateReconciler<K, D>>
 where
     K: Cacheable + Serialize,
 {
-    /// What to do before an object goes, for what owner references do not reach: things outside the cluster, or in other
-    /// namespaces. Objects get the finalizer before anything else is done for them; when one is being deleted,
-    /// `cleanup` is called until it works, and then the finalizer is taken off.
+    /// Runs `cleanup` before an object is deleted, for what garbage collection does not reach: resources outside the cluster
+    /// or in other namespaces. Objects get the finalizer before anything else. When an object is being deleted, `cleanup` is
+    /// retried until it succeeds, and then the finalizer is removed.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -117,19 +117,19 @@ where
         F: Fn(Arc<K>, Context) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<(), Error>> + Send + 'static,
     {
-        let cleanup: Cleanup<K> = Box::new(move |object, ctx| Box::pin(cleanup(object, ctx)));
+        let cleanup: CleanupFn<K> = Box::new(move |object, ctx| Box::pin(cleanup(object, ctx)));
         self.reconciler.cleanup = Some((finalizer.into(), cleanup));
         self
     }
 }
 
-/// The object whose children are looked at.
+/// The reconciled object, as the parent of its children.
 struct Parent<'a, K: Resource> {
     object: &'a K,
     kind: &'a K::DynamicType,
     key: ObjectKey,
     ctx: &'a Context,
-    memory: &'a Mutex<Memory>,
+    memory: &'a Mutex<ApplyHistory>,
 }
 
 impl<'a, K: Resource> Parent<'a, K> {
@@ -139,15 +139,15 @@ impl<'a, K: Resource> Parent<'a, K> {
             kind,
             key: ObjectKey::of(object),
             ctx,
-            memory: &ctx.world.memory,
+            memory: &ctx.term.history,
         }
     }
 }
 
 impl Context {
-    /// Brings about what should be there for an object: the declarative style as one step of an imperative reconcile.
-    /// Children that are not said are deleted, those of somebody else never touched, and nothing is written when nothing
-    /// differs; see [`Desired`].
+    /// Applies the desired children and status of an object, as one step of an imperative reconcile. Children that are no
+    /// longer desired are deleted, foreign objects are never touched, and nothing is written if nothing differs; see
+    /// [`Desired`].
     ///
     /// ```
     /// use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap};
@@ -159,80 +159,85 @@ impl Context {
     ///     };
     ///     let mut notes = ConfigMap::default();
     ///     notes.metadata.name = deployment.metadata.name.clone();
-    ///     ctx.bring_about(&*deployment, Desired::new().child(notes)).await?;
-    ///     // … and whatever else is to be done.
+    ///     ctx.apply_desired(&*deployment, Desired::new().child(notes)).await?;
+    ///     // … further steps.
     ///     Ok(Action::done())
     /// }
     /// ```
-    pub async fn bring_about<K>(&self, object: &K, desired: Desired) -> Result<Action, Error>
+    pub async fn apply_desired<K>(&self, object: &K, desired: Desired) -> Result<Action, Error>
     where
         K: Cacheable + Serialize + Resource<DynamicType: Clone + Default + Send + Sync>,
     {
         let kind = K::DynamicType::default();
         let parent = Parent::new(object, &kind, self);
         parent
-            .bring_about(desired, Thought::Once)
+            .apply_desired(desired, StaleStatus::Write)
             .await
-            .inspect_err(|error| parent.tell(error))
+            .inspect_err(|error| parent.record_warning(error))
     }
 }
 
-impl<K, D> Reconciler for Declaring<K, D>
+impl<K, D> Reconciler for DesiredStateReconciler<K, D>
 where
     K: Cacheable + Resource<DynamicType: Clone + Send + Sync> + Serialize,
-    D: Declarative<K>,
+    D: DesiredState<K>,
 {
     async fn reconcile(&self, request: Request, ctx: Context) -> Result<Action, Error> {
-        let Some(object) = ctx.lister_of::<K>(&self.kind)?.get(&request.key) else {
+        let Some(object) = ctx.dynamic_lister::<K>(&self.kind)?.get(&request.key) else {
             return Ok(Action::done());
         };
         if object.meta().deletion_timestamp.is_some() {
-            return self.leave(object, ctx).await;
+            return self.finalize(object, ctx).await;
         }
         if let Some((finalizer, _)) = &self.cleanup {
             self.writer(&ctx)
-                .add_finalizer(&bare(&*object), finalizer)
+                .add_finalizer(&metadata_only(&*object), finalizer)
                 .await?;
         }
         let parent = Parent::new(&*object, &self.kind, &ctx);
-        let brought_about = async {
-            let desired = self.declarative.desired(Arc::clone(&object), ctx.clone()).await?;
-            parent.bring_about(desired, Thought::Again).await
+        let applied = async {
+            let desired = self
+                .desired_state
+                .desired(Arc::clone(&object), ctx.clone())
+                .await?;
+            parent.apply_desired(desired, StaleStatus::Recompute).await
         };
-        brought_about.await.inspect_err(|error| parent.tell(error))
+        applied.await.inspect_err(|error| parent.record_warning(error))
     }
 }
 
-impl<K: Resource, D> Declaring<K, D> {
-    /// The last things for an object that is going.
-    async fn leave(&self, object: Arc<K>, ctx: Context) -> Result<Action, Error> {
+impl<K: Resource, D> DesiredStateReconciler<K, D> {
+    /// Runs the cleanup of an object that is being deleted, and removes the finalizer.
+    async fn finalize(&self, object: Arc<K>, ctx: Context) -> Result<Action, Error> {
         let finalizers = object.meta().finalizers.as_deref().unwrap_or_default();
         if let Some((finalizer, cleanup)) = &self.cleanup
             && finalizers.contains(finalizer)
         {
             cleanup(Arc::clone(&object), ctx.clone()).await?;
             let writer = self.writer(&ctx);
-            writer.remove_finalizer(&bare(&*object), finalizer).await?;
+            writer
+                .remove_finalizer(&metadata_only(&*object), finalizer)
+                .await?;
         }
         Ok(Action::done())
     }
 
     fn writer(&self, ctx: &Context) -> Writer<ApiResource> {
-        ctx.writer().of(ApiResource::erase::<K>(&self.kind))
+        ctx.writer().dynamic(ApiResource::erase::<K>(&self.kind))
     }
 }
 
-/// What may become of a status that was thought of before there were children to see.
+/// What to do with a status that was computed before the children existed.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Thought {
-    /// It is written.
-    Once,
-    /// It is not: the author is asked again at once, and sees them. Often more has become of them by then.
-    Again,
+enum StaleStatus {
+    /// Write it.
+    Write,
+    /// Do not write it; compute it again at once, with the new children.
+    Recompute,
 }
 
-/// The object's metadata alone, to write with: nothing here needs to know its type.
-fn bare<K: Resource>(object: &K) -> DynamicObject {
+/// The object's metadata without its type, for writes.
+fn metadata_only<K: Resource>(object: &K) -> DynamicObject {
     DynamicObject {
         types: None,
         metadata: object.meta().clone(),
@@ -244,18 +249,18 @@ impl<K> Parent<'_, K>
 where
     K: Cacheable + Resource<DynamicType: Clone + Send + Sync> + Serialize,
 {
-    async fn bring_about(&self, desired: Desired, thought: Thought) -> Result<Action, Error> {
+    async fn apply_desired(&self, desired: Desired, stale_status: StaleStatus) -> Result<Action, Error> {
         let mut wanted = Vec::new();
-        let (mut did, mut failed) = (Did::Nothing, None);
+        let (mut change, mut failed) = (ChildChange::Unchanged, None);
         for child in desired.children {
-            match self.ensure(child).await {
-                Ok((identity, done)) => {
+            match self.ensure_child(child).await {
+                Ok((identity, child_change)) => {
                     wanted.push(identity);
-                    did = did.max(done);
+                    change = change.max(child_change);
                 }
-                // The others are independent of it.
+                // The other children are independent of it.
                 Err(error) => {
-                    tracing::warn!(%error, "a child is not as it should be");
+                    tracing::warn!(%error, "cannot apply child");
                     failed = failed.or(Some(error));
                 }
             }
@@ -263,22 +268,26 @@ where
         if let Some(error) = failed {
             return Err(error);
         }
-        // Last, so that what takes its place is there before something goes.
+        // Last, so that a replacement exists before its predecessor is deleted.
         let deleted = self.prune(&wanted).await?;
         let has_status = desired.status.is_some() || !desired.conditions.is_empty();
-        // Where there is no next time, what was thought is better than nothing.
-        let comes_again = thought == Thought::Again && !self.ctx.is_stopping();
-        if did == Did::Created && has_status && comes_again && self.memory.lock().put_off(&self.key) {
-            return Ok(desired.action.sooner(Some(Duration::ZERO)));
+        // While stopping, a status from before the children is better than none.
+        let can_recompute = stale_status == StaleStatus::Recompute && !self.ctx.is_stopping();
+        if change == ChildChange::Created
+            && has_status
+            && can_recompute
+            && self.memory.lock().defer_status(&self.key)
+        {
+            return Ok(desired.action.with_earlier_requeue(Some(Duration::ZERO)));
         }
         let written = self.write_status(desired.status, desired.conditions).await?;
-        self.memory.lock().caught_up(&self.key);
-        let did_something = did != Did::Nothing || deleted > 0 || written.is_some();
+        self.memory.lock().clear_deferred_status(&self.key);
+        let has_written = change != ChildChange::Unchanged || deleted > 0 || written.is_some();
         let version = written
             .as_deref()
             .or(self.object.meta().resource_version.as_deref());
         if let Some((reason, message)) = desired.event
-            && (self.memory.lock().tells(&self.key, version) || did_something)
+            && (self.memory.lock().is_event_due(&self.key, version) || has_written)
         {
             let about = self.object.object_ref(self.kind);
             self.ctx.recorder().normal(&about, &reason, message);

@@ -1,4 +1,4 @@
-//! The status of the object whose children are looked at.
+//! Applies the status of the parent object.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::core::{ApiResource, DynamicObject};
@@ -10,42 +10,42 @@ use super::{
     Parent,
     compare::{covers, fingerprint},
     error::ChildError,
-    memory::Deed,
+    history::AppliedState,
 };
 use crate::{
     clock::Clock,
-    conditions::{Conditions as _, Finding},
+    conditions::{ConditionUpdate, Conditions as _},
     error::Error,
 };
 
 impl<K: Cacheable + Serialize> Parent<'_, K> {
-    /// Applies the status, unless it is there already. The answer is the object's version if it was written.
+    /// Applies the status if it differs. Returns the object's new resource version if it was written.
     ///
-    /// Whether a field that is no longer said must go is known only to the server, so a status that is there and says more
-    /// is applied once, and not again while neither side changes.
+    /// Only the server knows whether an extra field must be removed, so a status with extra fields is applied once, and not
+    /// again while neither side changes.
     pub(super) async fn write_status(
         &self,
         wanted: Option<Result<Value, serde_json::Error>>,
-        findings: Vec<Finding>,
+        conditions: Vec<ConditionUpdate>,
     ) -> Result<Option<String>, Error> {
-        if wanted.is_none() && findings.is_empty() {
+        if wanted.is_none() && conditions.is_empty() {
             return Ok(None);
         }
         let mut wanted = wanted.unwrap_or_else(|| Ok(json!({}))).map_err(|cause| {
             let what = format!("the status of {}", self.key);
             let cause = cause.to_string();
-            Error::terminal(ChildError::Unserialisable { what, cause })
+            Error::terminal(ChildError::Serialization { what, cause })
         })?;
-        let there = serde_json::to_value(self.object)?["status"].take();
-        if !findings.is_empty() {
-            wanted["conditions"] = json!(self.conditions(&there, findings));
+        let actual = serde_json::to_value(self.object)?["status"].take();
+        if !conditions.is_empty() {
+            wanted["conditions"] = json!(self.conditions(&actual, conditions));
         }
-        let deed = Deed {
-            wanted: fingerprint(&wanted),
-            there: fingerprint(&there),
+        let state = AppliedState {
+            desired_hash: fingerprint(&wanted),
+            actual_hash: fingerprint(&actual),
         };
-        let is_there = covers(&there, &wanted) && covers(&wanted, &there);
-        if is_there || self.memory.lock().status(&self.key) == Some(deed) {
+        let is_up_to_date = covers(&actual, &wanted) && covers(&wanted, &actual);
+        if is_up_to_date || self.memory.lock().status(&self.key) == Some(state) {
             return Ok(None);
         }
         let resource = ApiResource::erase::<K>(self.kind);
@@ -54,36 +54,40 @@ impl<K: Cacheable + Serialize> Parent<'_, K> {
             metadata: self.object.meta().clone(),
             data: json!({ "status": wanted }),
         };
-        let written = self.ctx.world.writer.of(resource).apply_status(&body).await?;
-        // As the type sees it, which is how it is compared.
+        let written = self.ctx.term.writer.dynamic(resource).apply_status(&body).await?;
         let version = written.metadata.resource_version.clone();
+        // Round-tripped through the type, because it is compared like that.
         let written: K = serde_json::from_value(serde_json::to_value(written)?)?;
-        let there = fingerprint(&serde_json::to_value(written)?["status"]);
+        let actual_hash = fingerprint(&serde_json::to_value(written)?["status"]);
         self.memory
             .lock()
-            .status_written(&self.key, Deed { there, ..deed });
+            .record_status(&self.key, AppliedState { actual_hash, ..state });
         Ok(version)
     }
 
-    /// What was found, as conditions; those that are there say since when. Others' are theirs, whatever they look like.
-    fn conditions(&self, there: &Value, findings: Vec<Finding>) -> Vec<Condition> {
-        let before = there.get("conditions").and_then(Value::as_array);
-        let ours = |condition: &Condition| findings.iter().any(|finding| finding.kind() == condition.type_);
+    /// The updated conditions, with transition times from the existing ones. Conditions of other controllers are left out.
+    fn conditions(&self, actual: &Value, updates: Vec<ConditionUpdate>) -> Vec<Condition> {
+        let before = actual.get("conditions").and_then(Value::as_array);
+        let ours = |condition: &Condition| {
+            updates
+                .iter()
+                .any(|update| update.condition_type() == condition.type_)
+        };
         let mut conditions: Vec<Condition> = before
             .into_iter()
             .flatten()
             .filter_map(|condition| {
-                // Older kinds leave out what is empty.
-                let mut whole = json!({ "message": "", "reason": "" });
+                // Older kinds omit empty fields.
+                let mut complete = json!({ "message": "", "reason": "" });
                 let fields = condition.as_object()?.clone();
-                whole.as_object_mut()?.extend(fields);
-                serde_json::from_value(whole).ok()
+                complete.as_object_mut()?.extend(fields);
+                serde_json::from_value(complete).ok()
             })
             .filter(ours)
             .collect();
         let generation = self.object.meta().generation;
-        for finding in findings {
-            conditions.set(finding.at(generation), &Clock::system());
+        for update in updates {
+            conditions.set(update.observed_generation(generation), &Clock::system());
         }
         conditions
     }

@@ -1,18 +1,17 @@
-//! What an election is about and how patient it is.
+//! Configuration of a leader election.
 
 use std::{collections::BTreeMap, time::Duration};
 
-/// How far apart the waits of candidates may be, relative to the retry period: a wait is 1 to 2.2 of it.
+/// Jitter of candidates' retries, relative to the retry period: a delay is 1 to 2.2 times the period.
 pub(crate) const JITTER: f64 = 1.2;
 
-/// The part of a lease that its holder does not use: clocks may disagree by this much about how long it lasts.
+/// The fraction of a lease that its holder does not use, to tolerate clock drift.
 const DRIFT_DIVISOR: u32 = 20;
 
-/// Which lease to compete for, and the timing of the competition.
+/// The Lease and the timing of a leader election.
 ///
-/// Defaults: the namespace of the client, 15 s lease duration, 10 s renew deadline, 2 s retry period, stand by after
-/// a loss, the host's name as identity. Every candidate of a lease may have its own timing: others go by what the
-/// holder wrote.
+/// Defaults: the namespace of the client, 15 s lease duration, 10 s renew deadline, 2 s retry period, stand by after a loss,
+/// the host name as identity. Candidates may have different timings: the holder's duration is written into the Lease.
 ///
 /// ```
 /// use std::time::Duration;
@@ -36,40 +35,39 @@ pub struct ElectionConfig {
     pub(crate) timing: Timing,
 }
 
-/// What a process does after it lost the lease without having been asked to stop.
+/// What a process does after it lost the lease without being stopped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnLoss {
     /// It stays a candidate, with its caches warm, and may be elected again with a new epoch.
     #[default]
     Standby,
-    /// The election ends with [`ElectionError::Lost`](crate::ElectionError::Lost), so that the process can start
-    /// afresh.
+    /// The election ends with [`ElectionError::Lost`](crate::ElectionError::Lost), so that the process can restart.
     Exit,
 }
 
-/// Why an election cannot run as configured.
+/// Why the configuration of an election is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ElectionConfigError {
     /// The lease has no name.
-    #[error("the lease needs a name: give each controller binary its own")]
+    #[error("the lease name is empty: set a name that is unique to the controller binary")]
     NoName,
-    /// Nobody could tell the candidates apart.
-    #[error("the identity is empty: leave it out for the host's name, or give the pod's name")]
+    /// The identity is empty, so candidates could not be distinguished.
+    #[error("the identity is empty: omit it to use the host name, or set the pod's name")]
     NoIdentity,
     /// A duration is zero.
     #[error("the {0} must be greater than zero")]
     Zero(&'static str),
-    /// The API counts whole seconds in 32 bits.
+    /// The API stores the duration as whole seconds in an `i32`.
     #[error(
-        "a lease duration of {lease:?} is too long: the API allows {} seconds",
+        "a lease duration of {lease:?} is too long: the API allows at most {} seconds",
         i32::MAX
     )]
     TooLong {
         /// The lease duration.
         lease: Duration,
     },
-    /// A leader could still try to renew when others may already lead.
+    /// A leader could still try to renew after another candidate has taken the lease.
     #[error("the lease duration ({lease:?}) must be greater than the renew deadline ({renew:?})")]
     LeaseTooShort {
         /// The lease duration.
@@ -77,7 +75,7 @@ pub enum ElectionConfigError {
         /// The renew deadline.
         renew: Duration,
     },
-    /// A leader would have no second attempt.
+    /// A leader would have no time for a second attempt.
     #[error("the renew deadline ({renew:?}) must be greater than 1.2 times the retry period ({retry:?})")]
     DeadlineTooShort {
         /// The renew deadline.
@@ -88,7 +86,7 @@ pub enum ElectionConfigError {
 }
 
 impl ElectionConfig {
-    /// Competes for the Lease of this name; one name per controller binary, the same in each of its replicas.
+    /// Uses the Lease of this name: one name per controller binary, the same in all its replicas.
     pub fn new(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -110,40 +108,38 @@ impl ElectionConfig {
         self
     }
 
-    /// What the holder is called. Default: the host's name, which in a cluster is that of the pod.
+    /// Identity of this candidate. Default: the host name, which in a cluster is that of the pod.
     ///
-    /// A random suffix is added, so that a process which comes back under its old name is not taken for its
-    /// predecessor, which may still run.
+    /// A random suffix is added, so that a restarted process is not taken for its predecessor, which may still run.
     pub fn identity(mut self, identity: impl Into<String>) -> Self {
         self.identity = identity.into();
         self
     }
 
-    /// Puts a label on the Lease. Labels that others put there stay. Default: none.
+    /// Adds a label to the Lease. Other labels are kept. Default: none.
     pub fn label(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.labels.insert(name.into(), value.into());
         self
     }
 
-    /// How long others wait for a silent leader. Default: 15 s.
+    /// How long other candidates wait for a leader that does not renew. Default: 15 s.
     ///
-    /// Fractions of a second count. The API has whole seconds only: the Lease states the next greater one, which
-    /// candidates of other toolkits go by, and the exact duration in the annotation `windlass.dev/lease-duration`,
-    /// which ours go by.
+    /// Fractions of a second are allowed. The API has whole seconds only: `leaseDurationSeconds` is rounded up for candidates
+    /// of other toolkits, and the annotation `windlass.dev/lease-duration` has the exact duration for ours.
     pub fn lease_duration(mut self, duration: Duration) -> Self {
         self.timing.lease = duration;
         self
     }
 
-    /// How long a leader tries to renew before it gives up. Default: 10 s.
+    /// How long a leader tries to renew before it steps down. Default: 10 s.
     ///
-    /// Between giving up and the end of the lease what it ran can still finish its writes.
+    /// Between stepping down and the expiry of the lease, running work can still finish its writes.
     pub fn renew_deadline(mut self, duration: Duration) -> Self {
         self.timing.renew = duration;
         self
     }
 
-    /// How long to wait between two attempts; candidates wait up to 2.2 times as long, at random. Default: 2 s.
+    /// Delay between two attempts; candidates wait up to 2.2 times as long, at random. Default: 2 s.
     pub fn retry_period(mut self, duration: Duration) -> Self {
         self.timing.retry = duration;
         self
@@ -197,8 +193,8 @@ impl Timing {
         Ok(())
     }
 
-    /// How long one request for the lease may take: half the renew deadline, so that there is time for a second one,
-    /// but a second if the deadline allows it.
+    /// Timeout of one lease request: half the renew deadline, so that there is time for a second one, but at least a second
+    /// if the deadline is longer than that.
     pub(crate) fn request_timeout(&self) -> Duration {
         let (half, second) = (self.renew / 2, Duration::from_secs(1));
         if self.renew > second {
@@ -209,12 +205,12 @@ impl Timing {
     }
 }
 
-/// How long a holder acts on a lease of this duration.
-pub(crate) fn usable(lease: Duration) -> Duration {
+/// How long a holder uses a lease of this duration.
+pub(crate) fn usable_duration(lease: Duration) -> Duration {
     lease / DRIFT_DIVISOR * (DRIFT_DIVISOR - 1)
 }
 
-/// The name that this process's host goes by.
+/// The host name of this process.
 fn host_name() -> String {
     std::env::var("HOSTNAME")
         .ok()
@@ -230,9 +226,8 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// 117: each bad configuration has its own error.
     #[test]
-    fn a_bad_configuration_is_refused_with_its_reason() {
+    fn invalid_configurations_have_specific_errors() {
         let config = || ElectionConfig::new("lease").identity("me");
         let (lease, renew, retry) = (SECOND * 15, SECOND * 10, SECOND * 2);
         assert_eq!(config().check(), Ok(()));
@@ -277,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_has_half_the_renew_deadline_but_a_second_if_it_can() {
+    fn request_timeout_is_half_the_renew_deadline_but_at_least_a_second() {
         for (renew, expected) in [(10_000, 5000), (1500, 1000), (1000, 500), (200, 100)] {
             let timing = Timing {
                 renew: Duration::from_millis(renew),

@@ -1,4 +1,4 @@
-//! Runs an election: does what the elector asks, and publishes what follows.
+//! Runs an election: sends the elector's requests, and publishes the result.
 
 use std::{future::Future, time::Duration};
 
@@ -12,21 +12,21 @@ use uuid::Uuid;
 
 use super::{
     config::{ElectionConfig, ElectionConfigError, OnLoss, Timing},
-    elector::{Answer, Ask, Elector, Grant, Step},
+    elector::{Elector, Grant, LeaseRequest, LeaseResponse, Step},
     fence::Fence,
     status::{ElectionStatus, Leadership},
 };
 
-/// How long to wait before a release is tried again that met another writer.
+/// Delay before a release is retried after a conflict.
 const RELEASE_PAUSE: Duration = Duration::from_millis(10);
 
-/// A candidate for the leadership of one lease.
+/// A candidate for leadership by one Lease.
 ///
-/// It does nothing until [`run_until`](Self::run_until) is awaited, which belongs to whoever runs the leader's work.
-/// [`status`](Self::status) and [`fence`](Self::fence) are the handles for the rest of the process.
+/// It does nothing until [`run_until`](Self::run_until) is awaited, beside the leader's work. [`status`](Self::status) and
+/// [`fence`](Self::fence) are the handles for the rest of the process.
 #[must_use = "an election does nothing until it runs"]
 pub struct Election {
-    leases: Leases,
+    leases: LeaseClient,
     on_loss: OnLoss,
     timing: Timing,
     elector: Elector,
@@ -35,22 +35,22 @@ pub struct Election {
     fence: Fence,
 }
 
-/// Why an election ended by itself.
+/// Why an election failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ElectionError {
-    /// This process led and does so no longer; only with [`OnLoss::Exit`].
+    /// This process has lost leadership; only with [`OnLoss::Exit`].
     #[error("leader election lost: lease `{lease}` could not be renewed in time or has another holder")]
     Lost {
-        /// Its `namespace/name`.
+        /// `namespace/name` of the Lease.
         lease: String,
     },
 }
 
 impl Election {
-    /// A candidate that reaches its lease through this client, which must not be behind the election's own fence.
+    /// Creates a candidate. The client must not be behind the election's own fence.
     ///
-    /// The client needs the rights to get, create and update `leases.coordination.k8s.io` in the lease's namespace.
+    /// The client needs `get`, `create` and `update` on `leases.coordination.k8s.io` in the Lease's namespace.
     pub fn new(client: Client, config: ElectionConfig) -> Result<Self, ElectionConfigError> {
         config.check()?;
         let ElectionConfig {
@@ -67,7 +67,7 @@ impl Election {
         Ok(Self {
             status: ElectionStatus::new(name.clone(), identity.clone(), timing.lease),
             elector: Elector::new(identity, labels, timing, fastrand::Rng::new()),
-            leases: Leases {
+            leases: LeaseClient {
                 api: Api::namespaced(client, &namespace),
                 namespace,
                 name,
@@ -79,24 +79,24 @@ impl Election {
         })
     }
 
-    /// Who leads, health and counters.
+    /// Returns a handle to the current leader, the health check and the counters.
     pub fn status(&self) -> ElectionStatus {
         self.status.clone()
     }
 
-    /// The fence that is open while this process holds the lease.
+    /// Returns the fence, which is open while this process holds the lease.
     pub fn fence(&self) -> Fence {
         self.fence.clone()
     }
 
-    /// Competes for the lease and keeps it.
+    /// Acquires the lease and renews it.
     ///
-    /// From `stopping` on a candidate does not come to lead any more, and if it never led, the call returns at once.
-    /// A leader goes on renewing until `ended`, by which the caller says that the leader's work is over (it is awaited
-    /// from then on), closes the fence and releases the lease, so that the next leader need not wait for it to run
-    /// out. The release is tried for the renew deadline at most.
+    /// After `stopping` completes, a candidate does not become leader any more, and returns at once if it has never led. A
+    /// leader keeps renewing until `ended` completes, which means that the leader's work is over; `ended` is polled only
+    /// after `stopping`. Then it closes the fence and releases the lease, so that the next leader need not wait for its
+    /// expiry. The release is retried for at most the renew deadline.
     ///
-    /// Dropping the returned future instead releases nothing; the fence closes by itself when the lease ends.
+    /// Dropping the returned future instead does not release the lease; the fence closes when the lease expires.
     pub async fn run_until(
         mut self,
         stopping: impl Future<Output = ()>,
@@ -107,7 +107,7 @@ impl Election {
         'running: loop {
             let was_leading = self.elector.is_leading();
             if is_stopping && !was_leading {
-                // Work of a term that was lost may still run: nothing is released before its end.
+                // Work of a lost term may still run: the lease is not released before it ends.
                 if self.elector.has_led() {
                     ended.await;
                 }
@@ -139,30 +139,30 @@ impl Election {
         Ok(())
     }
 
-    /// One request, or one wait.
+    /// Sends one request, or waits once.
     async fn step(&mut self) {
         let (now, was_leading) = (Instant::now(), self.elector.is_leading());
         let step = self.elector.next(now, Timestamp::now());
         self.publish();
         let ask = match step {
-            // The caller wants to know of a loss at once.
+            // Returns at once, so that the caller handles the loss of leadership.
             Step::Wait(_) if was_leading && !self.elector.is_leading() => return,
             Step::Wait(until) => return sleep_until(until).await,
-            Step::Ask(ask) => ask,
+            Step::Send(ask) => ask,
         };
-        let patience = now + self.timing.request_timeout();
+        let deadline = now + self.timing.request_timeout();
         let until = self
             .elector
             .step_down_at()
-            .map_or(patience, |at| at.min(patience));
-        let answer = match timeout_at(until, self.leases.ask(ask)).await {
+            .map_or(deadline, |at| at.min(deadline));
+        let answer = match timeout_at(until, self.leases.send(ask)).await {
             Ok(answer) => answer,
             Err(_) => {
-                tracing::warn!(lease = %self.leases, "a request for the lease took too long");
-                Answer::Failed
+                tracing::warn!(lease = %self.leases, "lease request timed out");
+                LeaseResponse::Failed
             }
         };
-        self.elector.answer(Instant::now(), answer);
+        self.elector.handle_response(Instant::now(), answer);
         self.publish();
     }
 
@@ -180,19 +180,19 @@ impl Election {
                 tracing::info!(lease = %self.leases, %epoch, "became the leader");
             }
             (Leadership::Leader { epoch, .. }, Leadership::Follower { holder }) => {
-                tracing::info!(lease = %self.leases, %epoch, ?holder, "is not the leader any more");
+                tracing::info!(lease = %self.leases, %epoch, ?holder, "lost leadership");
             }
             (Leadership::Follower { holder: before }, Leadership::Follower { holder: Some(holder) })
                 if before.as_ref() != Some(holder) =>
             {
-                tracing::info!(lease = %self.leases, holder, "follows a leader");
+                tracing::info!(lease = %self.leases, holder, "following a new leader");
             }
             _ => {}
         }
         self.status.publish(after, self.elector.renewed());
     }
 
-    /// Gives the lease back, if it may be ours.
+    /// Releases the lease, if this process may hold it.
     async fn release(&mut self) {
         self.elector.resign();
         self.publish();
@@ -200,100 +200,105 @@ impl Election {
             return;
         }
         let deadline = Instant::now() + self.timing.renew;
-        // What has passed the fence may still be carried out, so nobody else should write yet.
+        // The server may still process writes that have passed the fence, so no other process should write yet.
         if timeout_at(deadline, self.fence.idle()).await.is_err() {
-            tracing::warn!(lease = %self.leases, "not released, because writes are still on their way: it runs out");
+            tracing::warn!(lease = %self.leases, "lease not released because writes are in flight; it will expire");
             return;
         }
         loop {
             match timeout_at(deadline, self.try_release()).await {
-                Ok(Released::Yes) => break,
-                Ok(Released::Again(pause)) => sleep(pause).await,
+                Ok(ReleaseResult::Done) => break,
+                Ok(ReleaseResult::Retry(pause)) => sleep(pause).await,
                 Err(_) => {
-                    tracing::warn!(lease = %self.leases, "could not be released in time: it runs out");
+                    tracing::warn!(lease = %self.leases, "lease not released in time; it will expire");
                     break;
                 }
             }
         }
     }
 
-    async fn try_release(&mut self) -> Released {
-        let patience = self.timing.request_timeout();
-        let failed = Released::Again(self.timing.retry);
-        let lease = match timeout(patience, self.leases.ask(Ask::Get)).await {
-            Ok(Answer::Lease(lease)) => lease,
-            Ok(Answer::Absent) => return Released::Yes,
-            Ok(Answer::Conflict | Answer::Failed) | Err(_) => return failed,
+    async fn try_release(&mut self) -> ReleaseResult {
+        let request_timeout = self.timing.request_timeout();
+        let failed = ReleaseResult::Retry(self.timing.retry);
+        let lease = match timeout(request_timeout, self.leases.send(LeaseRequest::Get)).await {
+            Ok(LeaseResponse::Lease(lease)) => lease,
+            Ok(LeaseResponse::Absent) => return ReleaseResult::Done,
+            Ok(LeaseResponse::Conflict | LeaseResponse::Failed) | Err(_) => return failed,
         };
-        let Some(released) = self.elector.released(*lease, Timestamp::now()) else {
-            return Released::Yes;
+        let Some(released) = self.elector.released_lease(*lease, Timestamp::now()) else {
+            return ReleaseResult::Done;
         };
-        match timeout(patience, self.leases.ask(Ask::Update(Box::new(released)))).await {
-            Ok(Answer::Lease(_)) => {
-                tracing::info!(lease = %self.leases, "released");
-                Released::Yes
+        match timeout(
+            request_timeout,
+            self.leases.send(LeaseRequest::Update(Box::new(released))),
+        )
+        .await
+        {
+            Ok(LeaseResponse::Lease(_)) => {
+                tracing::info!(lease = %self.leases, "released the lease");
+                ReleaseResult::Done
             }
-            // Somebody wrote in between, perhaps a renewal of ours that was long on its way.
-            Ok(Answer::Conflict) => Released::Again(RELEASE_PAUSE),
-            Ok(Answer::Absent | Answer::Failed) | Err(_) => failed,
+            // Perhaps a delayed renewal of this process.
+            Ok(LeaseResponse::Conflict) => ReleaseResult::Retry(RELEASE_PAUSE),
+            Ok(LeaseResponse::Absent | LeaseResponse::Failed) | Err(_) => failed,
         }
     }
 }
 
 impl Drop for Election {
     fn drop(&mut self) {
-        // Who is not run any more renews nothing. The fence needs no help: it goes by the clock.
+        // A dropped election does not renew. The fence closes by the clock.
         self.status.publish(Leadership::Follower { holder: None }, None);
     }
 }
 
-enum Released {
-    /// It is not ours any more.
-    Yes,
-    Again(Duration),
+enum ReleaseResult {
+    /// This process does not hold the lease any more.
+    Done,
+    Retry(Duration),
 }
 
-/// The one lease that an election is about.
-struct Leases {
+/// The client for the election's Lease.
+struct LeaseClient {
     api: Api<Lease>,
     namespace: String,
     name: String,
 }
 
-impl std::fmt::Display for Leases {
+impl std::fmt::Display for LeaseClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}/{}", self.namespace, self.name)
     }
 }
 
-impl Leases {
-    async fn ask(&self, ask: Ask) -> Answer {
+impl LeaseClient {
+    async fn send(&self, ask: LeaseRequest) -> LeaseResponse {
         let params = PostParams::default();
-        let is_read = matches!(ask, Ask::Get);
+        let is_read = matches!(ask, LeaseRequest::Get);
         let answer = match ask {
-            Ask::Get => self.api.get(&self.name).await,
-            Ask::Create(mut lease) => {
+            LeaseRequest::Get => self.api.get(&self.name).await,
+            LeaseRequest::Create(mut lease) => {
                 lease.metadata.name = Some(self.name.clone());
                 self.api.create(&params, &lease).await
             }
-            Ask::Update(lease) => self.api.replace(&self.name, &params, &lease).await,
+            LeaseRequest::Update(lease) => self.api.replace(&self.name, &params, &lease).await,
         };
         let error = match answer {
-            Ok(lease) => return Answer::Lease(Box::new(lease)),
+            Ok(lease) => return LeaseResponse::Lease(Box::new(lease)),
             Err(error) => error,
         };
         match &error {
-            kube::Error::Api(status) if status.code == 404 && is_read => return Answer::Absent,
+            kube::Error::Api(status) if status.code == 404 && is_read => return LeaseResponse::Absent,
             kube::Error::Api(status) if status.code == 409 => {
-                tracing::debug!(lease = %self, %error, "somebody else wrote the lease");
-                return Answer::Conflict;
+                tracing::debug!(lease = %self, %error, "conflict on the lease");
+                return LeaseResponse::Conflict;
             }
             kube::Error::Api(status) if status.code == 403 => tracing::warn!(
                 lease = %self, %error,
-                "may not use the lease: allow get, create and update of leases.coordination.k8s.io"
+                "access to the lease is forbidden: grant get, create and update on leases.coordination.k8s.io"
             ),
-            _ => tracing::warn!(lease = %self, %error, "could not read or write the lease"),
+            _ => tracing::warn!(lease = %self, %error, "cannot read or write the lease"),
         }
-        Answer::Failed
+        LeaseResponse::Failed
     }
 }

@@ -1,7 +1,7 @@
-//! The election as a state machine: what was answered goes in, what to ask next comes out.
+//! Leader election as a state machine without I/O: responses in, requests out.
 //!
-//! It knows no client, no wall clock of its own and no task. Whoever drives it does what [`Elector::next`] says, and
-//! tells it the [`Answer`]; between the two calls nothing else happens.
+//! It has no client, no clock and no task. The driver executes the step of [`Elector::next`] and passes the
+//! [`LeaseResponse`] to [`Elector::handle_response`] before the next step.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -9,35 +9,35 @@ use k8s_openapi::{api::coordination::v1::Lease, jiff::Timestamp};
 use tokio::time::Instant;
 
 use super::{
-    config::{JITTER, Timing, usable},
-    record::Record,
+    config::{JITTER, Timing, usable_duration},
+    record::LeaderElectionRecord,
     status::{Epoch, Leadership},
 };
 
 /// A candidate for a lease, leading or not.
 pub(crate) struct Elector {
-    /// In no other process, now or ever: a record with this holder was written by this elector.
+    /// Globally unique: a record with this holder was written by this elector.
     identity: String,
     labels: BTreeMap<String, String>,
     timing: Timing,
     rng: fastrand::Rng,
     phase: Phase,
     /// The lease as it was last read or written.
-    seen: Option<Seen>,
-    /// The last term that was won. It may outlive `leading`: who gave up renewing has until then to finish.
+    observed: Option<ObservedLease>,
+    /// The last term that was won. It may outlive `leading`: a leader that stopped renewing has until its expiry to finish.
     grant: Option<Grant>,
-    leading: Option<Leading>,
-    /// The last term that this elector led in.
-    led: Option<Epoch>,
-    /// The greatest number of transitions ever seen or won, so that terms increase even if the lease is made anew.
-    transitions: Option<i32>,
-    /// The last time that was written; the next is later even if the wall clock is set back, so that each renewal
-    /// is seen as a change.
-    stamped: Option<Timestamp>,
+    leading: Option<LeaderState>,
+    /// The last term in which this elector led.
+    last_epoch: Option<Epoch>,
+    /// The greatest number of transitions observed or won, so that epochs increase even if the lease is recreated.
+    max_transitions: Option<i32>,
+    /// The last timestamp written. The next is later even if the wall clock is set back, so that each renewal changes the
+    /// record.
+    last_stamp: Option<Timestamp>,
     slow_paths: u64,
 }
 
-/// Until when a term's writes may be sent.
+/// Permission to write in a term until an instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Grant {
     pub(crate) epoch: Epoch,
@@ -50,74 +50,74 @@ impl Grant {
     }
 }
 
-struct Leading {
+struct LeaderState {
     transitions: i32,
     /// When the last renewal was confirmed.
     renewed: Instant,
-    /// When to step down unless another renewal is confirmed before.
+    /// When to step down unless a renewal is confirmed before.
     renew_by: Instant,
 }
 
-struct Seen {
-    /// With the version that the next update names.
+struct ObservedLease {
+    /// Its resource version is the precondition of the next update.
     lease: Lease,
-    record: Record,
-    /// When this record was first seen, counted from after it arrived: it is at least this old.
+    record: LeaderElectionRecord,
+    /// When this record was first received: it is at least this old.
     since: Instant,
     /// Whether the lease was deleted since.
-    gone: bool,
+    is_deleted: bool,
 }
 
 /// What to do next.
 #[derive(Debug)]
 pub(crate) enum Step {
-    Ask(Ask),
-    /// Nothing, until this instant.
+    Send(LeaseRequest),
+    /// Wait until this instant.
     Wait(Instant),
 }
 
 /// A request to the server.
 #[derive(Clone, Debug)]
-pub(crate) enum Ask {
+pub(crate) enum LeaseRequest {
     Get,
     /// Creates this lease.
     Create(Box<Lease>),
-    /// Replaces the lease, if it still has the version in here.
+    /// Replaces the lease, with its resource version as precondition.
     Update(Box<Lease>),
 }
 
-/// How a request ended.
+/// Result of a request.
 #[derive(Debug)]
-pub(crate) enum Answer {
+pub(crate) enum LeaseResponse {
     /// The lease as it was read or written.
     Lease(Box<Lease>),
-    /// There is no such lease.
+    /// The lease does not exist.
     Absent,
-    /// Somebody else wrote it since it was read; nothing was done.
+    /// The lease was written since it was read; nothing was changed.
     Conflict,
-    /// The request may or may not have been carried out.
+    /// The request failed; the server may have processed it.
     Failed,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Phase {
-    Rest(Instant),
-    /// The leader's short cut: update without reading.
+    Waiting(Instant),
+    /// The leader's fast path: update without reading first.
     Renew,
-    Look,
-    /// Write the lease, having looked.
+    Read,
+    /// Write the lease after reading it.
     Claim,
-    Asked(Request),
+    Pending(PendingRequest),
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Request {
-    Look,
-    /// A write of our own as holder; `sent` is before it was sent.
+enum PendingRequest {
+    Read,
+    /// A write with this elector as holder; `sent` is an instant before it was sent.
     Write {
         sent: Instant,
         transitions: i32,
-        is_short_cut: bool,
+        is_fast_path: bool,
     },
 }
 
@@ -133,78 +133,79 @@ impl Elector {
             labels,
             timing,
             rng,
-            phase: Phase::Look,
-            seen: None,
+            phase: Phase::Read,
+            observed: None,
             grant: None,
             leading: None,
-            led: None,
-            transitions: None,
-            stamped: None,
+            last_epoch: None,
+            max_transitions: None,
+            last_stamp: None,
             slow_paths: 0,
         }
     }
 
-    /// What to do now. A request is answered by [`answer`](Self::answer) before the next call.
+    /// Returns the next step. The response to a request must be passed to [`handle_response`](Self::handle_response) before
+    /// the next call.
     pub(crate) fn next(&mut self, now: Instant, wall: Timestamp) -> Step {
         if self.step_down_at().is_some_and(|at| now >= at) {
             self.leading = None;
-            self.rest(now);
+            self.wait_for_retry(now);
         }
-        if let Phase::Rest(until) = self.phase {
+        if let Phase::Waiting(until) = self.phase {
             if now < until {
                 return Step::Wait(self.step_down_at().map_or(until, |at| at.min(until)));
             }
             self.phase = if self.leading.is_some() {
                 Phase::Renew
             } else {
-                Phase::Look
+                Phase::Read
             };
         }
         match self.phase {
             Phase::Renew => self.claim(now, wall, true),
             Phase::Claim => self.claim(now, wall, false),
-            // An unanswered request is as good as a failed one: look again.
-            Phase::Look | Phase::Asked(_) | Phase::Rest(_) => {
-                self.phase = Phase::Asked(Request::Look);
-                Step::Ask(Ask::Get)
+            // A request without a response counts as failed: read again.
+            Phase::Read | Phase::Pending(_) | Phase::Waiting(_) => {
+                self.phase = Phase::Pending(PendingRequest::Read);
+                Step::Send(LeaseRequest::Get)
             }
         }
     }
 
-    /// How the last request ended, as known `now`.
-    pub(crate) fn answer(&mut self, now: Instant, answer: Answer) {
-        let Phase::Asked(request) = self.phase else {
+    /// Handles the response to the last request, received `now`.
+    pub(crate) fn handle_response(&mut self, now: Instant, answer: LeaseResponse) {
+        let Phase::Pending(request) = self.phase else {
             return;
         };
         match (request, answer) {
-            (Request::Look, Answer::Lease(lease)) => self.found(now, *lease),
-            (Request::Look, Answer::Absent) => self.missing(now),
+            (PendingRequest::Read, LeaseResponse::Lease(lease)) => self.on_lease_read(now, *lease),
+            (PendingRequest::Read, LeaseResponse::Absent) => self.on_lease_missing(now),
             (
-                Request::Write {
+                PendingRequest::Write {
                     sent, transitions, ..
                 },
-                Answer::Lease(lease),
+                LeaseResponse::Lease(lease),
             ) => {
-                self.written(now, sent, transitions, *lease);
+                self.on_lease_written(now, sent, transitions, *lease);
             }
             (
-                Request::Write {
-                    is_short_cut: true, ..
+                PendingRequest::Write {
+                    is_fast_path: true, ..
                 },
                 _,
-            ) => self.phase = Phase::Look,
-            (Request::Look | Request::Write { .. }, _) => self.rest(now),
+            ) => self.phase = Phase::Read,
+            (PendingRequest::Read | PendingRequest::Write { .. }, _) => self.wait_for_retry(now),
         }
     }
 
-    /// The lease with nobody as its holder, if it is ours: what to write when this process stops.
-    pub(crate) fn released(&mut self, mut lease: Lease, wall: Timestamp) -> Option<Lease> {
-        let record = Record::of(&lease);
+    /// The lease without a holder, to write when this process stops; `None` if the lease has another holder.
+    pub(crate) fn released_lease(&mut self, mut lease: Lease, wall: Timestamp) -> Option<Lease> {
+        let record = LeaderElectionRecord::from_lease(&lease);
         if record.holder != self.identity {
             return None;
         }
         let now = Some(self.stamp(wall));
-        let released = Record {
+        let released = LeaderElectionRecord {
             holder: String::new(),
             duration: Some(Duration::from_secs(1)),
             acquired: now,
@@ -225,7 +226,7 @@ impl Elector {
         match (&self.leading, self.grant) {
             (Some(_), Some(Grant { epoch, valid_until })) => Leadership::Leader { epoch, valid_until },
             _ => {
-                let holder = self.seen.as_ref().filter(|seen| !seen.gone);
+                let holder = self.observed.as_ref().filter(|seen| !seen.is_deleted);
                 let holder = holder.map(|seen| seen.record.holder.clone());
                 Leadership::Follower {
                     holder: holder.filter(|holder| !holder.is_empty()),
@@ -242,14 +243,14 @@ impl Elector {
         self.leading.is_some()
     }
 
-    /// Whether there was a term of ours, over or not.
+    /// Whether this elector leads or has led.
     pub(crate) fn has_led(&self) -> bool {
-        self.led.is_some()
+        self.last_epoch.is_some()
     }
 
-    /// Whether the lease may be ours: it was asked for at least once.
+    /// Whether this elector may hold the lease, because it has tried to write it.
     pub(crate) fn has_claimed(&self) -> bool {
-        self.stamped.is_some()
+        self.last_stamp.is_some()
     }
 
     /// When the last renewal of the current term was confirmed.
@@ -257,94 +258,94 @@ impl Elector {
         self.leading.as_ref().map(|leading| leading.renewed)
     }
 
-    /// When a leader steps down unless it renews before; no request needs to be waited for longer.
+    /// When a leader steps down unless it renews before; the limit of every request's timeout.
     pub(crate) fn step_down_at(&self) -> Option<Instant> {
         self.leading.as_ref().map(|leading| leading.renew_by)
     }
 
-    /// How often a leader had to look before it could renew.
+    /// How often a leader had to read the lease before it could renew.
     pub(crate) fn slow_paths(&self) -> u64 {
         self.slow_paths
     }
 
-    fn found(&mut self, now: Instant, lease: Lease) {
-        let record = Record::of(&lease);
-        self.transitions = self.transitions.max(Some(record.transitions));
-        let since = match &self.seen {
+    fn on_lease_read(&mut self, now: Instant, lease: Lease) {
+        let record = LeaderElectionRecord::from_lease(&lease);
+        self.max_transitions = self.max_transitions.max(Some(record.transitions));
+        let since = match &self.observed {
             Some(seen) if seen.record == record => seen.since,
             _ => now,
         };
         let is_ours = record.holder == self.identity;
         let is_held = is_held(&record, since, now, self.timing.lease);
-        self.seen = Some(Seen {
+        self.observed = Some(ObservedLease {
             lease,
             record,
             since,
-            gone: false,
+            is_deleted: false,
         });
         if !is_ours {
-            // Somebody else wrote it, so the term is over, whatever the clock says.
+            // Another holder wrote it, so the term is over, whatever the clock says.
             self.resign();
         }
         if is_ours || !is_held {
             self.phase = Phase::Claim;
         } else {
-            self.rest(now);
+            self.wait_for_retry(now);
         }
     }
 
-    fn missing(&mut self, now: Instant) {
-        let Some(seen) = &mut self.seen else {
+    fn on_lease_missing(&mut self, now: Instant) {
+        let Some(seen) = &mut self.observed else {
             self.phase = Phase::Claim;
             return;
         };
-        seen.gone = true;
+        seen.is_deleted = true;
         // A deleted lease does not stop its holder, which may not know yet.
         let is_ours = seen.record.holder == self.identity;
         if is_ours || !is_held(&seen.record, seen.since, now, self.timing.lease) {
             self.phase = Phase::Claim;
         } else {
-            self.rest(now);
+            self.wait_for_retry(now);
         }
     }
 
-    /// Writes the lease with us as its holder: a renewal if we lead, a new term if not.
-    fn claim(&mut self, now: Instant, wall: Timestamp, is_short_cut: bool) -> Step {
+    /// Writes the lease with this elector as its holder: a renewal for a leader, otherwise a new term.
+    fn claim(&mut self, now: Instant, wall: Timestamp, is_fast_path: bool) -> Step {
         let Some(transitions) = self.next_transitions() else {
-            tracing::error!("the lease counts no further transitions: delete it");
-            self.rest(now);
+            tracing::error!("leaseTransitions of the lease is at its maximum: delete the lease");
+            self.wait_for_retry(now);
             return Step::Wait(now + self.timing.retry);
         };
-        if self.leading.is_some() && !is_short_cut {
+        if self.leading.is_some() && !is_fast_path {
             self.slow_paths += 1;
         }
         let stamp = self.stamp(wall);
-        let seen = self.seen.as_ref();
+        let seen = self.observed.as_ref();
         let ours = seen.filter(|seen| seen.record.holder == self.identity);
-        // A holder that stays for the same term keeps the time at which it came.
+        // `acquireTime` does not change within a term.
         let acquired = ours
             .filter(|seen| seen.record.transitions == transitions)
             .and_then(|seen| seen.record.acquired);
-        let record = Record {
+        let record = LeaderElectionRecord {
             holder: self.identity.clone(),
             duration: Some(self.timing.lease),
             transitions,
             acquired: acquired.or(Some(stamp)),
             renewed: Some(stamp),
         };
-        self.phase = Phase::Asked(Request::Write {
+        self.phase = Phase::Pending(PendingRequest::Write {
             sent: now,
             transitions,
-            is_short_cut,
+            is_fast_path,
         });
-        if let Some(seen) = seen.filter(|seen| !seen.gone) {
+        if let Some(seen) = seen.filter(|seen| !seen.is_deleted) {
             let mut lease = seen.lease.clone();
             record.write_into(&mut lease, &self.labels);
-            Step::Ask(Ask::Update(Box::new(lease)))
+            Step::Send(LeaseRequest::Update(Box::new(lease)))
         } else {
             let mut lease = Lease::default();
             record.write_into(&mut lease, &self.labels);
-            Step::Ask(Ask::Create(Box::new(lease)))
+            Step::Send(LeaseRequest::Create(Box::new(lease)))
         }
     }
 
@@ -352,75 +353,74 @@ impl Elector {
         if let Some(leading) = &self.leading {
             return Some(leading.transitions);
         }
-        let ours = self.seen.as_ref().map(|seen| &seen.record);
+        let ours = self.observed.as_ref().map(|seen| &seen.record);
         let ours = ours.filter(|record| record.holder == self.identity);
-        let has_led = |record: &Record| self.led >= Some(epoch(record.transitions));
-        match (ours, self.transitions) {
-            // We took it and never heard of it: that is the term that begins now.
+        let has_led = |record: &LeaderElectionRecord| self.last_epoch >= Some(epoch(record.transitions));
+        match (ours, self.max_transitions) {
+            // An earlier write took the lease but its response was lost: that term begins now.
             (Some(record), _) if !has_led(record) => Some(record.transitions),
             (_, Some(transitions)) => transitions.checked_add(1),
             (_, None) => Some(0),
         }
     }
 
-    fn written(&mut self, now: Instant, sent: Instant, transitions: i32, lease: Lease) {
-        let record = Record::of(&lease);
-        self.transitions = self.transitions.max(Some(record.transitions));
-        let is_as_asked = record.holder == self.identity && record.transitions == transitions;
-        // An admission webhook may have shortened what we asked for.
-        let lasts = record
+    fn on_lease_written(&mut self, now: Instant, sent: Instant, transitions: i32, lease: Lease) {
+        let record = LeaderElectionRecord::from_lease(&lease);
+        self.max_transitions = self.max_transitions.max(Some(record.transitions));
+        let is_as_requested = record.holder == self.identity && record.transitions == transitions;
+        // An admission webhook may have shortened the requested duration.
+        let duration = record
             .duration
             .map_or(self.timing.lease, |duration| duration.min(self.timing.lease));
-        self.seen = Some(Seen {
+        self.observed = Some(ObservedLease {
             lease,
             record,
             since: now,
-            gone: false,
+            is_deleted: false,
         });
         let grant = Grant {
             epoch: epoch(transitions),
-            valid_until: sent + usable(lasts),
+            valid_until: sent + usable_duration(duration),
         };
-        if !is_as_asked || !grant.is_open(now) {
-            // Changed on its way, or too old to be of use.
-            self.rest(now);
+        if !is_as_requested || !grant.is_open(now) {
+            // Changed by an admission webhook, or already expired.
+            self.wait_for_retry(now);
             return;
         }
         let next = now + self.timing.retry;
         self.grant = Some(grant);
-        self.led = Some(grant.epoch);
-        self.leading = Some(Leading {
+        self.last_epoch = Some(grant.epoch);
+        self.leading = Some(LeaderState {
             transitions,
             renewed: now,
             renew_by: grant.valid_until.min(next + self.timing.renew),
         });
-        self.phase = Phase::Rest(next);
+        self.phase = Phase::Waiting(next);
     }
 
-    /// Waits for the next attempt: candidates at random, so that they do not come all at once.
-    fn rest(&mut self, now: Instant) {
-        let spread = if self.leading.is_some() {
+    /// Waits for the next attempt; candidates wait with jitter, so that they do not all retry at once.
+    fn wait_for_retry(&mut self, now: Instant) {
+        let jitter = if self.leading.is_some() {
             0.0
         } else {
             self.rng.f64() * JITTER
         };
-        self.phase = Phase::Rest(now + self.timing.retry.mul_f64(1.0 + spread));
+        self.phase = Phase::Waiting(now + self.timing.retry.mul_f64(1.0 + jitter));
     }
 
     fn stamp(&mut self, wall: Timestamp) -> Timestamp {
         let micros = wall.as_microsecond();
         let later = self
-            .stamped
+            .last_stamp
             .map_or(micros, |last| micros.max(last.as_microsecond() + 1));
         let stamp = Timestamp::from_microsecond(later).unwrap_or(wall);
-        self.stamped = Some(stamp);
+        self.last_stamp = Some(stamp);
         stamp
     }
 }
 
-/// Whether a record that was first seen at `since` still binds others. Its own duration counts; a holder that states
-/// none is given ours.
-fn is_held(record: &Record, since: Instant, now: Instant, ours: Duration) -> bool {
+/// Whether a record that was first observed at `since` has not expired. Its own duration counts; without one, ours does.
+fn is_held(record: &LeaderElectionRecord, since: Instant, now: Instant, ours: Duration) -> bool {
     !record.holder.is_empty() && now < since + record.duration.unwrap_or(ours)
 }
 

@@ -1,8 +1,8 @@
-//! The fence: a layer around a client that lets writes through only while this process holds the lease.
+//! The fence: a client layer that allows writes only while this process holds the lease.
 //!
 //! ```text
-//!   reconcile ──► Client ──► Fenced ──► the server
-//!                              │ a write: is the term's grant open? until when?
+//!   reconcile ──► Client ──► FenceService ──► API server
+//!                              │ a write: is the term's grant open, and until when?
 //!                              └── the election's driver owns the grant
 //! ```
 
@@ -24,11 +24,11 @@ use tower::{BoxError, Layer, Service, util::service_fn};
 
 use super::{elector::Grant, status::Epoch};
 
-/// Ties writes to a lease, from [`Election::fence`](crate::Election::fence). Cheap to clone.
+/// Allows writes only while this process holds the lease. From [`Election::fence`](crate::Election::fence). Cheap to clone.
 ///
-/// A write is a POST, PUT, PATCH or DELETE, and a GET of `exec` or `attach`, which run commands. Not fenced, because
-/// they change nothing: reads, rehearsals (`dryRun`), and the reviews of `authentication.k8s.io` and
-/// `authorization.k8s.io`, which a standby needs to serve its own endpoints.
+/// A write is a POST, PUT, PATCH or DELETE, and a GET of `exec` or `attach`, which run commands. Requests that change nothing
+/// are not fenced: reads, dry runs, and the reviews of `authentication.k8s.io` and `authorization.k8s.io`, which a standby
+/// needs to serve its own endpoints.
 ///
 /// ```no_run
 /// # async fn run(client: kube::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -42,26 +42,25 @@ use super::{elector::Grant, status::Epoch};
 #[derive(Clone, Debug)]
 pub struct Fence {
     grant: watch::Receiver<Option<Grant>>,
-    /// Each write on its way holds a receiver.
+    /// Each write in flight holds a receiver.
     in_flight: Arc<watch::Sender<()>>,
 }
 
-/// Why a write did not go through the fence.
+/// Why the fence failed a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FenceError {
-    /// This process does not lead, or not in the term that the client belongs to. Nothing was sent.
-    #[error("refused to write: this process does not hold the leader's lease (any more)")]
+    /// This process does not lead, or not in the client's term. Nothing was sent.
+    #[error("write rejected: this process does not hold the leader lease")]
     NotLeading,
-    /// The lease ran out or was lost while the write was on its way. The server may have carried it out or may still
-    /// do so.
-    #[error("the leader's lease ended during a write: whether it was carried out is unknown")]
+    /// The lease expired or was lost while the write was in flight. The server may have processed it, or may still do so.
+    #[error("the leader lease ended during a write: the server may or may not have processed it")]
     OutcomeUnknown,
 }
 
 impl FenceError {
-    /// The fence's error in an error or its causes.
-    pub fn of<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a Self> {
+    /// Finds the fence's error in an error or its sources.
+    pub fn find_in<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a Self> {
         std::iter::successors(Some(error), |error: &&'a (dyn StdError + 'static)| {
             (*error).source()
         })
@@ -69,9 +68,9 @@ impl FenceError {
     }
 }
 
-/// Whether a request failed because this process does not hold the lease; see [`FenceError::of`] for how.
+/// Whether a request failed because this process does not hold the lease; see [`FenceError::find_in`].
 pub fn is_fenced(error: &kube::Error) -> bool {
-    FenceError::of(error).is_some()
+    FenceError::find_in(error).is_some()
 }
 
 impl Fence {
@@ -81,20 +80,20 @@ impl Fence {
         (sender, Self { grant, in_flight })
     }
 
-    /// A client that writes while this process leads, in whatever term.
+    /// Returns a client that can write while this process leads, in any term.
     ///
-    /// For what runs in one term, [`client_of`](Self::client_of) is safer: it does not come back to life when the
-    /// process is elected again.
+    /// For work of one term, [`client_for_epoch`](Self::client_for_epoch) is safer: it cannot write again when the process
+    /// is elected again.
     pub fn client(&self, client: Client) -> Client {
-        fenced(client, &self.layer())
+        fence_client(client, &self.layer())
     }
 
-    /// A client that writes in one term only.
-    pub fn client_of(&self, client: Client, epoch: Epoch) -> Client {
-        fenced(client, &self.layer().epoch(epoch))
+    /// Returns a client that can write in one term only.
+    pub fn client_for_epoch(&self, client: Client, epoch: Epoch) -> Client {
+        fence_client(client, &self.layer().epoch(epoch))
     }
 
-    /// The fence as a layer, for a service under a client.
+    /// Returns the fence as a tower layer, for the service of a client.
     pub fn layer(&self) -> FenceLayer {
         FenceLayer {
             fence: self.clone(),
@@ -102,13 +101,13 @@ impl Fence {
         }
     }
 
-    /// Returns once no write is on its way.
+    /// Completes when no write is in flight.
     pub(crate) async fn idle(&self) {
         self.in_flight.closed().await;
     }
 }
 
-fn fenced(client: Client, layer: &FenceLayer) -> Client {
+fn fence_client(client: Client, layer: &FenceLayer) -> Client {
     let namespace = client.default_namespace().to_owned();
     let service = service_fn(move |request| {
         let client = client.clone();
@@ -117,7 +116,7 @@ fn fenced(client: Client, layer: &FenceLayer) -> Client {
     Client::new(layer.layer(service), namespace)
 }
 
-/// Puts a [`Fence`] around a service.
+/// Layer of [`FenceService`].
 #[derive(Clone, Debug)]
 pub struct FenceLayer {
     fence: Fence,
@@ -125,7 +124,7 @@ pub struct FenceLayer {
 }
 
 impl FenceLayer {
-    /// Lets writes through in this term only. Default: in each term of this process.
+    /// Allows writes in this term only. Default: in each term of this process.
     #[must_use]
     pub fn epoch(mut self, epoch: Epoch) -> Self {
         self.epoch = Some(epoch);
@@ -134,24 +133,24 @@ impl FenceLayer {
 }
 
 impl<S> Layer<S> for FenceLayer {
-    type Service = Fenced<S>;
+    type Service = FenceService<S>;
 
-    fn layer(&self, inner: S) -> Fenced<S> {
-        Fenced {
+    fn layer(&self, inner: S) -> FenceService<S> {
+        FenceService {
             inner,
             fence: self.clone(),
         }
     }
 }
 
-/// A service with a [`Fence`] around it.
+/// A service behind a [`Fence`].
 #[derive(Clone, Debug)]
-pub struct Fenced<S> {
+pub struct FenceService<S> {
     inner: S,
     fence: FenceLayer,
 }
 
-impl<S, B> Service<Request<Body>> for Fenced<S>
+impl<S, B> Service<Request<Body>> for FenceService<S>
 where
     S: Service<Request<Body>, Response = Response<B>>,
     S::Future: Send + 'static,
@@ -176,7 +175,7 @@ where
         let response = self.inner.call(request);
         Box::pin(async move {
             tokio::select! {
-                // An answer that is there is never thrown away.
+                // A response that has arrived is never discarded.
                 biased;
                 answer = response => answer.map_err(Into::into),
                 () = pass.ended() => Err(FenceError::OutcomeUnknown.into()),
@@ -186,12 +185,12 @@ where
 }
 
 impl FenceLayer {
-    fn enter(&self) -> Option<Pass> {
-        // Counted before the grant is read: who closes the fence and then waits until it is idle misses no write.
+    fn enter(&self) -> Option<InFlightWrite> {
+        // Counted before the grant is read: closing the fence and then waiting until it is idle misses no write.
         let in_flight = self.fence.in_flight.subscribe();
         let grant = self.fence.grant.clone();
-        let epoch = open(&grant, self.epoch)?.epoch;
-        Some(Pass {
+        let epoch = open_grant(&grant, self.epoch)?.epoch;
+        Some(InFlightWrite {
             grant,
             epoch,
             _in_flight: in_flight,
@@ -199,31 +198,31 @@ impl FenceLayer {
     }
 }
 
-/// A write on its way.
-struct Pass {
+/// A write in flight.
+struct InFlightWrite {
     grant: watch::Receiver<Option<Grant>>,
-    /// The term in which it was sent.
+    /// The term in which the write was sent.
     epoch: Epoch,
     _in_flight: watch::Receiver<()>,
 }
 
-impl Pass {
-    /// Returns once the term is over. A renewal in time prolongs it.
+impl InFlightWrite {
+    /// Completes when the term is over. Each renewal extends it.
     async fn ended(&mut self) {
         while let Some(grant) = {
             self.grant.mark_unchanged();
-            open(&self.grant, Some(self.epoch))
+            open_grant(&self.grant, Some(self.epoch))
         } {
             tokio::select! {
                 () = sleep_until(grant.valid_until) => {}
-                // Without a driver nothing renews: the clock decides.
+                // Without a driver there are no renewals: the clock decides.
                 Ok(()) = self.grant.changed() => {}
             }
         }
     }
 }
 
-fn open(grant: &watch::Receiver<Option<Grant>>, epoch: Option<Epoch>) -> Option<Grant> {
+fn open_grant(grant: &watch::Receiver<Option<Grant>>, epoch: Option<Epoch>) -> Option<Grant> {
     let grant = *grant.borrow();
     grant.filter(|grant| grant.is_open(Instant::now()) && epoch.is_none_or(|epoch| epoch == grant.epoch))
 }
@@ -235,7 +234,7 @@ fn is_write(method: &Method, uri: &Uri) -> bool {
         return connects && end.nth(1) == Some("pods");
     }
     let writes = [Method::POST, Method::PUT, Method::PATCH, Method::DELETE];
-    let is_rehearsal = || {
+    let is_dry_run = || {
         let query = uri.query().unwrap_or_default();
         form_urlencoded::parse(query.as_bytes()).any(|(name, value)| name == "dryRun" && !value.is_empty())
     };
@@ -244,7 +243,7 @@ fn is_write(method: &Method, uri: &Uri) -> bool {
             .iter()
             .any(|group| uri.path().starts_with(group))
     };
-    writes.contains(method) && !is_rehearsal() && !is_review()
+    writes.contains(method) && !is_dry_run() && !is_review()
 }
 
 #[cfg(test)]
@@ -252,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_changes_something_is_a_write() {
+    fn is_write_excludes_reads_dry_runs_and_reviews() {
         let cases = [
             (Method::GET, "/api/v1/pods", false),
             (Method::GET, "/api/v1/namespaces/n/pods/attach", false),
@@ -279,7 +278,7 @@ mod tests {
             ),
         ];
         for (method, uri, expected) in cases {
-            let is_write = is_write(&method, &uri.parse().expect("a path"));
+            let is_write = is_write(&method, &uri.parse().expect("valid path"));
             assert_eq!(is_write, expected, "{method} {uri}");
         }
     }

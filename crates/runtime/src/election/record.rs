@@ -1,9 +1,8 @@
-//! What a Lease says about who leads, and how it is written down.
+//! The leader election record of a Lease.
 //!
-//! The API's lease duration is a whole number of seconds. A lease with a fraction states the next greater number, so
-//! that whoever reads only that waits long enough, and the exact duration in an annotation together with the renewal
-//! that it belongs to. Another toolkit's holder keeps our annotation but renews at another time, so the annotation is
-//! not believed for its lease.
+//! The API's lease duration is in whole seconds. A duration with a fraction is rounded up, so that candidates of other
+//! toolkits wait long enough, and the exact duration is in an annotation together with the renew time that it belongs to. A
+//! holder of another toolkit keeps the annotation but changes the renew time, so the annotation is ignored then.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -13,23 +12,23 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 
-/// `<milliseconds>ms@<renewTime>`.
-const EXACT_DURATION: &str = "windlass.dev/lease-duration";
+/// Annotation with the exact lease duration: `<milliseconds>ms@<renewTime>`.
+const LEASE_DURATION_ANNOTATION: &str = "windlass.dev/lease-duration";
 
-/// Who leads, since when, for how long.
+/// Holder, duration and times of a lease.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Record {
-    /// Empty when nobody holds the lease.
+pub(crate) struct LeaderElectionRecord {
+    /// Empty if the lease has no holder.
     pub(crate) holder: String,
-    /// `None` if the holder stated none.
+    /// `None` if the lease has no duration.
     pub(crate) duration: Option<Duration>,
     pub(crate) transitions: i32,
     pub(crate) acquired: Option<Timestamp>,
     pub(crate) renewed: Option<Timestamp>,
 }
 
-impl Record {
-    pub(crate) fn of(lease: &Lease) -> Self {
+impl LeaderElectionRecord {
+    pub(crate) fn from_lease(lease: &Lease) -> Self {
         let spec = lease.spec.clone().unwrap_or_default();
         let seconds = spec
             .lease_duration_seconds
@@ -37,7 +36,7 @@ impl Record {
         let stated = seconds.filter(|seconds| *seconds > 0).map(Duration::from_secs);
         let annotations = lease.metadata.annotations.as_ref();
         let exact = annotations
-            .and_then(|annotations| annotations.get(EXACT_DURATION))
+            .and_then(|annotations| annotations.get(LEASE_DURATION_ANNOTATION))
             .and_then(|text| exact_duration(text, spec.renew_time.as_ref()?.0))
             .filter(|exact| stated == Some(whole_seconds(*exact)));
         Self {
@@ -49,7 +48,7 @@ impl Record {
         }
     }
 
-    /// Puts this record and these labels into a lease; everything else in it stays as it is.
+    /// Writes this record and these labels into a lease; everything else is kept.
     pub(crate) fn write_into(&self, lease: &mut Lease, labels: &BTreeMap<String, String>) {
         let meta = &mut lease.metadata;
         if !labels.is_empty() {
@@ -60,11 +59,11 @@ impl Record {
             (Some(duration), Some(renewed)) if whole_seconds(duration) != duration => {
                 let text = format!("{}ms@{renewed}", duration.as_micros().div_ceil(1000));
                 let annotations = meta.annotations.get_or_insert_default();
-                annotations.insert(EXACT_DURATION.to_owned(), text);
+                annotations.insert(LEASE_DURATION_ANNOTATION.to_owned(), text);
             }
             _ => {
                 if let Some(annotations) = &mut meta.annotations {
-                    annotations.remove(EXACT_DURATION);
+                    annotations.remove(LEASE_DURATION_ANNOTATION);
                 }
             }
         }
@@ -80,13 +79,13 @@ impl Record {
     }
 }
 
-/// The duration, rounded up.
+/// The duration rounded up to whole seconds.
 fn whole_seconds(duration: Duration) -> Duration {
     let more = u64::from(duration.subsec_nanos() > 0);
     Duration::from_secs(duration.as_secs().saturating_add(more))
 }
 
-/// What the annotation says, if it belongs to this renewal.
+/// The duration of the annotation, if it belongs to this renew time.
 fn exact_duration(text: &str, renewed: Timestamp) -> Option<Duration> {
     let (duration, at) = text.split_once("ms@")?;
     let at: Timestamp = at.parse().ok()?;
@@ -102,8 +101,8 @@ mod tests {
         Timestamp::from_second(second).expect("in range")
     }
 
-    fn record() -> Record {
-        Record {
+    fn record() -> LeaderElectionRecord {
+        LeaderElectionRecord {
             holder: "other".to_owned(),
             duration: Some(Duration::from_secs(15)),
             transitions: 4,
@@ -112,9 +111,9 @@ mod tests {
         }
     }
 
-    /// 120: what is written is what is read; labels are merged, and a lease without labels gets none.
+    /// A lease without labels gets none.
     #[test]
-    fn a_record_survives_the_lease_and_labels_are_merged() {
+    fn record_round_trips_through_a_lease_and_labels_are_merged() {
         let labels = |labels: &[(&str, &str)]| -> BTreeMap<String, String> {
             let owned = labels
                 .iter()
@@ -125,18 +124,17 @@ mod tests {
         let mut lease = Lease::default();
         record.write_into(&mut lease, &BTreeMap::new());
         assert_eq!(lease.metadata.labels, None);
-        assert_eq!(Record::of(&lease), record);
+        assert_eq!(LeaderElectionRecord::from_lease(&lease), record);
         lease.metadata.labels = Some(labels(&[("theirs", "1"), ("both", "1")]));
         record.write_into(&mut lease, &labels(&[("ours", "2"), ("both", "2")]));
         let merged = labels(&[("theirs", "1"), ("both", "2"), ("ours", "2")]);
         assert_eq!(lease.metadata.labels, Some(merged));
     }
 
-    /// 193: the lease states a fraction of a second exactly for us, and rounded up for others.
     #[test]
-    fn a_duration_with_a_fraction_is_exact_for_us_and_longer_for_others() {
+    fn fractional_duration_is_exact_for_us_and_rounded_up_for_others() {
         for (milliseconds, seconds) in [(300, 1), (1500, 2), (15_000, 15)] {
-            let record = Record {
+            let record = LeaderElectionRecord {
                 duration: Some(Duration::from_millis(milliseconds)),
                 ..record()
             };
@@ -144,15 +142,15 @@ mod tests {
             record.write_into(&mut lease, &BTreeMap::new());
             let stated = lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
             assert_eq!(stated, Some(seconds));
-            assert_eq!(Record::of(&lease), record);
+            assert_eq!(LeaderElectionRecord::from_lease(&lease), record);
 
-            // A holder of another toolkit renews, and keeps the annotation that it does not know.
+            // A holder of another toolkit renews and keeps the unknown annotation.
             let spec = lease.spec.as_mut().expect("written");
             spec.renew_time = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime(stamp(
                 21,
             )));
             let rounded = Duration::from_secs(u64::try_from(seconds).expect("positive"));
-            assert_eq!(Record::of(&lease).duration, Some(rounded));
+            assert_eq!(LeaderElectionRecord::from_lease(&lease).duration, Some(rounded));
         }
     }
 }

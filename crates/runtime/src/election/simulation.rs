@@ -1,9 +1,9 @@
-//! Candidates on one simulated lease, under thousands of random schedules.
+//! Simulates candidates for one lease, under thousands of random schedules.
 //!
-//! True time is a number of nanoseconds. Each candidate has a clock of its own that starts anywhere and runs up to
-//! 2.5 % fast or slow, and may stop at any time for up to three lease durations, to act on what it knew before.
-//! Requests and answers are delayed, overtake each other, or are lost after the server did its part. Candidates crash,
-//! or stop and release the lease, and come back as somebody else.
+//! True time is in nanoseconds. Each candidate has a clock of its own that starts anywhere and runs up to 2.5 % fast or slow.
+//! It may pause at any time for up to three lease durations and then act on stale state. Requests and responses are
+//! delayed, reordered, or lost after the server has processed them. Candidates crash, or stop and release the lease, and
+//! restart with a new identity.
 
 use std::{
     cmp::Reverse,
@@ -16,22 +16,22 @@ use tokio::time::Instant;
 
 use super::{
     config::Timing,
-    elector::{Answer, Ask, Elector, Step},
+    elector::{Elector, LeaseRequest, LeaseResponse, Step},
     status::Epoch,
 };
 
 const LEASE: u64 = 15_000_000_000;
-/// How long faults go on.
-const HARDSHIP: u64 = 12 * LEASE;
-/// The longest time that a request or an answer is on its way, or a process stops.
-const LONGEST: u64 = 3 * LEASE;
+/// How long faults are injected.
+const FAULT_PERIOD: u64 = 12 * LEASE;
+/// Maximum delay of a message, and maximum pause of a process.
+const MAX_DELAY: u64 = 3 * LEASE;
 const TIMING: Timing = Timing {
     lease: Duration::from_nanos(LEASE),
     renew: Duration::from_secs(10),
     retry: Duration::from_secs(2),
 };
 
-/// The server's side: one lease with compare-and-swap by its version.
+/// The server: one lease with compare-and-swap by resource version.
 #[derive(Default)]
 struct Server {
     lease: Option<Lease>,
@@ -39,36 +39,36 @@ struct Server {
 }
 
 impl Server {
-    fn carry_out(&mut self, ask: Ask) -> Answer {
+    fn handle(&mut self, ask: LeaseRequest) -> LeaseResponse {
         let written = match (ask, &self.lease) {
-            (Ask::Get, Some(lease)) => return Answer::Lease(Box::new(lease.clone())),
-            (Ask::Get | Ask::Update(_), None) => return Answer::Absent,
-            (Ask::Create(lease), None) => lease,
-            (Ask::Update(lease), Some(stored))
+            (LeaseRequest::Get, Some(lease)) => return LeaseResponse::Lease(Box::new(lease.clone())),
+            (LeaseRequest::Get | LeaseRequest::Update(_), None) => return LeaseResponse::Absent,
+            (LeaseRequest::Create(lease), None) => lease,
+            (LeaseRequest::Update(lease), Some(stored))
                 if lease.metadata.resource_version == stored.metadata.resource_version =>
             {
                 lease
             }
-            (Ask::Create(_) | Ask::Update(_), Some(_)) => return Answer::Conflict,
+            (LeaseRequest::Create(_) | LeaseRequest::Update(_), Some(_)) => return LeaseResponse::Conflict,
         };
         self.version += 1;
         let mut lease = written;
         lease.metadata.resource_version = Some(self.version.to_string());
         self.lease = Some(*lease.clone());
-        Answer::Lease(lease)
+        LeaseResponse::Lease(lease)
     }
 }
 
 struct Candidate {
     elector: Elector,
-    /// Where this clock stood at true time zero.
+    /// This clock at true time zero.
     origin: Instant,
     rate: f64,
-    /// The request that it waits for.
-    waits_for: Option<u64>,
-    /// It does not act before this true time.
-    stopped_until: u64,
-    /// When it wakes by itself; other wake-ups are out of date.
+    /// The pending request.
+    pending_request: Option<u64>,
+    /// Paused until this true time.
+    paused_until: u64,
+    /// The next timer; earlier timers are stale.
     wakes_at: u64,
 }
 
@@ -77,7 +77,7 @@ impl Candidate {
         self.origin + Duration::from_nanos(now).mul_f64(self.rate)
     }
 
-    /// When this clock will stand there, a little later for rounding.
+    /// The true time at which this clock reaches `instant`, rounded up.
     fn true_time(&self, instant: Instant) -> u64 {
         let local = instant.saturating_duration_since(self.origin);
         nanoseconds(local.div_f64(self.rate)) + 1000
@@ -92,10 +92,10 @@ impl Candidate {
 
 enum Event {
     Wake(usize),
-    /// A request reaches the server; `None` if nobody waits for the answer.
-    Arrive(usize, Option<u64>, Box<Ask>),
-    Answered(usize, u64, Box<Answer>),
-    /// It stops for good: crashes, or releases the lease first.
+    /// A request reaches the server; `None` if its response is not awaited.
+    Arrive(usize, Option<u64>, Box<LeaseRequest>),
+    Answered(usize, u64, Box<LeaseResponse>),
+    /// A candidate crashes, or releases the lease and stops.
     Leave(usize, Departure),
 }
 
@@ -105,45 +105,45 @@ enum Departure {
     Release,
 }
 
-struct World {
+struct Simulation {
     rng: fastrand::Rng,
     now: u64,
     server: Server,
     candidates: Vec<Candidate>,
-    /// What happens when, and in the order in which it was planned.
-    agenda: BinaryHeap<Reverse<(u64, u64)>>,
+    /// Time and id of the scheduled events, in order.
+    schedule: BinaryHeap<Reverse<(u64, u64)>>,
     events: BTreeMap<u64, Event>,
-    planned: u64,
-    /// The last term that anybody led in.
+    scheduled: u64,
+    /// The last term of any leader.
     epoch: Option<Epoch>,
-    /// Who leads in it, as far as they know.
+    /// The candidate that believes to lead in it.
     leader: Option<usize>,
     terms: u64,
 }
 
-impl World {
+impl Simulation {
     fn new(seed: u64) -> Self {
-        let mut world = Self {
+        let mut simulation = Self {
             rng: fastrand::Rng::with_seed(seed),
             now: 0,
             server: Server::default(),
             candidates: Vec::new(),
-            agenda: BinaryHeap::new(),
+            schedule: BinaryHeap::new(),
             events: BTreeMap::new(),
-            planned: 0,
+            scheduled: 0,
             epoch: None,
             leader: None,
             terms: 0,
         };
-        for at in 0..world.rng.usize(2..=5) {
-            let candidate = world.newcomer();
-            world.candidates.push(candidate);
-            world.plan(0, Event::Wake(at));
+        for at in 0..simulation.rng.usize(2..=5) {
+            let candidate = simulation.new_candidate();
+            simulation.candidates.push(candidate);
+            simulation.schedule_event(0, Event::Wake(at));
         }
-        world
+        simulation
     }
 
-    fn newcomer(&mut self) -> Candidate {
+    fn new_candidate(&mut self) -> Candidate {
         let identity = format!("candidate-{}", self.rng.u64(..));
         let rng = self.rng.fork();
         let started = Duration::from_secs(self.rng.u64(0..1_000_000));
@@ -155,60 +155,60 @@ impl World {
             } else {
                 0.975 + 0.05 * self.rng.f64()
             },
-            waits_for: None,
-            stopped_until: 0,
+            pending_request: None,
+            paused_until: 0,
             wakes_at: 0,
         }
     }
 
-    fn plan(&mut self, at: u64, event: Event) {
-        self.planned += 1;
-        self.agenda.push(Reverse((at.max(self.now), self.planned)));
-        self.events.insert(self.planned, event);
+    fn schedule_event(&mut self, at: u64, event: Event) {
+        self.scheduled += 1;
+        self.schedule.push(Reverse((at.max(self.now), self.scheduled)));
+        self.events.insert(self.scheduled, event);
     }
 
-    fn is_hard(&self) -> bool {
-        self.now < HARDSHIP
+    fn has_faults(&self) -> bool {
+        self.now < FAULT_PERIOD
     }
 
     /// Runs until this true time.
     fn run(&mut self, end: u64) {
-        while let Some(Reverse((at, id))) = self.agenda.pop() {
+        while let Some(Reverse((at, id))) = self.schedule.pop() {
             if at > end {
-                self.agenda.push(Reverse((at, id)));
+                self.schedule.push(Reverse((at, id)));
                 break;
             }
             self.now = at;
-            let event = self.events.remove(&id).expect("planned once");
-            self.happens(event);
+            let event = self.events.remove(&id).expect("every event is scheduled once");
+            self.handle_event(event);
         }
         self.now = end;
     }
 
-    fn happens(&mut self, event: Event) {
+    fn handle_event(&mut self, event: Event) {
         let (Event::Wake(who) | Event::Answered(who, ..) | Event::Leave(who, _)) = event else {
             let Event::Arrive(who, waits, ask) = event else {
                 unreachable!()
             };
-            let answer = self.server.carry_out(*ask);
+            let answer = self.server.handle(*ask);
             if let Some(request) = waits
                 && let Some(delay) = self.delay()
             {
-                self.plan(self.now + delay, Event::Answered(who, request, Box::new(answer)));
+                self.schedule_event(self.now + delay, Event::Answered(who, request, Box::new(answer)));
             }
             return;
         };
-        if self.now < self.candidates[who].stopped_until {
-            return self.plan(self.candidates[who].stopped_until, event);
+        if self.now < self.candidates[who].paused_until {
+            return self.schedule_event(self.candidates[who].paused_until, event);
         }
-        if self.is_hard() && self.rng.u32(0..100) < 3 {
-            let pause = self.rng.u64(0..LONGEST);
-            self.candidates[who].stopped_until = self.now + pause;
-            return self.plan(self.now + pause, event);
+        if self.has_faults() && self.rng.u32(0..100) < 3 {
+            let pause = self.rng.u64(0..MAX_DELAY);
+            self.candidates[who].paused_until = self.now + pause;
+            return self.schedule_event(self.now + pause, event);
         }
         match event {
             Event::Wake(_) if self.candidates[who].wakes_at <= self.now => self.wake(who),
-            Event::Answered(_, request, answer) if self.candidates[who].waits_for == Some(request) => {
+            Event::Answered(_, request, answer) if self.candidates[who].pending_request == Some(request) => {
                 self.answered(who, *answer);
             }
             Event::Leave(_, departure) => self.leave(who, departure),
@@ -216,10 +216,10 @@ impl World {
         }
     }
 
-    /// What a candidate does that wakes: a request that it still waits for has failed.
+    /// Handles a candidate's timer: a pending request has timed out.
     fn wake(&mut self, who: usize) {
-        if self.candidates[who].waits_for.is_some() {
-            return self.answered(who, Answer::Failed);
+        if self.candidates[who].pending_request.is_some() {
+            return self.answered(who, LeaseResponse::Failed);
         }
         let wall = Timestamp::from_second(i64::from(self.rng.u32(..))).expect("in range");
         let candidate = &mut self.candidates[who];
@@ -231,66 +231,67 @@ impl World {
         let candidate = &mut self.candidates[who];
         let ask = match step {
             Step::Wait(until) => return self.wake_at(who, until),
-            Step::Ask(ask) => ask,
+            Step::Send(ask) => ask,
         };
-        let patience = clock + TIMING.request_timeout();
+        let deadline = clock + TIMING.request_timeout();
         let until = candidate
             .elector
             .step_down_at()
-            .map_or(patience, |at| at.min(patience));
-        let request = self.planned + 1;
-        candidate.waits_for = Some(request);
+            .map_or(deadline, |at| at.min(deadline));
+        let request = self.scheduled + 1;
+        candidate.pending_request = Some(request);
         self.wake_at(who, until);
         if let Some(delay) = self.delay() {
-            self.plan(self.now + delay, Event::Arrive(who, Some(request), Box::new(ask)));
+            self.schedule_event(self.now + delay, Event::Arrive(who, Some(request), Box::new(ask)));
         }
-        if self.is_hard() && self.rng.u32(0..200) == 0 {
+        if self.has_faults() && self.rng.u32(0..200) == 0 {
             let departure = *self
                 .rng
                 .choice(&[Departure::Crash, Departure::Release])
                 .expect("two");
             let after = self.rng.u64(0..LEASE);
-            self.plan(self.now + after, Event::Leave(who, departure));
+            self.schedule_event(self.now + after, Event::Leave(who, departure));
         }
     }
 
     fn wake_at(&mut self, who: usize, instant: Instant) {
         let at = self.candidates[who].true_time(instant).max(self.now + 1000);
         self.candidates[who].wakes_at = at;
-        self.plan(at, Event::Wake(who));
+        self.schedule_event(at, Event::Wake(who));
     }
 
-    fn answered(&mut self, who: usize, answer: Answer) {
+    fn answered(&mut self, who: usize, answer: LeaseResponse) {
         let clock = self.candidates[who].clock(self.now);
         let candidate = &mut self.candidates[who];
-        candidate.waits_for = None;
-        candidate.elector.answer(clock, answer);
+        candidate.pending_request = None;
+        candidate.elector.handle_response(clock, answer);
         candidate.wakes_at = self.now;
-        self.judge(who);
-        self.plan(self.now, Event::Wake(who));
+        self.check_single_writer(who);
+        self.schedule_event(self.now, Event::Wake(who));
     }
 
     fn leave(&mut self, who: usize, departure: Departure) {
         self.term_ends(who);
-        let newcomer = self.newcomer();
+        let newcomer = self.new_candidate();
         let mut left = std::mem::replace(&mut self.candidates[who], newcomer);
-        self.plan(self.now, Event::Wake(who));
+        self.schedule_event(self.now, Event::Wake(who));
         if let Departure::Release = departure
             && let Some(lease) = self.server.lease.clone()
         {
-            // What it read may be old by the time that the release arrives.
+            // The lease may have changed when the release arrives.
             left.elector.resign();
-            if let Some(released) = left.elector.released(lease, Timestamp::UNIX_EPOCH)
+            if let Some(released) = left.elector.released_lease(lease, Timestamp::UNIX_EPOCH)
                 && let Some(delay) = self.delay()
             {
-                let ask = Box::new(Ask::Update(Box::new(released)));
-                self.plan(self.now + delay, Event::Arrive(who, None, ask));
+                let ask = Box::new(LeaseRequest::Update(Box::new(released)));
+                self.schedule_event(self.now + delay, Event::Arrive(who, None, ask));
             }
         }
     }
 
-    /// A fence opens, or stays open, only when an answer arrives: if no other is open then, no two ever are.
-    fn judge(&mut self, who: usize) {
+    /// Checks that at most one fence is open. A fence opens or is extended only when a response arrives, so checking then
+    /// suffices.
+    fn check_single_writer(&mut self, who: usize) {
         let candidate = &self.candidates[who];
         let may_write = candidate.may_write(self.now);
         let leads = candidate.elector.leadership().epoch().filter(|_| may_write);
@@ -319,15 +320,15 @@ impl World {
         }
     }
 
-    /// How long a message is on its way; `None` if it is lost.
+    /// Delay of a message; `None` if it is lost.
     fn delay(&mut self) -> Option<u64> {
         let short = self.rng.u64(0..20_000_000);
-        if !self.is_hard() {
+        if !self.has_faults() {
             return Some(short);
         }
         match self.rng.u32(0..100) {
             0..8 => None,
-            8..16 => Some(self.rng.u64(0..LONGEST)),
+            8..16 => Some(self.rng.u64(0..MAX_DELAY)),
             16..24 => Some(self.rng.u64(0..LEASE / 4)),
             _ => Some(short),
         }
@@ -338,10 +339,9 @@ fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).expect("a simulation is short")
 }
 
-/// 192: whatever happens, no two processes may write at the same true time, and terms increase; once faults end,
-/// somebody leads soon.
+/// No two processes may write at the same true time, epochs increase, and after the faults end there is soon a leader.
 #[test]
-fn no_schedule_makes_two_writers_and_somebody_leads_in_the_end() {
+fn every_schedule_has_at_most_one_writer_and_elects_a_leader() {
     let seeds = match std::env::var("ELECTION_SEED") {
         Ok(seed) => {
             let seed = seed.parse().expect("ELECTION_SEED is a number");
@@ -352,19 +352,21 @@ fn no_schedule_makes_two_writers_and_somebody_leads_in_the_end() {
     let mut terms = 0;
     for seed in seeds {
         let schedule = std::panic::AssertUnwindSafe(|| {
-            let mut world = World::new(seed);
-            world.run(HARDSHIP);
-            // What was on its way may still arrive, a process may still be stopped, and the record that came last
-            // runs out; then the next attempts follow.
-            world.run(HARDSHIP + 2 * LONGEST + 2 * LEASE);
-            let leaders = world.candidates.iter().filter(|one| one.elector.is_leading());
+            let mut simulation = Simulation::new(seed);
+            simulation.run(FAULT_PERIOD);
+            // Delayed messages arrive, paused processes resume, the last record expires, and candidates retry.
+            simulation.run(FAULT_PERIOD + 2 * MAX_DELAY + 2 * LEASE);
+            let leaders = simulation
+                .candidates
+                .iter()
+                .filter(|one| one.elector.is_leading());
             assert_eq!(leaders.count(), 1, "leaders after all faults ended");
-            world.terms
+            simulation.terms
         });
         let Ok(more) = std::panic::catch_unwind(schedule) else {
             panic!("repeat this schedule with ELECTION_SEED={seed}");
         };
         terms += more;
     }
-    assert!(terms > 5, "schedules without a change of leaders prove nothing");
+    assert!(terms > 5, "the schedules must contain changes of leaders");
 }

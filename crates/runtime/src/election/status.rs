@@ -1,6 +1,6 @@
-//! Who leads, as the rest of the process sees it.
+//! Leadership status, for the rest of the process.
 //!
-//! The driver of the election is the only writer; everybody else has a handle that reads.
+//! Only the election's driver writes it.
 
 use std::{
     fmt,
@@ -13,10 +13,10 @@ use std::{
 
 use tokio::{sync::watch, time::Instant};
 
-/// The number of a term of leadership: each leader of a lease has a greater one than all before it.
+/// Number of a term of leadership. Each leader of a lease has a greater one than all before it.
 ///
-/// It is the Lease's `leaseTransitions`. A reconciler may store it with what it writes to systems outside of
-/// Kubernetes, and have them refuse a smaller one.
+/// It is the Lease's `leaseTransitions`. Use it as a fencing token for systems outside Kubernetes: store it with each write,
+/// and reject writes with a smaller one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(pub u64);
 
@@ -29,22 +29,22 @@ impl fmt::Display for Epoch {
 /// Whether this process leads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Leadership {
-    /// It does not.
+    /// It does not lead.
     Follower {
-        /// Who does, as far as is known.
+        /// The current lease holder, if known.
         holder: Option<String>,
     },
-    /// It does.
+    /// It leads.
     Leader {
-        /// Its term.
+        /// The current term.
         epoch: Epoch,
-        /// When the term ends unless it is renewed before.
+        /// When the term ends unless the lease is renewed.
         valid_until: Instant,
     },
 }
 
 impl Leadership {
-    /// The term that this process leads in, if it leads.
+    /// The current term, if this process leads.
     pub fn epoch(&self) -> Option<Epoch> {
         match self {
             Self::Follower { .. } => None,
@@ -53,7 +53,7 @@ impl Leadership {
     }
 }
 
-/// An election seen from outside: for health checks, metrics and whoever waits to lead. Cheap to clone.
+/// Handle to the status of an election: for health checks, metrics and work that waits for leadership. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct ElectionStatus(Arc<Shared>);
 
@@ -64,17 +64,15 @@ struct Shared {
     identity: String,
     lease: Duration,
     leadership: watch::Sender<Leadership>,
-    /// When this process last learnt that it holds the lease.
+    /// When the last renewal was confirmed.
     renewed: Mutex<Option<Instant>>,
     slow_paths: AtomicU64,
 }
 
-/// A leader that neither renewed nor stepped down for too long, from [`ElectionStatus::check`].
+/// A leader that neither renewed its lease nor stepped down in time, from [`ElectionStatus::check`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "this process still counts as the leader of lease `{lease}` although it last renewed it {since:?} ago"
-)]
-pub struct Overdue {
+#[error("stale leader: this process leads by lease `{lease}` but last renewed it {since:?} ago")]
+pub struct StaleLeader {
     lease: String,
     since: Duration,
 }
@@ -96,12 +94,12 @@ impl ElectionStatus {
         &self.0.name
     }
 
-    /// What this process calls itself in the lease.
+    /// The identity of this process in the lease.
     pub fn identity(&self) -> &str {
         &self.0.identity
     }
 
-    /// Who leads now.
+    /// Returns the current leadership.
     pub fn leadership(&self) -> Leadership {
         self.0.leadership.borrow().clone()
     }
@@ -111,13 +109,12 @@ impl ElectionStatus {
         self.0.leadership.borrow().epoch().is_some()
     }
 
-    /// How often a leader had to read its lease again before it could renew it: the counter
-    /// `leader_election_slowpath_total`.
+    /// How often a leader had to read its lease before it could renew it: the counter `leader_election_slowpath_total`.
     pub fn slow_paths(&self) -> u64 {
         self.0.slow_paths.load(Ordering::Relaxed)
     }
 
-    /// Returns the new term once this process leads in another one than `known`, or `None` once it leads no longer.
+    /// Completes when the current term is not `known`: with the new term, or `None` if this process does not lead any more.
     /// Cancellation-safe.
     ///
     /// ```no_run
@@ -126,8 +123,8 @@ impl ElectionStatus {
     /// loop {
     ///     term = status.changed_from(term).await;
     ///     match term {
-    ///         Some(epoch) => println!("leads in term {epoch}"),
-    ///         None => println!("follows"),
+    ///         Some(epoch) => println!("leading in term {epoch}"),
+    ///         None => println!("following"),
     ///     }
     /// }
     /// # }
@@ -135,23 +132,23 @@ impl ElectionStatus {
     pub async fn changed_from(&self, known: Option<Epoch>) -> Option<Epoch> {
         let mut leadership = self.subscribe();
         let changed = leadership.wait_for(|now| now.epoch() != known).await;
-        changed.expect("this handle keeps the sender").epoch()
+        changed.expect("this handle holds the sender").epoch()
     }
 
-    /// A channel that has the current leadership and is told of each change, renewals included.
+    /// Returns a channel with the current leadership, which changes with every renewal.
     pub fn subscribe(&self) -> watch::Receiver<Leadership> {
         self.0.leadership.subscribe()
     }
 
-    /// A health check: fails if this process still counts as the leader later than the lease duration and `tolerance`
-    /// after its last renewal. That happens only if the election is not run any more, so a restart is the remedy.
-    pub fn check(&self, tolerance: Duration) -> Result<(), Overdue> {
+    /// Health check: fails if this process is the leader although its last renewal is longer ago than the lease duration and
+    /// `tolerance`. That happens only if the election is not polled any more, so a restart helps.
+    pub fn check(&self, tolerance: Duration) -> Result<(), StaleLeader> {
         let Some(renewed) = self.renewed().filter(|_| self.is_leader()) else {
             return Ok(());
         };
         let since = renewed.elapsed();
         if since > self.0.lease + tolerance {
-            return Err(Overdue {
+            return Err(StaleLeader {
                 lease: self.0.name.clone(),
                 since,
             });
@@ -173,7 +170,7 @@ impl ElectionStatus {
     }
 
     fn renewed_slot(&self) -> MutexGuard<'_, Option<Instant>> {
-        // An instant cannot be half written.
+        // A poisoned lock is harmless: an `Instant` cannot be half written.
         self.0.renewed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -188,9 +185,8 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// 119: only a process that still counts as leader long after its lease is unhealthy.
     #[tokio::test(start_paused = true)]
-    async fn only_a_leader_long_past_its_lease_is_unhealthy() {
+    async fn health_check_fails_only_for_a_leader_past_its_lease() {
         let follower = Leadership::Follower { holder: None };
         let leader = Leadership::Leader {
             epoch: Epoch(1),

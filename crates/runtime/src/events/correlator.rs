@@ -1,13 +1,13 @@
-//! Which calls become requests: a pure function of what was said and when, and of what the server has heard.
+//! Decides which recorded events become requests, without I/O: from the calls, their times, and what was written.
 //!
 //! ```text
-//!                 said                said, or its time has come
+//!               recorded              recorded, or its delay has passed
 //!     unknown ───────────► Queued ◄─────────────────────────────── Held
 //!        ▲                │ │ ▲ │                                  ▲  ▲
-//!        └── gave up ─────┘ │ │ └── wrote, more was said meanwhile ┘  │
-//!                     wrote │ │ said                                  │
+//!        └── gave up ─────┘ │ │ └─ written, recorded meanwhile ────┘  │
+//!                   written │ │ recorded                              │
 //!                           ▼ │                                       │
-//!                          Settled ────── said, nothing left to spend ┘
+//!                          Settled ─────── recorded, rate limited ────┘
 //! ```
 
 use std::{collections::hash_map::RandomState, hash::BuildHasher, sync::Arc, time::Duration};
@@ -17,54 +17,54 @@ use tokio::time::Instant;
 use super::{
     counts::DropReason,
     lru::Lru,
-    options::{Budget, Moment, Options},
-    series::{Key, Object, Phase, Series, Similar, Type, Write, combined, name},
+    options::{Budget, Moment, RecorderOptions},
+    series::{AggregateKey, EventType, Phase, RegardingObject, Series, SeriesKey, Write, combined, name},
 };
 
-/// All that is remembered of events, within limits.
+/// The series, aggregates and rate limits of events, within memory limits.
 pub(super) struct Correlator {
-    options: Options,
-    series: Lru<Arc<Key>, Series>,
-    groups: Lru<Arc<Similar>, Group>,
-    budgets: Lru<Arc<Spender>, Bucket>,
+    options: RecorderOptions,
+    series: Lru<Arc<SeriesKey>, Series>,
+    aggregates: Lru<Arc<AggregateKey>, Aggregate>,
+    budgets: Lru<Arc<BudgetKey>, Bucket>,
     /// How many of `series` are [`Phase::Queued`].
     queued: usize,
-    /// The last event's; each event has a later one.
+    /// Stamp of the last event's name; strictly increasing.
     stamp: u64,
     hasher: RandomState,
-    /// Everything is due.
+    /// The writer is stopping, so every series is due.
     closing: bool,
 }
 
-/// What to do about a call.
+/// What to do with a recorded event.
 #[derive(Debug, PartialEq)]
 pub(super) enum Decision {
-    /// Queue the series: it is to be created.
-    Create(Arc<Key>),
-    /// Queue the series: its count is this now, and the server shall know.
+    /// Queue the series, to create its event.
+    Create(Arc<SeriesKey>),
+    /// Queue the series, to patch its event with the new count.
     Patch {
         /// The series.
-        key: Arc<Key>,
-        /// How often it was seen.
+        key: Arc<SeriesKey>,
+        /// The new count.
         count: u32,
     },
-    /// Queue the series for later: it is counted, and written when it has ended.
-    Hold(Arc<Key>, Duration),
-    /// Nothing: it is counted in a series that is queued or held already.
+    /// Queue the series with a delay: it is counted now and written when it has ended.
+    Hold(Arc<SeriesKey>, Duration),
+    /// Nothing: it is counted in a series that is already queued or held.
     Counted,
-    /// Nothing: it is not kept.
+    /// Nothing: the event is dropped.
     Drop(DropReason),
 }
 
-/// A decision, and the calls that were forgotten for it.
+/// A decision, and the series that was evicted for it.
 #[derive(Debug, PartialEq)]
-pub(super) struct Observed {
+pub(super) struct Observation {
     pub(super) decision: Decision,
-    /// A series that had to go, and how many of its calls the server will not hear of.
-    pub(super) forgotten: Option<(Arc<Key>, u32)>,
+    /// The evicted series, and how many of its calls were never written.
+    pub(super) forgotten: Option<(Arc<SeriesKey>, u32)>,
 }
 
-impl From<Decision> for Observed {
+impl From<Decision> for Observation {
     fn from(decision: Decision) -> Self {
         Self {
             decision,
@@ -73,7 +73,7 @@ impl From<Decision> for Observed {
     }
 }
 
-/// What to do about a series whose turn has come.
+/// What to do with a series that was taken from the queue.
 #[derive(Debug)]
 pub(super) enum Due {
     Write(Write),
@@ -81,43 +81,43 @@ pub(super) enum Due {
     Nothing,
 }
 
-/// What follows a request that worked.
+/// What to do after a successful request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// More came meanwhile, and may be written.
+    /// Events were recorded meanwhile and may be written.
     Again,
-    /// More came meanwhile, and is held.
+    /// Events were recorded meanwhile and are held.
     Later(Duration),
     Nothing,
 }
 
-/// Events that differ in their message only.
-struct Group {
+/// Events that differ only in their message.
+struct Aggregate {
     /// Hashes of the messages that have a series of their own.
     messages: Vec<u64>,
     seen: Instant,
 }
 
-/// What has one allowance of requests.
+/// Key of one rate limit.
 #[derive(PartialEq, Eq, Hash)]
-struct Spender {
+struct BudgetKey {
     source: Arc<str>,
-    object: Arc<Object>,
-    kind: Type,
+    object: Arc<RegardingObject>,
+    kind: EventType,
     reason: Option<String>,
 }
 
-/// A token bucket as one number: when it will be full.
+/// A token bucket, stored as the time at which it will be full.
 struct Bucket {
     full: Instant,
 }
 
 impl Correlator {
-    pub(super) fn new(options: Options) -> Self {
+    pub(super) fn new(options: RecorderOptions) -> Self {
         Self {
-            series: Lru::new(options.remembered),
-            groups: Lru::new(options.remembered),
-            budgets: Lru::new(options.remembered),
+            series: Lru::new(options.max_series),
+            aggregates: Lru::new(options.max_series),
+            budgets: Lru::new(options.max_series),
             options,
             queued: 0,
             stamp: 0,
@@ -126,30 +126,30 @@ impl Correlator {
         }
     }
 
-    /// Something was said.
-    pub(super) fn observe(&mut self, similar: Similar, message: String, now: Moment) -> Observed {
-        let similar = Arc::new(similar);
-        let (message, combined) = if self.is_one_of_many(&similar, &message, now.instant) {
+    /// Handles a recorded event.
+    pub(super) fn observe(&mut self, similar: AggregateKey, message: String, now: Moment) -> Observation {
+        let aggregate = Arc::new(similar);
+        let (message, combined) = if self.is_aggregated(&aggregate, &message, now.instant) {
             (None, Some(combined(&message)))
         } else {
             (Some(message), None)
         };
-        let key = Key { similar, message };
+        let key = SeriesKey { aggregate, message };
         let Some(series) = self.series.get(&key) else {
             return self.observe_new(key, combined, now);
         };
         series.count = series.count.saturating_add(1);
-        (series.last, series.seen, series.combined) = (now.time, now.instant, combined);
+        (series.last, series.last_instant, series.combined) = (now.time, now.instant, combined);
         match series.phase {
             Phase::Settled | Phase::Held => self.observe_known(Arc::new(key), now.instant).into(),
             Phase::Queued => Decision::Counted.into(),
         }
     }
 
-    fn observe_new(&mut self, key: Key, combined: Option<String>, now: Moment) -> Observed {
-        let refused = if self.queued >= self.options.queued {
+    fn observe_new(&mut self, key: SeriesKey, combined: Option<String>, now: Moment) -> Observation {
+        let refused = if self.queued >= self.options.max_queued {
             Some(DropReason::QueueFull)
-        } else if !self.spend(&key.similar, now.instant) {
+        } else if !self.take_token(&key.aggregate, now.instant) {
             Some(DropReason::Spam)
         } else {
             None
@@ -157,16 +157,16 @@ impl Correlator {
         if let Some(reason) = refused {
             return Decision::Drop(reason).into();
         }
-        // Nanoseconds, as others name events; a clock that stands still or goes back must not repeat a name.
+        // Nanoseconds, like client-go's event names; a clock that stops or goes back must not repeat a name.
         let nanos = u64::try_from(now.time.as_nanosecond()).unwrap_or(0);
         self.stamp = nanos.max(self.stamp + 1);
         let series = Series {
-            name: name(&key.similar.object.name, self.stamp),
+            name: name(&key.aggregate.object.name, self.stamp),
             combined,
             count: 1,
             first: now.time,
             last: now.time,
-            seen: now.instant,
+            last_instant: now.instant,
             attempted: false,
             written: None,
             phase: Phase::Queued,
@@ -175,19 +175,19 @@ impl Correlator {
         self.queued += 1;
         let forgotten = self.series.insert(Arc::clone(&key), series);
         let forgotten = forgotten.map(|(key, series)| {
-            self.leave(series.phase);
+            self.leave_phase(series.phase);
             (key, series.unwritten())
         });
-        Observed {
+        Observation {
             decision: Decision::Create(key),
             forgotten,
         }
     }
 
-    fn observe_known(&mut self, key: Arc<Key>, now: Instant) -> Decision {
-        let may = self.queued < self.options.queued && self.spend(&key.similar, now);
-        let series = self.series.get(&*key).expect("it was found just now");
-        let phase = if may { Phase::Queued } else { Phase::Held };
+    fn observe_known(&mut self, key: Arc<SeriesKey>, now: Instant) -> Decision {
+        let is_allowed = self.queued < self.options.max_queued && self.take_token(&key.aggregate, now);
+        let series = self.series.get(&*key).expect("the caller has found the series");
+        let phase = if is_allowed { Phase::Queued } else { Phase::Held };
         match (std::mem::replace(&mut series.phase, phase), phase) {
             (_, Phase::Queued) => {
                 let count = series.count;
@@ -199,8 +199,8 @@ impl Correlator {
         }
     }
 
-    /// The turn of a series has come: its key was queued, or its delay is over.
-    pub(super) fn due(&mut self, key: &Arc<Key>, now: Instant) -> Due {
+    /// Decides what to do with a series whose key was taken from the queue.
+    pub(super) fn due(&mut self, key: &Arc<SeriesKey>, now: Instant) -> Due {
         let Some(series) = self.series.get(&**key) else {
             return Due::Nothing;
         };
@@ -208,9 +208,11 @@ impl Correlator {
             Phase::Settled => Due::Nothing,
             Phase::Queued => Due::Write(series.write(key)),
             Phase::Held => {
-                let (_, written) = series.written.expect("what was never written is queued");
-                // It has ended, or goes on for so long that the server might let it expire (an hour after a write).
-                let ends = series.seen + self.options.finish_after;
+                let (_, written) = series
+                    .written
+                    .expect("a series that was never written is queued, not held");
+                // It has ended, or has continued for so long that the event might expire (an hour after a write).
+                let ends = series.last_instant + self.options.finish_after;
                 let wait = ends.min(written + self.options.refresh_after) - now;
                 if wait > Duration::ZERO && !self.closing {
                     return Due::Later(wait);
@@ -222,14 +224,14 @@ impl Correlator {
         }
     }
 
-    /// A request worked: the server knows the series as it was then.
-    pub(super) fn wrote(&mut self, write: &Write, now: Instant) -> Next {
-        let Some(series) = self.of(write) else {
+    /// Handles a successful request: the server has the series as of `write`.
+    pub(super) fn on_written(&mut self, write: &Write, now: Instant) -> Next {
+        let Some(series) = self.series_of(write) else {
             return Next::Nothing;
         };
         series.written = Some((write.count, now));
         let more = series.unwritten() > 0;
-        let again = more && (self.closing || self.spend(&write.key.similar, now));
+        let again = more && (self.closing || self.take_token(&write.key.aggregate, now));
         let phase = match (more, again) {
             (false, _) => Phase::Settled,
             (true, true) => Phase::Queued,
@@ -243,9 +245,11 @@ impl Correlator {
         }
     }
 
-    /// A request was given up. The next call tries again: with the same object if it is there, else with a new one.
-    pub(super) fn gave_up(&mut self, write: &Write) {
-        let Some(series) = self.of(write) else { return };
+    /// Handles a request that was given up. The next event tries again, with the same event object if it exists.
+    pub(super) fn on_given_up(&mut self, write: &Write) {
+        let Some(series) = self.series_of(write) else {
+            return;
+        };
         let exists = series.written.is_some();
         self.settle(write, Phase::Settled);
         if !exists {
@@ -253,12 +257,12 @@ impl Correlator {
         }
     }
 
-    /// From now on everything that is not written is due.
+    /// Makes every unwritten series due.
     pub(super) fn close(&mut self) {
         self.closing = true;
     }
 
-    /// How many calls the server has not heard of.
+    /// Number of events that are not on the server.
     pub(super) fn unwritten(&self) -> u64 {
         self.series
             .values()
@@ -266,55 +270,55 @@ impl Correlator {
             .sum()
     }
 
-    /// The series that a request was for; another one may have its key since.
-    fn of(&mut self, write: &Write) -> Option<&mut Series> {
+    /// The series of a request, unless a newer series has its key.
+    fn series_of(&mut self, write: &Write) -> Option<&mut Series> {
         self.series
             .get(&*write.key)
             .filter(|series| series.name == write.name)
     }
 
     fn settle(&mut self, write: &Write, phase: Phase) {
-        if let Some(series) = self.of(write) {
+        if let Some(series) = self.series_of(write) {
             let before = std::mem::replace(&mut series.phase, phase);
-            self.leave(before);
+            self.leave_phase(before);
             self.queued += usize::from(phase == Phase::Queued);
         }
     }
 
-    fn leave(&mut self, phase: Phase) {
+    fn leave_phase(&mut self, phase: Phase) {
         self.queued -= usize::from(phase == Phase::Queued);
     }
 
-    /// Whether so many different messages of this kind were said lately that this one gets no series of its own.
-    /// Those that have one keep it.
-    fn is_one_of_many(&mut self, similar: &Arc<Similar>, message: &str, now: Instant) -> bool {
+    /// Whether so many different messages were recorded lately that this one is aggregated. Messages with a series of their
+    /// own keep it.
+    fn is_aggregated(&mut self, similar: &Arc<AggregateKey>, message: &str, now: Instant) -> bool {
         let hash = self.hasher.hash_one(message);
-        match self.groups.get(&**similar) {
+        match self.aggregates.get(&**similar) {
             Some(group) if now - group.seen <= self.options.combine_within => {
                 group.seen = now;
                 if group.messages.contains(&hash) {
                     return false;
                 }
-                let many = group.messages.len() + 1 >= self.options.combine_from;
-                if !many {
+                let is_aggregated = group.messages.len() + 1 >= self.options.combine_from;
+                if !is_aggregated {
                     group.messages.push(hash);
                 }
-                many
+                is_aggregated
             }
             _ => {
-                let group = Group {
+                let group = Aggregate {
                     messages: vec![hash],
                     seen: now,
                 };
-                self.groups.insert(Arc::clone(similar), group);
+                self.aggregates.insert(Arc::clone(similar), group);
                 false
             }
         }
     }
 
-    /// Takes one request from the allowance, if it has one.
-    fn spend(&mut self, similar: &Similar, now: Instant) -> bool {
-        let spender = Spender {
+    /// Takes a token from the rate limit. Returns whether there was one.
+    fn take_token(&mut self, similar: &AggregateKey, now: Instant) -> bool {
+        let spender = BudgetKey {
             source: Arc::clone(&similar.source),
             object: Arc::clone(&similar.object),
             kind: similar.kind,
@@ -323,14 +327,14 @@ impl Correlator {
                 Budget::PerReason => Some(similar.reason.clone()),
             },
         };
-        let Options { burst, refill, .. } = self.options;
+        let RecorderOptions { burst, refill, .. } = self.options;
         match self.budgets.get(&spender) {
             Some(bucket) => bucket.take(burst, refill, now),
             None => {
                 let mut bucket = Bucket { full: now };
-                let may = bucket.take(burst, refill, now);
+                let is_allowed = bucket.take(burst, refill, now);
                 self.budgets.insert(Arc::new(spender), bucket);
-                may
+                is_allowed
             }
         }
     }
@@ -339,11 +343,11 @@ impl Correlator {
 impl Bucket {
     fn take(&mut self, burst: u32, refill: Duration, now: Instant) -> bool {
         let full = self.full.max(now) + refill;
-        let may = full <= now + refill * burst;
-        if may {
+        let is_allowed = full <= now + refill * burst;
+        if is_allowed {
             self.full = full;
         }
-        may
+        is_allowed
     }
 }
 

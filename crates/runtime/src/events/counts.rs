@@ -1,37 +1,37 @@
-//! What became of events, in numbers.
+//! Event counters.
 
-/// What became of the events that a [`Recorder`](super::Recorder) and its clones were told, in numbers.
+/// Counts the events of a [`Recorder`](super::Recorder) and its clones by result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Counts {
+pub struct EventCounts {
     /// Events created on the server.
     pub created: u64,
-    /// Events whose count was raised on the server; one patch may stand for many calls.
+    /// Patches that raised an event's count; one patch may cover many calls.
     pub patched: u64,
-    /// Requests that were given up: refused by the server, or failed too often. Each failure that is retried is not one.
+    /// Requests that the server rejected or that failed too often. Retried failures are not counted.
     pub failed: u64,
     dropped: [u64; DropReason::ALL.len()],
 }
 
-/// Why the server was never told of an event.
+/// Why an event was never written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DropReason {
-    /// Too many different events wait to be written: the server is slow or gone.
+    /// Too many different events wait to be written: the server is slow or unreachable.
     QueueFull,
-    /// The source has said too much about this object already.
+    /// The source exceeded its rate limit for this object.
     Spam,
-    /// So many other events came that this one was forgotten before its last count was written.
+    /// The series was evicted from memory by newer ones before its last count was written.
     Forgotten,
     /// The writer has ended.
     Stopped,
 }
 
 impl DropReason {
-    /// Every reason, for whoever makes a metric of each.
+    /// All reasons.
     pub const ALL: [Self; 4] = [Self::QueueFull, Self::Spam, Self::Forgotten, Self::Stopped];
 
-    /// The reason as a metric's label says it.
+    /// The reason as a metric label value.
     pub const fn label(self) -> &'static str {
         match self {
             Self::QueueFull => "queue_full",
@@ -42,18 +42,18 @@ impl DropReason {
     }
 }
 
-impl Counts {
+impl EventCounts {
     /// Successful requests: created and patched.
     pub fn written(&self) -> u64 {
         self.created + self.patched
     }
 
-    /// Calls that the server was never told of, for this reason.
+    /// Events dropped for this reason.
     pub fn dropped(&self, reason: DropReason) -> u64 {
         self.dropped[reason as usize]
     }
 
-    pub(super) fn drop_more(&mut self, reason: DropReason, calls: u64) {
+    pub(super) fn add_dropped(&mut self, reason: DropReason, calls: u64) {
         self.dropped[reason as usize] += calls;
     }
 }

@@ -1,4 +1,4 @@
-//! A map that forgets what was not used for longest.
+//! A least-recently-used map.
 
 use std::{
     borrow::Borrow,
@@ -6,25 +6,25 @@ use std::{
     hash::Hash,
 };
 
-/// A map with at most so many entries; one more replaces the one that was not used for longest.
+/// A map with a maximum number of entries; inserting one more evicts the least recently used.
 ///
 /// Keys are cloned into the order of use, so they should be cheap to clone.
 pub(super) struct Lru<K, V> {
     limit: usize,
     entries: HashMap<K, Entry<V>>,
-    /// Every key of `entries` exactly once, by when it was last used.
+    /// Every key of `entries` exactly once, ordered by last use.
     order: BTreeMap<u64, K>,
     uses: u64,
 }
 
 struct Entry<V> {
     value: V,
-    /// The entry's place in `order`.
+    /// The entry's key in `order`.
     used: u64,
 }
 
 impl<K: Clone + Eq + Hash, V> Lru<K, V> {
-    /// At least one entry is kept, so that what was just inserted is there.
+    /// The limit is at least one, so that a new entry is always kept.
     pub(super) fn new(limit: usize) -> Self {
         Self {
             limit: limit.max(1),
@@ -34,16 +34,16 @@ impl<K: Clone + Eq + Hash, V> Lru<K, V> {
         }
     }
 
-    /// Finds an entry and counts that as a use.
+    /// Returns an entry and marks it as used.
     pub(super) fn get<Q>(&mut self, key: &Q) -> Option<&mut V>
     where
         K: Borrow<Q>,
         Q: Eq + Hash + ?Sized,
     {
         let entry = self.entries.get_mut(key)?;
-        // An object that is busy is often the one that was used last.
+        // A busy object is often the most recently used already.
         if entry.used != self.uses {
-            let key = self.order.remove(&entry.used).expect("every entry has a place");
+            let key = self.order.remove(&entry.used).expect("`order` has every entry");
             self.uses += 1;
             entry.used = self.uses;
             self.order.insert(self.uses, key);
@@ -51,12 +51,15 @@ impl<K: Clone + Eq + Hash, V> Lru<K, V> {
         Some(&mut entry.value)
     }
 
-    /// Adds or replaces an entry; the answer is what had to go for it.
+    /// Adds or replaces an entry. Returns the evicted one.
     pub(super) fn insert(&mut self, key: K, value: V) -> Option<(K, V)> {
         self.remove(&key);
         let oldest = (self.entries.len() >= self.limit).then(|| self.order.pop_first());
         let forgotten = oldest.flatten().map(|(_, key)| {
-            let entry = self.entries.remove(&key).expect("every place has an entry");
+            let entry = self
+                .entries
+                .remove(&key)
+                .expect("`entries` has every key of `order`");
             (key, entry.value)
         });
         self.uses += 1;
@@ -99,11 +102,11 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Against a list that is searched from end to end.
+        /// Compares with a linear list.
         #[test]
-        fn it_keeps_what_was_used_last(limit in 1usize..6, steps in prop::collection::vec((0u8..3, 0u8..10), 0..200)) {
+        fn lru_keeps_the_most_recently_used(limit in 1usize..6, steps in prop::collection::vec((0u8..3, 0u8..10), 0..200)) {
             let mut lru = Lru::new(limit);
-            // The last one used is at the end.
+            // The most recently used is last.
             let mut model: Vec<(u8, usize)> = Vec::new();
             for (at, (what, key)) in steps.into_iter().enumerate() {
                 let known = model.iter().position(|(k, _)| *k == key).map(|i| model.remove(i));

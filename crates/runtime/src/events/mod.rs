@@ -1,42 +1,42 @@
-//! Kubernetes events: what a controller tells people about an object, as `kubectl describe` shows it.
+//! Kubernetes events: records what a controller did to an object, as `kubectl describe` shows it.
 //!
 //! ```text
-//!   Recorder::normal ──► Correlator ──► queue of series ──► Writer ──► create or patch of a v1 Event
+//!   Recorder::normal ──► Correlator ──► queue of series ──► EventWriter ──► create or patch of a v1 Event
 //!     (any number,        counts,       (one key each,       (one,
-//!      never waits)       combines,      retries, delays)     owned by the manager)
+//!      never waits)       aggregates,    retries, delays)     owned by the manager)
 //!                         drops
 //! ```
 //!
-//! A *series* is one event object on the server: the same thing said again about the same object raises its count.
-//! Recorder and writer share the correlator behind a short lock. A call to the recorder updates a series and at most
-//! puts its key into the queue; the writer takes keys and writes what the series is *then*, so that a hundred thousand
-//! calls while one request is under way are one more request, with the right count.
+//! A *series* is one event object on the server: repeating an event about the same object raises its count. Recorder and
+//! writer share the correlator behind a short lock. A call to the recorder updates a series and at most queues its key. The
+//! writer takes keys and writes the current state of the series, so a hundred thousand calls during one request cause one
+//! more request, with the right count.
 //!
-//! Who owns what: the [`Writer`] owns all work. It is a future, spawns nothing, and when it has ended or is dropped
-//! nothing of it is left; recorders may live longer, and what they are told then is counted as dropped.
+//! Ownership: the [`EventWriter`] owns all work. It is a future and spawns nothing, so nothing is left when it ends or is
+//! dropped. Recorders may outlive it; their events are then counted as dropped.
 //!
 //! # Why `v1` events, and not `events.k8s.io/v1`
 //!
-//! Both are the same objects in the same table, and `kubectl get events`, `kubectl events` and `kubectl describe` read
-//! them as `v1`. What differs is what may be written:
+//! Both APIs store the same objects, and `kubectl get events`, `kubectl events` and `kubectl describe` read them as `v1`.
+//! They differ in what may be written:
 //!
-//! - `events.k8s.io/v1` freezes count, timestamps and note once created; only `series` may change. A combined event
-//!   could not show its newest message, and `lastTimestamp` must be empty, so the common
-//!   `kubectl get events --sort-by=.lastTimestamp` shows such events first, however new they are.
-//! - It demands an `action` and a `reportingInstance`, which an author who says "Synced" has no words for.
-//! - The roles that people already have for controllers (the sample controller's, and most charts) grant `create` and
-//!   `patch` on `events` of the core group. Those two are all that the writer needs.
+//! - In `events.k8s.io/v1`, count, timestamps and note are immutable; only `series` may change. An aggregated event could
+//!   not show its newest message, and `lastTimestamp` must be empty, so the common
+//!   `kubectl get events --sort-by=.lastTimestamp` would always list such events first.
+//! - It requires an `action` and a `reportingInstance`, which most controllers have no values for.
+//! - Existing roles for controllers (sample-controller's, and most charts') grant `create` and `patch` on `events` of the
+//!   core group. The writer needs only these two.
 //!
-//! The limits of `events.k8s.io` are kept nevertheless: a message has at most 1024 bytes and a reason 128, so that
-//! whoever reads events by the newer group finds nothing that it does not allow.
+//! The limits of `events.k8s.io` are respected nevertheless: a message has at most 1024 bytes and a reason 128, so events
+//! are valid when read through the newer group.
 //!
 //! # Limits
 //!
-//! The numbers are client-go's. From the tenth different message of one reason about one object within ten minutes on,
-//! they are one event, "(combined from similar events): …". Each source may cause 25 requests about an object and type
-//! at once, and one more every five minutes. Beyond that an event that is known is only counted, and its count is
-//! written when it has been quiet for six minutes, every thirty minutes if it is not, and on stop; one that is not
-//! known is dropped. Nothing grows without limit: 4096 series are remembered and 1000 wait to be written.
+//! The numbers are client-go's. From the tenth different message with one reason about one object within ten minutes,
+//! messages are aggregated into one event, "(combined from similar events): …". Each source may send 25 requests per object
+//! and type at once, and one more every five minutes. Beyond that a known event is only counted, and its count is written
+//! after six minutes without a new one, every thirty minutes otherwise, and on stop; an unknown event is dropped. Memory is
+//! bounded: 4096 series are kept, and 1000 may wait to be written.
 
 mod correlator;
 mod counts;
@@ -50,16 +50,16 @@ mod writer;
 use kube::Client;
 
 pub use self::{
-    counts::{Counts, DropReason},
-    options::{Budget, Options},
+    counts::{DropReason, EventCounts},
+    options::{Budget, RecorderOptions},
     recorder::Recorder,
-    regarding::{Regarding, how},
-    writer::Writer,
+    regarding::{Regarding, markers},
+    writer::EventWriter,
 };
 
-/// A recorder and the writer that brings what it is told to the server, with the default [`Options`].
+/// Returns a recorder and the writer that sends its events to the server, with the default [`RecorderOptions`].
 ///
-/// `source` is who says it: `kubectl describe` shows it under "From".
+/// `source` is what `kubectl describe` shows under "From".
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::ConfigMap;
@@ -67,13 +67,13 @@ pub use self::{
 ///
 /// # fn example(client: kube::Client, object: ConfigMap) {
 /// let (recorder, writer) = events::channel(client, "sample-controller");
-/// // Somebody must run the writer; nothing is written before.
+/// // Nothing is written unless the writer runs.
 /// let running = writer.run_until(std::future::pending());
 /// recorder.normal(&object, "Synced", "Foo synced successfully");
 /// recorder.warning(&object, "ErrResourceExists", format!("{:?} is not managed by Foo", object.metadata.name));
 /// # drop(running);
 /// # }
 /// ```
-pub fn channel(client: Client, source: impl Into<String>) -> (Recorder, Writer) {
-    Options::default().channel(client, source)
+pub fn channel(client: Client, source: impl Into<String>) -> (Recorder, EventWriter) {
+    RecorderOptions::default().channel(client, source)
 }

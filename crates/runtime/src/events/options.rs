@@ -1,4 +1,4 @@
-//! How much is said, and how patiently.
+//! Options of the event recorder and writer.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,37 +6,37 @@ use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use tokio::time::Instant;
 
-use super::{recorder::Recorder, writer::Writer};
+use super::{recorder::Recorder, writer::EventWriter};
 
-/// How much a [`Recorder`] says and how patient its [`Writer`] is. The defaults are client-go's and fit most.
+/// Rate limits, aggregation and memory limits of a [`Recorder`] and its [`EventWriter`]. The defaults are client-go's.
 #[derive(Clone, Debug)]
-#[must_use = "nothing is recorded before `channel`"]
-pub struct Options {
+#[must_use = "call `channel` to create a recorder"]
+pub struct RecorderOptions {
     pub(super) burst: u32,
     pub(super) refill: Duration,
     pub(super) budget: Budget,
     pub(super) combine_from: usize,
     pub(super) combine_within: Duration,
-    pub(super) remembered: usize,
-    pub(super) queued: usize,
+    pub(super) max_series: usize,
+    pub(super) max_queued: usize,
     pub(super) finish_after: Duration,
     pub(super) refresh_after: Duration,
-    pub(super) flush_within: Duration,
-    epoch: Option<Timestamp>,
+    pub(super) flush_timeout: Duration,
+    clock_start: Option<Timestamp>,
 }
 
-/// What shares one allowance of requests.
+/// Which events share one rate limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Budget {
-    /// All that one source says of one type (normal or warning) about one object; the default.
+    /// All events of one source, one type (normal or warning) and one object. The default.
     #[default]
     PerObject,
-    /// The same, apart for each reason: for sources with a few reasons that must not starve each other.
+    /// The same, separately for each reason: for sources whose reasons must not starve each other.
     PerReason,
 }
 
-impl Default for Options {
+impl Default for RecorderOptions {
     fn default() -> Self {
         Self {
             burst: 25,
@@ -44,96 +44,96 @@ impl Default for Options {
             budget: Budget::PerObject,
             combine_from: 10,
             combine_within: Duration::from_mins(10),
-            remembered: 4096,
-            queued: 1000,
+            max_series: 4096,
+            max_queued: 1000,
             finish_after: Duration::from_mins(6),
             refresh_after: Duration::from_mins(30),
-            flush_within: Duration::from_secs(5),
-            epoch: None,
+            flush_timeout: Duration::from_secs(5),
+            clock_start: None,
         }
     }
 }
 
-impl Options {
-    /// How many requests one [`Budget`] allows at once, and after how long it allows one more; at most a year.
-    /// Default: 25, 5 minutes.
+impl RecorderOptions {
+    /// Burst of requests that one [`Budget`] allows, and the time after which it allows one more; at most a year. Default:
+    /// 25, 5 minutes.
     pub fn burst(mut self, burst: u32, refill: Duration) -> Self {
-        // A year for each of 2³² requests is a moment that an `Instant` can hold.
+        // A year for each of 2³² requests still fits into an `Instant`.
         (self.burst, self.refill) = (burst, refill.min(Duration::from_hours(365 * 24)));
         self
     }
 
-    /// What shares one allowance of requests. Default: [`Budget::PerObject`].
+    /// Which events share one rate limit. Default: [`Budget::PerObject`].
     pub fn budget(mut self, budget: Budget) -> Self {
         self.budget = budget;
         self
     }
 
-    /// From which different message of one reason about one object on they become one event, and how long a reason
-    /// must be silent for that to start afresh. Default: the tenth, 10 minutes.
+    /// Aggregates messages with one reason about one object into one event, from the given number of different messages on.
+    /// Resets after the given time without such a message. Default: 10, 10 minutes.
     pub fn combine(mut self, from: usize, within: Duration) -> Self {
         (self.combine_from, self.combine_within) = (from, within);
         self
     }
 
-    /// How many series are remembered; the ones that were not heard of for longest are forgotten. Default: 4096.
-    pub fn remembered(mut self, series: usize) -> Self {
-        self.remembered = series;
+    /// Maximum number of series kept in memory; the least recently used is evicted. Default: 4096.
+    pub fn max_series(mut self, series: usize) -> Self {
+        self.max_series = series;
         self
     }
 
-    /// How many series may wait to be written, those that are retried included. Default: 1000.
-    pub fn queued(mut self, series: usize) -> Self {
-        self.queued = series;
+    /// Maximum number of series that wait to be written, including retries. Default: 1000.
+    pub fn max_queued(mut self, series: usize) -> Self {
+        self.max_queued = series;
         self
     }
 
-    /// How long the writer may take on stop to write what is left. Default: 5 seconds.
-    pub fn flush_within(mut self, limit: Duration) -> Self {
-        self.flush_within = limit;
+    /// How long the writer may take on stop to write pending events. Default: 5 seconds.
+    pub fn flush_timeout(mut self, limit: Duration) -> Self {
+        self.flush_timeout = limit;
         self
     }
 
-    /// Makes timestamps start here and go on as tokio's clock does, for simulated time. Default: the system's clock.
-    pub fn epoch(mut self, epoch: Timestamp) -> Self {
-        self.epoch = Some(epoch);
+    /// Makes timestamps start at this time and advance with tokio's clock, for simulated time. Default: the system clock.
+    pub fn clock_start(mut self, epoch: Timestamp) -> Self {
+        self.clock_start = Some(epoch);
         self
     }
 
-    /// A recorder and its writer; see [`channel`](super::channel).
-    pub fn channel(self, client: Client, source: impl Into<String>) -> (Recorder, Writer) {
-        let flush_within = self.flush_within;
+    /// Returns a recorder and its writer; see [`channel`](super::channel).
+    pub fn channel(self, client: Client, source: impl Into<String>) -> (Recorder, EventWriter) {
+        let flush_within = self.flush_timeout;
         let recorder = Recorder::new(self, &source.into());
-        let writer = Writer::new(client, Arc::clone(recorder.shared()), flush_within);
+        let writer = EventWriter::new(client, Arc::clone(recorder.shared()), flush_within);
         (recorder, writer)
     }
 
-    pub(super) fn clock(&self) -> Clock {
-        match self.epoch {
-            Some(epoch) => Clock::Simulated {
+    pub(super) fn clock(&self) -> EventClock {
+        match self.clock_start {
+            Some(epoch) => EventClock::Simulated {
                 epoch,
                 started: Instant::now(),
             },
-            None => Clock::System,
+            None => EventClock::System,
         }
     }
 }
 
-/// Where timestamps come from.
+/// Source of timestamps.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Clock {
+pub(super) enum EventClock {
     System,
     Simulated { epoch: Timestamp, started: Instant },
 }
 
-/// One moment as the two clocks see it: waits are measured by one, people read the other.
+/// One moment on two clocks: the monotonic one for waits, and the wall clock for timestamps.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Moment {
     pub(super) instant: Instant,
     pub(super) time: Timestamp,
 }
 
-impl Clock {
+impl EventClock {
     pub(super) fn now(self) -> Moment {
         let instant = Instant::now();
         let time = match self {

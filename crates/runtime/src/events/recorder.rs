@@ -1,4 +1,4 @@
-//! The end of an event's way that reconcilers hold.
+//! The event recorder, used by reconcilers.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,61 +6,60 @@ use parking_lot::Mutex;
 use windlass_workqueue::{DelayedOnClose, Exponential, WorkQueue};
 
 use super::{
-    correlator::{Correlator, Decision, Observed},
-    counts::{Counts, DropReason},
-    options::{Clock, Options},
+    correlator::{Correlator, Decision, Observation},
+    counts::{DropReason, EventCounts},
+    options::{EventClock, RecorderOptions},
     regarding::Regarding,
-    series::{Key, Similar, Type, message},
+    series::{AggregateKey, EventType, SeriesKey, message},
 };
 
-/// A failed request is tried again after ten seconds and up to a quarter more, so that those who failed together do
-/// not come back together.
-const RETRY: Duration = Duration::from_secs(10);
-const JITTER: f64 = 0.25;
+/// Delay before a failed request is retried; the jitter spreads requests that failed together.
+const RETRY_DELAY: Duration = Duration::from_secs(10);
+const RETRY_JITTER: f64 = 0.25;
 
-/// Twelve tries in all.
-const RETRIES: u32 = 11;
+/// Twelve attempts in all.
+const MAX_RETRIES: u32 = 11;
 
-/// Tells people about objects: clones are cheap, and no call waits, fails or panics, whatever the server does.
+/// Records events about objects. No call waits, fails or panics, whatever the server does. Clones are cheap.
 ///
-/// The same words about the same object again are one event with a higher count. Whether an event was written is not
-/// told: it is a courtesy, not state. [`counts`](Self::counts) has the sums.
+/// Recording the same event again raises the count of the existing one. Delivery is best effort and not reported per event;
+/// [`counts`](Self::counts) returns the totals.
 ///
-/// Made by [`channel`](super::channel).
+/// Created by [`channel`](super::channel).
 #[derive(Clone)]
 pub struct Recorder {
     shared: Arc<Shared>,
     source: Arc<str>,
 }
 
-/// What recorders and their writer share.
+/// State shared by recorders and their writer.
 pub(super) struct Shared {
-    pub(super) clock: Clock,
-    /// Locked for one decision at a time, never across a wait. The queue has a lock of its own, always taken second.
+    pub(super) clock: EventClock,
+    /// Locked for one decision at a time, never across an await. The queue's own lock is always taken second.
     pub(super) state: Mutex<State>,
-    /// The series that are to be written, now or later.
-    pub(super) queue: WorkQueue<Arc<Key>>,
+    /// The series to write, now or later.
+    pub(super) queue: WorkQueue<Arc<SeriesKey>>,
 }
 
 pub(super) struct State {
     pub(super) correlator: Correlator,
-    pub(super) counts: Counts,
-    /// The writer takes no more.
+    pub(super) counts: EventCounts,
+    /// The writer accepts no more events.
     pub(super) closed: bool,
 }
 
 impl Recorder {
-    pub(super) fn new(options: Options, source: &str) -> Self {
+    pub(super) fn new(options: RecorderOptions, source: &str) -> Self {
         let queue = WorkQueue::builder()
-            .rate_limiter(Exponential::new(RETRY, RETRY).jitter(JITTER))
-            .max_retries(RETRIES)
+            .rate_limiter(Exponential::new(RETRY_DELAY, RETRY_DELAY).jitter(RETRY_JITTER))
+            .max_retries(MAX_RETRIES)
             .delayed_on_close(DelayedOnClose::RunNow)
             .build();
         let shared = Shared {
             clock: options.clock(),
             state: Mutex::new(State {
                 correlator: Correlator::new(options),
-                counts: Counts::default(),
+                counts: EventCounts::default(),
                 closed: false,
             }),
             queue,
@@ -71,21 +70,21 @@ impl Recorder {
         }
     }
 
-    /// Says that something went as it should.
+    /// Records a `Normal` event.
     ///
-    /// `reason` is for programs: one word in `UpperCamelCase`, from a small set. The message is for people.
-    pub fn normal<How>(&self, object: &impl Regarding<How>, reason: &str, message: impl Into<String>) {
-        self.record(Type::Normal, object, reason, message.into());
+    /// `reason` is machine-readable: one `UpperCamelCase` word from a small set. The message is for humans.
+    pub fn normal<Marker>(&self, object: &impl Regarding<Marker>, reason: &str, message: impl Into<String>) {
+        self.record(EventType::Normal, object, reason, message.into());
     }
 
-    /// Says that something went wrong, or may.
+    /// Records a `Warning` event.
     ///
-    /// `reason` is for programs: one word in `UpperCamelCase`, from a small set. The message is for people.
-    pub fn warning<How>(&self, object: &impl Regarding<How>, reason: &str, message: impl Into<String>) {
-        self.record(Type::Warning, object, reason, message.into());
+    /// `reason` is machine-readable: one `UpperCamelCase` word from a small set. The message is for humans.
+    pub fn warning<Marker>(&self, object: &impl Regarding<Marker>, reason: &str, message: impl Into<String>) {
+        self.record(EventType::Warning, object, reason, message.into());
     }
 
-    /// The same recorder under another name, so that one writer serves many controllers.
+    /// Returns the same recorder with another source, so that one writer serves many controllers.
     #[must_use]
     pub fn source(&self, source: impl Into<String>) -> Self {
         Self {
@@ -94,8 +93,8 @@ impl Recorder {
         }
     }
 
-    /// What became of everything that this recorder, its clones and its namesakes were told.
-    pub fn counts(&self) -> Counts {
+    /// Returns the totals of this recorder and all recorders that share its writer.
+    pub fn counts(&self) -> EventCounts {
         self.shared.state.lock().counts
     }
 
@@ -103,25 +102,25 @@ impl Recorder {
         &self.shared
     }
 
-    fn record<How>(&self, kind: Type, object: &impl Regarding<How>, reason: &str, text: String) {
-        let similar = Similar::new(Arc::clone(&self.source), object.reference(), kind, reason);
+    fn record<Marker>(&self, kind: EventType, object: &impl Regarding<Marker>, reason: &str, text: String) {
+        let similar = AggregateKey::new(Arc::clone(&self.source), object.reference(), kind, reason);
         let text = message(text);
         let now = self.shared.clock.now();
         let mut state = self.shared.state.lock();
         if state.closed {
-            state.counts.drop_more(DropReason::Stopped, 1);
+            state.counts.add_dropped(DropReason::Stopped, 1);
             return;
         }
-        let Observed { decision, forgotten } = state.correlator.observe(similar, text, now);
+        let Observation { decision, forgotten } = state.correlator.observe(similar, text, now);
         if let Some((key, unwritten)) = forgotten {
-            state.counts.drop_more(DropReason::Forgotten, unwritten.into());
+            state.counts.add_dropped(DropReason::Forgotten, unwritten.into());
             self.shared.queue.cancel_delay(&key);
         }
         match decision {
             Decision::Create(key) | Decision::Patch { key, .. } => self.shared.queue.add(key),
             Decision::Hold(key, after) => self.shared.queue.add_after(key, after),
             Decision::Counted => {}
-            Decision::Drop(why) => state.counts.drop_more(why, 1),
+            Decision::Drop(why) => state.counts.add_dropped(why, 1),
         }
     }
 }
@@ -135,7 +134,7 @@ impl std::fmt::Debug for Recorder {
 }
 
 impl Shared {
-    /// Ends the intake; what is held or waits for its next try is due at once.
+    /// Stops accepting events; held and retried series become due at once.
     pub(super) fn close(&self) {
         let mut state = self.state.lock();
         state.closed = true;
@@ -163,18 +162,20 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_series_that_is_forgotten_leaves_nothing_in_the_queue() {
-        let options = Options::default().remembered(1).burst(1, Duration::from_mins(5));
+    async fn forgotten_series_is_removed_from_the_queue() {
+        let options = RecorderOptions::default()
+            .max_series(1)
+            .burst(1, Duration::from_mins(5));
         let recorder = Recorder::new(options, "test");
         let Shared { state, queue, clock } = &**recorder.shared();
         recorder.normal(&object("a"), "Synced", "it works");
-        let taken = queue.try_take().expect("it is to be created");
+        let item = queue.try_next().expect("a create is queued");
         let now = clock.now().instant;
-        let Due::Write(write) = state.lock().correlator.due(&taken, now) else {
-            panic!("it is due");
+        let Due::Write(write) = state.lock().correlator.due(&item, now) else {
+            panic!("the series is not due");
         };
-        state.lock().correlator.wrote(&write, now);
-        taken.done();
+        state.lock().correlator.on_written(&write, now);
+        item.done();
         recorder.normal(&object("a"), "Synced", "it works");
         assert_eq!(queue.delayed(), 1);
         recorder.normal(&object("b"), "Synced", "it works");

@@ -1,29 +1,28 @@
-//! What an event can be about.
+//! The objects that events can refer to.
 
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource;
 
-/// What an event can be about: an object of a typed kind, as such or shared in an [`Arc`] as a cache gives it, or an
+/// The regarding object of an event: an object of a typed kind, an [`Arc`] of one as caches return it, or an
 /// [`ObjectReference`].
 ///
-/// A dynamic object has a reference: `&object.object_ref(&api_resource)`. It does not matter whether the object still
-/// exists.
+/// For a dynamic object pass `&object.object_ref(&api_resource)`. The object need not exist any more.
 ///
-/// `How` is found by the compiler and never written: it keeps the implementations apart.
+/// `Marker` is a marker that the compiler infers; it keeps the implementations from overlapping.
 #[diagnostic::on_unimplemented(
     message = "an event cannot be about a `{Self}`",
     note = "pass an object of a typed kind, an `Arc` of one, or an `ObjectReference`",
     note = "for a dynamic object pass `&object.object_ref(&api_resource)`"
 )]
-pub trait Regarding<How> {
-    /// Names the object.
+pub trait Regarding<Marker> {
+    /// Returns a reference to the object.
     fn reference(&self) -> ObjectReference;
 }
 
-/// What keeps the implementations of [`Regarding`] apart; nobody needs to name these.
-pub mod how {
+/// Marker types that keep the implementations of [`Regarding`] from overlapping. Users need not name them.
+pub mod markers {
     /// An object of a typed kind.
     #[derive(Debug)]
     pub enum Typed {}
@@ -32,24 +31,24 @@ pub mod how {
     #[derive(Debug)]
     pub enum Shared {}
 
-    /// A reference, as it is.
+    /// An [`ObjectReference`](k8s_openapi::api::core::v1::ObjectReference).
     #[derive(Debug)]
-    pub enum Referred {}
+    pub enum Reference {}
 }
 
-impl<K: Resource<DynamicType = ()>> Regarding<how::Typed> for K {
+impl<K: Resource<DynamicType = ()>> Regarding<markers::Typed> for K {
     fn reference(&self) -> ObjectReference {
         self.object_ref(&())
     }
 }
 
-impl<K: Resource<DynamicType = ()>> Regarding<how::Shared> for Arc<K> {
+impl<K: Resource<DynamicType = ()>> Regarding<markers::Shared> for Arc<K> {
     fn reference(&self) -> ObjectReference {
         self.object_ref(&())
     }
 }
 
-impl Regarding<how::Referred> for ObjectReference {
+impl Regarding<markers::Reference> for ObjectReference {
     fn reference(&self) -> ObjectReference {
         self.clone()
     }

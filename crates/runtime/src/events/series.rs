@@ -1,4 +1,4 @@
-//! A series: what tells one event from another, and how it looks on the server.
+//! An event series: its identity, its state, and its object on the server.
 
 use std::{fmt, sync::Arc};
 
@@ -10,25 +10,25 @@ use k8s_openapi::{
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-/// Where events about objects outside namespaces go: the server takes them nowhere else.
+/// Namespace of events about cluster-scoped objects; the server accepts no other.
 const DEFAULT_NAMESPACE: &str = "default";
 
 /// The limits of `events.k8s.io/v1`, in bytes.
 const MESSAGE_LIMIT: usize = 1024;
 const REASON_LIMIT: usize = 128;
 
-const COMBINED: &str = "(combined from similar events): ";
+const COMBINED_PREFIX: &str = "(combined from similar events): ";
 
-/// Whether an event is bad news.
+/// The event type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Type {
+pub(super) enum EventType {
     Normal,
     Warning,
 }
 
-/// The object that an event is about, in its part that does not change.
+/// Identity of the regarding object.
 #[derive(Debug, PartialEq, Eq, Hash)]
-pub(super) struct Object {
+pub(super) struct RegardingObject {
     pub(super) api_version: Option<String>,
     pub(super) kind: Option<String>,
     pub(super) namespace: Option<String>,
@@ -36,70 +36,70 @@ pub(super) struct Object {
     pub(super) uid: Option<String>,
 }
 
-/// What similar events have in common: all but the message.
+/// Identity of an event without its message.
 #[derive(Debug, PartialEq, Eq, Hash)]
-pub(super) struct Similar {
+pub(super) struct AggregateKey {
     pub(super) source: Arc<str>,
-    pub(super) object: Arc<Object>,
-    /// The part of the object.
+    pub(super) object: Arc<RegardingObject>,
+    /// The field path within the object.
     pub(super) field: Option<String>,
-    pub(super) kind: Type,
+    pub(super) kind: EventType,
     pub(super) reason: String,
 }
 
-/// One series. Its message; none if it combines several.
+/// Identity of a series. `message` is `None` for an aggregate of several messages.
 #[derive(Debug, PartialEq, Eq, Hash)]
-pub(super) struct Key {
-    pub(super) similar: Arc<Similar>,
+pub(super) struct SeriesKey {
+    pub(super) aggregate: Arc<AggregateKey>,
     pub(super) message: Option<String>,
 }
 
-/// What is known of one event object on the server.
+/// State of one event object on the server.
 #[derive(Debug)]
 pub(super) struct Series {
-    /// What the object is called.
+    /// Name of the event object.
     pub(super) name: String,
-    /// The newest message, if it is not the key's.
+    /// The newest message of an aggregate.
     pub(super) combined: Option<String>,
     pub(super) count: u32,
     pub(super) first: Timestamp,
     pub(super) last: Timestamp,
-    /// `last` by the clock that waits are measured with.
-    pub(super) seen: Instant,
-    /// A create was sent, whatever became of it.
+    /// `last` on the monotonic clock.
+    pub(super) last_instant: Instant,
+    /// A create was sent; its result may be unknown.
     pub(super) attempted: bool,
-    /// The count that the server has, and since when.
+    /// The count on the server, and when it was written.
     pub(super) written: Option<(u32, Instant)>,
     pub(super) phase: Phase,
 }
 
-/// Where a series stands between the recorder and the server.
+/// Phase of a series between the recorder and the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// The server has all of it, or has said that it does not want it.
+    /// The server has its current state, or has rejected it.
     Settled,
-    /// Counted only: the queue has a delay for it, after which it may be written.
+    /// Counted only; written when its delay in the queue has passed.
     Held,
-    /// In the queue, in a worker's hand, or waiting for its next try. Another call changes the count and nothing else.
+    /// Queued, being written, or waiting for a retry. Another event only raises the count.
     Queued,
 }
 
 impl Series {
-    /// How many calls the server has not heard of.
+    /// Number of events that are not on the server.
     pub(super) fn unwritten(&self) -> u32 {
         self.count - self.written.map_or(0, |(count, _)| count)
     }
 
-    pub(super) fn write(&mut self, key: &Arc<Key>) -> Write {
-        let how = match (self.written, self.attempted) {
-            (Some(_), _) => How::Patch,
-            (None, true) => How::CreateAgain,
-            (None, false) => How::Create,
+    pub(super) fn write(&mut self, key: &Arc<SeriesKey>) -> Write {
+        let operation = match (self.written, self.attempted) {
+            (Some(_), _) => WriteOperation::Patch,
+            (None, true) => WriteOperation::CreateAgain,
+            (None, false) => WriteOperation::Create,
         };
         self.attempted = true;
         Write {
             key: Arc::clone(key),
-            how,
+            operation,
             name: self.name.clone(),
             message: self.combined.clone(),
             count: self.count,
@@ -109,11 +109,11 @@ impl Series {
     }
 }
 
-/// One request: a series as it was when the request was made.
+/// One request: a snapshot of a series.
 #[derive(Clone, Debug)]
 pub(super) struct Write {
-    pub(super) key: Arc<Key>,
-    pub(super) how: How,
+    pub(super) key: Arc<SeriesKey>,
+    pub(super) operation: WriteOperation,
     pub(super) name: String,
     message: Option<String>,
     pub(super) count: u32,
@@ -122,17 +122,17 @@ pub(super) struct Write {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum How {
+pub(super) enum WriteOperation {
     Create,
-    /// An earlier create failed in a way that leaves open whether it worked.
+    /// An earlier create failed with an unknown result.
     CreateAgain,
     Patch,
 }
 
 impl fmt::Display for Write {
-    /// For logs: what it says about what.
+    /// Reason and object, for logs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Similar { object, reason, .. } = &*self.key.similar;
+        let AggregateKey { object, reason, .. } = &*self.key.aggregate;
         let kind = object.kind.as_deref().unwrap_or("object");
         write!(f, "{reason} about {kind} ")?;
         if let Some(namespace) = &object.namespace {
@@ -144,18 +144,18 @@ impl fmt::Display for Write {
 
 impl Write {
     pub(super) fn namespace(&self) -> &str {
-        let object = &self.key.similar.object;
+        let object = &self.key.aggregate.object;
         object.namespace.as_deref().unwrap_or(DEFAULT_NAMESPACE)
     }
 
     pub(super) fn event(&self) -> Event {
-        let Similar {
+        let AggregateKey {
             source,
             object,
             field,
             kind,
             reason,
-        } = &*self.key.similar;
+        } = &*self.key.aggregate;
         Event {
             metadata: ObjectMeta {
                 name: Some(self.name.clone()),
@@ -186,7 +186,7 @@ impl Write {
         }
     }
 
-    /// A merge patch with what changes in a series.
+    /// A merge patch with the fields of a series that change.
     pub(super) fn patch(&self) -> Value {
         let mut patch = json!({"count": self.wire_count(), "lastTimestamp": Time(self.last)});
         if let Some(message) = &self.message {
@@ -200,13 +200,13 @@ impl Write {
         message.map_or("", String::as_str)
     }
 
-    /// The API counts to 2³¹ − 1.
+    /// The API's count is an `i32`.
     fn wire_count(&self) -> i32 {
         i32::try_from(self.count).unwrap_or(i32::MAX)
     }
 }
 
-impl Type {
+impl EventType {
     fn as_str(self) -> &'static str {
         match self {
             Self::Normal => "Normal",
@@ -215,47 +215,47 @@ impl Type {
     }
 }
 
-impl Similar {
-    pub(super) fn new(source: Arc<str>, about: ObjectReference, kind: Type, reason: &str) -> Self {
-        let said = |text: &String| !text.is_empty();
+impl AggregateKey {
+    pub(super) fn new(source: Arc<str>, about: ObjectReference, kind: EventType, reason: &str) -> Self {
+        let is_set = |text: &String| !text.is_empty();
         Self {
             source,
-            object: Arc::new(Object {
+            object: Arc::new(RegardingObject {
                 api_version: about.api_version,
                 kind: about.kind,
-                namespace: about.namespace.filter(said),
+                namespace: about.namespace.filter(is_set),
                 name: about.name.unwrap_or_default(),
                 uid: about.uid,
             }),
-            field: about.field_path.filter(said),
+            field: about.field_path.filter(is_set),
             kind,
-            reason: cut(reason.to_owned(), REASON_LIMIT),
+            reason: truncate(reason.to_owned(), REASON_LIMIT),
         }
     }
 }
 
-/// The message of an event, within its limit.
+/// Truncates the message of an event to its limit.
 pub(super) fn message(text: String) -> String {
-    cut(text, MESSAGE_LIMIT)
+    truncate(text, MESSAGE_LIMIT)
 }
 
 pub(super) fn combined(message: &str) -> String {
-    cut(format!("{COMBINED}{message}"), MESSAGE_LIMIT)
+    truncate(format!("{COMBINED_PREFIX}{message}"), MESSAGE_LIMIT)
 }
 
-/// At most so many bytes, whole characters, with a sign that something is missing.
-fn cut(mut text: String, limit: usize) -> String {
-    const MISSING: &str = "…";
+/// Truncates to at most `limit` bytes of whole characters, with an ellipsis.
+fn truncate(mut text: String, limit: usize) -> String {
+    const ELLIPSIS: &str = "…";
     if text.len() > limit {
-        text.truncate(text.floor_char_boundary(limit - MISSING.len()));
-        text.push_str(MISSING);
+        text.truncate(text.floor_char_boundary(limit - ELLIPSIS.len()));
+        text.push_str(ELLIPSIS);
     }
     text
 }
 
-/// A name for an event about `object`. `stamp` must be another one for each event of this process.
+/// A name for an event about `object`. `stamp` must be unique within this process.
 ///
-/// Objects may have names that events may not (roles have colons), or that leave no room.
+/// Falls back to a UUID for object names that are invalid for events (roles have colons) or too long.
 pub(super) fn name(object: &str, stamp: u64) -> String {
     let name = format!("{object}.{stamp:x}");
     if is_subdomain(&name) {
@@ -285,28 +285,28 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_cut_text_is_whole_characters_within_the_limit(text in ".{0,80}", limit in 3usize..100) {
-            let short = cut(text.clone(), limit);
+        fn truncated_text_has_whole_characters_within_the_limit(text in ".{0,80}", limit in 3usize..100) {
+            let short = truncate(text.clone(), limit);
             prop_assert!(short.len() <= limit);
             if text.len() <= limit {
                 prop_assert_eq!(short, text);
             } else {
-                let kept = short.strip_suffix('…').expect("it says that something is missing");
+                let kept = short.strip_suffix('…').expect("ends with an ellipsis");
                 prop_assert!(text.starts_with(kept));
-                // Not a character less than fits.
-                let next = text[kept.len()..].chars().next().expect("something is missing");
+                // As many characters as fit.
+                let next = text[kept.len()..].chars().next().expect("text was truncated");
                 prop_assert!(short.len() + next.len_utf8() > limit);
             }
         }
 
         #[test]
-        fn a_name_is_one_that_the_server_takes(object in "[a-zA-Z0-9:.-]{0,300}", stamp: u64) {
+        fn event_names_are_valid(object in "[a-zA-Z0-9:.-]{0,300}", stamp: u64) {
             prop_assert!(is_subdomain(&name(&object, stamp)));
         }
     }
 
     #[test]
-    fn an_event_is_called_after_its_object_if_it_can_be() {
+    fn event_is_named_after_its_object_if_that_is_valid() {
         assert_eq!(name("web-0", 0x1f), "web-0.1f");
         for object in ["system:node", "Web", "-web", "web.", "", &"x".repeat(253)] {
             assert!(

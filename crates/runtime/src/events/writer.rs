@@ -1,4 +1,4 @@
-//! The end of an event's way that the manager holds: it talks to the server.
+//! The event writer, run by the manager: sends events to the server.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -10,96 +10,95 @@ use kube::{
     core::Status,
 };
 use tokio::time::{Instant, timeout};
-use windlass_workqueue::{Outcome, Priority, Taken};
+use windlass_workqueue::{Priority, RetryDecision, WorkItem};
 
 use super::{
     correlator::{Due, Next},
     counts::DropReason,
     recorder::{Shared, State},
-    series::{How, Key, Write},
+    series::{SeriesKey, Write, WriteOperation},
 };
 
-/// How many requests may be under way, so that one that hangs does not hold up all.
+/// Maximum number of concurrent requests, so that one that hangs does not block the others.
 const WORKERS: usize = 4;
 
-/// After this a request counts as failed.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Timeout of one request.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Brings events to the server, in the background of whoever runs it.
+/// Sends events to the server.
 ///
-/// A request that fails in a way that may pass (no connection, a timeout, 429, 5xx) is tried twelve times, about ten
-/// seconds apart; other events do not wait for it. What the server refuses is given up, logged and counted.
+/// A request that fails transiently (no connection, timeout, 429, 5xx) is attempted twelve times, about ten seconds apart;
+/// other events do not wait for it. An event that the server rejects is logged, counted and dropped.
 ///
-/// It needs the rights to `create` and `patch` `events` in the namespaces of the objects, and in `default` for objects
-/// outside namespaces.
-#[must_use = "nothing is written unless it runs"]
-pub struct Writer {
+/// It needs `create` and `patch` on `events` in the namespaces of the objects, and in `default` for cluster-scoped objects.
+#[must_use = "nothing is written unless the writer runs"]
+pub struct EventWriter {
     client: Client,
     shared: Arc<Shared>,
-    flush_within: Duration,
+    flush_timeout: Duration,
 }
 
-impl Writer {
-    pub(super) fn new(client: Client, shared: Arc<Shared>, flush_within: Duration) -> Self {
+impl EventWriter {
+    pub(super) fn new(client: Client, shared: Arc<Shared>, flush_timeout: Duration) -> Self {
         Self {
             client,
             shared,
-            flush_within,
+            flush_timeout,
         }
     }
 
-    /// Writes events until `stop` completes, then what is left: each series once, without retries, and no longer
-    /// than [`flush_within`](super::Options::flush_within).
+    /// Writes events until `stop` completes, then pending ones: each series once, without retries, for at most
+    /// [`flush_timeout`](super::RecorderOptions::flush_timeout).
     ///
     /// Dropping the future ends it at once.
     pub async fn run_until(self, stop: impl Future<Output = ()>) {
         let limit = async {
             stop.await;
             self.shared.close();
-            tokio::time::sleep(self.flush_within).await;
+            tokio::time::sleep(self.flush_timeout).await;
         };
         tokio::select! {
-            // Ends when the queue is closed and nothing is left in it.
+            // Ends when the queue is closed and empty.
             _ = join_all((0..WORKERS).map(|_| self.work())) => {}
             () = limit => {}
         }
     }
 
     async fn work(&self) {
-        while let Some(taken) = self.shared.queue.take().await {
-            self.settle(taken).await;
+        while let Some(item) = self.shared.queue.next().await {
+            self.settle(item).await;
         }
     }
 
-    /// Writes one series until the server knows as much of it as it shall.
-    async fn settle(&self, mut taken: Taken<Arc<Key>>) {
+    /// Writes one series until the server has its current state.
+    async fn settle(&self, mut item: WorkItem<Arc<SeriesKey>>) {
         loop {
-            let due = self.change(|state, now| state.correlator.due(&taken, now));
+            let due = self.with_state(|state, now| state.correlator.due(&item, now));
             let write = match due {
                 Due::Write(write) => write,
-                Due::Later(wait) => return taken.requeue_after(wait),
-                Due::Nothing => return taken.done(),
+                Due::Later(wait) => return item.requeue_after(wait),
+                Due::Nothing => return item.done(),
             };
             match self.attempt(&write).await {
-                Ok(how) => match self.wrote(&write, how) {
+                Ok(how) => match self.record_written(&write, how) {
                     Next::Again => {}
-                    Next::Later(wait) => return taken.requeue_after(wait),
-                    Next::Nothing => return taken.done(),
+                    Next::Later(wait) => return item.requeue_after(wait),
+                    Next::Nothing => return item.done(),
                 },
-                Err(Failure::Refused(error)) => {
+                Err(WriteFailure::Permanent(error)) => {
                     self.give_up(&write, &error);
-                    return taken.terminal();
+                    return item.give_up();
                 }
-                Err(Failure::Passing(error)) => {
-                    // What is new goes first: this one may fail again, and slowly.
-                    taken.set_priority(Priority::LOW);
-                    match taken.fail() {
-                        Outcome::Retry { after } => {
-                            tracing::debug!(event = %write, %error, ?after, "an event was not written; it is retried");
+                Err(WriteFailure::Transient(error)) => {
+                    // New events go first: this one may fail again, and slowly.
+                    item.set_priority(Priority::LOW);
+                    match item.fail() {
+                        RetryDecision::Retry { after } => {
+                            tracing::debug!(event = %write, %error, ?after, "cannot write event; retrying");
                         }
-                        Outcome::Dropped { .. } => self.give_up(&write, &error),
-                        // What is left when the writer ends is counted then.
-                        Outcome::Closed => {}
+                        RetryDecision::Dropped { .. } => self.give_up(&write, &error),
+                        // Counted as dropped when the writer ends.
+                        RetryDecision::Closed => {}
                     }
                     return;
                 }
@@ -107,21 +106,23 @@ impl Writer {
         }
     }
 
-    /// One request, or two: an event that is gone is created anew. The answer says what worked.
-    async fn attempt(&self, write: &Write) -> Result<How, Failure> {
+    /// Sends one request, or two: an event that has expired is created again. Returns the successful operation.
+    async fn attempt(&self, write: &Write) -> Result<WriteOperation, WriteFailure> {
         let events = Api::<Event>::namespaced(self.client.clone(), write.namespace());
-        let mut how = write.how;
-        if how == How::Patch {
+        let mut how = write.operation;
+        if how == WriteOperation::Patch {
             let (params, patch) = (PatchParams::default(), Patch::Merge(write.patch()));
-            match in_time(events.patch(&write.name, &params, &patch)).await {
-                Err(Failure::Refused(kube::Error::Api(status))) if status.is_not_found() => how = How::Create,
+            match with_timeout(events.patch(&write.name, &params, &patch)).await {
+                Err(WriteFailure::Permanent(kube::Error::Api(status))) if status.is_not_found() => {
+                    how = WriteOperation::Create;
+                }
                 answer => return answer.map(|_| how),
             }
         }
-        match in_time(events.create(&PostParams::default(), &write.event())).await {
-            // Nobody else uses its name: the earlier try worked, and only its answer was lost.
-            Err(Failure::Refused(kube::Error::Api(status)))
-                if how == How::CreateAgain && status.is_already_exists() =>
+        match with_timeout(events.create(&PostParams::default(), &write.event())).await {
+            // The name is unique to this process: the earlier attempt succeeded, and only its response was lost.
+            Err(WriteFailure::Permanent(kube::Error::Api(status)))
+                if how == WriteOperation::CreateAgain && status.is_already_exists() =>
             {
                 Ok(how)
             }
@@ -129,71 +130,71 @@ impl Writer {
         }
     }
 
-    fn wrote(&self, write: &Write, how: How) -> Next {
-        self.change(|state, now| {
+    fn record_written(&self, write: &Write, how: WriteOperation) -> Next {
+        self.with_state(|state, now| {
             match how {
-                How::Create | How::CreateAgain => state.counts.created += 1,
-                How::Patch => state.counts.patched += 1,
+                WriteOperation::Create | WriteOperation::CreateAgain => state.counts.created += 1,
+                WriteOperation::Patch => state.counts.patched += 1,
             }
-            state.correlator.wrote(write, now)
+            state.correlator.on_written(write, now)
         })
     }
 
     fn give_up(&self, write: &Write, error: &kube::Error) {
         match error {
-            // Ordinary while a namespace goes away.
+            // Expected while a namespace is being deleted.
             kube::Error::Api(status) if status.is_already_exists() || is_terminating(status) => {
-                tracing::debug!(event = %write, %error, "the server refused an event");
+                tracing::debug!(event = %write, %error, "the server rejected an event");
             }
             kube::Error::Api(status) if status.is_forbidden() => {
                 tracing::warn!(
                     event = %write, %error,
-                    "an event is given up: grant `create` and `patch` on `events` in its namespace"
+                    "cannot write event: grant `create` and `patch` on `events` in its namespace"
                 );
             }
-            _ => tracing::warn!(event = %write, %error, "an event is given up"),
+            _ => tracing::warn!(event = %write, %error, "cannot write event"),
         }
-        self.change(|state, _| {
+        self.with_state(|state, _| {
             state.counts.failed += 1;
-            state.correlator.gave_up(write);
+            state.correlator.on_given_up(write);
         });
     }
 
-    fn change<R>(&self, change: impl FnOnce(&mut State, Instant) -> R) -> R {
+    fn with_state<R>(&self, change: impl FnOnce(&mut State, Instant) -> R) -> R {
         change(&mut self.shared.state.lock(), Instant::now())
     }
 }
 
-impl Drop for Writer {
-    /// However it ends, recorders learn that nobody writes any more.
+impl Drop for EventWriter {
+    /// Closes the recorders, however the writer ends.
     fn drop(&mut self) {
         self.shared.close();
-        self.change(|state, _| {
+        self.with_state(|state, _| {
             let unwritten = state.correlator.unwritten();
-            state.counts.drop_more(DropReason::Stopped, unwritten);
+            state.counts.add_dropped(DropReason::Stopped, unwritten);
         });
     }
 }
 
-/// Why a request did not work.
-enum Failure {
-    /// The server is not there, not well or too busy: another try may help.
-    Passing(kube::Error),
-    /// The server does not want it, now and later.
-    Refused(kube::Error),
+/// A failed request.
+enum WriteFailure {
+    /// The server is unreachable, failing or overloaded: a retry may help.
+    Transient(kube::Error),
+    /// The server rejects the event.
+    Permanent(kube::Error),
 }
 
-async fn in_time<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, Failure> {
-    let answer = timeout(PATIENCE, request).await;
+async fn with_timeout<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, WriteFailure> {
+    let answer = timeout(REQUEST_TIMEOUT, request).await;
     let error = match answer {
         Ok(Ok(answer)) => return Ok(answer),
         Ok(Err(error)) => error,
         Err(elapsed) => kube::Error::Service(elapsed.into()),
     };
     Err(match &error {
-        kube::Error::Api(status) if status.code != 429 && status.code < 500 => Failure::Refused(error),
-        kube::Error::BuildRequest(_) | kube::Error::HttpError(_) => Failure::Refused(error),
-        _ => Failure::Passing(error),
+        kube::Error::Api(status) if status.code != 429 && status.code < 500 => WriteFailure::Permanent(error),
+        kube::Error::BuildRequest(_) | kube::Error::HttpError(_) => WriteFailure::Permanent(error),
+        _ => WriteFailure::Transient(error),
     })
 }
 

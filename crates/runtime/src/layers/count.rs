@@ -1,4 +1,4 @@
-//! Counts requests by how they were answered.
+//! Counts requests by method and response code.
 
 use std::task::{Context, Poll};
 
@@ -6,15 +6,15 @@ use http::{Request, Response};
 use kube::client::Body;
 use tower::{Layer, Service};
 
-use super::Answer;
+use super::ResponseFuture;
 use crate::metrics::RequestMetrics;
 
-/// Makes [`Count`].
+/// Layer of [`Count`].
 #[derive(Clone, Debug)]
 pub struct CountLayer(RequestMetrics);
 
 impl CountLayer {
-    /// Counts into these.
+    /// Counts requests in these metrics.
     pub fn new(metrics: RequestMetrics) -> Self {
         Self(metrics)
     }
@@ -31,8 +31,8 @@ impl<S> Layer<S> for CountLayer {
     }
 }
 
-/// Counts each request when its answer begins, or when it fails. One that is given up before counts for nothing: how it
-/// would have been answered is not known.
+/// Counts each request when its response begins, or when it fails. A request that is cancelled before is not counted,
+/// because its result is unknown.
 #[derive(Clone, Debug)]
 pub struct Count<S> {
     inner: S,
@@ -46,7 +46,7 @@ where
 {
     type Response = Response<Body>;
     type Error = S::Error;
-    type Future = Answer<S::Error>;
+    type Future = ResponseFuture<S::Error>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)

@@ -1,4 +1,4 @@
-//! A limit on requests per second: a bucket of tokens that fills at a steady rate.
+//! Request rate limit: a token bucket.
 
 use std::{
     num::NonZeroU32,
@@ -15,9 +15,9 @@ use tokio::{
 };
 use tower::{Layer, Service, ServiceExt as _};
 
-use super::{Answer, is_stream};
+use super::{ResponseFuture, is_stream};
 
-/// So many requests per second on average, and so many at once after a pause.
+/// Average requests per second, and the burst after a pause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateLimit {
     per_second: NonZeroU32,
@@ -25,7 +25,7 @@ pub struct RateLimit {
 }
 
 impl RateLimit {
-    /// This many per second, and at most as many at once.
+    /// This many requests per second, with a burst of the same size.
     pub fn per_second(requests: NonZeroU32) -> Self {
         Self {
             per_second: requests,
@@ -33,25 +33,25 @@ impl RateLimit {
         }
     }
 
-    /// This many at once after a pause. Default: those of one second.
+    /// Burst of requests after a pause. Default: the requests of one second.
     #[must_use]
     pub fn burst(mut self, requests: NonZeroU32) -> Self {
         self.burst = requests;
         self
     }
 
-    /// The time in which one token comes.
+    /// The time between two tokens.
     fn interval(self) -> Duration {
         Duration::from_secs(1) / self.per_second.get()
     }
 }
 
-/// Makes [`Limit`]; all services of one layer, and their clones, share the limit.
+/// Layer of [`Limit`]. All services of one layer, and their clones, share the limit.
 #[derive(Clone, Debug)]
 pub struct LimitLayer(Arc<Bucket>);
 
 impl LimitLayer {
-    /// With a full bucket.
+    /// Starts with a full bucket.
     pub fn new(limit: RateLimit) -> Self {
         Self(Arc::new(Bucket {
             interval: limit.interval(),
@@ -72,8 +72,8 @@ impl<S> Layer<S> for LimitLayer {
     }
 }
 
-/// Lets each request wait for its token, in the order in which they came. A request that is given up while it waits
-/// takes none. Watches need none.
+/// Delays each request until it gets a token, in order of arrival. A request that is cancelled while it waits takes none.
+/// Watches need none.
 #[derive(Clone, Debug)]
 pub struct Limit<S> {
     inner: S,
@@ -88,10 +88,10 @@ where
 {
     type Response = Response<Body>;
     type Error = S::Error;
-    type Future = Answer<S::Error>;
+    type Future = ResponseFuture<S::Error>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        // Each call makes its own clone ready, after its turn has come.
+        // Each call makes its own clone ready, after it has got its token.
         Poll::Ready(Ok(()))
     }
 
@@ -109,15 +109,15 @@ where
 #[derive(Debug)]
 struct Bucket {
     interval: Duration,
-    /// How long before the bucket is full there is a token in it: the time in which all but one come.
+    /// The bucket has a token from this long before it is full: the time in which all but one arrive.
     slack: Duration,
-    /// When the bucket is full again if nobody takes; `None`, or passed: it is full. The lock is the queue: it is given
-    /// in the order of asking, and held while the first waits.
+    /// When the bucket will be full; `None` or in the past: it is full. The lock is the queue: it is fair, and held while
+    /// the first request waits.
     full_at: Mutex<Option<Instant>>,
 }
 
 impl Bucket {
-    /// Returns with a token. Cancellation-safe: it is taken at the very end.
+    /// Waits for a token. Cancellation-safe: the token is taken at the very end.
     async fn take(&self) {
         let mut full_at = self.full_at.lock().await;
         if let Some(full) = *full_at

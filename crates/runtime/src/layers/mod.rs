@@ -1,18 +1,17 @@
-//! What stands between a controller and the wire: retries, a limit on requests per second, and their count.
+//! Client layers: retries, a request rate limit, and request metrics.
 //!
 //! ```text
-//!   reconcile ──► Client ──► Retry ──► Limit ──► Count ──► what is given to `wrap` ──► the server
-//!                              ▲                                     (a write fence goes there)
-//!                              └── 429, 503, a lost connection: once more, from here
+//!   reconcile ──► Client ──► Retry ──► Limit ──► Count ──► the client given to `wrap` ──► API server
+//!                              ▲                                  (has the write fence)
+//!                              └── 429, 503, lost connection: retried from here
 //! ```
 //!
-//! The order is the meaning. Retries are outermost: each attempt waits for its turn, is counted, and passes everything
-//! below again, a write fence included. The limit comes before the count, so that what is counted went on its way at
-//! that moment. The count is last: it shows what the server had to answer, as client-go's does; a request that something
-//! below refuses is counted as `<error>`, like one that the network lost.
+//! The order matters. Retries are outermost: each attempt waits for the rate limit, is counted, and passes the layers below
+//! again, including a write fence. The limit comes before the count, so requests are counted when they are sent. The count
+//! is last: it shows the load on the server, as in client-go; a request that a layer below rejects is counted as `<error>`,
+//! like one that the network lost.
 //!
-//! Nothing here reads a response's body, and a watch passes unlimited and untried: its owner knows better when to begin
-//! again.
+//! No layer reads a response body. Watches are neither rate-limited nor retried; the cache that owns them restarts them.
 
 mod count;
 mod limit;
@@ -31,11 +30,11 @@ use tower::{Service, ServiceBuilder};
 pub use self::{
     count::{Count, CountLayer},
     limit::{Limit, LimitLayer, RateLimit},
-    retry::{Retries, Retry, RetryLayer},
+    retry::{Retry, RetryLayer, RetryPolicy},
 };
 use crate::metrics::RequestMetrics;
 
-/// What a client does with each request; see [`wrap`].
+/// Rate limit, retries and metrics of a client; see [`wrap`].
 ///
 /// ```
 /// use std::num::NonZeroU32;
@@ -43,62 +42,61 @@ use crate::metrics::RequestMetrics;
 ///
 /// let metrics = Metrics::new();
 /// let options = ClientOptions {
-///     limit: Some(RateLimit::per_second(NonZeroU32::new(50).unwrap())),
+///     rate_limit: Some(RateLimit::per_second(NonZeroU32::new(50).unwrap())),
 ///     metrics: Some(metrics.requests("10.0.0.1:443")),
 ///     ..ClientOptions::default()
 /// };
 /// ```
 #[derive(Clone, Debug)]
 pub struct ClientOptions {
-    /// At most so many requests per second. Default: no limit, as in controller-runtime; the server has priorities and
-    /// fairness of its own.
-    pub limit: Option<RateLimit>,
-    /// How often and for how long to try again. Default: [`Retries::default`]; `None` tries once.
-    pub retries: Option<Retries>,
-    /// Where requests are counted. Default: nowhere.
+    /// Rate limit of requests. Default: none, as in controller-runtime; the server has API Priority and Fairness.
+    pub rate_limit: Option<RateLimit>,
+    /// Retry policy. Default: [`RetryPolicy::default`]; `None` disables retries.
+    pub retry_policy: Option<RetryPolicy>,
+    /// Metrics that count requests. Default: none.
     pub metrics: Option<RequestMetrics>,
 }
 
 impl Default for ClientOptions {
     fn default() -> Self {
         Self {
-            limit: None,
-            retries: Some(Retries::default()),
+            rate_limit: None,
+            retry_policy: Some(RetryPolicy::default()),
             metrics: None,
         }
     }
 }
 
-/// A client that does as `options` say with each request before it passes it to `client`.
+/// Wraps `client` with the layers of `options`.
 ///
-/// A client made from a `kube::Config` retries by itself, and writes too when a gateway timed out, which may do them
-/// twice: set `default_retry` to `false` in the config, and let these retries do it.
+/// A client made from a `kube::Config` has retries of its own, which also repeat writes after a gateway timeout and so may
+/// do them twice. Set `default_retry` to `false` in the config, and use these retries instead.
 pub fn wrap(client: Client, options: ClientOptions) -> Client {
     let ClientOptions {
-        limit,
-        retries,
+        rate_limit,
+        retry_policy,
         metrics,
     } = options;
     let namespace = client.default_namespace().to_owned();
     let valid_until = *client.valid_until();
     let service = ServiceBuilder::new()
-        .option_layer(retries.map(RetryLayer::new))
-        .option_layer(limit.map(LimitLayer::new))
+        .option_layer(retry_policy.map(RetryLayer::new))
+        .option_layer(rate_limit.map(LimitLayer::new))
         .option_layer(metrics.map(CountLayer::new))
-        .service(Wire(client));
+        .service(ClientService(client));
     Client::new(service, namespace).with_valid_until(valid_until)
 }
 
 /// A client as the innermost service.
 #[derive(Clone)]
-struct Wire(Client);
+struct ClientService(Client);
 
-type Answer<E> = Pin<Box<dyn Future<Output = Result<Response<Body>, E>> + Send>>;
+type ResponseFuture<E> = Pin<Box<dyn Future<Output = Result<Response<Body>, E>> + Send>>;
 
-impl Service<Request<Body>> for Wire {
+impl Service<Request<Body>> for ClientService {
     type Response = Response<Body>;
     type Error = kube::Error;
-    type Future = Answer<kube::Error>;
+    type Future = ResponseFuture<kube::Error>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), kube::Error>> {
         Poll::Ready(Ok(()))
@@ -110,7 +108,7 @@ impl Service<Request<Body>> for Wire {
     }
 }
 
-/// Whether the answer is a stream for as long as the client likes: a watch, or a connection that changes its protocol.
+/// Whether the response is an endless stream: a watch, or a protocol upgrade.
 fn is_stream<B>(request: &Request<B>) -> bool {
     let query = request.uri().query().unwrap_or_default();
     let watches = form_urlencoded::parse(query.as_bytes())

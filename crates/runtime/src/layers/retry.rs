@@ -1,4 +1,4 @@
-//! Tries again what the server refused for now.
+//! Retries requests that failed transiently.
 
 use std::{
     error::Error as StdError,
@@ -13,94 +13,90 @@ use kube::client::Body;
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tower::{Layer, Service, ServiceExt as _};
 
-use super::{Answer, is_stream};
+use super::{ResponseFuture, is_stream};
 
-/// How much of an answer that nobody wants is read, so that its connection can be used again.
-const MOST_UNREAD: usize = 64 * 1024;
+/// How much of a discarded response is read, so that its connection can be reused.
+const MAX_DRAINED_BYTES: usize = 64 * 1024;
 
-/// How often to try again, and how long to wait for it.
+/// Retry policy: how often to retry, and how long to wait.
 ///
-/// What is tried again, and after how long:
-///
-/// | request | answer | wait |
+/// | request | result | delay |
 /// |---|---|---|
-/// | any | 429 or 503 with `Retry-After` | what the server says |
-/// | one that only reads | another 5xx with `Retry-After` | what the server says |
-/// | one that only reads | the connection failed or broke | backoff |
+/// | any | 429 or 503 with `Retry-After` | `Retry-After` |
+/// | read | another 5xx with `Retry-After` | `Retry-After` |
+/// | read | the connection failed | backoff |
 ///
-/// A write is tried again only when the server says that it did not act. Not tried again: watches, requests whose body is
-/// a stream, evictions (their 429 is mostly a disruption budget's answer, and may stay so for hours), and what would have to
-/// wait longer than [`longest_wait`](Self::longest_wait).
+/// A write is retried only if the server says that it did not process it. Never retried: watches, requests with a streaming
+/// body, evictions (their 429 mostly comes from a PDB and may last for hours), and requests that would have to wait longer
+/// than [`max_wait`](Self::max_wait).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Retries {
-    /// Attempts after the first. Default: 10, as in client-go.
-    pub most: u32,
-    /// A server that asks for more patience is not waited for: its answer goes to the caller, whose worker has better
-    /// things to do. Default: 30 s.
-    pub longest_wait: Duration,
-    /// The wait after a connection failed, at first; it doubles each time up to 16 times this, and a part of it is
-    /// random. Default: 50 ms.
+pub struct RetryPolicy {
+    /// Maximum number of retries. Default: 10, as in client-go.
+    pub max_retries: u32,
+    /// Maximum delay. If the server asks for more, its response is returned, so that a worker is not blocked. Default: 30 s.
+    pub max_wait: Duration,
+    /// Initial delay after a failed connection; doubles with each retry up to 16 times this, with jitter. Default: 50 ms.
     pub backoff: Duration,
 }
 
-impl Default for Retries {
+impl Default for RetryPolicy {
     fn default() -> Self {
         Self {
-            most: 10,
-            longest_wait: Duration::from_secs(30),
+            max_retries: 10,
+            max_wait: Duration::from_secs(30),
             backoff: Duration::from_millis(50),
         }
     }
 }
 
-impl Retries {
-    /// At most this many attempts after the first.
-    pub fn at_most(most: u32) -> Self {
+impl RetryPolicy {
+    /// The default policy with this maximum number of retries.
+    pub fn with_max_retries(max_retries: u32) -> Self {
         Self {
-            most,
+            max_retries,
             ..Self::default()
         }
     }
 
-    /// How long to wait before another attempt, if one can help. Pure but for the random part of the backoff.
+    /// The delay before a retry, or `None` if the request is not retried.
     fn wait(
         &self,
         method: &Method,
         answer: Result<&Response<Body>, &kube::Error>,
         tried: u32,
     ) -> Option<Duration> {
-        if tried >= self.most {
+        if tried >= self.max_retries {
             return None;
         }
-        let reads = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
+        let is_read = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
         let wait = match answer {
             Ok(response) => {
-                let refused = match response.status() {
+                let is_retriable = match response.status() {
                     StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => true,
-                    status => reads && status.is_server_error(),
+                    status => is_read && status.is_server_error(),
                 };
-                retry_after(response).filter(|_| refused)?
+                retry_after(response).filter(|_| is_retriable)?
             }
             Err(error) => {
-                if !reads || !is_lost_connection(error) {
+                if !is_read || !is_lost_connection(error) {
                     return None;
                 }
                 let longest = self.backoff * (1 << tried.min(4));
                 longest.mul_f64(0.5 + fastrand::f64() / 2.0)
             }
         };
-        (wait <= self.longest_wait).then_some(wait)
+        (wait <= self.max_wait).then_some(wait)
     }
 }
 
-/// The seconds that the server asks for. Kubernetes never sends a date.
+/// The `Retry-After` header in seconds. Kubernetes never sends a date.
 fn retry_after(response: &Response<Body>) -> Option<Duration> {
     let seconds = response.headers().get(RETRY_AFTER)?.to_str().ok()?;
     seconds.trim().parse().ok().map(Duration::from_secs)
 }
 
-/// Whether the request failed because of the connection, and not because somebody refused to send it.
+/// Whether the connection failed, rather than a layer rejecting the request.
 fn is_lost_connection(error: &(dyn StdError + 'static)) -> bool {
     let mut causes = std::iter::successors(Some(error), |&error| error.source());
     causes.any(|error| {
@@ -123,13 +119,13 @@ fn is_lost_connection(error: &(dyn StdError + 'static)) -> bool {
     })
 }
 
-/// Makes [`Retry`].
+/// Layer of [`Retry`].
 #[derive(Clone, Debug)]
-pub struct RetryLayer(Retries);
+pub struct RetryLayer(RetryPolicy);
 
 impl RetryLayer {
-    /// Tries again as these say.
-    pub fn new(retries: Retries) -> Self {
+    /// Retries requests with this policy.
+    pub fn new(retries: RetryPolicy) -> Self {
         Self(retries)
     }
 }
@@ -145,11 +141,11 @@ impl<S> Layer<S> for RetryLayer {
     }
 }
 
-/// Tries requests again; see [`Retries`] for which. When it gives up, the last answer is the answer.
+/// Retries requests; see [`RetryPolicy`]. After the last retry its result is returned.
 #[derive(Clone, Debug)]
 pub struct Retry<S> {
     inner: S,
-    retries: Retries,
+    retries: RetryPolicy,
 }
 
 impl<S> Service<Request<Body>> for Retry<S>
@@ -159,7 +155,7 @@ where
 {
     type Response = Response<Body>;
     type Error = kube::Error;
-    type Future = Answer<kube::Error>;
+    type Future = ResponseFuture<kube::Error>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<kube::Result<()>> {
         // Each attempt makes its own clone ready.
@@ -172,18 +168,22 @@ where
             let mut next = request;
             let mut tried = 0;
             loop {
-                let spare = if tried < retries.most { copy(&next) } else { None };
+                let spare = if tried < retries.max_retries {
+                    try_clone(&next)
+                } else {
+                    None
+                };
                 let method = next.method().clone();
                 let answer = inner.clone().oneshot(next).await;
                 let Some(spare) = spare else { return answer };
                 let Some(wait) = retries.wait(&method, answer.as_ref(), tried) else {
                     return answer;
                 };
-                tracing::debug!(%method, uri = %spare.uri(), ?wait, tried, "the request is tried again");
+                tracing::debug!(%method, uri = %spare.uri(), ?wait, tried, "retrying request");
                 let due = Instant::now() + wait;
                 if let Ok(response) = answer {
-                    // Not reading it would cost the connection.
-                    let unread = Limited::new(response.into_body(), MOST_UNREAD).collect();
+                    // An unread body would close the connection.
+                    let unread = Limited::new(response.into_body(), MAX_DRAINED_BYTES).collect();
                     drop(timeout_at(due, unread).await);
                 }
                 sleep_until(due).await;
@@ -194,8 +194,8 @@ where
     }
 }
 
-/// The same request again, unless it can be sent only once or is not to be tried twice.
-fn copy(request: &Request<Body>) -> Option<Request<Body>> {
+/// A copy of the request, or `None` if it cannot be copied or must not be retried.
+fn try_clone(request: &Request<Body>) -> Option<Request<Body>> {
     if is_stream(request) || request.uri().path().ends_with("/eviction") {
         return None;
     }

@@ -1,13 +1,13 @@
-//! The controllers of a manager, for whoever wants to see what they do.
+//! A handle to the status of a manager's controllers.
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use futures::future::join_all;
 
-use crate::{board::Board, control::Prepared, serving::ControllerStatus};
+use crate::{controller_run::ErasedController, serving::ControllerStatus, status_tracker::StatusTracker};
 
-/// The controllers of a [`Manager`](super::Manager), from [`Manager::controllers`](super::Manager::controllers). Clones are
-/// cheap, and one outlives the manager: it says then what was last.
+/// Status of the controllers of a [`Manager`](super::Manager), from [`Manager::controllers`](super::Manager::controllers).
+/// Clones are cheap. It may outlive the manager, and then returns the last status.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::ConfigMap;
@@ -21,31 +21,31 @@ use crate::{board::Board, control::Prepared, serving::ControllerStatus};
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct Controllers(Arc<BTreeMap<String, Arc<Board>>>);
+pub struct Controllers(Arc<BTreeMap<String, Arc<StatusTracker>>>);
 
 impl Controllers {
-    pub(super) fn of(controllers: &[Prepared]) -> Self {
-        let boards = controllers
+    pub(super) fn new(controllers: &[ErasedController]) -> Self {
+        let trackers = controllers
             .iter()
-            .map(|controller| (controller.name.clone(), Arc::clone(&controller.board)));
-        Self(Arc::new(boards.collect()))
+            .map(|controller| (controller.name.clone(), Arc::clone(&controller.tracker)));
+        Self(Arc::new(trackers.collect()))
     }
 
-    /// Each of them at this moment, by name.
+    /// Current status of each controller, sorted by name.
     pub fn status(&self) -> Vec<ControllerStatus> {
         self.0.iter().map(|(name, board)| board.status(name)).collect()
     }
 
-    /// Returns when the caches of all of them are complete. Cancellation-safe.
+    /// Completes when the caches of all controllers have synced. Cancellation-safe.
     pub async fn ready(&self) {
         join_all(self.0.values().map(|board| board.ready())).await;
     }
 
-    /// Why each of those that are not ready is not.
-    pub(super) fn unready(&self) -> Vec<String> {
+    /// One reason for each controller that is not ready.
+    pub(super) fn not_ready_reasons(&self) -> Vec<String> {
         self.0
             .iter()
-            .filter_map(|(name, board)| board.unready(name))
+            .filter_map(|(name, board)| board.not_ready_reason(name))
             .collect()
     }
 }

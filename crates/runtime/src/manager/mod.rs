@@ -1,42 +1,43 @@
-//! Runs controllers together: one client, one set of caches, one election, one stop.
+//! The manager: runs controllers with one client, one set of caches, one leader election and one shutdown.
 
 mod controllers;
-mod parts;
 mod run;
 mod signals;
 mod task;
+mod task_set;
 
 use std::{future::Future, io, time::Duration};
 
 use kube::{Client, Resource};
-use windlass_cache::{Cacheable, Selection};
+use windlass_cache::{Cacheable, WatchScope};
 
-use self::task::{Scope, Task};
+use self::task::{Task, TaskScope};
 pub use self::{controllers::Controllers, task::TaskContext};
 use crate::{
-    control::{ControllerError, Prepared},
     controller::Controller,
+    controller_run::{ControllerError, ErasedController},
     election::{ElectionConfig, ElectionConfigError, ElectionError},
     error::Error,
-    install::{Install, InstallError},
+    install::{CrdInstaller, InstallError},
     layers::ClientOptions,
     metrics::Metrics,
     reconcile::Reconciler,
     serving::{BindError, Checks},
 };
 
-/// How long running reconciles may take to finish after a stop, unless told otherwise.
-const GRACE: Duration = Duration::from_secs(30);
+/// Default grace period for running reconciles after a stop.
+const DEFAULT_GRACE_PERIOD: Duration = Duration::from_secs(30);
 
-/// Runs controllers on one shared set of caches until it is told to stop.
+/// Runs controllers on one shared set of caches until it is stopped.
 ///
-/// It starts in this order: the listener; the CRDs, if it is to [install](Self::install) any; [services](Self::service) and
-/// the caches; when those are complete, [tasks](Self::task) and the [election](Self::elect); and the controllers' workers,
-/// with an election when this process leads.
+/// Start order: the listener; the CRDs to [install](Self::install), if any; [services](Self::service) and the caches; once
+/// these have synced, [tasks](Self::task) and the [leader election](Self::elect); then the controllers' workers, with leader
+/// election only while this process leads.
 ///
-/// On stop no new reconcile starts, and running ones and tasks, and after them services, have the [grace
-/// period](Self::grace) to finish; then events that wait are written, the lease is given back, the caches end, and the
-/// listener last. Every task is gone before `run` returns. A part that fails stops the others and is the error.
+/// On stop no new reconcile starts. Running reconciles and tasks, and after them services, have the [grace
+/// period](Self::grace_period) to finish. Then pending events are written, the lease is released, the caches end, and the listener
+/// closes last. Every task has ended before `run` returns. If a controller, task or service fails, the others stop and `run`
+/// returns its error.
 ///
 /// ```no_run
 /// use k8s_openapi::api::core::v1::ConfigMap;
@@ -57,14 +58,14 @@ pub struct Manager {
     client: Client,
     client_options: ClientOptions,
     host: String,
-    selection: Selection,
-    controllers: Vec<Prepared>,
+    scope: WatchScope,
+    controllers: Vec<ErasedController>,
     tasks: Vec<Task>,
     election: Option<ElectionConfig>,
-    install: Option<Install>,
-    /// The address, and what its user calls the option that says it.
+    install: Option<CrdInstaller>,
+    /// The address, and the name of the option that set it, for error messages.
     listen: Option<(String, &'static str)>,
-    /// The same for debug pages alone.
+    /// The same for a separate listener of the debug pages.
     debug_listen: Option<(String, &'static str)>,
     health: Checks,
     ready: Checks,
@@ -73,70 +74,70 @@ pub struct Manager {
     metrics: Metrics,
 }
 
-/// Why a manager could not run, or stopped by itself.
+/// Why a manager could not start, or failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ManagerError {
-    /// Logs and metrics could not tell them apart.
+    /// Controller names must be unique, because they identify controllers in logs and metrics.
     #[error("two controllers are named `{0}`: give each its own name")]
     DuplicateName(String),
-    /// The name goes into labels and field managers.
+    /// The name must be valid as a label value and a field manager.
     #[error(
-        "`{0}` cannot be the name of a controller: use at most 63 letters, digits, `-`, `_` and `.`, and begin and end with a letter or digit"
+        "invalid controller name {0:?}: use at most 63 letters, digits, `-`, `_` and `.`, and begin and end with a letter or digit"
     )]
     InvalidName(String),
-    /// The address for health and metrics is not to be had.
+    /// The listener's address could not be bound.
     #[error(transparent)]
     Bind(#[from] BindError),
-    /// Debug pages would be reachable from other machines.
+    /// The debug pages would be reachable from other machines.
     #[error(
-        "`{address}` is not a loopback address, and debug pages show objects and errors to everyone who reaches them: set \
+        "`{address}` is not a loopback address, and debug pages show objects and errors without authentication: set \
          `{option}` to an address such as `127.0.0.1:8081`; in a pod, use `kubectl port-forward` to reach it"
     )]
     DebugAddress {
-        /// As it was given.
+        /// The configured address.
         address: String,
-        /// What it was given with.
+        /// The option that set it.
         option: &'static str,
     },
-    /// The CRDs are not there.
+    /// The CRDs are not installed.
     #[error("cannot start without the CRDs")]
     Install(#[source] InstallError),
-    /// The election was asked for something that cannot be.
+    /// The leader election's configuration is invalid.
     #[error(transparent)]
     ElectionConfig(#[from] ElectionConfigError),
-    /// This process was the leader and is not any more.
+    /// This process lost leadership.
     #[error(transparent)]
     Election(#[from] ElectionError),
-    /// A controller stopped although nobody asked.
+    /// A controller failed.
     #[error("controller `{controller}` failed: {cause}")]
     Controller {
-        /// Its name.
+        /// The controller's name.
         controller: String,
-        /// What went wrong.
+        /// The error.
         #[source]
         cause: ControllerError,
     },
     /// A task failed.
     #[error("task `{task}` failed: {cause}")]
     Task {
-        /// Its name.
+        /// The task's name.
         task: String,
-        /// What went wrong.
+        /// The error.
         cause: Error,
     },
-    /// A task panicked outside a reconcile.
+    /// A task, or a controller outside its reconciler, panicked.
     #[error("`{part}` panicked: {message}")]
     Panicked {
         /// The controller or task.
         part: String,
-        /// What it said.
+        /// The panic message.
         message: String,
     },
-    /// Not everything had ended when the grace period was over; the rest was dropped.
-    #[error("still running after the grace period of {grace:?}, and dropped: {}", parts.join(", "))]
-    Grace {
-        /// How long it was.
+    /// Some controllers or tasks did not finish within the grace period and were cancelled.
+    #[error("cancelled after the grace period of {grace:?}: {}", parts.join(", "))]
+    GracePeriodExceeded {
+        /// The grace period.
         grace: Duration,
         /// The controllers and tasks.
         parts: Vec<String>,
@@ -147,13 +148,13 @@ pub enum ManagerError {
 }
 
 impl Manager {
-    /// A manager without controllers, for the cluster that the client talks to.
+    /// Creates a manager without controllers, for the client's cluster.
     pub fn new(client: Client) -> Self {
         Self {
             client,
             client_options: ClientOptions::default(),
             host: "kubernetes".to_owned(),
-            selection: Selection::all(),
+            scope: WatchScope::all(),
             controllers: Vec::new(),
             tasks: Vec::new(),
             election: None,
@@ -162,7 +163,7 @@ impl Manager {
             debug_listen: None,
             health: Checks::new(),
             ready: Checks::new(),
-            grace: GRACE,
+            grace: DEFAULT_GRACE_PERIOD,
             quiet: false,
             metrics: Metrics::new(),
         }
@@ -177,92 +178,93 @@ impl Manager {
         self
     }
 
-    /// Also runs this, on every replica, from when the caches of all controllers are complete. One that ends well is done;
-    /// one that fails stops the manager. It should end when [`TaskContext::stopping`] says so.
+    /// Adds a task that runs on every replica once the caches of all controllers have synced. It may return; if it fails, the
+    /// manager stops. It should end when [`TaskContext::stopping`] completes.
     pub fn task<F, Fut>(mut self, name: impl Into<String>, task: F) -> Self
     where
         F: Fn(TaskContext) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<(), Error>> + Send + 'static,
     {
-        self.tasks.push(Task::new(name.into(), Scope::Replica, task));
+        self.tasks.push(Task::new(name.into(), TaskScope::Replica, task));
         self
     }
 
-    /// Also runs this while this process leads, once in each term; without an election, once.
+    /// Adds a task that runs while this process leads, once in each term. Without leader election it runs once.
     pub fn leader_task<F, Fut>(mut self, name: impl Into<String>, task: F) -> Self
     where
         F: Fn(TaskContext) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<(), Error>> + Send + 'static,
     {
-        self.tasks.push(Task::new(name.into(), Scope::Leader, task));
+        self.tasks.push(Task::new(name.into(), TaskScope::Leader, task));
         self
     }
 
-    /// Also runs this, on every replica, from the start, whether or not caches are complete: for what controllers and tasks
-    /// hand things to. It is told to stop when all of them have ended, and has what is left of the grace period then. One
-    /// that fails stops the manager.
+    /// Adds a service that runs on every replica from the start, before the caches have synced: for background work that
+    /// controllers and tasks depend on. It is stopped after they have ended, and then has the rest of the grace period. If
+    /// it fails, the manager stops.
     pub fn service<F, Fut>(mut self, name: impl Into<String>, service: F) -> Self
     where
         F: Fn(TaskContext) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<(), Error>> + Send + 'static,
     {
-        self.tasks.push(Task::new(name.into(), Scope::Service, service));
+        self.tasks
+            .push(Task::new(name.into(), TaskScope::Service, service));
         self
     }
 
-    /// Looks at this namespace only; kinds outside namespaces are not affected. For controllers that have rights in
-    /// one namespace. Default: all namespaces.
+    /// Watches this namespace only, for controllers with permissions in one namespace. Cluster-scoped kinds are not affected.
+    /// Default: all namespaces.
     pub fn namespace(self, namespace: impl Into<String>) -> Self {
         self.namespaces([namespace])
     }
 
-    /// Looks at these namespaces only, with a watch for each.
+    /// Watches these namespaces only, with one watch for each.
     pub fn namespaces(mut self, namespaces: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        self.selection = self.selection.namespaces(namespaces);
+        self.scope = self.scope.namespaces(namespaces);
         self
     }
 
-    /// Reconciles only while this process holds a lease. Default: always, as if there were only one of it.
+    /// Enables leader election: reconciles run only while this process holds the lease. Default: no election.
     ///
-    /// What reconciles write goes through a fence that closes when the lease ends.
+    /// Writes of reconciles go through a fence that closes when the lease expires.
     pub fn elect(mut self, election: ElectionConfig) -> Self {
         self.election = Some(election);
         self
     }
 
-    /// Before anything is watched, makes sure that these CRDs are there.
-    pub fn install(mut self, install: Install) -> Self {
+    /// Installs or awaits these CRDs before any watch starts.
+    pub fn install(mut self, install: CrdInstaller) -> Self {
         self.install = Some(install);
         self
     }
 
-    /// Serves `/healthz`, `/readyz` and `/metrics` on this address, for example `0.0.0.0:8080` in a pod, where kubelet and
-    /// Prometheus have to reach it. Default: nothing is served.
+    /// Serves `/healthz`, `/readyz` and `/metrics` on this address, for example `0.0.0.0:8080` in a pod, so that the kubelet
+    /// and Prometheus reach it. Default: nothing is served.
     ///
     /// The debug pages, `/debug/controllers` and `/debug/caches`, are served there too if it is a loopback address, such as
-    /// `127.0.0.1:8080`, and [`debug_listen`](Self::debug_listen) does not give them one of their own.
+    /// `127.0.0.1:8080`, unless [`debug_listen`](Self::debug_listen) is set.
     pub fn listen(self, address: impl Into<String>) -> Self {
-        self.listen_as(address.into(), "Manager::listen")
+        self.listen_with_option(address.into(), "Manager::listen")
     }
 
-    pub(crate) fn listen_as(mut self, address: String, option: &'static str) -> Self {
+    pub(crate) fn listen_with_option(mut self, address: String, option: &'static str) -> Self {
         self.listen = Some((address, option));
         self
     }
 
-    /// Serves the debug pages on this address and on no other. It must be a loopback address: debug pages name objects and show
-    /// errors, and there is no authentication. In a pod, `kubectl port-forward` reaches it, which the API server authorises.
-    /// Default: see [`listen`](Self::listen).
+    /// Serves the debug pages on this address only. It must be a loopback address: debug pages show object names and errors
+    /// without authentication. In a pod, use `kubectl port-forward`, which the API server authorizes. Default: see
+    /// [`listen`](Self::listen).
     pub fn debug_listen(self, address: impl Into<String>) -> Self {
-        self.debug_listen_as(address.into(), "Manager::debug_listen")
+        self.debug_listen_with_option(address.into(), "Manager::debug_listen")
     }
 
-    pub(crate) fn debug_listen_as(mut self, address: String, option: &'static str) -> Self {
+    pub(crate) fn debug_listen_with_option(mut self, address: String, option: &'static str) -> Self {
         self.debug_listen = Some((address, option));
         self
     }
 
-    /// Another thing that must hold for the process to be alive; if it fails, the kubelet starts it anew.
+    /// Adds a liveness check to `/healthz`; if it fails, the kubelet restarts the process.
     pub fn check_health<F, Fut>(mut self, name: impl Into<String>, check: F) -> Self
     where
         F: Fn() -> Fut + Send + Sync + 'static,
@@ -272,7 +274,7 @@ impl Manager {
         self
     }
 
-    /// Another thing that must hold for the process to be ready.
+    /// Adds a readiness check to `/readyz`.
     pub fn check_ready<F, Fut>(mut self, name: impl Into<String>, check: F) -> Self
     where
         F: Fn() -> Fut + Send + Sync + 'static,
@@ -282,37 +284,36 @@ impl Manager {
         self
     }
 
-    /// How long running reconciles and tasks may take to finish after a stop; zero drops them at once. Default: 30 s.
-    pub fn grace(mut self, grace: Duration) -> Self {
+    /// How long running reconciles and tasks may take to finish after a stop; zero cancels them at once. Default: 30 s.
+    pub fn grace_period(mut self, grace: Duration) -> Self {
         self.grace = grace;
         self
     }
 
-    /// Logs when controllers start and stop at the level debug: for a manager that is a part of something else, whose users
-    /// look for their own controllers in the log. Default: at info.
+    /// Logs the lifecycle of controllers at debug level, for a manager embedded in another program. Default: info.
     pub fn quiet(mut self) -> Self {
         self.quiet = true;
         self
     }
 
-    /// How the client limits and retries requests. Default: no limit; what the server says to try later is tried later.
+    /// Rate limit and retries of the client. Default: no rate limit; requests are retried when the server asks for it.
     pub fn client_options(mut self, options: ClientOptions) -> Self {
         self.client_options = options;
         self
     }
 
-    /// What the metric `rest_client_requests_total` calls the server. Default: `kubernetes`.
+    /// The `host` label of the metric `rest_client_requests_total`. Default: `kubernetes`.
     pub fn host(mut self, host: impl Into<String>) -> Self {
         self.host = host.into();
         self
     }
 
-    /// What the controllers that it has by now do, for a program that shows it; the same as `/debug/controllers`.
+    /// Returns a handle to the status of the controllers added so far: the data of `/debug/controllers`.
     pub fn controllers(&self) -> Controllers {
-        Controllers::of(&self.controllers)
+        Controllers::new(&self.controllers)
     }
 
-    /// The metrics, to add some of one's own.
+    /// Returns the metrics registry, to add metrics to it.
     pub fn metrics(&self) -> Metrics {
         self.metrics.clone()
     }

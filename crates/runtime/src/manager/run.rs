@@ -1,4 +1,4 @@
-//! A manager's run: what starts after what, and how it ends.
+//! Runs a manager: start order and shutdown order.
 
 use std::{
     collections::HashSet,
@@ -14,25 +14,25 @@ use tokio::{
     sync::oneshot,
     time::{Instant, timeout},
 };
-use windlass_cache::{Caches, Selection};
+use windlass_cache::{CacheSet, WatchScope};
 
 use super::{
     Controllers, Manager, ManagerError, TaskContext,
-    parts::Parts,
     signals::Signals,
-    task::{Scope, Task},
+    task::{Task, TaskScope},
+    task_set::TaskSet,
 };
 use crate::{
-    control::{Env, Prepared},
+    controller_run::{ControllerEnv, ErasedController},
     election::{Election, ElectionError, ElectionStatus},
     error::Error,
     events::{self, DropReason, Recorder},
-    install::Install,
+    install::CrdInstaller,
     layers::{ClientOptions, wrap},
     metrics::{Metrics, Reading},
     serving::{CacheStatus, Checks, Endpoints, Listener},
-    source::Boxed,
-    stop::{Phase, Stop, Switch},
+    source::BoxFuture,
+    stop::{StopPhase, StopSender, StopSignal},
     terms::{Term, Terms},
     writer::Writer,
 };
@@ -50,8 +50,8 @@ impl Manager {
         match select(pin!(run), pin!(killed)).await {
             Either::Left((outcome, _)) => outcome,
             Either::Right(_) => {
-                tracing::error!("a second signal: ending at once");
-                // A reconcile that never awaits could hold up every gentler way.
+                tracing::error!("received a second signal; exiting at once");
+                // A reconcile that never awaits would block a graceful exit.
                 std::process::exit(1)
             }
         }
@@ -59,10 +59,10 @@ impl Manager {
 
     /// Runs until `shutdown` completes.
     ///
-    /// Dropping the returned future instead ends every task at its next await, running reconciles included, and releases
-    /// no lease.
+    /// Dropping the returned future instead cancels every task at its next await, including running reconciles, and does not
+    /// release the lease.
     pub async fn run_until(self, shutdown: impl Future<Output = ()>) -> Result<(), ManagerError> {
-        // It is large, and whoever awaits it should not have to carry it.
+        // The future is large; boxed, it does not grow the caller's.
         Box::pin(self.run_all(shutdown)).await
     }
 
@@ -82,31 +82,37 @@ impl Manager {
             ..self.client_options
         };
         let client = wrap(self.client.clone(), options);
-        // A lease must not wait for its turn behind a controller's requests.
+        // Lease renewals must not queue behind the rate limit of controllers, so they use the bare client.
         let election = self
             .election
             .map(|config| Election::new(self.client, config))
             .transpose()?;
-        let caches = Caches::new(client.clone());
-        let boards = Controllers::of(&self.controllers);
+        let caches = CacheSet::new(client.clone());
+        let controllers = Controllers::new(&self.controllers);
         let status = election.as_ref().map(Election::status);
-        show(&self.metrics, &caches, status.as_ref());
+        register_metrics(&self.metrics, &caches, status.as_ref());
 
-        let (closing, closed) = Stop::new();
-        let mut endpoints = endpoints(self.health, self.ready, &self.metrics, &boards, status.as_ref());
+        let (closing, closed) = StopSignal::new();
+        let mut endpoints = endpoints(
+            self.health,
+            self.ready,
+            &self.metrics,
+            &controllers,
+            status.as_ref(),
+        );
         if debug_listener.is_none() && listener.as_ref().is_some_and(Listener::is_loopback) {
-            endpoints = with_debug_pages(endpoints, &boards, &caches);
+            endpoints = with_debug_pages(endpoints, &controllers, &caches);
         }
-        let debug_endpoints = with_debug_pages(Endpoints::new(), &boards, &caches);
+        let debug_endpoints = with_debug_pages(Endpoints::new(), &controllers, &caches);
         let serving = serve(listener, endpoints, closed.clone());
         let debugging = serve(debug_listener, debug_endpoints, closed);
         let running = async {
             let install = self.install;
-            let running = Running {
+            let running = ManagerRun {
                 client,
                 caches,
-                boards: &boards,
-                selection: self.selection,
+                controllers: &controllers,
+                scope: self.scope,
                 grace: self.grace,
                 quiet: self.quiet,
                 metrics: self.metrics,
@@ -114,14 +120,14 @@ impl Manager {
             let outcome = running
                 .run(self.controllers, self.tasks, election, install, shutdown)
                 .await;
-            closing.throw(Phase::Finishing);
+            closing.advance_to(StopPhase::Finishing);
             outcome
         };
         futures::join!(running, serving, debugging).0
     }
 }
 
-/// Takes an address that only this machine reaches.
+/// Binds the address, which must be a loopback address.
 async fn bind_loopback(address: &str, option: &'static str) -> Result<Listener, ManagerError> {
     let listener = Listener::bind(address, option).await?;
     if !listener.is_loopback() {
@@ -133,7 +139,7 @@ async fn bind_loopback(address: &str, option: &'static str) -> Result<Listener, 
     Ok(listener)
 }
 
-async fn serve(listener: Option<Listener>, endpoints: Endpoints, mut closed: Stop) {
+async fn serve(listener: Option<Listener>, endpoints: Endpoints, mut closed: StopSignal) {
     if let Some(listener) = listener {
         listener
             .serve(endpoints, async move { closed.requested().await })
@@ -141,9 +147,9 @@ async fn serve(listener: Option<Listener>, endpoints: Endpoints, mut closed: Sto
     }
 }
 
-fn check_names(controllers: &[Prepared]) -> Result<(), ManagerError> {
+fn check_names(controllers: &[ErasedController]) -> Result<(), ManagerError> {
     let mut names = HashSet::new();
-    for Prepared { name, .. } in controllers {
+    for ErasedController { name, .. } in controllers {
         let edge = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
         let inner = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
         let bytes = name.as_bytes();
@@ -161,16 +167,16 @@ fn check_names(controllers: &[Prepared]) -> Result<(), ManagerError> {
     Ok(())
 }
 
-/// Figures that other parts keep.
-fn show(metrics: &Metrics, caches: &Caches, election: Option<&ElectionStatus>) {
-    let shown = caches.clone();
-    metrics.caches(move || shown.reports());
+/// Registers the metrics of the caches and the leader election.
+fn register_metrics(metrics: &Metrics, caches: &CacheSet, election: Option<&ElectionStatus>) {
+    let reported = caches.clone();
+    metrics.caches(move || reported.reports());
     if let Some(status) = election {
-        let (leads, slow) = (status.clone(), status.clone());
+        let (leader, slow_paths) = (status.clone(), status.clone());
         metrics.leader(
             status.name(),
-            move || leads.is_leader(),
-            move || slow.slow_paths(),
+            move || leader.is_leader(),
+            move || slow_paths.slow_paths(),
         );
     }
 }
@@ -179,7 +185,7 @@ fn endpoints(
     health: Checks,
     ready: Checks,
     metrics: &Metrics,
-    boards: &Controllers,
+    controllers: &Controllers,
     election: Option<&ElectionStatus>,
 ) -> Endpoints {
     let mut health = health.add("ping", || async { Ok(()) });
@@ -189,9 +195,9 @@ fn endpoints(
             async move { Ok(checked?) }
         });
     }
-    let watched = boards.clone();
+    let watched = controllers.clone();
     let ready = ready.add("controllers", move || {
-        let unready = watched.unready();
+        let unready = watched.not_ready_reasons();
         async move {
             if unready.is_empty() {
                 return Ok(());
@@ -205,86 +211,95 @@ fn endpoints(
         .metrics(metrics.clone())
 }
 
-fn with_debug_pages(endpoints: Endpoints, boards: &Controllers, caches: &Caches) -> Endpoints {
-    let (shown, reported) = (boards.clone(), caches.clone());
+fn with_debug_pages(endpoints: Endpoints, controllers: &Controllers, caches: &CacheSet) -> Endpoints {
+    let (shown, reported) = (controllers.clone(), caches.clone());
     endpoints
         .controllers(move || shown.status())
         .caches(move || reported.reports().into_iter().map(CacheStatus::from).collect())
 }
 
-/// How long a leader may be overdue before it counts as unhealthy.
+/// How long a leader may fail to renew its lease past expiry before it counts as unhealthy.
 const LEASE_TOLERANCE: Duration = Duration::from_secs(20);
 
-/// What everything that runs shares.
-struct Running<'a> {
+/// State shared by everything that a manager runs.
+struct ManagerRun<'a> {
     client: Client,
-    caches: Caches,
-    boards: &'a Controllers,
-    selection: Selection,
+    caches: CacheSet,
+    controllers: &'a Controllers,
+    scope: WatchScope,
     grace: Duration,
     quiet: bool,
     metrics: Metrics,
 }
 
-impl Running<'_> {
+impl ManagerRun<'_> {
+    async fn install(&self, crds: CrdInstaller) -> Result<(), ManagerError> {
+        let writer = Writer::new(self.client.clone(), "windlass");
+        crds.run(&writer).await.map_err(ManagerError::Install)
+    }
+
     async fn run(
         self,
-        controllers: Vec<Prepared>,
+        controllers: Vec<ErasedController>,
         tasks: Vec<Task>,
         election: Option<Election>,
-        install: Option<Install>,
+        install: Option<CrdInstaller>,
         mut shutdown: Pin<&mut impl Future<Output = ()>>,
     ) -> Result<(), ManagerError> {
         if let Some(install) = install {
-            let writer = Writer::new(self.client.clone(), "windlass");
             tokio::select! {
                 biased;
                 () = &mut shutdown => return Ok(()),
-                installed = install.run(&writer) => installed.map_err(ManagerError::Install)?,
+                installed = self.install(install) => installed?,
             }
         }
-        let (switch, stop) = Stop::new();
-        // Services end when controllers and tasks have.
-        let (service_switch, service_stop) = Stop::new();
-        // What must outlive the work: the means to tell of it, and the lease, without which nothing of a term is written.
-        let (over, work_over) = Stop::new();
-        let (told_all, all_told) = Stop::new();
+        let (stop_sender, stop) = StopSignal::new();
+        // Services end after controllers and tasks.
+        let (service_stop_sender, service_stop) = StopSignal::new();
+        // The event writers outlive the work, and the lease outlives the event writers, which need it to write.
+        let (work_done_sender, work_done) = StopSignal::new();
+        let (events_done_sender, events_done) = StopSignal::new();
         let (recorder, events) = events::channel(self.client.clone(), "windlass");
         let fenced = election
             .as_ref()
             .map(|election| election.fence().client(self.client.clone()));
-        let (led_recorder, led_events) = fenced.map(|client| events::channel(client, "windlass")).unzip();
-        self.show_events(iter::once(&recorder).chain(&led_recorder).cloned().collect());
-        let led_recorder = led_recorder.unwrap_or_else(|| recorder.clone());
+        let (leader_recorder, leader_events) =
+            fenced.map(|client| events::channel(client, "windlass")).unzip();
+        self.register_event_metrics(iter::once(&recorder).chain(&leader_recorder).cloned().collect());
+        let leader_recorder = leader_recorder.unwrap_or_else(|| recorder.clone());
         let terms = election.as_ref().map_or_else(Terms::endless, |election| {
             Terms::elected(election.status().subscribe(), election.fence())
         });
-        let (mut serving, mut parts) = (Parts::default(), Parts::default());
+        let (mut serving, mut parts) = (TaskSet::default(), TaskSet::default());
         let (services, tasks): (Vec<_>, _) = tasks.into_iter().partition(Task::is_service);
         for service in services {
-            self.start(service, &mut serving, &terms, &service_stop, &recorder);
+            self.spawn_task(service, &mut serving, &terms, &service_stop, &recorder);
         }
         for controller in controllers {
-            let recorder = if controller.led { &led_recorder } else { &recorder };
-            self.control(controller, &mut parts, &terms, &stop, recorder);
+            let recorder = if controller.leader_only {
+                &leader_recorder
+            } else {
+                &recorder
+            };
+            self.spawn_controller(controller, &mut parts, &terms, &stop, recorder);
         }
-        let (tell, told) = oneshot::channel();
+        let (loss_sender, loss_receiver) = oneshot::channel();
         let electing = async {
             let Some(election) = election else { return };
-            self.boards.ready().await;
-            let (mut stopping, mut ended) = (stop.clone(), all_told);
+            self.controllers.ready().await;
+            let (mut stopping, mut ended) = (stop.clone(), events_done);
             let run = election.run_until(async move { stopping.requested().await }, async move {
                 ended.requested().await;
             });
             if let Err(error) = run.await {
-                let _ = tell.send(error);
+                let _ = loss_sender.send(error);
             }
         };
         let working = async {
             let mut outcome = Ok(());
             let mut tasks = Some(tasks);
-            let mut ready = pin!(self.boards.ready());
-            let mut lost = pin!(loss(told));
+            let mut ready = pin!(self.controllers.ready());
+            let mut lost = pin!(leadership_lost(loss_receiver));
             loop {
                 tokio::select! {
                     biased;
@@ -293,59 +308,59 @@ impl Running<'_> {
                         outcome = Err(lost.into());
                         break;
                     }
-                    ended = parts.ended() => if ended.is_err() {
+                    ended = parts.join_next() => if ended.is_err() {
                         outcome = ended;
                         break;
                     },
-                    ended = serving.ended() => if ended.is_err() {
+                    ended = serving.join_next() => if ended.is_err() {
                         outcome = ended;
                         break;
                     },
                     () = &mut ready, if tasks.is_some() => {
                         for task in tasks.take().into_iter().flatten() {
                             let recorder = match task.scope {
-                                Scope::Leader => &led_recorder,
-                                Scope::Replica | Scope::Service => &recorder,
+                                TaskScope::Leader => &leader_recorder,
+                                TaskScope::Replica | TaskScope::Service => &recorder,
                             };
-                            self.start(task, &mut parts, &terms, &stop, recorder);
+                            self.spawn_task(task, &mut parts, &terms, &stop, recorder);
                         }
                     }
                 }
             }
             // The first failure is the cause; later ones may be its consequence.
             let stopped = Instant::now();
-            outcome = outcome.and(self.finish(&mut parts, &switch, self.grace).await);
+            outcome = outcome.and(self.finish(&mut parts, &stop_sender, self.grace).await);
             let left = self.grace.saturating_sub(stopped.elapsed());
-            outcome = outcome.and(self.finish(&mut serving, &service_switch, left).await);
-            over.throw(Phase::Finishing);
+            outcome = outcome.and(self.finish(&mut serving, &service_stop_sender, left).await);
+            work_done_sender.advance_to(StopPhase::Finishing);
             outcome
         };
         let writing = async {
-            let until_over = || {
-                let mut ended = work_over.clone();
+            let until_work_done = || {
+                let mut ended = work_done.clone();
                 async move { ended.requested().await }
             };
-            let led = led_events.map(|events| events.run_until(until_over()));
-            futures::join!(events.run_until(until_over()), OptionFuture::from(led));
-            told_all.throw(Phase::Finishing);
+            let led = leader_events.map(|events| events.run_until(until_work_done()));
+            futures::join!(events.run_until(until_work_done()), OptionFuture::from(led));
+            events_done_sender.advance_to(StopPhase::Finishing);
         };
         let (outcome, (), ()) = futures::join!(working, electing, writing);
         self.caches.close().await;
         outcome
     }
 
-    fn control(
+    fn spawn_controller(
         &self,
-        controller: Prepared,
-        parts: &mut Parts,
+        controller: ErasedController,
+        parts: &mut TaskSet,
         terms: &Terms,
-        stop: &Stop,
+        stop: &StopSignal,
         recorder: &Recorder,
     ) {
-        let env = Env {
+        let env = ControllerEnv {
             caches: self.caches.clone(),
-            selection: self.selection.clone(),
-            terms: if controller.led {
+            scope: self.scope.clone(),
+            terms: if controller.leader_only {
                 terms.clone()
             } else {
                 Terms::endless()
@@ -353,7 +368,7 @@ impl Running<'_> {
             stop: stop.clone(),
             recorder: recorder.clone(),
             metrics: self.metrics.clone(),
-            board: controller.board,
+            tracker: controller.tracker,
             quiet: self.quiet,
         };
         let (ended, name) = ((controller.run)(env), controller.name);
@@ -365,42 +380,54 @@ impl Running<'_> {
         });
     }
 
-    /// Lets everything end by itself in what is left of the grace period, then ends it.
-    async fn finish(&self, parts: &mut Parts, switch: &Switch, left: Duration) -> Result<(), ManagerError> {
-        switch.throw(Phase::Finishing);
+    /// Waits for everything to finish in the rest of the grace period, then cancels it.
+    async fn finish(
+        &self,
+        parts: &mut TaskSet,
+        stop_sender: &StopSender,
+        left: Duration,
+    ) -> Result<(), ManagerError> {
+        stop_sender.advance_to(StopPhase::Finishing);
         let mut outcome = Ok(());
         let finished = async {
             while !parts.tasks.is_empty() {
-                let ended = parts.ended().await;
+                let ended = parts.join_next().await;
                 outcome = std::mem::replace(&mut outcome, Ok(())).and(ended);
             }
         };
         if timeout(left, finished).await.is_ok() {
             return outcome;
         }
-        let late = ManagerError::Grace {
+        let late = ManagerError::GracePeriodExceeded {
             grace: self.grace,
-            parts: parts.left(),
+            parts: parts.remaining(),
         };
-        // Without a grace period it is what was asked for.
+        // Without a grace period the cancellation is intended.
         if !self.grace.is_zero() {
             tracing::error!("{late}");
         }
-        switch.throw(Phase::Ended);
+        stop_sender.advance_to(StopPhase::Ended);
         while !parts.tasks.is_empty() {
-            outcome = outcome.and(parts.ended().await);
+            outcome = outcome.and(parts.join_next().await);
         }
         outcome.and(Err(late))
     }
 
-    fn start(&self, task: Task, parts: &mut Parts, terms: &Terms, stop: &Stop, recorder: &Recorder) {
+    fn spawn_task(
+        &self,
+        task: Task,
+        parts: &mut TaskSet,
+        terms: &Terms,
+        stop: &StopSignal,
+        recorder: &Recorder,
+    ) {
         let Task { name, scope, start } = task;
         let terms = match scope {
-            Scope::Leader => terms.clone(),
-            Scope::Replica | Scope::Service => Terms::endless(),
+            TaskScope::Leader => terms.clone(),
+            TaskScope::Replica | TaskScope::Service => Terms::endless(),
         };
         let (caches, recorder) = (self.caches.clone(), recorder.source(&name));
-        let start = move |term: &Term, stop: Stop| {
+        let start = move |term: &Term, stop: StopSignal| {
             start(TaskContext {
                 client: term.client(caches.client().clone()),
                 caches: caches.clone(),
@@ -411,20 +438,19 @@ impl Running<'_> {
         };
         let (task, stop) = (name.clone(), stop.clone());
         parts.spawn(name, async move {
-            let ended = in_terms(terms, stop, start).await;
+            let ended = run_in_terms(terms, stop, start).await;
             ended.map_err(|cause| ManagerError::Task { task, cause })
         });
     }
 
-    fn show_events(&self, recorders: Vec<Recorder>) {
-        let told = recorders.clone();
+    fn register_event_metrics(&self, recorders: Vec<Recorder>) {
+        let writers = recorders.clone();
         self.metrics.read_counter(
             "windlass_events_written",
-            "Requests by which events were created or updated",
+            "Requests that created or updated events",
             move || {
-                [Reading::new(
-                    told.iter().map(|told| told.counts().written()).sum(),
-                )]
+                let written = writers.iter().map(|recorder| recorder.counts().written());
+                [Reading::new(written.sum())]
             },
         );
         self.metrics.read_counter(
@@ -432,7 +458,7 @@ impl Running<'_> {
             "Events that were never written, by reason",
             move || {
                 DropReason::ALL.map(|reason| {
-                    let dropped = recorders.iter().map(|told| told.counts().dropped(reason));
+                    let dropped = recorders.iter().map(|recorder| recorder.counts().dropped(reason));
                     Reading::new(dropped.sum()).label("reason", reason.label())
                 })
             },
@@ -440,19 +466,19 @@ impl Running<'_> {
     }
 }
 
-/// How the leadership was lost. Without an election, and after one that ended well, there is nothing to lose: never.
-async fn loss(told: oneshot::Receiver<ElectionError>) -> ElectionError {
-    match told.await {
+/// Completes when leadership is lost. Never completes without leader election, or after it has ended without error.
+async fn leadership_lost(receiver: oneshot::Receiver<ElectionError>) -> ElectionError {
+    match receiver.await {
         Ok(lost) => lost,
         Err(_) => pending().await,
     }
 }
 
-/// Runs a task once in each term, until it is time to stop.
-async fn in_terms(
+/// Runs a task once in each term, until stopped.
+async fn run_in_terms(
     mut terms: Terms,
-    mut stop: Stop,
-    start: impl Fn(&Term, Stop) -> Boxed<Result<(), Error>>,
+    mut stop: StopSignal,
+    start: impl Fn(&Term, StopSignal) -> BoxFuture<Result<(), Error>>,
 ) -> Result<(), Error> {
     loop {
         let mut term = tokio::select! {
@@ -460,8 +486,8 @@ async fn in_terms(
             () = stop.requested() => return Ok(()),
             term = terms.next() => term,
         };
-        let (switch, halted) = Stop::new();
-        let mut task = start(&term, halted);
+        let (stop_sender, stop_signal) = StopSignal::new();
+        let mut task = start(&term, stop_signal);
         let ended = tokio::select! {
             biased;
             ended = &mut task => Some(ended),
@@ -469,7 +495,7 @@ async fn in_terms(
             () = term.lost() => None,
         };
         match ended {
-            // Its work is done for this term.
+            // The task is done for this term.
             Some(ended) => {
                 ended?;
                 if term.epoch().is_none() {
@@ -481,7 +507,7 @@ async fn in_terms(
                 }
             }
             None => {
-                switch.throw(Phase::Finishing);
+                stop_sender.advance_to(StopPhase::Finishing);
                 tokio::select! {
                     biased;
                     ended = &mut task => ended?,

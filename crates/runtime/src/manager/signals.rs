@@ -1,8 +1,8 @@
-//! What tells a process to stop.
+//! Termination signals.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// SIGTERM and SIGINT.
+/// Waits for SIGTERM and SIGINT.
 pub(super) struct Signals {
     terminate: Signal,
     interrupt: Signal,

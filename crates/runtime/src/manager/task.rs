@@ -1,44 +1,44 @@
-//! What an author runs beside controllers.
+//! Tasks and services that run beside controllers.
 
 use std::{future::Future, sync::Arc};
 
 use kube::Client;
-use windlass_cache::Caches;
+use windlass_cache::CacheSet;
 
-use crate::{election::Epoch, error::Error, events::Recorder, source::Boxed, stop::Stop};
+use crate::{election::Epoch, error::Error, events::Recorder, source::BoxFuture, stop::StopSignal};
 
-/// What a [task](crate::Manager::task) may use.
+/// Gives a [task](crate::Manager::task) its client, caches and event recorder.
 #[derive(Clone)]
 pub struct TaskContext {
     pub(super) client: Client,
-    pub(super) caches: Caches,
+    pub(super) caches: CacheSet,
     pub(super) recorder: Recorder,
     pub(super) epoch: Option<Epoch>,
-    pub(super) stop: Stop,
+    pub(super) stop: StopSignal,
 }
 
 impl TaskContext {
-    /// The client. What a leader's task writes with it is written only while this process leads.
+    /// Returns the client. In a leader task it writes only while this process leads.
     pub fn client(&self) -> &Client {
         &self.client
     }
 
-    /// The caches that the controllers share.
-    pub fn caches(&self) -> &Caches {
+    /// Returns the caches shared with the controllers.
+    pub fn caches(&self) -> &CacheSet {
         &self.caches
     }
 
-    /// Records events.
+    /// Returns the event recorder.
     pub fn recorder(&self) -> &Recorder {
         &self.recorder
     }
 
-    /// The term of leadership, for a leader's task under an election.
+    /// The term of leadership, for a leader task with leader election.
     pub fn epoch(&self) -> Option<Epoch> {
         self.epoch
     }
 
-    /// Returns once the task should end. Cancellation-safe.
+    /// Completes when the task should end. Cancellation-safe.
     pub async fn stopping(&self) {
         self.stop.clone().requested().await;
     }
@@ -49,23 +49,23 @@ impl TaskContext {
     }
 }
 
-/// Where a task runs.
+/// Where and when a task runs.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Scope {
+pub(super) enum TaskScope {
     Replica,
     Leader,
-    /// On every replica, from before the caches are complete until the others have ended.
+    /// On every replica, from before the caches have synced until controllers and tasks have ended.
     Service,
 }
 
 pub(super) struct Task {
     pub(super) name: String,
-    pub(super) scope: Scope,
-    pub(super) start: Arc<dyn Fn(TaskContext) -> Boxed<Result<(), Error>> + Send + Sync>,
+    pub(super) scope: TaskScope,
+    pub(super) start: Arc<dyn Fn(TaskContext) -> BoxFuture<Result<(), Error>> + Send + Sync>,
 }
 
 impl Task {
-    pub(super) fn new<F, Fut>(name: String, scope: Scope, task: F) -> Self
+    pub(super) fn new<F, Fut>(name: String, scope: TaskScope, task: F) -> Self
     where
         F: Fn(TaskContext) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<(), Error>> + Send + 'static,
@@ -78,6 +78,6 @@ impl Task {
     }
 
     pub(super) fn is_service(&self) -> bool {
-        self.scope == Scope::Service
+        self.scope == TaskScope::Service
     }
 }

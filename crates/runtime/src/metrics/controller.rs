@@ -1,4 +1,4 @@
-//! What a controller counts, by the names that controller-runtime's dashboards know.
+//! Controller metrics, with controller-runtime's names.
 
 use std::{num::NonZeroUsize, sync::Arc};
 
@@ -10,24 +10,24 @@ use prometheus_client::{
 use tokio::time::Instant;
 
 use super::histogram::DurationHistogram;
-use crate::outcomes::Outcome;
+use crate::outcomes::ReconcileOutcome;
 
-/// Upper bounds in seconds of `controller_runtime_reconcile_time_seconds`: controller-runtime's.
+/// Upper bounds in seconds of `controller_runtime_reconcile_time_seconds`, as in controller-runtime.
 const RECONCILE_TIME_BUCKETS: [f64; 40] = [
     0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.25,
     1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 15.0, 20.0, 25.0, 30.0, 40.0,
     50.0, 60.0,
 ];
 
-/// The figures of one controller, from [`Metrics::controller`](super::Metrics::controller). Every series is there from
-/// the start with zero, so that a rate over it has a beginning. Counting takes no lock; a clone counts into the same.
+/// Metrics of one controller, from [`Metrics::controller`](super::Metrics::controller). Every series starts with zero, so
+/// that rates are right from the first event. Counting takes no lock. Clones share the series.
 #[derive(Clone, Debug)]
 pub struct ControllerMetrics(Arc<Series>);
 
 #[derive(Debug)]
 struct Series {
     success: Counter,
-    /// Controller-runtime's `requeue` without a time, which no reconcile here asks for: zero.
+    /// controller-runtime's `requeue` without a delay, which does not exist here: always zero.
     _requeue: Counter,
     requeue_after: Counter,
     error: Counter,
@@ -40,7 +40,7 @@ struct Series {
 }
 
 impl ControllerMetrics {
-    /// A reconcile starts now. It counts as active, and its time runs, until the guard goes.
+    /// Starts a reconcile: it is active, and its time is measured, until the guard is dropped.
     pub fn start(&self) -> ActiveReconcile {
         self.0.active.inc();
         ActiveReconcile {
@@ -49,8 +49,8 @@ impl ControllerMetrics {
         }
     }
 
-    /// Counts how a reconcile ended.
-    pub fn count(&self, outcome: Outcome) {
+    /// Counts a finished reconcile.
+    pub fn count(&self, outcome: ReconcileOutcome) {
         let series = &*self.0;
         let failed = |kind: Option<&Counter>| {
             kind.map(Counter::inc);
@@ -58,17 +58,17 @@ impl ControllerMetrics {
             series.error.inc();
         };
         match outcome {
-            Outcome::Done => drop(series.success.inc()),
-            Outcome::Requeued => drop(series.requeue_after.inc()),
-            Outcome::Failed => failed(None),
-            Outcome::Terminal => failed(Some(&series.terminal)),
-            Outcome::Panicked => failed(Some(&series.panics)),
-            Outcome::TimedOut => failed(Some(&series.timeouts)),
+            ReconcileOutcome::Done => drop(series.success.inc()),
+            ReconcileOutcome::Requeued => drop(series.requeue_after.inc()),
+            ReconcileOutcome::Failed => failed(None),
+            ReconcileOutcome::Terminal => failed(Some(&series.terminal)),
+            ReconcileOutcome::Panicked => failed(Some(&series.panics)),
+            ReconcileOutcome::TimedOut => failed(Some(&series.timeouts)),
         }
     }
 }
 
-/// A reconcile that runs, from [`ControllerMetrics::start`]. Also right when the reconcile is dropped half-way.
+/// Guard of a running reconcile, from [`ControllerMetrics::start`]. Also correct if the reconcile is cancelled.
 #[must_use = "the reconcile is active as long as this is held"]
 #[derive(Debug)]
 pub struct ActiveReconcile {
@@ -94,9 +94,9 @@ struct ResultLabels {
     result: &'static str,
 }
 
-/// The families; each controller has one series or a few in each.
+/// The metric families; each controller has one or more series in each.
 #[derive(Debug)]
-pub(super) struct Controllers {
+pub(super) struct ControllerFamilies {
     total: Family<ResultLabels, Counter>,
     errors: Family<Labels, Counter>,
     terminal: Family<Labels, Counter>,
@@ -107,7 +107,7 @@ pub(super) struct Controllers {
     active: Family<Labels, Gauge>,
 }
 
-impl Controllers {
+impl ControllerFamilies {
     pub(super) fn register(registry: &mut Registry) -> Self {
         let families = Self {
             total: Family::default(),
@@ -121,11 +121,7 @@ impl Controllers {
         };
         // The library appends `_total` to counters.
         let registry = registry.sub_registry_with_prefix("controller_runtime");
-        registry.register(
-            "reconcile",
-            "Reconciles, by how they ended",
-            families.total.clone(),
-        );
+        registry.register("reconcile", "Reconciles by result", families.total.clone());
         registry.register(
             "reconcile_errors",
             "Reconciles that failed",
@@ -133,7 +129,7 @@ impl Controllers {
         );
         registry.register(
             "terminal_reconcile_errors",
-            "Reconciles that failed for good",
+            "Reconciles that failed with a terminal error",
             families.terminal.clone(),
         );
         registry.register(
@@ -143,24 +139,20 @@ impl Controllers {
         );
         registry.register(
             "reconcile_timeouts",
-            "Reconciles that ran longer than allowed",
+            "Reconciles that timed out",
             families.timeouts.clone(),
         );
         registry.register(
             "reconcile_time_seconds",
-            "Time a reconcile took",
+            "Duration of reconciles",
             families.time.clone(),
         );
         registry.register(
             "max_concurrent_reconciles",
-            "Reconciles that may run at the same time",
+            "Maximum number of concurrent reconciles",
             families.workers.clone(),
         );
-        registry.register(
-            "active_workers",
-            "Reconciles that run now",
-            families.active.clone(),
-        );
+        registry.register("active_workers", "Running reconciles", families.active.clone());
         families
     }
 

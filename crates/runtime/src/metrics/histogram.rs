@@ -1,7 +1,7 @@
-//! A histogram of durations that many workers fill at once without a lock.
+//! A lock-free histogram of durations.
 //!
-//! The library's own histogram takes a mutex for each observation; a controller's workers would meet at it after every
-//! reconcile.
+//! The histogram of `prometheus_client` takes a mutex for each observation; a controller's workers would contend for it
+//! after every reconcile.
 
 use std::{
     fmt,
@@ -17,26 +17,26 @@ use prometheus_client::{
     metrics::{MetricType, TypedMetric},
 };
 
-/// How long things took, counted in buckets. A clone fills the same buckets.
+/// A lock-free histogram of durations. Clones share the buckets.
 #[derive(Clone, Debug)]
 pub struct DurationHistogram(Arc<Buckets>);
 
 #[derive(Debug)]
 struct Buckets {
-    /// Upper bounds, ascending, in seconds as they are shown.
+    /// Upper bounds in seconds, ascending.
     bounds: Box<[f64]>,
-    /// The same in nanoseconds, as they are compared.
+    /// The same in nanoseconds, for comparisons.
     nanos: Box<[u64]>,
-    /// One more than there are bounds: the last takes what is above them all. Not cumulative.
+    /// One more than there are bounds: the last is `+Inf`. Not cumulative.
     counts: Box<[AtomicU64]>,
-    /// Enough for five centuries.
+    /// Overflows after five centuries.
     sum_nanos: AtomicU64,
 }
 
 impl DurationHistogram {
-    /// A histogram with these upper bounds in seconds; they must ascend.
+    /// Creates a histogram with these upper bounds in seconds, in ascending order.
     pub fn new(bounds: &[f64]) -> Self {
-        debug_assert!(bounds.is_sorted(), "upper bounds ascend");
+        debug_assert!(bounds.is_sorted(), "upper bounds must be in ascending order");
         Self(Arc::new(Buckets {
             bounds: bounds.into(),
             nanos: bounds
@@ -48,15 +48,15 @@ impl DurationHistogram {
         }))
     }
 
-    /// Counts one that took this long.
-    pub fn observe(&self, took: Duration) {
-        let took = nanos(took);
-        let bucket = self.0.nanos.partition_point(|&bound| bound < took);
+    /// Records one duration.
+    pub fn observe(&self, duration: Duration) {
+        let duration = nanos(duration);
+        let bucket = self.0.nanos.partition_point(|&bound| bound < duration);
         self.0.counts[bucket].fetch_add(1, Ordering::Relaxed);
-        self.0.sum_nanos.fetch_add(took, Ordering::Relaxed);
+        self.0.sum_nanos.fetch_add(duration, Ordering::Relaxed);
     }
 
-    /// How many were counted.
+    /// Number of recorded durations.
     pub fn count(&self) -> u64 {
         self.0
             .counts
@@ -80,7 +80,7 @@ impl EncodeMetric for DurationHistogram {
         let bounds = self.0.bounds.iter().copied().chain([f64::INFINITY]);
         let counts = self.0.counts.iter().map(|count| count.load(Ordering::Relaxed));
         let buckets: Vec<_> = bounds.zip(counts).collect();
-        // From the same reading as the buckets: a scrape in which they differ is refused by some.
+        // Computed from the buckets just read: some scrapers reject a count that differs from the buckets.
         let count = buckets.iter().map(|(_, count)| count).sum();
         encoder.encode_histogram::<NoLabelSet>(sum.as_secs_f64(), count, &buckets, None)
     }
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_duration_counts_in_the_first_bucket_that_holds_it() {
+    fn duration_is_counted_in_the_smallest_matching_bucket() {
         let histogram = DurationHistogram::new(&[1e-8, 0.005, 1.0]);
         for nanos in [10, 11, 5_000_000, 5_000_001, 1_000_000_000, 7_000_000_000] {
             histogram.observe(Duration::from_nanos(nanos));
@@ -105,7 +105,7 @@ mod tests {
         let mut registry = Registry::default();
         registry.register("time_seconds", "Time", histogram.clone());
         let mut text = String::new();
-        encode(&mut text, &registry).expect("a text takes everything");
+        encode(&mut text, &registry).expect("writing to a String succeeds");
         for line in [
             r#"time_seconds_bucket{le="1e-8"} 1"#,
             r#"time_seconds_bucket{le="0.005"} 3"#,

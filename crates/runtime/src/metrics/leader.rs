@@ -1,4 +1,4 @@
-//! Who leads, by client-go's names.
+//! Leader election metrics, with client-go's names.
 
 use std::sync::Arc;
 
@@ -8,34 +8,34 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use super::readings::{Read, Reading, ToCounter, ToGauge};
+use super::readings::{Reading, ReadingCollector, ToCounter, ToGauge};
 
-/// The elections that this process takes part in, usually one.
+/// The leader elections of this process, usually one.
 #[derive(Clone, Default)]
-pub(super) struct Leaders(Arc<Mutex<Vec<Candidate>>>);
+pub(super) struct LeaderElections(Arc<Mutex<Vec<Candidate>>>);
 
 struct Candidate {
     lease: String,
-    leads: Box<dyn Fn() -> bool + Send + Sync>,
+    is_leader: Box<dyn Fn() -> bool + Send + Sync>,
     slow_paths: Box<dyn Fn() -> u64 + Send + Sync>,
 }
 
-impl Leaders {
+impl LeaderElections {
     pub(super) fn register(registry: &mut Registry) -> Self {
         let leaders = Self::default();
-        let asked = leaders.clone();
-        let status = Read::new(
+        let elections = leaders.clone();
+        let status = ReadingCollector::new(
             "leader_election_master_status",
             "1 while this process leads",
-            move || asked.each(|candidate| f64::from(u8::from((candidate.leads)()))),
+            move || elections.each(|candidate| f64::from(u8::from((candidate.is_leader)()))),
             ConstGauge::new as ToGauge,
         );
         registry.register_collector(Box::new(status));
-        let asked = leaders.clone();
-        let slow_paths = Read::new(
+        let elections = leaders.clone();
+        let slow_paths = ReadingCollector::new(
             "leader_election_slowpath",
             "Renewals that had to read the lease first",
-            move || asked.each(|candidate| (candidate.slow_paths)()),
+            move || elections.each(|candidate| (candidate.slow_paths)()),
             ConstCounter::new as ToCounter,
         );
         registry.register_collector(Box::new(slow_paths));
@@ -52,7 +52,7 @@ impl Leaders {
         candidates.retain(|candidate| candidate.lease != lease);
         candidates.push(Candidate {
             lease: lease.to_owned(),
-            leads: Box::new(leads),
+            is_leader: Box::new(leads),
             slow_paths: Box::new(slow_paths),
         });
     }

@@ -1,16 +1,16 @@
-//! What a manager counts, and the text that shows it.
+//! Prometheus metrics of a manager.
 //!
 //! ```text
 //!   controllers ─► ControllerMetrics ─┐
-//!   work queues ─► a sink ────────────┤ atomics        ┌─► Prometheus text (default)
+//!   work queues ─► QueueMetrics ──────┤ atomics        ┌─► Prometheus text (default)
 //!   client ──────► RequestMetrics ────┼──────► Registry ─► scrape
-//!   an author's own ──────────────────┘     ▲          └─► OpenMetrics (if asked)
-//!                                           └── asked when scraped: caches, elections, events, the process
+//!   user metrics ─────────────────────┘     ▲          └─► OpenMetrics (negotiated)
+//!                                           └── collected on scrape: caches, elections, events, the process
 //! ```
 //!
-//! [`Metrics`] owns the registry. Who counts asks it once for a handle, whose counters are atomics: counting takes no
-//! lock and does not know the registry. Names, labels and buckets are controller-runtime's and client-go's where those
-//! have them, so that existing dashboards and alerts work; the rest starts with `windlass_`.
+//! [`Metrics`] owns the registry. Each source of metrics gets a handle once; its counters are atomics, so counting takes no
+//! lock and does not touch the registry. Names, labels and buckets are those of controller-runtime and client-go where these
+//! exist, so existing dashboards and alerts work; other names start with `windlass_`.
 
 mod caches;
 mod controller;
@@ -25,7 +25,7 @@ mod text;
 use std::{fmt, num::NonZeroUsize, sync::Arc};
 
 use parking_lot::Mutex;
-/// The library that an author's own metrics are made with; see [`Metrics::register`].
+/// The library for user metrics; see [`Metrics::register`].
 pub use prometheus_client;
 use prometheus_client::{
     metrics::{counter::ConstCounter, gauge::ConstGauge},
@@ -33,7 +33,7 @@ use prometheus_client::{
 };
 use windlass_cache::Report;
 
-use self::readings::{Read, ToCounter, ToGauge};
+use self::readings::{ReadingCollector, ToCounter, ToGauge};
 pub use self::{
     controller::{ActiveReconcile, ControllerMetrics},
     histogram::DurationHistogram,
@@ -42,9 +42,9 @@ pub use self::{
     text::Format,
 };
 
-/// All metrics of a process. A clone is the same set.
+/// All metrics of a process. Clones share them.
 ///
-/// An author's own metrics go next to the others:
+/// To add metrics of your own:
 ///
 /// ```
 /// use windlass_runtime::metrics::{Format, Metrics, prometheus_client::metrics::counter::Counter};
@@ -62,20 +62,21 @@ pub struct Metrics(Arc<Inner>);
 struct Inner {
     registry: Mutex<Registry>,
     before_scrape: Mutex<Vec<Box<dyn Fn() + Send + Sync>>>,
-    controllers: controller::Controllers,
-    queues: queue::Queues,
-    requests: requests::Requests,
-    leaders: leader::Leaders,
+    controllers: controller::ControllerFamilies,
+    queues: queue::QueueFamilies,
+    requests: requests::RequestFamilies,
+    leaders: leader::LeaderElections,
 }
 
 impl Metrics {
-    /// All families, and the process's own figures. Series come as controllers, queues and clients ask for them.
+    /// Creates all metric families, and the metrics of the process. Series are added as controllers, queues and clients ask
+    /// for them.
     pub fn new() -> Self {
         let mut registry = Registry::default();
-        let controllers = controller::Controllers::register(&mut registry);
-        let queues = queue::Queues::register(&mut registry);
-        let requests = requests::Requests::register(&mut registry);
-        let leaders = leader::Leaders::register(&mut registry);
+        let controllers = controller::ControllerFamilies::register(&mut registry);
+        let queues = queue::QueueFamilies::register(&mut registry);
+        let requests = requests::RequestFamilies::register(&mut registry);
+        let leaders = leader::LeaderElections::register(&mut registry);
         registry.register_collector(Box::new(process::Process));
         Self(Arc::new(Inner {
             registry: Mutex::new(registry),
@@ -87,13 +88,13 @@ impl Metrics {
         }))
     }
 
-    /// Registers metrics of the author's own. Names are theirs to choose; one that is there already makes the whole
-    /// scrape unreadable to Prometheus.
+    /// Registers user metrics. A duplicate name makes the whole scrape invalid for Prometheus.
     pub fn register<T>(&self, add: impl FnOnce(&mut Registry) -> T) -> T {
         add(&mut self.0.registry.lock())
     }
 
-    /// Calls this before each scrape, for figures that change with time alone. Be quick; do not use these metrics.
+    /// Calls `refresh` before each scrape, for values that change with time alone. It must be quick and must not use these
+    /// metrics.
     ///
     /// ```
     /// # use windlass_runtime::metrics::Metrics;
@@ -107,24 +108,23 @@ impl Metrics {
         self.0.before_scrape.lock().push(Box::new(refresh));
     }
 
-    /// The figures of a controller with so many workers; all its series are there from now on. Asked again for the same
-    /// name, it is the same series.
+    /// Returns the metrics of a controller and creates all its series. The same name returns the same series.
     pub fn controller(&self, name: &str, workers: NonZeroUsize) -> ControllerMetrics {
         self.0.controllers.controller(name, workers)
     }
 
-    /// What takes the figures of a controller's queue.
+    /// Returns the metrics of a controller's queue.
     pub fn queue(&self, name: &str) -> Arc<dyn windlass_workqueue::Metrics> {
         self.0.queues.queue(name)
     }
 
-    /// What counts the requests to the server at `host`.
+    /// Returns the request counter of the server at `host`.
     pub fn requests(&self, host: &str) -> RequestMetrics {
         self.0.requests.host(host)
     }
 
-    /// Shows an election for the lease of this name: whether this process leads, and how many renewals had to read the
-    /// lease first. Both are asked at each scrape.
+    /// Registers a leader election on the Lease of this name: whether this process leads, and how many renewals had to read
+    /// the Lease first. Both are read at each scrape.
     pub fn leader(
         &self,
         lease: &str,
@@ -134,21 +134,21 @@ impl Metrics {
         self.0.leaders.add(lease, leads, slow_paths);
     }
 
-    /// Shows the figures of caches; `reports` is asked at each scrape. Once for each set of caches.
+    /// Registers a set of caches; `reports` is called at each scrape. Call it once for each set.
     pub fn caches(&self, reports: impl Fn() -> Vec<Report> + Send + Sync + 'static) {
-        self.register(|registry| registry.register_collector(Box::new(caches::Collected::new(reports))));
+        self.register(|registry| registry.register_collector(Box::new(caches::CacheCollector::new(reports))));
     }
 
-    /// Shows counters that something else keeps, asked for at each scrape. `name` is without `_total`; once for each name.
+    /// Registers counters that are read at each scrape. `name` is without `_total`. Call it once for each name.
     ///
     /// ```
     /// use std::sync::{Arc, atomic::{AtomicU64, Ordering}};
     /// use windlass_runtime::metrics::{Format, Metrics, Reading};
     ///
     /// let metrics = Metrics::new();
-    /// let lost = Arc::new(AtomicU64::new(3));
+    /// let dropped = Arc::new(AtomicU64::new(3));
     /// metrics.read_counter("windlass_events_dropped", "Events that were not written", move || {
-    ///     [Reading::new(lost.load(Ordering::Relaxed)).label("reason", "queue_full")]
+    ///     [Reading::new(dropped.load(Ordering::Relaxed)).label("reason", "queue_full")]
     /// });
     /// let text = metrics.scrape(Format::Prometheus);
     /// assert!(text.contains("\nwindlass_events_dropped_total{reason=\"queue_full\"} 3\n"));
@@ -161,11 +161,11 @@ impl Metrics {
     ) where
         Readings: IntoIterator<Item = Reading<u64>> + 'static,
     {
-        let collector = Read::new(name, help, readings, ConstCounter::new as ToCounter);
+        let collector = ReadingCollector::new(name, help, readings, ConstCounter::new as ToCounter);
         self.register(|registry| registry.register_collector(Box::new(collector)));
     }
 
-    /// Shows gauges that something else keeps, asked for at each scrape; once for each name.
+    /// Registers gauges that are read at each scrape. Call it once for each name.
     pub fn read_gauge<Readings>(
         &self,
         name: &'static str,
@@ -174,11 +174,11 @@ impl Metrics {
     ) where
         Readings: IntoIterator<Item = Reading<f64>> + 'static,
     {
-        let collector = Read::new(name, help, readings, ConstGauge::new as ToGauge);
+        let collector = ReadingCollector::new(name, help, readings, ConstGauge::new as ToGauge);
         self.register(|registry| registry.register_collector(Box::new(collector)));
     }
 
-    /// All of it as text, at this moment.
+    /// Returns the current values of all metrics as text.
     pub fn scrape(&self, format: Format) -> String {
         for refresh in &*self.0.before_scrape.lock() {
             refresh();

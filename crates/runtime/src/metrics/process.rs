@@ -1,4 +1,4 @@
-//! The process's own figures, by the names that every Prometheus library uses. Where there is no `/proc`, none.
+//! Process metrics, with the standard Prometheus names. None on systems without `/proc`.
 
 use std::{collections::HashMap, fmt, fs};
 
@@ -8,7 +8,7 @@ use prometheus_client::{
     metrics::{counter::ConstCounter, gauge::ConstGauge},
 };
 
-/// Linux tells times to programs in hundredths of a second, whatever the kernel's own clock.
+/// Linux's `USER_HZ`: times in `/proc` are in hundredths of a second.
 const TICKS_PER_SECOND: f64 = 100.0;
 
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub(super) struct Process;
 impl Collector for Process {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let text = |path| fs::read_to_string(path).unwrap_or_default();
-        let figures = Figures::parse(
+        let figures = ProcessStats::parse(
             &text("/proc/self/stat"),
             &text("/proc/self/status"),
             &text("/proc/stat"),
@@ -48,11 +48,15 @@ impl Collector for Process {
             ),
             (
                 "process_virtual_memory_max_bytes",
-                "Address space that may be in use",
-                figures.most_virtual_bytes,
+                "Maximum address space",
+                figures.max_virtual_bytes,
             ),
-            ("process_open_fds", "Open files", open),
-            ("process_max_fds", "Files that may be open", figures.most_files),
+            ("process_open_fds", "Open file descriptors", open),
+            (
+                "process_max_fds",
+                "Maximum number of open file descriptors",
+                figures.max_open_files,
+            ),
         ] {
             if let Some(value) = value.map(ConstGauge::new) {
                 value.encode(encoder.encode_descriptor(name, help, None, value.metric_type())?)?;
@@ -63,24 +67,24 @@ impl Collector for Process {
 }
 
 #[derive(Debug, PartialEq)]
-struct Figures {
+struct ProcessStats {
     cpu_seconds: Option<f64>,
     start_seconds: Option<f64>,
     resident_bytes: Option<f64>,
     virtual_bytes: Option<f64>,
-    most_virtual_bytes: Option<f64>,
-    most_files: Option<f64>,
+    max_virtual_bytes: Option<f64>,
+    max_open_files: Option<f64>,
 }
 
-impl Figures {
-    /// From `/proc/self/stat`, `/proc/self/status`, `/proc/stat` and `/proc/self/limits` (proc(5)).
+impl ProcessStats {
+    /// Parses `/proc/self/stat`, `/proc/self/status`, `/proc/stat` and `/proc/self/limits` (proc(5)).
     fn parse(stat: &str, status: &str, system: &str, limits: &str) -> Self {
-        // The second field is the program's name in parentheses, and may hold anything.
+        // The second field is the program's name in parentheses, which may contain anything.
         let fields: Vec<_> = stat
             .rsplit_once(')')
             .map(|(_, rest)| rest.split_whitespace().collect())
             .unwrap_or_default();
-        // Counted from field 3, the first after the name.
+        // Field numbers of proc(5); `fields` starts with field 3, the first after the name.
         let ticks = |field: usize| Some(to_f64(fields.get(field - 3)?.parse().ok()?) / TICKS_PER_SECOND);
         let status: HashMap<_, _> = status.lines().filter_map(|line| line.split_once(':')).collect();
         let kilobytes = |name: &str| {
@@ -99,19 +103,19 @@ impl Figures {
                 .map(|(since_boot, boot)| boot + since_boot),
             resident_bytes: kilobytes("VmRSS"),
             virtual_bytes: kilobytes("VmSize"),
-            most_virtual_bytes: limit("Max address space"),
-            most_files: limit("Max open files"),
+            max_virtual_bytes: limit("Max address space"),
+            max_open_files: limit("Max open files"),
         }
     }
 }
 
-/// The first word after the name that starts a line.
+/// The first word after `name` on the line that starts with it.
 fn first_word<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
     rest.split_whitespace().next()
 }
 
-#[allow(clippy::cast_precision_loss, reason = "a chart does not show the 53rd bit")]
+#[allow(clippy::cast_precision_loss, reason = "metrics need no more than 53 bits")]
 fn to_f64(count: u64) -> f64 {
     count as f64
 }
@@ -121,35 +125,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_are_read_past_a_name_with_parentheses_and_spaces() {
+    fn process_stats_parse_with_parentheses_and_spaces_in_the_name() {
         let stat = "42 (a) b) S 1 42 42 0 -1 4194560 1 0 0 0 250 50 0 0 20 0 3 0 1000 1 2 3";
         let status = "Name:\ta) b\nVmSize:\t   2048 kB\nVmRSS:\t    512 kB\n";
         let limits = "Limit  Soft Limit  Hard Limit  Units\nMax address space  unlimited  unlimited  bytes\nMax open files            1024    4096    files\n";
         assert_eq!(
-            Figures::parse(stat, status, "cpu 1 2\nbtime 1700000000\n", limits),
-            Figures {
+            ProcessStats::parse(stat, status, "cpu 1 2\nbtime 1700000000\n", limits),
+            ProcessStats {
                 cpu_seconds: Some(3.0),
                 start_seconds: Some(1_700_000_010.0),
                 resident_bytes: Some(524_288.0),
                 virtual_bytes: Some(2_097_152.0),
-                most_virtual_bytes: Some(18_446_744_073_709_551_615.0),
-                most_files: Some(1024.0),
+                max_virtual_bytes: Some(18_446_744_073_709_551_615.0),
+                max_open_files: Some(1024.0),
             }
         );
     }
 
     #[test]
-    fn what_cannot_be_read_is_left_out() {
-        let none = Figures::parse("", "VmRSS: lots", "", "");
+    fn unreadable_process_stats_are_omitted() {
+        let none = ProcessStats::parse("", "VmRSS: lots", "", "");
         assert_eq!(
             none,
-            Figures {
+            ProcessStats {
                 cpu_seconds: None,
                 start_seconds: None,
                 resident_bytes: None,
                 virtual_bytes: None,
-                most_virtual_bytes: None,
-                most_files: None,
+                max_virtual_bytes: None,
+                max_open_files: None,
             }
         );
     }

@@ -1,4 +1,4 @@
-//! A work queue's figures, by client-go's names and with controller-runtime's labels.
+//! Work queue metrics, with client-go's names and controller-runtime's labels.
 
 use std::{collections::HashMap, sync::Arc, sync::atomic::AtomicU64, time::Duration};
 
@@ -12,12 +12,12 @@ use windlass_workqueue::{Priority, metrics as names};
 
 use super::histogram::DurationHistogram;
 
-/// So many priorities have a series of their own; the rest share one, as in controller-runtime. Nobody reads a chart
-/// with more, and each costs the scraper memory for ever.
-const MOST_PRIORITIES: usize = 25;
+/// Maximum number of priorities with a series of their own; the rest share one, as in controller-runtime, to limit
+/// cardinality.
+const MAX_PRIORITY_SERIES: usize = 25;
 
 /// The label of the shared series.
-const OTHER_PRIORITIES: &str = "exceeded_cardinality_limit";
+const OTHER_PRIORITIES_LABEL: &str = "exceeded_cardinality_limit";
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Labels {
@@ -34,9 +34,9 @@ struct DepthLabels {
 
 type Seconds = Gauge<f64, AtomicU64>;
 
-/// The families; each queue has a series in each.
+/// The metric families; each queue has a series in each.
 #[derive(Debug)]
-pub(super) struct Queues {
+pub(super) struct QueueFamilies {
     depth: Family<DepthLabels, Gauge>,
     adds: Family<Labels, Counter>,
     queued: Family<Labels, DurationHistogram, fn() -> DurationHistogram>,
@@ -47,7 +47,7 @@ pub(super) struct Queues {
     dropped: Family<Labels, Counter>,
 }
 
-impl Queues {
+impl QueueFamilies {
     pub(super) fn register(registry: &mut Registry) -> Self {
         let durations: fn() -> _ = || DurationHistogram::new(&duration_bounds());
         let families = Self {
@@ -60,42 +60,42 @@ impl Queues {
             retries: Family::default(),
             dropped: Family::default(),
         };
-        registry.register(
-            names::DEPTH,
-            "Keys that wait, by priority",
-            families.depth.clone(),
-        );
+        registry.register(names::DEPTH, "Queued keys, by priority", families.depth.clone());
         registry.register(
             counter(names::ADDS),
-            "Keys that came to be wanted",
+            "Keys added to the queue",
             families.adds.clone(),
         );
         registry.register(
             names::QUEUE_DURATION,
-            "Time from wanted to taken",
+            "Time that keys waited in the queue",
             families.queued.clone(),
         );
         registry.register(
             names::WORK_DURATION,
-            "Time from taken to ended",
+            "Time that keys were processed",
             families.worked.clone(),
         );
         registry.register(
             names::UNFINISHED_WORK,
-            "Time that the keys being worked on have been, summed",
+            "Total time that running keys have been processed",
             families.unfinished.clone(),
         );
         registry.register(
             names::LONGEST_RUNNING,
-            "Time that the slowest key being worked on has been",
+            "Time that the longest running key has been processed",
             families.longest.clone(),
         );
         registry.register(
             counter(names::RETRIES),
-            "Keys put back with a delay",
+            "Keys requeued with a delay",
             families.retries.clone(),
         );
-        registry.register(counter(names::DROPPED), "Keys given up", families.dropped.clone());
+        registry.register(
+            counter(names::DROPPED),
+            "Keys dropped after too many retries",
+            families.dropped.clone(),
+        );
         families
     }
 
@@ -105,7 +105,7 @@ impl Queues {
             controller: name.to_owned(),
         };
         let normal = self.depth.get_or_create_owned(&depth_labels(name, "0"));
-        Arc::new(Sink {
+        Arc::new(QueueMetrics {
             name: name.to_owned(),
             depths: self.depth.clone(),
             known: Mutex::new(Depths {
@@ -123,15 +123,15 @@ impl Queues {
     }
 }
 
-/// [`DURATION_BUCKETS`](names::DURATION_BUCKETS), each made by multiplying the one before, as controller-runtime does.
-/// Some differ in the last digit (`9.999999999999999e-06`). A bound is a label: sums over controllers of both kinds need
-/// the same ones.
+/// [`DURATION_BUCKETS`](names::DURATION_BUCKETS), computed by repeated multiplication like controller-runtime's, so that some
+/// differ in the last digit (`9.999999999999999e-06`). A bound is a label, so sums over controllers of both toolkits need
+/// equal bounds.
 fn duration_bounds() -> Vec<f64> {
     let bounds = std::iter::successors(Some(names::DURATION_BUCKETS[0]), |bound| Some(bound * 10.0));
     bounds.take(names::DURATION_BUCKETS.len()).collect()
 }
 
-/// The name as the library wants it, which appends the suffix itself.
+/// The name without `_total`, which the library appends.
 fn counter(name: &str) -> &str {
     name.strip_suffix("_total").unwrap_or(name)
 }
@@ -144,11 +144,11 @@ fn depth_labels(name: &str, priority: &str) -> DepthLabels {
     }
 }
 
-/// Takes the figures of one queue.
-struct Sink {
+/// Metrics of one queue.
+struct QueueMetrics {
     name: String,
     depths: Family<DepthLabels, Gauge>,
-    /// Nobody waits for this lock: the queue tells its figures one after the other.
+    /// Uncontended: the queue reports its metrics sequentially.
     known: Mutex<Depths>,
     adds: Counter,
     queued: DurationHistogram,
@@ -162,16 +162,16 @@ struct Sink {
 struct Depths {
     /// Priorities with a series of their own.
     own: HashMap<Priority, Gauge>,
-    /// The depths, where not zero, of those that share one.
+    /// The depths above zero of the priorities that share a series.
     others: HashMap<Priority, usize>,
 }
 
-impl windlass_workqueue::Metrics for Sink {
+impl windlass_workqueue::Metrics for QueueMetrics {
     fn depth(&self, priority: Priority, depth: usize) {
         let mut known = self.known.lock();
         if let Some(gauge) = known.own.get(&priority) {
             gauge.set(signed(depth));
-        } else if known.own.len() < MOST_PRIORITIES {
+        } else if known.own.len() < MAX_PRIORITY_SERIES {
             let labels = depth_labels(&self.name, &priority.to_string());
             let gauge = self.depths.get_or_create_owned(&labels);
             gauge.set(signed(depth));
@@ -181,9 +181,9 @@ impl windlass_workqueue::Metrics for Sink {
                 0 => known.others.remove(&priority),
                 _ => known.others.insert(priority, depth),
             };
-            let together = known.others.values().sum();
-            let labels = depth_labels(&self.name, OTHER_PRIORITIES);
-            self.depths.get_or_create(&labels).set(signed(together));
+            let total = known.others.values().sum();
+            let labels = depth_labels(&self.name, OTHER_PRIORITIES_LABEL);
+            self.depths.get_or_create(&labels).set(signed(total));
         }
     }
 
@@ -191,11 +191,11 @@ impl windlass_workqueue::Metrics for Sink {
         self.adds.inc();
     }
 
-    fn taken(&self, queued: Duration) {
+    fn started(&self, queued: Duration) {
         self.queued.observe(queued);
     }
 
-    fn ended(&self, worked: Duration) {
+    fn finished(&self, worked: Duration) {
         self.worked.observe(worked);
     }
 

@@ -1,4 +1,4 @@
-//! Numbers that something else keeps, asked for when they are scraped.
+//! Metrics that are read when they are scraped.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use prometheus_client::{
     metrics::{counter::ConstCounter, gauge::ConstGauge},
 };
 
-/// A number with its labels, for [`Metrics::read_counter`](super::Metrics::read_counter) and
+/// A value with its labels, for [`Metrics::read_counter`](super::Metrics::read_counter) and
 /// [`Metrics::read_gauge`](super::Metrics::read_gauge).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reading<Value> {
@@ -17,7 +17,7 @@ pub struct Reading<Value> {
 }
 
 impl<Value> Reading<Value> {
-    /// A number without labels.
+    /// A value without labels.
     pub fn new(value: Value) -> Self {
         Self {
             value,
@@ -25,7 +25,7 @@ impl<Value> Reading<Value> {
         }
     }
 
-    /// With one label more. Readings of one name have the same labels, and no two the same values of them.
+    /// Adds a label. Readings of one metric must have the same label names and different values.
     #[must_use]
     pub fn label(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.labels.push((name, value.into()));
@@ -33,15 +33,15 @@ impl<Value> Reading<Value> {
     }
 }
 
-/// A family of numbers. `Metric` is what the library shows them as.
-pub(super) struct Read<F, Metric> {
+/// Collects a family of readings; `Metric` converts a value for the library.
+pub(super) struct ReadingCollector<F, Metric> {
     name: &'static str,
     help: &'static str,
     readings: F,
     metric: Metric,
 }
 
-impl<F, Metric> Read<F, Metric> {
+impl<F, Metric> ReadingCollector<F, Metric> {
     pub(super) fn new(name: &'static str, help: &'static str, readings: F, metric: Metric) -> Self {
         Self {
             name,
@@ -55,7 +55,7 @@ impl<F, Metric> Read<F, Metric> {
 pub(super) type ToCounter = fn(u64) -> ConstCounter<u64>;
 pub(super) type ToGauge = fn(f64) -> ConstGauge<f64>;
 
-impl<F, Readings, Value, Metric> Collector for Read<F, fn(Value) -> Metric>
+impl<F, Readings, Value, Metric> Collector for ReadingCollector<F, fn(Value) -> Metric>
 where
     F: Fn() -> Readings + Send + Sync + 'static,
     Readings: IntoIterator<Item = Reading<Value>>,
@@ -67,7 +67,7 @@ where
         let mut readings = readings
             .map(|reading| ((self.metric)(reading.value), reading.labels))
             .peekable();
-        // Nothing to show is not a family without series.
+        // Omits a family without series.
         let Some((first, _)) = readings.peek() else {
             return Ok(());
         };
@@ -79,7 +79,7 @@ where
     }
 }
 
-impl<F, Metric> fmt::Debug for Read<F, Metric> {
+impl<F, Metric> fmt::Debug for ReadingCollector<F, Metric> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Read")
             .field("name", &self.name)

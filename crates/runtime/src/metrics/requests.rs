@@ -1,4 +1,4 @@
-//! Requests to the API server, by client-go's name.
+//! Request metrics, with client-go's name.
 
 use std::sync::Arc;
 
@@ -17,10 +17,10 @@ pub struct RequestMetrics {
 }
 
 impl RequestMetrics {
-    /// Counts a request that was answered with this status; `None`: it was not answered.
+    /// Counts a request with its response status; `None` if there was no response.
     pub fn count(&self, method: &Method, status: Option<StatusCode>) {
         let labels = Labels {
-            code: status.map_or(Code::Unanswered, |status| Code::Status(status.as_u16())),
+            code: status.map_or(Code::NoResponse, |status| Code::Status(status.as_u16())),
             method: method.clone(),
             host: Arc::clone(&self.host),
         };
@@ -28,7 +28,7 @@ impl RequestMetrics {
     }
 }
 
-// Made for each request: nothing in it allocates.
+// Created for each request, so it does not allocate.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Labels {
     code: Code,
@@ -39,15 +39,15 @@ struct Labels {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Code {
     Status(u16),
-    Unanswered,
+    NoResponse,
 }
 
 impl EncodeLabelSet for Labels {
     fn encode(&self, encoder: &mut prometheus_client::encoding::LabelSetEncoder<'_>) -> std::fmt::Result {
         let code = match self.code {
             Code::Status(code) => code.to_string(),
-            // client-go's word.
-            Code::Unanswered => "<error>".to_owned(),
+            // As in client-go.
+            Code::NoResponse => "<error>".to_owned(),
         };
         [
             ("code", code.as_str()),
@@ -59,11 +59,11 @@ impl EncodeLabelSet for Labels {
 }
 
 #[derive(Debug)]
-pub(super) struct Requests {
+pub(super) struct RequestFamilies {
     total: Family<Labels, Counter>,
 }
 
-impl Requests {
+impl RequestFamilies {
     pub(super) fn register(registry: &mut Registry) -> Self {
         let total = Family::default();
         registry.register(

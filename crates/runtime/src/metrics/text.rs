@@ -1,15 +1,14 @@
-//! The two texts that scrapers read.
+//! The two text formats for scrapers.
 //!
-//! The library writes OpenMetrics. The older Prometheus text is what a scraper gets that does not ask, and what
-//! controller-runtime always gives; the differences are small, but they are in names: a counter's family is called as
-//! its series, with `_total`, and a bucket is `le="1"`, not `le="1.0"`, which may be another series. In each format a
-//! bound is written as Go programs write it there.
+//! `prometheus_client` writes OpenMetrics. The older Prometheus text format is the default, as in controller-runtime. The
+//! formats differ in names: in Prometheus text a counter's family has the suffix `_total`, and a bucket is `le="1"` rather
+//! than `le="1.0"`, which may be another series. In each format, bounds are written as Go programs write them.
 
 use std::fmt::Write as _;
 
 use prometheus_client::registry::Registry;
 
-/// How metrics are written.
+/// Text format of metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// Prometheus' text format, version 0.0.4: the default.
@@ -19,7 +18,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// What a client gets that sends this `Accept` header: OpenMetrics if it names it and does not prefer plain text.
+    /// Negotiates the format from an `Accept` header: OpenMetrics if it is accepted and plain text is not preferred.
     ///
     /// ```
     /// use windlass_runtime::metrics::Format;
@@ -58,9 +57,9 @@ impl Format {
 
 pub(super) fn encode(registry: &Registry, format: Format) -> String {
     let mut text = String::new();
-    // A text takes everything; what fails is a metric of the author's that refuses, and the rest is still worth having.
+    // Writing to a String succeeds; only a user metric can fail, and the metrics before it are still useful.
     if prometheus_client::encoding::text::encode(&mut text, registry).is_err() {
-        tracing::warn!("a metric could not be encoded: it and those after it are missing");
+        tracing::warn!("cannot encode a metric: it and those after it are missing");
     }
     match format {
         Format::OpenMetrics => open_metrics(&text),
@@ -68,11 +67,11 @@ pub(super) fn encode(registry: &Registry, format: Format) -> String {
     }
 }
 
-/// As the library writes it, but for the bounds of buckets: those are labels, and Go programs write them so.
+/// The library's text, with bucket bounds as Go programs write them, because bounds are labels.
 fn open_metrics(text: &str) -> String {
     let mut rewritten = String::with_capacity(text.len());
     for line in text.lines() {
-        // The library puts it first.
+        // The library writes `le` first.
         let found = line
             .split_once("{le=\"")
             .filter(|(name, _)| !name.contains([' ', '{']))
@@ -91,7 +90,7 @@ fn open_metrics(text: &str) -> String {
     rewritten
 }
 
-/// OpenMetrics as Prometheus text: families and series in order of name, labels too, so that two scrapes compare.
+/// Converts OpenMetrics to Prometheus text, with families, series and labels sorted by name.
 fn prometheus(open_metrics: &str) -> String {
     let mut families: Vec<Family<'_>> = Vec::new();
     for line in open_metrics.lines() {
@@ -131,7 +130,7 @@ struct Family<'a> {
 
 impl Family<'_> {
     fn write(mut self, text: &mut String) {
-        // The older format has fewer types.
+        // Prometheus text has fewer types.
         let (suffix, kind) = match self.kind {
             "counter" => ("_total", "counter"),
             "info" => ("_info", "gauge"),
@@ -142,7 +141,7 @@ impl Family<'_> {
         let name = self.name;
         let _ = writeln!(text, "# HELP {name}{suffix} {}", self.help);
         let _ = writeln!(text, "# TYPE {name}{suffix} {kind}");
-        // Stable: a histogram's buckets stay in their order.
+        // The sort is stable, so a histogram's buckets keep their order.
         self.series.sort_by(|a, b| a.labels.cmp(&b.labels));
         for sample in self.series {
             sample.write(text);
@@ -152,7 +151,7 @@ impl Family<'_> {
 
 struct Sample<'a> {
     name: &'a str,
-    /// In order of name; values are still escaped, in the way that both formats share. Without `le`.
+    /// Sorted by name, without `le`. Values are still escaped; both formats escape alike.
     labels: Vec<(&'a str, &'a str)>,
     le: Option<&'a str>,
     value: &'a str,
@@ -183,7 +182,7 @@ impl<'a> Sample<'a> {
             name,
             labels,
             le,
-            // An exemplar or a timestamp may follow.
+            // A timestamp or an exemplar may follow.
             value: rest.split_whitespace().next()?,
         })
     }
@@ -202,7 +201,7 @@ impl<'a> Sample<'a> {
         let value = match self.value {
             "inf" => "+Inf",
             "-inf" => "-Inf",
-            // A whole number is shown as one.
+            // Whole numbers have no fraction.
             value => value.strip_suffix(".0").unwrap_or(value),
         };
         let _ = writeln!(text, " {value}");
@@ -218,7 +217,7 @@ fn closing_quote(text: &str) -> Option<usize> {
     })
 }
 
-/// A bucket's bound as Go programs write it: it is a label, so `1` and `1.0` would be two series.
+/// A bucket's bound in Go's notation. It is a label, so `1` and `1.0` would be two series.
 fn bound(le: &str) -> String {
     let Ok(number) = le.parse::<f64>() else {
         return le.to_owned();
@@ -229,7 +228,7 @@ fn bound(le: &str) -> String {
     let scientific = format!("{number:e}");
     let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
     match exponent.parse::<i32>() {
-        // Two digits of exponent, with sign, below 1e-4 and from 1e6 on: Go's shortest form.
+        // Go's shortest form: below 1e-4 and from 1e6 on, an exponent with a sign and two digits.
         Ok(exponent) if !(-4..6).contains(&exponent) => format!("{digits}e{exponent:+03}"),
         _ => number.to_string(),
     }

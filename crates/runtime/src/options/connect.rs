@@ -1,4 +1,4 @@
-//! From flags and environment to a client.
+//! Connects to a cluster, from flags and environment.
 
 use std::{
     ffi::OsString,
@@ -14,28 +14,27 @@ use kube::{
 
 use crate::layers::RateLimit;
 
-/// Which cluster to talk to, and how fast.
+/// The cluster to connect to, and the rate limit.
 ///
-/// The first of these that is there: the kubeconfig that was named; the files in `KUBECONFIG`; `~/.kube/config`; the
-/// service account of the pod that this process runs in. What is there and cannot be used is an error, not a reason to
-/// try the next one.
+/// Uses the first that exists: the `kubeconfig` field; the files in `KUBECONFIG`; `~/.kube/config`; the service account of
+/// the pod. One that exists but is invalid is an error; the next one is not tried.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "clap", derive(clap::Args), command(about = None, long_about = None))]
 #[non_exhaustive]
 pub struct Connection {
-    /// The kubeconfig to use [default: $KUBECONFIG, ~/.kube/config, or the pod's service account]
+    /// Path of the kubeconfig [default: $KUBECONFIG, ~/.kube/config, or the pod's service account]
     #[cfg_attr(feature = "clap", arg(long, value_name = "FILE", help_heading = "Cluster"))]
     pub kubeconfig: Option<PathBuf>,
 
-    /// The context of the kubeconfig to use [default: its current one]
+    /// Context of the kubeconfig [default: the current context]
     #[cfg_attr(feature = "clap", arg(long, value_name = "NAME", help_heading = "Cluster"))]
     pub context: Option<String>,
 
-    /// The most requests per second, on average [default: no limit]
+    /// Maximum average requests per second [default: no limit]
     #[cfg_attr(feature = "clap", arg(long, value_name = "NUMBER", help_heading = "Cluster"))]
     pub qps: Option<NonZeroU32>,
 
-    /// The most requests at once, within --qps [default: twice as many as --qps]
+    /// Maximum burst of requests above --qps [default: twice --qps]
     #[cfg_attr(
         feature = "clap",
         arg(long, value_name = "NUMBER", requires = "qps", help_heading = "Cluster")
@@ -43,14 +42,14 @@ pub struct Connection {
     pub burst: Option<NonZeroU32>,
 }
 
-/// Why there is no client.
+/// Why no client could be created.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// None of the places where a cluster could be named has one.
-    #[error("no cluster to talk to: {tried}; name a kubeconfig with --kubeconfig or KUBECONFIG")]
-    NothingFound {
-        /// All places that were tried, and why each was left.
+    /// No cluster is configured.
+    #[error("no cluster to talk to: {tried}; set a kubeconfig with --kubeconfig or KUBECONFIG")]
+    NoCluster {
+        /// All sources that were tried, and why each was skipped.
         tried: String,
     },
     /// The kubeconfig cannot be used.
@@ -58,57 +57,57 @@ pub enum ConnectError {
     Kubeconfig {
         /// The file or files.
         origin: String,
-        /// What is wrong.
+        /// The error.
         source: KubeconfigError,
     },
-    /// No such context.
+    /// The context does not exist.
     #[error("no context `{context}` in kubeconfig {origin}: it has {known}")]
     NoContext {
-        /// What was asked for.
+        /// The requested context.
         context: String,
         /// The file or files.
         origin: String,
-        /// The contexts that there are.
+        /// The existing contexts.
         known: String,
     },
-    /// Neither the flag nor the file says which context.
+    /// Neither the flag nor the kubeconfig selects a context.
     #[error("kubeconfig {origin} has no current context: choose one with --context; it has {known}")]
     NoCurrentContext {
         /// The file or files.
         origin: String,
-        /// The contexts that there are.
+        /// The existing contexts.
         known: String,
     },
-    /// This is a pod, but its service account cannot be used.
-    #[error("cannot use the pod's service account: {0}; is automountServiceAccountToken off?")]
+    /// The process runs in a pod, but its service account cannot be used.
+    #[error("cannot use the pod's service account: {0}; check automountServiceAccountToken")]
     InCluster(#[source] InClusterError),
-    /// The client cannot be made from the configuration.
-    #[error("cannot make a client from {origin}: {source}")]
+    /// The configuration is invalid for a client.
+    #[error("cannot create a client from {origin}: {source}")]
     Client {
-        /// Where the configuration comes from.
+        /// The source of the configuration.
         origin: String,
-        /// What is wrong.
+        /// The error.
         source: Box<kube::Error>,
     },
 }
 
 impl Connection {
-    /// A client for the chosen cluster. Nothing is sent yet.
+    /// Returns a client for the chosen cluster, without sending a request.
     ///
-    /// It neither limits nor repeats requests: a manager's client does, see [`layers`](crate::layers). `kube`'s own
-    /// retries are off, since they repeat writes that may have happened.
+    /// It has neither a rate limit nor retries: a manager adds these, see [`layers`](crate::layers). `kube`'s own retries are
+    /// off, because they repeat writes that may have happened.
     pub async fn client(&self) -> Result<Client, ConnectError> {
-        let source = self.choose(&Environment::of_the_process())?;
+        let source = self.find_source(&Environment::from_process())?;
         let mut config = self.load(&source).await?;
         config.default_retry = false;
-        let made = Client::try_from(config);
-        made.map_err(|error| ConnectError::Client {
+        let client = Client::try_from(config);
+        client.map_err(|error| ConnectError::Client {
             origin: source.to_string(),
             source: Box::new(error),
         })
     }
 
-    /// How many requests a client may make, if that is limited.
+    /// The rate limit of requests, if any.
     pub fn limit(&self) -> Option<RateLimit> {
         let qps = self.qps?;
         let burst = self
@@ -117,45 +116,48 @@ impl Connection {
         Some(RateLimit::per_second(qps).burst(burst))
     }
 
-    /// The configuration of the chosen cluster, for a client with other layers.
+    /// Returns the configuration of the chosen cluster, for a custom client.
     pub async fn config(&self) -> Result<Config, ConnectError> {
-        self.load(&self.choose(&Environment::of_the_process())?).await
+        self.load(&self.find_source(&Environment::from_process())?).await
     }
 
-    fn choose(&self, environment: &Environment) -> Result<Source, ConnectError> {
+    fn find_source(&self, environment: &Environment) -> Result<ConfigSource, ConnectError> {
         if let Some(path) = &self.kubeconfig {
-            return Ok(Source::Files(vec![path.clone()]));
+            return Ok(ConfigSource::Files(vec![path.clone()]));
         }
-        let mut tried = "--kubeconfig is not given".to_owned();
+        let mut tried = "--kubeconfig is not set".to_owned();
         let named = environment.kubeconfig.as_deref().unwrap_or_default();
         let mut named: Vec<_> = std::env::split_paths(named)
             .filter(|path| !path.as_os_str().is_empty())
             .collect();
         if !named.is_empty() {
-            // As for kubectl, some may be missing; if all are, the error should name one.
+            // As in kubectl, some may be missing; if all are, the error names one.
             if named.iter().any(|path| path.exists()) {
                 named.retain(|path| path.exists());
             }
-            return Ok(Source::Files(named));
+            return Ok(ConfigSource::Files(named));
         }
         tried.push_str(", KUBECONFIG is not set");
         match environment.home.as_ref().map(|home| home.join(".kube/config")) {
-            Some(default) if default.exists() => return Ok(Source::Files(vec![default])),
-            Some(default) => write!(tried, ", {} does not exist", default.display()).expect("text"),
+            Some(default) if default.exists() => return Ok(ConfigSource::Files(vec![default])),
+            Some(default) => {
+                write!(tried, ", {} does not exist", default.display())
+                    .expect("writing to a String succeeds");
+            }
             None => tried.push_str(", HOME is not set"),
         }
         if !environment.in_pod {
-            tried.push_str(", and without KUBERNETES_SERVICE_HOST this is no pod");
+            tried.push_str(", and this is not a pod because KUBERNETES_SERVICE_HOST is not set");
         } else if self.context.is_some() {
-            tried.push_str(", and the pod's service account has no --context");
+            tried.push_str(", and --context does not apply to the pod's service account");
         } else {
-            return Ok(Source::Pod);
+            return Ok(ConfigSource::Pod);
         }
-        Err(ConnectError::NothingFound { tried })
+        Err(ConnectError::NoCluster { tried })
     }
 
-    async fn load(&self, source: &Source) -> Result<Config, ConnectError> {
-        let Source::Files(paths) = source else {
+    async fn load(&self, source: &ConfigSource) -> Result<Config, ConnectError> {
+        let ConfigSource::Files(paths) = source else {
             return Config::incluster().map_err(ConnectError::InCluster);
         };
         let origin = || source.to_string();
@@ -206,7 +208,7 @@ impl Connection {
     }
 }
 
-/// What the process is told by its surroundings.
+/// The environment variables that choose a cluster.
 struct Environment {
     kubeconfig: Option<OsString>,
     home: Option<PathBuf>,
@@ -214,7 +216,7 @@ struct Environment {
 }
 
 impl Environment {
-    fn of_the_process() -> Self {
+    fn from_process() -> Self {
         Self {
             kubeconfig: std::env::var_os("KUBECONFIG"),
             home: std::env::home_dir().filter(|home| home != Path::new("")),
@@ -223,16 +225,16 @@ impl Environment {
     }
 }
 
-/// Where the configuration is.
+/// Source of the client configuration.
 #[derive(Debug, PartialEq, Eq)]
-enum Source {
-    /// One, or several that are merged; the first one wins.
+enum ConfigSource {
+    /// Kubeconfig files, merged; the first has precedence.
     Files(Vec<PathBuf>),
     /// The service account that the kubelet mounts.
     Pod,
 }
 
-impl std::fmt::Display for Source {
+impl std::fmt::Display for ConfigSource {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Files(paths) => {
@@ -270,60 +272,67 @@ clusters: [{name: c, cluster: {server: 'http://one.example.com'}}, {name: d, clu
     }
 
     #[test]
-    fn a_flag_goes_before_the_variable_the_variable_before_home_and_home_before_the_pod() {
-        let home = tempfile::tempdir().expect("a folder");
+    fn kubeconfig_comes_from_the_flag_then_the_variable_then_home_then_the_pod() {
+        let home = tempfile::tempdir().expect("temporary directory");
         let (one, default) = (home.path().join("one"), home.path().join(".kube/config"));
         let mut environment = environment(home.path());
         let flagless = connection(None, None);
 
         let error = flagless
-            .choose(&environment)
-            .expect_err("there is nothing")
+            .find_source(&environment)
+            .expect_err("no cluster is configured")
             .to_string();
         let expected = format!(
-            "no cluster to talk to: --kubeconfig is not given, KUBECONFIG is not set, {} does not exist, and without \
-             KUBERNETES_SERVICE_HOST this is no pod; name a kubeconfig with --kubeconfig or KUBECONFIG",
+            "no cluster to talk to: --kubeconfig is not set, KUBECONFIG is not set, {} does not exist, and this is not a \
+             pod because KUBERNETES_SERVICE_HOST is not set; set a kubeconfig with --kubeconfig or KUBECONFIG",
             default.display()
         );
         assert_eq!(error, expected);
         environment.in_pod = true;
-        assert_eq!(flagless.choose(&environment).expect("a pod"), Source::Pod);
+        assert_eq!(
+            flagless.find_source(&environment).expect("valid Pod"),
+            ConfigSource::Pod
+        );
         let error = connection(None, Some("a"))
-            .choose(&environment)
+            .find_source(&environment)
             .expect_err("a pod has no contexts");
         assert!(
             error
                 .to_string()
-                .contains("the pod's service account has no --context"),
+                .contains("--context does not apply to the pod's service account"),
             "{error}"
         );
 
-        std::fs::create_dir(home.path().join(".kube")).expect("a folder");
-        std::fs::write(&default, ONE).expect("a file");
+        std::fs::create_dir(home.path().join(".kube")).expect("temporary directory");
+        std::fs::write(&default, ONE).expect("temporary file");
         assert_eq!(
-            flagless.choose(&environment).expect("a file"),
-            Source::Files(vec![default.clone()])
+            flagless.find_source(&environment).expect("temporary file"),
+            ConfigSource::Files(vec![default.clone()])
         );
         let gone = home.path().join("gone");
-        environment.kubeconfig = Some(std::env::join_paths([&gone, &default]).expect("a list"));
+        environment.kubeconfig = Some(std::env::join_paths([&gone, &default]).expect("list"));
         assert_eq!(
-            flagless.choose(&environment).expect("a file"),
-            Source::Files(vec![default])
+            flagless.find_source(&environment).expect("temporary file"),
+            ConfigSource::Files(vec![default])
         );
         environment.kubeconfig = Some(gone.clone().into());
         assert_eq!(
-            flagless.choose(&environment).expect("named, if missing"),
-            Source::Files(vec![gone])
+            flagless
+                .find_source(&environment)
+                .expect("chosen even if missing"),
+            ConfigSource::Files(vec![gone])
         );
-        let chosen = connection(Some(&one), None).choose(&environment).expect("named");
-        assert_eq!(chosen, Source::Files(vec![one]));
+        let chosen = connection(Some(&one), None)
+            .find_source(&environment)
+            .expect("chosen by flag");
+        assert_eq!(chosen, ConfigSource::Files(vec![one]));
     }
 
     #[tokio::test]
-    async fn a_context_is_the_one_that_was_asked_for() {
-        let folder = tempfile::tempdir().expect("a folder");
+    async fn context_is_the_requested_or_the_current_one() {
+        let folder = tempfile::tempdir().expect("temporary directory");
         let path = folder.path().join("config");
-        std::fs::write(&path, ONE).expect("a file");
+        std::fs::write(&path, ONE).expect("temporary file");
         let config = connection(Some(&path), None).config().await.expect("usable");
         assert_eq!(
             (config.cluster_url.host(), &*config.default_namespace),
@@ -341,11 +350,11 @@ clusters: [{name: c, cluster: {server: 'http://one.example.com'}}, {name: d, clu
             error,
             format!("no context `x` in kubeconfig {}: it has `a`, `b`", path.display())
         );
-        std::fs::write(&path, ONE.replace("current-context: a", "")).expect("a file");
+        std::fs::write(&path, ONE.replace("current-context: a", "")).expect("temporary file");
         let error = connection(Some(&path), None)
             .config()
             .await
-            .expect_err("which one?")
+            .expect_err("no current context")
             .to_string();
         assert!(
             error.ends_with("has no current context: choose one with --context; it has `a`, `b`"),
@@ -364,13 +373,13 @@ clusters: [{name: c, cluster: {server: 'http://one.example.com'}}, {name: d, clu
     }
 
     #[tokio::test]
-    async fn files_of_the_variable_are_merged_and_the_first_one_wins() {
-        let folder = tempfile::tempdir().expect("a folder");
+    async fn kubeconfig_files_are_merged_and_the_first_has_precedence() {
+        let folder = tempfile::tempdir().expect("temporary directory");
         let (one, two) = (folder.path().join("1"), folder.path().join("2"));
-        std::fs::write(&one, "current-context: b").expect("a file");
-        std::fs::write(&two, ONE).expect("a file");
+        std::fs::write(&one, "current-context: b").expect("temporary file");
+        std::fs::write(&two, ONE).expect("temporary file");
         let config = connection(None, None)
-            .load(&Source::Files(vec![one, two]))
+            .load(&ConfigSource::Files(vec![one, two]))
             .await
             .expect("usable");
         assert_eq!(config.cluster_url.host(), Some("two.example.com"));

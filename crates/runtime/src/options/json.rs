@@ -1,4 +1,4 @@
-//! The log as one JSON object per line.
+//! Logs as one JSON object per line.
 
 use std::{
     error::Error,
@@ -20,15 +20,15 @@ use tracing_subscriber::{
     registry::{LookupSpan, Scope},
 };
 
-/// Names that every line has; a field of that name is called `field.level` and so on.
-const OURS: [&str; 4] = ["timestamp", "level", "target", "message"];
+/// Fields of every line. A user field of the same name gets the prefix `field.`, as in `field.level`.
+const RESERVED_FIELDS: [&str; 4] = ["timestamp", "level", "target", "message"];
 
-/// A layer that writes each event as one line of JSON: `timestamp`, `level`, `target`, `message`, and then, side by side,
-/// the fields of the event and of all spans around it, so that every line of a reconcile has its controller, object and
-/// id. Where two have the same name, the inner one counts.
+/// A tracing layer that writes each event as one line of JSON: `timestamp`, `level`, `target`, `message`, and then, flat, the
+/// fields of the event and of its spans, so that every line of a reconcile has its controller, object and id. If names
+/// collide, the innermost wins.
 ///
-/// It is not the JSON of tracing-subscriber: that one costs two more dependencies, and nests the spans, which log stores
-/// cannot query as easily.
+/// Unlike the JSON of tracing-subscriber it needs no further dependencies and does not nest spans, so log stores can query
+/// the fields easily.
 ///
 /// ```
 /// use tracing_subscriber::layer::SubscriberExt;
@@ -42,7 +42,7 @@ pub struct JsonLines<W> {
 }
 
 impl<W> JsonLines<W> {
-    /// Writes here, for example to `std::io::stderr`.
+    /// Writes to this writer, for example `std::io::stderr`.
     pub fn new(writer: W) -> Self {
         Self { writer }
     }
@@ -77,14 +77,14 @@ where
                     .extend(fields.iter().map(|(name, value)| (name.clone(), value.clone())));
             }
         }
-        // A span's field of that name is no message.
+        // A span's `message` field is not the message of the event.
         if let Some(value) = all.0.remove("message") {
             all.0.insert("field.message".to_owned(), value);
         }
         event.record(&mut all);
         let Fields(mut fields) = all;
         let metadata = event.metadata();
-        // To the millisecond; always with a fraction, so that lines sort as text.
+        // Always with milliseconds, so that lines sort as text.
         let timestamp = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%3fZ").to_string();
         let message = fields.remove("message").unwrap_or_else(|| "".into());
         let first = [
@@ -95,12 +95,12 @@ where
         ];
         let mut line = "{".to_owned();
         let rest = fields.iter().map(|(name, value)| (name.as_str(), value));
-        for (name, value) in OURS.into_iter().zip(&first).chain(rest) {
+        for (name, value) in RESERVED_FIELDS.into_iter().zip(&first).chain(rest) {
             let comma = if line.len() > 1 { "," } else { "" };
-            write!(line, "{comma}{}:{value}", Value::from(name)).expect("text takes text");
+            write!(line, "{comma}{}:{value}", Value::from(name)).expect("writing to a String succeeds");
         }
         line.push_str("}\n");
-        // A log that cannot be written has nobody to tell.
+        // A failure to write the log cannot be reported.
         let _ = self.writer.make_writer_for(metadata).write_all(line.as_bytes());
     }
 }
@@ -111,7 +111,7 @@ struct Fields(Map<String, Value>);
 
 impl Fields {
     fn put(&mut self, field: &Field, value: Value) {
-        // A raw identifier is a way to spell a name, not a part of it.
+        // Removes the prefix of raw identifiers.
         let name = field.name().trim_start_matches("r#");
         let name = match name {
             "timestamp" | "level" | "target" => format!("field.{name}"),
@@ -163,16 +163,17 @@ mod tests {
     use super::*;
 
     fn logged(log: impl FnOnce()) -> Vec<String> {
-        let lines = tempfile::NamedTempFile::new().expect("a file");
-        let subscriber = tracing_subscriber::registry()
-            .with(JsonLines::new(lines.reopen().map(Arc::new).expect("a file")));
+        let lines = tempfile::NamedTempFile::new().expect("temporary file");
+        let subscriber = tracing_subscriber::registry().with(JsonLines::new(
+            lines.reopen().map(Arc::new).expect("temporary file"),
+        ));
         tracing::subscriber::with_default(subscriber, log);
         let text = std::fs::read_to_string(lines.path()).expect("text");
         text.lines().map(str::to_owned).collect()
     }
 
     #[test]
-    fn a_line_has_the_fields_of_its_event_and_of_every_span_around_it() {
+    fn json_line_has_the_fields_of_the_event_and_its_spans() {
         let lines = logged(|| {
             let outer = tracing::info_span!(
                 "controller",

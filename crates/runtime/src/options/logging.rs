@@ -1,14 +1,13 @@
-//! The process's log: lines of text for people, or of JSON for machines.
+//! Logging of the process: text or JSON lines.
 
-/// How to log. Lines go to standard error.
+/// Log format and level. Logs go to standard error.
 ///
-/// `kube`'s client is heard from `error` on only: at `warn` it prints whole answers that it cannot read, and those may be
-/// Secrets.
+/// `kube`'s client logs at `error` only: at `warn` it prints whole responses that it cannot decode, which may be Secrets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "clap", derive(clap::Args), command(about = None, long_about = None))]
 #[non_exhaustive]
 pub struct Logging {
-    /// Lines of text for people, or of JSON for machines
+    /// Log format
     #[cfg_attr(
         feature = "clap",
         arg(
@@ -22,7 +21,7 @@ pub struct Logging {
     )]
     pub format: LogFormat,
 
-    /// From which level on: error, warn, info, debug or trace; by part, as in info,windlass=debug [default: `RUST_LOG`, or info]
+    /// Minimum log level: error, warn, info, debug or trace; per module as in info,windlass=debug [default: `RUST_LOG`, or info]
     #[cfg_attr(
         feature = "clap",
         arg(
@@ -35,12 +34,12 @@ pub struct Logging {
     pub level: Option<String>,
 }
 
-/// What a line of the log looks like.
+/// Format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[non_exhaustive]
 pub enum LogFormat {
-    /// For people; in colour on a terminal.
+    /// Human-readable text, coloured on a terminal.
     #[default]
     #[cfg_attr(feature = "clap", value(help = None))]
     Text,
@@ -61,29 +60,27 @@ mod with_subscriber {
     use super::{LogFormat, Logging};
     use crate::options::json::JsonLines;
 
-    /// Why nothing is logged.
+    /// Why logging could not be set up.
     #[derive(Debug, thiserror::Error)]
     #[non_exhaustive]
     pub enum LoggingError {
-        /// The level cannot be read.
-        #[error(
-            "cannot read the log level `{level}` of {origin}: {source}; write it as in `info,windlass=debug`"
-        )]
+        /// The level is invalid.
+        #[error("invalid log level `{level}` in {origin}: {source}; write it as in `info,windlass=debug`")]
         Level {
-            /// What was given.
+            /// The invalid level.
             level: String,
-            /// Where.
+            /// The flag or variable that set it.
             origin: &'static str,
-            /// What is wrong with it.
+            /// The parse error.
             source: ParseError,
         },
-        /// A process has one log.
-        #[error("this process has a log already: set it up once")]
+        /// The process has a global subscriber already.
+        #[error("logging is already set up: call `init` once per process")]
         AlreadySet,
     }
 
     impl Logging {
-        /// Sends the log of the whole process to standard error. Once per process, before anything is logged.
+        /// Sends the logs of the process to standard error. Call it once per process, before anything is logged.
         pub fn init(&self) -> Result<(), LoggingError> {
             let filter = self.filter()?;
             let layer: Box<dyn Layer<Registry> + Send + Sync> = match self.format {
@@ -98,8 +95,7 @@ mod with_subscriber {
             tracing::subscriber::set_global_default(subscriber).map_err(|_| LoggingError::AlreadySet)
         }
 
-        /// What [`init`](Self::init) lets through, for a subscriber with layers of its own: the level, else `RUST_LOG`,
-        /// else `info`.
+        /// Returns the filter of [`init`](Self::init), for a custom subscriber: the level, else `RUST_LOG`, else `info`.
         pub fn filter(&self) -> Result<EnvFilter, LoggingError> {
             self.filter_with(std::env::var("RUST_LOG").ok())
         }
@@ -113,7 +109,7 @@ mod with_subscriber {
             };
             match EnvFilter::builder().parse(&level) {
                 Ok(filter) => {
-                    Ok(filter.add_directive("kube_client::client=error".parse().expect("a directive")))
+                    Ok(filter.add_directive("kube_client::client=error".parse().expect("valid directive")))
                 }
                 Err(source) => Err(LoggingError::Level {
                     level,
@@ -130,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_flag_goes_before_the_variable_and_the_variable_before_the_default() {
+    fn log_level_comes_from_the_flag_then_the_variable_then_the_default() {
         let filter = |level: Option<&str>, variable: Option<&str>| {
             let level = level.map(str::to_owned);
             let logging = Logging {
@@ -147,9 +143,9 @@ mod tests {
         assert_eq!(filter(None, Some("warn")), with("warn"));
         assert_eq!(filter(None, Some("")), with("info"));
         assert_eq!(filter(None, None), with("info"));
-        let error = filter(Some("a=loud"), None).expect_err("no such level");
+        let error = filter(Some("a=loud"), None).expect_err("invalid level");
         assert!(
-            error.starts_with("cannot read the log level `a=loud` of --log-level: "),
+            error.starts_with("invalid log level `a=loud` in --log-level: "),
             "{error}"
         );
     }

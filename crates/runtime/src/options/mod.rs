@@ -1,13 +1,13 @@
-//! What every controller's binary can be told, as one struct and one group of flags.
+//! Options of a controller program, as one struct and one group of flags.
 //!
 //! ```text
 //!   flags ──clap──┐
 //!                 ├──► Options ──► Connection ──► kube::Client      connect.rs
 //!   plain fields ─┘       │   └──► Logging ──► standard error       logging.rs, json.rs
-//!                         └──► the rest is data for whoever wires the manager
+//!                         └──► Manager
 //! ```
 //!
-//! Everything is a public field with a default, so that a program without flags sets what it needs.
+//! Every option is a public field with a default, so a program without flags can set what it needs.
 
 mod connect;
 #[cfg(feature = "logging")]
@@ -31,11 +31,11 @@ pub use logging::LoggingError;
 pub use logging::{LogFormat, Logging};
 pub use node::{NodeNameError, node_name};
 
-use crate::{election::ElectionConfig, install::Install, layers::ClientOptions, manager::Manager};
+use crate::{election::ElectionConfig, install::CrdInstaller, layers::ClientOptions, manager::Manager};
 
-/// What every controller's binary can be told.
+/// Options of a controller program.
 ///
-/// With clap it is one group of flags among the program's own:
+/// With clap they are one group of flags beside the program's own:
 ///
 /// ```
 /// # #[cfg(feature = "clap")] {
@@ -43,7 +43,7 @@ use crate::{election::ElectionConfig, install::Install, layers::ClientOptions, m
 ///
 /// #[derive(Parser)]
 /// struct Arguments {
-///     /// How many nodes may be away at once.
+///     /// Maximum number of unavailable nodes.
 ///     #[arg(long, default_value_t = 1)]
 ///     max_unavailable: u32,
 ///     #[command(flatten)]
@@ -54,7 +54,7 @@ use crate::{election::ElectionConfig, install::Install, layers::ClientOptions, m
 /// # }
 /// ```
 ///
-/// Without it, the same by hand:
+/// Without clap, set the fields:
 ///
 /// ```
 /// let mut options = windlass_runtime::Options::default();
@@ -65,11 +65,11 @@ use crate::{election::ElectionConfig, install::Install, layers::ClientOptions, m
 #[cfg_attr(feature = "clap", derive(clap::Args), command(about = None, long_about = None))]
 #[non_exhaustive]
 pub struct Options {
-    /// Which cluster, and how fast.
+    /// The cluster and the rate limit.
     #[cfg_attr(feature = "clap", command(flatten))]
     pub connection: Connection,
 
-    /// Looks at this namespace only; may be given more than once [default: all namespaces]
+    /// Watch only this namespace; can be repeated [default: all namespaces]
     #[cfg_attr(
         feature = "clap",
         arg(
@@ -81,15 +81,15 @@ pub struct Options {
     )]
     pub namespaces: Vec<String>,
 
-    /// Installs and updates the CRDs at start; without it, waits for them
+    /// Install and update the CRDs at start; otherwise wait for them
     #[cfg_attr(feature = "clap", arg(long, help_heading = "Cluster"))]
     pub install: bool,
 
-    /// How it logs.
+    /// Log format and level.
     #[cfg_attr(feature = "clap", command(flatten))]
     pub logging: Logging,
 
-    /// Serves health, readiness and metrics on this address; in a pod, use 0.0.0.0:8080
+    /// Address for health, readiness and metrics; in a pod, use 0.0.0.0:8080
     #[cfg_attr(
         feature = "clap",
         arg(
@@ -102,7 +102,7 @@ pub struct Options {
     )]
     pub address: SocketAddr,
 
-    /// Serves the debug pages on this loopback address [default: with the rest if --listen is one, else not at all]
+    /// Loopback address for the debug pages [default: same as --listen if that is a loopback address, otherwise none]
     #[cfg_attr(
         feature = "clap",
         arg(
@@ -115,19 +115,19 @@ pub struct Options {
     )]
     pub debug_address: Option<SocketAddr>,
 
-    /// Serves neither health nor metrics
+    /// Do not serve health, readiness and metrics
     #[cfg_attr(
         feature = "clap",
         arg(long, conflicts_with = "listen", help_heading = "Serving")
     )]
     pub no_listen: bool,
 
-    /// Whether one of many is to act.
+    /// Leader election.
     #[cfg_attr(feature = "clap", command(flatten))]
     pub election: ElectionOptions,
 }
 
-/// Metrics name what a cluster has, without authentication: other machines see them only on request.
+/// Loopback by default, because metrics reveal what a cluster contains and have no authentication.
 const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
 
 impl Default for Options {
@@ -146,38 +146,37 @@ impl Default for Options {
 }
 
 impl Options {
-    /// A client for the cluster that was chosen; see [`Connection::client`].
+    /// Returns a client for the chosen cluster; see [`Connection::client`].
     pub async fn client(&self) -> Result<Client, ConnectError> {
         self.connection.client().await
     }
 
-    /// A manager as these options say, without controllers yet. `program` is the name of the lease, unless the options
-    /// have one, and belongs to this program alone in the lease's namespace.
+    /// Returns a manager with these options and without controllers. `program` is the default name of the Lease and must be
+    /// unique in its namespace.
     pub async fn manager(&self, program: &str) -> Result<Manager, ConnectError> {
         let config = self.connection.config().await?;
         let host = config.cluster_url.authority().map(ToString::to_string);
-        let manager = self.manager_on(self.client().await?, program);
+        let manager = self.manager_with_client(self.client().await?, program);
         Ok(match host {
             Some(host) => manager.host(host),
             None => manager,
         })
     }
 
-    /// The same for a cluster that the program has a client of already: whatever these options say of which cluster has no
-    /// effect, and all else has.
-    pub fn manager_on(&self, client: Client, program: &str) -> Manager {
+    /// Like [`manager`](Self::manager), but with an existing client: the options that choose the cluster have no effect.
+    pub fn manager_with_client(&self, client: Client, program: &str) -> Manager {
         let mut manager = Manager::new(client).client_options(ClientOptions {
-            limit: self.connection.limit(),
+            rate_limit: self.connection.limit(),
             ..ClientOptions::default()
         });
         if !self.namespaces.is_empty() {
             manager = manager.namespaces(self.namespaces.iter().map(String::as_str));
         }
         if let Some(address) = self.listen() {
-            manager = manager.listen_as(address.to_string(), "--listen");
+            manager = manager.listen_with_option(address.to_string(), "--listen");
         }
         if let Some(address) = self.debug_address {
-            manager = manager.debug_listen_as(address.to_string(), "--debug-listen");
+            manager = manager.debug_listen_with_option(address.to_string(), "--debug-listen");
         }
         if self.election.enabled {
             manager = manager.elect(self.election.config(program));
@@ -185,40 +184,41 @@ impl Options {
         manager
     }
 
-    /// The CRDs that a program needs: applied at the start if the options say so, and waited for otherwise.
-    pub fn install(&self, crds: impl IntoIterator<Item = CustomResourceDefinition>) -> Install {
-        let install = Install::new(crds);
+    /// Returns an installer that applies the CRDs at the start with `--install`, and waits for them otherwise.
+    pub fn install(&self, crds: impl IntoIterator<Item = CustomResourceDefinition>) -> CrdInstaller {
+        let install = CrdInstaller::new(crds);
         if self.install { install.apply() } else { install }
     }
 
-    /// Sends the log to standard error, for the whole process; see [`Logging::init`].
+    /// Sends the logs of the process to standard error; see [`Logging::init`].
     #[cfg(feature = "logging")]
     pub fn init_logging(&self) -> Result<(), LoggingError> {
         self.logging.init()
     }
 
-    /// Where to serve health and metrics, if at all. Default: `127.0.0.1:8080`, which other machines do not reach.
+    /// The address for health, readiness and metrics, if enabled. Default: `127.0.0.1:8080`, which other machines cannot
+    /// reach.
     pub fn listen(&self) -> Option<SocketAddr> {
         (!self.no_listen).then_some(self.address)
     }
 }
 
-/// Whether one of many processes is to act, and how soon another one takes over.
+/// Leader election options.
 ///
-/// Plain data; the times are client-go's defaults. The duration must be longer than the deadline, and the deadline longer
-/// than 1.2 times the period.
+/// The default times are client-go's. The lease duration must be longer than the renew deadline, and the renew deadline
+/// longer than 1.2 times the retry period.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "clap", derive(clap::Args), command(about = None, long_about = None))]
 #[non_exhaustive]
 pub struct ElectionOptions {
-    /// Acts only while it holds the lease, so that of many processes one does
+    /// Enable leader election: only the replica that holds the lease reconciles
     #[cfg_attr(
         feature = "clap",
         arg(id = "leader_elect", long = "leader-elect", help_heading = "Leader election")
     )]
     pub enabled: bool,
 
-    /// The name of the lease [default: the program's]
+    /// Name of the Lease [default: the program's name]
     #[cfg_attr(
         feature = "clap",
         arg(
@@ -230,7 +230,7 @@ pub struct ElectionOptions {
     )]
     pub name: Option<String>,
 
-    /// The namespace of the lease [default: that of the pod, or of the context]
+    /// Namespace of the Lease [default: that of the pod, or of the context]
     #[cfg_attr(
         feature = "clap",
         arg(
@@ -242,14 +242,14 @@ pub struct ElectionOptions {
     )]
     pub namespace: Option<String>,
 
-    /// How long the others wait for a leader that does not renew
+    /// How long other candidates wait for a leader that does not renew
     #[cfg_attr(
         feature = "clap",
         arg(long, value_name = "TIME", default_value = "15s", value_parser = time, help_heading = "Leader election")
     )]
     pub lease_duration: Duration,
 
-    /// How long the leader tries to renew before it stops acting
+    /// How long a leader tries to renew before it steps down
     #[cfg_attr(
         feature = "clap",
         arg(
@@ -263,7 +263,7 @@ pub struct ElectionOptions {
     )]
     pub renew_deadline: Duration,
 
-    /// How long between two attempts
+    /// Delay between two attempts to acquire or renew
     #[cfg_attr(
         feature = "clap",
         arg(
@@ -292,7 +292,7 @@ impl Default for ElectionOptions {
 }
 
 impl ElectionOptions {
-    /// The election for a program of this name.
+    /// Returns the election configuration for a program of this name.
     pub fn config(&self, program: &str) -> ElectionConfig {
         let mut config = ElectionConfig::new(self.name.as_deref().unwrap_or(program))
             .lease_duration(self.lease_duration)
@@ -305,30 +305,30 @@ impl ElectionOptions {
     }
 }
 
-/// Reads an address that other machines cannot reach.
+/// Parses a loopback address.
 #[cfg(feature = "clap")]
 fn loopback(text: &str) -> Result<SocketAddr, String> {
     let address: SocketAddr = text
         .parse()
-        .map_err(|_| "an address has an IP and a port, as in `127.0.0.1:8081`".to_owned())?;
+        .map_err(|_| "expected an IP address and a port, as in `127.0.0.1:8081`".to_owned())?;
     if !address.ip().to_canonical().is_loopback() {
         return Err(
             "debug pages are served on loopback addresses only, such as `127.0.0.1:8081`; in a pod, use `kubectl port-forward` \
-             to reach it"
+             to reach them"
                 .to_owned(),
         );
     }
     Ok(address)
 }
 
-/// Reads a time as Kubernetes' tools write it: `15s`, `500ms`, `1m30s`.
+/// Parses a duration in Go's notation: `15s`, `500ms`, `1m30s`.
 #[cfg(feature = "clap")]
 fn time(text: &str) -> Result<Duration, String> {
     text.parse::<k8s_openapi::jiff::SignedDuration>()
         .ok()
         .and_then(|signed| Duration::try_from(signed).ok())
         .filter(|time| !time.is_zero())
-        .ok_or_else(|| "a time has a number and a unit, as in `15s`, `500ms` or `1m30s`".to_owned())
+        .ok_or_else(|| "expected a number and a unit, as in `15s`, `500ms` or `1m30s`".to_owned())
 }
 
 #[cfg(all(test, feature = "clap"))]
@@ -355,12 +355,12 @@ mod tests {
     }
 
     #[test]
-    fn no_flags_are_the_defaults() {
+    fn no_flags_give_the_defaults() {
         assert_eq!(parsed(&[]), Ok(Options::default()));
     }
 
     #[test]
-    fn every_flag_is_a_field() {
+    fn every_flag_sets_its_field() {
         let flags = "--kubeconfig=k --context=c --qps=5 --burst=10 --namespace=a --namespace=b,c --install \
                      --log-format=json --log-level=debug --no-listen --debug-listen=127.0.0.1:8081 --leader-elect --lease-name=l \
                      --lease-namespace=n --lease-duration=1m30s --lease-renew-deadline=500ms --lease-retry-period=100ms";
@@ -394,7 +394,9 @@ mod tests {
             parsed(&flags.split_whitespace().collect::<Vec<_>>()),
             Ok(expected)
         );
-        let listen = parsed(&["--listen=127.0.0.1:9000"]).expect("an address").listen();
+        let listen = parsed(&["--listen=127.0.0.1:9000"])
+            .expect("valid address")
+            .listen();
         assert_eq!(
             listen.map(|address| address.to_string()).as_deref(),
             Some("127.0.0.1:9000")
@@ -402,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_with_a_hint() {
+    fn invalid_flags_are_rejected_with_a_hint() {
         for (flags, hint) in [
             (&["--lease-duration=15"][..], "as in `15s`"),
             (&["--lease-duration=-1s"], "as in `15s`"),
@@ -417,26 +419,26 @@ mod tests {
             (&["--debug-listen=10.0.0.1:8081"], "kubectl port-forward"),
             (&["--debug-listen=8081"], "as in `127.0.0.1:8081`"),
         ] {
-            let error = parsed(flags).expect_err("it is refused");
+            let error = parsed(flags).expect_err("invalid flags");
             assert!(error.contains(hint), "{flags:?}: {error}");
         }
     }
 
     #[test]
-    fn the_help_is_what_a_stranger_reads() {
+    fn help_matches_help_txt() {
         let help = <Program as clap::CommandFactory>::command()
             .render_help()
             .to_string();
         assert_eq!(
             help,
             include_str!("help.txt"),
-            "if it is better, put it into help.txt:\n{help}"
+            "if the change is intended, update help.txt:\n{help}"
         );
     }
 
-    /// clap takes the comment of a group for the program's.
+    /// By default clap uses the doc comment of a flattened group as the program's description.
     #[test]
-    fn a_program_is_described_by_its_own_comment_alone() {
+    fn program_description_comes_only_from_its_own_doc_comment() {
         #[derive(Parser)]
         #[command(name = "bare")]
         struct Bare {

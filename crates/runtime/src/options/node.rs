@@ -1,17 +1,17 @@
-//! Which node this process runs on.
+//! Name of the node that this process runs on.
 
 use std::ffi::OsString;
 
-/// The variable that the pod's manifest sets.
-const VARIABLE: &str = "NODE_NAME";
+/// Environment variable, set in the pod's manifest.
+const NODE_NAME_VARIABLE: &str = "NODE_NAME";
 
-/// The node's name is not known.
+/// Why the node's name is unknown.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NodeNameError {
-    /// The pod's manifest does not set it.
+    /// `NODE_NAME` is not set.
     #[error(
-        "NODE_NAME is not set, so this process does not know its node; in the pod's manifest, add to the container:\n\
+        "NODE_NAME is not set, so the node's name is unknown; in the pod's manifest, add to the container:\n\
          env:\n\
          - name: NODE_NAME\n\
          \x20 valueFrom:\n\
@@ -19,17 +19,17 @@ pub enum NodeNameError {
          \x20     fieldPath: spec.nodeName"
     )]
     Missing,
-    /// No node has such a name.
-    #[error("NODE_NAME is {0:?}, which is no node's name: set it from `spec.nodeName` by a fieldRef")]
+    /// `NODE_NAME` is not a valid node name.
+    #[error("NODE_NAME {0:?} is not a valid node name: set it from `spec.nodeName` with a fieldRef")]
     Invalid(OsString),
 }
 
-/// The name of the node that this process runs on, from the downward API: the pod's manifest puts `spec.nodeName` into
-/// the variable `NODE_NAME`. Without it, the error has the lines to add.
+/// Returns the name of the node that this process runs on, from the downward API: the pod's manifest sets the variable
+/// `NODE_NAME` from `spec.nodeName`. If it is missing, the error contains the lines to add.
 ///
-/// For agents that run on every node and care for their own.
+/// For node agents.
 pub fn node_name() -> Result<String, NodeNameError> {
-    read(std::env::var_os(VARIABLE))
+    read(std::env::var_os(NODE_NAME_VARIABLE))
 }
 
 fn read(value: Option<OsString>) -> Result<String, NodeNameError> {
@@ -40,7 +40,7 @@ fn read(value: Option<OsString>) -> Result<String, NodeNameError> {
     let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
     let is_edge = |byte: Option<&u8>| byte.is_some_and(|byte| !b"-.".contains(byte));
     let bytes = name.as_bytes();
-    // A name that is no DNS subdomain, such as `$(NODE_NAME)`, would be asked for in vain.
+    // Rejects names that are not DNS subdomains, such as an unexpanded `$(NODE_NAME)`.
     if bytes.len() <= 253
         && bytes.iter().copied().all(is_inner)
         && is_edge(bytes.first())
@@ -57,18 +57,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_name_of_the_node_is_what_the_manifest_sets() {
+    fn node_name_is_read_from_the_environment() {
         assert_eq!(
             read(Some("node-1.example.com".into())).as_deref(),
             Ok("node-1.example.com")
         );
         for nothing in [None, Some("".into())] {
-            let error = read(nothing).expect_err("it is missing");
+            let error = read(nothing).expect_err("the name is missing");
             let (_, manifest) = error
                 .to_string()
                 .split_once("container:\n")
                 .map(|(a, b)| (a.to_owned(), b.to_owned()))
-                .expect("lines to add");
+                .expect("the error has the lines to add");
             let expected =
                 "env:\n- name: NODE_NAME\n  valueFrom:\n    fieldRef:\n      fieldPath: spec.nodeName";
             assert_eq!(manifest, expected);

@@ -1,4 +1,4 @@
-//! Named checks, and the texts in which kube-apiserver and controller-runtime tell their results.
+//! Named health checks, with the response format of kube-apiserver and controller-runtime.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,10 +14,9 @@ use futures::{FutureExt as _, future::join_all};
 use http::{Response, StatusCode};
 use tokio::time::timeout;
 
-use super::answer::{Text, not_found, text};
+use super::response::{TextBody, not_found, text};
 
-/// What must hold for a process to be healthy, or ready. With none, it is as soon as it answers: a check named `ping`
-/// stands in.
+/// Health or readiness checks of a process. Without checks the endpoint always succeeds, with a check named `ping`.
 ///
 /// ```
 /// use windlass_runtime::serving::Checks;
@@ -39,7 +38,7 @@ type BoxError = Box<dyn StdError + Send + Sync>;
 type Check = Box<dyn Fn() -> Pin<Box<dyn Future<Output = Result<(), BoxError>> + Send>> + Send + Sync>;
 
 impl Checks {
-    /// None yet.
+    /// Creates an empty set of checks.
     pub fn new() -> Self {
         Self {
             checks: BTreeMap::new(),
@@ -47,8 +46,8 @@ impl Checks {
         }
     }
 
-    /// Adds a check, which is asked at each request, all at the same time. It fails with an error, by a panic, or by
-    /// taking longer than the timeout. One of the same name is replaced.
+    /// Adds a check, or replaces the one of the same name. All checks run concurrently at each request. A check fails by an
+    /// error, a panic, or the timeout.
     pub fn add<F, Fut>(mut self, name: impl Into<String>, check: F) -> Self
     where
         F: Fn() -> Fut + Send + Sync + 'static,
@@ -59,16 +58,16 @@ impl Checks {
         self
     }
 
-    /// How long one check may take. Default: 1 s, as long as a kubelet waits by default.
+    /// Timeout of one check. Default: 1 s, the default timeout of kubelet probes.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// Answers a request for `endpoint` (`healthz`) or for one check below it.
-    pub(super) async fn answer(&self, endpoint: &str, check: &str, query: &str) -> Response<Text> {
+    /// Responds to a request for `endpoint` (`healthz`) or for one check below it.
+    pub(super) async fn respond(&self, endpoint: &str, check: &str, query: &str) -> Response<TextBody> {
         match check {
-            "" => self.all(endpoint, query).await,
+            "" => self.respond_all(endpoint, query).await,
             "ping" if self.checks.is_empty() => text(StatusCode::OK, "ok"),
             name => match self.checks.get(name) {
                 Some(check) => match self.run(check).await {
@@ -83,7 +82,7 @@ impl Checks {
         }
     }
 
-    async fn all(&self, endpoint: &str, query: &str) -> Response<Text> {
+    async fn respond_all(&self, endpoint: &str, query: &str) -> Response<TextBody> {
         let query: Vec<_> = form_urlencoded::parse(query.as_bytes()).collect();
         let verbose = query.iter().any(|(name, _)| name == "verbose");
         let excluded: BTreeSet<_> = query
@@ -103,12 +102,12 @@ impl Checks {
         let mut lines = String::new();
         let mut failed = false;
         for (name, result) in &results {
-            // Anybody may ask here, so an error stays in the log and in the check's own answer.
+            // As in kube-apiserver, the error is only in the log and in the check's own response.
             let _ = match result {
                 None => writeln!(lines, "[+]{name} excluded: ok"),
                 Some(Ok(())) => writeln!(lines, "[+]{name} ok"),
                 Some(Err(error)) => {
-                    tracing::warn!(endpoint, check = name, %error, "a health check failed");
+                    tracing::warn!(endpoint, check = name, %error, "health check failed");
                     failed = true;
                     writeln!(lines, "[-]{name} failed: reason withheld")
                 }
@@ -140,7 +139,7 @@ impl Checks {
     }
 
     async fn run(&self, check: &Check) -> Result<(), BoxError> {
-        // Not called before it is polled: a check may also panic while it makes its future.
+        // Calls the check inside the future, because it may panic before it returns its own.
         let checked = AssertUnwindSafe(async { check().await }).catch_unwind();
         match timeout(self.timeout, checked).await {
             Ok(Ok(result)) => result,

@@ -1,16 +1,16 @@
-//! Which path shows what.
+//! The paths that are served.
 
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use serde::Serialize;
 
 use super::{
     CacheStatus, Checks, ControllerStatus,
-    answer::{Text, not_found, text, typed},
+    response::{TextBody, not_found, text, with_content_type},
     table,
 };
 use crate::metrics::{Format, Metrics};
 
-/// What is served. Paths that were not given something to show are not found; `/healthz` and `/readyz` always answer.
+/// The endpoints to serve. `/healthz` and `/readyz` are always served; other paths are not found unless they are set.
 ///
 /// ```
 /// use windlass_runtime::{metrics::Metrics, serving::{Checks, Endpoints}};
@@ -25,56 +25,56 @@ pub struct Endpoints {
     health: Checks,
     ready: Checks,
     metrics: Option<Metrics>,
-    controllers: Option<Asked<ControllerStatus>>,
-    caches: Option<Asked<CacheStatus>>,
+    controllers: Option<StatusFn<ControllerStatus>>,
+    caches: Option<StatusFn<CacheStatus>>,
 }
 
-type Asked<T> = Box<dyn Fn() -> Vec<T> + Send + Sync>;
+type StatusFn<T> = Box<dyn Fn() -> Vec<T> + Send + Sync>;
 
 impl Endpoints {
-    /// Only `/healthz` and `/readyz`, which are well as soon as they answer.
+    /// Serves only `/healthz` and `/readyz`, which always succeed.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// `/healthz`: a process for which these fail is started anew.
+    /// `/healthz`: the kubelet restarts a process for which these fail.
     pub fn health(mut self, checks: Checks) -> Self {
         self.health = checks;
         self
     }
 
-    /// `/readyz`: a process for which these fail gets no traffic, and holds up a rollout.
+    /// `/readyz`: a process for which these fail gets no traffic and blocks a rollout.
     pub fn ready(mut self, checks: Checks) -> Self {
         self.ready = checks;
         self
     }
 
-    /// `/metrics`, as Prometheus text, or as OpenMetrics for who asks for it.
+    /// `/metrics`, as Prometheus text, or as OpenMetrics by content negotiation.
     pub fn metrics(mut self, metrics: Metrics) -> Self {
         self.metrics = Some(metrics);
         self
     }
 
-    /// `/debug/controllers`: what is queued, running, delayed and failing. JSON, or a table for who asks for text with
-    /// `?format=text` or `Accept: text/plain`. It names objects and shows errors to all who reach the address.
+    /// `/debug/controllers`: queued, running, delayed and failing objects. JSON, or a table with `?format=text` or `Accept:
+    /// text/plain`. It shows object names and errors to everyone who can reach the address.
     pub fn controllers(mut self, status: impl Fn() -> Vec<ControllerStatus> + Send + Sync + 'static) -> Self {
         self.controllers = Some(Box::new(status));
         self
     }
 
-    /// `/debug/caches`: what is cached, for whom, and how well it goes. JSON or a table, as above.
+    /// `/debug/caches`: size, users, lag and errors of each cache. JSON or a table, as above.
     pub fn caches(mut self, status: impl Fn() -> Vec<CacheStatus> + Send + Sync + 'static) -> Self {
         self.caches = Some(Box::new(status));
         self
     }
 
-    pub(super) async fn answer<B>(&self, request: &Request<B>) -> Response<Text> {
+    pub(super) async fn respond<B>(&self, request: &Request<B>) -> Response<TextBody> {
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
-            let mut refused = text(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed\n");
-            refused
+            let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed\n");
+            response
                 .headers_mut()
                 .insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
-            return refused;
+            return response;
         }
         let query = request.uri().query().unwrap_or_default();
         let path: Vec<_> = request
@@ -84,11 +84,11 @@ impl Endpoints {
             .filter(|part| !part.is_empty())
             .collect();
         match (&path[..], &self.metrics, &self.controllers, &self.caches) {
-            (["healthz", check @ ..], ..) => self.health.answer("healthz", &check.join("/"), query).await,
-            (["readyz", check @ ..], ..) => self.ready.answer("readyz", &check.join("/"), query).await,
+            (["healthz", check @ ..], ..) => self.health.respond("healthz", &check.join("/"), query).await,
+            (["readyz", check @ ..], ..) => self.ready.respond("readyz", &check.join("/"), query).await,
             (["metrics"], Some(metrics), ..) => {
                 let format = Format::accepted(accept(request));
-                typed(StatusCode::OK, format.content_type(), metrics.scrape(format))
+                with_content_type(StatusCode::OK, format.content_type(), metrics.scrape(format))
             }
             (["debug", "controllers"], _, Some(controllers), _) => {
                 debug(request, &controllers(), table::controllers)
@@ -104,14 +104,18 @@ fn accept<B>(request: &Request<B>) -> &str {
     accept.and_then(|accept| accept.to_str().ok()).unwrap_or_default()
 }
 
-fn debug<B, T: Serialize>(request: &Request<B>, status: &[T], table: fn(&[T]) -> String) -> Response<Text> {
+fn debug<B, T: Serialize>(
+    request: &Request<B>,
+    status: &[T],
+    table: fn(&[T]) -> String,
+) -> Response<TextBody> {
     if wants_text(request) {
         return text(StatusCode::OK, table(status));
     }
     match serde_json::to_vec_pretty(status) {
         Ok(mut json) => {
             json.push(b'\n');
-            typed(StatusCode::OK, "application/json", json)
+            with_content_type(StatusCode::OK, "application/json", json)
         }
         Err(error) => text(
             StatusCode::INTERNAL_SERVER_ERROR,
@@ -120,11 +124,11 @@ fn debug<B, T: Serialize>(request: &Request<B>, status: &[T], table: fn(&[T]) ->
     }
 }
 
-/// JSON unless the query asks for text, or the client names text before it names JSON.
+/// Whether the query has `format=text`, or `Accept` lists text before JSON.
 fn wants_text<B>(request: &Request<B>) -> bool {
     let query = request.uri().query().unwrap_or_default();
-    let asked = form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == "format");
-    if let Some((_, format)) = asked {
+    let format = form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == "format");
+    if let Some((_, format)) = format {
         return format == "text";
     }
     let media = accept(request)

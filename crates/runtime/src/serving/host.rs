@@ -1,14 +1,14 @@
-//! Whose requests a listener on loopback answers.
+//! Checks the `Host` header of requests to a loopback listener.
 //!
-//! A web page in a browser on the same machine can have its own name resolve to 127.0.0.1 (DNS rebinding) and would then be
-//! allowed to read what is served there. The browser still sends that name as `Host`, which is how such a request is told apart.
+//! A web page in a browser on the same machine can make its own name resolve to 127.0.0.1 (DNS rebinding) and could then read
+//! what is served there. The browser still sends that name as `Host`, so such requests can be rejected.
 
 use std::net::IpAddr;
 
 use http::{HeaderMap, header, uri::Authority};
 
-/// Whether every `Host` of a request names this machine: `localhost`, a name below it, or a loopback address. Browsers always
-/// send one; a client that sends none is no browser.
+/// Whether every `Host` of a request names this machine: `localhost`, a subdomain of it, or a loopback address. A request
+/// without `Host` is accepted, because browsers always send one.
 pub(super) fn is_local(headers: &HeaderMap) -> bool {
     headers.get_all(header::HOST).iter().all(|host| {
         let authority = host.to_str().ok().and_then(|host| host.parse::<Authority>().ok());
@@ -21,12 +21,12 @@ fn is_local_name(host: &str) -> bool {
     if let Ok(address) = bare.unwrap_or(host).parse() {
         return is_loopback(address);
     }
-    // Resolvers must answer these with loopback (RFC 6761), whatever a name server says.
+    // Resolvers must resolve these to loopback (RFC 6761).
     let name = host.to_ascii_lowercase();
     name == "localhost" || name.ends_with(".localhost")
 }
 
-/// Also for an IPv4 address in the form of an IPv6 one.
+/// Includes IPv4-mapped IPv6 addresses.
 pub(super) fn is_loopback(address: IpAddr) -> bool {
     address.to_canonical().is_loopback()
 }
@@ -40,7 +40,7 @@ mod tests {
         let with = |hosts: &[&str]| {
             let mut headers = HeaderMap::new();
             for host in hosts {
-                headers.append(header::HOST, host.parse().expect("a value"));
+                headers.append(header::HOST, host.parse().expect("valid header value"));
             }
             is_local(&headers)
         };

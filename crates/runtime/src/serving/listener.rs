@@ -1,4 +1,4 @@
-//! The socket and its connections.
+//! The HTTP listener and its connections.
 
 use std::{
     collections::VecDeque, convert::Infallible, future::Future, io, net::SocketAddr, sync::Arc,
@@ -16,27 +16,27 @@ use tokio::{
     task::{AbortHandle, JoinSet},
 };
 
-use super::{Endpoints, answer, host};
+use super::{Endpoints, host, response};
 
-/// How long a client may take for a request's head, and may idle between two: controller-runtime's number.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(32);
+/// Timeout for the headers of a request, and for idle connections. The value is controller-runtime's.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(32);
 
-/// How long open requests may go on after the stop.
-const GRACE: Duration = Duration::from_millis(500);
+/// How long running requests may take to finish after the stop.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// So many connections at once; for the next one the oldest is closed. Kubelet, a scraper and a few people need a handful, each
-/// for a moment: a client that keeps connections open for their own sake must not keep kubelet from its probes.
-const MOST_CONNECTIONS: usize = 128;
+/// Maximum number of connections; a further one closes the oldest. The kubelet, a scraper and a few users need a handful. A
+/// client that holds connections open must not block the kubelet's probes.
+const MAX_CONNECTIONS: usize = 128;
 
-/// The answer to a request that was meant for another host.
-const FOREIGN_HOST: &str =
-    "this is served on loopback, and only for the host `localhost` or a loopback address\n";
+/// The response to a request with a foreign `Host` header.
+const FOREIGN_HOST_MESSAGE: &str =
+    "this loopback listener accepts only the host `localhost` or a loopback address\n";
 
-/// An address that is ours, from [`Listener::bind`]. Clients that come wait until [`serve`](Self::serve) runs.
+/// A bound address, from [`Listener::bind`]. Connections wait until [`serve`](Self::serve) runs.
 #[derive(Debug)]
 pub struct Listener(TcpListener);
 
-/// Why an address cannot be served.
+/// Why an address cannot be bound.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on {address}: {}; choose another address with `{option}`", reason(.cause))]
 pub struct BindError {
@@ -56,8 +56,8 @@ fn reason(cause: &io::Error) -> String {
 }
 
 impl Listener {
-    /// Takes the address, such as `0.0.0.0:8080` or `localhost:0` (any free port). `option` is what the user sets it with,
-    /// for the error.
+    /// Binds an address, such as `0.0.0.0:8080` or `localhost:0` (any free port). `option` is the flag or option that set it,
+    /// for the error message.
     pub async fn bind(address: &str, option: &'static str) -> Result<Self, BindError> {
         let bound = TcpListener::bind(address).await;
         bound.map(Self).map_err(|cause| BindError {
@@ -67,19 +67,19 @@ impl Listener {
         })
     }
 
-    /// The address, with the port that was chosen.
+    /// The bound address with its port.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.0.local_addr()
     }
 
-    /// Whether only processes on this machine (in this pod) can reach it.
+    /// Whether only processes on this machine (or in this pod) can reach it.
     pub fn is_loopback(&self) -> bool {
         self.0
             .local_addr()
             .is_ok_and(|address| host::is_loopback(address.ip()))
     }
 
-    /// Serves until `stop` is done; requests that run then have half a second to finish. Dropping it ends all
+    /// Serves until `stop` completes; running requests then have half a second to finish. Dropping the future closes all
     /// connections at once.
     pub async fn serve(self, endpoints: Endpoints, stop: impl Future<Output = ()>) {
         let (endpoints, loopback) = (Arc::new(endpoints), self.is_loopback());
@@ -92,16 +92,16 @@ impl Listener {
                 Some(_) = connections.join_next() => continue,
                 accepted = self.0.accept() => match accepted {
                     Ok((stream, _)) => stream,
-                    // A client that is gone already, or no file descriptor left for now: not the end of the server.
+                    // The client has gone, or there is no file descriptor left at the moment: keep serving.
                     Err(error) => {
-                        tracing::warn!(%error, "a connection could not be accepted");
+                        tracing::warn!(%error, "cannot accept connection");
                         tokio::time::sleep(Duration::from_millis(10)).await;
                         continue;
                     }
                 },
             };
             by_age.retain(|connection: &AbortHandle| !connection.is_finished());
-            if by_age.len() >= MOST_CONNECTIONS
+            if by_age.len() >= MAX_CONNECTIONS
                 && let Some(oldest) = by_age.pop_front()
             {
                 oldest.abort();
@@ -112,22 +112,27 @@ impl Listener {
                     let endpoints = Arc::clone(&endpoints);
                     async move {
                         if loopback && !host::is_local(request.headers()) {
-                            return Ok::<_, Infallible>(answer::text(StatusCode::FORBIDDEN, FOREIGN_HOST));
+                            return Ok::<_, Infallible>(response::text(
+                                StatusCode::FORBIDDEN,
+                                FOREIGN_HOST_MESSAGE,
+                            ));
                         }
-                        Ok(endpoints.answer(&request).await)
+                        Ok(endpoints.respond(&request).await)
                     }
                 });
                 let connection = http1::Builder::new()
                     .timer(TokioTimer::new())
-                    .header_read_timeout(HEAD_TIMEOUT)
+                    .header_read_timeout(HEADER_TIMEOUT)
                     .serve_connection(TokioIo::new(stream), service);
-                // What goes wrong on a connection is its client's to see.
+                // Connection errors concern only the client.
                 let _ = watcher.watch(connection).await;
             }));
         }
-        // Nobody new is let in while the last ones leave.
+        // No new connections during the shutdown.
         drop(self.0);
-        tokio::time::timeout(GRACE, graceful.shutdown()).await.ok();
+        tokio::time::timeout(SHUTDOWN_TIMEOUT, graceful.shutdown())
+            .await
+            .ok();
         connections.shutdown().await;
     }
 }

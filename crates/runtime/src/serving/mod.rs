@@ -1,28 +1,27 @@
-//! What a running manager shows over HTTP: is it alive, is it ready, what does it do.
+//! The HTTP endpoints of a manager: health, readiness, metrics and debug pages.
 //!
 //! ```text
 //!   kubelet ────► /healthz, /readyz ──► Checks: named, each with a timeout
 //!   Prometheus ─► /metrics ───────────► Metrics::scrape
-//!   a person ───► /debug/controllers ─► ControllerStatus, asked for now
+//!   operator ───► /debug/controllers ─► ControllerStatus, collected on request
 //!                 /debug/caches ──────► CacheStatus
 //! ```
 //!
-//! [`Listener::bind`] comes first, before anything else starts, so that a port in use is an early error;
-//! [`Listener::serve`] owns every connection, and ends them when it ends. [`Endpoints`] says what is served; what it was
-//! not given is not found.
+//! [`Listener::bind`] is called before anything else starts, so a port in use is an early error. [`Listener::serve`] owns
+//! every connection and closes them when it ends. [`Endpoints`] selects what is served.
 //!
-//! Who can ask:
+//! Access:
 //!
-//! - A listener on a loopback address answers requests for `localhost` only, so that a web page in a browser on this machine
+//! - A listener on a loopback address accepts requests for `localhost` only, so a web page in a browser on this machine
 //!   cannot read from it by DNS rebinding.
-//! - Debug pages name objects and show errors, so a [`Manager`](crate::Manager) serves them on loopback addresses only. In a pod,
-//!   `kubectl port-forward` reaches them: the API server authenticates and authorises that, over TLS.
+//! - Debug pages show object names and errors, so a [`Manager`](crate::Manager) serves them on loopback addresses only. In a
+//!   pod, use `kubectl port-forward`: the API server authenticates and authorizes it, over TLS.
 
-mod answer;
 mod checks;
 mod endpoints;
 mod host;
 mod listener;
+mod response;
 mod status;
 mod table;
 
@@ -30,5 +29,8 @@ pub use self::{
     checks::Checks,
     endpoints::Endpoints,
     listener::{BindError, Listener},
-    status::{CacheStatus, ControllerState, ControllerStatus, Ended, Failing, OutcomeCounts, Running},
+    status::{
+        CacheStatus, ControllerState, ControllerStatus, FailingObject, FinishedReconcile, OutcomeCounts,
+        RunningReconcile,
+    },
 };

@@ -1,141 +1,141 @@
-//! What the debug pages say, as data. Times are given as seconds from now: the reader's clock is not this one's.
+//! The data of the debug pages. Times are relative, in seconds, because the reader's clock may differ.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 use windlass_cache::Report;
 
-use crate::outcomes::Outcome;
+use crate::outcomes::ReconcileOutcome;
 
-/// One controller: what it has to do and how it goes.
+/// Status of one controller.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ControllerStatus {
-    /// Its name.
+    /// The controller's name.
     pub name: String,
-    /// How far it is.
+    /// The controller's state.
     pub state: ControllerState,
-    /// Reconciles that may run at the same time.
+    /// Maximum number of concurrent reconciles.
     pub workers: usize,
     /// Keys that wait for a worker.
     pub queued: usize,
-    /// Keys that wait for their time: retries and what asked to run again later.
+    /// Keys that wait for a delay: retries and requeues.
     pub delayed: usize,
-    /// What runs now, the longest first.
-    pub running: Vec<Running>,
-    /// Objects whose last reconcile failed. A controller may list only some of many.
-    pub failing: Vec<Failing>,
-    /// How reconciles ended since the start.
+    /// Running reconciles, longest first.
+    pub running: Vec<RunningReconcile>,
+    /// Objects whose last reconcile failed; at most 1000 are listed.
+    pub failing: Vec<FailingObject>,
+    /// Finished reconciles by outcome, since the start.
     pub outcomes: OutcomeCounts,
-    /// The reconcile that ended last.
+    /// The last finished reconcile.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub last: Option<Ended>,
+    pub last: Option<FinishedReconcile>,
 }
 
-/// How far a controller is.
+/// State of a controller.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(tag = "is", rename_all = "camelCase", rename_all_fields = "camelCase")]
+#[serde(tag = "phase", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum ControllerState {
-    /// Not told to run yet.
+    /// Not started yet.
     #[default]
     Starting,
-    /// Some caches are not complete.
+    /// Some caches have not synced.
     Syncing {
-        /// The kinds that it waits for, as far as it knows.
+        /// The kinds that have not synced.
         waiting_for: Vec<String>,
     },
     /// Ready, but another process leads.
     Standby,
-    /// It reconciles.
+    /// Reconciling.
     Running,
-    /// It takes no new work, and waits for what runs.
+    /// Takes no new keys and waits for running reconciles.
     Stopping,
 }
 
-/// A reconcile that runs.
+/// A running reconcile.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Running {
-    /// What is reconciled.
+pub struct RunningReconcile {
+    /// The object's key.
     pub key: String,
-    /// The id in its log lines.
+    /// The reconcile's id in log lines.
     pub id: String,
-    /// For how long it has run.
+    /// How long it has been running.
     pub seconds: f64,
 }
 
-/// A reconcile that has ended.
+/// A finished reconcile.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Ended {
-    /// What was reconciled.
+pub struct FinishedReconcile {
+    /// The object's key.
     pub key: String,
-    /// How it ended.
-    pub outcome: Outcome,
-    /// For how long it ran.
+    /// Its outcome.
+    pub outcome: ReconcileOutcome,
+    /// How long it ran.
     pub seconds: f64,
-    /// How long ago it ended.
+    /// How long ago it finished.
     pub seconds_ago: f64,
 }
 
 /// An object whose last reconcile failed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Failing {
-    /// What was reconciled.
+pub struct FailingObject {
+    /// The object's key.
     pub key: String,
-    /// How often in a row.
+    /// Consecutive failures.
     pub failures: u32,
-    /// Why, the last time.
+    /// The last error.
     pub last_error: String,
-    /// When it is tried again; `None`: not before it changes.
+    /// Time until the next retry; `None`: not before the object changes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_in_seconds: Option<f64>,
 }
 
-/// How reconciles ended, counted.
+/// Finished reconciles by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OutcomeCounts {
-    /// With nothing more to do.
+    /// Succeeded.
     pub done: u64,
-    /// Asked to run again.
+    /// Succeeded and asked to run again later.
     pub requeued: u64,
-    /// Failed, retried.
+    /// Failed and retried.
     pub failed: u64,
-    /// Failed for good.
+    /// Failed with a terminal error.
     pub terminal: u64,
-    /// Panicked, retried.
+    /// Panicked and retried.
     pub panicked: u64,
-    /// Ran longer than allowed, retried.
+    /// Timed out and retried.
     pub timed_out: u64,
 }
 
-/// One cache; made from a [`Report`].
+/// Status of one cache, from a [`Report`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CacheStatus {
     /// The kind, with its API version.
     pub kind: String,
-    /// Which objects of it.
-    pub selection: String,
-    /// The version that reads reflect; empty before the first list.
+    /// Namespaces and selectors of the watch.
+    pub scope: String,
+    /// The resource version that reads reflect; empty before the first list.
     pub resource_version: String,
-    /// Objects in it.
+    /// Number of objects.
     pub objects: usize,
-    /// Bytes of JSON in it.
+    /// Bytes of JSON.
     pub bytes: usize,
     /// Listers and subscriptions that keep it alive.
     pub users: usize,
-    /// Its indexes.
+    /// Names of its indexes.
     pub indexes: Vec<String>,
-    /// Seconds since the server last said anything about this kind.
+    /// Seconds since the last message from the server about this kind.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lag_seconds: Option<f64>,
-    /// What keeps it from following the server.
+    /// The error that currently prevents it from following the server.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub trouble: Option<String>,
-    /// Its counters, by name.
+    pub last_error: Option<String>,
+    /// Counters, by name.
     pub counts: BTreeMap<&'static str, u64>,
 }
 
@@ -145,7 +145,7 @@ impl From<Report> for CacheStatus {
         let size = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
         Self {
             kind: report.kind.to_string(),
-            selection: report.selection.to_string(),
+            scope: report.scope.to_string(),
             resource_version: report.resource_version.to_string(),
             objects: stats.objects,
             bytes: stats.bytes,
@@ -162,7 +162,7 @@ impl From<Report> for CacheStatus {
                 ("unconfirmedWrites", size(stats.unconfirmed)),
             ]),
             indexes: report.indexes,
-            trouble: report.trouble,
+            last_error: report.last_error,
         }
     }
 }

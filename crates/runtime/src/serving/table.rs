@@ -1,4 +1,4 @@
-//! The debug pages for a person: a line per controller or cache, and below it what needs a line of its own.
+//! The debug pages as text tables: one row per controller or cache, then running and failing objects.
 
 use std::fmt::Write as _;
 
@@ -43,7 +43,7 @@ pub(super) fn controllers(status: &[ControllerStatus]) -> String {
                     .map_or("when it changes".to_owned(), |retry| {
                         format!("in {}", seconds(retry))
                     }),
-                // One line each, whatever the error says.
+                // On one line, even if the error has several.
                 object.last_error.split_whitespace().collect::<Vec<_>>().join(" "),
             ]);
         }
@@ -60,26 +60,26 @@ pub(super) fn controllers(status: &[ControllerStatus]) -> String {
 pub(super) fn caches(status: &[CacheStatus]) -> String {
     let mut table = Table::new(&[
         "KIND",
-        "SELECTION",
+        "SCOPE",
         "OBJECTS",
         "BYTES",
         "VERSION",
         "USERS",
         "LAG",
         "INDEXES",
-        "TROUBLE",
+        "LAST ERROR",
     ]);
     for cache in status {
         table.row([
             cache.kind.clone(),
-            cache.selection.clone(),
+            cache.scope.clone(),
             cache.objects.to_string(),
             cache.bytes.to_string(),
             cache.resource_version.clone(),
             cache.users.to_string(),
             cache.lag_seconds.map(seconds).unwrap_or_default(),
             cache.indexes.join(","),
-            cache.trouble.clone().unwrap_or_default(),
+            cache.last_error.clone().unwrap_or_default(),
         ]);
     }
     table.to_text()
@@ -96,7 +96,7 @@ fn state(state: &ControllerState) -> String {
     }
 }
 
-/// Those that are not zero.
+/// The counts that are not zero.
 fn outcomes(counts: &OutcomeCounts) -> String {
     let named = [
         ("done", counts.done),
@@ -106,19 +106,19 @@ fn outcomes(counts: &OutcomeCounts) -> String {
         ("panicked", counts.panicked),
         ("timed out", counts.timed_out),
     ];
-    let seen: Vec<_> = named
+    let nonzero: Vec<_> = named
         .iter()
         .filter(|(_, count)| *count > 0)
         .map(|(name, count)| format!("{count} {name}"))
         .collect();
-    seen.join(", ")
+    nonzero.join(", ")
 }
 
 fn seconds(seconds: f64) -> String {
     format!("{seconds:.1}s")
 }
 
-/// Columns as wide as their widest cell, two spaces apart, as kubectl prints them.
+/// Columns as wide as their widest cell, two spaces apart, like kubectl's.
 struct Table {
     rows: Vec<Vec<String>>,
 }
@@ -131,7 +131,7 @@ impl Table {
     }
 
     fn row<const N: usize>(&mut self, cells: [String; N]) {
-        // An empty cell would be taken for a gap.
+        // An empty cell would look like a gap.
         let cells = cells.map(|cell| if cell.is_empty() { "-".to_owned() } else { cell });
         self.rows.push(cells.into());
     }

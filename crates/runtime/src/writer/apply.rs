@@ -1,13 +1,13 @@
-//! Server-side apply: what we want, and nothing else.
+//! Server-side apply.
 
 use http::StatusCode;
 use kube::api::Patch;
 use serde_json::{Map, Value};
 
-use super::{Refusal, Target, Writable, WriteError, Writer};
+use super::{InvalidWrite, Target, Writable, WriteError, Writer};
 
-/// Metadata that the server sets. In a body it is a precondition or noise, never a wish.
-const OF_THE_SERVER: [&str; 8] = [
+/// Metadata that the server sets. In a request it is a precondition or ignored.
+const SERVER_METADATA: [&str; 8] = [
     "creationTimestamp",
     "deletionGracePeriodSeconds",
     "deletionTimestamp",
@@ -18,98 +18,93 @@ const OF_THE_SERVER: [&str; 8] = [
     "uid",
 ];
 
-/// A version that no object has, nor ever will: servers count up from one.
-const NEVER: &str = "9223372036854775807";
+/// A resource version that no object ever has, because servers count up from one.
+const IMPOSSIBLE_RESOURCE_VERSION: &str = "9223372036854775807";
 
-/// How to apply. Default: fields that somebody else owns with another value are a conflict, and whatever object has the
-/// name is meant.
+/// Options of a server-side apply. Default: a field that another manager owns with another value is a conflict, and there
+/// are no preconditions.
 #[derive(Clone, Copy, Debug, Default)]
 #[must_use]
-pub struct Apply {
+pub struct ApplyOptions {
     force: bool,
-    which: Which,
+    precondition: Precondition,
 }
 
-/// Which object is meant.
+/// Precondition on the existing object.
 #[derive(Clone, Copy, Debug)]
-enum Which {
-    /// What has the name, and maybe this uid and this version.
-    There { same_object: bool, same_version: bool },
-    /// One that is not there yet.
-    New,
+enum Precondition {
+    /// An existing object must have this UID or resource version.
+    Existing { uid: bool, resource_version: bool },
+    /// The object must not exist.
+    Absent,
 }
 
-impl Default for Which {
+impl Default for Precondition {
     fn default() -> Self {
-        Self::There {
-            same_object: false,
-            same_version: false,
+        Self::Existing {
+            uid: false,
+            resource_version: false,
         }
     }
 }
 
-impl Apply {
-    /// Takes fields over from other managers. Default: such a field is a [conflict](WriteError::is_conflict).
+impl ApplyOptions {
+    /// Takes over fields from other managers. Default: such a field is a [conflict](WriteError::is_conflict).
     pub fn force(mut self) -> Self {
         self.force = true;
         self
     }
 
-    /// Only the object with this uid: one that is gone is not created again, and its successor is left alone.
-    /// Default: the uid is not sent.
-    pub fn same_object(mut self) -> Self {
-        let same_version = matches!(
-            self.which,
-            Which::There {
-                same_version: true,
+    /// Requires the object's UID: a deleted object is not created again, and a recreated one is not changed. Default: the
+    /// UID is not sent.
+    pub fn require_uid(mut self) -> Self {
+        let resource_version = matches!(
+            self.precondition,
+            Precondition::Existing {
+                resource_version: true,
                 ..
             }
         );
-        self.which = Which::There {
-            same_object: true,
-            same_version,
+        self.precondition = Precondition::Existing {
+            uid: true,
+            resource_version,
         };
         self
     }
 
-    /// Only if the object still has this resource version. Default: the resource version is not sent; apply does not
-    /// need it, because it changes nothing that others own.
-    pub fn same_version(mut self) -> Self {
-        let same_object = matches!(
-            self.which,
-            Which::There {
-                same_object: true,
-                ..
-            }
-        );
-        self.which = Which::There {
-            same_object,
-            same_version: true,
+    /// Requires the object's resource version. Default: it is not sent; apply does not need it, because it does not change
+    /// fields that other managers own.
+    pub fn require_resource_version(mut self) -> Self {
+        let uid = matches!(self.precondition, Precondition::Existing { uid: true, .. });
+        self.precondition = Precondition::Existing {
+            uid,
+            resource_version: true,
         };
         self
     }
 
-    /// Only if there is none: one that is there, whoever made it, is left as it is, and a [conflict](WriteError::is_conflict).
-    /// Takes back what was said of the uid and the version. Default: one that is there gets what is applied.
+    /// Requires that the object does not exist; otherwise it is a [conflict](WriteError::is_conflict) and the existing object
+    /// is left alone. Overrides [`require_uid`](Self::require_uid) and
+    /// [`require_resource_version`](Self::require_resource_version). Default: an existing object is changed.
     ///
-    /// It is as atomic as a create, and what it makes can be applied to afterwards: the server notes the fields as applied.
-    pub fn new_object(mut self) -> Self {
-        self.which = Which::New;
+    /// It is as atomic as a create, but the server records the fields as applied, so later applies can remove them.
+    pub fn require_absent(mut self) -> Self {
+        self.precondition = Precondition::Absent;
         self
     }
 }
 
-/// What [`Writer::create_or_apply`] did.
+/// Result of [`Writer::create_or_apply`].
 #[derive(Clone, Debug)]
-pub enum Applied<K> {
-    /// There was none; it was created.
+pub enum ApplyOutcome<K> {
+    /// The object was created.
     Created(K),
-    /// There was one; it now has what was applied. Whether that changed it, its resource version tells.
+    /// The object existed and was applied to. Its resource version shows whether it changed.
     Existed(K),
 }
 
-impl<K> Applied<K> {
-    /// The object as the server has it.
+impl<K> ApplyOutcome<K> {
+    /// Returns the object as the server stored it.
     pub fn into_object(self) -> K {
         match self {
             Self::Created(object) | Self::Existed(object) => object,
@@ -118,54 +113,56 @@ impl<K> Applied<K> {
 }
 
 impl<D> Writer<D> {
-    /// Applies the object: the fields in it get these values, fields that this manager applied before and that are no
-    /// longer in it go, and everything else stays. Creates it if it is not there.
+    /// Applies the object server-side: sets the fields in it, removes fields that this manager applied before and that are no
+    /// longer in it, and keeps all others. Creates the object if it does not exist.
     ///
-    /// Give it what you want, not what you read: fields that you send become yours. What only the server sets
-    /// (`managedFields`, `resourceVersion`, `uid` and the like) is left out.
+    /// Pass the desired fields, not an object that was read: this manager becomes the owner of every field in it. Fields that
+    /// only the server sets (`managedFields`, `resourceVersion`, `uid` and the like) are left out.
     pub async fn apply<K: Writable<DynamicType = D>>(&self, object: &K) -> Result<K, WriteError> {
-        self.apply_with(object, Apply::default()).await
+        self.apply_with(object, ApplyOptions::default()).await
     }
 
     /// [Applies](Self::apply) with options.
     pub async fn apply_with<K: Writable<DynamicType = D>>(
         &self,
         object: &K,
-        how: Apply,
+        how: ApplyOptions,
     ) -> Result<K, WriteError> {
-        self.create_or_apply(object, how).await.map(Applied::into_object)
+        self.create_or_apply(object, how)
+            .await
+            .map(ApplyOutcome::into_object)
     }
 
-    /// [Applies](Self::apply), and tells whether that created the object: for an event or a log line.
+    /// [Applies](Self::apply), and returns whether that created the object, for an event or a log line.
     pub async fn create_or_apply<K: Writable<DynamicType = D>>(
         &self,
         object: &K,
-        how: Apply,
-    ) -> Result<Applied<K>, WriteError> {
+        how: ApplyOptions,
+    ) -> Result<ApplyOutcome<K>, WriteError> {
         let target = self.target("apply", object);
         let mut body = target.body(object)?;
         strip(&target, &mut body, how)?;
         let (code, applied) = self.patch(&target, None, &Patch::Apply(body), how.force).await?;
         Ok(match code {
-            StatusCode::CREATED => Applied::Created(applied),
-            _ => Applied::Existed(applied),
+            StatusCode::CREATED => ApplyOutcome::Created(applied),
+            _ => ApplyOutcome::Existed(applied),
         })
     }
 
-    /// Applies the status of the object, and of its metadata nothing: its name, and its uid if it has one, so that a
-    /// successor does not get the status of the one before.
+    /// Applies only the status of the object. Its UID, if set, is sent too, so a recreated object does not get the status of
+    /// its predecessor.
     ///
-    /// Conflicts are taken over: a status has one author, and older versions of it may have written in other ways.
+    /// Takes over fields on conflict: a status has one writer, and older versions of it may have used another field manager.
     pub async fn apply_status<K: Writable<DynamicType = D>>(&self, object: &K) -> Result<K, WriteError> {
         let target = self.target("apply the status of", object);
-        let mut whole = target.body(object)?;
-        let status = whole.get_mut("status").map(Value::take).unwrap_or_default();
+        let mut body = target.body(object)?;
+        let status = body.get_mut("status").map(Value::take).unwrap_or_default();
         if status.is_null() {
-            return Err(target.refuse(Refusal::NoStatus));
+            return Err(target.invalid(InvalidWrite::NoStatus));
         }
         let mut metadata = Map::new();
         for field in ["name", "namespace", "uid"] {
-            if let Some(value) = whole.pointer(&format!("/metadata/{field}")) {
+            if let Some(value) = body.pointer(&format!("/metadata/{field}")) {
                 metadata.insert(field.to_owned(), value.clone());
             }
         }
@@ -181,28 +178,28 @@ impl<D> Writer<D> {
     }
 }
 
-fn strip(target: &Target, body: &mut Value, how: Apply) -> Result<(), WriteError> {
+fn strip(target: &Target, body: &mut Value, how: ApplyOptions) -> Result<(), WriteError> {
     let Some(metadata) = body.get_mut("metadata").and_then(Value::as_object_mut) else {
-        return Err(target.refuse(Refusal::NoName));
+        return Err(target.invalid(InvalidWrite::NoName));
     };
-    let Which::There {
-        same_object,
-        same_version,
-    } = how.which
+    let Precondition::Existing {
+        uid: same_object,
+        resource_version,
+    } = how.precondition
     else {
-        metadata.retain(|field, _| !OF_THE_SERVER.contains(&field.as_str()));
-        // A server that creates an object ignores its version, and refuses any change of another version.
-        metadata.insert("resourceVersion".to_owned(), NEVER.into());
+        metadata.retain(|field, _| !SERVER_METADATA.contains(&field.as_str()));
+        // The server ignores the resource version of a create and rejects a change of any other version.
+        metadata.insert("resourceVersion".to_owned(), IMPOSSIBLE_RESOURCE_VERSION.into());
         return Ok(());
     };
     if same_object && !metadata.contains_key("uid") {
-        return Err(target.refuse(Refusal::NoUid));
+        return Err(target.invalid(InvalidWrite::NoUid));
     }
-    if same_version && !metadata.contains_key("resourceVersion") {
-        return Err(target.refuse(Refusal::NoResourceVersion));
+    if resource_version && !metadata.contains_key("resourceVersion") {
+        return Err(target.invalid(InvalidWrite::NoResourceVersion));
     }
-    for field in OF_THE_SERVER {
-        let wanted = (field == "uid" && same_object) || (field == "resourceVersion" && same_version);
+    for field in SERVER_METADATA {
+        let wanted = (field == "uid" && same_object) || (field == "resourceVersion" && resource_version);
         if !wanted {
             metadata.remove(field);
         }

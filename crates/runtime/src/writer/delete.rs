@@ -1,4 +1,4 @@
-//! Deletion of the object that was meant, and of no other.
+//! Deletes with the UID as precondition.
 
 use kube::{
     Resource, ResourceExt,
@@ -8,62 +8,73 @@ use serde_json::Value;
 
 use super::{Target, Writable, WriteError, WriteErrorKind, Writer};
 
-/// What became of an object that was to be deleted.
+/// Result of a delete.
 #[derive(Clone, Debug)]
-pub enum Deleted<K> {
-    /// It is gone.
-    Now,
-    /// It is marked, and waits for finalizers or for its grace period.
+pub enum DeleteOutcome<K> {
+    /// The object was deleted.
+    Deleted,
+    /// The object has a deletion timestamp and waits for finalizers or its grace period.
     Pending(K),
-    /// It had gone before; if there is another one of its name, that one stays.
-    Before,
+    /// The object did not exist any more. A recreated object of the same name is left alone.
+    AlreadyGone,
 }
 
 impl<D> Writer<D> {
-    /// Deletes this very object: its successor of the same name is left alone.
-    pub async fn delete<K: Writable<DynamicType = D>>(&self, object: &K) -> Result<Deleted<K>, WriteError> {
+    /// Deletes the object, but not a recreated one of the same name.
+    pub async fn delete<K: Writable<DynamicType = D>>(
+        &self,
+        object: &K,
+    ) -> Result<DeleteOutcome<K>, WriteError> {
         self.delete_with(object, &DeleteParams::default()).await
     }
 
     /// [Deletes](Self::delete) with options: propagation, grace period, preconditions.
     ///
-    /// The object's uid is a precondition unless the options have one. A resource version among the preconditions
-    /// that does not hold is a [conflict](WriteError::is_conflict).
+    /// The object's UID is a precondition unless the options have one. A failed resource version precondition is a
+    /// [conflict](WriteError::is_conflict).
     pub async fn delete_with<K: Writable<DynamicType = D>>(
         &self,
         object: &K,
         options: &DeleteParams,
-    ) -> Result<Deleted<K>, WriteError> {
+    ) -> Result<DeleteOutcome<K>, WriteError> {
         let target = self.target("delete", object);
-        let options = self.of_this_object(object, options);
+        let options = self.with_uid_precondition(object, options);
         let request = kube::core::Request::new(target.path()?).delete(target.key.name(), &options);
         let answer = match self.send::<Value>(&target, request).await {
             Ok((_, answer)) => answer,
-            Err(error) if error.is_not_found() => return Ok(Deleted::Before),
+            Err(error) if error.is_not_found() => return Ok(DeleteOutcome::AlreadyGone),
             Err(error) if error.is_conflict() => {
-                let replaced = self.is_replaced(&target, object).await?;
-                return if replaced { Ok(Deleted::Before) } else { Err(error) };
+                let replaced = self.is_gone_or_recreated(&target, object).await?;
+                return if replaced {
+                    Ok(DeleteOutcome::AlreadyGone)
+                } else {
+                    Err(error)
+                };
             }
             Err(error) => return Err(error),
         };
         if answer["kind"] == "Status" {
-            return Ok(Deleted::Now);
+            return Ok(DeleteOutcome::Deleted);
         }
         let left = serde_json::from_value::<K>(answer).map_err(|error| {
             target.failed(WriteErrorKind::Client(Box::new(kube::Error::SerdeError(error))))
         })?;
-        // What goes at once is answered by its last state; what waits is marked and has something to wait for.
-        let waits = left.meta().deletion_timestamp.is_some()
+        // The server may answer an immediate deletion with the last state. A pending one has something to wait for.
+        let is_pending = left.meta().deletion_timestamp.is_some()
             && (!left.finalizers().is_empty() || left.meta().deletion_grace_period_seconds.unwrap_or(0) > 0);
-        Ok(if waits {
-            Deleted::Pending(left)
+        Ok(if is_pending {
+            DeleteOutcome::Pending(left)
         } else {
-            Deleted::Now
+            DeleteOutcome::Deleted
         })
     }
 
-    /// The options with the object's uid as precondition, and with our dry run.
-    pub(super) fn of_this_object<K: Resource>(&self, object: &K, options: &DeleteParams) -> DeleteParams {
+    /// The options with the object's UID as precondition, and with the writer's dry run.
+    pub(super) fn with_uid_precondition<K: Resource>(
+        &self,
+        object: &K,
+        options: &DeleteParams,
+    ) -> DeleteParams {
         let mut options = options.clone();
         options.dry_run |= self.dry_run;
         if let Some(uid) = object.meta().uid.clone() {
@@ -73,9 +84,8 @@ impl<D> Writer<D> {
         options
     }
 
-    /// Whether the object is gone or has a successor. A conflict does not say which precondition failed, except in
-    /// prose.
-    pub(super) async fn is_replaced<K: Writable<DynamicType = D>>(
+    /// Whether the object was deleted or recreated. A conflict names the failed precondition only in its message.
+    pub(super) async fn is_gone_or_recreated<K: Writable<DynamicType = D>>(
         &self,
         target: &Target,
         object: &K,
@@ -84,8 +94,8 @@ impl<D> Writer<D> {
             .get_metadata(target.key.name(), &kube::api::GetParams::default());
         match self.send::<Value>(target, request).await {
             Ok((_, live)) => {
-                let meant = object.meta().uid.as_deref();
-                Ok(meant.is_some_and(|uid| live["metadata"]["uid"] != uid))
+                let expected = object.meta().uid.as_deref();
+                Ok(expected.is_some_and(|uid| live["metadata"]["uid"] != uid))
             }
             Err(error) if error.is_not_found() => Ok(true),
             Err(error) => Err(error),

@@ -1,11 +1,11 @@
-//! Why a write did not happen.
+//! Write errors.
 
 use std::{error::Error as StdError, fmt, time::Duration};
 
 use kube::core::Status;
 use windlass_cache::ObjectKey;
 
-/// A write that did not happen: which verb, which object, and why.
+/// A failed write: verb, object and cause.
 #[derive(Debug)]
 pub struct WriteError(Box<Inner>);
 
@@ -17,49 +17,49 @@ struct Inner {
     why: WriteErrorKind,
 }
 
-/// Who said no.
+/// Where a write failed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum WriteErrorKind {
-    /// Nothing was sent.
-    Refused(Refusal),
+    /// The write is invalid and was not sent.
+    Invalid(InvalidWrite),
     /// The server answered with a failure.
     Server(Box<Status>),
-    /// The request could not be sent, or its answer not be read. Whether the write happened is not known.
+    /// The request could not be sent, or its response could not be read. The write may have happened.
     Client(Box<kube::Error>),
 }
 
-/// Why a write was not even sent.
+/// Why a write was not sent.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Refusal {
-    /// The object must be named to be found.
-    #[error("it has no name: set metadata.name")]
+pub enum InvalidWrite {
+    /// The object has no name.
+    #[error("missing name: set metadata.name")]
     NoName,
-    /// It would be taken for the address of another object.
-    #[error("`{0}` cannot be a name: use letters, digits, `-` and `.`")]
-    NotAName(String),
-    /// Its kind lives in namespaces.
-    #[error("it has no namespace: set metadata.namespace")]
+    /// The name would change the request path.
+    #[error("invalid name {0:?}: use letters, digits, `-` and `.`")]
+    InvalidName(String),
+    /// The object has no namespace, and its kind is namespaced.
+    #[error("missing namespace: set metadata.namespace")]
     NoNamespace,
-    /// Without it, a write could undo what others wrote.
-    #[error("it has no resource version: start from an object that was read")]
+    /// Without a resource version the write could undo concurrent changes.
+    #[error("missing resource version: start from an object read from the API")]
     NoResourceVersion,
-    /// Without it, another object of the same name could be meant.
-    #[error("it has no uid: start from an object that was read")]
+    /// Without a UID the write could reach a recreated object of the same name.
+    #[error("missing uid: start from an object read from the API")]
     NoUid,
     /// There is no status to write.
-    #[error("it has no status: set it before it is written")]
+    #[error("missing status: set it before writing it")]
     NoStatus,
-    /// The server takes no new finalizers then.
-    #[error("it is being deleted: add finalizer `{0}` before, when the object is first seen")]
+    /// The server accepts no new finalizers for an object that is being deleted.
+    #[error("the object is being deleted: add finalizer `{0}` earlier, in its first reconcile")]
     Deleting(String),
-    /// The server would not take the finalizer.
+    /// The server would reject the finalizer.
     #[error(transparent)]
     Finalizer(#[from] super::InvalidFinalizer),
-    /// The object does not become JSON.
-    #[error("it cannot be written as JSON: {0}")]
-    Unserializable(#[source] serde_json::Error),
+    /// The object cannot be serialized.
+    #[error("cannot serialize the object: {0}")]
+    Serialization(#[source] serde_json::Error),
 }
 
 impl WriteError {
@@ -67,43 +67,43 @@ impl WriteError {
         Self(Box::new(Inner { verb, kind, key, why }))
     }
 
-    /// Who said no, and why.
+    /// Where the write failed, and why.
     pub fn kind(&self) -> &WriteErrorKind {
         &self.0.why
     }
 
-    /// Which object.
+    /// The object's key.
     pub fn key(&self) -> &ObjectKey {
         &self.0.key
     }
 
-    /// What the server answered, if it did.
+    /// The server's status, if it answered.
     pub fn status(&self) -> Option<&Status> {
         match &self.0.why {
             WriteErrorKind::Server(status) => Some(status),
-            WriteErrorKind::Refused(_) | WriteErrorKind::Client(_) => None,
+            WriteErrorKind::Invalid(_) | WriteErrorKind::Client(_) => None,
         }
     }
 
-    /// The object, or its kind or namespace, is not there.
+    /// Whether the object, its kind or its namespace does not exist.
     pub fn is_not_found(&self) -> bool {
         self.has_code(404)
     }
 
-    /// Something by that name is there already.
+    /// Whether an object of that name already exists.
     pub fn is_already_exists(&self) -> bool {
         self.status()
             .is_some_and(|status| status.reason == "AlreadyExists")
     }
 
-    /// Somebody else was faster, or owns a field: look again.
+    /// Whether the object changed concurrently, or another manager owns a field: read it again.
     pub fn is_conflict(&self) -> bool {
         self.has_code(409) && !self.is_already_exists()
     }
 
-    /// The object that was meant is gone, and another one has its name.
-    pub fn is_other_object(&self) -> bool {
-        // How the server says it for patches; a real one says it twice.
+    /// Whether the object was deleted and another one of that name has a different UID.
+    pub fn is_uid_mismatch(&self) -> bool {
+        // The server's answer to a patch; kube-apiserver repeats the cause.
         let immutable = |status: &Status| {
             let causes = status.details.iter().flat_map(|details| &details.causes);
             status.code == 422 && causes.into_iter().any(|cause| cause.field == "metadata.uid")
@@ -111,14 +111,14 @@ impl WriteError {
         self.status().is_some_and(immutable)
     }
 
-    /// The namespace is going, and takes nothing new.
+    /// Whether the namespace is being deleted and accepts no new objects.
     pub fn is_namespace_terminating(&self) -> bool {
         let details = self.status().and_then(|status| status.details.as_ref());
         let mut causes = details.into_iter().flat_map(|details| &details.causes);
         causes.any(|cause| cause.reason == "NamespaceTerminating")
     }
 
-    /// How long the server asks to wait before the next attempt.
+    /// The delay before the next attempt that the server asks for.
     pub fn retry_after(&self) -> Option<Duration> {
         let seconds = self.status()?.details.as_ref()?.retry_after_seconds;
         (seconds > 0).then(|| Duration::from_secs(seconds.into()))
@@ -137,8 +137,8 @@ impl fmt::Display for WriteError {
             write!(f, " {key}")?;
         }
         match why {
-            WriteErrorKind::Refused(why) => write!(f, ": {why}"),
-            // Its own text repeats the whole status in Rust's notation.
+            WriteErrorKind::Invalid(why) => write!(f, ": {why}"),
+            // The `Display` of `Status` repeats the whole status in debug notation.
             WriteErrorKind::Server(status) if status.message.is_empty() => write!(f, ": {}", status.reason),
             WriteErrorKind::Server(status) => write!(f, ": {}", status.message),
             WriteErrorKind::Client(error) => write!(f, ": {error}"),
@@ -149,7 +149,7 @@ impl fmt::Display for WriteError {
 impl StdError for WriteError {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         match &self.0.why {
-            WriteErrorKind::Refused(why) => why.source(),
+            WriteErrorKind::Invalid(why) => why.source(),
             WriteErrorKind::Server(_) => None,
             WriteErrorKind::Client(error) => error.source(),
         }

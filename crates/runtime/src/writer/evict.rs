@@ -1,4 +1,4 @@
-//! Eviction: a deletion that asks the disruption budgets first.
+//! Pod eviction, which honours `PodDisruptionBudgets`.
 
 use std::time::Duration;
 
@@ -11,52 +11,51 @@ use serde_json::{Value, json};
 
 use super::{WriteError, Writer, bytes};
 
-/// How the server says no if more than one budget covers the pod, whatever they allow.
-const SEVERAL_BUDGETS: &str = "This pod has more than one PodDisruptionBudget";
+/// The server's message if more than one `PodDisruptionBudget` covers the pod; it never evicts such a pod.
+const MULTIPLE_PDBS_MESSAGE: &str = "This pod has more than one PodDisruptionBudget";
 
-/// What became of a pod that was to be evicted.
+/// Result of an eviction.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Evicted {
-    /// The server agreed. The pod goes when its grace period is over.
-    Agreed,
-    /// It had gone before; if there is another one of its name, that one stays.
-    Before,
-    /// A disruption budget does not allow it at the moment. Nothing happened.
+pub enum EvictOutcome {
+    /// The server accepted it. The pod terminates within its grace period.
+    Accepted,
+    /// The pod did not exist any more. A recreated pod of the same name is left alone.
+    AlreadyGone,
+    /// A `PodDisruptionBudget` does not allow it at the moment. Nothing was changed.
     Blocked {
-        /// The budget's name, where the server gives it: not where several of them cover the pod, which it does not
-        /// know how to ask.
+        /// The PDB's name if the server gives it, which it does not if several PDBs cover the pod.
         budget: Option<String>,
-        /// Why, in the server's words.
+        /// The server's message.
         message: String,
-        /// How long the server asks to wait. Without it, 5 s is what `kubectl drain` waits.
+        /// The delay that the server asks for. If `None`, use 5 s like `kubectl drain`.
         retry_after: Option<Duration>,
     },
 }
 
 impl Writer {
-    /// Evicts this very pod, with a grace period or preconditions if the options have them.
+    /// Evicts the pod, with the options' grace period and preconditions, but not a recreated pod of the same name.
     ///
-    /// It does what `kube::Api::evict` should: that one puts its options under a name that the server does not know,
-    /// so that they are ignored. A budget that says no is an outcome here, not an error; a server that has too much
-    /// to do (also code 429) is an error with [`retry_after`](WriteError::retry_after).
+    /// `kube::Api::evict` sends its options in a field that the server does not know, so they are ignored; here they are not. A
+    /// PDB that does not allow the eviction is a result, not an error; an overloaded server (also code 429) is an error with
+    /// [`retry_after`](WriteError::retry_after).
     ///
-    /// A client from `kube::Config` repeats a request with that answer by itself, up to 15 times, also when a budget
-    /// said no; [`Options::client`](crate::Options::client) makes one that does not.
+    /// A client from `kube::Config` retries code 429 up to 15 times, even if it comes from a PDB;
+    /// [`Options::client`](crate::Options::client) returns a client that does not.
     ///
     /// ```no_run
     /// # use k8s_openapi::api::core::v1::Pod;
     /// # use kube::api::DeleteParams;
-    /// # use windlass_runtime::{Evicted, Writer, WriteError};
+    /// # use windlass_runtime::{EvictOutcome, Writer, WriteError};
     /// # async fn example(writer: Writer, pod: Pod) -> Result<(), WriteError> {
     /// match writer.evict(&pod, &DeleteParams::default().grace_period(10)).await? {
-    ///     Evicted::Agreed | Evicted::Before => {}
-    ///     Evicted::Blocked { message, .. } => println!("not yet: {message}"),
+    ///     EvictOutcome::Accepted | EvictOutcome::AlreadyGone => {}
+    ///     EvictOutcome::Blocked { message, .. } => println!("not yet: {message}"),
     /// }
     /// # Ok(()) }
     /// ```
-    pub async fn evict(&self, pod: &Pod, options: &DeleteParams) -> Result<Evicted, WriteError> {
+    pub async fn evict(&self, pod: &Pod, options: &DeleteParams) -> Result<EvictOutcome, WriteError> {
         let target = self.target("evict", pod);
-        let options = self.of_this_object(pod, options);
+        let options = self.with_uid_precondition(pod, options);
         let (path, name) = (target.path()?, target.key.name());
         let body = json!({
             "apiVersion": "policy/v1",
@@ -71,14 +70,18 @@ impl Writer {
         let request =
             kube::core::Request::new(path).create_subresource("eviction", name, &post, bytes(&body));
         match self.send::<Value>(&target, request).await {
-            Ok(_) => Ok(Evicted::Agreed),
-            Err(error) if error.is_not_found() => Ok(Evicted::Before),
+            Ok(_) => Ok(EvictOutcome::Accepted),
+            Err(error) if error.is_not_found() => Ok(EvictOutcome::AlreadyGone),
             Err(error) if error.is_conflict() => {
-                let replaced = self.is_replaced(&target, pod).await?;
-                if replaced { Ok(Evicted::Before) } else { Err(error) }
+                let replaced = self.is_gone_or_recreated(&target, pod).await?;
+                if replaced {
+                    Ok(EvictOutcome::AlreadyGone)
+                } else {
+                    Err(error)
+                }
             }
-            Err(error) => match error.status().and_then(budget) {
-                Some((budget, message)) => Ok(Evicted::Blocked {
+            Err(error) => match error.status().and_then(blocking_budget) {
+                Some((budget, message)) => Ok(EvictOutcome::Blocked {
                     budget,
                     message,
                     retry_after: error.retry_after(),
@@ -89,15 +92,15 @@ impl Writer {
     }
 }
 
-/// Which budget said no, and why. `None` for any other answer, such as that of a server with too much to do.
-fn budget(status: &Status) -> Option<(Option<String>, String)> {
-    // Its prose is all that tells this 500 from any other.
-    if status.code == 500 && status.message.starts_with(SEVERAL_BUDGETS) {
+/// The PDB that blocked the eviction, and the message. `None` for any other answer, such as that of an overloaded server.
+fn blocking_budget(status: &Status) -> Option<(Option<String>, String)> {
+    // Only the message distinguishes this 500 from others.
+    if status.code == 500 && status.message.starts_with(MULTIPLE_PDBS_MESSAGE) {
         return Some((None, status.message.clone()));
     }
     let mut causes = status.details.iter().flat_map(|details| &details.causes);
     let cause = causes.find(|cause| cause.reason == "DisruptionBudget")?;
-    // The name stands nowhere else.
+    // The name is only in the message.
     let name = cause
         .message
         .strip_prefix("The disruption budget ")

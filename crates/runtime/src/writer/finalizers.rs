@@ -1,20 +1,19 @@
-//! Finalizers: added before the first outside effect, removed after the last one is undone.
+//! Finalizers: added before the first external effect, removed after the cleanup.
 
 use kube::ResourceExt;
 use serde_json::json;
 
-use super::{Refusal, Writable, WriteError, Writer};
-use crate::names::{is_domain, is_word};
+use super::{InvalidWrite, Writable, WriteError, Writer};
+use crate::names::{is_dns_subdomain, is_qualified_name};
 
 impl<D> Writer<D> {
-    /// Sees to it that the object has the finalizer, and returns the object that has it, so that the same reconcile
-    /// goes on with it.
+    /// Adds the finalizer if it is missing, and returns the object with it, so that the same reconcile can continue.
     ///
-    /// No request if it is there. Else one patch that holds for this uid and resource version only, so that it neither
-    /// touches a successor nor loses a finalizer that somebody else adds meanwhile; that is a
+    /// Sends no request if the finalizer is present. Otherwise sends one patch with the UID and resource version as
+    /// preconditions, so it neither changes a recreated object nor loses a finalizer that was added concurrently; that is a
     /// [conflict](WriteError::is_conflict), and the next reconcile sees the newer object.
     ///
-    /// An object that is being deleted gets no new finalizer; the server would refuse it as well.
+    /// Fails for an object that is being deleted, as the server would.
     pub async fn add_finalizer<K: Writable<DynamicType = D>>(
         &self,
         object: &K,
@@ -23,22 +22,23 @@ impl<D> Writer<D> {
         if object.finalizers().iter().any(|present| present == finalizer) {
             return Ok(object.clone());
         }
-        let refuse = |why| Err(self.target("patch", object).refuse(why));
+        let refuse = |why| Err(self.target("patch", object).invalid(why));
         if let Err(invalid) = check_finalizer(finalizer) {
-            return refuse(Refusal::Finalizer(invalid));
+            return refuse(InvalidWrite::Finalizer(invalid));
         }
         if object.meta().deletion_timestamp.is_some() {
-            return refuse(Refusal::Deleting(finalizer.to_owned()));
+            return refuse(InvalidWrite::Deleting(finalizer.to_owned()));
         }
         let mut finalizers = object.finalizers().to_vec();
         finalizers.push(finalizer.to_owned());
         self.set_finalizers(object, &finalizers).await
     }
 
-    /// Removes the finalizer, and returns what is left of the object, or `None` if it is gone. If that was its last
-    /// finalizer and it is being deleted, it is gone from the server then, and what is returned is its last state.
+    /// Removes the finalizer. Returns the object, or `None` if it does not exist any more. If this was the last finalizer of
+    /// an object that is being deleted, the server deletes it, and the last state is returned.
     ///
-    /// No request if it is not there. Else one patch, as in [`add_finalizer`](Self::add_finalizer).
+    /// Sends no request if the finalizer is absent. Otherwise sends one patch, as in
+    /// [`add_finalizer`](Self::add_finalizer).
     pub async fn remove_finalizer<K: Writable<DynamicType = D>>(
         &self,
         object: &K,
@@ -65,31 +65,30 @@ impl<D> Writer<D> {
         object: &K,
         finalizers: &[String],
     ) -> Result<K, WriteError> {
-        let refuse = |why| Err(self.target("patch", object).refuse(why));
+        let refuse = |why| Err(self.target("patch", object).invalid(why));
         let Some(version) = object.meta().resource_version.as_deref() else {
-            return refuse(Refusal::NoResourceVersion);
+            return refuse(InvalidWrite::NoResourceVersion);
         };
         if object.meta().uid.is_none() {
-            return refuse(Refusal::NoUid);
+            return refuse(InvalidWrite::NoUid);
         }
         let patch = json!({ "metadata": { "resourceVersion": version, "finalizers": finalizers } });
-        self.merge(object, &patch).await
+        self.merge_patch(object, &patch).await
     }
 }
 
-/// A finalizer that the server would refuse.
+/// A finalizer that the server would reject.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{name}` is no finalizer: {why}")]
+#[error("invalid finalizer {name:?}: {why}")]
 pub struct InvalidFinalizer {
     name: String,
     why: &'static str,
 }
 
-/// Whether the server takes this as a finalizer: a DNS domain of its author, `/`, and a name, for example
-/// `example.com/tidy`.
+/// Checks a finalizer: a DNS domain of its owner, `/`, and a name, for example `example.com/tidy`.
 ///
-/// The domain may be missing, because the server takes that for custom kinds, with a warning. For built-in kinds it
-/// knows only a few such names and refuses the others.
+/// The domain may be missing: the server accepts that for custom resources, with a warning. For built-in kinds it accepts
+/// only a few such names.
 pub fn check_finalizer(finalizer: &str) -> Result<(), InvalidFinalizer> {
     let invalid = |why| {
         Err(InvalidFinalizer {
@@ -101,14 +100,14 @@ pub fn check_finalizer(finalizer: &str) -> Result<(), InvalidFinalizer> {
         Some((domain, name)) => (Some(domain), name),
         None => (None, finalizer),
     };
-    if !domain.is_none_or(is_domain) {
+    if !domain.is_none_or(is_dns_subdomain) {
         return invalid(
-            "what is before the `/` must be a DNS domain: lower-case letters, digits, `-` and `.`, at most 253",
+            "the part before the `/` must be a DNS domain: lower-case letters, digits, `-` and `.`, at most 253",
         );
     }
-    if !is_word(name) {
+    if !is_qualified_name(name) {
         return invalid(
-            "its name must be 1 to 63 letters, digits, `-`, `_` or `.`, a letter or digit first and last",
+            "the name must be 1 to 63 letters, digits, `-`, `_` or `.`, a letter or digit first and last",
         );
     }
     Ok(())
@@ -119,7 +118,7 @@ mod tests {
     use super::check_finalizer;
 
     #[test]
-    fn a_finalizer_is_a_domain_and_a_name() {
+    fn finalizer_is_a_domain_and_a_name() {
         let long = |length| format!("example.com/{}", "a".repeat(length));
         let valid = [
             "example.com/tidy",
@@ -152,7 +151,7 @@ mod tests {
         for name in invalid {
             let error = check_finalizer(name).expect_err(name).to_string();
             assert!(
-                error.starts_with(&format!("`{name}` is no finalizer: ")),
+                error.starts_with(&format!("invalid finalizer {name:?}: ")),
                 "{error}"
             );
         }

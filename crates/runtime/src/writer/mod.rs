@@ -1,13 +1,12 @@
-//! Writes, with what every write of a controller should carry: a field manager, a precondition where one is known, and
-//! an error that says what was being written.
+//! Writes with a field manager, preconditions where they are known, and errors that name the object.
 //!
 //! ```text
-//!   Writer ── one request ──► kube::Client (its layers: caches, fences, limits) ──► the server
-//!     │ knows: field manager, dry run, for dynamic kinds the resource
-//!     └ error.rs: which verb, kind and object; what the server said
+//!   Writer ── one request ──► kube::Client (layers: caches, fences, limits) ──► API server
+//!     │ holds: field manager, dry run, for dynamic kinds the resource
+//!     └ WriteError: verb, kind, object, and the server's status
 //! ```
 //!
-//! It holds no state and starts no task. Reads are `kube::Api` or a lister.
+//! A writer has no mutable state and starts no task. For reads use a lister or `kube::Api`.
 
 mod apply;
 mod delete;
@@ -31,20 +30,20 @@ use windlass_cache::{ObjectKey, is_cluster_scoped};
 
 use crate::names::is_path_segment;
 
-pub use apply::{Applied, Apply};
-pub use delete::Deleted;
-pub use error::{Refusal, WriteError, WriteErrorKind};
-pub use evict::Evicted;
+pub use apply::{ApplyOptions, ApplyOutcome};
+pub use delete::DeleteOutcome;
+pub use error::{InvalidWrite, WriteError, WriteErrorKind};
+pub use evict::EvictOutcome;
 pub use finalizers::{InvalidFinalizer, check_finalizer};
 
-/// A kind that can be written. Every type that can be written with `kube::Api` is one.
+/// A kind that can be written. Implemented for every type that `kube::Api` can write.
 pub trait Writable: Resource<Scope: 'static> + Serialize + DeserializeOwned + Clone + Debug {}
 
 impl<K: Resource<Scope: 'static> + Serialize + DeserializeOwned + Clone + Debug> Writable for K {}
 
-/// Writes objects in the name of one field manager. Clones are cheap.
+/// Writes objects with one field manager. Clones are cheap.
 ///
-/// Every method is one request, or none if there is nothing to do. The kind comes from the object, its namespace and
+/// Every method sends one request, or none if there is nothing to do. The kind comes from the object's type, namespace and
 /// name from its metadata:
 ///
 /// ```no_run
@@ -57,7 +56,7 @@ impl<K: Resource<Scope: 'static> + Serialize + DeserializeOwned + Clone + Debug>
 /// # Ok(()) }
 /// ```
 ///
-/// A type does not know the kind of a `DynamicObject`; [`of`](Self::of) tells it, and all methods are the same:
+/// For a `DynamicObject`, [`dynamic`](Self::dynamic) returns a writer for its kind with the same methods:
 ///
 /// ```no_run
 /// # use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
@@ -65,7 +64,7 @@ impl<K: Resource<Scope: 'static> + Serialize + DeserializeOwned + Clone + Debug>
 /// # async fn example(writer: Writer) -> Result<(), WriteError> {
 /// let foos = ApiResource::from_gvk(&GroupVersionKind::gvk("example.com", "v1", "Foo"));
 /// let foo = DynamicObject::new("a", &foos).within("shop");
-/// writer.of(foos).apply(&foo).await?;
+/// writer.dynamic(foos).apply(&foo).await?;
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
@@ -77,8 +76,8 @@ pub struct Writer<D = ()> {
 }
 
 impl Writer {
-    /// Writes with this client. The field manager is who the server notes as the author of fields: one name per
-    /// controller, for example `foo-controller`, at most 128 characters.
+    /// Creates a writer. The field manager is recorded in `managedFields`: one name per controller, for example
+    /// `foo-controller`, at most 128 characters.
     pub fn new(client: Client, field_manager: impl Into<Arc<str>>) -> Self {
         Self {
             client,
@@ -88,8 +87,8 @@ impl Writer {
         }
     }
 
-    /// The same writer for objects whose kind is known at run time.
-    pub fn of(&self, resource: ApiResource) -> Writer<ApiResource> {
+    /// Returns the same writer for objects of a kind known only at run time.
+    pub fn dynamic(&self, resource: ApiResource) -> Writer<ApiResource> {
         Writer {
             client: self.client.clone(),
             field_manager: Arc::clone(&self.field_manager),
@@ -100,33 +99,33 @@ impl Writer {
 }
 
 impl<D> Writer<D> {
-    /// Has the server check and answer every write, and store none. Default: they are stored.
+    /// Makes every write a dry run: the server validates and answers it but persists nothing. Default: off.
     #[must_use]
     pub fn dry_run(mut self) -> Self {
         self.dry_run = true;
         self
     }
 
-    /// Whether nothing is stored.
+    /// Whether writes are dry runs.
     pub fn is_dry_run(&self) -> bool {
         self.dry_run
     }
 
-    /// The client that it writes with; for live reads.
+    /// Returns the client, for live reads.
     pub fn client(&self) -> &Client {
         &self.client
     }
 
-    /// The name under which it writes.
+    /// Returns the field manager.
     pub fn field_manager(&self) -> &str {
         &self.field_manager
     }
 
-    /// Creates the object; one that is there already is an [error](WriteError::is_already_exists).
+    /// Creates the object. Fails if it [already exists](WriteError::is_already_exists).
     ///
-    /// An object that is [applied](Self::apply) later is better applied from the start: the server keeps what was
-    /// created and what was applied apart, and fields that are no longer applied stay if they were created.
-    /// [`Apply::new_object`] is as particular.
+    /// If the object is [applied](Self::apply) later, create it with an apply too: the server tracks created and applied
+    /// fields separately, so a created field stays when it is no longer applied. [`ApplyOptions::require_absent`] fails for an
+    /// existing object like a create.
     pub async fn create<K: Writable<DynamicType = D>>(&self, object: &K) -> Result<K, WriteError> {
         let target = self.target("create", object);
         let path = target.collection()?;
@@ -135,19 +134,18 @@ impl<D> Writer<D> {
         self.send(&target, request).await.map(|(_, created)| created)
     }
 
-    /// Replaces the whole object by this one, if it is still the version that this one was made from; else it is a
-    /// [conflict](WriteError::is_conflict).
+    /// Replaces the whole object. Fails with a [conflict](WriteError::is_conflict) if its resource version has changed.
     ///
-    /// An object without resource version is refused without a request: it would overwrite what others wrote since.
+    /// An object without a resource version is rejected without a request, because it would overwrite concurrent changes.
     pub async fn replace<K: Writable<DynamicType = D>>(&self, object: &K) -> Result<K, WriteError> {
         self.put(self.target("replace", object), object, None).await
     }
 
-    /// Replaces the status of the object by this one's, if it still is the version that this one was made from; else it is a
-    /// [conflict](WriteError::is_conflict). Of the rest of the object nothing is written.
+    /// Replaces only the status of the object. Fails with a [conflict](WriteError::is_conflict) if its resource version has
+    /// changed.
     ///
-    /// For a status that is more than an account: one in which something is given away, so that of two who try one has to
-    /// look again. Where it is an account, [`apply_status`](Self::apply_status) needs no version.
+    /// For a status that allocates something, so that of two concurrent writers one must read it again. For a status that
+    /// only reports, use [`apply_status`](Self::apply_status), which needs no resource version.
     pub async fn replace_status<K: Writable<DynamicType = D>>(&self, object: &K) -> Result<K, WriteError> {
         self.put(
             self.target("replace the status of", object),
@@ -170,7 +168,7 @@ impl<D> Writer<D> {
             .as_deref()
             .is_none_or(str::is_empty)
         {
-            return Err(target.refuse(Refusal::NoResourceVersion));
+            return Err(target.invalid(InvalidWrite::NoResourceVersion));
         }
         let body = bytes(&target.body(object)?);
         let (resource, name) = (kube::core::Request::new(path), target.key.name());
@@ -181,28 +179,28 @@ impl<D> Writer<D> {
         self.send(&target, request).await.map(|(_, replaced)| replaced)
     }
 
-    /// Changes the fields in `patch` (a JSON merge patch: `null` removes, lists are replaced whole) and leaves the others.
+    /// Applies a JSON merge patch: `null` removes a field, lists are replaced, other fields are kept.
     ///
-    /// Only this very object: if it has a uid, its successor of the same name is left alone and the error says
-    /// [so](WriteError::is_other_object). A `metadata.resourceVersion` in the patch also makes it fail if anything
-    /// changed since.
+    /// If the object has a UID, a recreated object of the same name is not patched, and the error is a
+    /// [UID mismatch](WriteError::is_uid_mismatch). With a `metadata.resourceVersion` in the patch it also fails if the
+    /// object has changed.
     ///
     /// ```no_run
     /// # use k8s_openapi::api::core::v1::Node;
     /// # use windlass_runtime::{Writer, WriteError};
     /// # async fn example(writer: Writer, node: Node) -> Result<(), WriteError> {
-    /// let mark = serde_json::json!({ "metadata": { "annotations": { "example.com/reboot-now": null } } });
-    /// let node = writer.merge(&node, &mark).await?;
+    /// let patch = serde_json::json!({ "metadata": { "annotations": { "example.com/reboot-now": null } } });
+    /// let node = writer.merge_patch(&node, &patch).await?;
     /// # Ok(()) }
     /// ```
-    pub async fn merge<K: Writable<DynamicType = D>>(
+    pub async fn merge_patch<K: Writable<DynamicType = D>>(
         &self,
         object: &K,
         patch: &impl Serialize,
     ) -> Result<K, WriteError> {
         let target = self.target("patch", object);
-        let mut patch =
-            serde_json::to_value(patch).map_err(|error| target.refuse(Refusal::Unserializable(error)))?;
+        let mut patch = serde_json::to_value(patch)
+            .map_err(|error| target.invalid(InvalidWrite::Serialization(error)))?;
         if let (Some(uid), Some(fields)) = (&object.meta().uid, patch.as_object_mut()) {
             let metadata = fields
                 .entry("metadata")
@@ -263,7 +261,7 @@ impl<D> Writer<D> {
         }
     }
 
-    /// Sends a request; an answer that says no is an error with the status that the server gave.
+    /// Sends a request. A response that is not successful becomes an error with the server's status.
     async fn send<T: DeserializeOwned>(
         &self,
         target: &Target,
@@ -271,7 +269,7 @@ impl<D> Writer<D> {
     ) -> Result<(StatusCode, T), WriteError> {
         let failed = |error| target.failed(WriteErrorKind::Client(Box::new(error)));
         let mut request = request.map_err(|error| failed(kube::Error::BuildRequest(error)))?;
-        // kube's own calls name themselves like this, for its traces.
+        // Like kube's own calls, names the operation in traces.
         request.extensions_mut().insert(target.verb);
         let response = self.client.send(request.map(Body::from)).await.map_err(failed)?;
         let code = response.status();
@@ -289,7 +287,7 @@ impl<D> Writer<D> {
     }
 }
 
-/// What is written, and how.
+/// The object and verb of one write.
 struct Target {
     verb: &'static str,
     api_version: String,
@@ -300,30 +298,30 @@ struct Target {
 }
 
 impl Target {
-    /// Where objects of this kind and namespace are.
+    /// The URL path of objects of this kind and namespace.
     fn collection(&self) -> Result<&str, WriteError> {
-        // Without it the server would only say that there is no such path.
+        // Without a namespace the server would only answer that there is no such path.
         if self.lacks_namespace {
-            return Err(self.refuse(Refusal::NoNamespace));
+            return Err(self.invalid(InvalidWrite::NoNamespace));
         }
         Ok(&self.collection)
     }
 
-    /// The collection of an object that has a name.
+    /// Like [`collection`](Self::collection), but requires a valid name.
     fn path(&self) -> Result<&str, WriteError> {
         if self.key.name().is_empty() {
-            return Err(self.refuse(Refusal::NoName));
+            return Err(self.invalid(InvalidWrite::NoName));
         }
         if !is_path_segment(self.key.name()) {
-            return Err(self.refuse(Refusal::NotAName(self.key.name().to_owned())));
+            return Err(self.invalid(InvalidWrite::InvalidName(self.key.name().to_owned())));
         }
         self.collection()
     }
 
-    /// The object as JSON, with the kind that a dynamic one may leave out.
+    /// The object as JSON, with its `apiVersion` and `kind`.
     fn body(&self, object: &impl Serialize) -> Result<Value, WriteError> {
         let mut body =
-            serde_json::to_value(object).map_err(|error| self.refuse(Refusal::Unserializable(error)))?;
+            serde_json::to_value(object).map_err(|error| self.invalid(InvalidWrite::Serialization(error)))?;
         if let Some(fields) = body.as_object_mut() {
             fields.insert("apiVersion".to_owned(), self.api_version.as_str().into());
             fields.insert("kind".to_owned(), self.kind.as_str().into());
@@ -331,8 +329,8 @@ impl Target {
         Ok(body)
     }
 
-    fn refuse(&self, why: Refusal) -> WriteError {
-        self.failed(WriteErrorKind::Refused(why))
+    fn invalid(&self, why: InvalidWrite) -> WriteError {
+        self.failed(WriteErrorKind::Invalid(why))
     }
 
     fn failed(&self, kind: WriteErrorKind) -> WriteError {

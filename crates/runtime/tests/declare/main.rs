@@ -1,10 +1,10 @@
-//! The declarative style, on the embedded server: what is written, what is not, and whose objects are touched.
+//! Declarative controllers on the embedded server: what is written, and what is left alone.
 
 mod children;
-mod going;
-mod others;
-mod refused;
+mod deletion;
+mod foreign;
+mod harness;
+mod invalid;
 mod status;
 #[path = "../wire/mod.rs"]
 mod wire;
-mod world;

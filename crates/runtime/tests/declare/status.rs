@@ -1,4 +1,4 @@
-//! The status, and what is told.
+//! Status, conditions and events.
 
 use std::{future::ready, sync::Arc, time::Duration};
 
@@ -13,11 +13,11 @@ use kube::{
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
-use windlass_runtime::{Context, Controller, Desired, Error, Finding, Manager};
+use windlass_runtime::{ConditionUpdate, Context, Controller, Desired, Error, Manager};
 
 use crate::{
+    harness::{CHILD, Harness, config, create, one, plan, server},
     wire::recorded_on,
-    world::{CHILD, World, config, create, one, plan, server},
 };
 
 fn replicas(count: i32) -> Value {
@@ -25,73 +25,73 @@ fn replicas(count: i32) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_status_is_written_when_it_differs_and_not_again() {
-    let world = World::new(plan(|_| Desired::new().status(replicas(3)))).await;
-    let status = |parent: Deployment| parent.status.expect("a status");
-    let parent = || async { world.parents().get("web").await.expect("it is there") };
+async fn status_is_written_only_when_it_differs() {
+    let harness = Harness::new(plan(|_| Desired::new().status(replicas(3)))).await;
+    let status = |parent: Deployment| parent.status.expect("status");
+    let parent = || async { harness.parents().get("web").await.expect("exists") };
     assert_eq!(status(parent().await).replicas, Some(3));
-    world.wire.take();
-    world.touch().await;
-    assert_eq!(world.writes(), Vec::<String>::new());
-    *world.plan.lock() = Box::new(|_| Desired::new().status(json!({ "observedGeneration": 1 })));
-    world.touch().await;
+    harness.wire.take();
+    harness.touch().await;
+    assert_eq!(harness.writes(), Vec::<String>::new());
+    *harness.plan.lock() = Box::new(|_| Desired::new().status(json!({ "observedGeneration": 1 })));
+    harness.touch().await;
     assert_eq!(
         status(parent().await).replicas,
         None,
-        "what is not said any more goes"
+        "a field that is no longer set is removed"
     );
-    let world = world.restart(None).await;
-    assert_eq!(world.writes(), Vec::<String>::new());
-    world.stop().await;
+    let harness = harness.restart(None).await;
+    assert_eq!(harness.writes(), Vec::<String>::new());
+    harness.stop().await;
 }
 
-/// What others write into the status is theirs, and not fought over.
+/// Status fields of other managers are left alone.
 #[tokio::test(start_paused = true)]
-async fn a_part_of_the_status_may_be_somebody_elses() {
-    let world = World::new(plan(|_| Desired::new().status(replicas(3)))).await;
+async fn status_fields_of_other_managers_are_kept() {
+    let harness = Harness::new(plan(|_| Desired::new().status(replicas(3)))).await;
     let theirs = json!({ "status": { "readyReplicas": 2 } });
     let params = PatchParams {
         field_manager: Some("other".into()),
         ..PatchParams::default()
     };
-    world
+    harness
         .parents()
         .patch_status("web", &params, &Patch::Merge(theirs))
         .await
-        .expect("it is there");
-    world.settle().await;
-    world.wire.take();
-    world.touch().await;
-    assert_eq!(world.writes(), Vec::<String>::new());
-    let status = world
+        .expect("exists");
+    harness.settle().await;
+    harness.wire.take();
+    harness.touch().await;
+    assert_eq!(harness.writes(), Vec::<String>::new());
+    let status = harness
         .parents()
         .get("web")
         .await
-        .expect("it is there")
+        .expect("exists")
         .status
-        .expect("a status");
+        .expect("status");
     assert_eq!((status.replicas, status.ready_replicas), (Some(3), Some(2)));
-    world.stop().await;
+    harness.stop().await;
 }
 
-/// A condition is written once, says for which generation and since when, and stands beside those of others.
+/// It has an observed generation and a transition time, and conditions of other managers are kept.
 #[tokio::test(start_paused = true)]
-async fn a_condition_is_written_when_it_changes() {
+async fn condition_is_written_when_it_changes() {
     let server = server();
-    let (client, (noted, wire)) = (Client::new(server.clone(), "default"), recorded_on(server));
+    let (client, (recorded_client, wire)) = (Client::new(server.clone(), "default"), recorded_on(server));
     let service = json!({ "metadata": { "name": "web" }, "spec": { "ports": [{ "port": 80 }] } });
     create(
         &client,
-        serde_json::from_value::<Service>(service).expect("a service"),
+        serde_json::from_value::<Service>(service).expect("valid Service"),
     )
     .await;
-    let found = Arc::new(Mutex::new(Finding::no("Ready", "Waiting")));
+    let found = Arc::new(Mutex::new(ConditionUpdate::false_("Ready", "Waiting")));
     let finding = Arc::clone(&found);
     let controller = Controller::<Service>::new("sizes").declare(move |_: Arc<Service>, _: Context| {
         ready(Ok::<_, Error>(Desired::new().condition(finding.lock().clone())))
     });
     let (stop, stopped) = oneshot::channel::<()>();
-    let manager = Manager::new(noted).controller(controller);
+    let manager = Manager::new(recorded_client).controller(controller);
     let manager = tokio::spawn(manager.run_until(async move { drop(stopped.await) }));
     let services = Api::<Service>::namespaced(client, "default");
     let patch = |change: Value| {
@@ -102,7 +102,7 @@ async fn a_condition_is_written_when_it_changes() {
             services
                 .patch_status("web", &params, &Patch::Strategic(change))
                 .await
-                .expect("it is there");
+                .expect("exists");
             tokio::time::sleep(Duration::from_secs(2)).await;
         }
     };
@@ -114,14 +114,9 @@ async fn a_condition_is_written_when_it_changes() {
         wire.take().iter().all(|sent| sent.method == "GET"),
         "nothing changed"
     );
-    *found.lock() = Finding::yes("Ready", "AllRun");
+    *found.lock() = ConditionUpdate::true_("Ready", "AllRun");
     patch(json!({ "metadata": { "annotations": { "touched": "again" } } })).await;
-    let status = services
-        .get("web")
-        .await
-        .expect("it is there")
-        .status
-        .expect("a status");
+    let status = services.get("web").await.expect("exists").status.expect("status");
     let mut conditions: Vec<_> = status
         .conditions
         .into_iter()
@@ -133,47 +128,51 @@ async fn a_condition_is_written_when_it_changes() {
         conditions,
         [("Ready", "True"), ("Theirs", "True")].map(|(a, b)| (a.to_owned(), b.to_owned()))
     );
-    stop.send(()).expect("it runs");
+    stop.send(()).expect("running");
     manager.await.expect("no panic").expect("no error");
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_is_recorded_once_all_is_as_it_should_be() {
-    let world = World::new(plan(|_| {
-        one(&Deployment::default()).event("Synced", "all is there")
+async fn event_is_recorded_after_the_children_are_applied() {
+    let harness = Harness::new(plan(|_| {
+        one(&Deployment::default()).event("Synced", "all children are applied")
     }))
     .await;
-    let told = world.told("Synced").await;
-    assert_eq!(told.len(), 1);
+    let events = harness.events("Synced").await;
+    assert_eq!(events.len(), 1);
     assert_eq!(
-        told[0]
+        events[0]
             .source
             .as_ref()
             .and_then(|source| source.component.as_deref()),
         Some("sizes")
     );
-    world.stop().await;
+    harness.stop().await;
 }
 
-/// Everything that a new object costs: no look, no status that is wrong at once, no word about echoes.
+/// All requests for a new object: no extra read, no outdated status, no event for own writes.
 #[tokio::test(start_paused = true)]
-async fn a_new_object_costs_a_child_a_status_and_an_event() {
+async fn new_object_costs_one_child_one_status_and_one_event() {
     let server = server();
-    let (client, (noted, wire)) = (Client::new(server.clone(), "default"), recorded_on(server));
+    let (client, (recorded_client, wire)) = (Client::new(server.clone(), "default"), recorded_on(server));
     let controller = Controller::<Service>::new("sizes").owns::<ConfigMap>().declare(
         |_: Arc<Service>, ctx: Context| async move {
             let finding = match ctx.get::<ConfigMap>("child")? {
-                Some(_) => Finding::yes("Seen", "ItIsThere"),
-                None => Finding::no("Seen", "ItIsNot"),
+                Some(_) => ConditionUpdate::true_("Seen", "ChildExists"),
+                None => ConditionUpdate::false_("Seen", "ChildMissing"),
             };
             let desired = Desired::new().child(config("child", &[("a", "1")]));
-            Ok::<_, Error>(desired.condition(finding).event("Synced", "all is there"))
+            Ok::<_, Error>(
+                desired
+                    .condition(finding)
+                    .event("Synced", "all children are applied"),
+            )
         },
     );
     let service = json!({ "metadata": { "name": "web" }, "spec": { "ports": [{ "port": 80 }] } });
-    let service: Service = serde_json::from_value(service).expect("a service");
+    let service: Service = serde_json::from_value(service).expect("valid Service");
     let (stop, stopped) = oneshot::channel::<()>();
-    let manager = Manager::new(noted).controller(controller);
+    let manager = Manager::new(recorded_client).controller(controller);
     let manager = tokio::spawn(manager.run_until(async move { drop(stopped.await) }));
     tokio::time::sleep(Duration::from_secs(2)).await;
     wire.take();
@@ -186,20 +185,20 @@ async fn a_new_object_costs_a_child_a_status_and_an_event() {
             .collect::<Vec<_>>()
     };
     let status = "PATCH /api/v1/namespaces/default/services/web/status".to_owned();
-    let told = "POST /api/v1/namespaces/default/events".to_owned();
-    assert_eq!(sent(), [format!("PATCH {CHILD}"), status, told]);
+    let event = "POST /api/v1/namespaces/default/events".to_owned();
+    assert_eq!(sent(), [format!("PATCH {CHILD}"), status, event]);
     let services = Api::<Service>::namespaced(client.clone(), "default");
-    let web = services.get("web").await.expect("it is there");
+    let web = services.get("web").await.expect("exists");
     let conditions = web
         .status
         .and_then(|status| status.conditions)
         .unwrap_or_default();
-    assert_eq!(conditions[0].reason, "ItIsThere");
+    assert_eq!(conditions[0].reason, "ChildExists");
 
-    // A child that goes is looked for before it is made anew; the status has not changed, and people are told.
+    // A deleted child is read before it is created again; the status is unchanged, and an event is recorded.
     let configs = Api::<ConfigMap>::namespaced(client, "default");
     let params = DeleteParams::default();
-    configs.delete("child", &params).await.expect("it is there");
+    configs.delete("child", &params).await.expect("exists");
     tokio::time::sleep(Duration::from_secs(2)).await;
     let lines = sent();
     assert_eq!(lines[..2], [format!("GET {CHILD}"), format!("PATCH {CHILD}")]);
@@ -213,13 +212,13 @@ async fn a_new_object_costs_a_child_a_status_and_an_event() {
     services
         .patch("web", &PatchParams::default(), &patch)
         .await
-        .expect("it is there");
+        .expect("exists");
     tokio::time::sleep(Duration::from_secs(2)).await;
     let lines = sent();
     assert!(
         lines.len() == 1 && lines[0].contains("/events/"),
-        "each change is told: {lines:?}"
+        "an event for each change: {lines:?}"
     );
-    stop.send(()).expect("it runs");
+    stop.send(()).expect("running");
     manager.await.expect("no panic").expect("no error");
 }

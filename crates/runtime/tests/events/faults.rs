@@ -1,4 +1,4 @@
-//! A server that refuses, hangs, forgets or is not there.
+//! Event writes to a server that rejects, hangs, loses events or is unreachable.
 
 use std::time::Duration;
 
@@ -19,9 +19,8 @@ fn terminating() -> Fault {
     }))
 }
 
-/// Statement 124.
 #[tokio::test(start_paused = true)]
-async fn a_request_is_tried_twelve_times_unless_the_server_means_no() {
+async fn request_is_attempted_twelve_times_unless_the_server_rejects_it() {
     let table = [
         ("no connection", Fault::NoConnection, 12),
         ("no answer", Fault::Hangs, 12),
@@ -47,7 +46,7 @@ async fn a_request_is_tried_twelve_times_unless_the_server_means_no() {
             "{what}"
         );
 
-        // What was given up is not held against the next.
+        // A failed event does not affect the next.
         wire.fault(|_| Fault::None);
         running.recorder.normal(&config_map("a"), "Synced", "it works");
         settle().await;
@@ -56,9 +55,9 @@ async fn a_request_is_tried_twelve_times_unless_the_server_means_no() {
     }
 }
 
-/// Statement 124: eventually it works. What was said meanwhile is counted.
+/// It succeeds eventually, with events recorded meanwhile counted.
 #[tokio::test(start_paused = true)]
-async fn tries_are_ten_seconds_apart_and_send_what_is_true_then() {
+async fn retries_are_ten_seconds_apart_and_send_the_current_count() {
     let wire = Wire::new();
     let mut left = 2;
     wire.fault(move |_| match left {
@@ -85,22 +84,21 @@ async fn tries_are_ten_seconds_apart_and_send_what_is_true_then() {
     running.stop().await;
 }
 
-/// Statement 125.
 #[tokio::test(start_paused = true)]
-async fn an_event_that_has_expired_is_created_again_with_its_count() {
+async fn expired_event_is_created_again_with_its_count() {
     let wire = Wire::new();
     let running = Running::start(&wire);
     running.recorder.normal(&config_map("a"), "Synced", "it works");
     settle().await;
     let events = Api::<Event>::default_namespaced(Client::new(wire.server.clone(), "default"));
     let name = wire.events("default").await[0].metadata.name.clone();
-    let (name, params) = (name.expect("it has one"), DeleteParams::default());
-    events.delete(&name, &params).await.expect("it is there");
+    let (name, params) = (name.expect("is set"), DeleteParams::default());
+    events.delete(&name, &params).await.expect("exists");
     running.recorder.normal(&config_map("a"), "Synced", "it works");
     settle().await;
     assert_eq!(wire.methods(), ["POST", "PATCH", "POST"]);
     assert_eq!(wire.events("default").await[0].count, Some(2));
-    // From then on it is patched.
+    // Then it is patched again.
     running.recorder.normal(&config_map("a"), "Synced", "it works");
     settle().await;
     assert_eq!(wire.methods().len(), 4);
@@ -109,7 +107,7 @@ async fn an_event_that_has_expired_is_created_again_with_its_count() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_answer_makes_no_second_event() {
+async fn lost_response_creates_no_second_event() {
     let wire = Wire::new();
     let mut lost = false;
     wire.fault(move |_| {
@@ -135,7 +133,7 @@ async fn a_lost_answer_makes_no_second_event() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_namespace_that_hangs_does_not_hold_up_another() {
+async fn hanging_namespace_does_not_block_another() {
     let wire = Wire::new();
     wire.fault(|sent| {
         if sent.path.contains("/bad/") {
@@ -150,7 +148,7 @@ async fn a_namespace_that_hangs_does_not_hold_up_another() {
         bad.metadata.namespace = Some("bad".to_owned());
         running.recorder.normal(&bad, "Synced", "it works");
     }
-    // By now each has been tried, four at a time and ten seconds each, and most wait for the next.
+    // By now each was attempted, four at a time for ten seconds each, and most wait for a retry.
     seconds(200).await;
     let (started, before) = (Instant::now(), wire.sent().len());
     running.recorder.normal(&config_map("good"), "Synced", "it works");
@@ -167,7 +165,7 @@ async fn a_namespace_that_hangs_does_not_hold_up_another() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dead_server_takes_bounded_memory_and_gets_what_was_kept_when_it_is_back() {
+async fn unreachable_server_bounds_memory_and_gets_kept_events_later() {
     let wire = Wire::new();
     wire.fault(|_| Fault::Hangs);
     let running = Running::start(&wire);
@@ -177,11 +175,11 @@ async fn a_dead_server_takes_bounded_memory_and_gets_what_was_kept_when_it_is_ba
             .normal(&config_map(&format!("a-{n}")), "Synced", "it works");
     }
     assert_eq!(running.counts().dropped(DropReason::QueueFull), 500);
-    // Four requests at a time, whatever waits.
+    // Four requests at a time.
     settle().await;
     assert_eq!(wire.sent().len(), 4);
 
-    // The server comes back, and what was kept arrives.
+    // The server comes back, and the kept events are written.
     wire.fault(|_| Fault::None);
     seconds(30).await;
     assert_eq!(wire.events("default").await.len(), 1000);
@@ -189,7 +187,7 @@ async fn a_dead_server_takes_bounded_memory_and_gets_what_was_kept_when_it_is_ba
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_patch_is_retried_as_a_patch() {
+async fn failed_patch_is_retried_as_a_patch() {
     let wire = Wire::new();
     let running = Running::start(&wire);
     running.recorder.normal(&config_map("a"), "Synced", "it works");

@@ -1,4 +1,4 @@
-//! What is on the server after something was said, once or often.
+//! The events on the server after one or many calls.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,13 +12,13 @@ use kube::{
 };
 use serde_json::{Value, json, to_value};
 use windlass_apiserver::{Server, User};
-use windlass_runtime::events::{Counts, DropReason, Options};
+use windlass_runtime::events::{DropReason, EventCounts, RecorderOptions};
 
 use crate::wire::{Running, Wire, config_map, epoch, seconds, settle};
 
-/// Statement 128: one create and one patch. The fields are what `kubectl` shows.
+/// The fields are those that `kubectl` shows.
 #[tokio::test(start_paused = true)]
-async fn the_same_event_twice_is_one_create_and_one_patch() {
+async fn repeated_event_is_one_create_and_one_patch() {
     let wire = Wire::new();
     let running = Running::start(&wire);
     running.recorder.normal(&config_map("a"), "Synced", "it works");
@@ -47,9 +47,9 @@ async fn the_same_event_twice_is_one_create_and_one_patch() {
     running.stop().await;
 }
 
-/// Statement 128: the series is finished when it has been quiet for a while.
+/// After six minutes without a new event.
 #[tokio::test(start_paused = true)]
-async fn a_series_that_has_ended_is_written_with_its_last_count() {
+async fn ended_series_is_written_with_its_last_count() {
     let wire = Wire::new();
     let running = Running::start(&wire);
     for _ in 0..100 {
@@ -63,20 +63,23 @@ async fn a_series_that_has_ended_is_written_with_its_last_count() {
     assert_eq!(wire.sent().len(), 26);
     let event = &wire.events("default").await[0];
     assert_eq!(event.count, Some(100));
-    let last = event.last_timestamp.as_ref().expect("it has one").0;
+    let last = event.last_timestamp.as_ref().expect("is set").0;
     assert_eq!(last, epoch() + Duration::from_secs(99));
-    // And then it is quiet.
+    // Nothing more is written.
     seconds(24 * 3600).await;
     assert_eq!(wire.sent().len(), 26);
     assert_eq!(running.counts().dropped(DropReason::Spam), 0);
     running.stop().await;
 }
 
-/// Statement 128: a series that goes on is refreshed, so that it does not expire.
+/// So that the event does not expire.
 #[tokio::test(start_paused = true)]
-async fn a_series_that_goes_on_is_written_every_half_hour() {
+async fn ongoing_series_is_written_every_half_hour() {
     let wire = Wire::new();
-    let running = Running::with(&wire, Options::default().burst(1, Duration::from_hours(24)));
+    let running = Running::with(
+        &wire,
+        RecorderOptions::default().burst(1, Duration::from_hours(24)),
+    );
     for _ in 0..100 {
         running.recorder.normal(&config_map("a"), "Synced", "it works");
         seconds(70).await;
@@ -90,7 +93,6 @@ async fn a_series_that_goes_on_is_written_every_half_hour() {
     running.stop().await;
 }
 
-/// Statement 127.
 #[tokio::test(start_paused = true)]
 async fn events_about_cluster_scoped_objects_are_in_the_default_namespace() {
     let wire = Wire::new();
@@ -109,7 +111,7 @@ async fn events_about_cluster_scoped_objects_are_in_the_default_namespace() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_flood_of_one_event_is_one_request_with_the_right_count() {
+async fn flood_of_one_event_is_one_request_with_the_right_count() {
     let wire = Wire::new();
     let running = Running::start(&wire);
     let object = config_map("a");
@@ -123,7 +125,7 @@ async fn a_flood_of_one_event_is_one_request_with_the_right_count() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_flood_while_the_writer_keeps_up_is_a_handful_of_requests() {
+async fn flood_with_a_running_writer_is_limited_to_the_burst() {
     let wire = Wire::new();
     let running = Running::start(&wire);
     let object = config_map("a");
@@ -138,9 +140,9 @@ async fn a_flood_while_the_writer_keeps_up_is_a_handful_of_requests() {
     assert_eq!(wire.events("default").await[0].count, Some(100_000));
 }
 
-/// Statement 122 on a server: the combined event has its own object, and shows the newest message.
+/// The combined event has its own object and shows the newest message.
 #[tokio::test(start_paused = true)]
-async fn many_messages_of_one_reason_become_one_event_that_shows_the_newest() {
+async fn many_messages_of_one_reason_are_combined() {
     let wire = Wire::new();
     let running = Running::start(&wire);
     for n in 1..=15 {
@@ -159,7 +161,7 @@ async fn many_messages_of_one_reason_become_one_event_that_shows_the_newest() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn too_many_different_events_about_one_object_are_dropped_and_counted() {
+async fn events_above_the_rate_limit_are_dropped_and_counted() {
     let wire = Wire::new();
     let running = Running::start(&wire);
     for n in 0..40 {
@@ -177,7 +179,7 @@ async fn too_many_different_events_about_one_object_are_dropped_and_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_can_be_about_anything_that_has_a_name() {
+async fn event_can_regard_typed_dynamic_and_referenced_objects() {
     let wire = Wire::new();
     let running = Running::start(&wire);
     let recorder = &running.recorder;
@@ -194,7 +196,7 @@ async fn an_event_can_be_about_anything_that_has_a_name() {
     recorder.normal(&Arc::new(config_map("shared")), "Seen", "x");
     recorder.normal(&dynamic.object_ref(&resource), "Seen", "x");
     recorder.normal(&reference, "Seen", "x");
-    // Events may not be called what roles may.
+    // A role's name may be invalid for an event.
     let role = ObjectReference {
         name: Some("system:node".to_owned()),
         ..reference.clone()
@@ -246,7 +248,7 @@ async fn one_writer_serves_many_sources() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_long_message_is_cut_between_characters_and_fits_the_newer_api() {
+async fn long_message_is_truncated_to_the_limit_of_the_newer_api() {
     let wire = Wire::new();
     let running = Running::start(&wire);
     running
@@ -255,8 +257,8 @@ async fn a_long_message_is_cut_between_characters_and_fits_the_newer_api() {
     settle().await;
     running.stop().await;
     let events = Api::<NewEvent>::default_namespaced(Client::new(wire.server.clone(), "default"));
-    let event = &events.list(&ListParams::default()).await.expect("it lists").items[0];
-    // 1024 bytes: 510 letters of two, one sign of three, and one byte that no letter fits in.
+    let event = &events.list(&ListParams::default()).await.expect("listed").items[0];
+    // 1024 bytes: 510 letters of two bytes, an ellipsis of three, and one byte left.
     let note = format!("{}…", "ä".repeat(510));
     assert_eq!(event.note.as_deref(), Some(note.as_str()));
     let reason = format!("{}…", "R".repeat(125));
@@ -265,7 +267,7 @@ async fn a_long_message_is_cut_between_characters_and_fits_the_newer_api() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_rights_to_create_and_patch_events_are_enough_and_necessary() {
+async fn create_and_patch_on_events_are_sufficient_and_necessary() {
     let server = Server::builder().rbac().epoch(epoch()).build();
     let admin = Client::new(server.clone(), "default");
     let wire = Wire::to(server.as_user(User::new("robot", ["system:authenticated"])));
@@ -282,7 +284,7 @@ async fn the_rights_to_create_and_patch_events_are_enough_and_necessary() {
         settle().await;
     }
     assert_eq!(wire.methods(), ["POST", "POST", "PATCH"]);
-    let counts: Counts = running.counts();
+    let counts: EventCounts = running.counts();
     assert_eq!((counts.failed, counts.created, counts.patched), (1, 1, 1));
     running.stop().await;
 }
@@ -302,7 +304,7 @@ async fn grant(admin: &Client) {
         let request = http::Request::post(format!("{roles}/{path}"))
             .header("content-type", "application/json")
             .body(object.to_string().into_bytes());
-        let created = admin.request::<Value>(request.expect("it is well-formed")).await;
-        created.expect("the administrator may");
+        let created = admin.request::<Value>(request.expect("valid request")).await;
+        created.expect("the administrator is authorized");
     }
 }

@@ -1,9 +1,9 @@
-//! The end of a writer: what is written still, how long that takes, and that nothing is left.
+//! Stopping the event writer: what is still written, how long that takes, and that no task is left.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
-use windlass_runtime::events::{DropReason, Options};
+use windlass_runtime::events::{DropReason, RecorderOptions};
 
 use crate::wire::{Fault, Running, Wire, config_map, failure, seconds, settle};
 
@@ -11,9 +11,8 @@ fn alive_tasks() -> usize {
     tokio::runtime::Handle::current().metrics().num_alive_tasks()
 }
 
-/// Statement 126: a stop writes what is queued, and ends.
 #[tokio::test(start_paused = true)]
-async fn what_was_said_before_a_stop_is_written() {
+async fn stop_writes_queued_events() {
     let wire = Wire::new();
     let running = Running::start(&wire);
     for n in 0..100 {
@@ -28,9 +27,9 @@ async fn what_was_said_before_a_stop_is_written() {
     assert_eq!(recorder.counts().dropped(DropReason::Stopped), 0);
 }
 
-/// Statement 126: counts that were only held are written too.
+/// Including held counts.
 #[tokio::test(start_paused = true)]
-async fn a_stop_writes_the_last_count_of_every_series() {
+async fn stop_writes_the_last_count_of_every_series() {
     let wire = Wire::new();
     let running = Running::start(&wire);
     for _ in 0..40 {
@@ -42,12 +41,15 @@ async fn a_stop_writes_the_last_count_of_every_series() {
     assert_eq!(wire.events("default").await[0].count, Some(40));
 }
 
-/// Statement 126: what was said while a request was under way is written too, whatever the allowance.
+/// Whatever the rate limit.
 #[tokio::test(start_paused = true)]
-async fn a_stop_during_a_request_writes_what_was_said_since() {
+async fn stop_during_a_request_writes_events_recorded_since() {
     let wire = Wire::new();
     wire.fault(|_| Fault::Slow(Duration::from_secs(1)));
-    let running = Running::with(&wire, Options::default().burst(1, Duration::from_hours(24)));
+    let running = Running::with(
+        &wire,
+        RecorderOptions::default().burst(1, Duration::from_hours(24)),
+    );
     for _ in 0..3 {
         running.recorder.normal(&config_map("a"), "Synced", "it works");
         settle().await;
@@ -58,9 +60,9 @@ async fn a_stop_during_a_request_writes_what_was_said_since() {
     assert_eq!(recorder.counts().dropped(DropReason::Stopped), 0);
 }
 
-/// Statement 126: what waits for its next try is tried once more, and not again.
+/// An event that waits for a retry is attempted once more.
 #[tokio::test(start_paused = true)]
-async fn a_stop_does_not_wait_for_retries() {
+async fn stop_does_not_wait_for_retries() {
     for (fault, written) in [
         (Fault::None, 1),
         (Fault::NoConnection, 0),
@@ -81,13 +83,16 @@ async fn a_stop_does_not_wait_for_retries() {
     }
 }
 
-/// Statement 126: with a dead server the rest is dropped, within a limit, and nothing is left running.
+/// The remaining events are dropped after the flush timeout, and no task is left.
 #[tokio::test(start_paused = true)]
-async fn a_stop_ends_in_time_although_the_server_is_dead() {
+async fn stop_ends_in_time_with_an_unreachable_server() {
     let tasks = alive_tasks();
     let wire = Wire::new();
     wire.fault(|_| Fault::Hangs);
-    let running = Running::with(&wire, Options::default().flush_within(Duration::from_secs(3)));
+    let running = Running::with(
+        &wire,
+        RecorderOptions::default().flush_timeout(Duration::from_secs(3)),
+    );
     for n in 0..100 {
         running
             .recorder
@@ -103,7 +108,7 @@ async fn a_stop_ends_in_time_although_the_server_is_dead() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_stop_a_recorder_does_nothing_and_says_so() {
+async fn recorder_drops_and_counts_events_after_a_stop() {
     let wire = Wire::new();
     let recorder = Running::start(&wire).stop().await;
     for _ in 0..3 {
@@ -115,7 +120,7 @@ async fn after_a_stop_a_recorder_does_nothing_and_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_writer_that_is_dropped_ends_at_once() {
+async fn dropped_writer_ends_at_once() {
     let tasks = alive_tasks();
     let wire = Wire::new();
     let running = Running::start(&wire);
@@ -129,14 +134,14 @@ async fn a_writer_that_is_dropped_ends_at_once() {
     recorder.normal(&config_map("a"), "Synced", "it works");
     seconds(3600).await;
     assert_eq!(wire.sent().len(), requests);
-    // Five that were held, and one that came too late.
+    // Five held events, and one after the drop.
     assert_eq!(recorder.counts().dropped(DropReason::Stopped), 6);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_said_before_the_writer_runs_is_written_when_it_does() {
+async fn events_recorded_before_the_writer_runs_are_written() {
     let wire = Wire::new();
-    let (recorder, writer) = Options::default().channel(wire.client(), "test");
+    let (recorder, writer) = RecorderOptions::default().channel(wire.client(), "test");
     recorder.normal(&config_map("a"), "Synced", "it works");
     seconds(60).await;
     assert_eq!(wire.sent().len(), 0);

@@ -1,4 +1,4 @@
-//! The embedded server behind a wire that notes every request, and fails as it is told.
+//! The embedded server behind a client that records every request and injects faults.
 
 use std::{future::pending, io, sync::Arc, time::Duration};
 
@@ -18,9 +18,9 @@ use tokio::{
 };
 use tower::Service;
 use windlass_apiserver::Server;
-use windlass_runtime::events::{Counts, Options, Recorder, Writer};
+use windlass_runtime::events::{EventCounts, EventWriter, Recorder, RecorderOptions};
 
-/// When every test starts.
+/// Start time of every test.
 pub(crate) const EPOCH: &str = "2026-01-01T00:00:00Z";
 
 #[derive(Clone)]
@@ -34,7 +34,7 @@ struct State {
     fault: Box<dyn FnMut(&Sent) -> Fault + Send>,
 }
 
-/// A request as it went out.
+/// A recorded request.
 #[derive(Clone, Debug)]
 pub(crate) struct Sent {
     pub(crate) at: Instant,
@@ -43,19 +43,19 @@ pub(crate) struct Sent {
     pub(crate) body: Value,
 }
 
-/// What becomes of a request.
+/// Fault of a request.
 #[derive(Clone, Debug)]
 pub(crate) enum Fault {
     None,
-    /// It never gets there.
+    /// The connection fails.
     NoConnection,
-    /// Nobody answers.
+    /// There is no response.
     Hangs,
-    /// It works, after this time.
+    /// It succeeds after this delay.
     Slow(Duration),
-    /// It works, and the answer is lost.
+    /// It succeeds, but the response is lost.
     LosesAnswer,
-    /// It is answered with this status.
+    /// The server answers with this status.
     Answers(Value),
 }
 
@@ -75,7 +75,7 @@ impl Wire {
         }
     }
 
-    /// From now on requests meet this.
+    /// Sets the fault of further requests.
     pub(crate) fn fault(&self, fault: impl FnMut(&Sent) -> Fault + Send + 'static) {
         self.state.lock().fault = Box::new(fault);
     }
@@ -132,10 +132,10 @@ impl Wire {
         }
     }
 
-    /// The events of a namespace, oldest first, past the wire.
+    /// The events of a namespace, oldest first, read without faults.
     pub(crate) async fn events(&self, namespace: &str) -> Vec<Event> {
         let events = Api::<Event>::namespaced(Client::new(self.server.clone(), "default"), namespace);
-        let mut events = events.list(&ListParams::default()).await.expect("it lists").items;
+        let mut events = events.list(&ListParams::default()).await.expect("listed").items;
         events.sort_by_key(|event| event.metadata.creation_timestamp.clone());
         events
     }
@@ -148,10 +148,10 @@ fn answer(status: &Value) -> Response<Body> {
         .status(code.expect("a status has a code"))
         .header("content-type", "application/json")
         .body(Body::from(status.to_string().into_bytes()))
-        .expect("it is well-formed")
+        .expect("valid response")
 }
 
-/// A failure as the API tells it.
+/// A failure as a `Status` of the API.
 pub(crate) fn failure(code: u16, reason: &str) -> Fault {
     Fault::Answers(json!({
         "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason, "message": reason,
@@ -167,21 +167,21 @@ pub(crate) struct Running {
 
 impl Running {
     pub(crate) fn start(wire: &Wire) -> Self {
-        Self::with(wire, Options::default())
+        Self::with(wire, RecorderOptions::default())
     }
 
-    pub(crate) fn with(wire: &Wire, options: Options) -> Self {
-        let (recorder, writer) = options.epoch(epoch()).channel(wire.client(), "test");
+    pub(crate) fn with(wire: &Wire, options: RecorderOptions) -> Self {
+        let (recorder, writer) = options.clock_start(epoch()).channel(wire.client(), "test");
         Self::run(recorder, writer)
     }
 
-    pub(crate) fn run(recorder: Recorder, writer: Writer) -> Self {
+    pub(crate) fn run(recorder: Recorder, writer: EventWriter) -> Self {
         let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn(writer.run_until(async move { drop(stopped.await) }));
         Self { recorder, stop, task }
     }
 
-    pub(crate) fn counts(&self) -> Counts {
+    pub(crate) fn counts(&self) -> EventCounts {
         self.recorder.counts()
     }
 
@@ -191,7 +191,7 @@ impl Running {
         self.recorder
     }
 
-    /// Ends the writer without asking.
+    /// Aborts the writer.
     pub(crate) async fn abort(self) -> Recorder {
         self.task.abort();
         let _ = self.task.await;
@@ -200,7 +200,7 @@ impl Running {
 }
 
 pub(crate) fn epoch() -> Timestamp {
-    EPOCH.parse().expect("it is a timestamp")
+    EPOCH.parse().expect("valid timestamp")
 }
 
 pub(crate) fn config_map(name: &str) -> ConfigMap {
@@ -211,7 +211,7 @@ pub(crate) fn config_map(name: &str) -> ConfigMap {
     object
 }
 
-/// Lets everything happen that needs no timer.
+/// Runs all tasks that wait for no timer.
 pub(crate) async fn settle() {
     sleep(Duration::from_millis(1)).await;
 }

@@ -1,4 +1,4 @@
-//! A strict reader of the text that scrapers read: what it does not know is an error, not a guess.
+//! A strict parser of the Prometheus text format: anything unknown is an error.
 //!
 //! Rules: <https://prometheus.io/docs/instrumenting/exposition_formats/>.
 
@@ -34,7 +34,7 @@ pub(crate) struct Sample {
     pub(crate) value: f64,
 }
 
-/// The families by name. Panics, with the line, on a text that breaks the rules.
+/// Parses the families by name. Panics with the offending line.
 pub(crate) fn parse(text: &str) -> BTreeMap<String, Family> {
     assert!(text.ends_with('\n'), "the last line has an end");
     let mut families: BTreeMap<String, Family> = BTreeMap::new();
@@ -101,7 +101,7 @@ pub(crate) fn parse(text: &str) -> BTreeMap<String, Family> {
     families
 }
 
-/// For each set of labels: bounds and counts ascend, and the last is the count.
+/// For each label set, bounds and counts ascend, and the last bucket equals the count.
 fn check_histogram(name: &str, samples: &[Sample]) {
     let mut groups: BTreeMap<BTreeMap<String, String>, Vec<&Sample>> = BTreeMap::new();
     for sample in samples {
@@ -165,7 +165,7 @@ impl Sample {
     }
 }
 
-/// The text up to the closing quote, and what follows.
+/// The text up to the closing quote, and the rest.
 fn quoted<'a>(text: &'a str, line: &str) -> (String, &'a str) {
     let mut value = String::new();
     let mut chars = text.char_indices();

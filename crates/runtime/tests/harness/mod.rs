@@ -1,4 +1,4 @@
-//! A manager on a model server, and reconcilers that note what they were asked.
+//! A manager on a model server, and reconcilers that record their calls.
 
 #![allow(dead_code, reason = "each test binary uses a part")]
 
@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use parking_lot::Mutex;
 use tokio::{sync::oneshot, task::JoinHandle};
 use windlass_runtime::{
-    Action, Context, Controller, Error, Manager, ManagerError, Outcomes, Reconciler, Request,
+    Action, Context, Controller, Error, Manager, ManagerError, OutcomeCounters, Reconciler, Request,
 };
 
 use crate::model::{CONFIG_MAPS, Server};
@@ -20,15 +20,15 @@ use crate::model::{CONFIG_MAPS, Server};
 pub(crate) const DEPLOYMENTS: &str = "/apis/apps/v1/deployments";
 pub(crate) const SECRETS: &str = "/api/v1/secrets";
 
-/// The names of what was reconciled, in order.
+/// The names of the reconciled objects, in order.
 pub(crate) type Log = Arc<Mutex<Vec<String>>>;
 
 pub(crate) fn server() -> Server {
     Server::with(&[CONFIG_MAPS, DEPLOYMENTS, SECRETS])
 }
 
-/// A reconciler that notes each call, and then does `act`.
-pub(crate) fn noting<Act, Fut>(log: &Log, act: Act) -> impl Reconciler + use<Act, Fut>
+/// A reconciler that records each call and then runs `act`.
+pub(crate) fn recording<Act, Fut>(log: &Log, act: Act) -> impl Reconciler + use<Act, Fut>
 where
     Act: Fn(Request, Context) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Result<Action, Error>> + Send + 'static,
@@ -48,7 +48,7 @@ pub(crate) fn controller() -> Controller<ConfigMap> {
     Controller::new("test")
 }
 
-/// A manager that runs until it is told to stop.
+/// A manager that runs until stopped.
 pub(crate) struct Running {
     stop: oneshot::Sender<()>,
     manager: JoinHandle<Result<(), ManagerError>>,
@@ -70,7 +70,7 @@ impl Running {
 pub(crate) fn run<R: Reconciler>(
     server: &Server,
     controller: Controller<ConfigMap, R>,
-) -> (Running, Arc<Outcomes>) {
+) -> (Running, Arc<OutcomeCounters>) {
     let outcomes = controller.outcomes();
     (
         Running::start(Manager::new(server.client()).controller(controller)),
@@ -78,7 +78,7 @@ pub(crate) fn run<R: Reconciler>(
     )
 }
 
-/// Lets everything happen that is going to happen without a timer.
+/// Runs all tasks that wait for no timer.
 pub(crate) async fn settle() {
     tokio::time::sleep(Duration::from_millis(1)).await;
 }

@@ -1,4 +1,4 @@
-//! A server that answers from a script, and notes what it was asked.
+//! A scripted server that records its requests.
 
 use std::{collections::VecDeque, io, sync::Arc};
 
@@ -15,18 +15,18 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tower::service_fn;
 
-/// An answer.
+/// A scripted response.
 #[derive(Clone, Debug)]
 pub(crate) enum Reply {
     /// This status; the body repeats it.
     Status(u16),
-    /// This status, and the wait that it asks for.
+    /// This status with `Retry-After`.
     After(u16, &'static str),
-    /// No answer but this.
+    /// A connection error.
     Broken(io::ErrorKind),
-    /// 200, and a body that says `first` and never ends.
+    /// 200, and a body that starts with `first` and never ends.
     Endless,
-    /// 503 with a wait of 1 s, and a body that never ends.
+    /// 503 with `Retry-After: 1`, and a body that never ends.
     EndlessRefusal,
 }
 
@@ -36,9 +36,9 @@ impl Reply {
     }
 }
 
-/// What the server was asked.
+/// A recorded request.
 #[derive(Clone, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct RecordedRequest {
     pub(crate) at: Instant,
     pub(crate) method: Method,
     pub(crate) uri: String,
@@ -46,23 +46,23 @@ pub(crate) struct Seen {
     pub(crate) body: Bytes,
 }
 
-/// Answers from the script, then with 200.
+/// Responds from the script, then with 200.
 #[derive(Clone)]
 pub(crate) struct Scripted {
     script: Arc<Mutex<VecDeque<Reply>>>,
-    seen: Arc<Mutex<Vec<Seen>>>,
+    requests: Arc<Mutex<Vec<RecordedRequest>>>,
 }
 
 impl Scripted {
     pub(crate) fn new(script: impl IntoIterator<Item = Reply>) -> Self {
         Self {
             script: Arc::new(Mutex::new(script.into_iter().collect())),
-            seen: Arc::default(),
+            requests: Arc::default(),
         }
     }
 
-    pub(crate) fn seen(&self) -> Vec<Seen> {
-        self.seen.lock().clone()
+    pub(crate) fn requests(&self) -> Vec<RecordedRequest> {
+        self.requests.lock().clone()
     }
 
     pub(crate) fn client(&self) -> Client {
@@ -73,7 +73,7 @@ impl Scripted {
                 let at = Instant::now();
                 let (parts, body) = request.into_parts();
                 let body = body.collect().await?.to_bytes();
-                server.seen.lock().push(Seen {
+                server.requests.lock().push(RecordedRequest {
                     at,
                     method: parts.method,
                     uri: parts.uri.to_string(),
@@ -91,9 +91,9 @@ impl Scripted {
     }
 }
 
-type Answered = UnsyncBoxBody<Bytes, io::Error>;
+type ResponseBody = UnsyncBoxBody<Bytes, io::Error>;
 
-fn respond(reply: &Reply) -> kube::Result<Response<Answered>> {
+fn respond(reply: &Reply) -> kube::Result<Response<ResponseBody>> {
     let response = match *reply {
         Reply::Status(status) => Response::builder().status(status).body(text(status)),
         Reply::After(status, seconds) => Response::builder()
@@ -110,19 +110,19 @@ fn respond(reply: &Reply) -> kube::Result<Response<Answered>> {
     Ok(response.expect("a response"))
 }
 
-fn text(status: u16) -> Answered {
+fn text(status: u16) -> ResponseBody {
     Full::new(Bytes::from(status.to_string()))
         .map_err(|never| match never {})
         .boxed_unsync()
 }
 
-fn endless() -> Answered {
+fn endless() -> ResponseBody {
     let first = stream::once(async { Ok(Frame::data(Bytes::from_static(b"first"))) });
     StreamBody::new(first.chain(stream::pending())).boxed_unsync()
 }
 
 pub(crate) fn get(uri: &str) -> Request<Body> {
-    Request::get(uri).body(Body::empty()).expect("a request")
+    Request::get(uri).body(Body::empty()).expect("valid request")
 }
 
 pub(crate) fn request(method: Method, uri: &str, body: &str) -> Request<Body> {
@@ -131,5 +131,5 @@ pub(crate) fn request(method: Method, uri: &str, body: &str) -> Request<Body> {
         .uri(uri)
         .header(CONTENT_TYPE, "application/json")
         .body(Body::from(body.as_bytes().to_vec()))
-        .expect("a request")
+        .expect("valid request")
 }

@@ -1,4 +1,4 @@
-//! Endpoints on a socket, asked by a client that knows nothing of the server's libraries.
+//! Endpoints on a socket, with a client that shares no library with the server.
 
 #![allow(dead_code, reason = "each test binary uses a part")]
 
@@ -12,7 +12,7 @@ use tokio::{
 };
 use windlass_runtime::serving::{Endpoints, Listener};
 
-/// Endpoints on a port of their own, until told to stop.
+/// Endpoints on a port of their own, until stopped.
 pub(crate) struct Served {
     pub(crate) address: SocketAddr,
     stop: oneshot::Sender<()>,
@@ -23,8 +23,8 @@ impl Served {
     pub(crate) async fn start(endpoints: Endpoints) -> Self {
         let listener = Listener::bind("127.0.0.1:0", "--listen")
             .await
-            .expect("a free port");
-        let address = listener.local_addr().expect("an address");
+            .expect("free port");
+        let address = listener.local_addr().expect("local address");
         let (stop, stopped) = oneshot::channel();
         let serving = tokio::spawn(listener.serve(endpoints, async { drop(stopped.await) }));
         Self {
@@ -35,38 +35,41 @@ impl Served {
     }
 
     pub(crate) async fn get(&self, path: &str) -> (u16, String) {
-        let answer = self.ask("GET", path, "").await;
+        let answer = self.request("GET", path, "").await;
         (answer.status, answer.body)
     }
 
-    pub(crate) async fn ask(&self, method: &str, path: &str, headers: &str) -> Answer {
-        let mut stream = TcpStream::connect(self.address).await.expect("it listens");
+    pub(crate) async fn request(&self, method: &str, path: &str, headers: &str) -> HttpResponse {
+        let mut stream = TcpStream::connect(self.address).await.expect("listening");
         let request =
             format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{headers}\r\n");
-        stream.write_all(request.as_bytes()).await.expect("it reads");
+        stream.write_all(request.as_bytes()).await.expect("request sent");
         let mut answer = String::new();
-        stream.read_to_string(&mut answer).await.expect("it answers");
-        Answer::parse(&answer)
+        stream
+            .read_to_string(&mut answer)
+            .await
+            .expect("response received");
+        HttpResponse::parse(&answer)
     }
 
     pub(crate) async fn stop(self) {
         let _ = self.stop.send(());
-        self.serving.await.expect("it does not panic");
+        self.serving.await.expect("no panic");
     }
 }
 
-pub(crate) struct Answer {
+pub(crate) struct HttpResponse {
     pub(crate) status: u16,
     pub(crate) head: String,
     pub(crate) body: String,
 }
 
-impl Answer {
+impl HttpResponse {
     fn parse(text: &str) -> Self {
-        let (head, body) = text.split_once("\r\n\r\n").expect("a head");
+        let (head, body) = text.split_once("\r\n\r\n").expect("headers");
         let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
         Self {
-            status: status.expect("a status"),
+            status: status.expect("status"),
             head: head.to_lowercase(),
             body: body.to_owned(),
         }

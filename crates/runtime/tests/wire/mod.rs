@@ -1,4 +1,4 @@
-//! The embedded server behind a layer that notes every request, as it is on the wire.
+//! The embedded server behind a layer that records every request.
 
 #![allow(dead_code, reason = "each test binary uses a part")]
 
@@ -17,9 +17,9 @@ use serde_json::Value;
 use tower::{BoxError, ServiceExt, service_fn};
 use windlass_apiserver::Server;
 
-/// A request as the server got it.
+/// A recorded request.
 #[derive(Clone, Debug)]
-pub(crate) struct Sent {
+pub(crate) struct RecordedRequest {
     pub(crate) method: Method,
     pub(crate) path: String,
     pub(crate) query: String,
@@ -27,55 +27,55 @@ pub(crate) struct Sent {
     pub(crate) body: Value,
 }
 
-impl Sent {
+impl RecordedRequest {
     pub(crate) fn line(&self) -> String {
         format!("{} {}", self.method, self.path)
     }
 }
 
-/// What was sent, in order.
+/// The recorded requests, in order.
 #[derive(Clone, Default)]
-pub(crate) struct Wire(Arc<Mutex<Vec<Sent>>>);
+pub(crate) struct RequestLog(Arc<Mutex<Vec<RecordedRequest>>>);
 
-impl Wire {
-    /// What was sent since the last call.
-    pub(crate) fn take(&self) -> Vec<Sent> {
+impl RequestLog {
+    /// The requests since the last call.
+    pub(crate) fn take(&self) -> Vec<RecordedRequest> {
         std::mem::take(&mut self.0.lock())
     }
 
-    /// The one request that was sent since the last call.
-    pub(crate) fn one(&self) -> Sent {
+    /// The only request since the last call.
+    pub(crate) fn one(&self) -> RecordedRequest {
         let mut sent = self.take();
         assert_eq!(sent.len(), 1, "{sent:?}");
         sent.remove(0)
     }
 }
 
-/// A server, and a client on it whose requests are noted.
-pub(crate) fn recorded() -> (Client, Wire) {
+/// A client of a new server, and its recorded requests.
+pub(crate) fn recorded() -> (Client, RequestLog) {
     recorded_on(Server::builder().without_service_accounts().build())
 }
 
-pub(crate) fn recorded_on(server: Server) -> (Client, Wire) {
+pub(crate) fn recorded_on(server: Server) -> (Client, RequestLog) {
     recorded_with(server, |_| ready(None))
 }
 
-/// As [`recorded_on`]; where `instead` has an answer, it stands for the server's.
+/// Like [`recorded_on`]; a response of `instead` replaces the server's.
 pub(crate) fn recorded_with<Fut>(
     server: Server,
-    instead: impl Fn(Sent) -> Fut + Clone + Send + Sync + 'static,
-) -> (Client, Wire)
+    instead: impl Fn(RecordedRequest) -> Fut + Clone + Send + Sync + 'static,
+) -> (Client, RequestLog)
 where
     Fut: Future<Output = Option<(u16, Value)>> + Send + 'static,
 {
-    let wire = Wire::default();
+    let wire = RequestLog::default();
     let noted = wire.clone();
     let service = service_fn(move |request: Request<Body>| {
         let (server, noted, instead) = (server.clone(), noted.clone(), instead.clone());
         async move {
             let (parts, body) = request.into_parts();
             let bytes = body.collect().await.expect("it is in memory").to_bytes();
-            let sent = Sent {
+            let sent = RecordedRequest {
                 method: parts.method.clone(),
                 path: parts.uri.path().to_owned(),
                 query: parts.uri.query().unwrap_or_default().to_owned(),

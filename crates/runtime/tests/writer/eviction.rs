@@ -1,4 +1,4 @@
-//! Evictions, on the wire and in their outcomes.
+//! Evictions: requests and results.
 
 use std::{future::ready, time::Duration};
 
@@ -9,7 +9,7 @@ use kube::{
 };
 use serde_json::json;
 use windlass_apiserver::Server;
-use windlass_runtime::{Evicted, Writer};
+use windlass_runtime::{EvictOutcome, Writer};
 
 use crate::{
     MANAGER,
@@ -21,7 +21,7 @@ fn pod(name: &str) -> Pod {
         "metadata": { "name": name, "namespace": "default", "labels": { "app": "web" } },
         "spec": { "nodeName": "n", "containers": [{ "name": "c", "image": "i" }] },
     }))
-    .expect("a pod")
+    .expect("valid Pod")
 }
 
 async fn running_pod(client: &Client, name: &str) -> Pod {
@@ -30,17 +30,17 @@ async fn running_pod(client: &Client, name: &str) -> Pod {
         .create(&PostParams::default(), &pod(name))
         .await
         .expect("created");
-    // A budget does not protect a pod that is not ready anyway.
+    // A PDB does not protect a pod that is not ready.
     let status = json!({ "phase": "Running", "conditions": [{ "type": "Ready", "status": "True" }] });
-    pod.status = serde_json::from_value(status).expect("a status");
+    pod.status = serde_json::from_value(status).expect("status");
     pods.replace_status(name, &PostParams::default(), &pod)
         .await
-        .expect("it runs")
+        .expect("running")
 }
 
-/// kube names the field of its options `delete_options`, which no server knows: they have no effect.
+/// kube's field name `delete_options` is unknown to servers, so its options have no effect.
 #[tokio::test(start_paused = true)]
-async fn an_eviction_carries_its_delete_options_and_those_of_kube_do_not() {
+async fn eviction_sends_delete_options_unlike_kubes() {
     let (client, wire) = recorded();
     let pod = running_pod(&client, "a").await;
     let options = DeleteParams::default()
@@ -60,7 +60,7 @@ async fn an_eviction_carries_its_delete_options_and_those_of_kube_do_not() {
     let pods = Api::<Pod>::default_namespaced(client.clone());
     pods.evict("a", &params)
         .await
-        .expect("kube evicts although the uid is another's");
+        .expect("kube evicts despite a different uid");
     let kubes = wire.one();
     assert_eq!(kubes.body.get("deleteOptions"), None);
     assert_eq!(kubes.body["delete_options"]["gracePeriodSeconds"], 7);
@@ -69,14 +69,14 @@ async fn an_eviction_carries_its_delete_options_and_those_of_kube_do_not() {
     let evicted = writer.evict(&pod, &options).await;
     assert!(
         evicted.is_err_and(|error| error.is_conflict()),
-        "the pod is there, and the precondition does not hold"
+        "the pod exists, but the precondition fails"
     );
     wire.take();
     let evicted = writer
         .evict(&pod, &DeleteParams::default().grace_period(7))
         .await
-        .expect("agreed");
-    assert_eq!(evicted, Evicted::Agreed);
+        .expect("accepted");
+    assert_eq!(evicted, EvictOutcome::Accepted);
     let ours = wire.one();
     assert_eq!(ours.line(), "POST /api/v1/namespaces/default/pods/a/eviction");
     assert_eq!(
@@ -92,7 +92,7 @@ async fn an_eviction_carries_its_delete_options_and_those_of_kube_do_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_eviction_tells_a_budget_from_a_pod_that_is_gone() {
+async fn eviction_distinguishes_a_blocking_budget_from_a_deleted_pod() {
     let (client, _) = recorded();
     let writer = Writer::new(client.clone(), MANAGER);
     let pod = running_pod(&client, "a").await;
@@ -110,8 +110,8 @@ async fn an_eviction_tells_a_budget_from_a_pod_that_is_gone() {
     let evicted = writer
         .evict(&pod, &DeleteParams::default())
         .await
-        .expect("an answer");
-    let Evicted::Blocked {
+        .expect("response");
+    let EvictOutcome::Blocked {
         budget: name,
         retry_after,
         ..
@@ -125,25 +125,25 @@ async fn an_eviction_tells_a_budget_from_a_pod_that_is_gone() {
     );
 
     let status = json!({ "observedGeneration": 1, "disruptionsAllowed": 0, "currentHealthy": 1, "desiredHealthy": 1, "expectedPods": 1 });
-    budget.status = serde_json::from_value(status).expect("a status");
+    budget.status = serde_json::from_value(status).expect("status");
     budgets
         .replace_status("web", &PostParams::default(), &budget)
         .await
-        .expect("the budget's controller");
+        .expect("the disruption controller");
     let evicted = writer
         .evict(&pod, &DeleteParams::default())
         .await
-        .expect("an answer");
+        .expect("response");
     assert_eq!(
         evicted,
-        Evicted::Blocked {
+        EvictOutcome::Blocked {
             budget: Some("web".to_owned()),
             message: "The disruption budget web needs 1 healthy pods and has 1 currently".to_owned(),
             retry_after: None,
         }
     );
 
-    // Two of them are no more than an error of the server, but nobody has to try again soon for that.
+    // With two PDBs the server answers with an internal error; it is not retried soon.
     let mut second = budget.clone();
     second.metadata = kube::core::ObjectMeta {
         name: Some("web2".to_owned()),
@@ -156,12 +156,12 @@ async fn an_eviction_tells_a_budget_from_a_pod_that_is_gone() {
     let evicted = writer
         .evict(&pod, &DeleteParams::default())
         .await
-        .expect("an answer");
+        .expect("response");
     let message =
         "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
     assert_eq!(
         evicted,
-        Evicted::Blocked {
+        EvictOutcome::Blocked {
             budget: None,
             message: message.to_owned(),
             retry_after: None,
@@ -180,24 +180,24 @@ async fn an_eviction_tells_a_budget_from_a_pod_that_is_gone() {
         writer
             .evict(&pod, &DeleteParams::default())
             .await
-            .expect("an answer"),
-        Evicted::Before
+            .expect("response"),
+        EvictOutcome::AlreadyGone
     );
     let successor = running_pod(&client, "a").await;
     assert_eq!(
         writer
             .evict(&pod, &DeleteParams::default())
             .await
-            .expect("an answer"),
-        Evicted::Before
+            .expect("response"),
+        EvictOutcome::AlreadyGone
     );
     let pods = Api::<Pod>::default_namespaced(client);
-    let live = pods.get("a").await.expect("the successor stays");
+    let live = pods.get("a").await.expect("the recreated pod remains");
     assert!(live.uid() == successor.uid() && live.meta().deletion_timestamp.is_none());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_with_too_much_to_do_is_an_error_and_no_budget() {
+async fn overloaded_server_is_an_error_and_not_a_blocking_budget() {
     let busy = json!({
         "kind": "Status", "status": "Failure", "code": 429, "reason": "TooManyRequests",
         "message": "too many requests", "details": { "retryAfterSeconds": 3, "causes": [{ "reason": "Queue", "message": "it is full" }] },
@@ -209,7 +209,7 @@ async fn a_server_with_too_much_to_do_is_an_error_and_no_budget() {
     let error = writer
         .evict(&pod("a"), &DeleteParams::default())
         .await
-        .expect_err("nobody decided");
+        .expect_err("the server is overloaded");
     assert_eq!(error.retry_after(), Some(Duration::from_secs(3)));
     assert_eq!(error.to_string(), "cannot evict Pod default/a: too many requests");
 }

@@ -1,4 +1,4 @@
-//! Finalizers with no extra round trip.
+//! Finalizers without extra requests.
 
 use http::Method;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -7,13 +7,13 @@ use kube::{
     core::{ApiResource, DynamicObject, GroupVersionKind},
 };
 use serde_json::json;
-use windlass_runtime::{Install, Writer, check_finalizer};
+use windlass_runtime::{CrdInstaller, Writer, check_finalizer};
 
 use crate::{MANAGER, config, live, wire::recorded};
 
-/// A finalizer costs one patch the first time and nothing later.
+/// One patch the first time, and no request later.
 #[tokio::test(start_paused = true)]
-async fn a_finalizer_is_added_once_and_pinned_to_the_object_that_was_seen() {
+async fn finalizer_is_added_once_with_uid_and_resource_version_preconditions() {
     let (client, wire) = recorded();
     let writer = Writer::new(client.clone(), MANAGER);
     let seen = writer.create(&config("a")).await.expect("created");
@@ -29,46 +29,46 @@ async fn a_finalizer_is_added_once_and_pinned_to_the_object_that_was_seen() {
     let again = writer
         .add_finalizer(&held, "example.com/x")
         .await
-        .expect("it is there");
+        .expect("exists");
     assert_eq!(again, held);
     assert!(wire.take().is_empty(), "no request");
 
-    // Somebody else adds one meanwhile: with what was seen, neither is lost.
+    // Another controller adds one meanwhile; neither is lost.
     writer.add_finalizer(&held, "other.com/y").await.expect("added");
     let error = writer
         .add_finalizer(&held, "third.com/z")
         .await
-        .expect_err("it is older");
+        .expect_err("outdated");
     assert!(error.is_conflict(), "{error}");
-    let now = live(&client, "a").await.expect("it is there");
+    let now = live(&client, "a").await.expect("exists");
     assert_eq!(now.finalizers(), ["example.com/x", "other.com/y"]);
     wire.take();
 
     let error = writer
         .add_finalizer(&now, "Example.com/x")
         .await
-        .expect_err("no such name")
+        .expect_err("invalid finalizer")
         .to_string();
     assert!(
-        error.starts_with("cannot patch ConfigMap default/a: `Example.com/x` is no finalizer: "),
+        error.starts_with("cannot patch ConfigMap default/a: invalid finalizer \"Example.com/x\": "),
         "{error}"
     );
     assert!(
         writer.add_finalizer(&config("a"), "example.com/x").await.is_err(),
-        "what was not read has no version"
+        "an unread object has no resource version"
     );
     assert!(wire.take().is_empty(), "no request");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_finalizer_is_removed_with_one_patch_and_the_rest_stays() {
+async fn finalizer_is_removed_with_one_patch_and_others_stay() {
     let (client, wire) = recorded();
     let writer = Writer::new(client.clone(), MANAGER);
     let mut object = config("a");
     object.metadata.finalizers = Some(vec!["one.com/a".to_owned(), "two.com/b".to_owned()]);
     writer.create(&object).await.expect("created");
     writer
-        .delete(&live(&client, "a").await.expect("there"))
+        .delete(&live(&client, "a").await.expect("exists"))
         .await
         .expect("marked");
     let marked = live(&client, "a").await.expect("held");
@@ -78,11 +78,9 @@ async fn a_finalizer_is_removed_with_one_patch_and_the_rest_stays() {
         .await
         .expect_err("too late")
         .to_string();
-    assert!(
-        error.ends_with(
-            "it is being deleted: add finalizer `three.com/c` before, when the object is first seen"
-        )
-    );
+    assert!(error.ends_with(
+        "the object is being deleted: add finalizer `three.com/c` earlier, in its first reconcile"
+    ));
     assert!(wire.take().is_empty(), "no request");
 
     let left = writer
@@ -95,23 +93,23 @@ async fn a_finalizer_is_removed_with_one_patch_and_the_rest_stays() {
     writer
         .remove_finalizer(&left, "one.com/a")
         .await
-        .expect("it is not there")
+        .expect("not present")
         .expect("the object as it was");
     assert!(wire.take().is_empty(), "no request");
     writer
         .remove_finalizer(&left, "two.com/b")
         .await
         .expect("removed");
-    assert!(live(&client, "a").await.is_none(), "nothing holds it");
+    assert!(live(&client, "a").await.is_none(), "no finalizer is left");
     let gone = writer
         .remove_finalizer(&left, "two.com/b")
         .await
-        .expect("that is fine");
+        .expect("already deleted");
     assert!(gone.is_none());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_finalizer_is_refused_exactly_where_the_server_refuses_it() {
+async fn finalizer_validation_matches_the_server() {
     let (client, _) = recorded();
     let writer = Writer::new(client, MANAGER);
     let definition: CustomResourceDefinition = serde_json::from_value(json!({
@@ -124,12 +122,12 @@ async fn a_finalizer_is_refused_exactly_where_the_server_refuses_it() {
             }],
         },
     }))
-    .expect("a CRD");
-    let installed = Install::new([definition]).apply().run(&writer).await;
+    .expect("valid CRD");
+    let installed = CrdInstaller::new([definition]).apply().run(&writer).await;
     installed.expect("installed");
     let foos = ApiResource::from_gvk(&GroupVersionKind::gvk("example.com", "v1", "Foo"));
     let mut foo = DynamicObject::new("a", &foos).within("default");
-    let rehearsal = writer.of(foos).dry_run();
+    let rehearsal = writer.dynamic(foos).dry_run();
     let many = |text: &str, times| text.repeat(times);
     let names = [
         "",

@@ -1,4 +1,4 @@
-//! What a writer sends, and what it makes of the answers.
+//! Requests of a writer, and its handling of responses.
 
 mod eviction;
 mod finalizers;
@@ -18,7 +18,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 use windlass_apiserver::Server;
-use windlass_runtime::{Applied, Apply, Deleted, Writer};
+use windlass_runtime::{ApplyOptions, ApplyOutcome, DeleteOutcome, Writer};
 use wire::{recorded, recorded_with};
 
 const MANAGER: &str = "test manager";
@@ -42,9 +42,9 @@ async fn live(client: &Client, name: &str) -> Option<ConfigMap> {
         .expect("the server answers")
 }
 
-/// A reconcile runs on any thread.
+/// Reconciles may move between threads.
 #[test]
-fn a_write_can_move_between_threads() {
+fn write_futures_are_send() {
     fn can_move(_: impl Future + Send) {}
     #[expect(dead_code, reason = "compiling it is the test")]
     fn moves(writer: &Writer, dynamic: &Writer<ApiResource>, object: &DynamicObject, pod: &Pod) {
@@ -55,9 +55,8 @@ fn a_write_can_move_between_threads() {
     }
 }
 
-/// 172.
 #[tokio::test(start_paused = true)]
-async fn writes_carry_the_field_manager_and_leave_the_servers_metadata_out_of_an_apply() {
+async fn writes_have_the_field_manager_and_apply_omits_server_metadata() {
     let (client, wire) = recorded();
     let writer = Writer::new(client, MANAGER);
     let created = writer.create(&config("a")).await.expect("created");
@@ -65,9 +64,9 @@ async fn writes_carry_the_field_manager_and_leave_the_servers_metadata_out_of_an
     assert_eq!(sent.line(), "POST /api/v1/namespaces/default/configmaps");
     assert_eq!(sent.query.trim_matches('&'), "fieldManager=test+manager");
 
-    // An object as it was read.
+    // An object as read from the API.
     let applied = writer
-        .apply_with(&created, Apply::default().force())
+        .apply_with(&created, ApplyOptions::default().force())
         .await
         .expect("applied");
     let sent = wire.one();
@@ -89,11 +88,11 @@ async fn writes_carry_the_field_manager_and_leave_the_servers_metadata_out_of_an
         |entry| entry.manager.as_deref() == Some(MANAGER) && entry.operation.as_deref() == Some("Apply")
     ));
 
-    let pinned = Apply::default().same_object().same_version();
+    let pinned = ApplyOptions::default().require_uid().require_resource_version();
     writer
         .apply_with(&created, pinned)
         .await
-        .expect_err("the version is an older one");
+        .expect_err("outdated resource version");
     let metadata = &wire.one().body["metadata"];
     assert_eq!(metadata["uid"], created.uid().expect("a uid"));
     assert_eq!(
@@ -102,15 +101,15 @@ async fn writes_carry_the_field_manager_and_leave_the_servers_metadata_out_of_an
     );
 }
 
-/// As atomic as a create, and later applies take away what they do not say.
+/// As atomic as a create, and later applies remove fields that they omit.
 #[tokio::test(start_paused = true)]
-async fn a_new_object_is_applied_once_and_what_is_there_is_left_as_it_is() {
+async fn require_absent_creates_once_and_leaves_existing_objects_alone() {
     let (client, wire) = recorded();
     let (ours, theirs) = (
         Writer::new(client.clone(), MANAGER),
         Writer::new(client.clone(), "them"),
     );
-    let new = Apply::default().new_object();
+    let new = ApplyOptions::default().require_absent();
     let mut wanted = config("a");
     wanted.metadata.uid = Some("of an object that was read".to_owned());
     let made = ours.apply_with(&wanted, new).await.expect("there was none");
@@ -130,63 +129,61 @@ async fn a_new_object_is_applied_once_and_what_is_there_is_left_as_it_is() {
     assert_eq!(json!(changed.data), json!({ "b": "2" }));
 }
 
-/// 172.
 #[tokio::test(start_paused = true)]
-async fn a_dry_run_is_answered_and_stores_nothing() {
+async fn dry_run_persists_nothing() {
     let (client, wire) = recorded();
     let writer = Writer::new(client.clone(), MANAGER);
     let kept = writer.create(&config("kept")).await.expect("created");
     wire.take();
-    let rehearsal = writer.clone().dry_run();
-    assert!(rehearsal.is_dry_run() && !writer.is_dry_run());
+    let dry_run = writer.clone().dry_run();
+    assert!(dry_run.is_dry_run() && !writer.is_dry_run());
     let mut changed = kept.clone();
     changed.data = None;
 
-    rehearsal.create(&config("a")).await.expect("it would work");
-    rehearsal.apply(&config("b")).await.expect("it would work");
-    rehearsal.replace(&changed).await.expect("it would work");
-    rehearsal
-        .merge(&kept, &json!({ "data": null }))
+    dry_run.create(&config("a")).await.expect("valid write");
+    dry_run.apply(&config("b")).await.expect("valid write");
+    dry_run.replace(&changed).await.expect("valid write");
+    dry_run
+        .merge_patch(&kept, &json!({ "data": null }))
         .await
-        .expect("it would work");
-    rehearsal
+        .expect("valid write");
+    dry_run
         .add_finalizer(&kept, "example.com/x")
         .await
-        .expect("it would work");
-    rehearsal.delete(&kept).await.expect("it would work");
+        .expect("valid write");
+    dry_run.delete(&kept).await.expect("valid write");
     for sent in wire.take() {
         let says_so = sent.query.contains("dryRun=All") || sent.body["dryRun"] == json!(["All"]);
         assert!(says_so, "{sent:?}");
     }
     assert!(live(&client, "a").await.is_none() && live(&client, "b").await.is_none());
-    assert_eq!(live(&client, "kept").await.expect("it is there"), kept);
+    assert_eq!(live(&client, "kept").await.expect("exists"), kept);
 }
 
-/// 172.
 #[tokio::test(start_paused = true)]
-async fn a_dynamic_kind_is_written_like_a_typed_one() {
+async fn dynamic_kind_is_written_like_a_typed_one() {
     let (client, wire) = recorded();
     let kind = ApiResource::erase::<ConfigMap>(&());
-    let writer = Writer::new(client, MANAGER).of(kind.clone());
-    // Without its type, which the server wants.
+    let writer = Writer::new(client, MANAGER).dynamic(kind.clone());
+    // Without its type, which the server requires.
     let mut object = DynamicObject::new("a", &kind)
         .within("default")
         .data(json!({ "data": { "a": "1" } }));
     object.types = None;
 
     let created = writer
-        .create_or_apply(&object, Apply::default())
+        .create_or_apply(&object, ApplyOptions::default())
         .await
         .expect("applied");
-    let Applied::Created(created) = created else {
+    let ApplyOutcome::Created(created) = created else {
         panic!("{created:?}")
     };
     let again = writer
-        .create_or_apply(&object, Apply::default())
+        .create_or_apply(&object, ApplyOptions::default())
         .await
         .expect("applied");
     assert!(
-        matches!(again, Applied::Existed(again) if again.resource_version() == created.resource_version())
+        matches!(again, ApplyOutcome::Existed(again) if again.resource_version() == created.resource_version())
     );
     let held = writer
         .add_finalizer(&created, "example.com/x")
@@ -194,14 +191,17 @@ async fn a_dynamic_kind_is_written_like_a_typed_one() {
         .expect("added");
     assert_eq!(held.finalizers(), ["example.com/x"]);
     let pending = writer.delete(&held).await.expect("marked");
-    let Deleted::Pending(pending) = pending else {
+    let DeleteOutcome::Pending(pending) = pending else {
         panic!("{pending:?}")
     };
     writer
         .remove_finalizer(&pending, "example.com/x")
         .await
         .expect("removed");
-    assert!(matches!(writer.delete(&pending).await, Ok(Deleted::Before)));
+    assert!(matches!(
+        writer.delete(&pending).await,
+        Ok(DeleteOutcome::AlreadyGone)
+    ));
     let methods: Vec<_> = wire.take().into_iter().map(|sent| sent.method).collect();
     let (patch, delete) = (Method::PATCH, Method::DELETE);
     assert_eq!(
@@ -211,7 +211,7 @@ async fn a_dynamic_kind_is_written_like_a_typed_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_status_is_applied_alone_and_only_to_the_object_that_was_meant() {
+async fn apply_status_writes_only_the_status_of_the_same_object() {
     let (client, wire) = recorded();
     let writer = Writer::new(client, MANAGER);
     let mut node = Node::default();
@@ -220,20 +220,17 @@ async fn a_status_is_applied_alone_and_only_to_the_object_that_was_meant() {
     let error = writer
         .apply_status(&ConfigMap::default())
         .await
-        .expect_err("it has none");
+        .expect_err("missing status");
     assert_eq!(
         error.to_string(),
-        "cannot apply the status of ConfigMap: it has no status: set it before it is written"
+        "cannot apply the status of ConfigMap: missing status: set it before writing it"
     );
     wire.take();
 
-    node.status = Some(serde_json::from_value(json!({ "phase": "Running" })).expect("a status"));
+    node.status = Some(serde_json::from_value(json!({ "phase": "Running" })).expect("status"));
     node.labels_mut().insert("not".to_owned(), "sent".to_owned());
     let applied = writer.apply_status(&node).await.expect("applied");
-    assert_eq!(
-        applied.status.expect("a status").phase.as_deref(),
-        Some("Running")
-    );
+    assert_eq!(applied.status.expect("status").phase.as_deref(), Some("Running"));
     let sent = wire.one();
     assert_eq!(sent.line(), "PATCH /api/v1/nodes/n/status");
     let uid = node.uid().expect("a uid");
@@ -247,17 +244,17 @@ async fn a_status_is_applied_alone_and_only_to_the_object_that_was_meant() {
 
     node.metadata.uid = Some("another".to_owned());
     let error = writer.apply_status(&node).await.expect_err("it is another node");
-    assert!(error.is_other_object(), "{error:?}");
+    assert!(error.is_uid_mismatch(), "{error:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_merge_touches_neither_a_successor_nor_other_fields() {
+async fn merge_patch_changes_neither_a_recreated_object_nor_other_fields() {
     let (client, wire) = recorded();
     let writer = Writer::new(client.clone(), MANAGER);
     let first = writer.create(&config("a")).await.expect("created");
     wire.take();
     let patched = writer
-        .merge(&first, &json!({ "data": { "b": "2" } }))
+        .merge_patch(&first, &json!({ "data": { "b": "2" } }))
         .await
         .expect("patched");
     assert_eq!(wire.one().content_type, "application/merge-patch+json");
@@ -266,34 +263,44 @@ async fn a_merge_touches_neither_a_successor_nor_other_fields() {
     writer.delete(&first).await.expect("deleted");
     let second = writer.create(&config("a")).await.expect("created");
     let error = writer
-        .merge(&first, &json!({ "data": null }))
+        .merge_patch(&first, &json!({ "data": null }))
         .await
         .expect_err("it is another object");
-    assert!(error.is_other_object() && !error.is_conflict(), "{error:?}");
-    assert!(matches!(writer.delete(&first).await, Ok(Deleted::Before)));
-    assert_eq!(live(&client, "a").await.expect("the second one stays"), second);
+    assert!(error.is_uid_mismatch() && !error.is_conflict(), "{error:?}");
+    assert!(matches!(
+        writer.delete(&first).await,
+        Ok(DeleteOutcome::AlreadyGone)
+    ));
+    assert_eq!(
+        live(&client, "a").await.expect("the recreated object remains"),
+        second
+    );
 }
 
-/// 172.
 #[tokio::test(start_paused = true)]
-async fn replace_and_delete_hold_to_their_preconditions() {
+async fn replace_and_delete_respect_preconditions() {
     let (client, wire) = recorded();
     let writer = Writer::new(client, MANAGER);
     let first = writer.create(&config("a")).await.expect("created");
     let newer = writer
-        .merge(&first, &json!({ "data": { "a": "2" } }))
+        .merge_patch(&first, &json!({ "data": { "a": "2" } }))
         .await
         .expect("patched");
     wire.take();
 
-    let error = writer.replace(&first).await.expect_err("it is an older version");
-    assert!(error.is_conflict() && !error.is_other_object());
+    let error = writer
+        .replace(&first)
+        .await
+        .expect_err("outdated resource version");
+    assert!(error.is_conflict() && !error.is_uid_mismatch());
     assert_eq!(wire.one().method, Method::PUT);
-    let error = writer.replace(&config("a")).await.expect_err("it has no version");
-    let expected =
-        "cannot replace ConfigMap default/a: it has no resource version: start from an object that was read";
+    let error = writer
+        .replace(&config("a"))
+        .await
+        .expect_err("missing resource version");
+    let expected = "cannot replace ConfigMap default/a: missing resource version: start from an object read from the API";
     assert_eq!(error.to_string(), expected);
-    assert!(wire.take().is_empty(), "refused without a request");
+    assert!(wire.take().is_empty(), "rejected without a request");
 
     let options = DeleteParams::foreground()
         .grace_period(7)
@@ -304,20 +311,23 @@ async fn replace_and_delete_hold_to_their_preconditions() {
     let error = writer
         .delete_with(&newer, &options)
         .await
-        .expect_err("it is an older version");
+        .expect_err("outdated resource version");
     assert!(error.is_conflict());
     let sent = wire.take();
     assert_eq!(sent[0].body["propagationPolicy"], "Foreground");
     assert_eq!(sent[0].body["gracePeriodSeconds"], 7);
     let expected = json!({ "uid": newer.uid(), "resourceVersion": first.resource_version() });
     assert_eq!(sent[0].body["preconditions"], expected);
-    assert!(matches!(writer.delete(&newer).await, Ok(Deleted::Now)));
-    assert!(matches!(writer.delete(&newer).await, Ok(Deleted::Before)));
+    assert!(matches!(writer.delete(&newer).await, Ok(DeleteOutcome::Deleted)));
+    assert!(matches!(
+        writer.delete(&newer).await,
+        Ok(DeleteOutcome::AlreadyGone)
+    ));
 }
 
-/// Of two who give away the same thing one has to look again.
+/// Of two concurrent writers, one gets a conflict.
 #[tokio::test(start_paused = true)]
-async fn a_status_is_replaced_once_from_each_version() {
+async fn replace_status_requires_the_current_resource_version() {
     let (client, wire) = recorded();
     let writer = Writer::new(client, MANAGER);
     let node: Node = serde_json::from_value(json!({ "metadata": { "name": "n" } })).expect("a node");
@@ -325,15 +335,19 @@ async fn a_status_is_replaced_once_from_each_version() {
     wire.take();
     let mut changed = node.clone();
     changed.spec = serde_json::from_value(json!({ "unschedulable": true })).expect("a spec");
-    changed.status = serde_json::from_value(json!({ "phase": "Running" })).expect("a status");
+    changed.status = serde_json::from_value(json!({ "phase": "Running" })).expect("status");
     let replaced = writer.replace_status(&changed).await.expect("replaced");
     assert_eq!(wire.one().line(), "PUT /api/v1/nodes/n/status");
     assert_eq!(json!(replaced.status)["phase"], "Running");
-    assert_ne!(json!(replaced.spec)["unschedulable"], true, "the rest is not");
+    assert_ne!(
+        json!(replaced.spec)["unschedulable"],
+        true,
+        "only the status is replaced"
+    );
     let error = writer
         .replace_status(&changed)
         .await
-        .expect_err("it is an older version");
+        .expect_err("outdated resource version");
     assert!(error.is_conflict());
     assert!(
         error
@@ -345,17 +359,17 @@ async fn a_status_is_replaced_once_from_each_version() {
     writer
         .replace_status(&changed)
         .await
-        .expect_err("it has no version");
-    assert!(wire.take().is_empty(), "refused without a request");
+        .expect_err("missing resource version");
+    assert!(wire.take().is_empty(), "rejected without a request");
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_names_the_verb_the_kind_and_the_object() {
+async fn write_error_names_the_verb_the_kind_and_the_object() {
     let (client, wire) = recorded();
     let writer = Writer::new(client, MANAGER);
     writer.create(&config("a")).await.expect("created");
     wire.take();
-    let error = writer.create(&config("a")).await.expect_err("it is there");
+    let error = writer.create(&config("a")).await.expect_err("already exists");
     assert!(error.is_already_exists() && !error.is_conflict());
     assert_eq!(
         error.to_string(),
@@ -371,28 +385,28 @@ async fn an_error_names_the_verb_the_kind_and_the_object() {
     let error = writer
         .apply(&lost)
         .await
-        .expect_err("it has no namespace")
+        .expect_err("missing namespace")
         .to_string();
     assert_eq!(
         error,
-        "cannot apply ConfigMap a: it has no namespace: set metadata.namespace"
+        "cannot apply ConfigMap a: missing namespace: set metadata.namespace"
     );
     let error = writer
         .apply(&Namespace::default())
         .await
-        .expect_err("it has no name")
+        .expect_err("missing name")
         .to_string();
-    assert_eq!(error, "cannot apply Namespace: it has no name: set metadata.name");
+    assert_eq!(error, "cannot apply Namespace: missing name: set metadata.name");
     for name in ["../secrets/a", "a/status", "a?force=true", ".."] {
         let error = writer.apply(&config(name)).await.expect_err(name);
-        assert!(error.to_string().contains("cannot be a name"), "{error}");
+        assert!(error.to_string().contains("invalid name"), "{error}");
         writer.delete(&config(name)).await.expect_err(name);
     }
-    assert_eq!(wire.take().len(), 1, "what cannot work is not sent");
+    assert_eq!(wire.take().len(), 1, "invalid writes are not sent");
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_is_no_status_is_still_told() {
+async fn response_without_a_status_is_in_the_error() {
     let (client, _) = recorded_with(Server::new(), |_| ready(Some((502, Value::from("bad gateway")))));
     let error = Writer::new(client, MANAGER)
         .create(&config("a"))

@@ -1,4 +1,4 @@
-//! Kinds that a `CustomResourceDefinition` adds.
+//! Custom resources.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use windlass_suite::Context;
 
 use crate::rest::{Collection, name, version};
 
-/// Between two looks for a kind that is about to be served.
+/// The time between two polls for a new kind.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The group is the case's own, since definitions are shared by all cases that run at the same time.
+/// A group for this case only, since cases that run at the same time share the cluster.
 fn group(ctx: &Context) -> String {
     format!("{}.windlass.dev", ctx.namespace())
 }
@@ -19,7 +19,7 @@ fn definitions(ctx: &Context) -> Collection {
     Collection::at(ctx, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions")
 }
 
-/// A definition of `Foo`, owned by the case's namespace, so that a cluster that lives on collects it.
+/// A definition of `Foo`, owned by the case's namespace, so that it is garbage collected with it.
 fn definition(ctx: &Context) -> Value {
     json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -51,7 +51,7 @@ async fn foos(ctx: &Context) -> anyhow::Result<Collection> {
         ctx,
         format!("/apis/{}/v1/namespaces/{}/foos", group(ctx), ctx.namespace()),
     );
-    // An unserved group answers with plain text, which is an error to `list`.
+    // For an unserved group the server responds with plain text, which `list` returns as an error.
     while !matches!(foos.list("").await, Ok(reply) if reply.code == 200) {
         tokio::time::sleep(POLL_INTERVAL).await;
     }
@@ -64,7 +64,7 @@ fn foo(ctx: &Context, name: &str) -> Value {
     })
 }
 
-pub(crate) async fn a_definition_is_established_and_serves_its_kind(ctx: Context) -> anyhow::Result<()> {
+pub(crate) async fn crd_is_established_and_served(ctx: Context) -> anyhow::Result<()> {
     let created = definitions(&ctx).create(&definition(&ctx)).await?.ok()?;
     let query = format!(
         "fieldSelector=metadata.name%3D{}&resourceVersion={}",
@@ -94,7 +94,7 @@ pub(crate) async fn a_definition_is_established_and_serves_its_kind(ctx: Context
     Ok(())
 }
 
-pub(crate) async fn a_custom_object_must_fit_its_schema(ctx: Context) -> anyhow::Result<()> {
+pub(crate) async fn custom_object_is_validated_by_its_schema(ctx: Context) -> anyhow::Result<()> {
     let foos = foos(&ctx).await?;
     let created = foos.create(&foo(&ctx, "a")).await?;
     assert_eq!(created.code, 201, "{}", created.body);
@@ -103,7 +103,7 @@ pub(crate) async fn a_custom_object_must_fit_its_schema(ctx: Context) -> anyhow:
     assert_eq!(list["kind"], "FooList");
     assert_eq!(
         list["items"][0]["kind"], "Foo",
-        "the items of a custom list say their kind"
+        "the items of a custom list have a kind"
     );
 
     for (spec, field, complaint) in [
@@ -151,7 +151,7 @@ pub(crate) async fn unknown_fields_of_a_custom_object_are_pruned(ctx: Context) -
     Ok(())
 }
 
-pub(crate) async fn a_custom_object_needs_a_version_to_be_updated(ctx: Context) -> anyhow::Result<()> {
+pub(crate) async fn custom_object_update_requires_a_resource_version(ctx: Context) -> anyhow::Result<()> {
     let foos = foos(&ctx).await?;
     let created = foos.create(&foo(&ctx, "a")).await?.ok()?;
     let message = format!(
@@ -160,7 +160,7 @@ pub(crate) async fn a_custom_object_needs_a_version_to_be_updated(ctx: Context) 
     );
     foos.replace("a", &foo(&ctx, "a"))
         .await?
-        .refused(422, "Invalid", &message);
+        .assert_failed(422, "Invalid", &message);
 
     let mut stale = created.clone();
     stale["spec"]["replicas"] = json!(2);
@@ -173,16 +173,16 @@ pub(crate) async fn a_custom_object_needs_a_version_to_be_updated(ctx: Context) 
     );
     foos.replace("a", &stale)
         .await?
-        .refused(409, "Conflict", &message);
+        .assert_failed(409, "Conflict", &message);
     Ok(())
 }
 
-pub(crate) async fn a_custom_object_keeps_status_and_spec_apart(ctx: Context) -> anyhow::Result<()> {
+pub(crate) async fn custom_object_status_and_spec_are_separate(ctx: Context) -> anyhow::Result<()> {
     let foos = foos(&ctx).await?;
     let mut wanted = foo(&ctx, "a");
     wanted["status"] = json!({ "ready": 7 });
     let created = foos.create(&wanted).await?.ok()?;
-    assert_eq!(created.get("status"), None, "create takes no status");
+    assert_eq!(created.get("status"), None, "create ignores the status");
 
     let patch = json!({ "spec": { "replicas": 5 }, "status": { "ready": 1 } });
     let object = foos.merge("a/status", &patch).await?.ok()?;
@@ -192,7 +192,7 @@ pub(crate) async fn a_custom_object_keeps_status_and_spec_apart(ctx: Context) ->
     );
     assert_eq!(
         object["metadata"]["generation"], 1,
-        "a status is not what is wanted"
+        "a status change does not count"
     );
 
     let patch = json!({ "spec": { "replicas": 5 }, "status": { "ready": 9 } });
@@ -205,7 +205,7 @@ pub(crate) async fn a_custom_object_keeps_status_and_spec_apart(ctx: Context) ->
     Ok(())
 }
 
-pub(crate) async fn a_custom_object_with_a_finalizer_is_watched_to_its_end(
+pub(crate) async fn custom_object_with_finalizer_is_watched_until_deleted(
     ctx: Context,
 ) -> anyhow::Result<()> {
     let foos = foos(&ctx).await?;
@@ -217,7 +217,7 @@ pub(crate) async fn a_custom_object_with_a_finalizer_is_watched_to_its_end(
     let ending = foos.delete("a").await?.ok()?;
     assert_eq!(
         ending["metadata"]["generation"], 2,
-        "a deletion is a change of what is wanted"
+        "a deletion counts as a spec change"
     );
     foos.merge("a", &json!({ "metadata": { "finalizers": [] } }))
         .await?
@@ -238,6 +238,6 @@ pub(crate) async fn a_custom_object_with_a_finalizer_is_watched_to_its_end(
         ]
     );
     let message = format!("foos.{} \"a\" not found", group(&ctx));
-    foos.get("a").await?.refused(404, "NotFound", &message);
+    foos.get("a").await?.assert_failed(404, "NotFound", &message);
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Deletion: at once, held by a finalizer, guarded, and of a whole namespace.
+//! Deletion: immediate, with finalizers, with preconditions, and of namespaces.
 
 use serde_json::json;
 use windlass_suite::Context;
@@ -8,7 +8,7 @@ use crate::{
     writes::config_map,
 };
 
-pub(crate) async fn delete_answers_with_the_uid_and_forgets_the_object(ctx: Context) -> anyhow::Result<()> {
+pub(crate) async fn delete_returns_the_uid_and_removes_the_object(ctx: Context) -> anyhow::Result<()> {
     let config_maps = Collection::config_maps(&ctx);
     let created = config_maps.create(&config_map("a")).await?.ok()?;
     let reply = config_maps.delete("a").await?;
@@ -22,15 +22,15 @@ pub(crate) async fn delete_answers_with_the_uid_and_forgets_the_object(ctx: Cont
     config_maps
         .get("a")
         .await?
-        .refused(404, "NotFound", r#"configmaps "a" not found"#);
+        .assert_failed(404, "NotFound", r#"configmaps "a" not found"#);
     config_maps
         .delete("a")
         .await?
-        .refused(404, "NotFound", r#"configmaps "a" not found"#);
+        .assert_failed(404, "NotFound", r#"configmaps "a" not found"#);
     Ok(())
 }
 
-pub(crate) async fn a_finalizer_keeps_the_object_until_it_is_removed(ctx: Context) -> anyhow::Result<()> {
+pub(crate) async fn finalizer_keeps_the_object_until_removed(ctx: Context) -> anyhow::Result<()> {
     let config_maps = Collection::config_maps(&ctx);
     let mut held = config_map("a");
     held["metadata"]["finalizers"] = json!(["windlass.dev/hold"]);
@@ -46,7 +46,7 @@ pub(crate) async fn a_finalizer_keeps_the_object_until_it_is_removed(ctx: Contex
     assert_eq!(reply.code, 200);
     assert_eq!(
         reply.body["kind"], "ConfigMap",
-        "an object that stays is the answer"
+        "the response is the object, since it still exists"
     );
     let ending = config_maps.get("a").await?.ok()?;
     assert_eq!(ending["metadata"]["uid"], created["metadata"]["uid"]);
@@ -81,7 +81,7 @@ pub(crate) async fn a_finalizer_keeps_the_object_until_it_is_removed(ctx: Contex
     config_maps
         .get("a")
         .await?
-        .refused(404, "NotFound", r#"configmaps "a" not found"#);
+        .assert_failed(404, "NotFound", r#"configmaps "a" not found"#);
     Ok(())
 }
 
@@ -100,17 +100,17 @@ pub(crate) async fn delete_of_another_uid_conflicts(ctx: Context) -> anyhow::Res
     config_maps
         .delete_with("a", &options(other))
         .await?
-        .refused(409, "Conflict", &message);
+        .assert_failed(409, "Conflict", &message);
     assert_eq!(config_maps.get("a").await?.ok()?, created);
 
     config_maps.delete_with("a", &options(uid)).await?.ok()?;
     Ok(())
 }
 
-pub(crate) async fn a_namespace_that_ends_accepts_no_new_objects(ctx: Context) -> anyhow::Result<()> {
+pub(crate) async fn terminating_namespace_rejects_new_objects(ctx: Context) -> anyhow::Result<()> {
     let namespaces = Collection::at(&ctx, "/api/v1/namespaces");
     let name = format!("{}-ending", ctx.namespace());
-    // The finalizer keeps it ending, also where a controller is quick to empty it.
+    // The finalizer keeps it terminating, even if a controller deletes its content quickly.
     let namespace = json!({
         "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name, "finalizers": ["windlass.dev/hold"] },
     });
@@ -134,7 +134,7 @@ pub(crate) async fn a_namespace_that_ends_accepts_no_new_objects(ctx: Context) -
     let status = inside
         .create(&config_map("late"))
         .await?
-        .refused(403, "Forbidden", &message);
+        .assert_failed(403, "Forbidden", &message);
     assert_eq!(status["details"]["causes"][0]["reason"], "NamespaceTerminating");
     namespaces
         .merge(&name, &json!({ "metadata": { "finalizers": null } }))

@@ -1,4 +1,4 @@
-//! Lists: order, selectors, pages.
+//! Lists: order, selectors, paging.
 
 use serde_json::{Value, json};
 use windlass_suite::Context;
@@ -14,7 +14,7 @@ pub(crate) fn labelled(name: &str, color: &str) -> Value {
     object
 }
 
-pub(crate) async fn a_list_is_ordered_by_name(ctx: Context) -> anyhow::Result<()> {
+pub(crate) async fn list_is_ordered_by_name(ctx: Context) -> anyhow::Result<()> {
     let config_maps = Collection::config_maps(&ctx);
     let mut newest = 0;
     for name in ["b", "a-2", "c", "a"] {
@@ -31,13 +31,13 @@ pub(crate) async fn a_list_is_ordered_by_name(ctx: Context) -> anyhow::Result<()
     assert_eq!(
         list["items"][0].get("kind"),
         None,
-        "the items of a built-in list do not repeat their kind"
+        "the items of a built-in list have no kind"
     );
 
     Ok(())
 }
 
-pub(crate) async fn a_list_of_all_namespaces_is_ordered_by_key(ctx: Context) -> anyhow::Result<()> {
+pub(crate) async fn list_of_all_namespaces_is_ordered_by_key(ctx: Context) -> anyhow::Result<()> {
     let namespaces = Collection::at(&ctx, "/api/v1/namespaces");
     let longer = format!("{}-x", ctx.namespace());
     let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": longer } });
@@ -63,7 +63,7 @@ pub(crate) async fn a_list_of_all_namespaces_is_ordered_by_key(ctx: Context) -> 
     Ok(())
 }
 
-pub(crate) async fn a_label_selector_narrows_a_list(ctx: Context) -> anyhow::Result<()> {
+pub(crate) async fn label_selector_filters_a_list(ctx: Context) -> anyhow::Result<()> {
     let config_maps = Collection::config_maps(&ctx);
     for (name, color) in [("a", "red"), ("b", "green"), ("c", "blue")] {
         config_maps.create(&labelled(name, color)).await?.ok()?;
@@ -92,7 +92,7 @@ pub(crate) async fn a_label_selector_narrows_a_list(ctx: Context) -> anyhow::Res
     Ok(())
 }
 
-pub(crate) async fn a_field_selector_finds_an_object_by_name(ctx: Context) -> anyhow::Result<()> {
+pub(crate) async fn field_selector_finds_an_object_by_name(ctx: Context) -> anyhow::Result<()> {
     let config_maps = Collection::config_maps(&ctx);
     for name in ["a", "b"] {
         config_maps.create(&config_map(name)).await?.ok()?;
@@ -118,7 +118,7 @@ pub(crate) async fn a_field_selector_finds_an_object_by_name(ctx: Context) -> an
     Ok(())
 }
 
-pub(crate) async fn a_list_in_pages_is_one_snapshot(ctx: Context) -> anyhow::Result<()> {
+pub(crate) async fn paged_list_is_one_snapshot(ctx: Context) -> anyhow::Result<()> {
     let config_maps = Collection::config_maps(&ctx);
     for name in ["a", "b", "c", "d", "e"] {
         config_maps.create(&labelled(name, "red")).await?.ok()?;
@@ -127,7 +127,7 @@ pub(crate) async fn a_list_in_pages_is_one_snapshot(ctx: Context) -> anyhow::Res
     let first = config_maps.list(query).await?.ok()?;
     assert_eq!(names(&first), ["a", "b"]);
 
-    // What happens between two pages is not on the later ones.
+    // Changes between two pages do not affect later pages.
     config_maps.delete("d").await?.ok()?;
     config_maps.create(&labelled("f", "red")).await?.ok()?;
 

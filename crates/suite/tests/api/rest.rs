@@ -1,4 +1,4 @@
-//! Requests as the wire has them, so that cases can state codes, messages and absent fields exactly.
+//! Raw HTTP requests, so that cases can check codes, messages and absent fields exactly.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use kube::{Client, client::Body};
 use serde_json::Value;
 use windlass_suite::Context;
 
-/// An event that takes longer is not coming.
-const EVENT_LIMIT: Duration = Duration::from_secs(20);
+/// Timeout for a watch event.
+const EVENT_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// One collection of objects, such as `/api/v1/namespaces/a/configmaps`.
 pub(crate) struct Collection {
@@ -37,27 +37,27 @@ impl Collection {
         )
     }
 
-    pub(crate) async fn create(&self, object: &Value) -> anyhow::Result<Reply> {
+    pub(crate) async fn create(&self, object: &Value) -> anyhow::Result<Response> {
         self.send(Method::POST, "", "application/json", Some(object))
             .await
     }
 
-    pub(crate) async fn get(&self, name: &str) -> anyhow::Result<Reply> {
+    pub(crate) async fn get(&self, name: &str) -> anyhow::Result<Response> {
         self.send(Method::GET, &format!("/{name}"), "", None).await
     }
 
     /// `query` without the question mark.
-    pub(crate) async fn list(&self, query: &str) -> anyhow::Result<Reply> {
+    pub(crate) async fn list(&self, query: &str) -> anyhow::Result<Response> {
         self.send(Method::GET, &format!("?{query}"), "", None).await
     }
 
     /// `name` may have a subresource: `a/status`.
-    pub(crate) async fn replace(&self, name: &str, object: &Value) -> anyhow::Result<Reply> {
+    pub(crate) async fn replace(&self, name: &str, object: &Value) -> anyhow::Result<Response> {
         self.send(Method::PUT, &format!("/{name}"), "application/json", Some(object))
             .await
     }
 
-    pub(crate) async fn merge(&self, name: &str, patch: &Value) -> anyhow::Result<Reply> {
+    pub(crate) async fn merge(&self, name: &str, patch: &Value) -> anyhow::Result<Response> {
         self.send(
             Method::PATCH,
             &format!("/{name}"),
@@ -67,7 +67,7 @@ impl Collection {
         .await
     }
 
-    pub(crate) async fn json_patch(&self, name: &str, patch: &Value) -> anyhow::Result<Reply> {
+    pub(crate) async fn json_patch(&self, name: &str, patch: &Value) -> anyhow::Result<Response> {
         self.send(
             Method::PATCH,
             &format!("/{name}"),
@@ -77,11 +77,11 @@ impl Collection {
         .await
     }
 
-    pub(crate) async fn delete(&self, name: &str) -> anyhow::Result<Reply> {
+    pub(crate) async fn delete(&self, name: &str) -> anyhow::Result<Response> {
         self.send(Method::DELETE, &format!("/{name}"), "", None).await
     }
 
-    pub(crate) async fn delete_with(&self, name: &str, options: &Value) -> anyhow::Result<Reply> {
+    pub(crate) async fn delete_with(&self, name: &str, options: &Value) -> anyhow::Result<Response> {
         self.send(
             Method::DELETE,
             &format!("/{name}"),
@@ -104,7 +104,7 @@ impl Collection {
         tail: &str,
         kind: &str,
         body: Option<&Value>,
-    ) -> anyhow::Result<Reply> {
+    ) -> anyhow::Result<Response> {
         let mut request = Request::builder()
             .method(method)
             .uri(format!("{}{tail}", self.path));
@@ -117,26 +117,26 @@ impl Collection {
         let bytes = response.into_body().collect_bytes().await?;
         let body = serde_json::from_slice(&bytes)
             .with_context(|| format!("code {code}, not JSON: {}", String::from_utf8_lossy(&bytes)))?;
-        Ok(Reply { code, body })
+        Ok(Response { code, body })
     }
 }
 
-/// What the server answered.
-pub(crate) struct Reply {
+/// A response of the server.
+pub(crate) struct Response {
     pub(crate) code: u16,
     pub(crate) body: Value,
 }
 
-impl Reply {
-    /// The object, if the request succeeded.
+impl Response {
+    /// Returns the object, if the request succeeded.
     pub(crate) fn ok(self) -> anyhow::Result<Value> {
-        ensure!((200..300).contains(&self.code), "refused: {}", self.body);
+        ensure!((200..300).contains(&self.code), "request failed: {}", self.body);
         Ok(self.body)
     }
 
-    /// The request failed in exactly this way; returns the Status for further questions.
+    /// Asserts that the request failed with this code, reason and message. Returns the Status for further checks.
     #[track_caller]
-    pub(crate) fn refused(self, code: u16, reason: &str, message: &str) -> Value {
+    pub(crate) fn assert_failed(self, code: u16, reason: &str, message: &str) -> Value {
         assert_eq!(self.code, code, "{}", self.body);
         assert_eq!(self.body["kind"], "Status");
         assert_eq!(self.body["apiVersion"], "v1");
@@ -154,11 +154,11 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// The type and the object of the next event.
+    /// Returns type and object of the next event.
     pub(crate) async fn next(&mut self) -> anyhow::Result<(String, Value)> {
-        let line = tokio::time::timeout(EVENT_LIMIT, self.lines.next())
+        let line = tokio::time::timeout(EVENT_TIMEOUT, self.lines.next())
             .await
-            .context("no event came")?
+            .context("timed out waiting for an event")?
             .context("the watch ended")??;
         let mut event: Value = serde_json::from_str(&line)?;
         let kind = event["type"]
@@ -168,7 +168,7 @@ impl Watch {
         Ok((kind, event["object"].take()))
     }
 
-    /// The type and the name in the next event.
+    /// Returns type and object name of the next event.
     pub(crate) async fn next_name(&mut self) -> anyhow::Result<(String, String)> {
         let (kind, object) = self.next().await?;
         Ok((kind, name(&object)))
@@ -180,7 +180,7 @@ pub(crate) fn name(object: &Value) -> String {
     object["metadata"]["name"].as_str().unwrap_or_default().to_owned()
 }
 
-/// `metadata.resourceVersion` as a number, which it is on every server that stores in etcd's manner.
+/// `metadata.resourceVersion` as a number, which it is on every server with etcd's versioning.
 #[track_caller]
 pub(crate) fn version(object: &Value) -> u64 {
     let text = object["metadata"]["resourceVersion"].as_str();
@@ -188,7 +188,7 @@ pub(crate) fn version(object: &Value) -> u64 {
         .unwrap_or_else(|| panic!("no version in {object}"))
 }
 
-/// The names in a list, in its order.
+/// Returns the names in a list, in order.
 pub(crate) fn names(list: &Value) -> Vec<String> {
     list["items"]
         .as_array()

@@ -8,20 +8,23 @@ use crate::{
     writes::deployment,
 };
 
-/// The field of a Deployment's status that its controller, if there is one, leaves as it is.
+/// A status field that the Deployment controller does not change.
 const FIELD: &str = "collisionCount";
 
-pub(crate) async fn a_deployment_keeps_status_and_spec_apart(ctx: Context) -> anyhow::Result<()> {
+pub(crate) async fn deployment_status_and_spec_are_separate(ctx: Context) -> anyhow::Result<()> {
     let deployments = Collection::deployments(&ctx);
     let mut wanted = deployment("a");
     wanted["status"] = json!({ FIELD: 7 });
     let created = deployments.create(&wanted).await?.ok()?;
-    assert_eq!(created["status"], json!({}), "create takes no status");
+    assert_eq!(created["status"], json!({}), "create ignores the status");
 
     let patch = json!({ "spec": { "replicas": 5 }, "status": { FIELD: 1 } });
     let through_status = deployments.merge("a/status", &patch).await?.ok()?;
     assert_eq!(through_status["status"][FIELD], 1);
-    assert_eq!(through_status["spec"]["replicas"], 1, "status takes no spec");
+    assert_eq!(
+        through_status["spec"]["replicas"], 1,
+        "the status subresource ignores the spec"
+    );
     assert!(version(&through_status) > version(&created));
 
     let patch = json!({ "spec": { "replicas": 5 }, "status": { FIELD: 9 } });
@@ -29,7 +32,7 @@ pub(crate) async fn a_deployment_keeps_status_and_spec_apart(ctx: Context) -> an
     assert_eq!(through_main["spec"]["replicas"], 5);
     assert_eq!(
         through_main["status"][FIELD], 1,
-        "the object itself takes no status"
+        "the main resource ignores the status"
     );
     Ok(())
 }

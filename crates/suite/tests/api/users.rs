@@ -1,4 +1,4 @@
-//! Users and their rights: what a test gives them is what they have.
+//! Users, roles and recorded rights.
 
 use anyhow::{Result, ensure};
 use k8s_openapi::api::{
@@ -11,7 +11,7 @@ use kube::{
     api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams},
 };
 use serde_json::{from_value, json};
-use windlass_cluster::recorded;
+use windlass_cluster::record_rbac;
 use windlass_rights::Recorder;
 use windlass_suite::Context;
 
@@ -25,15 +25,15 @@ fn map(name: &str) -> ConfigMap {
     }
 }
 
-/// The refusal's text.
-fn refused<T: std::fmt::Debug>(answer: Result<T, Error>) -> Result<String> {
+/// Returns the message of a forbidden request.
+fn forbidden_message<T: std::fmt::Debug>(answer: Result<T, Error>) -> Result<String> {
     match answer {
         Err(Error::Api(status)) if status.code == 403 => Ok(status.message),
-        other => anyhow::bail!("not refused: {other:?}"),
+        other => anyhow::bail!("not forbidden: {other:?}"),
     }
 }
 
-pub(crate) async fn a_user_without_roles_may_only_look_around(ctx: Context) -> Result<()> {
+pub(crate) async fn user_without_roles_may_only_use_discovery(ctx: Context) -> Result<()> {
     let user = ctx.cluster().user("visitor", ["guests"]).await?;
     let review = Api::<SelfSubjectReview>::all(user.client())
         .create(&PostParams::default(), &SelfSubjectReview::default())
@@ -50,7 +50,7 @@ pub(crate) async fn a_user_without_roles_may_only_look_around(ctx: Context) -> R
     user.client().list_api_groups().await?;
     let maps = Api::<ConfigMap>::namespaced(user.client(), ctx.namespace());
     assert_eq!(
-        refused(maps.list(&ListParams::default()).await)?,
+        forbidden_message(maps.list(&ListParams::default()).await)?,
         format!(
             "configmaps is forbidden: User \"visitor\" cannot list resource \"configmaps\" in API group \"\" in the \
              namespace \"{}\"",
@@ -60,7 +60,7 @@ pub(crate) async fn a_user_without_roles_may_only_look_around(ctx: Context) -> R
     Ok(())
 }
 
-pub(crate) async fn a_user_has_the_rights_of_its_role_and_no_others(ctx: Context) -> Result<()> {
+pub(crate) async fn user_has_exactly_the_rights_of_its_role(ctx: Context) -> Result<()> {
     let role: Role = from_value(json!({
         "metadata": {"name": "keeper", "namespace": ctx.namespace()},
         "rules": [
@@ -80,23 +80,23 @@ pub(crate) async fn a_user_has_the_rights_of_its_role_and_no_others(ctx: Context
             .iter()
             .any(|map| map.name_any() == "yours")
     );
-    refused(maps.get("yours").await)?;
-    refused(maps.delete("mine", &DeleteParams::default()).await)?;
-    refused(
+    forbidden_message(maps.get("yours").await)?;
+    forbidden_message(maps.delete("mine", &DeleteParams::default()).await)?;
+    forbidden_message(
         Api::<ConfigMap>::all(user.client())
             .list(&ListParams::default())
             .await,
     )?;
     let secrets = Api::<Secret>::namespaced(user.client(), ctx.namespace());
-    refused(secrets.list(&ListParams::default()).await)?;
-    // The administrator still may.
+    forbidden_message(secrets.list(&ListParams::default()).await)?;
+    // The administrator is still allowed.
     ctx.api::<ConfigMap>()
         .delete("mine", &DeleteParams::default())
         .await?;
     Ok(())
 }
 
-pub(crate) async fn a_cluster_role_reaches_everywhere(ctx: Context) -> Result<()> {
+pub(crate) async fn cluster_role_applies_to_all_namespaces(ctx: Context) -> Result<()> {
     let role: ClusterRole = from_value(json!({
         "metadata": {"name": ctx.namespace(), "ownerReferences": [ctx.owner()]},
         "rules": [{"verbs": ["get", "list"], "apiGroups": [""], "resources": ["configmaps", "namespaces"]}],
@@ -113,11 +113,11 @@ pub(crate) async fn a_cluster_role_reaches_everywhere(ctx: Context) -> Result<()
         .await?;
     Api::<Namespace>::all(user.client()).get("default").await?;
     let maps = Api::<ConfigMap>::namespaced(user.client(), ctx.namespace());
-    refused(maps.create(&PostParams::default(), &map("mine")).await)?;
+    forbidden_message(maps.create(&PostParams::default(), &map("mine")).await)?;
     Ok(())
 }
 
-/// What a small program does with its client.
+/// A small program that uses a client.
 async fn program(client: Client, namespace: &str) -> Result<(), Error> {
     let maps = Api::<ConfigMap>::namespaced(client.clone(), namespace);
     maps.create(&PostParams::default(), &map("state")).await?;
@@ -131,15 +131,15 @@ async fn program(client: Client, namespace: &str) -> Result<(), Error> {
     Ok(())
 }
 
-pub(crate) async fn rights_derived_from_a_run_are_enough_for_the_next(ctx: Context) -> Result<()> {
+pub(crate) async fn recorded_rights_are_sufficient_for_another_run(ctx: Context) -> Result<()> {
     let recorder = Recorder::new();
-    let client = recorded(&ctx.client(), &recorder, "program");
+    let client = record_rbac(&ctx.client(), &recorder, "program");
     program(client, ctx.namespace()).await?;
-    let uses = recorder.uses().of("program");
+    let uses = recorder.records().for_user("program");
     let rights = uses.rights();
     ensure!(
         rights.cluster.is_empty(),
-        "nothing was outside of the namespace: {rights:?}"
+        "all requests were in the namespace: {rights:?}"
     );
     let rules = &rights.namespaces[ctx.namespace()];
     assert_eq!(
@@ -156,12 +156,12 @@ pub(crate) async fn rights_derived_from_a_run_are_enough_for_the_next(ctx: Conte
     let limited = ctx.cluster().user(&name, [""; 0]).await?.with_role(&role).await?;
     program(limited.client(), ctx.namespace()).await?;
     let maps = Api::<ConfigMap>::namespaced(limited.client(), ctx.namespace());
-    refused(maps.get("state").await)?;
+    forbidden_message(maps.get("state").await)?;
     let granted: Vec<windlass_rights::Rule> = from_value(json!([
         {"verbs": ["*"], "apiGroups": [""], "resources": ["configmaps", "secrets"]},
         {"verbs": ["get", "watch"], "apiGroups": [""], "resources": ["pods"]},
     ]))?;
-    let unused = uses.within(ctx.namespace()).unused(&granted);
+    let unused = uses.in_namespace(ctx.namespace()).unused(&granted);
     assert_eq!(
         json!(unused),
         json!([{"verbs": ["get", "watch"], "apiGroups": [""], "resources": ["pods"]}])

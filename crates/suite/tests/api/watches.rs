@@ -9,7 +9,7 @@ use crate::{
     writes::config_map,
 };
 
-pub(crate) async fn a_watch_from_a_list_sees_each_change_in_order(ctx: Context) -> anyhow::Result<()> {
+pub(crate) async fn watch_from_a_list_delivers_each_change_in_order(ctx: Context) -> anyhow::Result<()> {
     let config_maps = Collection::config_maps(&ctx);
     config_maps.create(&labelled("before", "red")).await?.ok()?;
     let list = config_maps.list("labelSelector=suite").await?.ok()?;
@@ -36,22 +36,22 @@ pub(crate) async fn a_watch_from_a_list_sees_each_change_in_order(ctx: Context) 
         assert_eq!(object["metadata"]["name"], name);
         assert_eq!(
             object["data"]["k"], value,
-            "the object as it was after the change, or last"
+            "the object after the change, or its last state"
         );
-        assert_eq!(object["kind"], "ConfigMap", "watched objects say what they are");
-        assert!(version(&object) > previous, "versions rise, also with a deletion");
+        assert_eq!(object["kind"], "ConfigMap", "watched objects have a kind");
+        assert!(version(&object) > previous, "versions rise, also on deletion");
         previous = version(&object);
     }
     Ok(())
 }
 
-pub(crate) async fn a_watch_from_zero_starts_with_what_is_there(ctx: Context) -> anyhow::Result<()> {
+pub(crate) async fn watch_from_zero_starts_with_existing_objects(ctx: Context) -> anyhow::Result<()> {
     let config_maps = Collection::config_maps(&ctx);
     let mut newest = 0;
     for name in ["a", "b"] {
         newest = version(&config_maps.create(&labelled(name, "red")).await?.ok()?);
     }
-    // Zero means "any state will do"; a list that is not older makes sure that the state has our objects.
+    // Zero allows any state. A list at least as new as the objects makes sure that the state has them.
     config_maps
         .list(&format!("resourceVersion={newest}"))
         .await?
@@ -67,7 +67,9 @@ pub(crate) async fn a_watch_from_zero_starts_with_what_is_there(ctx: Context) ->
     Ok(())
 }
 
-pub(crate) async fn a_selected_watch_reports_entering_and_leaving(ctx: Context) -> anyhow::Result<()> {
+pub(crate) async fn watch_with_selector_reports_entering_and_leaving_objects(
+    ctx: Context,
+) -> anyhow::Result<()> {
     let config_maps = Collection::config_maps(&ctx);
     let created = config_maps.create(&config_map("a")).await?.ok()?;
     let query = format!("labelSelector=color%3Dred&resourceVersion={}", version(&created));
@@ -87,7 +89,7 @@ pub(crate) async fn a_selected_watch_reports_entering_and_leaving(ctx: Context) 
         assert_eq!((kind.as_str(), version(&object)), (expected, at));
         assert_eq!(
             object["metadata"]["labels"]["color"], "red",
-            "what left is shown as it was while inside"
+            "an object that leaves is shown as it last matched"
         );
     }
     Ok(())

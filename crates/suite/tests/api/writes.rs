@@ -45,11 +45,7 @@ pub(crate) async fn create_assigns_identity_and_version(ctx: Context) -> anyhow:
         "whole seconds in UTC, not {created}"
     );
     assert!(version(&object) > 0);
-    assert_eq!(
-        metadata.get("generation"),
-        None,
-        "a ConfigMap has no spec to count changes of"
-    );
+    assert_eq!(metadata.get("generation"), None, "a ConfigMap has no spec");
     Ok(())
 }
 
@@ -62,17 +58,17 @@ pub(crate) async fn create_gives_generation_one_to_a_kind_with_a_spec(ctx: Conte
     Ok(())
 }
 
-pub(crate) async fn create_of_an_existing_name_is_refused(ctx: Context) -> anyhow::Result<()> {
+pub(crate) async fn create_of_an_existing_name_is_rejected(ctx: Context) -> anyhow::Result<()> {
     let config_maps = Collection::config_maps(&ctx);
     config_maps.create(&config_map("a")).await?.ok()?;
     let again = config_maps.create(&config_map("a")).await?;
-    let status = again.refused(409, "AlreadyExists", r#"configmaps "a" already exists"#);
+    let status = again.assert_failed(409, "AlreadyExists", r#"configmaps "a" already exists"#);
     assert_eq!(status["details"], json!({ "name": "a", "kind": "configmaps" }));
 
     let deployments = Collection::deployments(&ctx);
     deployments.create(&deployment("a")).await?.ok()?;
     let again = deployments.create(&deployment("a")).await?;
-    let status = again.refused(409, "AlreadyExists", r#"deployments.apps "a" already exists"#);
+    let status = again.assert_failed(409, "AlreadyExists", r#"deployments.apps "a" already exists"#);
     assert_eq!(
         status["details"],
         json!({ "name": "a", "group": "apps", "kind": "deployments" })
@@ -80,11 +76,11 @@ pub(crate) async fn create_of_an_existing_name_is_refused(ctx: Context) -> anyho
     Ok(())
 }
 
-pub(crate) async fn create_in_a_missing_namespace_is_refused(ctx: Context) -> anyhow::Result<()> {
+pub(crate) async fn create_in_a_missing_namespace_is_rejected(ctx: Context) -> anyhow::Result<()> {
     let missing = format!("{}-missing", ctx.namespace());
     let elsewhere = Collection::at(&ctx, format!("/api/v1/namespaces/{missing}/configmaps"));
     let reply = elsewhere.create(&config_map("a")).await?;
-    reply.refused(404, "NotFound", &format!(r#"namespaces "{missing}" not found"#));
+    reply.assert_failed(404, "NotFound", &format!(r#"namespaces "{missing}" not found"#));
     Ok(())
 }
 
@@ -106,11 +102,11 @@ pub(crate) async fn generate_name_appends_five_characters(ctx: Context) -> anyho
 }
 
 pub(crate) async fn get_of_a_missing_object_is_not_found(ctx: Context) -> anyhow::Result<()> {
-    let status =
-        Collection::config_maps(&ctx)
-            .get("a")
-            .await?
-            .refused(404, "NotFound", r#"configmaps "a" not found"#);
+    let status = Collection::config_maps(&ctx).get("a").await?.assert_failed(
+        404,
+        "NotFound",
+        r#"configmaps "a" not found"#,
+    );
     assert_eq!(status["details"], json!({ "name": "a", "kind": "configmaps" }));
     assert_eq!(status["metadata"], json!({}));
     Ok(())
@@ -141,7 +137,7 @@ pub(crate) async fn update_with_a_stale_version_conflicts(ctx: Context) -> anyho
 
     let mut late = stale;
     late["data"]["k"] = json!("second");
-    let status = config_maps.replace("a", &late).await?.refused(
+    let status = config_maps.replace("a", &late).await?.assert_failed(
         409,
         "Conflict",
         "Operation cannot be fulfilled on configmaps \"a\": the object has been modified; please apply your changes to \
@@ -152,7 +148,7 @@ pub(crate) async fn update_with_a_stale_version_conflicts(ctx: Context) -> anyho
     Ok(())
 }
 
-pub(crate) async fn update_that_changes_nothing_keeps_the_version_and_is_not_watched(
+pub(crate) async fn update_without_change_keeps_the_version_and_is_not_watched(
     ctx: Context,
 ) -> anyhow::Result<()> {
     let config_maps = Collection::config_maps(&ctx);
@@ -181,7 +177,7 @@ pub(crate) async fn update_that_changes_nothing_keeps_the_version_and_is_not_wat
     Ok(())
 }
 
-pub(crate) async fn a_merge_patch_sets_and_removes_fields(ctx: Context) -> anyhow::Result<()> {
+pub(crate) async fn merge_patch_sets_and_removes_fields(ctx: Context) -> anyhow::Result<()> {
     let config_maps = Collection::config_maps(&ctx);
     let created = config_maps.create(&config_map("a")).await?.ok()?;
     let patch = json!({ "metadata": { "labels": { "l": "1" } }, "data": { "k": null, "n": "new" } });
@@ -191,11 +187,11 @@ pub(crate) async fn a_merge_patch_sets_and_removes_fields(ctx: Context) -> anyho
     assert!(version(&patched) > version(&created));
 
     let missing = config_maps.merge("b", &patch).await?;
-    missing.refused(404, "NotFound", r#"configmaps "b" not found"#);
+    missing.assert_failed(404, "NotFound", r#"configmaps "b" not found"#);
     Ok(())
 }
 
-pub(crate) async fn a_json_patch_is_applied_wholly_or_not_at_all(ctx: Context) -> anyhow::Result<()> {
+pub(crate) async fn json_patch_is_atomic(ctx: Context) -> anyhow::Result<()> {
     let config_maps = Collection::config_maps(&ctx);
     let created = config_maps.create(&config_map("a")).await?.ok()?;
     let guarded = |expected: &str| {

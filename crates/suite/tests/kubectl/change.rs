@@ -5,17 +5,17 @@ use windlass_suite::Context;
 
 use crate::{kubectl::Kubectl, objects};
 
-pub(crate) async fn apply_creates_changes_and_leaves_alone(ctx: Context) -> Result<()> {
+pub(crate) async fn apply_creates_changes_and_keeps_objects(ctx: Context) -> Result<()> {
     let kubectl = Kubectl::new(&ctx)?;
     let both = objects::both();
     assert_eq!(
-        kubectl.ok_with("apply -f -", &both).await?,
+        kubectl.ok_with_input("apply -f -", &both).await?,
         "configmap/settings created\ndeployment.apps/web created\n"
     );
     let version = "get deployment web -o 'jsonpath={.metadata.resourceVersion} {.metadata.generation}'";
     let before = kubectl.ok(version).await?;
     assert_eq!(
-        kubectl.ok_with("apply -f -", &both).await?,
+        kubectl.ok_with_input("apply -f -", &both).await?,
         "configmap/settings unchanged\ndeployment.apps/web unchanged\n"
     );
     assert_eq!(kubectl.ok(version).await?, before);
@@ -23,42 +23,44 @@ pub(crate) async fn apply_creates_changes_and_leaves_alone(ctx: Context) -> Resu
         .replace("replicas: 2", "replicas: 5")
         .replace("web:1", "web:2");
     assert_eq!(
-        kubectl.ok_with("apply -f -", &changed).await?,
+        kubectl.ok_with_input("apply -f -", &changed).await?,
         "configmap/settings unchanged\ndeployment.apps/web configured\n"
     );
-    let said = kubectl
+    let output = kubectl
         .ok("get deployment web -o 'jsonpath={.spec.replicas} {.spec.template.spec.containers[*].image} {.metadata.generation}'")
         .await?;
-    assert_eq!(said, "5 example.com/web:2 2");
+    assert_eq!(output, "5 example.com/web:2 2");
     assert_eq!(
-        kubectl.ok_with("apply -f - --dry-run=server", &both).await?,
+        kubectl
+            .ok_with_input("apply -f - --dry-run=server", &both)
+            .await?,
         "configmap/settings unchanged (server dry run)\ndeployment.apps/web configured (server dry run)\n"
     );
     Ok(())
 }
 
-pub(crate) async fn apply_removes_what_was_applied_before(ctx: Context) -> Result<()> {
+pub(crate) async fn apply_removes_previously_applied_fields(ctx: Context) -> Result<()> {
     let kubectl = Kubectl::new(&ctx)?;
     let first = objects::DEPLOYMENT.replace(
         "ports: [",
         "env: [{name: A, value: '1'}, {name: B, value: '2'}], ports: [",
     );
-    kubectl.ok_with("apply -f -", &first).await?;
-    // Somebody else's change stays, what was applied and is no longer there goes.
+    kubectl.ok_with_input("apply -f -", &first).await?;
+    // Changes of others stay; fields that were applied before and are missing now are removed.
     kubectl.ok("set env deployment/web C=3").await?;
     let second = objects::DEPLOYMENT.replace("ports: [", "env: [{name: B, value: '9'}], ports: [");
     assert_eq!(
-        kubectl.ok_with("apply -f -", &second).await?,
+        kubectl.ok_with_input("apply -f -", &second).await?,
         "deployment.apps/web configured\n"
     );
-    let said = kubectl
+    let output = kubectl
         .ok("get deployment web -o 'jsonpath={range .spec.template.spec.containers[0].env[*]}{.name}={.value} {end}'")
         .await?;
-    let mut env: Vec<_> = said.split_whitespace().collect();
+    let mut env: Vec<_> = output.split_whitespace().collect();
     env.sort_unstable();
     assert_eq!(env, ["B=9", "C=3"]);
     let applied = kubectl
-        .ok_with("apply view-last-applied deployment web", "")
+        .ok_with_input("apply view-last-applied deployment web", "")
         .await?;
     assert!(applied.contains("value: \"9\""), "{applied}");
     Ok(())
@@ -66,25 +68,28 @@ pub(crate) async fn apply_removes_what_was_applied_before(ctx: Context) -> Resul
 
 pub(crate) async fn apply_of_several_objects_prunes_by_label(ctx: Context) -> Result<()> {
     let kubectl = Kubectl::new(&ctx)?;
-    kubectl.ok_with("apply -f -", &objects::both()).await?;
-    let said = kubectl
-        .ok_with(
+    kubectl.ok_with_input("apply -f -", &objects::both()).await?;
+    let output = kubectl
+        .ok_with_input(
             "apply -f - --prune -l app=web --prune-allowlist=core/v1/ConfigMap",
             objects::DEPLOYMENT,
         )
         .await?;
-    assert_eq!(said, "deployment.apps/web unchanged\nconfigmap/settings pruned\n");
+    assert_eq!(
+        output,
+        "deployment.apps/web unchanged\nconfigmap/settings pruned\n"
+    );
     Ok(())
 }
 
 pub(crate) async fn patch_takes_three_types(ctx: Context) -> Result<()> {
     let kubectl = Kubectl::new(&ctx)?;
-    kubectl.ok_with("create -f -", objects::DEPLOYMENT).await?;
+    kubectl.ok_with_input("create -f -", objects::DEPLOYMENT).await?;
     let images =
         "get deployment web -o 'jsonpath={range .spec.template.spec.containers[*]}{.name}={.image} {end}'";
     let steps = [
         (
-            // Strategic: a container is found by its name.
+            // Strategic: containers are merged by name.
             r#"patch deployment web -p '{"spec":{"template":{"spec":{"containers":[{"name":"side","image":"s:1"}]}}}}'"#,
             "side=s:1 main=example.com/web:1 ",
         ),
@@ -97,7 +102,7 @@ pub(crate) async fn patch_takes_three_types(ctx: Context) -> Result<()> {
             "side=s:2 main=m:2 ",
         ),
         (
-            // Merge: a list is replaced whole.
+            // Merge: lists are replaced.
             r#"patch deployment web --type=merge -p '{"spec":{"template":{"spec":{"containers":[{"name":"only","image":"o:1"}]}}}}'"#,
             "only=o:1 ",
         ),
@@ -112,14 +117,14 @@ pub(crate) async fn patch_takes_three_types(ctx: Context) -> Result<()> {
             .await?,
         "deployment.apps/web patched (no change)\n"
     );
-    let said = kubectl
+    let output = kubectl
         .ok(r#"patch deployment web --subresource=status --type=merge -p '{"status":{"replicas":7},"spec":{"replicas":9}}' -o 'jsonpath={.spec.replicas} {.status.replicas}'"#)
         .await?;
-    assert_eq!(said, "2 7");
+    assert_eq!(output, "2 7");
     kubectl
         .run(r#"patch deployment web --type=json -p '[{"op":"test","path":"/spec/replicas","value":3}]'"#)
         .await?
-        .fails(
+        .assert_fails(
             1,
             "The request is invalid: the server rejected our request due to an error in our request",
         );
@@ -128,7 +133,7 @@ pub(crate) async fn patch_takes_three_types(ctx: Context) -> Result<()> {
 
 pub(crate) async fn labels_and_annotations_are_set_and_removed(ctx: Context) -> Result<()> {
     let kubectl = Kubectl::new(&ctx)?;
-    kubectl.ok_with("create -f -", objects::SETTINGS).await?;
+    kubectl.ok_with_input("create -f -", objects::SETTINGS).await?;
     assert_eq!(
         kubectl.ok("label configmap settings tier=front").await?,
         "configmap/settings labeled\n"
@@ -137,10 +142,13 @@ pub(crate) async fn labels_and_annotations_are_set_and_removed(ctx: Context) -> 
         kubectl.ok("label configmap settings tier=front").await?,
         "configmap/settings not labeled\n"
     );
-    kubectl.run("label configmap settings tier=back").await?.fails(
-        1,
-        "error: 'tier' already has a value (front), and --overwrite is false",
-    );
+    kubectl
+        .run("label configmap settings tier=back")
+        .await?
+        .assert_fails(
+            1,
+            "error: 'tier' already has a value (front), and --overwrite is false",
+        );
     assert_eq!(
         kubectl
             .ok("label configmap settings tier=back --overwrite")
@@ -168,15 +176,15 @@ pub(crate) async fn labels_and_annotations_are_set_and_removed(ctx: Context) -> 
     kubectl
         .run("label configmap settings 'bad key=1'")
         .await?
-        .fails(1, "The ConfigMap \"settings\" is invalid: metadata.labels: Invalid value: \"bad key\": name part must consist of \
+        .assert_fails(1, "The ConfigMap \"settings\" is invalid: metadata.labels: Invalid value: \"bad key\": name part must consist of \
              alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  \
              or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')");
     Ok(())
 }
 
-pub(crate) async fn scale_changes_replicas_under_a_condition(ctx: Context) -> Result<()> {
+pub(crate) async fn scale_changes_replicas_with_precondition(ctx: Context) -> Result<()> {
     let kubectl = Kubectl::new(&ctx)?;
-    kubectl.ok_with("create -f -", objects::DEPLOYMENT).await?;
+    kubectl.ok_with_input("create -f -", objects::DEPLOYMENT).await?;
     assert_eq!(
         kubectl.ok("scale deployment web --replicas=4").await?,
         "deployment.apps/web scaled\n"
@@ -184,7 +192,7 @@ pub(crate) async fn scale_changes_replicas_under_a_condition(ctx: Context) -> Re
     kubectl
         .run("scale deployment web --replicas=1 --current-replicas=9")
         .await?
-        .fails(1, "error: Expected replicas to be 9, was 4");
+        .assert_fails(1, "error: Expected replicas to be 9, was 4");
     assert_eq!(
         kubectl
             .ok("scale deployment web --replicas=1 --current-replicas=4")
@@ -206,7 +214,7 @@ pub(crate) async fn scale_changes_replicas_under_a_condition(ctx: Context) -> Re
 
 pub(crate) async fn set_changes_images_and_environments(ctx: Context) -> Result<()> {
     let kubectl = Kubectl::new(&ctx)?;
-    kubectl.ok_with("create -f -", objects::DEPLOYMENT).await?;
+    kubectl.ok_with_input("create -f -", objects::DEPLOYMENT).await?;
     assert_eq!(
         kubectl
             .ok("set image deployment/web main=example.com/web:3")
@@ -232,30 +240,32 @@ pub(crate) async fn set_changes_images_and_environments(ctx: Context) -> Result<
     kubectl
         .run("set image deployment/web nope=x")
         .await?
-        .fails(1, "error: unable to find container named \"nope\"");
+        .assert_fails(1, "error: unable to find container named \"nope\"");
     Ok(())
 }
 
-pub(crate) async fn replace_needs_the_current_version(ctx: Context) -> Result<()> {
+pub(crate) async fn replace_requires_the_current_version(ctx: Context) -> Result<()> {
     let kubectl = Kubectl::new(&ctx)?;
-    kubectl.ok_with("create -f -", objects::SETTINGS).await?;
+    kubectl.ok_with_input("create -f -", objects::SETTINGS).await?;
     let read = kubectl.ok("get configmap settings -o yaml").await?;
     let fast = read.replace("mode: slow", "mode: fast");
     assert_eq!(
-        kubectl.ok_with("replace -f -", &fast).await?,
+        kubectl.ok_with_input("replace -f -", &fast).await?,
         "configmap/settings replaced\n"
     );
-    kubectl.feed("replace -f -", &read).await?.fails(
+    kubectl.run_with_input("replace -f -", &read).await?.assert_fails(
         1,
         "Error from server (Conflict): error when replacing \"STDIN\": Operation cannot be fulfilled on configmaps \
          \"settings\": the object has been modified; please apply your changes to the latest version and try again",
     );
     assert_eq!(
-        kubectl.ok_with("replace -f -", objects::SETTINGS).await?,
+        kubectl.ok_with_input("replace -f -", objects::SETTINGS).await?,
         "configmap/settings replaced\n"
     );
     assert_eq!(
-        kubectl.ok_with("replace --force -f -", objects::SETTINGS).await?,
+        kubectl
+            .ok_with_input("replace --force -f -", objects::SETTINGS)
+            .await?,
         "configmap \"settings\" deleted from namespace\nconfigmap/settings replaced\n"
             .replace("namespace", &format!("{} namespace", kubectl.namespace))
     );
@@ -264,7 +274,7 @@ pub(crate) async fn replace_needs_the_current_version(ctx: Context) -> Result<()
 
 pub(crate) async fn edit_changes_an_object(ctx: Context) -> Result<()> {
     let kubectl = Kubectl::new(&ctx)?.editor("sed -i s/slow/quick/");
-    kubectl.ok_with("create -f -", objects::SETTINGS).await?;
+    kubectl.ok_with_input("create -f -", objects::SETTINGS).await?;
     assert_eq!(
         kubectl.ok("edit configmap settings").await?,
         "configmap/settings edited\n"
@@ -275,14 +285,14 @@ pub(crate) async fn edit_changes_an_object(ctx: Context) -> Result<()> {
             .await?,
         "quick"
     );
-    let said = kubectl.run("edit configmap settings").await?;
-    assert_eq!(said.err, "Edit cancelled, no changes made.\n");
+    let output = kubectl.run("edit configmap settings").await?;
+    assert_eq!(output.stderr, "Edit cancelled, no changes made.\n");
     Ok(())
 }
 
 pub(crate) async fn rollouts_are_paused_and_resumed_and_have_a_history(ctx: Context) -> Result<()> {
     let kubectl = Kubectl::new(&ctx)?;
-    kubectl.ok_with("create -f -", objects::DEPLOYMENT).await?;
+    kubectl.ok_with_input("create -f -", objects::DEPLOYMENT).await?;
     assert_eq!(
         kubectl.ok("rollout pause deployment/web").await?,
         "deployment.apps/web paused\n"
@@ -290,7 +300,7 @@ pub(crate) async fn rollouts_are_paused_and_resumed_and_have_a_history(ctx: Cont
     kubectl
         .run("rollout pause deployment/web")
         .await?
-        .fails(1, "error: deployments.apps \"web\" is already paused");
+        .assert_fails(1, "error: deployments.apps \"web\" is already paused");
     assert_eq!(
         kubectl.ok("rollout resume deployment/web").await?,
         "deployment.apps/web resumed\n"
@@ -299,31 +309,31 @@ pub(crate) async fn rollouts_are_paused_and_resumed_and_have_a_history(ctx: Cont
         kubectl.ok("rollout restart deployment/web").await?,
         "deployment.apps/web restarted\n"
     );
-    let said = kubectl
+    let output = kubectl
         .ok(r"get deployment web -o 'jsonpath={.spec.template.metadata.annotations.kubectl\.kubernetes\.io/restartedAt}'")
         .await?;
-    assert_eq!(&said[4..5], "-", "a time: {said}");
-    let said = kubectl.ok("rollout history deployment/web").await?;
-    assert_eq!(said, "deployment.apps/web \nNo rollout history found.\n");
+    assert_eq!(&output[4..5], "-", "a time: {output}");
+    let output = kubectl.ok("rollout history deployment/web").await?;
+    assert_eq!(output, "deployment.apps/web \nNo rollout history found.\n");
     Ok(())
 }
 
 pub(crate) async fn diff_shows_what_apply_would_do(ctx: Context) -> Result<()> {
     let kubectl = Kubectl::new(&ctx)?;
-    kubectl.ok_with("apply -f -", objects::SETTINGS).await?;
-    assert_eq!(kubectl.ok_with("diff -f -", objects::SETTINGS).await?, "");
-    let said = kubectl
-        .feed(
+    kubectl.ok_with_input("apply -f -", objects::SETTINGS).await?;
+    assert_eq!(kubectl.ok_with_input("diff -f -", objects::SETTINGS).await?, "");
+    let output = kubectl
+        .run_with_input(
             "diff -f -",
             &objects::SETTINGS.replace("mode: slow", "mode: fast"),
         )
         .await?;
-    assert_eq!(said.code, Some(1), "{}", said.err);
-    let changes: Vec<_> = said
-        .out
+    assert_eq!(output.code, Some(1), "{}", output.stderr);
+    let changes: Vec<_> = output
+        .stdout
         .lines()
         .filter(|line| line.starts_with(['-', '+']) && !line.starts_with("---") && !line.starts_with("+++"))
         .collect();
-    assert_eq!(changes, ["-  mode: slow", "+  mode: fast"], "{}", said.out);
+    assert_eq!(changes, ["-  mode: slow", "+  mode: fast"], "{}", output.stdout);
     Ok(())
 }

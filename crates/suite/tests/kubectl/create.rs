@@ -5,7 +5,7 @@ use windlass_suite::Context;
 
 use crate::{kubectl::Kubectl, objects};
 
-pub(crate) async fn generators_make_what_they_say(ctx: Context) -> Result<()> {
+pub(crate) async fn generators_create_their_objects(ctx: Context) -> Result<()> {
     let kubectl = Kubectl::new(&ctx)?;
     let other = format!("{}-other", kubectl.namespace);
     let namespace = format!("create namespace {other}");
@@ -53,7 +53,7 @@ pub(crate) async fn generators_make_what_they_say(ctx: Context) -> Result<()> {
         (&namespace, &made_namespace),
     ];
     for (line, what) in made {
-        // The only argument with blanks.
+        // The only argument with spaces.
         let line = line.replace("--schedule='*/5 * * * *'", "'--schedule=*/5 * * * *'");
         assert_eq!(kubectl.ok(&line).await?, format!("{what} created\n"), "{line}");
     }
@@ -83,8 +83,8 @@ pub(crate) async fn generators_make_what_they_say(ctx: Context) -> Result<()> {
         ("ingress web", "{.spec.rules[0].http.paths[0].pathType}", "Prefix"),
     ];
     for (object, path, value) in fields {
-        let said = kubectl.ok(&format!("get {object} -o 'jsonpath={path}'")).await?;
-        assert_eq!(said, value, "{object} {path}");
+        let output = kubectl.ok(&format!("get {object} -o 'jsonpath={path}'")).await?;
+        assert_eq!(output, value, "{object} {path}");
     }
     kubectl
         .ok(&format!("delete namespace {other} --wait=false"))
@@ -92,7 +92,7 @@ pub(crate) async fn generators_make_what_they_say(ctx: Context) -> Result<()> {
     Ok(())
 }
 
-pub(crate) async fn generators_that_print_send_nothing(ctx: Context) -> Result<()> {
+pub(crate) async fn generators_with_dry_run_create_nothing(ctx: Context) -> Result<()> {
     let kubectl = Kubectl::new(&ctx)?;
     let printed = kubectl
         .ok("create configmap plain --from-literal=a=1 --dry-run=client -o yaml")
@@ -118,63 +118,68 @@ pub(crate) async fn generators_that_print_send_nothing(ctx: Context) -> Result<(
     Ok(())
 }
 
-pub(crate) async fn a_file_with_several_objects_is_created_in_order(ctx: Context) -> Result<()> {
+pub(crate) async fn file_with_several_objects_is_created_in_order(ctx: Context) -> Result<()> {
     let kubectl = Kubectl::new(&ctx)?;
-    let said = kubectl.ok_with("create -f -", &objects::both()).await?;
-    assert_eq!(said, "configmap/settings created\ndeployment.apps/web created\n");
+    let output = kubectl.ok_with_input("create -f -", &objects::both()).await?;
+    assert_eq!(
+        output,
+        "configmap/settings created\ndeployment.apps/web created\n"
+    );
     let json = r#"{"apiVersion":"v1","kind":"List","items":[
         {"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"one"}},
         {"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"two"}}]}"#;
-    let said = kubectl.ok_with("create -f -", json).await?;
-    assert_eq!(said, "configmap/one created\nconfigmap/two created\n");
+    let output = kubectl.ok_with_input("create -f -", json).await?;
+    assert_eq!(output, "configmap/one created\nconfigmap/two created\n");
     let generated = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"generateName":"some-"}}"#;
-    let said = kubectl.ok_with("create -f - -o name", generated).await?;
-    assert_eq!(said.trim_end().len(), "configmap/some-".len() + 5, "{said}");
+    let output = kubectl.ok_with_input("create -f - -o name", generated).await?;
+    assert_eq!(output.trim_end().len(), "configmap/some-".len() + 5, "{output}");
     Ok(())
 }
 
-pub(crate) async fn a_dry_run_leaves_nothing_behind(ctx: Context) -> Result<()> {
+pub(crate) async fn dry_run_creates_nothing(ctx: Context) -> Result<()> {
     let kubectl = Kubectl::new(&ctx)?;
-    let said = kubectl
-        .ok_with("create -f - --dry-run=server", &objects::both())
+    let output = kubectl
+        .ok_with_input("create -f - --dry-run=server", &objects::both())
         .await?;
     assert_eq!(
-        said,
+        output,
         "configmap/settings created (server dry run)\ndeployment.apps/web created (server dry run)\n"
     );
-    kubectl.run("get deployment web").await?.fails(
+    kubectl.run("get deployment web").await?.assert_fails(
         1,
         r#"Error from server (NotFound): deployments.apps "web" not found"#,
     );
     Ok(())
 }
 
-pub(crate) async fn an_unknown_field_is_refused_by_default(ctx: Context) -> Result<()> {
+pub(crate) async fn unknown_field_is_rejected_by_default(ctx: Context) -> Result<()> {
     let kubectl = Kubectl::new(&ctx)?;
     let object = "{apiVersion: v1, kind: ConfigMap, metadata: {name: odd, extra: 1}, dta: {a: b}}";
-    kubectl.feed("create -f -", object).await?.fails(
+    kubectl.run_with_input("create -f -", object).await?.assert_fails(
         1,
         "Error from server (BadRequest): error when creating \"STDIN\": ConfigMap in version \"v1\" cannot be handled as \
          a ConfigMap: strict decoding error: unknown field \"dta\", unknown field \"metadata.extra\"",
     );
-    let said = kubectl.feed("create -f - --validate=warn", object).await?;
+    let output = kubectl
+        .run_with_input("create -f - --validate=warn", object)
+        .await?;
     assert_eq!(
-        said.err,
+        output.stderr,
         "Warning: unknown field \"dta\"\nWarning: unknown field \"metadata.extra\"\n"
     );
-    assert_eq!(said.ok()?, "configmap/odd created\n");
+    assert_eq!(output.ok()?, "configmap/odd created\n");
     Ok(())
 }
 
-pub(crate) async fn create_of_what_exists_is_refused(ctx: Context) -> Result<()> {
+pub(crate) async fn create_of_existing_object_is_rejected(ctx: Context) -> Result<()> {
     let kubectl = Kubectl::new(&ctx)?;
     kubectl.ok("create configmap plain").await?;
-    kubectl.run("create configmap plain").await?.fails(
+    kubectl.run("create configmap plain").await?.assert_fails(
         1,
         "error: failed to create configmap: configmaps \"plain\" already exists",
     );
-    kubectl.ok_with("create -f -", objects::SETTINGS).await?;
-    kubectl.feed("create -f -", objects::SETTINGS).await?.fails(
+    kubectl.ok_with_input("create -f -", objects::SETTINGS).await?;
+    kubectl.run_with_input("create -f -", objects::SETTINGS).await?.assert_fails(
         1,
         "Error from server (AlreadyExists): error when creating \"STDIN\": configmaps \"settings\" already exists",
     );

@@ -1,4 +1,4 @@
-//! What the server says about itself: resources, versions, fields, and whatever one asks for by path.
+//! Discovery: resources, versions, `explain`, and raw paths.
 
 use anyhow::Result;
 use windlass_suite::Context;
@@ -7,8 +7,8 @@ use crate::kubectl::{Kubectl, cells};
 
 pub(crate) async fn api_resources_and_versions_are_listed(ctx: Context) -> Result<()> {
     let kubectl = Kubectl::new(&ctx)?;
-    let said = kubectl.ok("api-resources --no-headers").await?;
-    let lines: Vec<_> = said
+    let output = kubectl.ok("api-resources --no-headers").await?;
+    let lines: Vec<_> = output
         .lines()
         .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
         .collect();
@@ -19,58 +19,65 @@ pub(crate) async fn api_resources_and_versions_are_listed(ctx: Context) -> Resul
         "customresourcedefinitions crd,crds apiextensions.k8s.io/v1 false CustomResourceDefinition",
         "leases coordination.k8s.io/v1 true Lease",
     ] {
-        assert!(lines.iter().any(|said| said == line), "no `{line}` in:\n{said}");
+        assert!(
+            lines.iter().any(|output| output == line),
+            "no `{line}` in:\n{output}"
+        );
     }
-    let said = kubectl
+    let output = kubectl
         .ok("api-resources --api-group=apps -o name --sort-by=name")
         .await?;
     assert_eq!(
-        said,
+        output,
         "controllerrevisions.apps\ndaemonsets.apps\ndeployments.apps\nreplicasets.apps\nstatefulsets.apps\n"
     );
-    let said = kubectl
+    let output = kubectl
         .ok("api-resources --verbs=list,watch --namespaced=false --api-group= -o wide --no-headers")
         .await?;
     assert!(
-        said.lines()
+        output
+            .lines()
             .any(|line| line.contains("create,delete,deletecollection,get,list,patch,update,watch")),
-        "{said}"
+        "{output}"
     );
-    let said = kubectl.ok("api-versions").await?;
+    let output = kubectl.ok("api-versions").await?;
     for version in ["v1", "apps/v1", "batch/v1", "policy/v1", "autoscaling/v2"] {
         assert!(
-            said.lines().any(|line| line == version),
-            "no `{version}` in:\n{said}"
+            output.lines().any(|line| line == version),
+            "no `{version}` in:\n{output}"
         );
     }
     Ok(())
 }
 
-pub(crate) async fn explain_knows_built_in_fields(ctx: Context) -> Result<()> {
+pub(crate) async fn explain_shows_built_in_fields(ctx: Context) -> Result<()> {
     let kubectl = Kubectl::new(&ctx)?;
-    let said = kubectl.ok("explain deployment.spec.replicas").await?;
+    let output = kubectl.ok("explain deployment.spec.replicas").await?;
     assert!(
-        said.starts_with(
+        output.starts_with(
             "GROUP:      apps\nKIND:       Deployment\nVERSION:    v1\n\nFIELD: replicas <integer>\n"
         ),
-        "{said}"
+        "{output}"
     );
-    let said = kubectl.ok("explain pod --recursive").await?;
+    let output = kubectl.ok("explain pod --recursive").await?;
     for line in [
         "  spec\t<PodSpec>",
         "    containers\t<[]Container> -required-",
         "      image\t<string>",
     ] {
-        assert!(said.lines().any(|said| said == line), "no `{line}` in:\n{said}");
+        assert!(
+            output.lines().any(|output| output == line),
+            "no `{line}` in:\n{output}"
+        );
     }
     kubectl
         .run("explain deployment.spec.nope")
         .await?
-        .fails(1, "error: field \"nope\" does not exist");
+        .assert_fails(1, "error: field \"nope\" does not exist");
     Ok(())
 }
 
-pub(crate) async fn a_custom_kind_is_served_explained_and_printed(ctx: Context) -> Result<()> {
+pub(crate) async fn custom_kind_is_served_explained_and_printed(ctx: Context) -> Result<()> {
     let kubectl = Kubectl::new(&ctx)?;
     let group = format!("{}.example.com", kubectl.namespace);
     let definition = format!(
@@ -107,7 +114,7 @@ spec:
 "
     );
     let kind = format!("widgets.{group}");
-    kubectl.ok_with("create -f -", &definition).await?;
+    kubectl.ok_with_input("create -f -", &definition).await?;
     kubectl
         .ok(&format!(
             "wait crd/{kind} --for=condition=Established --timeout=30s"
@@ -116,7 +123,7 @@ spec:
     let widget = format!(
         "{{apiVersion: {group}/v1, kind: Widget, metadata: {{name: one}}, spec: {{size: 3, replicas: 1}}}}"
     );
-    // The real server publishes the schema a moment later; kubectl asks for it to validate.
+    // The real server publishes the schema, which kubectl needs for validation, a moment later.
     let mut explained = kubectl.run(&format!("explain {kind}.spec.size")).await?;
     for _ in 0..50 {
         if explained.code == Some(0) {
@@ -131,7 +138,7 @@ spec:
         "{explained}"
     );
     assert_eq!(
-        kubectl.ok_with("create -f -", &widget).await?,
+        kubectl.ok_with_input("create -f -", &widget).await?,
         format!("widget.{group}/one created\n")
     );
     assert_eq!(
@@ -148,20 +155,20 @@ spec:
     );
     assert_eq!(
         kubectl
-            .ok_with("apply -f -", &widget.replace("size: 3", "size: 4"))
+            .ok_with_input("apply -f -", &widget.replace("size: 3", "size: 4"))
             .await?,
         format!("widget.{group}/one configured\n")
     );
-    let said = kubectl
-        .feed("apply -f -", &widget.replace("size: 3", "size: 0"))
+    let output = kubectl
+        .run_with_input("apply -f -", &widget.replace("size: 3", "size: 0"))
         .await?;
-    assert_eq!(said.code, Some(1));
+    assert_eq!(output.code, Some(1));
     assert!(
-        said.err.contains(
+        output.stderr.contains(
             "The Widget \"one\" is invalid: spec.size: Invalid value: 0: spec.size in body should be greater than or equal to 1"
         ),
         "{}",
-        said.err
+        output.stderr
     );
     kubectl.ok(&format!("delete crd {kind} --timeout=30s")).await?;
     Ok(())
@@ -174,12 +181,12 @@ pub(crate) async fn raw_requests_work_for_every_verb(ctx: Context) -> Result<()>
     let path = format!("/api/v1/namespaces/{}/configmaps", kubectl.namespace);
     let object = r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"raw"},"data":{"a":"1"}}"#;
     let created = kubectl
-        .ok_with(&format!("create --raw {path} -f -"), object)
+        .ok_with_input(&format!("create --raw {path} -f -"), object)
         .await?;
     let created: serde_json::Value = serde_json::from_str(&created)?;
     assert_eq!(created["data"]["a"], "1");
     kubectl
-        .ok_with(
+        .ok_with_input(
             &format!("replace --raw {path}/raw -f -"),
             &object.replace("\"1\"", "\"2\""),
         )
@@ -192,8 +199,8 @@ pub(crate) async fn raw_requests_work_for_every_verb(ctx: Context) -> Result<()>
     kubectl
         .run(&format!("get --raw {path}/raw"))
         .await?
-        .fails(1, "Error from server (NotFound): configmaps \"raw\" not found");
-    kubectl.run("get --raw /nowhere").await?.fails(
+        .assert_fails(1, "Error from server (NotFound): configmaps \"raw\" not found");
+    kubectl.run("get --raw /nowhere").await?.assert_fails(
         1,
         "Error from server (NotFound): the server could not find the requested resource",
     );
@@ -202,9 +209,9 @@ pub(crate) async fn raw_requests_work_for_every_verb(ctx: Context) -> Result<()>
 
 pub(crate) async fn version_and_cluster_info_are_answered(ctx: Context) -> Result<()> {
     let kubectl = Kubectl::new(&ctx)?;
-    let said: serde_json::Value = serde_json::from_str(&kubectl.ok("version -o json").await?)?;
-    assert_eq!(said["serverVersion"]["gitVersion"], ctx.cluster().version());
-    let said = kubectl.ok("cluster-info").await?;
-    assert!(said.contains("is running at"), "{said}");
+    let output: serde_json::Value = serde_json::from_str(&kubectl.ok("version -o json").await?)?;
+    assert_eq!(output["serverVersion"]["gitVersion"], ctx.cluster().version());
+    let output = kubectl.ok("cluster-info").await?;
+    assert!(output.contains("is running at"), "{output}");
     Ok(())
 }

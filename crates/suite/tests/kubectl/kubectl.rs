@@ -1,4 +1,4 @@
-//! The program: one command line at a time, in a home of its own.
+//! Runs kubectl command lines with their own home directory.
 
 use std::{path::PathBuf, process::Stdio, time::Duration};
 
@@ -12,26 +12,26 @@ use tokio::{
 use windlass_cluster::{Cluster, User};
 use windlass_suite::Context;
 
-/// A command that takes longer hangs.
-const LIMIT: Duration = Duration::from_mins(1);
+/// Timeout of a command.
+const COMMAND_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// kubectl as the administrator or as a user, in a case's namespace.
 pub(crate) struct Kubectl {
     program: PathBuf,
     kubeconfig: PathBuf,
     pub(crate) namespace: String,
-    /// Its home and its caches, so that nothing of the machine's owner and no other case plays a part.
+    /// Home and caches, isolated from the user's configuration and other cases.
     home: TempDir,
     editor: &'static str,
 }
 
 impl Kubectl {
     pub(crate) fn new(ctx: &Context) -> Result<Self> {
-        Self::on(ctx.cluster(), ctx.namespace())
+        Self::for_cluster(ctx.cluster(), ctx.namespace())
     }
 
-    /// The administrator's, in any namespace of any cluster.
-    pub(crate) fn on(cluster: &Cluster, namespace: &str) -> Result<Self> {
+    /// kubectl as the administrator, in any namespace of any cluster.
+    pub(crate) fn for_cluster(cluster: &Cluster, namespace: &str) -> Result<Self> {
         Ok(Self {
             program: windlass_cluster::matching_kubectl()?,
             kubeconfig: cluster.kubeconfig()?,
@@ -41,13 +41,13 @@ impl Kubectl {
         })
     }
 
-    /// The same as another user.
+    /// Acts as another user.
     pub(crate) fn for_user(self, user: &User) -> Result<Self> {
         let kubeconfig = user.kubeconfig()?;
         Ok(Self { kubeconfig, ..self })
     }
 
-    /// The same with a bearer token and nothing else.
+    /// Authenticates with a bearer token only.
     pub(crate) fn with_token(self, token: &str) -> Result<Self> {
         let mut config: Value = serde_json::from_slice(&std::fs::read(&self.kubeconfig)?)?;
         config["users"][0]["user"] = json!({"token": token});
@@ -56,49 +56,49 @@ impl Kubectl {
         Ok(Self { kubeconfig, ..self })
     }
 
-    /// The same with something that `edit` opens files in.
+    /// Sets the editor of `kubectl edit`.
     pub(crate) fn editor(self, editor: &'static str) -> Self {
         Self { editor, ..self }
     }
 
-    /// Runs a command line. Arguments are separated by blanks; `'one with blanks'` is quoted.
-    pub(crate) async fn run(&self, line: &str) -> Result<Said> {
-        self.feed(line, "").await
+    /// Runs a command line. Arguments are separated by spaces; `'one with spaces'` is quoted.
+    pub(crate) async fn run(&self, line: &str) -> Result<CommandOutput> {
+        self.run_with_input(line, "").await
     }
 
-    /// The same with something on its standard input, for `-f -`.
-    pub(crate) async fn feed(&self, line: &str, input: &str) -> Result<Said> {
+    /// Runs a command line with standard input, for `-f -`.
+    pub(crate) async fn run_with_input(&self, line: &str, input: &str) -> Result<CommandOutput> {
         let mut child = self.spawn(line)?;
         let mut stdin = child.stdin.take().context("piped")?;
-        // A command that reads nothing may be gone before it is written to.
+        // kubectl may exit without reading its input.
         stdin.write_all(input.as_bytes()).await.ok();
         drop(stdin);
-        let output = tokio::time::timeout(LIMIT, child.wait_with_output())
+        let output = tokio::time::timeout(COMMAND_TIMEOUT, child.wait_with_output())
             .await
-            .with_context(|| format!("`kubectl {line}` did not end"))??;
-        Ok(Said {
+            .with_context(|| format!("`kubectl {line}` timed out after {COMMAND_TIMEOUT:?}"))??;
+        Ok(CommandOutput {
             line: line.to_owned(),
             code: output.status.code(),
-            out: String::from_utf8(output.stdout)?,
-            err: String::from_utf8(output.stderr)?,
+            stdout: String::from_utf8(output.stdout)?,
+            stderr: String::from_utf8(output.stderr)?,
         })
     }
 
-    /// What a command that must succeed prints.
+    /// Runs a command that must succeed, and returns its output.
     pub(crate) async fn ok(&self, line: &str) -> Result<String> {
         self.run(line).await?.ok()
     }
 
-    /// The same with something on its standard input.
-    pub(crate) async fn ok_with(&self, line: &str, input: &str) -> Result<String> {
-        self.feed(line, input).await?.ok()
+    /// Runs a command that must succeed, with standard input, and returns its output.
+    pub(crate) async fn ok_with_input(&self, line: &str, input: &str) -> Result<String> {
+        self.run_with_input(line, input).await?.ok()
     }
 
-    /// Starts a command that prints lines until it is stopped.
-    pub(crate) fn follow(&self, line: &str) -> Result<Following> {
+    /// Starts a command that prints lines until it is dropped.
+    pub(crate) fn follow(&self, line: &str) -> Result<RunningCommand> {
         let mut child = self.spawn(line)?;
         let lines = BufReader::new(child.stdout.take().context("piped")?).lines();
-        Ok(Following { _child: child, lines })
+        Ok(RunningCommand { _child: child, lines })
     }
 
     fn spawn(&self, line: &str) -> Result<Child> {
@@ -137,53 +137,55 @@ fn arguments(line: &str) -> Vec<&str> {
     arguments
 }
 
-/// What a command said, and how it ended.
-pub(crate) struct Said {
+/// The result of a command.
+pub(crate) struct CommandOutput {
     line: String,
     pub(crate) code: Option<i32>,
-    pub(crate) out: String,
-    pub(crate) err: String,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
 }
 
-impl Said {
-    /// Its output, if it succeeded.
+impl CommandOutput {
+    /// Returns the output, if the command succeeded.
     pub(crate) fn ok(self) -> Result<String> {
         ensure!(
             self.code == Some(0),
             "`kubectl {}` ended with {:?}: {}{}",
             self.line,
             self.code,
-            self.out,
-            self.err
+            self.stdout,
+            self.stderr
         );
-        Ok(self.out)
+        Ok(self.stdout)
     }
 
-    /// It ended with this code and complained in exactly these words.
+    /// Asserts that the command failed with this exit code and error output.
     #[track_caller]
-    pub(crate) fn fails(self, code: i32, complaint: &str) {
-        let Self { line, out, err, .. } = &self;
-        assert_eq!(self.code, Some(code), "`kubectl {line}`: {out}{err}");
-        assert_eq!(err.trim_end(), complaint, "`kubectl {line}`");
+    pub(crate) fn assert_fails(self, code: i32, complaint: &str) {
+        let Self {
+            line, stdout, stderr, ..
+        } = &self;
+        assert_eq!(self.code, Some(code), "`kubectl {line}`: {stdout}{stderr}");
+        assert_eq!(stderr.trim_end(), complaint, "`kubectl {line}`");
     }
 }
 
-/// A command that goes on until this is dropped.
-pub(crate) struct Following {
+/// A running command, which is killed on drop.
+pub(crate) struct RunningCommand {
     _child: Child,
     lines: tokio::io::Lines<BufReader<tokio::process::ChildStdout>>,
 }
 
-impl Following {
+impl RunningCommand {
     pub(crate) async fn next(&mut self) -> Result<String> {
-        tokio::time::timeout(LIMIT, self.lines.next_line())
+        tokio::time::timeout(COMMAND_TIMEOUT, self.lines.next_line())
             .await
-            .context("no line came")??
+            .context("timed out waiting for a line")??
             .context("the command ended")
     }
 }
 
-/// A table's cells. The column `AGE` is left out: it depends on when one looks.
+/// Splits a table into cells, without the column `AGE`, which depends on the time.
 pub(crate) fn cells(table: &str) -> Vec<Vec<&str>> {
     let rows: Vec<Vec<_>> = table
         .lines()

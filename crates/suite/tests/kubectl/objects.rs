@@ -1,6 +1,6 @@
-//! The objects that several cases begin with.
+//! Objects that several cases use.
 
-/// A Deployment that nobody rolls out.
+/// A Deployment; there is no controller that rolls it out.
 pub(crate) const DEPLOYMENT: &str = r"
 apiVersion: apps/v1
 kind: Deployment

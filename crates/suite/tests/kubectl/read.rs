@@ -10,7 +10,7 @@ use crate::{
 
 pub(crate) async fn get_prints_tables(ctx: Context) -> Result<()> {
     let kubectl = Kubectl::new(&ctx)?;
-    kubectl.ok_with("create -f -", &objects::both()).await?;
+    kubectl.ok_with_input("create -f -", &objects::both()).await?;
     kubectl
         .ok("create service clusterip web --tcp=80 --clusterip=None")
         .await?;
@@ -63,14 +63,14 @@ pub(crate) async fn get_prints_tables(ctx: Context) -> Result<()> {
     for (line, expected) in tables {
         assert_eq!(cells(&kubectl.ok(line).await?), expected, "{line}");
     }
-    let said = kubectl.ok("get deploy web --no-headers -L app").await?;
-    assert_eq!(said.split_whitespace().last(), Some("web"));
+    let output = kubectl.ok("get deploy web --no-headers -L app").await?;
+    assert_eq!(output.split_whitespace().last(), Some("web"));
     Ok(())
 }
 
 pub(crate) async fn get_prints_objects_and_fields(ctx: Context) -> Result<()> {
     let kubectl = Kubectl::new(&ctx)?;
-    kubectl.ok_with("create -f -", objects::SETTINGS).await?;
+    kubectl.ok_with_input("create -f -", objects::SETTINGS).await?;
     let yaml = kubectl.ok("get configmap settings -o yaml").await?;
     assert!(
         yaml.starts_with("apiVersion: v1\ndata:\n  mode: slow\n  size: \"1\"\nkind: ConfigMap\nmetadata:\n  creationTimestamp: \""),
@@ -91,19 +91,19 @@ pub(crate) async fn get_prints_objects_and_fields(ctx: Context) -> Result<()> {
         ("-o 'jsonpath={.data.size}'", "1"),
         ("-o 'go-template={{.data.mode}}'", "slow"),
     ];
-    for (output, expected) in fields {
-        let said = kubectl.ok(&format!("get configmap settings {output}")).await?;
-        assert_eq!(said, expected, "{output}");
+    for (format, expected) in fields {
+        let output = kubectl.ok(&format!("get configmap settings {format}")).await?;
+        assert_eq!(output, expected, "{format}");
     }
     Ok(())
 }
 
-pub(crate) async fn get_of_nothing_says_so(ctx: Context) -> Result<()> {
+pub(crate) async fn get_without_results_says_so(ctx: Context) -> Result<()> {
     let kubectl = Kubectl::new(&ctx)?;
-    let said = kubectl.run("get deployments").await?;
-    assert_eq!(said.code, Some(0));
+    let output = kubectl.run("get deployments").await?;
+    assert_eq!(output.code, Some(0));
     assert_eq!(
-        said.err,
+        output.stderr,
         format!("No resources found in {} namespace.\n", kubectl.namespace)
     );
     assert_eq!(kubectl.ok("get deployment web --ignore-not-found").await?, "");
@@ -135,16 +135,16 @@ pub(crate) async fn get_follows_changes(ctx: Context) -> Result<()> {
     assert!(events.next().await?.starts_with("ADDED      first   1"));
     kubectl.ok("label configmap first x=y").await?;
     assert!(events.next().await?.starts_with("MODIFIED   first   1"));
-    // It left the selection of the first watch.
+    // It no longer matches the selector of the first watch.
     assert_eq!(blanks(table.next().await?), "first 1");
     kubectl.ok("delete configmap first --wait=false").await?;
     assert!(events.next().await?.starts_with("DELETED    first   1"));
     Ok(())
 }
 
-pub(crate) async fn get_shows_several_kinds_and_selections(ctx: Context) -> Result<()> {
+pub(crate) async fn get_shows_several_kinds_and_selectors(ctx: Context) -> Result<()> {
     let kubectl = Kubectl::new(&ctx)?;
-    kubectl.ok_with("create -f -", &objects::both()).await?;
+    kubectl.ok_with_input("create -f -", &objects::both()).await?;
     kubectl.ok("create configmap other").await?;
     assert_eq!(
         kubectl.ok("get deploy,cm -l app=web -o name").await?,
@@ -172,7 +172,7 @@ pub(crate) async fn get_shows_several_kinds_and_selections(ctx: Context) -> Resu
         everywhere.split(' ').any(|name| name == "settings"),
         "{everywhere}"
     );
-    // kubectl asks for pages and shows one list.
+    // kubectl requests pages and shows one list.
     for n in 0..6 {
         kubectl.ok(&format!("create configmap page-{n}")).await?;
     }
@@ -183,14 +183,14 @@ pub(crate) async fn get_shows_several_kinds_and_selections(ctx: Context) -> Resu
 
 pub(crate) async fn describe_shows_an_object(ctx: Context) -> Result<()> {
     let kubectl = Kubectl::new(&ctx)?;
-    kubectl.ok_with("create -f -", &objects::both()).await?;
-    let said = kubectl.ok("describe configmap settings").await?;
+    kubectl.ok_with_input("create -f -", &objects::both()).await?;
+    let output = kubectl.ok("describe configmap settings").await?;
     let expected = format!(
         "Name:         settings\nNamespace:    {}\nLabels:       app=web\nAnnotations:  <none>\n\nData\n====\nmode:\n----\nslow\n\nsize:\n----\n1\n\n\nBinaryData\n====\n\nEvents:  <none>\n",
         kubectl.namespace
     );
-    assert_eq!(said, expected);
-    let said = kubectl.ok("describe deployment web").await?;
+    assert_eq!(output, expected);
+    let output = kubectl.ok("describe deployment web").await?;
     for line in [
         "Selector:               app=web",
         "Replicas:               2 desired | 0 updated | 0 total | 0 available | 0 unavailable",
@@ -198,7 +198,10 @@ pub(crate) async fn describe_shows_an_object(ctx: Context) -> Result<()> {
         "RollingUpdateStrategy:  25% max unavailable, 25% max surge",
         "    Image:         example.com/web:1",
     ] {
-        assert!(said.lines().any(|said| said == line), "no `{line}` in:\n{said}");
+        assert!(
+            output.lines().any(|output| output == line),
+            "no `{line}` in:\n{output}"
+        );
     }
     Ok(())
 }
@@ -211,16 +214,16 @@ pub(crate) async fn custom_columns_and_sorting_work(ctx: Context) -> Result<()> 
             .await?;
         kubectl.ok(&format!("label configmap {name} mine=yes")).await?;
     }
-    let said = kubectl.ok("get cm -l mine --sort-by=.data.size -o name").await?;
-    assert_eq!(said, "configmap/b\nconfigmap/c\nconfigmap/a\n");
-    let said = kubectl.ok("get cm -l mine --sort-by=.data.size").await?;
-    let names: Vec<_> = cells(&said).iter().map(|row| row[0].to_owned()).collect();
+    let output = kubectl.ok("get cm -l mine --sort-by=.data.size -o name").await?;
+    assert_eq!(output, "configmap/b\nconfigmap/c\nconfigmap/a\n");
+    let output = kubectl.ok("get cm -l mine --sort-by=.data.size").await?;
+    let names: Vec<_> = cells(&output).iter().map(|row| row[0].to_owned()).collect();
     assert_eq!(names, ["NAME", "b", "c", "a"]);
-    let said = kubectl
+    let output = kubectl
         .ok("get cm -l mine -o custom-columns=N:.metadata.name,S:.data.size,X:.data.none")
         .await?;
     assert_eq!(
-        said,
+        output,
         "N     S     X\na     3     <none>\nb     1     <none>\nc     2     <none>\n"
     );
     Ok(())

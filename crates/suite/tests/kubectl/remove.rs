@@ -7,15 +7,15 @@ use windlass_suite::Context;
 
 use crate::{kubectl::Kubectl, objects};
 
-pub(crate) async fn delete_says_what_it_deleted(ctx: Context) -> Result<()> {
+pub(crate) async fn delete_prints_deleted_objects(ctx: Context) -> Result<()> {
     let kubectl = Kubectl::new(&ctx)?;
     let namespace = kubectl.namespace.clone();
-    kubectl.ok_with("create -f -", &objects::both()).await?;
+    kubectl.ok_with_input("create -f -", &objects::both()).await?;
     assert_eq!(
         kubectl.ok("delete configmap settings").await?,
         format!("configmap \"settings\" deleted from {namespace} namespace\n")
     );
-    kubectl.run("delete configmap settings").await?.fails(
+    kubectl.run("delete configmap settings").await?.assert_fails(
         1,
         "Error from server (NotFound): configmaps \"settings\" not found",
     );
@@ -36,9 +36,11 @@ pub(crate) async fn delete_says_what_it_deleted(ctx: Context) -> Result<()> {
 
 pub(crate) async fn delete_by_file_selector_and_all(ctx: Context) -> Result<()> {
     let kubectl = Kubectl::new(&ctx)?;
-    kubectl.ok_with("create -f -", &objects::both()).await?;
+    kubectl.ok_with_input("create -f -", &objects::both()).await?;
     assert_eq!(
-        kubectl.ok_with("delete -o name -f -", &objects::both()).await?,
+        kubectl
+            .ok_with_input("delete -o name -f -", &objects::both())
+            .await?,
         "configmap/settings\ndeployment.apps/web\n"
     );
     for name in ["a", "b", "c"] {
@@ -56,7 +58,7 @@ pub(crate) async fn delete_by_file_selector_and_all(ctx: Context) -> Result<()> 
     Ok(())
 }
 
-/// Nobody collects garbage here: what a cascade leaves to the garbage collector stays as it is.
+/// There is no garbage collector, so the finalizers of a cascade stay.
 pub(crate) async fn delete_with_each_cascade(ctx: Context) -> Result<()> {
     let kubectl = Kubectl::new(&ctx)?;
     for (cascade, finalizers) in [
@@ -64,7 +66,7 @@ pub(crate) async fn delete_with_each_cascade(ctx: Context) -> Result<()> {
         ("foreground", Some(r#"["foregroundDeletion"]"#)),
         ("orphan", Some(r#"["orphan"]"#)),
     ] {
-        kubectl.ok_with("create -f -", objects::DEPLOYMENT).await?;
+        kubectl.ok_with_input("create -f -", objects::DEPLOYMENT).await?;
         kubectl
             .ok(&format!("delete deployment web --cascade={cascade} --wait=false"))
             .await?;
@@ -88,15 +90,15 @@ pub(crate) async fn delete_with_each_cascade(ctx: Context) -> Result<()> {
     Ok(())
 }
 
-pub(crate) async fn a_finalizer_holds_a_deletion_and_wait_sees_its_end(ctx: Context) -> Result<()> {
+pub(crate) async fn finalizer_blocks_deletion_and_wait_sees_its_end(ctx: Context) -> Result<()> {
     let kubectl = Kubectl::new(&ctx)?;
-    kubectl.ok_with("create -f -", objects::SETTINGS).await?;
+    kubectl.ok_with_input("create -f -", objects::SETTINGS).await?;
     kubectl
         .ok(r#"patch configmap settings -p '{"metadata":{"finalizers":["example.com/hold"]}}'"#)
         .await?;
     let deletion = kubectl.run("delete configmap settings --timeout=30s");
     let release = async {
-        // The deletion has to be seen to wait before it is let go.
+        // Wait until the deletion has begun.
         kubectl
             .ok("wait configmap/settings --for=jsonpath={.metadata.deletionGracePeriodSeconds}=0 --timeout=30s")
             .await?;
@@ -123,7 +125,7 @@ pub(crate) async fn a_finalizer_holds_a_deletion_and_wait_sees_its_end(ctx: Cont
 
 pub(crate) async fn wait_for_conditions_and_fields(ctx: Context) -> Result<()> {
     let kubectl = Kubectl::new(&ctx)?;
-    kubectl.ok_with("create -f -", objects::DEPLOYMENT).await?;
+    kubectl.ok_with_input("create -f -", objects::DEPLOYMENT).await?;
     let waiting = kubectl.run("wait deployment/web --for=condition=Available --timeout=30s");
     let status = r#"{"status":{"conditions":[{"type":"Available","status":"True","reason":"Said","message":"so"}],"readyReplicas":2,"replicas":2}}"#;
     let line = format!("patch deployment web --subresource=status --type=merge -p '{status}'");
@@ -147,19 +149,19 @@ pub(crate) async fn wait_for_conditions_and_fields(ctx: Context) -> Result<()> {
     Ok(())
 }
 
-pub(crate) async fn wait_gives_up_in_time(ctx: Context) -> Result<()> {
+pub(crate) async fn wait_times_out(ctx: Context) -> Result<()> {
     let kubectl = Kubectl::new(&ctx)?;
-    kubectl.ok_with("create -f -", objects::DEPLOYMENT).await?;
+    kubectl.ok_with_input("create -f -", objects::DEPLOYMENT).await?;
     let started = Instant::now();
     kubectl
         .run("wait deployment/web --for=condition=Available --timeout=1s")
         .await?
-        .fails(1, "error: timed out waiting for the condition on deployments/web");
+        .assert_fails(1, "error: timed out waiting for the condition on deployments/web");
     assert!(started.elapsed().as_secs() >= 1);
     kubectl
         .run("wait deployment/none --for=condition=Available --timeout=1s")
         .await?
-        .fails(
+        .assert_fails(
             1,
             "Error from server (NotFound): deployments.apps \"none\" not found",
         );

@@ -1,4 +1,4 @@
-//! `kubectl auth` and tokens: who one is, and what one may do.
+//! `kubectl auth` and tokens: identity and rights.
 
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::rbac::v1::Role;
@@ -8,7 +8,7 @@ use windlass_suite::Context;
 
 use crate::kubectl::{Kubectl, cells};
 
-/// Somebody who may read pods and watch one secret in the case's namespace.
+/// A user who may read pods and watch one secret in the case's namespace.
 async fn reader(ctx: &Context) -> Result<User> {
     let role: Role = from_value(json!({
         "metadata": {"name": "reader", "namespace": ctx.namespace()},
@@ -26,7 +26,7 @@ async fn reader(ctx: &Context) -> Result<User> {
         .await?)
 }
 
-pub(crate) async fn can_i_is_answered_for_oneself_and_others(ctx: Context) -> Result<()> {
+pub(crate) async fn can_i_works_for_oneself_and_others(ctx: Context) -> Result<()> {
     let user = reader(&ctx).await?;
     let as_other = format!("--as={}", user.name());
     let own = Kubectl::new(&ctx)?.for_user(&user)?;
@@ -44,12 +44,15 @@ pub(crate) async fn can_i_is_answered_for_oneself_and_others(ctx: Context) -> Re
     ];
     for (question, answer) in questions {
         assert_eq!(
-            own.run(&format!("auth can-i {question}")).await?.out.trim_end(),
+            own.run(&format!("auth can-i {question}"))
+                .await?
+                .stdout
+                .trim_end(),
             answer,
             "{question}"
         );
         let other = admin.run(&format!("auth can-i {question} {as_other}")).await?;
-        assert_eq!(other.out.trim_end(), answer, "{question} {as_other}");
+        assert_eq!(other.stdout.trim_end(), answer, "{question} {as_other}");
     }
     assert_eq!(
         own.run("auth can-i get pods --all-namespaces").await?.code,
@@ -59,7 +62,7 @@ pub(crate) async fn can_i_is_answered_for_oneself_and_others(ctx: Context) -> Re
     Ok(())
 }
 
-pub(crate) async fn the_list_of_rights_is_shown(ctx: Context) -> Result<()> {
+pub(crate) async fn can_i_list_shows_rights(ctx: Context) -> Result<()> {
     let user = reader(&ctx).await?;
     let own = Kubectl::new(&ctx)?.for_user(&user)?;
     let table = own.ok("auth can-i --list").await?;
@@ -77,7 +80,7 @@ pub(crate) async fn the_list_of_rights_is_shown(ctx: Context) -> Result<()> {
     ] {
         assert!(rows.contains(&row), "{row:?} in {table}");
     }
-    // Who may do everything still has the rules that are bound to them.
+    // The administrator also has the rules of every authenticated user.
     let table = Kubectl::new(&ctx)?.ok("auth can-i --list").await?;
     for row in [
         vec!["*.*", "[]", "[]", "[*]"],
@@ -88,15 +91,15 @@ pub(crate) async fn the_list_of_rights_is_shown(ctx: Context) -> Result<()> {
     Ok(())
 }
 
-pub(crate) async fn whoami_knows_users_and_accounts(ctx: Context) -> Result<()> {
+pub(crate) async fn whoami_shows_users_and_service_accounts(ctx: Context) -> Result<()> {
     let name = format!("{}-somebody", ctx.namespace());
     let user = ctx.cluster().user(&name, ["makers", "menders"]).await?;
     let own = Kubectl::new(&ctx)?.for_user(&user)?;
-    let said = own
+    let output = own
         .ok("auth whoami -o 'jsonpath={.status.userInfo.username} {.status.userInfo.groups}'")
         .await?;
     assert_eq!(
-        said,
+        output,
         format!(r#"{name} ["makers","menders","system:authenticated"]"#)
     );
 
@@ -104,11 +107,11 @@ pub(crate) async fn whoami_knows_users_and_accounts(ctx: Context) -> Result<()> 
     admin.ok("create serviceaccount robot").await?;
     let token = admin.ok("create token robot --duration=20m").await?;
     let robot = Kubectl::new(&ctx)?.with_token(token.trim_end())?;
-    let said = robot
+    let output = robot
         .ok("auth whoami -o 'jsonpath={.status.userInfo.username}'")
         .await?;
-    assert_eq!(said, format!("system:serviceaccount:{}:robot", ctx.namespace()));
-    robot.run("get pods").await?.fails(
+    assert_eq!(output, format!("system:serviceaccount:{}:robot", ctx.namespace()));
+    robot.run("get pods").await?.assert_fails(
         1,
         &format!(
             "Error from server (Forbidden): pods is forbidden: User \"system:serviceaccount:{0}:robot\" cannot list \
@@ -123,15 +126,15 @@ pub(crate) async fn whoami_knows_users_and_accounts(ctx: Context) -> Result<()> 
         ))
         .await?;
     let mut left = 200;
-    // A real server hears of the binding a little later.
+    // A real server observes the binding a little later.
     while robot.run("get configmaps -o name").await?.code != Some(0) {
         left -= 1;
-        anyhow::ensure!(left > 0, "the binding was never heard of");
+        anyhow::ensure!(left > 0, "the binding has no effect");
     }
     let stranger = Kubectl::new(&ctx)?.with_token("not.a.token")?;
-    let said = stranger.run("get pods").await?;
-    assert_eq!(said.code, Some(1));
-    let complaint = said.err.lines().last().context("it says why")?;
+    let output = stranger.run("get pods").await?;
+    assert_eq!(output.code, Some(1));
+    let complaint = output.stderr.lines().last().context("an error message")?;
     assert_eq!(
         complaint,
         "error: You must be logged in to the server (the server has asked for the client to provide credentials)"
@@ -139,7 +142,7 @@ pub(crate) async fn whoami_knows_users_and_accounts(ctx: Context) -> Result<()> 
     Ok(())
 }
 
-pub(crate) async fn a_user_is_refused_in_words(ctx: Context) -> Result<()> {
+pub(crate) async fn forbidden_request_is_explained(ctx: Context) -> Result<()> {
     let user = reader(&ctx).await?;
     let own = Kubectl::new(&ctx)?.for_user(&user)?;
     let refusal = |verb: &str, what: &str, group: &str| {
@@ -150,14 +153,14 @@ pub(crate) async fn a_user_is_refused_in_words(ctx: Context) -> Result<()> {
         )
     };
     assert_eq!(own.ok("get pods -o name").await?, "");
-    own.run("create configmap plain").await?.fails(
+    own.run("create configmap plain").await?.assert_fails(
         1,
         &format!(
             "error: failed to create configmap: configmaps is forbidden: {}",
             refusal("create", "configmaps", "")
         ),
     );
-    own.run("delete deployment web").await?.fails(
+    own.run("delete deployment web").await?.assert_fails(
         1,
         &format!(
             "Error from server (Forbidden): deployments.apps \"web\" is forbidden: {}",
@@ -166,7 +169,7 @@ pub(crate) async fn a_user_is_refused_in_words(ctx: Context) -> Result<()> {
     );
     own.run("create role more --verb=get --resource=secrets")
         .await?
-        .fails(
+        .assert_fails(
             1,
             &format!(
                 "Error from server (Forbidden): roles.rbac.authorization.k8s.io is forbidden: {}",

@@ -1,4 +1,4 @@
-//! A kubelet that does one thing when it is told to, so that what follows has an order.
+//! A kubelet that the test drives one action at a time, so that the effects have an order.
 
 use anyhow::Result;
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -15,15 +15,15 @@ pub(crate) struct Kubelet {
     client: kube::Client,
 }
 
-/// What there is to do.
-pub(crate) enum Chore {
+/// An action of the kubelet.
+pub(crate) enum KubeletAction {
     Assign(Pod),
     Run(Pod),
     Remove(Pod),
 }
 
 impl Kubelet {
-    /// With a node of its own; it goes with the namespace.
+    /// Creates a kubelet with its own node.
     pub(crate) async fn new(ctx: &Context) -> Result<Self> {
         let node = format!("node-{}", ctx.namespace());
         let kubelet = Self {
@@ -44,7 +44,7 @@ impl Kubelet {
         let status = json!({ "status": { "conditions": [ready] } });
         let patch = Patch::Merge(&status);
         nodes.patch_status(name, &PatchParams::default(), &patch).await?;
-        // Nobody renews the node's lease: the taints that it begins with are taken off by hand.
+        // There is no heartbeat, so the initial taints are removed here.
         let untainted = json!({ "spec": { "taints": null } });
         nodes
             .patch(name, &PatchParams::default(), &Patch::Merge(&untainted))
@@ -52,8 +52,8 @@ impl Kubelet {
         Ok(())
     }
 
-    /// The next thing to do: first pods are started, in the order of their names, then removed.
-    pub(crate) async fn next(&self) -> Result<Option<Chore>> {
+    /// Returns the next action: first starts of pods, in name order, then removals.
+    pub(crate) async fn next(&self) -> Result<Option<KubeletAction>> {
         let pods = self.pods.list(&ListParams::default()).await?.items;
         let phase = |pod: &Pod| pod.status.as_ref().and_then(|status| status.phase.clone());
         let is_assigned = |pod: &Pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
@@ -63,24 +63,24 @@ impl Kubelet {
         if let Some(pod) = pods.iter().find(waits) {
             let pod = pod.clone();
             return Ok(Some(if is_assigned(&pod) {
-                Chore::Run(pod)
+                KubeletAction::Run(pod)
             } else {
-                Chore::Assign(pod)
+                KubeletAction::Assign(pod)
             }));
         }
         let leaving = pods
             .into_iter()
             .find(|pod| pod.metadata.deletion_timestamp.is_some());
-        Ok(leaving.map(Chore::Remove))
+        Ok(leaving.map(KubeletAction::Remove))
     }
 
-    pub(crate) async fn act(&self, chore: &Chore) -> Result<()> {
+    pub(crate) async fn act(&self, chore: &KubeletAction) -> Result<()> {
         match chore {
-            Chore::Assign(pod) => {
+            KubeletAction::Assign(pod) => {
                 let binding = json!({
                     "apiVersion": "v1", "kind": "Binding",
                     "metadata": { "name": pod.name_any() },
-                    "target": { "apiVersion": "v1", "kind": "Node", "name": meant_for(pod).unwrap_or(&self.node) },
+                    "target": { "apiVersion": "v1", "kind": "Node", "name": pinned_node(pod).unwrap_or(&self.node) },
                 });
                 let params = PostParams::default();
                 let _: serde_json::Value = self
@@ -88,8 +88,8 @@ impl Kubelet {
                     .create_subresource("binding", &pod.name_any(), &params, &binding)
                     .await?;
             }
-            Chore::Run(pod) => self.set(&pod.name_any(), "Running", true).await?,
-            Chore::Remove(pod) => {
+            KubeletAction::Run(pod) => self.set(&pod.name_any(), "Running", true).await?,
+            KubeletAction::Remove(pod) => {
                 let at_once = DeleteParams::default().grace_period(0);
                 self.pods.delete(&pod.name_any(), &at_once).await?;
             }
@@ -97,7 +97,7 @@ impl Kubelet {
         Ok(())
     }
 
-    /// Says how a pod is.
+    /// Sets phase and conditions of a pod.
     pub(crate) async fn set(&self, pod: &str, phase: &str, ready: bool) -> Result<()> {
         let status = if ready { "True" } else { "False" };
         let condition = |type_| json!({ "type": type_, "status": status, "lastTransitionTime": now() });
@@ -111,8 +111,8 @@ impl Kubelet {
     }
 }
 
-/// The node that a DaemonSet's pod names.
-fn meant_for(pod: &Pod) -> Option<&str> {
+/// Returns the node that a DaemonSet's pod is pinned to.
+fn pinned_node(pod: &Pod) -> Option<&str> {
     let affinity = pod.spec.as_ref()?.affinity.as_ref()?.node_affinity.as_ref()?;
     let required = affinity
         .required_during_scheduling_ignored_during_execution

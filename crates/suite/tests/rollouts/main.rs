@@ -1,23 +1,24 @@
-//! What a watcher sees of workloads, step by step: recorded on a real control plane, replayed on every backend.
+//! The watch events of workloads, step by step: recorded on a real control plane, compared on every backend.
 //!
 //! ```text
-//!   case: a script of steps ──► Stage ── drives the API, and plays kubelet: one pod at a time, then waits for quiet
-//!                                 └─ Watcher: every change of every object ──► Story ── must equal recorded/<case>.json
+//!   case: steps ──► TestRun ── changes objects, acts as kubelet for one pod at a time, then waits until idle
+//!                      └─ Watcher: every change of every object ──► transcript ── must match recorded/<case>.json
 //! ```
 //!
-//! A story is told object by object, since controllers work at the same time and only the order of one object's states is
-//! certain. Names that are made by chance are numbered; times, uids and versions are left out.
+//! A transcript is grouped by object, since controllers run concurrently and only the order of one object's states is
+//! deterministic. Generated names are numbered; times, UIDs and resource versions are omitted.
 //!
-//! `WINDLASS_RECORD=1 WINDLASS_BACKENDS=real cargo test -p windlass-suite --test rollouts` adds what it sees to the
-//! recordings. To record anew, delete them and run this a few times: real controllers race, and go more than one way.
+//! `WINDLASS_RECORD=1 WINDLASS_BACKENDS=real cargo test -p windlass-suite --test rollouts` adds the observed transcripts to
+//! the recordings. To record from scratch, delete them and run this a few times: real controllers race, so there are several
+//! valid transcripts.
 
 mod daemonsets;
 mod deployments;
 mod kubelet;
 mod replicasets;
-mod rest;
-mod stage;
-mod story;
+mod settled;
+mod test_run;
+mod transcript;
 mod watcher;
 
 use std::process::ExitCode;

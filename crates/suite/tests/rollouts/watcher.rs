@@ -1,4 +1,4 @@
-//! Sees every change of the kinds that matter, in order, and notes what is worth telling.
+//! Watches the workload kinds of a namespace, and records every change in order.
 
 use std::{
     collections::BTreeMap,
@@ -27,30 +27,30 @@ use windlass_suite::Context;
 
 /// One change of one object.
 #[derive(Clone, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct Change {
     pub(crate) kind: String,
     pub(crate) name: String,
-    pub(crate) what: String,
-    /// The part of it that is decided by whoever wrote it, not told of others.
+    pub(crate) text: String,
+    /// The fields that the writer decided, as opposed to observed.
     pub(crate) decision: String,
 }
 
-/// The watches of one namespace; they end with it.
+/// The watches of one namespace. They end on drop.
 pub(crate) struct Watcher {
-    notes: Notes,
+    recording: Recording,
     count: watch::Receiver<usize>,
     watches: JoinSet<()>,
 }
 
-/// What all watches write.
+/// The changes and versions that all watches record.
 #[derive(Clone, Default)]
-struct Notes(Arc<Mutex<(Vec<Seen>, Versions)>>);
+struct Recording(Arc<Mutex<(Vec<Change>, Versions)>>);
 
-/// The version in which each object that is there was last seen.
+/// The last observed resource version of each existing object.
 type Versions = BTreeMap<(String, String), String>;
 
-impl Notes {
-    fn lock(&self) -> MutexGuard<'_, (Vec<Seen>, Versions)> {
+impl Recording {
+    fn lock(&self) -> MutexGuard<'_, (Vec<Change>, Versions)> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -59,40 +59,38 @@ impl Watcher {
     pub(crate) async fn start(ctx: &Context) -> Result<Self> {
         let (count, counted) = watch::channel(0);
         let mut watcher = Self {
-            notes: Notes::default(),
+            recording: Recording::default(),
             count: counted,
             watches: JoinSet::new(),
         };
         let count = Arc::new(count);
-        watcher.follow::<Deployment>(ctx, &count, workload).await?;
-        watcher.follow::<ReplicaSet>(ctx, &count, workload).await?;
-        watcher.follow::<DaemonSet>(ctx, &count, workload).await?;
-        watcher
-            .follow::<ControllerRevision>(ctx, &count, revision)
-            .await?;
-        watcher.follow::<Pod>(ctx, &count, pod).await?;
-        watcher.follow::<Event>(ctx, &count, event).await?;
+        watcher.watch::<Deployment>(ctx, &count, workload).await?;
+        watcher.watch::<ReplicaSet>(ctx, &count, workload).await?;
+        watcher.watch::<DaemonSet>(ctx, &count, workload).await?;
+        watcher.watch::<ControllerRevision>(ctx, &count, revision).await?;
+        watcher.watch::<Pod>(ctx, &count, pod).await?;
+        watcher.watch::<Event>(ctx, &count, event).await?;
         Ok(watcher)
     }
 
-    /// Everything so far.
-    pub(crate) fn seen(&self) -> Vec<Seen> {
-        self.notes.lock().0.clone()
+    /// Returns all changes so far.
+    pub(crate) fn changes(&self) -> Vec<Change> {
+        self.recording.lock().0.clone()
     }
 
-    /// Notes that something else begins, for every object.
-    pub(crate) fn mark(&self, step: &str) {
-        let mark = Seen {
+    /// Marks the start of a step.
+    pub(crate) fn begin_step(&self, step: &str) {
+        let mark = Change {
             kind: String::new(),
             name: String::new(),
-            what: step.to_owned(),
+            text: step.to_owned(),
             decision: String::new(),
         };
-        self.notes.lock().0.push(mark);
+        self.recording.lock().0.push(mark);
     }
 
-    /// Waits until nothing was seen for so long, and there is nothing that was not seen.
-    pub(crate) async fn quiet(&mut self, ctx: &Context, quiet: Duration) -> Result<()> {
+    /// Waits until there was no change for this long, and every existing object was observed in its current version.
+    pub(crate) async fn wait_until_idle(&mut self, ctx: &Context, quiet: Duration) -> Result<()> {
         loop {
             while tokio::time::timeout(quiet, self.count.changed()).await.is_ok() {}
             let mut there = versions::<Deployment>(ctx).await?;
@@ -101,13 +99,13 @@ impl Watcher {
             there.extend(versions::<ControllerRevision>(ctx).await?);
             there.extend(versions::<Pod>(ctx).await?);
             there.extend(versions::<Event>(ctx).await?);
-            if self.notes.lock().1 == there {
+            if self.recording.lock().1 == there {
                 return Ok(());
             }
         }
     }
 
-    async fn follow<K: Kind>(
+    async fn watch<K: Kind>(
         &mut self,
         ctx: &Context,
         count: &Arc<watch::Sender<usize>>,
@@ -116,8 +114,8 @@ impl Watcher {
         let api: Api<K> = ctx.api();
         let list = api.list(&ListParams::default()).await?;
         let version = list.metadata.resource_version.unwrap_or_default();
-        self.notes.lock().1.extend(list.items.iter().map(version_of));
-        let (notes, count) = (self.notes.clone(), Arc::clone(count));
+        self.recording.lock().1.extend(list.items.iter().map(version_of));
+        let (notes, count) = (self.recording.clone(), Arc::clone(count));
         self.watches.spawn(async move {
             let params = WatchParams::default().timeout(290);
             let Ok(changes) = api.watch(&params, &version).await else {
@@ -132,10 +130,10 @@ impl Watcher {
                     WatchEvent::Bookmark(_) | WatchEvent::Error(_) => continue,
                 };
                 let value = serde_json::to_value(&object).unwrap_or_default();
-                let note = Seen {
+                let note = Change {
                     kind: K::kind(&()).into_owned(),
                     name: object.name_any(),
-                    what: tell(verb, &value),
+                    text: tell(verb, &value),
                     decision: decision(&value),
                 };
                 let mut notes = notes.lock();
@@ -154,7 +152,7 @@ impl Watcher {
     }
 }
 
-/// A kind that is watched.
+/// A watched kind.
 trait Kind:
     Resource<Scope = NamespaceResourceScope, DynamicType = ()>
     + Clone
@@ -187,7 +185,7 @@ async fn versions<K: Kind>(ctx: &Context) -> Result<Versions> {
     Ok(list.items.iter().map(version_of).collect())
 }
 
-/// Deployments, ReplicaSets, DaemonSets: everything but their templates.
+/// Formats Deployments, ReplicaSets and DaemonSets, without their templates.
 fn workload(verb: &str, object: &Value) -> String {
     let mut spec = object["spec"].clone();
     if let Some(spec) = spec.as_object_mut() {
@@ -197,7 +195,7 @@ fn workload(verb: &str, object: &Value) -> String {
         }
     }
     let mut status = object["status"].clone();
-    forget_times(&mut status);
+    remove_times(&mut status);
     let mut annotations = object["metadata"]["annotations"].clone();
     if let Some(annotations) = annotations.as_object_mut() {
         annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
@@ -207,7 +205,7 @@ fn workload(verb: &str, object: &Value) -> String {
     format!("{verb} generation {generation}{owned} {annotations} spec {spec} status {status}")
 }
 
-/// Sizes, annotations, and the reasons of conditions.
+/// Formats replicas, annotations, and the reasons of conditions.
 fn decision(object: &Value) -> String {
     let (metadata, spec) = (&object["metadata"], &object["spec"]);
     let conditions = object["status"]["conditions"].as_array();
@@ -258,7 +256,7 @@ fn pod(verb: &str, object: &Value) -> String {
     )
 }
 
-/// When the same is said again, and when it is combined with similar events, depends on what was said before.
+/// Formats an event without count and "combined" prefix, which depend on earlier events.
 fn event(_: &str, object: &Value) -> String {
     let [kind, name] = ["kind", "name"].map(|field| text(&object["involvedObject"][field]));
     let [type_, reason, message] = ["type", "reason", "message"].map(|field| text(&object[field]));
@@ -284,7 +282,7 @@ fn owners(object: &Value) -> String {
     names.concat()
 }
 
-fn forget_times(status: &mut Value) {
+fn remove_times(status: &mut Value) {
     for condition in status["conditions"].as_array_mut().into_iter().flatten() {
         if let Some(condition) = condition.as_object_mut() {
             condition.retain(|field, _| !field.ends_with("Time"));

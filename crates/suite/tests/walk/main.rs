@@ -1,4 +1,4 @@
-//! A walk with kubectl through a cluster that is alive, as a newcomer takes it: each step states what a real cluster says.
+//! A kubectl tour through an embedded cluster with nodes, as a new user takes it. The output is that of a real cluster.
 
 #[allow(dead_code, reason = "the walk uses a part")]
 #[path = "../kubectl/kubectl.rs"]
@@ -13,24 +13,24 @@ use windlass_suite::{Suite, Target};
 
 fn main() -> ExitCode {
     Suite::new("walk")
-        .needs(windlass_cluster::matching_kubectl())
-        .alone(Target::Embedded, "a_newcomer_walks_through_a_cluster", walk)
-        .alone(
+        .requires(windlass_cluster::matching_kubectl())
+        .case_on(Target::Embedded, "kubectl_tour_through_an_embedded_cluster", walk)
+        .case_on(
             Target::Embedded,
-            "what_cannot_be_is_shown_and_nothing_hangs",
+            "unschedulable_pod_and_stuck_namespace_are_reported",
             faults,
         )
         .run()
 }
 
-async fn alive(nodes: usize) -> Result<(Cluster, Kubectl)> {
+async fn start_cluster(nodes: usize) -> Result<(Cluster, Kubectl)> {
     let cluster = Cluster::embedded().nodes(nodes).start().await?;
-    let kubectl = Kubectl::on(&cluster, "default")?;
+    let kubectl = Kubectl::for_cluster(&cluster, "default")?;
     Ok((cluster, kubectl))
 }
 
 async fn walk() -> Result<()> {
-    let (cluster, kubectl) = alive(3).await?;
+    let (cluster, kubectl) = start_cluster(3).await?;
     let nodes = kubectl.ok("get nodes --no-headers").await?;
     ensure!(
         nodes.lines().count() == 3 && nodes.lines().all(|line| line.contains(" Ready ")),
@@ -129,8 +129,8 @@ async fn walk() -> Result<()> {
 }
 
 async fn faults() -> Result<()> {
-    let (cluster, kubectl) = alive(1).await?;
-    // Nowhere to go.
+    let (cluster, kubectl) = start_cluster(1).await?;
+    // An unschedulable pod.
     kubectl
         .ok("run large --image=nginx --overrides={\"spec\":{\"nodeSelector\":{\"disk\":\"gold\"}}}")
         .await?;
@@ -143,10 +143,12 @@ async fn faults() -> Result<()> {
         "{why}"
     );
 
-    // A namespace that cannot go says why.
+    // A namespace that cannot be deleted shows why.
     kubectl.ok("create namespace stuck").await?;
     let held = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"held","namespace":"stuck","finalizers":["example.com/hold"]}}"#;
-    kubectl.ok_with("create -f - --namespace=stuck", held).await?;
+    kubectl
+        .ok_with_input("create -f - --namespace=stuck", held)
+        .await?;
     kubectl.ok("delete namespace stuck --wait=false").await?;
     kubectl
         .ok("wait --for=condition=NamespaceFinalizersRemaining namespace/stuck --timeout=60s")

@@ -1,36 +1,35 @@
-//! No more intake, and waiting for what is left.
+//! Closing and draining.
 
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
 use windlass_workqueue::{DelayedOnClose, WorkQueue};
 
-use crate::{ms, take_all};
+use crate::{ms, process_all};
 
-/// A worker that needs 10 ms for each key.
+/// Spawns a worker that needs 10 ms for each key.
 fn worker(queue: &WorkQueue<&'static str>) -> tokio::task::JoinHandle<Vec<&'static str>> {
     let queue = queue.clone();
     tokio::spawn(async move {
         let mut worked = Vec::new();
-        while let Some(taken) = queue.take().await {
+        while let Some(item) = queue.next().await {
             sleep(ms(10)).await;
-            worked.push(*taken.key());
-            taken.done();
+            worked.push(*item.key());
+            item.done();
         }
         worked
     })
 }
 
-/// A drain that fails, rather than hangs, if its end is never told.
+/// Drains the queue; fails, rather than hangs, if the drain never ends.
 async fn drained(queue: &WorkQueue<&'static str>) {
     timeout(Duration::from_hours(24), queue.drain())
         .await
         .expect("the drain ends");
 }
 
-/// 8, [179].
 #[tokio::test(start_paused = true)]
-async fn a_drain_waits_for_what_is_queued_and_what_is_in_hand() {
+async fn drain_waits_for_queued_and_running_keys() {
     let queue = WorkQueue::new();
     for key in ["a", "b", "c"] {
         queue.add(key);
@@ -42,50 +41,47 @@ async fn a_drain_waits_for_what_is_queued_and_what_is_in_hand() {
     assert_eq!(worker.await.unwrap(), ["a", "b", "c"]);
 }
 
-/// [179]: also if nobody has taken anything yet.
 #[tokio::test(start_paused = true)]
-async fn a_drain_waits_for_queued_keys_that_no_worker_has_taken() {
+async fn drain_without_workers_waits_for_queued_keys() {
     let queue = WorkQueue::new();
     queue.add("a");
     assert!(timeout(ms(1000), queue.drain()).await.is_err());
-    assert_eq!(take_all(&queue), ["a"]);
-    timeout(ms(1), queue.drain()).await.expect("now it is idle");
+    assert_eq!(process_all(&queue), ["a"]);
+    timeout(ms(1), queue.drain()).await.expect("the queue is idle");
 }
 
-/// 9.
 #[tokio::test(start_paused = true)]
-async fn closing_does_not_wait() {
+async fn close_does_not_wait_for_running_keys() {
     let queue = WorkQueue::new();
     queue.add("a");
-    let taken = queue.take().await.unwrap();
+    let item = queue.next().await.unwrap();
     queue.close();
     assert!(queue.is_closed());
     assert!(
-        queue.take().await.is_none(),
-        "a take does not wait for others' work"
+        queue.next().await.is_none(),
+        "`next` does not wait for other workers"
     );
-    taken.done();
+    item.done();
 }
 
-/// 10, bettered: in client-go a second shutdown cuts a drain short. Here the one who waits decides, by dropping it.
+/// In client-go a second shutdown ends a drain early. Here the caller ends it by dropping the future.
 #[tokio::test(start_paused = true)]
-async fn a_drain_that_is_given_up_leaves_the_queue_closed_and_intact() {
+async fn cancelled_drain_leaves_the_queue_closed_and_intact() {
     let queue = WorkQueue::new();
     queue.add("a");
     queue.add("b");
-    let taken = queue.take().await.unwrap();
+    let item = queue.next().await.unwrap();
     assert!(timeout(ms(100), queue.drain()).await.is_err());
     assert!(queue.is_closed());
-    taken.done();
-    assert_eq!(take_all(&queue), ["b"]);
+    item.done();
+    assert_eq!(process_all(&queue), ["b"]);
 }
 
-/// 11.
 #[tokio::test(start_paused = true)]
-async fn a_key_added_during_work_is_handed_out_once_more_before_the_end() {
+async fn close_still_hands_out_keys_added_during_processing() {
     let queue = WorkQueue::new();
     queue.add("a");
-    let taken = queue.take().await.unwrap();
+    let item = queue.next().await.unwrap();
     queue.add("a");
     let draining = tokio::spawn({
         let queue = queue.clone();
@@ -96,16 +92,15 @@ async fn a_key_added_during_work_is_handed_out_once_more_before_the_end() {
     assert!(!draining.is_finished());
     assert!(
         !other.is_finished(),
-        "a worker must not leave while a key will come back"
+        "a worker must not stop while a key will be queued again"
     );
-    taken.done();
+    item.done();
     assert_eq!(other.await.unwrap(), ["a"]);
     timeout(ms(1), draining).await.unwrap().unwrap();
 }
 
-/// [179].
 #[tokio::test(start_paused = true)]
-async fn closing_and_draining_again_is_harmless() {
+async fn close_and_drain_are_idempotent() {
     let queue = WorkQueue::new();
     queue.add("a");
     queue.close();
@@ -117,16 +112,15 @@ async fn closing_and_draining_again_is_harmless() {
     assert_eq!(worker.await.unwrap(), ["a"]);
 }
 
-/// 36.
 #[tokio::test(start_paused = true)]
-async fn closing_wakes_every_take_that_waits() {
+async fn close_wakes_all_waiters() {
     let queue = WorkQueue::<u8>::new();
-    // One of them watches the clock for this one.
+    // One of the waiters has a timer for this key.
     queue.add_after(1, Duration::from_hours(1));
     let takes: Vec<_> = (0..5)
         .map(|_| {
             let queue = queue.clone();
-            tokio::spawn(async move { queue.take().await.is_none() })
+            tokio::spawn(async move { queue.next().await.is_none() })
         })
         .collect();
     sleep(ms(1)).await;
@@ -136,9 +130,8 @@ async fn closing_wakes_every_take_that_waits() {
     }
 }
 
-/// 45.
 #[tokio::test(start_paused = true)]
-async fn closing_while_keys_are_handed_out_ends_every_worker() {
+async fn drain_at_any_time_ends_every_worker() {
     for closed_after in 0..20 {
         let queue = WorkQueue::new();
         let workers: Vec<_> = (0..3).map(|_| worker(&queue)).collect();
@@ -161,7 +154,7 @@ async fn closing_while_keys_are_handed_out_ends_every_worker() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn delayed_keys_have_the_fate_that_the_option_says() {
+async fn delayed_on_close_decides_about_delayed_keys() {
     for (fate, expected, elapsed) in [
         (DelayedOnClose::Drop, vec!["now"], 10),
         (DelayedOnClose::RunNow, vec!["now", "soon", "late"], 30),
@@ -183,7 +176,7 @@ async fn delayed_keys_have_the_fate_that_the_option_says() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_delay_asked_for_during_work_has_the_same_fate() {
+async fn delayed_on_close_applies_to_delays_added_during_processing() {
     for (fate, expected) in [
         (DelayedOnClose::Drop, 0),
         (DelayedOnClose::RunNow, 1),
@@ -191,17 +184,17 @@ async fn a_delay_asked_for_during_work_has_the_same_fate() {
     ] {
         let queue = WorkQueue::builder().delayed_on_close(fate).build();
         queue.add("a");
-        let taken = queue.take().await.unwrap();
+        let item = queue.next().await.unwrap();
         queue.add_after("a", ms(100));
         queue.close();
-        taken.done();
+        item.done();
         assert_eq!(worker(&queue).await.unwrap().len(), expected, "{fate:?}");
         drained(&queue).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn cancelling_the_last_delay_of_a_closed_queue_ends_the_drain_and_the_workers() {
+async fn cancelling_the_last_delay_ends_drain_and_workers() {
     let queue = WorkQueue::builder()
         .delayed_on_close(DelayedOnClose::Wait)
         .build();
@@ -219,13 +212,13 @@ async fn cancelling_the_last_delay_of_a_closed_queue_ends_the_drain_and_the_work
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_last_hand_ends_the_drain_also_by_a_panic() {
+async fn panic_of_the_last_worker_ends_the_drain() {
     let queue = WorkQueue::new();
     queue.add("a");
     let worker = tokio::spawn({
         let queue = queue.clone();
         async move {
-            let _taken = queue.take().await;
+            let _taken = queue.next().await;
             sleep(ms(10)).await;
             panic!("a bug in the worker");
         }

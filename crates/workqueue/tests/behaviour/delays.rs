@@ -1,162 +1,154 @@
-//! Adds that wait for a time.
+//! Delayed adds.
 
 use std::time::Duration;
 
 use tokio::time::{Instant, advance, sleep, timeout};
-use windlass_workqueue::{Add, Priority, WorkQueue};
+use windlass_workqueue::{AddOptions, Priority, WorkQueue};
 
-use crate::{ms, take_all};
+use crate::{ms, process_all};
 
-fn after(delay: Duration, priority: i32) -> Add {
-    Add {
+fn after(delay: Duration, priority: i32) -> AddOptions {
+    AddOptions {
         after: delay,
         priority: Priority::new(priority),
-        ..Add::default()
+        ..AddOptions::default()
     }
 }
 
-fn replacing(delay: Duration) -> Add {
-    Add {
+fn replacing(delay: Duration) -> AddOptions {
+    AddOptions {
         after: delay,
         replace_delay: true,
-        ..Add::default()
+        ..AddOptions::default()
     }
 }
 
-/// 15, 40.
 #[tokio::test(start_paused = true)]
-async fn a_delayed_key_comes_when_it_is_due_and_then_only_once() {
+async fn delayed_key_is_processed_once_when_due() {
     let queue = WorkQueue::new();
     let start = Instant::now();
     queue.add_after("a", ms(50));
-    assert!(timeout(ms(49), queue.take()).await.is_err(), "not a moment early");
-    queue.take().await.unwrap().done();
+    assert!(timeout(ms(49), queue.next()).await.is_err(), "not early");
+    queue.next().await.unwrap().done();
     assert_eq!(start.elapsed(), ms(50));
     assert!(
-        timeout(Duration::from_mins(1), queue.take()).await.is_err(),
+        timeout(Duration::from_mins(1), queue.next()).await.is_err(),
         "only once"
     );
 }
 
-/// 16.
 #[tokio::test(start_paused = true)]
-async fn a_later_delay_does_not_move_an_earlier_one() {
+async fn later_delay_does_not_postpone_an_earlier_one() {
     let queue = WorkQueue::new();
     let start = Instant::now();
     queue.add_after("a", ms(10));
     queue.add_after("a", ms(500));
-    queue.take().await.unwrap().done();
+    queue.next().await.unwrap().done();
     assert_eq!(start.elapsed(), ms(10));
     sleep(ms(1000)).await;
-    assert!(queue.try_take().is_none());
+    assert!(queue.try_next().is_none());
 }
 
-/// 17, 34.
 #[tokio::test(start_paused = true)]
-async fn an_earlier_delay_moves_a_later_one() {
+async fn earlier_delay_replaces_a_later_one() {
     let queue = WorkQueue::new();
     let start = Instant::now();
     queue.add_after("a", ms(500));
     queue.add_after("a", ms(10));
-    queue.take().await.unwrap().done();
+    queue.next().await.unwrap().done();
     assert_eq!(start.elapsed(), ms(10));
     sleep(ms(1000)).await;
-    assert!(queue.try_take().is_none());
+    assert!(queue.try_next().is_none());
 }
 
-/// [176].
 #[tokio::test(start_paused = true)]
-async fn a_later_delay_replaces_an_earlier_one_on_request() {
+async fn replace_delay_lets_a_later_delay_win() {
     let queue = WorkQueue::new();
     let start = Instant::now();
     queue.add_after("a", ms(10));
     queue.add_with("a", replacing(ms(500)));
-    queue.take().await.unwrap().done();
+    queue.next().await.unwrap().done();
     assert_eq!(start.elapsed(), ms(500));
     assert_eq!(queue.delayed(), 0);
 }
 
 #[test]
-fn a_queued_key_stays_queued_whatever_delay_is_asked_for() {
+fn delayed_add_does_not_unqueue_a_queued_key() {
     let queue = WorkQueue::new();
     queue.add("a");
     queue.add_with("a", replacing(ms(500)));
     queue.add_after("a", ms(5));
-    assert_eq!((take_all(&queue), queue.delayed()), (vec!["a"], 0));
+    assert_eq!((process_all(&queue), queue.delayed()), (vec!["a"], 0));
 }
 
-/// [176], 37.
 #[tokio::test(start_paused = true)]
-async fn a_plain_add_supersedes_a_pending_delay() {
+async fn plain_add_ends_a_delay() {
     let queue = WorkQueue::new();
     queue.add_after("a", ms(100));
     queue.add("a");
-    assert_eq!((take_all(&queue), queue.delayed()), (vec!["a"], 0));
+    assert_eq!((process_all(&queue), queue.delayed()), (vec!["a"], 0));
     sleep(ms(200)).await;
-    assert!(queue.try_take().is_none(), "the delayed add is used up");
+    assert!(queue.try_next().is_none(), "the delayed add is used up");
 }
 
-/// [177].
 #[tokio::test(start_paused = true)]
-async fn a_delay_can_be_cancelled() {
+async fn cancel_delay_removes_a_delayed_key() {
     let queue = WorkQueue::new();
     queue.add_after("a", ms(100));
     assert!(queue.cancel_delay(&"a"));
-    assert!(!queue.cancel_delay(&"a"), "there is none any more");
+    assert!(!queue.cancel_delay(&"a"), "already cancelled");
     assert!(!queue.cancel_delay(&"unknown"));
     assert_eq!(queue.delayed(), 0);
     sleep(ms(200)).await;
-    assert!(queue.try_take().is_none());
+    assert!(queue.try_next().is_none());
 }
 
 #[tokio::test(start_paused = true)]
-async fn cancelling_a_delay_leaves_a_queued_key_and_one_that_is_due_alone() {
+async fn cancel_delay_ignores_queued_and_due_keys() {
     let queue = WorkQueue::new();
     queue.add("queued");
     queue.add_after("due", ms(100));
     advance(ms(100)).await;
     assert!(!queue.cancel_delay(&"queued"));
     assert!(!queue.cancel_delay(&"due"));
-    assert_eq!(take_all(&queue), ["queued", "due"]);
+    assert_eq!(process_all(&queue), ["queued", "due"]);
 }
 
-/// 18, 42.
 #[tokio::test(start_paused = true)]
-async fn delayed_keys_come_in_the_order_in_which_they_are_due() {
+async fn delayed_keys_are_processed_in_order_of_deadline() {
     let queue = WorkQueue::new();
     let start = Instant::now();
     for key in [30, 10, 20, 50, 40] {
         queue.add_after(key, ms(key));
     }
     for due in [10, 20, 30, 40, 50] {
-        let taken = queue.take().await.unwrap();
-        assert_eq!((*taken.key(), start.elapsed()), (due, ms(due)));
-        taken.done();
+        let item = queue.next().await.unwrap();
+        assert_eq!((*item.key(), start.elapsed()), (due, ms(due)));
+        item.done();
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn keys_due_at_the_same_time_come_in_the_order_of_their_adds() {
+async fn keys_with_equal_deadlines_keep_the_order_of_their_adds() {
     let queue = WorkQueue::new();
     for key in [5, 1, 4, 2, 3] {
         queue.add_after(key, ms(10));
     }
     advance(ms(10)).await;
-    assert_eq!(take_all(&queue), [5, 1, 4, 2, 3]);
+    assert_eq!(process_all(&queue), [5, 1, 4, 2, 3]);
 }
 
-/// 19.
 #[tokio::test(start_paused = true)]
-async fn a_new_delay_shortens_the_wait_of_a_take_that_waits_already() {
+async fn earlier_delay_shortens_a_running_wait() {
     let queue = WorkQueue::new();
     let start = Instant::now();
     queue.add_after("later", ms(500));
     let waiting = tokio::spawn({
         let queue = queue.clone();
         async move {
-            let taken = queue.take().await.unwrap();
-            let key = *taken.key();
-            taken.done();
+            let item = queue.next().await.unwrap();
+            let key = *item.key();
+            item.done();
             (key, start.elapsed())
         }
     });
@@ -166,7 +158,7 @@ async fn a_new_delay_shortens_the_wait_of_a_take_that_waits_already() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_take_that_waits_follows_a_delay_that_is_replaced_or_cancelled() {
+async fn waiter_follows_replaced_and_cancelled_delays() {
     let queue = WorkQueue::new();
     let start = Instant::now();
     queue.add_after("a", ms(50));
@@ -175,7 +167,7 @@ async fn a_take_that_waits_follows_a_delay_that_is_replaced_or_cancelled() {
         let queue = queue.clone();
         async move {
             for _ in 0..2 {
-                queue.take().await.unwrap().done();
+                queue.next().await.unwrap().done();
             }
             start.elapsed()
         }
@@ -187,9 +179,8 @@ async fn a_take_that_waits_follows_a_delay_that_is_replaced_or_cancelled() {
     assert_eq!(waiting.await.unwrap(), ms(205));
 }
 
-/// 35.
 #[tokio::test(start_paused = true)]
-async fn delayed_keys_are_not_in_the_length_until_they_are_due() {
+async fn len_counts_delayed_keys_only_when_due() {
     let queue = WorkQueue::new();
     queue.add_after("a", ms(10));
     assert_eq!((queue.len(), queue.delayed()), (0, 1));
@@ -199,82 +190,81 @@ async fn delayed_keys_are_not_in_the_length_until_they_are_due() {
     assert_eq!((queue.len(), queue.delayed()), (1, 0));
 }
 
-/// 38.
 #[tokio::test(start_paused = true)]
-async fn a_delayed_key_keeps_the_highest_priority_and_the_earliest_time() {
+async fn delayed_key_keeps_highest_priority_and_earliest_deadline() {
     let queue = WorkQueue::new();
     queue.add_with("a", after(ms(10), 0));
     queue.add_with("a", after(ms(500), 10));
     queue.add_with("a", after(ms(400), -5));
     advance(ms(10)).await;
-    let taken = queue.try_take().unwrap();
-    assert_eq!((*taken.key(), taken.priority().value()), ("a", 10));
-    taken.done();
+    let item = queue.try_next().unwrap();
+    assert_eq!((*item.key(), item.priority().value()), ("a", 10));
+    item.done();
 }
 
 #[test]
-fn a_delay_of_zero_is_no_delay() {
+fn zero_delay_queues_immediately() {
     let queue = WorkQueue::new();
     queue.add_after("a", Duration::ZERO);
-    assert_eq!(take_all(&queue), ["a"]);
+    assert_eq!(process_all(&queue), ["a"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_delay_beyond_the_clock_is_a_very_long_one() {
+async fn delay_beyond_the_clock_range_does_not_panic() {
     let queue = WorkQueue::new();
     queue.add_after("never", Duration::MAX);
     queue.add_after("soon", ms(1));
-    let taken = queue.take().await.unwrap();
-    assert_eq!(*taken.key(), "soon");
-    taken.done();
-    assert!(timeout(Duration::from_hours(8760), queue.take()).await.is_err());
+    let item = queue.next().await.unwrap();
+    assert_eq!(*item.key(), "soon");
+    item.done();
+    assert!(timeout(Duration::from_hours(8760), queue.next()).await.is_err());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_that_came_due_unseen_goes_before_one_that_is_added_later() {
+async fn due_key_goes_before_a_later_add_without_a_timer() {
     let queue = WorkQueue::new();
     queue.add_after("due", ms(10));
     advance(ms(20)).await;
     queue.add("later");
-    assert_eq!(take_all(&queue), ["due", "later"]);
+    assert_eq!(process_all(&queue), ["due", "later"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_delay_asked_for_during_work_counts_from_then() {
+async fn delay_added_during_processing_counts_from_the_add() {
     let queue = WorkQueue::new();
     let start = Instant::now();
     queue.add("a");
-    let taken = queue.take().await.unwrap();
+    let item = queue.next().await.unwrap();
     queue.add_after("a", ms(30));
     sleep(ms(20)).await;
-    taken.done();
+    item.done();
     assert_eq!((queue.len(), queue.delayed()), (0, 1));
-    queue.take().await.unwrap().done();
+    queue.next().await.unwrap().done();
     assert_eq!(start.elapsed(), ms(30));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_delay_that_ends_during_work_runs_again_after_it() {
+async fn delay_ending_during_processing_runs_again_afterwards() {
     let queue = WorkQueue::new();
     queue.add("a");
-    let taken = queue.take().await.unwrap();
+    let item = queue.next().await.unwrap();
     queue.add_after("a", ms(30));
     sleep(ms(40)).await;
-    assert!(taken.is_queued_again());
-    assert!(queue.try_take().is_none());
-    taken.done();
-    assert_eq!(take_all(&queue), ["a"]);
+    assert!(item.is_queued_again());
+    assert!(queue.try_next().is_none());
+    item.done();
+    assert_eq!(process_all(&queue), ["a"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_delay_asked_for_during_work_can_be_cancelled_without_touching_the_work() {
+async fn cancel_delay_during_processing_keeps_the_run() {
     let queue = WorkQueue::new();
     queue.add("a");
-    let taken = queue.take().await.unwrap();
+    let item = queue.next().await.unwrap();
     queue.add_after("a", ms(30));
     assert!(queue.cancel_delay(&"a"));
     assert_eq!(queue.running(), 1);
-    taken.done();
+    item.done();
     sleep(ms(100)).await;
-    assert!(queue.try_take().is_none());
+    assert!(queue.try_next().is_none());
 }

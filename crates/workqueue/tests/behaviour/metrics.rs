@@ -1,4 +1,4 @@
-//! The figures, to the millisecond.
+//! Metrics, exact to the millisecond.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,13 +8,13 @@ use parking_lot::Mutex;
 use tokio::time::{advance, sleep};
 use windlass_workqueue::{Metrics, Priority, WorkQueue};
 
-use crate::{at, ms};
+use crate::{ms, with_priority};
 
 #[derive(Default)]
-struct Sink(Mutex<Figures>);
+struct Recorder(Mutex<Recorded>);
 
 #[derive(Default, Debug, Clone, PartialEq)]
-struct Figures {
+struct Recorded {
     depth: BTreeMap<i32, usize>,
     adds: u32,
     queued: Vec<Duration>,
@@ -24,17 +24,17 @@ struct Figures {
     running: (Duration, Duration),
 }
 
-impl Metrics for Sink {
+impl Metrics for Recorder {
     fn depth(&self, priority: Priority, depth: usize) {
         self.0.lock().depth.insert(priority.value(), depth);
     }
     fn added(&self) {
         self.0.lock().adds += 1;
     }
-    fn taken(&self, queued: Duration) {
+    fn started(&self, queued: Duration) {
         self.0.lock().queued.push(queued);
     }
-    fn ended(&self, worked: Duration) {
+    fn finished(&self, worked: Duration) {
         self.0.lock().worked.push(worked);
     }
     fn retried(&self) {
@@ -48,8 +48,8 @@ impl Metrics for Sink {
     }
 }
 
-fn measured() -> (WorkQueue<&'static str>, Arc<Sink>) {
-    let sink = Arc::new(Sink::default());
+fn queue_with_metrics() -> (WorkQueue<&'static str>, Arc<Recorder>) {
+    let sink = Arc::new(Recorder::default());
     let queue = WorkQueue::builder()
         .max_retries(1)
         .metrics(Arc::clone(&sink) as Arc<dyn Metrics>)
@@ -57,10 +57,9 @@ fn measured() -> (WorkQueue<&'static str>, Arc<Sink>) {
     (queue, sink)
 }
 
-/// 13.
 #[tokio::test(start_paused = true)]
-async fn every_figure_is_exact() {
-    let (queue, sink) = measured();
+async fn metrics_are_exact() {
+    let (queue, sink) = queue_with_metrics();
     let figures = || sink.0.lock().clone();
     queue.add("a");
     sleep(ms(50)).await;
@@ -71,7 +70,7 @@ async fn every_figure_is_exact() {
         "a duplicate does not count"
     );
 
-    let a = queue.take().await.unwrap();
+    let a = queue.next().await.unwrap();
     assert_eq!((figures().queued, figures().depth[&0]), (vec![ms(50)], 0));
     sleep(ms(25)).await;
     queue.add("a");
@@ -79,10 +78,10 @@ async fn every_figure_is_exact() {
     assert_eq!(
         (figures().adds, figures().depth[&0]),
         (2, 1),
-        "an add during work does"
+        "an add during processing does"
     );
     queue.add("b");
-    let b = queue.take().await.unwrap();
+    let b = queue.next().await.unwrap();
     sleep(ms(10)).await;
     queue.report_metrics();
     assert_eq!(figures().running, (ms(45), ms(35)));
@@ -95,11 +94,11 @@ async fn every_figure_is_exact() {
         (figures().worked, figures().running),
         (vec![ms(35), ms(15)], (ms(0), ms(0)))
     );
-    let a = queue.take().await.unwrap();
+    let a = queue.next().await.unwrap();
     assert_eq!(
         figures().queued,
         [ms(50), ms(0), ms(15)],
-        "from the add, although it was in a hand then"
+        "from the add, although the key was being processed then"
     );
 
     assert_eq!(figures().retries, 0);
@@ -114,21 +113,16 @@ async fn every_figure_is_exact() {
     sleep(ms(10)).await;
     assert_eq!((queue.len(), figures().adds, figures().depth[&0]), (3, 6, 3));
     assert_eq!(figures().dropped, 0);
-    let a = queue.take().await.unwrap();
+    let a = queue.next().await.unwrap();
     assert_eq!(*a.key(), "c");
     a.done();
-    let _ = queue.take().await.unwrap().fail();
-    assert_eq!(
-        figures().dropped,
-        1,
-        "it was retried once, and that was all it had"
-    );
+    let _ = queue.next().await.unwrap().fail();
+    assert_eq!(figures().dropped, 1, "`max_retries` is one");
 }
 
-/// 37.
 #[tokio::test(start_paused = true)]
-async fn a_delayed_key_that_is_added_counts_once() {
-    let (queue, sink) = measured();
+async fn plain_add_of_a_delayed_key_counts_once() {
+    let (queue, sink) = queue_with_metrics();
     queue.add_after("a", ms(10));
     queue.add("a");
     advance(ms(20)).await;
@@ -137,34 +131,33 @@ async fn a_delayed_key_that_is_added_counts_once() {
     assert_eq!((figures.adds, figures.depth[&0]), (1, 1));
 }
 
-/// 46.
 #[test]
-fn the_depth_follows_a_change_of_priority() {
-    let (queue, sink) = measured();
+fn depth_follows_priority_changes() {
+    let (queue, sink) = queue_with_metrics();
     let depth = || sink.0.lock().depth.clone();
-    queue.add_with("a", at(-100));
-    queue.add_with("b", at(-100));
-    queue.add_with("a", at(7));
+    queue.add_with("a", with_priority(-100));
+    queue.add_with("b", with_priority(-100));
+    queue.add_with("a", with_priority(7));
     assert_eq!(depth(), BTreeMap::from([(-100, 1), (7, 1)]));
-    let b_then = queue.try_take().unwrap();
-    queue.add_with("a", at(-100));
-    queue.add_with("a", at(0));
-    queue.add_with("a", at(9));
+    let b_then = queue.try_next().unwrap();
+    queue.add_with("a", with_priority(-100));
+    queue.add_with("a", with_priority(0));
+    queue.add_with("a", with_priority(9));
     assert_eq!(
         depth(),
         BTreeMap::from([(-100, 1), (0, 0), (7, 0), (9, 1)]),
-        "also while it is in a hand"
+        "also while it is being processed"
     );
     b_then.done();
-    queue.try_take().unwrap().done();
-    queue.try_take().unwrap().done();
+    queue.try_next().unwrap().done();
+    queue.try_next().unwrap().done();
     assert_eq!(depth(), BTreeMap::from([(-100, 0), (0, 0), (7, 0), (9, 0)]));
 }
 
 #[test]
-fn without_a_sink_nothing_is_asked_of_anybody() {
+fn queue_works_without_metrics() {
     let queue = WorkQueue::new();
     queue.add(1);
     queue.report_metrics();
-    queue.try_take().unwrap().done();
+    queue.try_next().unwrap().done();
 }

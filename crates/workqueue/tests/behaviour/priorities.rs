@@ -1,33 +1,32 @@
-//! Who goes first, and how long the others may have to wait.
+//! Priorities and ageing.
 
 use std::collections::VecDeque;
 
 use tokio::time::advance;
-use windlass_workqueue::{Add, Ageing, Priority, WorkQueue};
+use windlass_workqueue::{AddOptions, Ageing, Priority, WorkQueue};
 
-use crate::{at, ms, take_all};
+use crate::{ms, process_all, with_priority};
 
-/// 39.
 #[test]
-fn higher_priorities_go_first_and_equal_ones_in_order() {
+fn higher_priorities_go_first_and_equal_ones_in_order_of_arrival() {
     let queue = WorkQueue::new();
     for (key, priority) in [("a", -100), ("b", 0), ("c", 7), ("d", 0), ("e", 7), ("f", -100)] {
-        queue.add_with(key, at(priority));
+        queue.add_with(key, with_priority(priority));
     }
-    assert_eq!(take_all(&queue), ["c", "e", "b", "d", "a", "f"]);
+    assert_eq!(process_all(&queue), ["c", "e", "b", "d", "a", "f"]);
 }
 
-/// 39: again and again, whether the adds are immediate or delayed.
+/// Whether the adds are immediate or delayed.
 #[tokio::test(start_paused = true)]
-async fn urgent_keys_that_keep_coming_go_before_low_ones() {
+async fn without_ageing_a_stream_of_urgent_keys_goes_first() {
     for delay in [0, 10] {
         let queue = WorkQueue::builder().ageing(Ageing::off()).build();
         for key in 0..20 {
             queue.add_with(
                 key,
-                Add {
+                AddOptions {
                     after: ms(delay),
-                    ..at(-100)
+                    ..with_priority(-100)
                 },
             );
         }
@@ -35,96 +34,92 @@ async fn urgent_keys_that_keep_coming_go_before_low_ones() {
         for key in 100..150 {
             queue.add_with(
                 key,
-                Add {
+                AddOptions {
                     after: ms(delay),
-                    ..at(0)
+                    ..with_priority(0)
                 },
             );
             advance(ms(delay)).await;
-            let taken = queue.try_take().unwrap();
-            assert_eq!(*taken.key(), key);
-            taken.done();
+            let item = queue.try_next().unwrap();
+            assert_eq!(*item.key(), key);
+            item.done();
         }
-        assert_eq!(take_all(&queue), (0..20).collect::<Vec<_>>());
+        assert_eq!(process_all(&queue), (0..20).collect::<Vec<_>>());
     }
 }
 
-/// 31, 32.
 #[test]
-fn a_queued_key_keeps_its_highest_priority() {
+fn queued_key_keeps_its_highest_priority() {
     let queue = WorkQueue::new();
     for priority in [1, 5, 3] {
-        queue.add_with("a", at(priority));
+        queue.add_with("a", with_priority(priority));
     }
-    let taken = queue.try_take().unwrap();
-    assert_eq!(taken.priority(), Priority::new(5));
-    taken.done();
+    let item = queue.try_next().unwrap();
+    assert_eq!(item.priority(), Priority::new(5));
+    item.done();
     assert!(queue.is_empty());
 }
 
-/// 33.
 #[test]
-fn a_raised_key_goes_ahead_of_lower_ones_and_behind_its_new_equals() {
+fn raised_key_goes_to_the_end_of_its_new_priority() {
     let queue = WorkQueue::new();
     for (key, priority) in [("a", 0), ("b", 0), ("c", 0), ("d", 9), ("e", 9)] {
-        queue.add_with(key, at(priority));
+        queue.add_with(key, with_priority(priority));
     }
-    queue.add_with("b", at(9));
-    assert_eq!(take_all(&queue), ["d", "e", "b", "a", "c"]);
+    queue.add_with("b", with_priority(9));
+    assert_eq!(process_all(&queue), ["d", "e", "b", "a", "c"]);
 }
 
 #[test]
-fn adds_during_work_are_queued_at_the_highest_priority_among_them() {
+fn adds_during_processing_keep_their_highest_priority() {
     let queue = WorkQueue::new();
-    queue.add_with("a", at(50));
-    let taken = queue.try_take().unwrap();
+    queue.add_with("a", with_priority(50));
+    let item = queue.try_next().unwrap();
     for priority in [-100, 3, 1] {
-        queue.add_with("a", at(priority));
+        queue.add_with("a", with_priority(priority));
     }
-    taken.done();
-    let taken = queue.try_take().unwrap();
+    item.done();
+    let item = queue.try_next().unwrap();
     assert_eq!(
-        taken.priority(),
+        item.priority(),
         Priority::new(3),
-        "the priority of the run that is over does not count"
+        "the priority of the ended run does not count"
     );
-    taken.done();
+    item.done();
 }
 
-/// 41.
 #[tokio::test(start_paused = true)]
-async fn an_urgent_key_that_becomes_due_goes_before_low_ones_that_are_queued() {
+async fn due_urgent_key_goes_before_queued_low_ones() {
     let queue = WorkQueue::new();
     queue.add_with(
         "urgent",
-        Add {
+        AddOptions {
             after: ms(10),
-            ..at(5)
+            ..with_priority(5)
         },
     );
     for key in ["a", "b"] {
-        queue.add_with(key, at(-5));
+        queue.add_with(key, with_priority(-5));
     }
     advance(ms(10)).await;
-    assert_eq!(take_all(&queue), ["urgent", "a", "b"]);
+    assert_eq!(process_all(&queue), ["urgent", "a", "b"]);
 }
 
-/// [178]: while urgent keys are always there, every low one is passed over as often as the option says, and no more.
 #[test]
-fn a_low_key_is_passed_over_as_often_as_the_option_says_and_no_more() {
+fn low_key_is_skipped_at_most_max_skips_times() {
     for (ageing, limit) in [
         (Ageing::default(), 9),
-        (Ageing::passes(3), 3),
-        (Ageing::passes(0), 0),
+        (Ageing::max_skips(3), 3),
+        (Ageing::max_skips(0), 0),
     ] {
         let queue = WorkQueue::builder().ageing(ageing).build();
         for low in 0..5 {
-            queue.add_with(low, at(-100));
+            queue.add_with(low, with_priority(-100));
         }
         for urgent in 100..200 {
-            queue.add_with(urgent, at(urgent));
+            queue.add_with(urgent, with_priority(urgent));
         }
-        let order = take_all(&queue);
+        let order = process_all(&queue);
         let turns_of_low: Vec<_> = order.iter().enumerate().filter(|(_, key)| **key < 100).collect();
         for (low, (turn, key)) in turns_of_low.into_iter().enumerate() {
             assert_eq!(
@@ -137,44 +132,43 @@ fn a_low_key_is_passed_over_as_often_as_the_option_says_and_no_more() {
 }
 
 #[test]
-fn without_ageing_a_low_key_waits_for_all_urgent_ones() {
+fn without_ageing_a_low_key_waits_for_all_higher_ones() {
     let queue = WorkQueue::builder().ageing(Ageing::off()).build();
-    queue.add_with(0, at(-100));
+    queue.add_with(0, with_priority(-100));
     for urgent in 1..100 {
         queue.add(urgent);
     }
-    assert_eq!(take_all(&queue).last(), Some(&0));
+    assert_eq!(process_all(&queue).last(), Some(&0));
 }
 
-/// Urgent keys that are added all the time, and one that is raised all the time, do not keep the oldest waiting.
+/// Neither a stream of urgent keys nor a key that is raised again and again starves the oldest one.
 #[test]
-fn ageing_holds_under_a_stream_of_new_and_raised_keys() {
-    let queue = WorkQueue::builder().ageing(Ageing::passes(4)).build();
-    queue.add_with(0, at(-100));
+fn ageing_bounds_skips_under_a_stream_of_new_and_raised_keys() {
+    let queue = WorkQueue::builder().ageing(Ageing::max_skips(4)).build();
+    queue.add_with(0, with_priority(-100));
     for urgent in 1..100 {
-        queue.add_with(urgent, at(1));
-        queue.add_with(-1, at(urgent));
-        let taken = queue.try_take().unwrap();
-        let key = *taken.key();
-        taken.done();
+        queue.add_with(urgent, with_priority(1));
+        queue.add_with(-1, with_priority(urgent));
+        let item = queue.try_next().unwrap();
+        let key = *item.key();
+        item.done();
         if key == 0 {
-            assert_eq!(urgent, 5, "four passes, and then the oldest");
+            assert_eq!(urgent, 5, "four skips, and then the oldest");
             return;
         }
     }
     panic!("the oldest key starves");
 }
 
-/// A queue that shrinks moves its keys together in memory. Nobody notices: not the order, not the ages, not the hands, not
-/// the delays.
+/// A queue that shrinks moves its keys together in memory.
 #[tokio::test(start_paused = true)]
-async fn nothing_changes_when_a_large_queue_has_become_small() {
+async fn compaction_keeps_order_ages_runs_and_delays() {
     const KEYS: usize = 20_000;
-    let queue = WorkQueue::builder().ageing(Ageing::passes(1)).build();
+    let queue = WorkQueue::builder().ageing(Ageing::max_skips(1)).build();
     let mut classes = [const { VecDeque::new() }; 3];
     for key in 0..KEYS {
         let class = key * 7 % 5 % 3;
-        queue.add_with(key, at(i32::try_from(class).unwrap()));
+        queue.add_with(key, with_priority(i32::try_from(class).unwrap()));
         classes[class].push_back(key);
     }
     for key in KEYS..KEYS + 100 {
@@ -182,23 +176,23 @@ async fn nothing_changes_when_a_large_queue_has_become_small() {
     }
     let mut hands = Vec::new();
     for turn in 0..KEYS {
-        // The most urgent and the oldest, in turns.
+        // The most urgent and the oldest key, alternately.
         let fronts = classes.iter_mut().filter(|class| !class.is_empty());
         let expected = if turn % 2 == 0 {
             fronts.last()
         } else {
             fronts.min_by_key(|class| class[0])
         };
-        let taken = queue.try_take().unwrap();
+        let item = queue.try_next().unwrap();
         assert_eq!(
-            Some(*taken.key()),
+            Some(*item.key()),
             expected.and_then(VecDeque::pop_front),
             "turn {turn}"
         );
         if turn % 400 == 399 {
-            hands.push(taken);
+            hands.push(item);
         } else {
-            taken.done();
+            item.done();
         }
     }
     assert_eq!((queue.len(), queue.running(), queue.delayed()), (0, 50, 100));
@@ -208,7 +202,7 @@ async fn nothing_changes_when_a_large_queue_has_become_small() {
         assert!(hand.is_queued_again());
         hand.done();
     }
-    assert_eq!(take_all(&queue), held);
+    assert_eq!(process_all(&queue), held);
     advance(ms(u64::try_from(KEYS).unwrap())).await;
-    assert_eq!(take_all(&queue), (KEYS..KEYS + 100).rev().collect::<Vec<_>>());
+    assert_eq!(process_all(&queue), (KEYS..KEYS + 100).rev().collect::<Vec<_>>());
 }

@@ -1,4 +1,4 @@
-//! Who is woken, and by what. The takes are polled by hand, each with a waker that counts.
+//! Wake-ups of waiters. The `next` calls are polled manually, each with a waker that counts.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 use tokio::time::sleep;
-use windlass_workqueue::{Taken, WorkQueue};
+use windlass_workqueue::{WorkItem, WorkQueue};
 
 use crate::ms;
 
-/// A take, and how often it was woken.
-struct Take {
-    future: Pin<Box<dyn Future<Output = Option<Taken<u8>>>>>,
+/// A `next` call, and how often it was woken.
+struct NextCall {
+    future: Pin<Box<dyn Future<Output = Option<WorkItem<u8>>>>>,
     wakes: Arc<Wakes>,
 }
 
@@ -25,29 +25,29 @@ impl Wake for Wakes {
     }
 }
 
-impl Take {
-    /// A take that has been polled once and waits.
+impl NextCall {
+    /// A call that has been polled once and waits.
     fn waiting(queue: &WorkQueue<u8>) -> Self {
         let queue = queue.clone();
         let mut take = Self {
-            future: Box::pin(async move { queue.take().await }),
+            future: Box::pin(async move { queue.next().await }),
             wakes: Arc::default(),
         };
         assert!(take.poll().is_pending());
         take
     }
 
-    fn poll(&mut self) -> Poll<Option<Taken<u8>>> {
+    fn poll(&mut self) -> Poll<Option<WorkItem<u8>>> {
         self.future
             .as_mut()
             .poll(&mut Context::from_waker(&Waker::from(Arc::clone(&self.wakes))))
     }
 
-    /// It gets a key, and works on it with success.
+    /// Polls the call; returns whether it got a key, which is then done.
     fn gets_a_key(&mut self) -> bool {
         match self.poll() {
-            Poll::Ready(Some(taken)) => {
-                taken.done();
+            Poll::Ready(Some(item)) => {
+                item.done();
                 true
             }
             Poll::Ready(None) | Poll::Pending => false,
@@ -59,26 +59,26 @@ impl Take {
     }
 }
 
-fn wakes(takes: &[Take]) -> Vec<u32> {
-    takes.iter().map(Take::wakes).collect()
+fn wakes(takes: &[NextCall]) -> Vec<u32> {
+    takes.iter().map(NextCall::wakes).collect()
 }
 
 #[test]
-fn each_add_wakes_one_take_in_the_order_in_which_they_came() {
+fn each_add_wakes_one_waiter_in_order() {
     let queue = WorkQueue::new();
-    let takes: Vec<_> = (0..4).map(|_| Take::waiting(&queue)).collect();
+    let takes: Vec<_> = (0..4).map(|_| NextCall::waiting(&queue)).collect();
     queue.add(1);
     assert_eq!(wakes(&takes), [1, 0, 0, 0]);
     queue.add(1);
-    assert_eq!(wakes(&takes), [1, 0, 0, 0], "the same key is no new work");
+    assert_eq!(wakes(&takes), [1, 0, 0, 0], "the key is queued already");
     queue.add(2);
     assert_eq!(wakes(&takes), [1, 1, 0, 0]);
 }
 
 #[test]
-fn a_wake_up_for_a_take_that_is_dropped_goes_to_the_next() {
+fn wake_up_of_a_dropped_waiter_goes_to_the_next() {
     let queue = WorkQueue::new();
-    let mut takes: Vec<_> = (0..3).map(|_| Take::waiting(&queue)).collect();
+    let mut takes: Vec<_> = (0..3).map(|_| NextCall::waiting(&queue)).collect();
     queue.add(1);
     drop(takes.remove(0));
     assert_eq!(wakes(&takes), [1, 0]);
@@ -88,11 +88,11 @@ fn a_wake_up_for_a_take_that_is_dropped_goes_to_the_next() {
 }
 
 #[test]
-fn a_take_that_finds_its_key_gone_waits_again_and_is_woken_again() {
+fn woken_waiter_without_a_key_waits_again() {
     let queue = WorkQueue::new();
-    let mut take = Take::waiting(&queue);
+    let mut take = NextCall::waiting(&queue);
     queue.add(1);
-    queue.try_take().expect("quicker than the woken one").done();
+    queue.try_next().expect("faster than the woken waiter").done();
     assert!(take.poll().is_pending());
     queue.add(2);
     assert_eq!(take.wakes(), 2);
@@ -100,9 +100,9 @@ fn a_take_that_finds_its_key_gone_waits_again_and_is_woken_again() {
 }
 
 #[test]
-fn a_take_that_is_polled_from_another_task_wakes_that_one() {
+fn waiter_wakes_the_task_that_polled_last() {
     let queue = WorkQueue::new();
-    let mut take = Take::waiting(&queue);
+    let mut take = NextCall::waiting(&queue);
     let before = std::mem::take(&mut take.wakes);
     assert!(take.poll().is_pending());
     queue.add(1);
@@ -110,38 +110,38 @@ fn a_take_that_is_polled_from_another_task_wakes_that_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deadline_wakes_one_take_and_not_all_of_them() {
+async fn deadline_wakes_only_one_waiter() {
     let queue = WorkQueue::new();
     queue.add_after(1, ms(10));
-    let mut takes: Vec<_> = (0..4).map(|_| Take::waiting(&queue)).collect();
+    let mut takes: Vec<_> = (0..4).map(|_| NextCall::waiting(&queue)).collect();
     sleep(ms(11)).await;
     assert_eq!(wakes(&takes), [1, 0, 0, 0]);
     assert!(takes[0].gets_a_key());
-    assert_eq!(wakes(&takes)[1..], [0, 0, 0], "nothing is left to watch for");
+    assert_eq!(wakes(&takes)[1..], [0, 0, 0], "no deadline is left");
 }
 
 #[tokio::test(start_paused = true)]
-async fn keys_that_are_due_together_wake_as_many_takes() {
+async fn keys_due_together_wake_one_waiter_each() {
     let queue = WorkQueue::new();
     for key in 0..3 {
         queue.add_after(key, ms(10));
     }
-    let mut takes: Vec<_> = (0..5).map(|_| Take::waiting(&queue)).collect();
+    let mut takes: Vec<_> = (0..5).map(|_| NextCall::waiting(&queue)).collect();
     sleep(ms(11)).await;
     assert!(takes[0].gets_a_key());
     assert_eq!(wakes(&takes), [1, 1, 1, 0, 0]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn when_the_timekeeper_goes_another_take_watches_the_clock() {
+async fn another_waiter_replaces_a_dropped_timekeeper() {
     let queue = WorkQueue::new();
     queue.add_after(1, ms(10));
-    let mut takes: Vec<_> = (0..3).map(|_| Take::waiting(&queue)).collect();
-    // By being dropped: the next one is woken to take over.
+    let mut takes: Vec<_> = (0..3).map(|_| NextCall::waiting(&queue)).collect();
+    // When it is dropped, the next one is woken to replace it.
     drop(takes.remove(0));
     assert_eq!(wakes(&takes), [1, 0]);
     assert!(takes[0].poll().is_pending());
-    // By having got a key: not the timekeeper is woken for that, as long as there is somebody else.
+    // An add wakes the timekeeper only if there is no other waiter.
     queue.add(2);
     assert_eq!(wakes(&takes), [1, 1]);
     assert!(takes.pop().unwrap().gets_a_key());
@@ -151,26 +151,26 @@ async fn when_the_timekeeper_goes_another_take_watches_the_clock() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_timekeeper_that_is_alone_serves_adds_and_deadlines() {
+async fn single_timekeeper_serves_adds_and_deadlines() {
     let queue = WorkQueue::new();
     queue.add_after(1, ms(10));
-    let mut first = Take::waiting(&queue);
+    let mut first = NextCall::waiting(&queue);
     queue.add(2);
     assert_eq!(first.wakes(), 1);
     assert!(first.gets_a_key());
-    let mut second = Take::waiting(&queue);
+    let mut second = NextCall::waiting(&queue);
     sleep(ms(11)).await;
     assert_eq!(second.wakes(), 1);
     assert!(second.gets_a_key());
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_end_of_work_wakes_a_take_only_if_the_key_was_added_again() {
+async fn end_of_run_wakes_a_waiter_only_for_a_pending_key() {
     let queue = WorkQueue::new();
     queue.add(1);
     queue.add(2);
-    let (once, again) = (queue.try_take().unwrap(), queue.try_take().unwrap());
-    let take = Take::waiting(&queue);
+    let (once, again) = (queue.try_next().unwrap(), queue.try_next().unwrap());
+    let take = NextCall::waiting(&queue);
     queue.add(2);
     once.done();
     assert_eq!(take.wakes(), 0);

@@ -1,13 +1,13 @@
-//! The queue against a simple model: random operations in random order, and all orders of a few.
+//! Compares the queue with a simple model: random histories, and all short ones.
 //!
-//! Every operation of the queue holds its one lock from start to end, so a history of operations, polls and drops on one
-//! thread is every history that threads can produce; what is left to threads is the lock itself (`threads.rs`).
+//! Every operation of the queue holds its one lock from start to end, so histories of operations, polls and drops on
+//! one thread cover every history that threads can produce. `threads.rs` tests the lock itself.
 
+mod harness;
 mod model;
-mod world;
 
+use harness::{Ending, Harness, Step};
 use proptest::prelude::*;
-use world::{End, Step, World};
 
 const KEYS: u8 = 5;
 
@@ -23,20 +23,20 @@ fn any_step() -> impl Strategy<Value = Step> {
         1 => key.clone().prop_map(|key| Step::CancelDelay { key }),
         1 => key.prop_map(|key| Step::Forget { key }),
         6 => (0usize..4).prop_map(|take| Step::Poll { take }),
-        2 => (0usize..4).prop_map(|take| Step::DropTake { take }),
-        2 => Just(Step::TryTake),
-        5 => (0usize..4, any_end()).prop_map(|(hand, end)| Step::End { hand, end }),
+        2 => (0usize..4).prop_map(|take| Step::DropCall { take }),
+        2 => Just(Step::TryNext),
+        5 => (0usize..4, any_end()).prop_map(|(item, end)| Step::End { item, end }),
         4 => (1u64..20).prop_map(|millis| Step::Advance { millis }),
     ]
 }
 
-fn any_end() -> impl Strategy<Value = End> {
+fn any_end() -> impl Strategy<Value = Ending> {
     prop_oneof![
-        3 => Just(End::Done),
-        3 => Just(End::Fail),
-        1 => Just(End::Drop),
-        1 => Just(End::Terminal),
-        2 => (0u64..30).prop_map(|millis| End::RequeueAfter { millis }),
+        3 => Just(Ending::Done),
+        3 => Just(Ending::Fail),
+        1 => Just(Ending::Drop),
+        1 => Just(Ending::GiveUp),
+        2 => (0u64..30).prop_map(|millis| Ending::RequeueAfter { millis }),
     ]
 }
 
@@ -47,7 +47,7 @@ fn run(passes: Option<u32>, steps: &[Step]) {
         .build()
         .unwrap();
     runtime.block_on(async {
-        let mut world = World::new(passes);
+        let mut world = Harness::new(passes);
         for step in steps {
             world.step(step).await;
         }
@@ -59,7 +59,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
-    fn the_queue_does_what_the_model_does(
+    fn queue_matches_the_model(
         passes in prop_oneof![Just(None), (0u32..5).prop_map(Some)],
         before in prop::collection::vec(any_step(), 0..120),
         after in prop::collection::vec(any_step(), 0..40),
@@ -73,7 +73,7 @@ proptest! {
 
 /// All histories of six steps with two keys and two takes: no wake-up is ever lost.
 #[test]
-fn no_short_history_loses_a_wake_up() {
+fn short_histories_lose_no_wake_up() {
     let alphabet = [
         Step::Add { key: 0, priority: 0 },
         Step::Add { key: 1, priority: 0 },
@@ -85,11 +85,11 @@ fn no_short_history_loses_a_wake_up() {
         },
         Step::Poll { take: 0 },
         Step::Poll { take: 1 },
-        Step::DropTake { take: 0 },
-        Step::DropTake { take: 1 },
+        Step::DropCall { take: 0 },
+        Step::DropCall { take: 1 },
         Step::End {
-            hand: 0,
-            end: End::Done,
+            item: 0,
+            end: Ending::Done,
         },
         Step::Advance { millis: 10 },
         Step::Close,
@@ -101,17 +101,17 @@ fn no_short_history_loses_a_wake_up() {
         .unwrap();
     runtime.block_on(async {
         let mut history = [0; 6];
-        // Up to here, the history begins like the last one, where all was compared.
+        // The length of the prefix shared with the last history, which was compared already.
         let mut same = 0;
         loop {
-            let mut world = World::new(Some(9));
+            let mut world = Harness::new(Some(9));
             for &step in &history[..same] {
-                world.step_unseen(&alphabet[step]).await;
+                world.step_without_compare(&alphabet[step]).await;
             }
             while same < history.len() && world.step(&alphabet[history[same]]).await {
                 same += 1;
             }
-            // A step that changes nothing makes a history the same as a shorter one: skip all that begin with it.
+            // A history with a step that changes nothing equals a shorter one: skip all with this prefix.
             same = same.min(history.len() - 1);
             history[same + 1..].fill(0);
             while history[same] + 1 == alphabet.len() {

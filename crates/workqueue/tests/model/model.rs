@@ -1,31 +1,31 @@
-//! What a queue is, said as plainly as possible: a map, searched from end to end. Time is in milliseconds.
+//! The simplest implementation of the queue's behaviour: a map and linear searches. Time is in milliseconds.
 
 use std::collections::BTreeMap;
 
 pub(crate) struct Model {
-    passes: Option<u32>,
+    max_skips: Option<u32>,
     max_retries: u32,
     now: u64,
     closed: bool,
     keys: BTreeMap<u8, Key>,
-    /// Counts everything that happens, to tell what came first.
+    /// Counts events, to order them.
     events: u64,
-    /// How often in a row the oldest key was passed over.
-    passed_over: u32,
+    /// How often in a row the oldest key was skipped.
+    skips: u32,
 }
 
 #[derive(Default)]
 struct Key {
-    wanted: Wanted,
+    pending: Pending,
     running: bool,
     failures: u32,
 }
 
 #[derive(Default, Clone, Copy, PartialEq, Debug)]
-enum Wanted {
+enum Pending {
     #[default]
     No,
-    /// `since` is when it took its place in the queue.
+    /// `since` is the event that queued it.
     Now {
         priority: i32,
         since: u64,
@@ -37,64 +37,64 @@ enum Wanted {
     },
 }
 
-pub(crate) enum Failed {
+pub(crate) enum Decision {
     Retry(u64),
     Dropped(u32),
     Closed,
 }
 
 impl Model {
-    pub(crate) fn new(passes: Option<u32>, max_retries: u32) -> Self {
+    pub(crate) fn new(max_skips: Option<u32>, max_retries: u32) -> Self {
         Self {
-            passes,
+            max_skips,
             max_retries,
             now: 0,
             closed: false,
             keys: BTreeMap::new(),
             events: 0,
-            passed_over: 0,
+            skips: 0,
         }
     }
 
     pub(crate) fn add(&mut self, key: u8, priority: i32, delay: u64, replace: bool) {
         if !self.closed {
-            self.want(key, priority, delay, replace);
+            self.schedule(key, priority, delay, replace);
         }
     }
 
-    fn want(&mut self, key: u8, priority: i32, delay: u64, replace: bool) {
+    fn schedule(&mut self, key: u8, priority: i32, delay: u64, replace: bool) {
         self.events += 1;
         let (since, at) = (self.events, self.now + delay);
         let key = self.keys.entry(key).or_default();
-        key.wanted = match (key.wanted, delay) {
-            (Wanted::No, 0) => Wanted::Now { priority, since },
-            (Wanted::No, _) => Wanted::Later { priority, at, since },
-            (Wanted::Now { priority: old, .. }, _) if old < priority => Wanted::Now { priority, since },
-            (Wanted::Now { .. }, _) => key.wanted,
-            (Wanted::Later { priority: old, .. }, 0) => Wanted::Now {
+        key.pending = match (key.pending, delay) {
+            (Pending::No, 0) => Pending::Now { priority, since },
+            (Pending::No, _) => Pending::Later { priority, at, since },
+            (Pending::Now { priority: old, .. }, _) if old < priority => Pending::Now { priority, since },
+            (Pending::Now { .. }, _) => key.pending,
+            (Pending::Later { priority: old, .. }, 0) => Pending::Now {
                 priority: old.max(priority),
                 since,
             },
             (
-                Wanted::Later {
+                Pending::Later {
                     priority: old,
                     at: due,
                     ..
                 },
                 _,
-            ) if at < due || replace => Wanted::Later {
+            ) if at < due || replace => Pending::Later {
                 priority: old.max(priority),
                 at,
                 since,
             },
             (
-                Wanted::Later {
+                Pending::Later {
                     priority: old,
                     at,
                     since,
                 },
                 _,
-            ) => Wanted::Later {
+            ) => Pending::Later {
                 priority: old.max(priority),
                 at,
                 since,
@@ -105,7 +105,7 @@ impl Model {
     pub(crate) fn add_rate_limited(&mut self, key: u8) {
         if !self.closed {
             let delay = self.count_failure(key);
-            self.want(key, 0, delay, false);
+            self.schedule(key, 0, delay, false);
         }
     }
 
@@ -119,11 +119,11 @@ impl Model {
         let Some(found) = self.keys.get_mut(&key) else {
             return false;
         };
-        let delayed = matches!(found.wanted, Wanted::Later { .. });
+        let delayed = matches!(found.pending, Pending::Later { .. });
         if delayed {
-            found.wanted = Wanted::No;
+            found.pending = Pending::No;
         }
-        self.tidy();
+        self.remove_idle_keys();
         delayed
     }
 
@@ -133,8 +133,8 @@ impl Model {
         }
     }
 
-    /// The queue handed this key out: was it the right one? Returns the priority it should have.
-    pub(crate) fn take(&mut self, key: u8) -> i32 {
+    /// Checks that the key handed out is the right one; returns its expected priority.
+    pub(crate) fn start_run(&mut self, key: u8) -> i32 {
         let oldest = self
             .queued()
             .min_by_key(|(_, _, since)| *since)
@@ -148,85 +148,82 @@ impl Model {
         let (_, priority, _) = self
             .queued()
             .find(|(queued, ..)| *queued == key)
-            .expect("it can be taken");
-        self.passed_over = if key == oldest { 0 } else { self.passed_over + 1 };
-        match self.passes {
+            .expect("it is queued");
+        self.skips = if key == oldest { 0 } else { self.skips + 1 };
+        match self.max_skips {
             None => assert_eq!(key, first, "without ageing, priorities are strict"),
-            Some(0) => assert_eq!(key, oldest, "with no passes, age is all"),
+            Some(0) => assert_eq!(key, oldest, "without skips, the oldest goes first"),
             Some(limit) => {
                 assert!(
                     key == first || key == oldest,
                     "{key} is neither the most urgent nor the oldest"
                 );
-                assert!(
-                    self.passed_over <= limit,
-                    "the oldest, {oldest}, was passed over too often"
-                );
+                assert!(self.skips <= limit, "the oldest, {oldest}, was skipped too often");
             }
         }
         let found = self.keys.get_mut(&key).expect("it is queued");
-        found.wanted = Wanted::No;
+        found.pending = Pending::No;
         found.running = true;
         priority
     }
 
-    /// What can be taken: key, priority, and when it took its place.
+    /// The queued keys: key, priority, and the event that queued them.
     fn queued(&self) -> impl Iterator<Item = (u8, i32, u64)> {
         self.keys
             .iter()
             .filter(|(_, key)| !key.running)
-            .filter_map(|(name, key)| match key.wanted {
-                Wanted::Now { priority, since } => Some((*name, priority, since)),
+            .filter_map(|(name, key)| match key.pending {
+                Pending::Now { priority, since } => Some((*name, priority, since)),
                 _ => None,
             })
     }
 
-    /// The key leaves its hand: one that is wanted takes its place in the queue now.
-    fn let_go(&mut self, key: u8) -> &mut Key {
+    /// Ends the run of a key; a pending key is queued now.
+    fn end_run(&mut self, key: u8) -> &mut Key {
         self.events += 1;
-        let found = self.keys.get_mut(&key).expect("it is in a hand");
+        let found = self.keys.get_mut(&key).expect("it is running");
         found.running = false;
-        if let Wanted::Now { since, .. } = &mut found.wanted {
+        if let Pending::Now { since, .. } = &mut found.pending {
             *since = self.events;
         }
         found
     }
 
     pub(crate) fn done(&mut self, key: u8) {
-        self.let_go(key).failures = 0;
-        self.tidy();
+        self.end_run(key).failures = 0;
+        self.remove_idle_keys();
     }
 
     pub(crate) fn requeue(&mut self, key: u8, priority: i32, delay: u64) {
-        self.let_go(key).failures = 0;
+        self.end_run(key).failures = 0;
         if !self.closed {
-            self.want(key, priority, delay, false);
+            self.schedule(key, priority, delay, false);
         }
-        self.tidy();
+        self.remove_idle_keys();
     }
 
-    pub(crate) fn fail(&mut self, key: u8, priority: i32) -> Failed {
+    pub(crate) fn fail(&mut self, key: u8, priority: i32) -> Decision {
         let (max_retries, closed) = (self.max_retries, self.closed);
-        let found = self.let_go(key);
+        let found = self.end_run(key);
         let outcome = if found.failures >= max_retries {
             let failures = found.failures + 1;
             found.failures = 0;
-            Failed::Dropped(failures)
-        } else if let Wanted::Now { .. } = found.wanted {
+            Decision::Dropped(failures)
+        } else if let Pending::Now { .. } = found.pending {
             found.failures += 1;
-            self.want(key, priority, 0, false);
-            Failed::Retry(0)
+            self.schedule(key, priority, 0, false);
+            Decision::Retry(0)
         } else if closed {
-            Failed::Closed
+            Decision::Closed
         } else {
             let delay = self.count_failure(key);
-            self.want(key, priority, delay, false);
-            match self.keys[&key].wanted {
-                Wanted::Later { at, .. } => Failed::Retry(at - self.now),
-                _ => Failed::Retry(0),
+            self.schedule(key, priority, delay, false);
+            match self.keys[&key].pending {
+                Pending::Later { at, .. } => Decision::Retry(at - self.now),
+                _ => Decision::Retry(0),
             }
         };
-        self.tidy();
+        self.remove_idle_keys();
         outcome
     }
 
@@ -235,14 +232,16 @@ impl Model {
         let mut due: Vec<_> = self
             .keys
             .iter()
-            .filter_map(|(name, key)| match key.wanted {
-                Wanted::Later { priority, at, since } if at <= self.now => Some((at, since, *name, priority)),
+            .filter_map(|(name, key)| match key.pending {
+                Pending::Later { priority, at, since } if at <= self.now => {
+                    Some((at, since, *name, priority))
+                }
                 _ => None,
             })
             .collect();
         due.sort_unstable();
         for (_, _, key, priority) in due {
-            self.want(key, priority, 0, false);
+            self.schedule(key, priority, 0, false);
         }
     }
 
@@ -250,16 +249,17 @@ impl Model {
         if !self.closed {
             self.closed = true;
             for key in self.keys.values_mut() {
-                if let Wanted::Later { .. } = key.wanted {
-                    key.wanted = Wanted::No;
+                if let Pending::Later { .. } = key.pending {
+                    key.pending = Pending::No;
                 }
             }
-            self.tidy();
+            self.remove_idle_keys();
         }
     }
 
-    fn tidy(&mut self) {
-        self.keys.retain(|_, key| key.running || key.wanted != Wanted::No);
+    fn remove_idle_keys(&mut self) {
+        self.keys
+            .retain(|_, key| key.running || key.pending != Pending::No);
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -269,7 +269,7 @@ impl Model {
     pub(crate) fn delayed(&self) -> usize {
         self.keys
             .values()
-            .filter(|key| matches!(key.wanted, Wanted::Later { .. }))
+            .filter(|key| matches!(key.pending, Pending::Later { .. }))
             .count()
     }
 
@@ -278,11 +278,11 @@ impl Model {
     }
 
     pub(crate) fn is_queued_again(&self, key: u8) -> bool {
-        matches!(self.keys[&key].wanted, Wanted::Now { .. })
+        matches!(self.keys[&key].pending, Pending::Now { .. })
     }
 
     pub(crate) fn is_exhausted(&self) -> bool {
-        self.closed && self.keys.values().all(|key| key.wanted == Wanted::No)
+        self.closed && self.keys.values().all(|key| key.pending == Pending::No)
     }
 
     pub(crate) fn is_idle(&self) -> bool {

@@ -1,15 +1,15 @@
-//! The embedded API server behind one kind of request.
+//! The embedded API server with one kind of request.
 //!
-//! An input is a request as HTTP/1.1 writes it: a line with method and target, headers, an empty line, the body. Before a
-//! request for an object named `fuzz` is sent, that object is created from what is known of its kind; after it, whatever is
-//! there is held to the laws and deleted. So an input does not depend on those before it.
+//! An input is a request in the syntax of HTTP/1.1: a line with method and target, headers, an empty line, the body.
+//! Before a request for an object named `fuzz`, that object is created from a recorded one of its kind. After the
+//! request, the object is checked against the invariants and deleted. So an input does not depend on earlier ones.
 
-mod ask;
 mod parameters;
 mod readable;
 mod request;
 mod schemas;
 mod seeds;
+mod test_server;
 mod tokens;
 mod writes;
 

@@ -1,4 +1,4 @@
-//! Parameters of lists and watches: selectors, pages, versions.
+//! Query parameters of lists and watches: selectors, pages, resource versions.
 
 use std::collections::BTreeSet;
 
@@ -6,18 +6,18 @@ use fastrand::Rng;
 use serde_json::Value;
 
 use super::{
-    ask::{Answer, Subject},
     request::Draft,
+    test_server::{Response, TestServer},
 };
 use crate::{
     engine::{Outcome, Target},
-    laws::{Law, Meter, Violation},
-    mutate::{bytes, words},
+    invariants::{Invariant, Meter, Violation},
+    mutate::{bytes, dictionary},
 };
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// No list here has more pages: there are a few objects, and at least one is on each.
+/// No list here has more pages: there are only a few objects, and each page has at least one.
 const MAX_PAGES: usize = 100;
 
 const SELECTORS: &[(&str, &[&str])] = &[
@@ -103,21 +103,21 @@ const LISTS: &[(&str, &[&str])] = &[
 ];
 
 pub(super) struct Parameters {
-    subject: Subject,
+    server: TestServer,
     parameters: &'static [(&'static str, &'static [&'static str])],
 }
 
 impl Parameters {
     pub(super) fn selectors() -> Self {
         Self {
-            subject: Subject::new(),
+            server: TestServer::new(),
             parameters: SELECTORS,
         }
     }
 
     pub(super) fn lists() -> Self {
         Self {
-            subject: Subject::new(),
+            server: TestServer::new(),
             parameters: LISTS,
         }
     }
@@ -133,9 +133,9 @@ impl Target for Parameters {
                 seeds.push(draft.to_bytes());
             }
         }
-        // A real token, for a mutation to damage.
+        // A valid continue token, for mutations to damage.
         let page = self
-            .subject
+            .server
             .get(&format!("{CONFIG_MAPS}?limit=2"), "application/json")
             .json();
         let mut draft = Draft::new("GET", CONFIG_MAPS, "", "");
@@ -155,8 +155,8 @@ impl Target for Parameters {
         };
         let known = rng.choice(*values).copied().unwrap_or_default();
         let value = match rng.u8(..6) {
-            0 => words::text(rng),
-            1 => format!("{known},{}", words::text(rng)),
+            0 => dictionary::text(rng),
+            1 => format!("{known},{}", dictionary::text(rng)),
             2 => known.repeat(1 + rng.usize(..50)),
             3 => String::from_utf8_lossy(&bytes::mutate(known.as_bytes(), donor, rng)).into_owned(),
             _ => known.to_owned(),
@@ -176,31 +176,31 @@ impl Target for Parameters {
     }
 
     fn run(&mut self, input: &[u8]) -> Result<Outcome, Violation> {
-        self.subject.next_input();
+        self.server.next_input();
         let draft = Draft::parse(input);
         let Some(request) = draft.build().filter(|_| draft.method == "GET") else {
             return Ok(Outcome::default());
         };
         let meter = Meter::start();
-        let answer = self.subject.ask(request);
+        let response = self.server.call(request);
         let allocated = meter.check(input.len())?;
-        answer.check()?;
-        let list = answer.json();
-        let is_list = answer.code == 200 && list["items"].is_array() && draft.path() == CONFIG_MAPS;
+        response.check()?;
+        let list = response.json();
+        let is_list = response.code == 200 && list["items"].is_array() && draft.path() == CONFIG_MAPS;
         if is_list {
             self.check_pages(&draft, &list)?;
-            self.check_watch(&draft, &answer)?;
+            self.check_watch(&draft, &response)?;
         }
         Ok(Outcome {
             accepted: is_list,
-            answer: answer.digest(),
+            fingerprint: response.digest(),
             allocated,
         })
     }
 }
 
 impl Parameters {
-    /// Every page can be followed to the end, and no object is on two of them.
+    /// Checks that the pages can be followed to the end, and that no object is on two of them.
     fn check_pages(&self, draft: &Draft, first: &Value) -> Result<(), Violation> {
         let mut page = first.clone();
         let mut seen = BTreeSet::new();
@@ -208,9 +208,8 @@ impl Parameters {
         for _ in 0..MAX_PAGES {
             for name in names(&page) {
                 if !seen.insert(name.clone()) {
-                    return Err(
-                        Law::ReadableAgain.broken(format!("`{name}` is on two pages of {}", draft.target))
-                    );
+                    return Err(Invariant::ReadableAgain
+                        .violated(format!("`{name}` is on two pages of {}", draft.target)));
                 }
             }
             let Some(token) = page["metadata"]["continue"]
@@ -227,28 +226,28 @@ impl Parameters {
             let Some(request) = draft.build() else {
                 return Ok(());
             };
-            let answer = self.subject.ask(request);
-            answer.check()?;
-            if answer.code != 200 {
-                return Err(Law::ReadableAgain.broken(format!(
+            let response = self.server.call(request);
+            response.check()?;
+            if response.code != 200 {
+                return Err(Invariant::ReadableAgain.violated(format!(
                     "the next page, {}: {}",
                     draft.target,
-                    answer.text()
+                    response.text()
                 )));
             }
-            page = answer.json();
+            page = response.json();
         }
-        Err(Law::ReadableAgain.broken(format!("more than {MAX_PAGES} pages: {}", draft.target)))
+        Err(Invariant::ReadableAgain.violated(format!("more than {MAX_PAGES} pages: {}", draft.target)))
     }
 
-    /// A watch with the same selectors begins with the objects of the list.
-    fn check_watch(&self, draft: &Draft, list: &Answer) -> Result<(), Violation> {
+    /// Checks that a watch with the same selectors starts with the objects of the list.
+    fn check_watch(&self, draft: &Draft, list: &Response) -> Result<(), Violation> {
         let selectors: Vec<&str> = draft
             .query()
             .split('&')
             .filter(|pair| pair.starts_with("labelSelector=") || pair.starts_with("fieldSelector="))
             .collect();
-        // Which of two selectors counts is the server's business; that both requests agree on it is not tested.
+        // The server may choose either of two selectors; it is not tested that list and watch choose the same.
         let names_of = |pairs: &[&str]| {
             pairs
                 .iter()
@@ -264,9 +263,9 @@ impl Parameters {
             "{CONFIG_MAPS}?watch=true&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan&timeoutSeconds=1&{}",
             selectors.join("&")
         );
-        let answer = self.subject.get(&target, "application/json");
-        answer.check()?;
-        let events = serde_json::Deserializer::from_slice(&answer.body)
+        let response = self.server.get(&target, "application/json");
+        response.check()?;
+        let events = serde_json::Deserializer::from_slice(&response.body)
             .into_iter::<Value>()
             .flatten();
         let watched: BTreeSet<String> = events
@@ -274,11 +273,11 @@ impl Parameters {
             .filter_map(|event| event["object"]["metadata"]["name"].as_str().map(str::to_owned))
             .collect();
         let listed: BTreeSet<String> = names(&list.json()).into_iter().collect();
-        if answer.code != 200 || watched != listed {
-            return Err(Law::ReadableAgain.broken(format!(
-                "{} lists {listed:?}, and a watch begins with {watched:?}: {}",
+        if response.code != 200 || watched != listed {
+            return Err(Invariant::ReadableAgain.violated(format!(
+                "{} lists {listed:?}, but a watch starts with {watched:?}: {}",
                 draft.target,
-                answer.text()
+                response.text()
             )));
         }
         Ok(())

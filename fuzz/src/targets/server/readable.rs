@@ -1,11 +1,11 @@
-//! Accepted means readable again: as every view, in every encoding, by lists and watches; writable again without a change; and
-//! it can be deleted.
+//! Checks that an accepted object can be read in every representation and encoding, by lists and watches, written back
+//! without a change, and deleted.
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 
-use super::ask::{Answer, Subject};
-use crate::laws::{Law, Violation};
+use super::test_server::{Response, TestServer};
+use crate::invariants::{Invariant, Violation};
 
 const JSON: &str = "application/json";
 const YAML: &str = "application/yaml";
@@ -14,32 +14,32 @@ const METADATA: &str = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8
 const APPLY: &str = "application/apply-patch+yaml";
 const MERGE: &str = "application/merge-patch+json";
 
-/// How a real server refuses to apply to an object that has an element without its key in a list that is a map: one can create
-/// it, but not say who owns its fields.
-const WITHOUT_MANAGER: &str = "failed to create manager for existing fields";
+/// A real server's error for applying to an object that has, in a list of type map, an element without its key: such an
+/// object can be created, but its fields cannot be assigned to managers.
+const MANAGER_ERROR: &str = "failed to create manager for existing fields";
 
-/// Refusals of an unchanged update that a real server has too: it holds updates to rules that it does not hold creations to.
-const REFUSED_AGAIN: &[&str] = &[
-    // ValidateNodeUpdate looks for duplicate addresses, ValidateNode does not.
+/// Fields for which a real server, too, rejects an unchanged update: it validates them on update but not on create.
+const KNOWN_UPDATE_ERRORS: &[&str] = &[
+    // ValidateNodeUpdate checks for duplicate addresses, ValidateNode does not.
     "status.addresses",
 ];
 
-/// Kinds that the next update may change although nothing was changed, on a real server too: both take labels from their own
-/// template if they have none.
-const SETTLED_BY_AN_UPDATE: [&str; 2] = ["jobs", "replicationcontrollers"];
+/// Kinds that an unchanged update may change, on a real server too: both take labels from their template if they have
+/// none.
+const CHANGED_BY_UNCHANGED_UPDATE: [&str; 2] = ["jobs", "replicationcontrollers"];
 
 /// An object in the server.
-pub(super) struct Stored<'a> {
-    subject: &'a Subject,
+pub(super) struct StoredObject<'a> {
+    server: &'a TestServer,
     /// `/api/v1/namespaces/default/configmaps`
     collection: &'a str,
     name: &'a str,
 }
 
-impl<'a> Stored<'a> {
-    pub(super) fn new(subject: &'a Subject, collection: &'a str, name: &'a str) -> Self {
+impl<'a> StoredObject<'a> {
+    pub(super) fn new(server: &'a TestServer, collection: &'a str, name: &'a str) -> Self {
         Self {
-            subject,
+            server,
             collection,
             name,
         }
@@ -49,13 +49,13 @@ impl<'a> Stored<'a> {
         format!("{}/{}", self.collection, self.escaped())
     }
 
-    /// Its name as a part of a URL: names of roles may have any character.
+    /// Returns the name escaped for a URL: role names may contain any character.
     fn escaped(&self) -> impl std::fmt::Display {
         utf8_percent_encode(self.name, NON_ALPHANUMERIC)
     }
 
-    /// Its name as a value in a field selector.
-    fn in_selector(&self) -> String {
+    /// Returns the name escaped as a value of a field selector.
+    fn escaped_for_selector(&self) -> String {
         let mut value = self.name.replace('\\', "\\\\");
         for special in [",", "="] {
             value = value.replace(special, &format!("\\{special}"));
@@ -63,23 +63,23 @@ impl<'a> Stored<'a> {
         utf8_percent_encode(&value, NON_ALPHANUMERIC).to_string()
     }
 
-    /// Whether it is there at all.
+    /// Whether the object exists.
     pub(super) fn exists(&self) -> bool {
-        self.subject.get(&self.path(), JSON).code != 404
+        self.server.get(&self.path(), JSON).code != 404
     }
 
-    /// Checks the law. The object stays as it is.
+    /// Checks reads and writes. The object stays unchanged.
     pub(super) fn check(&self) -> Result<(), Violation> {
         self.check_reads()?;
         let plural = self.collection.rsplit('/').next().unwrap_or_default();
-        if SETTLED_BY_AN_UPDATE.contains(&plural) {
+        if CHANGED_BY_UNCHANGED_UPDATE.contains(&plural) {
             let object = self.get(&self.path(), JSON)?.body;
-            self.subject.send("PUT", &self.path(), &[], object).check()?;
+            self.server.send("PUT", &self.path(), &[], object).check()?;
         }
         self.check_writes()
     }
 
-    /// Reads it in every way, and compares what is read.
+    /// Reads the object in every representation and compares the results.
     pub(super) fn check_reads(&self) -> Result<(), Violation> {
         let path = self.path();
         let object = self.get(&path, JSON)?;
@@ -89,7 +89,7 @@ impl<'a> Stored<'a> {
         let selected = format!(
             "{}?fieldSelector=metadata.name%3D{}",
             self.collection,
-            self.in_selector()
+            self.escaped_for_selector()
         );
         let list = self.get(&selected, JSON)?;
         self.get(&selected, TABLE)?;
@@ -98,26 +98,28 @@ impl<'a> Stored<'a> {
         }
         let object = object.json();
         let Some(version) = version(&object) else {
-            return Err(broken("GET", &path, &object.to_string()));
+            return Err(violated("GET", &path, &object.to_string()));
         };
         if table.json()["rows"].as_array().map(Vec::len) != Some(1) {
-            return Err(broken("GET as a Table", &path, &table.text()));
+            return Err(violated("GET as a Table", &path, &table.text()));
         }
-        if in_views(&metadata.json()["metadata"]) != in_views(&object["metadata"]) {
+        if without_hidden_annotations(&metadata.json()["metadata"])
+            != without_hidden_annotations(&object["metadata"])
+        {
             let detail = format!("{}, and the object is {object}", metadata.text());
-            return Err(broken("GET as PartialObjectMetadata", &path, &detail));
+            return Err(violated("GET as PartialObjectMetadata", &path, &detail));
         }
         let listed = &list.json()["items"][0];
         if ["metadata", "spec", "status", "data"]
             .iter()
             .any(|part| listed.get(part) != object.get(part))
         {
-            return Err(broken("LIST", &selected, &list.text()));
+            return Err(violated("LIST", &selected, &list.text()));
         }
         self.check_watch(&selected, version, &object)
     }
 
-    /// Writes it as it was read: nothing changes.
+    /// Writes the object back as it was read, and checks that nothing changes.
     fn check_writes(&self) -> Result<(), Violation> {
         let path = self.path();
         let object = self.get(&path, JSON)?;
@@ -127,61 +129,65 @@ impl<'a> Stored<'a> {
         let (json, object) = (object.body.clone(), object.json());
         let version = version(&object).unwrap_or_default();
         let yaml = self.get(&path, YAML)?.body;
-        self.unchanged("PUT as JSON", &path, JSON, json, version)?;
-        self.unchanged("PUT as YAML", &path, YAML, yaml, version)?;
+        self.put_unchanged("PUT as JSON", &path, JSON, json, version)?;
+        self.put_unchanged("PUT as YAML", &path, YAML, yaml, version)?;
         let minimal = json!({
             "apiVersion": object["apiVersion"], "kind": object["kind"], "metadata": {"name": self.name},
         });
         let apply = format!("{path}?fieldManager=fuzz-again&force=true");
-        // The first one may take over managed fields of old, or drop those that are no use; then nothing changes.
+        // The first apply may migrate or drop old managed fields; later ones must change nothing.
         let mut last = version;
         for _ in 0..3 {
             let body = minimal.to_string().into_bytes();
             let applied = self
-                .subject
+                .server
                 .send("PATCH", &apply, &[("content-type", APPLY)], body);
             applied.check()?;
-            if is_known_refusal(&applied) || applied.text().contains(WITHOUT_MANAGER) {
+            if is_known_update_error(&applied) || applied.text().contains(MANAGER_ERROR) {
                 return Ok(());
             }
             let Some(version) = self::version(&applied.json()).filter(|_| applied.is_success()) else {
-                return Err(broken("apply", &path, &applied.text()));
+                return Err(violated("apply", &path, &applied.text()));
             };
             if std::mem::replace(&mut last, version) == version {
                 return Ok(());
             }
         }
-        Err(broken("apply", &path, "each of three times changes it"))
+        Err(violated(
+            "apply",
+            &path,
+            "each of three applies changes the object",
+        ))
     }
 
-    /// The event of the last write is in the history.
+    /// Checks that a watch returns the event of the last write.
     fn check_watch(&self, selected: &str, version: u64, object: &Value) -> Result<(), Violation> {
         let before = version.saturating_sub(1);
         let target = format!("{selected}&watch=true&timeoutSeconds=1&resourceVersion={before}");
-        let answer = self.get(&target, JSON)?;
-        let event: Value = serde_json::Deserializer::from_slice(&answer.body)
+        let response = self.get(&target, JSON)?;
+        let event: Value = serde_json::Deserializer::from_slice(&response.body)
             .into_iter()
             .next()
             .and_then(Result::ok)
             .unwrap_or_default();
         if event["object"] != *object {
-            return Err(broken("watch", &target, &answer.text()));
+            return Err(violated("watch", &target, &response.text()));
         }
         Ok(())
     }
 
-    fn get(&self, target: &str, accept: &str) -> Result<Answer, Violation> {
-        let answer = self.subject.get(target, accept);
-        answer.check()?;
-        if answer.code == 200 {
-            Ok(answer)
+    fn get(&self, target: &str, accept: &str) -> Result<Response, Violation> {
+        let response = self.server.get(target, accept);
+        response.check()?;
+        if response.code == 200 {
+            Ok(response)
         } else {
-            Err(broken(&format!("GET as {accept}"), target, &answer.text()))
+            Err(violated(&format!("GET as {accept}"), target, &response.text()))
         }
     }
 
-    /// Puts what must change nothing.
-    fn unchanged(
+    /// Puts an object that must not change.
+    fn put_unchanged(
         &self,
         what: &str,
         target: &str,
@@ -190,74 +196,71 @@ impl<'a> Stored<'a> {
         version: u64,
     ) -> Result<(), Violation> {
         let sent = String::from_utf8_lossy(&body).into_owned();
-        let answer = self
-            .subject
+        let response = self
+            .server
             .send("PUT", target, &[("content-type", content_type)], body);
-        answer.check()?;
-        let now = self::version(&answer.json());
-        if answer.code == 200 && now == Some(version) {
+        response.check()?;
+        let now = self::version(&response.json());
+        if response.code == 200 && now == Some(version) {
             return Ok(());
         }
-        if is_known_refusal(&answer) {
+        if is_known_update_error(&response) {
             return Ok(());
         }
-        let detail = format!("{}\n{}\nwas sent: {sent}", answer.code, answer.text());
-        Err(broken(what, target, &detail))
+        let detail = format!("{}\n{}\nrequest body: {sent}", response.code, response.text());
+        Err(violated(what, target, &detail))
     }
 
-    /// Deletes it, with the finalizers that are in the way. Then it is gone.
+    /// Deletes the object, removing finalizers, and checks that it is gone.
     pub(super) fn delete(&self) -> Result<(), Violation> {
         let path = self.path();
         let options = json!({"gracePeriodSeconds": 0, "propagationPolicy": "Background"});
-        let deleted = self
-            .subject
-            .send("DELETE", &path, &[], options.to_string().into());
+        let deleted = self.server.send("DELETE", &path, &[], options.to_string().into());
         deleted.check()?;
         if deleted.code == 404 {
             return Ok(());
         }
         if !deleted.is_success() {
-            return Err(broken("DELETE", &path, &deleted.text()));
+            return Err(violated("DELETE", &path, &deleted.text()));
         }
         if self.exists() {
             let without = json!({"metadata": {"finalizers": null}});
             if self.collection.ends_with("/namespaces") {
                 let namespace = json!({"metadata": {"name": self.name}, "spec": {"finalizers": []}});
                 let body = namespace.to_string().into_bytes();
-                self.subject.send("PUT", &format!("{path}/finalize"), &[], body);
+                self.server.send("PUT", &format!("{path}/finalize"), &[], body);
             }
             let body = without.to_string().into_bytes();
-            self.subject
-                .send("PATCH", &path, &[("content-type", MERGE)], body);
+            self.server.send("PATCH", &path, &[("content-type", MERGE)], body);
         }
-        let left = self.subject.get(&path, JSON);
+        let left = self.server.get(&path, JSON);
         if left.code == 404 {
             Ok(())
         } else {
-            Err(broken(
+            Err(violated(
                 "DELETE",
                 &path,
-                &format!("it is still there: {}", left.text()),
+                &format!("the object still exists: {}", left.text()),
             ))
         }
     }
 }
 
-/// Whether all that is wrong is one of [`REFUSED_AGAIN`].
-fn is_known_refusal(answer: &Answer) -> bool {
-    let status = answer.json();
+/// Whether every cause of the error is one of [`KNOWN_UPDATE_ERRORS`].
+fn is_known_update_error(response: &Response) -> bool {
+    let status = response.json();
     let causes = status["details"]["causes"]
         .as_array()
         .map_or(&[][..], Vec::as_slice);
     let is_known = |cause: &Value| {
         let field = cause["field"].as_str().unwrap_or_default();
-        REFUSED_AGAIN.iter().any(|known| field.starts_with(known))
+        KNOWN_UPDATE_ERRORS.iter().any(|known| field.starts_with(known))
     };
-    answer.code == 422 && !causes.is_empty() && causes.iter().all(is_known)
+    response.code == 422 && !causes.is_empty() && causes.iter().all(is_known)
 }
 
-/// Metadata without what a real server leaves out of views: the field of a daemon set that became an annotation.
-fn in_views(metadata: &Value) -> Value {
+/// Removes the annotation that a real server omits from `PartialObjectMetadata`: a former field of DaemonSets.
+fn without_hidden_annotations(metadata: &Value) -> Value {
     let mut metadata = metadata.clone();
     if let Some(Value::Object(annotations)) = metadata.get_mut("annotations") {
         annotations.remove("deprecated.daemonset.template.generation");
@@ -275,6 +278,6 @@ fn version(object: &Value) -> Option<u64> {
     object["metadata"]["resourceVersion"].as_str()?.parse().ok()
 }
 
-fn broken(what: &str, target: &str, detail: &str) -> Violation {
-    Law::ReadableAgain.broken(format!("{what} of {target}: {detail}"))
+fn violated(what: &str, target: &str, detail: &str) -> Violation {
+    Invariant::ReadableAgain.violated(format!("{what} of {target}: {detail}"))
 }

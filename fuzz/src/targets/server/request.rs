@@ -1,4 +1,4 @@
-//! A request as text, and changes of it.
+//! A request as text, and its mutations.
 
 use ::bytes::Bytes;
 use fastrand::Rng;
@@ -6,13 +6,13 @@ use http::Request;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
-use crate::mutate::{bytes, protobuf, tree, words};
+use crate::mutate::{bytes, dictionary, protobuf, tree};
 
-/// A request, before it is known whether HTTP can carry it.
+/// A request that may not be valid HTTP.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Draft {
     pub(super) method: String,
-    /// The path and perhaps a query.
+    /// Path and optional query.
     pub(super) target: String,
     pub(super) headers: Vec<(String, Vec<u8>)>,
     pub(super) body: Vec<u8>,
@@ -54,7 +54,7 @@ impl Draft {
         }
     }
 
-    /// Reads the text; what is missing is empty.
+    /// Parses the text; missing parts are empty.
     pub(super) fn parse(input: &[u8]) -> Self {
         let mut draft = Self::default();
         let mut rest = input;
@@ -95,7 +95,7 @@ impl Draft {
         bytes
     }
 
-    /// `None` where HTTP itself rules it out.
+    /// Builds the request; `None` if it is not valid HTTP.
     pub(super) fn build(&self) -> Option<Request<Bytes>> {
         let mut request = Request::builder()
             .method(self.method.as_str())
@@ -128,7 +128,7 @@ impl Draft {
         self.headers.push((name.to_owned(), value));
     }
 
-    /// Adds a parameter, or replaces it.
+    /// Adds or replaces a query parameter.
     pub(super) fn set_parameter(&mut self, name: &str, value: &str) {
         let kept = self.query().split('&').filter(|pair| !pair.is_empty());
         let kept = kept.filter(|pair| pair.split('=').next() != Some(name));
@@ -137,7 +137,7 @@ impl Draft {
         self.target = format!("{}?{}", self.path(), pairs.join("&"));
     }
 
-    /// One change, most often of the body.
+    /// Applies one mutation, usually to the body.
     pub(super) fn mutate(&mut self, donor: &Self, rng: &mut Rng) {
         match rng.u8(..16) {
             0 => {
@@ -175,7 +175,7 @@ impl Draft {
         };
         tree::mutate(
             &mut object,
-            &read(&donor.body).unwrap_or_else(|| words::value(rng)),
+            &read(&donor.body).unwrap_or_else(|| dictionary::value(rng)),
             rng,
         );
         self.body = if is_yaml && rng.u8(..4) > 0 {

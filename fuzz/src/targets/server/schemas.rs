@@ -1,20 +1,20 @@
-//! Definitions of custom resources, and objects of them. An input is a JSON list of the two.
+//! CustomResourceDefinitions and their objects. An input is a JSON list of a definition and an object.
 
 use fastrand::Rng;
 use serde_json::{Value, json};
 
-use super::{ask::Subject, readable::Stored, seeds};
+use super::{readable::StoredObject, seeds, test_server::TestServer};
 use crate::{
     engine::{Outcome, Target},
-    laws::{Meter, Violation},
-    mutate::{bytes, tree, words},
+    invariants::{Meter, Violation},
+    mutate::{bytes, dictionary, tree},
 };
 
-pub(super) struct Schemas(Subject);
+pub(super) struct Schemas(TestServer);
 
 impl Schemas {
     pub(super) fn new() -> Self {
-        Self(Subject::new())
+        Self(TestServer::new())
     }
 }
 
@@ -31,19 +31,19 @@ impl Target for Schemas {
             return bytes::mutate(input, donor, rng);
         };
         let donor: Value = serde_json::from_slice(donor).unwrap_or_default();
-        // The schema and the objects, more often than the rest of a definition.
-        let place = match rng.u8(..8) {
+        // Mutate the schema and the objects more often than the rest of a definition.
+        let node = match rng.u8(..8) {
             0 => parts.first_mut(),
             1..5 => parts
                 .first_mut()
                 .and_then(|definition| definition.pointer_mut("/spec/versions/0/schema/openAPIV3Schema")),
             _ => parts.get_mut(1),
         };
-        if let Some(place) = place {
+        if let Some(node) = node {
             if donor.is_null() {
-                tree::mutate(place, &words::value(rng), rng);
+                tree::mutate(node, &dictionary::value(rng), rng);
             } else {
-                tree::mutate(place, &donor, rng);
+                tree::mutate(node, &donor, rng);
             }
         }
         tree::text(&parts.into(), rng).into_bytes()
@@ -51,7 +51,7 @@ impl Target for Schemas {
 
     fn run(&mut self, input: &[u8]) -> Result<Outcome, Violation> {
         self.0.next_input();
-        let result = one(&self.0, input);
+        let result = run_one(&self.0, input);
         if result.is_err() {
             self.0.reset();
         }
@@ -59,25 +59,25 @@ impl Target for Schemas {
     }
 }
 
-fn one(subject: &Subject, input: &[u8]) -> Result<Outcome, Violation> {
+fn run_one(server: &TestServer, input: &[u8]) -> Result<Outcome, Violation> {
     let Ok(Value::Array(parts)) = serde_json::from_slice::<Value>(input) else {
         return Ok(Outcome::default());
     };
     let definition = parts.first().unwrap_or(&Value::Null);
     let meter = Meter::start();
-    let answer = subject.send("POST", seeds::DEFINITIONS, &[], definition.to_string().into());
+    let response = server.send("POST", seeds::DEFINITIONS, &[], definition.to_string().into());
     let mut outcome = Outcome {
-        accepted: answer.is_success(),
-        answer: answer.digest(),
+        accepted: response.is_success(),
+        fingerprint: response.digest(),
         allocated: meter.check(input.len())?,
     };
-    answer.check()?;
-    if !answer.is_success() {
+    response.check()?;
+    if !response.is_success() {
         return Ok(outcome);
     }
-    let stored = answer.json();
+    let stored = response.json();
     let name = stored["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-    let definition = Stored::new(subject, seeds::DEFINITIONS, &name);
+    let definition = StoredObject::new(server, seeds::DEFINITIONS, &name);
     definition.check()?;
     for version in stored["spec"]["versions"]
         .as_array()
@@ -107,14 +107,14 @@ fn one(subject: &Subject, input: &[u8]) -> Result<Outcome, Violation> {
             object["metadata"]["name"] = seeds::NAME.into();
         }
         let meter = Meter::start();
-        let answer = subject.send("POST", &collection, &[], object.to_string().into());
+        let response = server.send("POST", &collection, &[], object.to_string().into());
         meter.check(input.len())?;
-        answer.check()?;
-        outcome.answer = format!("{} {}", outcome.answer, answer.digest());
-        if answer.is_success() {
-            // A version that is not stored may have fields that are lost on the way; then every update changes the object, on a
-            // real server too. It can be read and deleted all the same.
-            let object = Stored::new(subject, &collection, seeds::NAME);
+        response.check()?;
+        outcome.fingerprint = format!("{} {}", outcome.fingerprint, response.digest());
+        if response.is_success() {
+            // A version other than the storage version may have fields that conversion drops; then every update changes
+            // the object, on a real server too. It can still be read and deleted.
+            let object = StoredObject::new(server, &collection, seeds::NAME);
             if is_stored {
                 object.check()?;
             } else {

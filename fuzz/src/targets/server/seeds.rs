@@ -1,4 +1,4 @@
-//! Valid and nearly valid requests: what was recorded from a real server, and the scenarios of the conformance suite.
+//! Valid and nearly valid requests, from the recordings of a real server and the scenarios of the conformance suite.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,20 +9,20 @@ use std::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{ask::Subject, request::Draft};
-use crate::{laws::MAX_DEPTH, mutate::protobuf::Descriptors};
+use super::{request::Draft, test_server::TestServer};
+use crate::{invariants::MAX_DEPTH, mutate::protobuf::Descriptors};
 
-/// The name of the object that requests are about.
+/// Name of the object in the requests.
 pub(super) const NAME: &str = "fuzz";
 
 const JSON: &str = "application/json";
 
 pub(super) const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
-/// An accepted object for each collection.
-pub(super) type Bases = BTreeMap<String, Value>;
+/// A valid object for each collection.
+pub(super) type BaseObjects = BTreeMap<String, Value>;
 
-/// A case of `crates/apiserver/tests/recorded`.
+/// A recorded case of `crates/apiserver/tests/recorded`.
 #[derive(Deserialize)]
 struct Case {
     collection: String,
@@ -36,7 +36,7 @@ struct Step {
     patch: Option<Value>,
     #[serde(default, rename = "type")]
     content_type: String,
-    /// Changes of the stored object.
+    /// Edits of the stored object.
     #[serde(default)]
     put: Vec<(String, Value)>,
     #[serde(default)]
@@ -72,25 +72,25 @@ fn named(mut object: Value) -> Value {
     object
 }
 
-/// The first accepted object of each collection.
-pub(super) fn bases() -> Bases {
-    let mut bases = Bases::new();
+/// Returns the first accepted object of each collection.
+pub(super) fn base_objects() -> BaseObjects {
+    let mut base_objects = BaseObjects::new();
     for case in cases() {
         for step in &case.steps {
             if let (201, Some(object @ Value::Object(_))) = (step.code, &step.post)
                 && !case.collection.contains("kube-")
             {
-                bases
+                base_objects
                     .entry(case.collection.clone())
                     .or_insert_with(|| named(object.clone()));
             }
         }
     }
-    bases.insert(ANYTHINGS.to_owned(), anything());
-    bases
+    base_objects.insert(ANYTHINGS.to_owned(), anything());
+    base_objects
 }
 
-/// Of a kind that keeps whatever its objects hold.
+/// Collection of a kind that preserves unknown fields.
 const ANYTHINGS: &str = "/apis/any.example.org/v1/namespaces/default/anythings";
 
 fn anything() -> Value {
@@ -100,7 +100,7 @@ fn anything() -> Value {
     })
 }
 
-/// Bodies of requests that create objects, each once.
+/// Returns the bodies of recorded creates, without duplicates.
 fn posts() -> Vec<(String, Value)> {
     let mut seen = BTreeSet::new();
     let mut posts = Vec::new();
@@ -114,19 +114,19 @@ fn posts() -> Vec<(String, Value)> {
             }
         }
     }
-    // One in eight: recorded objects are of built-in kinds, which drop what they do not know.
+    // One in eight: recorded objects are of built-in kinds, which drop unknown fields.
     let every_eighth = posts.len() / 8;
     posts.extend(vec![(ANYTHINGS.to_owned(), anything()); every_eighth]);
     posts
 }
 
-/// Creations and updates in JSON, and requests whose bodies are no objects.
-pub(super) fn json(_: &Subject, bases: &Bases) -> Vec<Draft> {
+/// Creates and updates in JSON, and requests whose bodies are not objects.
+pub(super) fn json(_: &TestServer, base_objects: &BaseObjects) -> Vec<Draft> {
     let posts = posts().into_iter();
     let mut drafts: Vec<Draft> = posts
         .map(|(collection, object)| Draft::new("POST", &collection, JSON, object.to_string()))
         .collect();
-    for (collection, object) in bases {
+    for (collection, object) in base_objects {
         let path = format!("{collection}/{NAME}");
         for part in ["", "/status"] {
             drafts.push(Draft::new(
@@ -141,7 +141,7 @@ pub(super) fn json(_: &Subject, bases: &Bases) -> Vec<Draft> {
         drafts.push(Draft::new("POST", DEFINITIONS, JSON, definition.to_string()));
     }
     drafts.extend(others());
-    // Around the depth up to which a request needs no large stack.
+    // Around the depth from which the server needs a larger stack.
     for levels in [40, 80, 110, 116, 118, 120, 122, 124, 126, 130] {
         let deep = format!("{}1{}", "[".repeat(levels), "]".repeat(levels));
         let body = anything().to_string().replace("null", &deep);
@@ -150,7 +150,7 @@ pub(super) fn json(_: &Subject, bases: &Bases) -> Vec<Draft> {
     drafts
 }
 
-/// Reviews, parts of objects and deletions.
+/// Reviews, subresources and deletes.
 fn others() -> Vec<Draft> {
     let reviews = "/apis/authorization.k8s.io/v1";
     let web = "/apis/apps/v1/namespaces/default/deployments/fuzz";
@@ -214,9 +214,9 @@ fn others() -> Vec<Draft> {
         .collect()
 }
 
-/// The same in YAML.
-pub(super) fn yaml(subject: &Subject, bases: &Bases) -> Vec<Draft> {
-    let mut drafts = json(subject, bases);
+/// The JSON seeds in YAML.
+pub(super) fn yaml(server: &TestServer, base_objects: &BaseObjects) -> Vec<Draft> {
+    let mut drafts = json(server, base_objects);
     drafts.retain_mut(|draft| {
         let Some(object) = tree(draft) else {
             return false;
@@ -228,23 +228,23 @@ pub(super) fn yaml(subject: &Subject, bases: &Bases) -> Vec<Draft> {
     drafts
 }
 
-/// The body as a tree; `None` if it is too deep for one.
+/// Parses the body; `None` if it nests too deep.
 fn tree(draft: &Draft) -> Option<Value> {
     serde_json::from_slice(&draft.body).ok()
 }
 
-/// The same in protobuf, as client-go sends it.
-pub(super) fn protobuf(subject: &Subject, bases: &Bases) -> Vec<Draft> {
+/// The JSON seeds in protobuf, as client-go sends them.
+pub(super) fn protobuf(server: &TestServer, base_objects: &BaseObjects) -> Vec<Draft> {
     let descriptors = Descriptors::shipped();
-    let kinds = kinds(subject);
-    let mut drafts = json(subject, bases);
+    let kinds = kinds(server);
+    let mut drafts = json(server, base_objects);
     drafts.retain_mut(|draft| {
         let Some(object) = tree(draft) else {
             return false;
         };
-        let place = super::writes::Place::of(draft.path()).expect("a path of the API");
-        let mut api_version = version_of(place.collection);
-        let mut kind = kinds.get(place.collection).cloned().unwrap_or_default();
+        let resource = super::writes::ResourcePath::of(draft.path()).expect("a path of the API");
+        let mut api_version = version_of(resource.collection);
+        let mut kind = kinds.get(resource.collection).cloned().unwrap_or_default();
         if let (Some(own_version), Some(own_kind)) = (object["apiVersion"].as_str(), object["kind"].as_str())
         {
             (api_version, kind) = (own_version.to_owned(), own_kind.to_owned());
@@ -256,7 +256,7 @@ pub(super) fn protobuf(subject: &Subject, bases: &Bases) -> Vec<Draft> {
     drafts
 }
 
-/// `apps/v1` of `/apis/apps/v1/…`.
+/// Returns `apps/v1` for `/apis/apps/v1/…`.
 fn version_of(collection: &str) -> String {
     let parts: Vec<&str> = collection.split('/').collect();
     match parts[..] {
@@ -266,10 +266,10 @@ fn version_of(collection: &str) -> String {
     }
 }
 
-/// The kind of each collection in the namespace `default`, by discovery.
-fn kinds(subject: &Subject) -> BTreeMap<String, String> {
+/// Returns the kind of each collection in the namespace `default`, from discovery.
+fn kinds(server: &TestServer) -> BTreeMap<String, String> {
     let mut roots = vec!["/api/v1".to_owned()];
-    let groups = subject.get("/apis", JSON).json();
+    let groups = server.get("/apis", JSON).json();
     for group in groups["groups"].as_array().into_iter().flatten() {
         for version in group["versions"].as_array().into_iter().flatten() {
             roots.push(format!(
@@ -280,7 +280,7 @@ fn kinds(subject: &Subject) -> BTreeMap<String, String> {
     }
     let mut kinds = BTreeMap::new();
     for root in roots {
-        let resources = subject.get(&root, JSON).json();
+        let resources = server.get(&root, JSON).json();
         for resource in resources["resources"].as_array().into_iter().flatten() {
             let plural = resource["name"].as_str().unwrap_or_default();
             let kind = resource["kind"].as_str().unwrap_or_default().to_owned();
@@ -293,7 +293,7 @@ fn kinds(subject: &Subject) -> BTreeMap<String, String> {
     kinds
 }
 
-/// Recorded patches of one type, and recorded changes of objects in its words.
+/// Recorded patches of one type, and recorded edits of objects converted to that type.
 fn patches(content_type: &str, change: fn(&[(String, Value)]) -> Value) -> Vec<Draft> {
     let mut drafts = Vec::new();
     for case in cases() {
@@ -337,7 +337,7 @@ fn patches(content_type: &str, change: fn(&[(String, Value)]) -> Value) -> Vec<D
     drafts
 }
 
-pub(super) fn json_patch(_: &Subject, _: &Bases) -> Vec<Draft> {
+pub(super) fn json_patch(_: &TestServer, _: &BaseObjects) -> Vec<Draft> {
     let mut drafts = patches("application/json-patch+json", |changes| {
         let changes = changes.iter().map(|(path, value)| {
             let path = format!("/{}", path.trim_start_matches('/'));
@@ -386,7 +386,7 @@ pub(super) fn json_patch(_: &Subject, _: &Bases) -> Vec<Draft> {
     drafts
 }
 
-/// Changes as an object of what changes; paths into lists are left out.
+/// Converts edits to a merge patch, without paths into lists.
 fn as_object(changes: &[(String, Value)]) -> Value {
     let mut patch = json!({});
     for (path, value) in changes {
@@ -402,11 +402,11 @@ fn as_object(changes: &[(String, Value)]) -> Value {
     patch
 }
 
-pub(super) fn merge_patch(_: &Subject, _: &Bases) -> Vec<Draft> {
+pub(super) fn merge_patch(_: &TestServer, _: &BaseObjects) -> Vec<Draft> {
     patches("application/merge-patch+json", as_object)
 }
 
-pub(super) fn strategic_merge_patch(_: &Subject, _: &Bases) -> Vec<Draft> {
+pub(super) fn strategic_merge_patch(_: &TestServer, _: &BaseObjects) -> Vec<Draft> {
     let mut drafts = patches("application/strategic-merge-patch+json", as_object);
     let extra = [
         json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "j", "$patch": "merge"}], "$setElementOrder/containers": [{"name": "c"}], "volumes": [{"$patch": "replace"}, {"name": "w", "emptyDir": {}, "$retainKeys": ["name", "emptyDir"]}]}}}}),
@@ -424,9 +424,9 @@ pub(super) fn strategic_merge_patch(_: &Subject, _: &Bases) -> Vec<Draft> {
     drafts
 }
 
-/// Server-side applies: of the whole object, and of one that is there.
-pub(super) fn apply(subject: &Subject, _: &Bases) -> Vec<Draft> {
-    let kinds = kinds(subject);
+/// Server-side apply of new and of existing objects.
+pub(super) fn apply(server: &TestServer, _: &BaseObjects) -> Vec<Draft> {
+    let kinds = kinds(server);
     let mut drafts = Vec::new();
     for (collection, mut object) in posts() {
         object["apiVersion"] = version_of(&collection).into();
@@ -438,12 +438,12 @@ pub(super) fn apply(subject: &Subject, _: &Bases) -> Vec<Draft> {
     drafts
 }
 
-/// Updates with managed fields: what the server itself wrote.
-pub(super) fn managed_fields(subject: &Subject, bases: &Bases) -> Vec<Draft> {
+/// Updates with the managed fields that the server itself wrote.
+pub(super) fn managed_fields(server: &TestServer, base_objects: &BaseObjects) -> Vec<Draft> {
     let mut drafts = Vec::new();
-    for (collection, object) in bases {
+    for (collection, object) in base_objects {
         let dry = format!("{collection}?dryRun=All&fieldManager=someone");
-        let mut created = subject.send("POST", &dry, &[], object.to_string().into()).json();
+        let mut created = server.send("POST", &dry, &[], object.to_string().into()).json();
         let Some(metadata) = created["metadata"].as_object_mut() else {
             continue;
         };
@@ -468,7 +468,7 @@ pub(super) fn managed_fields(subject: &Subject, bases: &Bases) -> Vec<Draft> {
     drafts
 }
 
-/// Definitions of the conformance suite's scenarios, each with objects of its kind.
+/// CustomResourceDefinitions of the conformance scenarios, each with objects of its kind.
 pub(super) fn definitions() -> Vec<(Value, Value)> {
     let folder = repository().join("conformance/scenarios");
     let entries = fs::read_dir(folder).expect("it is in the repository");

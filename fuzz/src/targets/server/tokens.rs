@@ -1,21 +1,21 @@
-//! Proofs of who sends a request: bearer tokens and headers for impersonation.
+//! Authentication: bearer tokens and impersonation headers.
 
 use base64::{Engine, alphabet, engine::GeneralPurposeConfig, engine::general_purpose::GeneralPurpose};
 use fastrand::Rng;
 use serde_json::{Value, json};
 
-use super::{ask::Subject, request::Draft};
+use super::{request::Draft, test_server::TestServer};
 use crate::{
     engine::{Outcome, Target},
-    laws::{Law, Meter, Violation},
-    mutate::{bytes, tree, words},
+    invariants::{Invariant, Meter, Violation},
+    mutate::{bytes, dictionary, tree},
 };
 
-const REVIEW: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
-const TOKENS: &str = "/api/v1/namespaces/default/serviceaccounts/default/token";
+const SELF_SUBJECT_REVIEWS: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+const TOKEN_REQUESTS: &str = "/api/v1/namespaces/default/serviceaccounts/default/token";
 
-/// Who the genuine token is for.
-const ACCOUNT: &str = "system:serviceaccount:default:default";
+/// User of the genuine token.
+const TOKEN_USER: &str = "system:serviceaccount:default:default";
 
 const HEADERS: &[&str] = &[
     "impersonate-user",
@@ -26,7 +26,7 @@ const HEADERS: &[&str] = &[
     "authorization",
 ];
 
-/// As Go reads the parts of a token: bits that stand for nothing may be anything.
+/// Decodes a token's parts as Go does: unused trailing bits may have any value.
 const LENIENT: GeneralPurpose = GeneralPurpose::new(
     &alphabet::URL_SAFE,
     GeneralPurposeConfig::new()
@@ -35,22 +35,22 @@ const LENIENT: GeneralPurpose = GeneralPurpose::new(
 );
 
 pub(super) struct Tokens {
-    subject: Subject,
+    server: TestServer,
     genuine: String,
 }
 
 impl Tokens {
     pub(super) fn new() -> Self {
-        let subject = Subject::new();
+        let server = TestServer::new();
         let request = json!({"spec": {"expirationSeconds": 4_000_000_000_u64}});
-        let answer = subject
-            .send("POST", TOKENS, &[], request.to_string().into())
+        let response = server
+            .send("POST", TOKEN_REQUESTS, &[], request.to_string().into())
             .json();
-        let genuine = answer["status"]["token"]
+        let genuine = response["status"]["token"]
             .as_str()
             .expect("a token is given")
             .to_owned();
-        Self { subject, genuine }
+        Self { server, genuine }
     }
 }
 
@@ -65,7 +65,7 @@ impl Target for Tokens {
             "Bearer".to_owned(),
             String::new(),
         ];
-        // The same claims without a signature, and with another algorithm.
+        // The same claims without a signature and with other algorithms.
         if let [_, claims, signature] = self.genuine.split('.').collect::<Vec<_>>()[..] {
             let head = |algorithm: &str| LENIENT.encode(json!({"alg": algorithm, "typ": "JWT"}).to_string());
             values.extend(
@@ -74,7 +74,7 @@ impl Target for Tokens {
             values.push(format!("Bearer {}.{claims}.{signature}", head("none")));
         }
         let seeds = values.into_iter().map(|value| {
-            let mut draft = Draft::new("POST", REVIEW, "application/json", "{}");
+            let mut draft = Draft::new("POST", SELF_SUBJECT_REVIEWS, "application/json", "{}");
             draft.set_header("authorization", value.into_bytes());
             draft.to_bytes()
         });
@@ -87,13 +87,13 @@ impl Target for Tokens {
         match rng.u8(..8) {
             0 => {
                 let name = rng.choice(HEADERS).copied().unwrap_or_default();
-                draft.set_header(name, words::text(rng).into_bytes());
+                draft.set_header(name, dictionary::text(rng).into_bytes());
             }
             1 => {
                 let name = rng.choice(HEADERS).copied().unwrap_or_default();
                 let users = [
                     "system:masters",
-                    ACCOUNT,
+                    TOKEN_USER,
                     "system:anonymous",
                     "system:serviceaccount:::",
                 ];
@@ -106,36 +106,36 @@ impl Target for Tokens {
     }
 
     fn run(&mut self, input: &[u8]) -> Result<Outcome, Violation> {
-        // The server is never replaced: its token must stay the genuine one.
+        // The server is never replaced, so that the genuine token stays valid.
         let draft = Draft::parse(input);
         let Some(request) = draft.build() else {
             return Ok(Outcome::default());
         };
         let meter = Meter::start();
-        let answer = self.subject.ask_guarded(request);
+        let response = self.server.call_guarded(request);
         let allocated = meter.check(input.len())?;
-        answer.check()?;
-        let user = answer.json()["status"]["userInfo"]["username"]
+        response.check()?;
+        let user = response.json()["status"]["userInfo"]["username"]
             .as_str()
             .unwrap_or_default()
             .to_owned();
-        let accepted = answer.is_success() && !user.is_empty() && user != "system:anonymous";
+        let accepted = response.is_success() && !user.is_empty() && user != "system:anonymous";
         if accepted && !self.is_genuine(&draft) {
-            return Err(Law::Authentic.broken(format!(
-                "a forged proof was taken for `{user}`: {}",
-                answer.text()
+            return Err(Invariant::Authentic.violated(format!(
+                "a forged token authenticated as `{user}`: {}",
+                response.text()
             )));
         }
         Ok(Outcome {
             accepted,
-            answer: answer.digest(),
+            fingerprint: response.digest(),
             allocated,
         })
     }
 }
 
 impl Tokens {
-    /// Whether some header holds a token that reads as the genuine one.
+    /// Whether a header holds a token that decodes to the genuine one.
     fn is_genuine(&self, draft: &Draft) -> bool {
         let genuine = read(&self.genuine);
         draft.headers.iter().any(|(name, value)| {
@@ -150,7 +150,7 @@ fn read(token: &str) -> Option<Vec<Vec<u8>>> {
     token.split('.').map(|part| LENIENT.decode(part).ok()).collect()
 }
 
-/// A token whose claims or header are changed inside.
+/// Changes a token's claims or header.
 fn forge(proof: &[u8], rng: &mut Rng) -> Vec<u8> {
     let text = String::from_utf8_lossy(proof).into_owned();
     let mut parts: Vec<String> = text
@@ -158,14 +158,14 @@ fn forge(proof: &[u8], rng: &mut Rng) -> Vec<u8> {
         .split('.')
         .map(str::to_owned)
         .collect();
-    let place = rng.usize(..parts.len().min(2));
-    let decoded = LENIENT.decode(&parts[place]).unwrap_or_default();
+    let position = rng.usize(..parts.len().min(2));
+    let decoded = LENIENT.decode(&parts[position]).unwrap_or_default();
     let mut claims: Value = serde_json::from_slice(&decoded).unwrap_or_else(|_| json!({}));
     tree::mutate(
         &mut claims,
-        &json!({"sub": ACCOUNT, "alg": "none", "exp": 1, "aud": []}),
+        &json!({"sub": TOKEN_USER, "alg": "none", "exp": 1, "aud": []}),
         rng,
     );
-    parts[place] = LENIENT.encode(tree::text(&claims, rng));
+    parts[position] = LENIENT.encode(tree::text(&claims, rng));
     format!("Bearer {}", parts.join(".")).into_bytes()
 }

@@ -1,20 +1,20 @@
-//! Writes of objects, in any encoding and by any patch.
+//! Writes of objects in every encoding and patch type.
 
 use fastrand::Rng;
 
 use super::{
-    ask::Subject,
-    readable::Stored,
+    readable::StoredObject,
     request::Draft,
-    seeds::{self, Bases},
+    seeds::{self, BaseObjects},
+    test_server::TestServer,
 };
 use crate::{
     engine::{Outcome, Target},
-    laws::{COPIED_BYTES, MAX_DEPTH, Meter, Violation},
+    invariants::{COPIED_BYTES, MAX_DEPTH, Meter, Violation},
     mutate,
 };
 
-/// Objects of these are answered and not stored.
+/// Resources whose objects are not stored.
 const NOT_STORED: [&str; 6] = [
     "tokenreviews",
     "subjectaccessreviews",
@@ -24,37 +24,37 @@ const NOT_STORED: [&str; 6] = [
     "localsubjectaccessreviews",
 ];
 
-/// Parts of an object that are not the object.
-const PARTS_WITHOUT_OBJECT: [&str; 5] = ["eviction", "binding", "token", "scale", "log"];
+/// Subresources that do not return the object itself.
+const SUBRESOURCES_WITHOUT_OBJECT: [&str; 5] = ["eviction", "binding", "token", "scale", "log"];
 
-/// Requests with a body, from seeds of one sort.
+/// Requests with a body, from seeds of one kind.
 pub(super) struct Writes {
-    subject: Subject,
-    bases: Bases,
-    make_seeds: fn(&Subject, &Bases) -> Vec<Draft>,
+    server: TestServer,
+    base_objects: BaseObjects,
+    make_seeds: fn(&TestServer, &BaseObjects) -> Vec<Draft>,
 }
 
 impl Writes {
-    pub(super) fn new(make_seeds: fn(&Subject, &Bases) -> Vec<Draft>) -> Self {
+    pub(super) fn new(make_seeds: fn(&TestServer, &BaseObjects) -> Vec<Draft>) -> Self {
         Self {
-            subject: Subject::new(),
-            bases: seeds::bases(),
+            server: TestServer::new(),
+            base_objects: seeds::base_objects(),
             make_seeds,
         }
     }
 }
 
-/// What a path is about: the collection, the object's name and its part.
-pub(super) struct Place<'a> {
+/// A resource path: collection, object name and subresource.
+pub(super) struct ResourcePath<'a> {
     pub(super) collection: &'a str,
     pub(super) name: &'a str,
-    pub(super) part: &'a str,
+    pub(super) subresource: &'a str,
 }
 
-impl<'a> Place<'a> {
+impl<'a> ResourcePath<'a> {
     pub(super) fn of(path: &'a str) -> Option<Self> {
         let parts: Vec<&str> = path.split('/').collect();
-        // An empty part, the root and its version or group and version; then perhaps a namespace.
+        // An empty segment, `api` or `apis`, version or group and version, then an optional namespace.
         let root = match *parts.get(1)? {
             "api" => 3,
             "apis" => 4,
@@ -72,14 +72,14 @@ impl<'a> Place<'a> {
         Some(Self {
             collection: path.get(..end.checked_sub(1)?)?,
             name: parts.get(plural + 1).copied().unwrap_or_default(),
-            part: parts.get(plural + 2).copied().unwrap_or_default(),
+            subresource: parts.get(plural + 2).copied().unwrap_or_default(),
         })
     }
 }
 
 impl Target for Writes {
     fn seeds(&mut self) -> Vec<Vec<u8>> {
-        let seeds = (self.make_seeds)(&self.subject, &self.bases);
+        let seeds = (self.make_seeds)(&self.server, &self.base_objects);
         seeds.iter().map(Draft::to_bytes).collect()
     }
 
@@ -90,55 +90,60 @@ impl Target for Writes {
     }
 
     fn run(&mut self, input: &[u8]) -> Result<Outcome, Violation> {
-        self.subject.next_input();
+        self.server.next_input();
         let draft = Draft::parse(input);
-        let result = one(&self.subject, &self.bases, &draft, input.len());
+        let result = run_one(&self.server, &self.base_objects, &draft, input.len());
         if result.is_err() {
-            // Whatever is wrong must not be in the way of the next input.
-            self.subject.reset();
+            // Keep this failure from affecting the next input.
+            self.server.reset();
         }
         result
     }
 }
 
-fn one(subject: &Subject, bases: &Bases, draft: &Draft, length: usize) -> Result<Outcome, Violation> {
-    let (Some(request), Some(place)) = (draft.build(), Place::of(draft.path())) else {
+fn run_one(
+    server: &TestServer,
+    base_objects: &BaseObjects,
+    draft: &Draft,
+    length: usize,
+) -> Result<Outcome, Violation> {
+    let (Some(request), Some(resource)) = (draft.build(), ResourcePath::of(draft.path())) else {
         return Ok(Outcome::default());
     };
-    if place.name == seeds::NAME
-        && let Some(base) = bases.get(place.collection)
+    if resource.name == seeds::NAME
+        && let Some(base) = base_objects.get(resource.collection)
     {
-        let created = subject.send("POST", place.collection, &[], base.to_string().into());
+        let created = server.send("POST", resource.collection, &[], base.to_string().into());
         created.check()?;
     }
     let meter = Meter::start();
-    let answer = subject.ask(request);
+    let response = server.call(request);
     let allocated = if draft.is_json_patch() && meter.allocated() < COPIED_BYTES {
         meter.allocated()
     } else {
         meter.check(length)?
     };
-    answer.check()?;
-    let answered = answer.json();
-    let name = match place.name {
-        "" => answered["metadata"]["name"].as_str().unwrap_or_default(),
+    response.check()?;
+    let returned_object = response.json();
+    let name = match resource.name {
+        "" => returned_object["metadata"]["name"].as_str().unwrap_or_default(),
         name => name,
     };
-    let plural = place.collection.rsplit('/').next().unwrap_or_default();
-    let stored = answer.is_success()
+    let plural = resource.collection.rsplit('/').next().unwrap_or_default();
+    let stored = response.is_success()
         && !name.is_empty()
         && !name.contains('/')
         && matches!(draft.method.as_str(), "POST" | "PUT" | "PATCH")
         && !NOT_STORED.contains(&plural)
-        && !PARTS_WITHOUT_OBJECT.contains(&place.part)
+        && !SUBRESOURCES_WITHOUT_OBJECT.contains(&resource.subresource)
         && !draft.query().contains("dryRun");
-    let object = Stored::new(subject, place.collection, name);
+    let object = StoredObject::new(server, resource.collection, name);
     let mut accepted = false;
-    if !name.is_empty() && (stored || place.name == seeds::NAME) && object.exists() {
+    if !name.is_empty() && (stored || resource.name == seeds::NAME) && object.exists() {
         if stored {
             accepted = true;
-            // This program cannot read deeper ones to compare them.
-            if mutate::depth(&answer.body) > MAX_DEPTH {
+            // The fuzzer cannot parse deeper objects to compare them.
+            if mutate::depth(&response.body) > MAX_DEPTH {
                 object.check_reads()?;
             } else {
                 object.check()?;
@@ -148,7 +153,12 @@ fn one(subject: &Subject, bases: &Bases, draft: &Draft, length: usize) -> Result
     }
     Ok(Outcome {
         accepted,
-        answer: format!("{} {plural} {} {}", draft.method, place.part, answer.digest()),
+        fingerprint: format!(
+            "{} {plural} {} {}",
+            draft.method,
+            resource.subresource,
+            response.digest()
+        ),
         allocated,
     })
 }

@@ -1,65 +1,66 @@
-//! A death at any request, and the process that comes after.
+//! Crashes at any request, and restarts.
 
 use serde_json::{Value, json};
 use windlass::{k8s_openapi::api::apps::v1::Deployment, kube::Client, prelude::*};
 use windlass_cluster::Backend;
 use windlass_foo::Foo;
 use windlass_suite::{
-    Context as Case, Sent, Shipped, Snapshot, Story, World as Namespace, at_every_request, install,
+    Context as Case, CrashScenario, ManifestRoles, RecordedRequest, Snapshot, TestEnvironment as Namespace,
+    crash_at_every_request, install_crds,
 };
 
-use crate::world::{QUIET, World, foo, shipped, spec};
+use crate::fixture::{Fixture, IDLE_AFTER, add_controller, shipped, spec};
 
-/// Somebody creates a Foo.
-struct New(Shipped);
+/// A Foo is created.
+struct CreateScenario(ManifestRoles);
 
-impl Story for New {
+impl CrashScenario for CreateScenario {
     async fn client(&self, case: &Case) -> anyhow::Result<Client> {
         self.0.client(case).await
     }
 
     async fn prepare(&self, namespace: &Namespace) -> anyhow::Result<()> {
-        let world = World::of(namespace.clone());
+        let world = Fixture::of(namespace.clone());
         world.create_foo("example", "web", Some(2)).await?;
         world.wait_for::<Foo>("example", |_| true).await?;
         Ok(())
     }
 
     fn controllers(&self, manager: Manager) -> Manager {
-        foo(manager)
+        add_controller(manager)
     }
 
-    async fn done(&self, namespace: &Namespace) -> anyhow::Result<()> {
-        World::of(namespace.clone()).synced("example").await?;
+    async fn wait_until_done(&self, namespace: &Namespace) -> anyhow::Result<()> {
+        Fixture::of(namespace.clone()).wait_for_status("example").await?;
         Ok(())
     }
 
-    async fn state(&self, namespace: &Namespace) -> anyhow::Result<Value> {
+    async fn end_state(&self, namespace: &Namespace) -> anyhow::Result<Value> {
         state(namespace).await
     }
 
-    fn may_write(&self, write: &Sent) -> bool {
+    fn may_write(&self, write: &RecordedRequest) -> bool {
         let is_ours = write.is_about("deployments", "web") && write.access.verb == "patch";
         is_ours || is_of_every_sync(write)
     }
 }
 
-/// While nobody was looking a Foo was renamed and resized, and its Deployment tampered with.
-struct Renamed(Shipped);
+/// While the controller was stopped, a Foo was renamed and scaled, and another Foo's Deployment was modified.
+struct RenameScenario(ManifestRoles);
 
-impl Story for Renamed {
+impl CrashScenario for RenameScenario {
     async fn client(&self, case: &Case) -> anyhow::Result<Client> {
         self.0.client(case).await
     }
 
     async fn prepare(&self, namespace: &Namespace) -> anyhow::Result<()> {
-        let before = World::of(Namespace::new(namespace.case()));
+        let before = Fixture::of(Namespace::new(namespace.case()));
         let running = before.start();
         for name in ["example", "other"] {
             before.create_foo(name, &format!("{name}-web"), Some(2)).await?;
-            before.synced(name).await?;
+            before.wait_for_status(name).await?;
         }
-        before.wire().quiet(QUIET).await;
+        before.proxy().wait_until_idle(IDLE_AFTER).await;
         running.stop().await?;
         let renamed = json!({ "spec": { "deploymentName": "renamed", "replicas": 3 } });
         before.patch::<Foo>("example", renamed).await?;
@@ -74,25 +75,25 @@ impl Story for Renamed {
     }
 
     fn controllers(&self, manager: Manager) -> Manager {
-        foo(manager)
+        add_controller(manager)
     }
 
-    async fn done(&self, world: &Namespace) -> anyhow::Result<()> {
+    async fn wait_until_done(&self, world: &Namespace) -> anyhow::Result<()> {
         world.wait_for::<Deployment>("renamed", |_| true).await?;
-        world.wait_gone::<Deployment>("example-web").await?;
+        world.wait_until_deleted::<Deployment>("example-web").await?;
         let repaired = |web: &Deployment| spec(web).replicas == Some(2);
         world.wait_for::<Deployment>("other-web", repaired).await?;
         Ok(())
     }
 
-    async fn state(&self, namespace: &Namespace) -> anyhow::Result<Value> {
+    async fn end_state(&self, namespace: &Namespace) -> anyhow::Result<Value> {
         state(namespace).await
     }
 
-    fn may_write(&self, write: &Sent) -> bool {
+    fn may_write(&self, write: &RecordedRequest) -> bool {
         let web = match &*write.access.verb {
             "patch" => write.is_about("deployments", "renamed") || write.is_about("deployments", "other-web"),
-            // Exactly the one that it looked at.
+            // With a UID precondition.
             "delete" => {
                 write.is_about("deployments", "example-web") && write.body["preconditions"]["uid"].is_string()
             }
@@ -104,29 +105,33 @@ impl Story for Renamed {
 
 async fn state(namespace: &Namespace) -> anyhow::Result<Value> {
     let snapshot = Snapshot::new(namespace).with::<Foo>(namespace).await?;
-    Ok(snapshot.with::<Deployment>(namespace).await?.take())
+    Ok(snapshot.with::<Deployment>(namespace).await?.finish())
 }
 
-fn is_of_every_sync(write: &Sent) -> bool {
-    let is_status = write.resource() == "foos" && write.part() == "status";
+fn is_of_every_sync(write: &RecordedRequest) -> bool {
+    let is_status = write.resource() == "foos" && write.subresource() == "status";
     is_status || write.resource() == "events"
 }
 
-pub(crate) async fn a_new_foo_survives_every_death(case: Case) -> anyhow::Result<()> {
-    install(&case, [Foo::crd()]).await?;
-    tell(&case, &New(shipped())).await
+pub(crate) async fn new_foo_survives_a_crash_at_any_request(case: Case) -> anyhow::Result<()> {
+    install_crds(&case, [Foo::crd()]).await?;
+    check_crashes(&case, &CreateScenario(shipped())).await
 }
 
-pub(crate) async fn a_renamed_foo_survives_every_death(case: Case) -> anyhow::Result<()> {
-    install(&case, [Foo::crd()]).await?;
-    tell(&case, &Renamed(shipped())).await
+pub(crate) async fn renamed_foo_survives_a_crash_at_any_request(case: Case) -> anyhow::Result<()> {
+    install_crds(&case, [Foo::crd()]).await?;
+    check_crashes(&case, &RenameScenario(shipped())).await
 }
 
-async fn tell(case: &Case, story: &impl Story) -> anyhow::Result<()> {
-    let told = at_every_request(case, story).await?;
-    assert!(told.requests >= 5, "{told:?}");
+async fn check_crashes(case: &Case, scenario: &impl CrashScenario) -> anyhow::Result<()> {
+    let report = crash_at_every_request(case, scenario).await?;
+    assert!(report.requests >= 5, "{report:?}");
     if case.cluster().backend() == Backend::Embedded {
-        assert_eq!(told.deaths, 2 * told.requests, "at every one, before and after");
+        assert_eq!(
+            report.crashes,
+            2 * report.requests,
+            "before and after each request"
+        );
     }
     Ok(())
 }

@@ -1,5 +1,4 @@
-//! What the sample controller promises, on every kind of cluster and with the rights that it ships with. Numbers are the
-//! statements about upstream's controller that each case shows.
+//! The sample controller on every kind of cluster, with its shipped rights.
 
 #![allow(
     clippy::disallowed_names,
@@ -7,41 +6,41 @@
 )]
 
 mod crash;
-mod follow;
+mod fixture;
+mod foreign;
 mod names;
-mod others;
-mod pace;
 mod rights;
-mod world;
+mod scheduling;
+mod sync;
 
 use windlass_suite::suite;
 
 suite!("foo", paused;
-    follow::a_new_foo_gets_one_deployment_and_one_status,
-    follow::a_foo_costs_no_more_requests_than_it_must,
-    follow::a_foo_in_sync_is_left_alone_by_a_restarted_controller,
-    follow::a_foo_without_replicas_does_not_fight_for_them,
-    follow::replicas_follow_the_foo,
-    follow::whatever_drifts_is_put_right_with_one_write_each,
-    follow::a_deployment_that_is_deleted_comes_back,
-    follow::the_deployment_of_a_former_name_is_removed,
-    follow::the_status_follows_the_deployment,
-    follow::every_sync_is_told,
-    follow::a_foo_that_is_being_deleted_gets_nothing_new,
-    names::the_server_refuses_replicas_out_of_range,
-    names::a_foo_without_a_deployment_name_waits_for_one,
-    names::a_name_that_cannot_be_is_told_and_not_asked_for_again_and_again,
-    names::a_foo_that_asks_for_what_cannot_be_keeps_what_it_has,
-    others::a_deployment_of_somebody_else_is_not_touched,
-    others::a_deployment_that_appears_in_the_last_moment_stays_theirs,
-    others::two_foos_do_not_share_a_deployment,
-    others::a_foo_does_not_inherit_from_its_namesake,
-    others::what_happens_to_others_is_none_of_its_business,
-    pace::failures_are_retried_with_growing_pauses,
-    pace::nothing_is_done_before_both_caches_are_complete,
-    pace::one_foo_does_not_wait_for_another_and_is_never_in_two_hands,
-    pace::what_runs_is_finished_before_it_stops,
-    crash::a_new_foo_survives_every_death,
-    crash::a_renamed_foo_survives_every_death,
-    rights::the_roles_are_enough_and_nothing_in_them_is_idle,
+    sync::new_foo_gets_one_deployment_and_one_status,
+    sync::foo_needs_the_minimum_of_requests,
+    sync::restart_does_not_write_a_synced_foo,
+    sync::foo_without_replicas_keeps_foreign_scaling,
+    sync::deployment_follows_replicas,
+    sync::drift_is_corrected_with_one_write,
+    sync::deleted_deployment_is_recreated,
+    sync::renaming_removes_the_old_deployment,
+    sync::status_follows_the_deployment,
+    sync::every_sync_records_an_event,
+    sync::terminating_foo_gets_nothing_new,
+    names::server_rejects_replicas_out_of_range,
+    names::empty_deployment_name_is_reported_and_not_retried,
+    names::invalid_deployment_name_is_reported_and_retried_rarely,
+    names::invalid_change_keeps_the_existing_deployment,
+    foreign::foreign_deployment_is_not_touched,
+    foreign::deployment_created_during_the_write_is_not_taken_over,
+    foreign::two_foos_do_not_share_a_deployment,
+    foreign::recreated_foo_does_not_adopt_the_old_deployment,
+    foreign::foreign_deployments_cause_no_requests,
+    scheduling::failures_are_retried_with_exponential_backoff,
+    scheduling::nothing_is_written_before_both_caches_are_synced,
+    scheduling::two_workers_never_share_a_foo,
+    scheduling::stop_finishes_running_reconciles,
+    crash::new_foo_survives_a_crash_at_any_request,
+    crash::renamed_foo_survives_a_crash_at_any_request,
+    rights::shipped_rights_are_sufficient_and_minimal,
 );

@@ -1,4 +1,4 @@
-//! What a Foo can ask for, and what it cannot.
+//! Valid and invalid specs.
 
 use serde_json::json;
 use windlass::{
@@ -8,11 +8,11 @@ use windlass::{
 use windlass_foo::Foo;
 use windlass_suite::Context as Case;
 
-use crate::world::{QUIET, World};
+use crate::fixture::{Fixture, IDLE_AFTER};
 
-/// 1: and says which field, and what it may be.
-pub(crate) async fn the_server_refuses_replicas_out_of_range(case: Case) -> anyhow::Result<()> {
-    let world = World::new(&case).await?;
+/// The error names the field and its limits.
+pub(crate) async fn server_rejects_replicas_out_of_range(case: Case) -> anyhow::Result<()> {
+    let world = Fixture::new(&case).await?;
     for replicas in [0, 11, -1] {
         let refused = world.create_foo("example", "web", Some(replicas)).await;
         let error = refused.expect_err("out of range").to_string();
@@ -30,21 +30,21 @@ pub(crate) async fn the_server_refuses_replicas_out_of_range(case: Case) -> anyh
     Ok(())
 }
 
-/// 8, and better: upstream says so in its log alone.
-pub(crate) async fn a_foo_without_a_deployment_name_waits_for_one(case: Case) -> anyhow::Result<()> {
-    let world = World::new(&case).await?;
+/// Better than upstream, which only logs it.
+pub(crate) async fn empty_deployment_name_is_reported_and_not_retried(case: Case) -> anyhow::Result<()> {
+    let world = Fixture::new(&case).await?;
     let running = world.start();
     let foo = world.create_foo("example", "", Some(1)).await?;
-    let told = world.told(&foo, invalid).await?;
-    let message = told.message.unwrap_or_default();
+    let event = world.wait_for_event(&foo, is_invalid).await?;
+    let message = event.message.unwrap_or_default();
     assert!(
         message.contains("spec.deploymentName is empty: set it"),
         "{message}"
     );
-    world.wire().quiet(QUIET).await;
-    let before = world.wire().requests();
-    world.a_while().await;
-    assert_eq!(world.wire().requests(), before, "it is not tried again");
+    world.proxy().wait_until_idle(IDLE_AFTER).await;
+    let before = world.proxy().request_count();
+    world.wait_for_retries().await;
+    assert_eq!(world.proxy().request_count(), before, "it is not retried");
     assert_eq!(world.writes_about(&["example"]), [""; 0]);
     assert_eq!((world.outcomes().failed(), world.outcomes().terminal()), (0, 1));
 
@@ -54,15 +54,13 @@ pub(crate) async fn a_foo_without_a_deployment_name_waits_for_one(case: Case) ->
     running.stop().await
 }
 
-/// The server takes any text for a name; what comes of it is told to whoever looks at the Foo, and costs next to nothing.
-pub(crate) async fn a_name_that_cannot_be_is_told_and_not_asked_for_again_and_again(
-    case: Case,
-) -> anyhow::Result<()> {
-    let world = World::new(&case).await?;
+/// The CRD accepts any string as a name; an event reports an invalid one, and retries are rare.
+pub(crate) async fn invalid_deployment_name_is_reported_and_retried_rarely(case: Case) -> anyhow::Result<()> {
+    let world = Fixture::new(&case).await?;
     let running = world.start();
-    // A part of what the name of another could be, which must not be taken for it.
+    // Some of the invalid names below would address this Deployment if they were put into a path.
     world.create_foo("other", "web", Some(1)).await?;
-    world.synced("other").await?;
+    world.wait_for_status("other").await?;
     let untouched = world.version::<Deployment>("web").await?;
     let long = "x".repeat(254);
     let names = [
@@ -71,24 +69,24 @@ pub(crate) async fn a_name_that_cannot_be_is_told_and_not_asked_for_again_and_ag
         ("query", "web?dryRun=All", "letters, digits"),
         ("dots", "..", "letters, digits"),
         ("long", &long, "no more than 253"),
-        // Its own name is a label of its pods.
+        // The Foo's own name becomes a label of its pods.
         (&long[..64], "fine", "no more than 63"),
     ];
     for (foo, name, fix) in names {
         let foo = world.create_foo(foo, name, Some(1)).await?;
-        let told = world.told(&foo, invalid).await?;
-        assert_eq!(told.type_.as_deref(), Some("Warning"));
-        let message = told.message.unwrap_or_default();
+        let event = world.wait_for_event(&foo, is_invalid).await?;
+        assert_eq!(event.type_.as_deref(), Some("Warning"));
+        let message = event.message.unwrap_or_default();
         assert!(message.contains(fix), "{name}: {message}");
-        // Messages of events have an end.
+        // Event messages are truncated.
         assert!(message.contains(&name[..name.len().min(40)]), "{name}: {message}");
     }
-    let before = world.wire().requests();
-    world.a_while().await;
-    let requests = world.wire().requests() - before;
+    let before = world.proxy().request_count();
+    world.wait_for_retries().await;
+    let requests = world.proxy().request_count() - before;
     assert!(
         requests <= 130,
-        "{requests} requests for three names that the server refuses"
+        "{requests} requests for three names that the server rejects"
     );
     assert_eq!(world.version::<Deployment>("web").await?, untouched);
     let deployments = case.api::<Deployment>().list(&ListParams::default()).await?;
@@ -96,30 +94,29 @@ pub(crate) async fn a_name_that_cannot_be_is_told_and_not_asked_for_again_and_ag
     running.stop().await
 }
 
-/// Nothing is lost by a slip of the pen.
-pub(crate) async fn a_foo_that_asks_for_what_cannot_be_keeps_what_it_has(case: Case) -> anyhow::Result<()> {
-    let world = World::new(&case).await?;
+pub(crate) async fn invalid_change_keeps_the_existing_deployment(case: Case) -> anyhow::Result<()> {
+    let world = Fixture::new(&case).await?;
     let running = world.start();
     let foo = world.create_foo("example", "web", Some(1)).await?;
-    world.synced("example").await?;
+    world.wait_for_status("example").await?;
     let made = world.version::<Deployment>("web").await?;
     for name in ["", "Not_Valid!"] {
         let slip = json!({ "spec": { "deploymentName": name } });
         world.patch::<Foo>("example", slip).await?;
         let about = |event: &Event| {
             let message = event.message.as_deref().unwrap_or_default();
-            invalid(event) && message.contains(if name.is_empty() { "is empty" } else { name })
+            is_invalid(event) && message.contains(if name.is_empty() { "is empty" } else { name })
         };
-        world.told(&foo, about).await?;
+        world.wait_for_event(&foo, about).await?;
         assert_eq!(world.version::<Deployment>("web").await?, made, "`{name}`");
     }
     let back = json!({ "spec": { "deploymentName": "web" } });
     world.patch::<Foo>("example", back).await?;
-    world.settle().await?;
+    world.wait_until_processed().await?;
     assert_eq!(world.version::<Deployment>("web").await?, made);
     running.stop().await
 }
 
-fn invalid(event: &Event) -> bool {
+fn is_invalid(event: &Event) -> bool {
     event.reason.as_deref() == Some("ErrInvalid")
 }

@@ -1,35 +1,35 @@
-//! The rights that it ships with.
+//! The shipped rights.
 
 use http::StatusCode;
 use serde_json::json;
 use windlass::{k8s_openapi::api::apps::v1::Deployment, runtime::ElectionConfig};
 use windlass_foo::Foo;
-use windlass_suite::{Context as Case, Running, Sent};
+use windlass_suite::{Context as Case, RecordedRequest, RunningManager};
 
-use crate::world::{World, foo, shipped};
+use crate::fixture::{Fixture, add_controller, shipped};
 
-/// All cases run with these rights. Here is a life in which each of them is needed.
-pub(crate) async fn the_roles_are_enough_and_nothing_in_them_is_idle(case: Case) -> anyhow::Result<()> {
+/// All cases run with the shipped rights. This one needs each of them.
+pub(crate) async fn shipped_rights_are_sufficient_and_minimal(case: Case) -> anyhow::Result<()> {
     let rights = shipped();
-    let world = World::with(&case, &rights).await?;
-    // A server that does not stream lists is asked for them.
-    let streams = |sent: &Sent| sent.access.verb == "watch";
-    world.wire().refuse(2, StatusCode::UNPROCESSABLE_ENTITY, streams);
-    let manager = foo(world.manager()).elect(ElectionConfig::new("foo"));
-    let running = Running::start(manager);
+    let world = Fixture::with(&case, &rights).await?;
+    // A server without streaming lists makes the caches list.
+    let streams = |sent: &RecordedRequest| sent.access.verb == "watch";
+    world.proxy().reject(2, StatusCode::UNPROCESSABLE_ENTITY, streams);
+    let manager = add_controller(world.manager()).elect(ElectionConfig::new("foo"));
+    let running = RunningManager::start(manager);
     world.create_foo("example", "web", Some(1)).await?;
-    world.synced("example").await?;
+    world.wait_for_status("example").await?;
     let renamed = json!({ "spec": { "deploymentName": "renamed" } });
     world.patch::<Foo>("example", renamed).await?;
     let first = world.wait_for::<Deployment>("renamed", |_| true).await?;
-    world.wait_gone::<Deployment>("web").await?;
-    world.settle().await?;
+    world.wait_until_deleted::<Deployment>("web").await?;
+    world.wait_until_processed().await?;
     world.delete::<Deployment>("renamed").await?;
     let is_another = |now: &Deployment| now.metadata.uid != first.metadata.uid;
     world.wait_for("renamed", is_another).await?;
-    world.settle().await?;
+    world.wait_until_processed().await?;
     running.stop().await?;
-    assert_eq!(rights.refused(), [""; 0]);
-    assert_eq!(rights.unused(), [], "granted, and nobody needs it");
+    assert_eq!(rights.forbidden(), [""; 0]);
+    assert_eq!(rights.unused(), [], "unused rights");
     Ok(())
 }

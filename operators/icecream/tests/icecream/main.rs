@@ -1,56 +1,55 @@
-//! What the Icecream controller promises, on every kind of cluster, with exactly the rights that it ships with.
+//! The Icecream controller on every kind of cluster, with exactly its shipped rights.
 //!
-//! Nobody runs pods here: the test makes them and says where they are, so that the same case holds on a control plane
-//! without nodes.
+//! The tests create the pods and set their status, so that they also run on a control plane without nodes.
 
-mod mistakes;
+mod crash;
+mod fixture;
+mod invalid;
 mod pods;
-mod stand;
-mod story;
 
+use fixture::Fixture;
 use serde_json::json;
-use stand::Stand;
 use windlass::{
     k8s_openapi::api::{apps::v1::Deployment, core::v1::Event},
     prelude::*,
 };
-use windlass_icecream::{FLAVOR, ICECREAM, Icecream};
+use windlass_icecream::{FLAVOR_LABEL, ICECREAM_LABEL, Icecream};
 use windlass_suite::{Context as Case, suite};
 
 suite!("icecream", paused;
-    a_new_icecream_gets_one_deployment_and_one_status,
-    the_example_works_as_it_is,
-    an_icecream_in_sync_is_left_alone_by_a_restarted_controller,
-    replicas_and_flavor_follow_the_icecream,
-    what_drifts_is_put_right,
-    a_deployment_that_is_deleted_comes_back,
-    the_deployment_of_a_former_name_is_removed,
-    an_icecream_that_is_being_deleted_gets_nothing_new,
-    pods::the_status_tells_nodes_names_addresses_and_requests,
-    pods::a_status_write_leads_to_one_more_look_and_then_to_silence,
-    pods::a_pod_that_changes_its_label_is_told_of_where_it_went_and_no_longer_where_it_was,
-    pods::without_pods_the_status_is_cleared,
-    pods::a_list_that_fails_is_not_taken_for_no_pods,
-    pods::quarters_are_not_rounded_up_to_ones,
+    new_icecream_gets_deployment_status_and_event,
+    shipped_example_works,
+    restart_does_not_write_a_synced_icecream,
+    deployment_follows_replicas_and_flavor,
+    drift_is_corrected,
+    deleted_deployment_is_recreated,
+    renaming_removes_the_old_deployment,
+    terminating_icecream_gets_nothing_new,
+    pods::status_reports_nodes_names_addresses_and_requests,
+    pods::status_write_causes_at_most_one_more_reconcile,
+    pods::relabeled_pod_moves_between_statuses,
+    pods::status_is_cleared_without_pods,
+    pods::failed_list_does_not_clear_the_status,
+    pods::fractional_cpus_are_not_rounded,
     pods::init_containers_and_finished_pods_are_not_counted,
-    pods::in_whatever_order_pods_come_nothing_is_written_twice,
-    pods::an_empty_flavor_is_none,
-    pods::what_the_status_does_not_tell_wakes_nobody,
-    pods::pods_of_other_namespaces_and_flavors_are_not_its_own,
-    mistakes::the_server_refuses_replicas_out_of_range,
-    mistakes::what_cannot_be_a_name_or_label_is_told_with_the_rule_and_changes_nothing,
-    mistakes::a_deployment_of_somebody_else_is_not_touched_and_its_name_taken_when_it_is_free,
-    mistakes::two_icecreams_do_not_share_a_deployment,
-    story::it_comes_to_the_same_end_wherever_it_is_stopped,
-    story::the_roles_are_enough_and_nothing_in_them_is_idle,
+    pods::pod_order_does_not_cause_writes,
+    pods::empty_flavor_counts_as_none,
+    pods::unreported_pod_changes_cause_no_reconcile,
+    pods::pods_of_other_namespaces_and_flavors_are_ignored,
+    invalid::server_rejects_replicas_out_of_range,
+    invalid::invalid_names_and_labels_are_reported_and_change_nothing,
+    invalid::foreign_deployment_is_untouched_until_its_name_is_free,
+    invalid::two_icecreams_do_not_share_a_deployment,
+    crash::crash_at_any_request_leads_to_the_same_state,
+    crash::shipped_rights_are_sufficient_and_minimal,
 );
 
-/// (a), (d): the Deployment is written once, then the status, under upstream's name, and people are told.
-async fn a_new_icecream_gets_one_deployment_and_one_status(case: Case) -> anyhow::Result<()> {
-    let mut stand = Stand::open(&case).await?;
+/// The Deployment is written once, then the status, both with upstream's field manager; then an event is recorded.
+async fn new_icecream_gets_deployment_status_and_event(case: Case) -> anyhow::Result<()> {
+    let mut fixture = Fixture::running(&case).await?;
     let spec = json!({ "deploymentName": "scoops", "replicas": 2 });
-    let icecream = stand.icecream("example", spec).await?;
-    let status = stand.tells("example", &[]).await?;
+    let icecream = fixture.create_icecream("example", spec).await?;
+    let status = fixture.wait_for_pods("example", &[]).await?;
     assert_eq!(
         (
             status.total_allocated_cpu.as_str(),
@@ -58,8 +57,8 @@ async fn a_new_icecream_gets_one_deployment_and_one_status(case: Case) -> anyhow
         ),
         ("0", "0")
     );
-    let synced = stand
-        .told(&icecream, |event: &Event| {
+    let synced = fixture
+        .wait_for_event(&icecream, |event: &Event| {
             event.reason.as_deref() == Some("Synced")
         })
         .await?;
@@ -67,7 +66,7 @@ async fn a_new_icecream_gets_one_deployment_and_one_status(case: Case) -> anyhow
     let source = synced.source.and_then(|source| source.component);
     assert_eq!(source.as_deref(), Some("nicole-controller"));
 
-    let deployment = stand.get::<Deployment>("scoops").await?;
+    let deployment = fixture.get::<Deployment>("scoops").await?;
     let owners = deployment.owner_references();
     assert_eq!(owners.len(), 1);
     assert_eq!(
@@ -80,72 +79,76 @@ async fn a_new_icecream_gets_one_deployment_and_one_status(case: Case) -> anyhow
     );
     let spec = json!(deployment.spec);
     assert_eq!(spec["replicas"], 2);
-    assert_eq!(spec["selector"]["matchLabels"], json!({ ICECREAM: "example" }));
+    assert_eq!(
+        spec["selector"]["matchLabels"],
+        json!({ ICECREAM_LABEL: "example" })
+    );
     assert_eq!(
         spec["template"]["metadata"]["labels"],
-        json!({ ICECREAM: "example" })
+        json!({ ICECREAM_LABEL: "example" })
     );
     assert_eq!(spec["template"]["spec"]["containers"][0]["image"], "nginx:latest");
 
-    stand.settle().await;
+    fixture.wait_until_idle().await;
     assert_eq!(
-        stand.writes(),
+        fixture.writes(),
         ["patch deployments/scoops", "patch icecreams/example/status"]
     );
-    let writes = stand.wire().writes().into_iter();
+    let writes = fixture.proxy().writes().into_iter();
     let mut writes = writes.filter(|write| write.resource() != "events");
     assert!(writes.all(|write| write.field_manager.as_deref() == Some("nicole-controller")));
-    stand.close().await
+    fixture.stop().await
 }
 
-/// The file that people try first.
-async fn the_example_works_as_it_is(case: Case) -> anyhow::Result<()> {
-    let mut stand = Stand::open(&case).await?;
+async fn shipped_example_works(case: Case) -> anyhow::Result<()> {
+    let mut fixture = Fixture::running(&case).await?;
     let example: Icecream = serde_yaml_ng::from_str(include_str!("../../example.yaml"))?;
     let name = example.name_any();
     let deployment = example.spec.deployment_name.clone();
-    stand.create(example).await?;
-    stand.tells(&name, &[]).await?;
-    stand.get::<Deployment>(&deployment).await?;
-    assert_eq!(stand.looks().1, 0);
-    stand.close().await
+    fixture.create(example).await?;
+    fixture.wait_for_pods(&name, &[]).await?;
+    fixture.get::<Deployment>(&deployment).await?;
+    assert_eq!(fixture.reconciles().1, 0);
+    fixture.stop().await
 }
 
-async fn an_icecream_in_sync_is_left_alone_by_a_restarted_controller(case: Case) -> anyhow::Result<()> {
-    let mut stand = Stand::open(&case).await?;
+async fn restart_does_not_write_a_synced_icecream(case: Case) -> anyhow::Result<()> {
+    let mut fixture = Fixture::running(&case).await?;
     let spec = json!({ "deploymentName": "scoops", "replicas": 1, "flavor": "mint" });
-    stand.icecream("example", spec).await?;
-    stand.pod("one", stand::of_flavor("mint"), "north", 1).await?;
-    stand.tells("example", &["one"]).await?;
-    stand.settle().await;
+    fixture.create_icecream("example", spec).await?;
+    fixture
+        .create_pod("one", fixture::flavor_label("mint"), "north", 1)
+        .await?;
+    fixture.wait_for_pods("example", &["one"]).await?;
+    fixture.wait_until_idle().await;
     let before = (
-        stand.version::<Icecream>("example").await?,
-        stand.version::<Deployment>("scoops").await?,
+        fixture.version::<Icecream>("example").await?,
+        fixture.version::<Deployment>("scoops").await?,
     );
-    stand.reopen().await?;
-    assert!(stand.looks().0 > 0, "it was looked at");
-    assert_eq!(stand.writes(), [""; 0]);
+    fixture.restart().await?;
+    assert!(fixture.reconciles().0 > 0, "it was reconciled");
+    assert_eq!(fixture.writes(), [""; 0]);
     let after = (
-        stand.version::<Icecream>("example").await?,
-        stand.version::<Deployment>("scoops").await?,
+        fixture.version::<Icecream>("example").await?,
+        fixture.version::<Deployment>("scoops").await?,
     );
     assert_eq!(after, before);
-    stand.close().await
+    fixture.stop().await
 }
 
-/// A flavor that is taken back is taken off the pods, and what is left out is left to others.
-async fn replicas_and_flavor_follow_the_icecream(case: Case) -> anyhow::Result<()> {
-    let mut stand = Stand::open(&case).await?;
-    stand
-        .icecream("example", json!({ "deploymentName": "scoops" }))
+/// Removing the flavor removes its label from the pods; without `replicas`, others may scale the Deployment.
+async fn deployment_follows_replicas_and_flavor(case: Case) -> anyhow::Result<()> {
+    let mut fixture = Fixture::running(&case).await?;
+    fixture
+        .create_icecream("example", json!({ "deploymentName": "scoops" }))
         .await?;
-    stand.wait_for::<Deployment>("scoops", |_| true).await?;
-    stand
+    fixture.wait_for::<Deployment>("scoops", |_| true).await?;
+    fixture
         .patch::<Deployment>("scoops", json!({ "spec": { "replicas": 4 } }))
         .await?;
-    stand.settle().await;
+    fixture.wait_until_idle().await;
     assert_eq!(
-        json!(stand.get::<Deployment>("scoops").await?.spec)["replicas"],
+        json!(fixture.get::<Deployment>("scoops").await?.spec)["replicas"],
         4
     );
     for (spec, replicas, flavor) in [
@@ -153,32 +156,32 @@ async fn replicas_and_flavor_follow_the_icecream(case: Case) -> anyhow::Result<(
         (json!({ "replicas": 5, "flavor": "plum" }), 5, Some("plum")),
         (json!({ "flavor": null }), 5, None),
     ] {
-        stand.settle().await;
-        stand.wire().forget();
-        stand
+        fixture.wait_until_idle().await;
+        fixture.proxy().clear();
+        fixture
             .patch::<Icecream>("example", json!({ "spec": spec }))
             .await?;
-        stand
+        fixture
             .wait_for::<Deployment>("scoops", |deployment| {
                 let spec = json!(deployment.spec);
                 let labels = &spec["template"]["metadata"]["labels"];
                 spec["replicas"] == replicas
-                    && labels[FLAVOR].as_str() == flavor
-                    && labels[ICECREAM] == "example"
+                    && labels[FLAVOR_LABEL].as_str() == flavor
+                    && labels[ICECREAM_LABEL] == "example"
             })
             .await?;
-        stand.settle().await;
-        assert_eq!(stand.writes(), ["patch deployments/scoops"], "{flavor:?}");
+        fixture.wait_until_idle().await;
+        assert_eq!(fixture.writes(), ["patch deployments/scoops"], "{flavor:?}");
     }
-    stand.close().await
+    fixture.stop().await
 }
 
-async fn what_drifts_is_put_right(case: Case) -> anyhow::Result<()> {
-    let mut stand = Stand::open(&case).await?;
+async fn drift_is_corrected(case: Case) -> anyhow::Result<()> {
+    let mut fixture = Fixture::running(&case).await?;
     let spec = json!({ "deploymentName": "scoops", "replicas": 2 });
-    stand.icecream("example", spec).await?;
-    stand.wait_for::<Deployment>("scoops", |_| true).await?;
-    stand.settle().await;
+    fixture.create_icecream("example", spec).await?;
+    fixture.wait_for::<Deployment>("scoops", |_| true).await?;
+    fixture.wait_until_idle().await;
     let drift = json!({
         "metadata": { "labels": { "theirs": "kept" } },
         "spec": {
@@ -186,69 +189,69 @@ async fn what_drifts_is_put_right(case: Case) -> anyhow::Result<()> {
             "template": { "spec": { "containers": [{ "name": "nginx", "image": "other" }] } },
         },
     });
-    stand.patch::<Deployment>("scoops", drift).await?;
-    stand
+    fixture.patch::<Deployment>("scoops", drift).await?;
+    fixture
         .wait_for::<Deployment>("scoops", |deployment| {
             let spec = json!(deployment.spec);
             let image = &spec["template"]["spec"]["containers"][0]["image"];
             spec["replicas"] == 2 && image == "nginx:latest" && deployment.labels()["theirs"] == "kept"
         })
         .await?;
-    stand.close().await
+    fixture.stop().await
 }
 
-async fn a_deployment_that_is_deleted_comes_back(case: Case) -> anyhow::Result<()> {
-    let mut stand = Stand::open(&case).await?;
-    stand
-        .icecream("example", json!({ "deploymentName": "scoops" }))
+async fn deleted_deployment_is_recreated(case: Case) -> anyhow::Result<()> {
+    let mut fixture = Fixture::running(&case).await?;
+    fixture
+        .create_icecream("example", json!({ "deploymentName": "scoops" }))
         .await?;
-    let first = stand.wait_for::<Deployment>("scoops", |_| true).await?;
-    stand.delete::<Deployment>("scoops").await?;
-    stand
+    let first = fixture.wait_for::<Deployment>("scoops", |_| true).await?;
+    fixture.delete::<Deployment>("scoops").await?;
+    fixture
         .wait_for::<Deployment>("scoops", |deployment| deployment.uid() != first.uid())
         .await?;
-    stand.close().await
+    fixture.stop().await
 }
 
-/// The new one is there before the old one goes, and nobody else's goes with it.
-async fn the_deployment_of_a_former_name_is_removed(case: Case) -> anyhow::Result<()> {
-    let mut stand = Stand::open(&case).await?;
+/// The new Deployment is created first, and no other Deployment is deleted.
+async fn renaming_removes_the_old_deployment(case: Case) -> anyhow::Result<()> {
+    let mut fixture = Fixture::running(&case).await?;
     for name in ["example", "other"] {
-        stand
-            .icecream(name, json!({ "deploymentName": format!("{name}-scoops") }))
+        fixture
+            .create_icecream(name, json!({ "deploymentName": format!("{name}-scoops") }))
             .await?;
-        stand.tells(name, &[]).await?;
+        fixture.wait_for_pods(name, &[]).await?;
     }
-    stand.settle().await;
-    stand.wire().forget();
-    stand
+    fixture.wait_until_idle().await;
+    fixture.proxy().clear();
+    fixture
         .patch::<Icecream>("example", json!({ "spec": { "deploymentName": "renamed" } }))
         .await?;
-    stand.wait_gone::<Deployment>("example-scoops").await?;
-    stand.get::<Deployment>("renamed").await?;
-    stand.get::<Deployment>("other-scoops").await?;
-    stand.settle().await;
+    fixture.wait_until_deleted::<Deployment>("example-scoops").await?;
+    fixture.get::<Deployment>("renamed").await?;
+    fixture.get::<Deployment>("other-scoops").await?;
+    fixture.wait_until_idle().await;
     assert_eq!(
-        stand.writes(),
+        fixture.writes(),
         ["patch deployments/renamed", "delete deployments/example-scoops"]
     );
-    stand.close().await
+    fixture.stop().await
 }
 
-async fn an_icecream_that_is_being_deleted_gets_nothing_new(case: Case) -> anyhow::Result<()> {
-    let mut stand = Stand::closed(&case).await?;
-    stand
-        .icecream("example", json!({ "deploymentName": "scoops" }))
+async fn terminating_icecream_gets_nothing_new(case: Case) -> anyhow::Result<()> {
+    let mut fixture = Fixture::stopped(&case).await?;
+    fixture
+        .create_icecream("example", json!({ "deploymentName": "scoops" }))
         .await?;
     let hold = json!({ "metadata": { "finalizers": ["example.com/hold"] } });
-    stand.patch::<Icecream>("example", hold).await?;
-    stand.delete::<Icecream>("example").await?;
-    stand.start();
-    stand.settle().await;
-    assert!(stand.looks().0 > 0, "it was looked at");
-    assert_eq!(stand.writes(), [""; 0]);
+    fixture.patch::<Icecream>("example", hold).await?;
+    fixture.delete::<Icecream>("example").await?;
+    fixture.start();
+    fixture.wait_until_idle().await;
+    assert!(fixture.reconciles().0 > 0, "it was reconciled");
+    assert_eq!(fixture.writes(), [""; 0]);
     let release = json!({ "metadata": { "finalizers": null } });
-    stand.patch::<Icecream>("example", release).await?;
-    stand.wait_gone::<Icecream>("example").await?;
-    stand.close().await
+    fixture.patch::<Icecream>("example", release).await?;
+    fixture.wait_until_deleted::<Icecream>("example").await?;
+    fixture.stop().await
 }

@@ -1,4 +1,4 @@
-//! What the status tells of pods. Most cases are named after a mistake that upstream's controller makes.
+//! The pods in the status. Most cases cover a mistake of upstream's controller.
 
 use http::StatusCode;
 use serde_json::json;
@@ -7,27 +7,27 @@ use windlass::{
     kube::api::{DeleteParams, PostParams},
 };
 use windlass_icecream::Icecream;
-use windlass_suite::{Context as Case, Sent};
+use windlass_suite::{Context as Case, RecordedRequest};
 
-use crate::stand::{Stand, of_flavor, of_icecream, pod};
+use crate::fixture::{Fixture, flavor_label, icecream_label, pod};
 
-/// (c): sorted, each node once; without a flavor by its own label, with one by the flavor's.
-pub(crate) async fn the_status_tells_nodes_names_addresses_and_requests(case: Case) -> anyhow::Result<()> {
-    let mut stand = Stand::open(&case).await?;
+/// Sorted, each node once; selected by the Icecream's own label, or by the flavor's.
+pub(crate) async fn status_reports_nodes_names_addresses_and_requests(case: Case) -> anyhow::Result<()> {
+    let mut fixture = Fixture::running(&case).await?;
     for (name, spec, label) in [
-        ("plain", json!({ "deploymentName": "a" }), of_icecream("plain")),
+        ("plain", json!({ "deploymentName": "a" }), icecream_label("plain")),
         (
             "mint",
             json!({ "deploymentName": "b", "flavor": "mint" }),
-            of_flavor("mint"),
+            flavor_label("mint"),
         ),
     ] {
-        stand.icecream(name, spec).await?;
+        fixture.create_icecream(name, spec).await?;
         let [a, b, c] = ["a", "b", "c"].map(|one| format!("{name}-{one}"));
-        stand.pod(&c, label, "north", 3).await?;
-        stand.pod(&a, label, "south", 10).await?;
-        stand.pod(&b, label, "north", 2).await?;
-        stand
+        fixture.create_pod(&c, label, "north", 3).await?;
+        fixture.create_pod(&a, label, "south", 10).await?;
+        fixture.create_pod(&b, label, "north", 2).await?;
+        fixture
             .wait_for::<Icecream>(name, |icecream| {
                 let status = json!(icecream.status);
                 status
@@ -40,138 +40,137 @@ pub(crate) async fn the_status_tells_nodes_names_addresses_and_requests(case: Ca
                     })
             })
             .await?;
-        // A pod that has no node yet is told of as far as it goes.
+        // A pod without a node is reported too.
         let waiting = format!("{name}-d");
-        stand.create(pod(&waiting, label, "")).await?;
-        let status = stand.tells(name, &[&a, &b, &c, &waiting]).await?;
+        fixture.create(pod(&waiting, label, "")).await?;
+        let status = fixture.wait_for_pods(name, &[&a, &b, &c, &waiting]).await?;
         assert_eq!(status.node_names, ["north", "south"]);
         assert_eq!(status.total_allocated_cpu, "1");
         assert_eq!(status.total_allocated_memory, "256Mi");
     }
-    stand.close().await
+    fixture.stop().await
 }
 
-/// (e).
-pub(crate) async fn a_status_write_leads_to_one_more_look_and_then_to_silence(
-    case: Case,
-) -> anyhow::Result<()> {
-    let mut stand = Stand::open(&case).await?;
+pub(crate) async fn status_write_causes_at_most_one_more_reconcile(case: Case) -> anyhow::Result<()> {
+    let mut fixture = Fixture::running(&case).await?;
     let spec = json!({ "deploymentName": "scoops", "flavor": "mint" });
-    stand.icecream("example", spec).await?;
-    stand.tells("example", &[]).await?;
-    stand.settle().await;
-    let (before, _) = stand.looks();
-    stand.wire().forget();
-    // One change of one pod: it comes with everything that is told of it.
-    stand.create(pod("one", of_flavor("mint"), "north")).await?;
-    stand.tells("example", &["one"]).await?;
-    stand.settle().await;
-    let (after, failed) = stand.looks();
-    let looks = after - before;
+    fixture.create_icecream("example", spec).await?;
+    fixture.wait_for_pods("example", &[]).await?;
+    fixture.wait_until_idle().await;
+    let (before, _) = fixture.reconciles();
+    fixture.proxy().clear();
+    // One change of one pod: it is created with all reported fields.
+    fixture.create(pod("one", flavor_label("mint"), "north")).await?;
+    fixture.wait_for_pods("example", &["one"]).await?;
+    fixture.wait_until_idle().await;
+    let (after, failed) = fixture.reconciles();
+    let reconciles = after - before;
     assert!(
-        (1..=2).contains(&looks),
-        "{looks}: the pod's, and at most the status write's own"
+        (1..=2).contains(&reconciles),
+        "{reconciles}: one for the pod, and at most one for the status write"
     );
     assert_eq!(failed, 0);
-    assert_eq!(stand.writes(), ["patch icecreams/example/status"]);
-    stand.close().await
+    assert_eq!(fixture.writes(), ["patch icecreams/example/status"]);
+    fixture.stop().await
 }
 
-/// Upstream hears of pods that an Icecream owns, and lists by label: here the pods are nobody's.
-pub(crate) async fn a_pod_that_changes_its_label_is_told_of_where_it_went_and_no_longer_where_it_was(
-    case: Case,
-) -> anyhow::Result<()> {
-    let mut stand = Stand::open(&case).await?;
+/// Upstream watches pods by owner, but lists them by label: these pods have no owner.
+pub(crate) async fn relabeled_pod_moves_between_statuses(case: Case) -> anyhow::Result<()> {
+    let mut fixture = Fixture::running(&case).await?;
     for flavor in ["mint", "plum"] {
         let spec = json!({ "deploymentName": flavor, "flavor": flavor });
-        stand.icecream(flavor, spec).await?;
+        fixture.create_icecream(flavor, spec).await?;
     }
-    stand
-        .icecream("plain", json!({ "deploymentName": "plain" }))
+    fixture
+        .create_icecream("plain", json!({ "deploymentName": "plain" }))
         .await?;
-    stand.pod("one", of_flavor("mint"), "north", 1).await?;
-    stand.tells("mint", &["one"]).await?;
+    fixture
+        .create_pod("one", flavor_label("mint"), "north", 1)
+        .await?;
+    fixture.wait_for_pods("mint", &["one"]).await?;
     let relabel = async |labels| {
-        stand
+        fixture
             .patch::<Pod>("one", json!({ "metadata": { "labels": labels } }))
             .await
     };
     relabel(json!({ "ice-cream-flavor": "plum" })).await?;
-    stand.tells("plum", &["one"]).await?;
-    stand.tells("mint", &[]).await?;
+    fixture.wait_for_pods("plum", &["one"]).await?;
+    fixture.wait_for_pods("mint", &[]).await?;
     relabel(json!({ "ice-cream-flavor": null, "icecream": "plain" })).await?;
-    stand.tells("plain", &["one"]).await?;
-    stand.tells("plum", &[]).await?;
+    fixture.wait_for_pods("plain", &["one"]).await?;
+    fixture.wait_for_pods("plum", &[]).await?;
     relabel(json!({ "icecream": null })).await?;
-    stand.tells("plain", &[]).await?;
-    stand.close().await
+    fixture.wait_for_pods("plain", &[]).await?;
+    fixture.stop().await
 }
 
-/// Upstream leaves what it told last.
-pub(crate) async fn without_pods_the_status_is_cleared(case: Case) -> anyhow::Result<()> {
-    let mut stand = Stand::open(&case).await?;
+/// Upstream keeps the last status.
+pub(crate) async fn status_is_cleared_without_pods(case: Case) -> anyhow::Result<()> {
+    let mut fixture = Fixture::running(&case).await?;
     let spec = json!({ "deploymentName": "scoops", "flavor": "mint" });
-    stand.icecream("example", spec).await?;
+    fixture.create_icecream("example", spec).await?;
     for name in ["one", "two"] {
-        stand.pod(name, of_flavor("mint"), "north", 1).await?;
+        fixture.create_pod(name, flavor_label("mint"), "north", 1).await?;
     }
-    stand.tells("example", &["one", "two"]).await?;
+    fixture.wait_for_pods("example", &["one", "two"]).await?;
     for name in ["one", "two"] {
         let now = DeleteParams::default().grace_period(0);
         case.api::<Pod>().delete(name, &now).await?;
     }
-    let status = stand.tells("example", &[]).await?;
+    let status = fixture.wait_for_pods("example", &[]).await?;
     assert_eq!(
         json!(status),
         json!({
             "nodeNames": [], "podNames": [], "podIPs": [], "totalAllocatedCPU": "0", "totalAllocatedMemory": "0",
         })
     );
-    stand.close().await
+    fixture.stop().await
 }
 
-/// Upstream takes a failed list for an empty one.
-pub(crate) async fn a_list_that_fails_is_not_taken_for_no_pods(case: Case) -> anyhow::Result<()> {
-    let mut stand = Stand::open(&case).await?;
+/// Upstream treats a failed list as an empty one.
+pub(crate) async fn failed_list_does_not_clear_the_status(case: Case) -> anyhow::Result<()> {
+    let mut fixture = Fixture::running(&case).await?;
     let spec = json!({ "deploymentName": "scoops", "flavor": "mint" });
-    stand.icecream("example", spec).await?;
-    stand.pod("one", of_flavor("mint"), "north", 1).await?;
-    stand.tells("example", &["one"]).await?;
-    stand.settle().await;
-    stand.close().await?;
-    let before = stand.version::<Icecream>("example").await?;
+    fixture.create_icecream("example", spec).await?;
+    fixture
+        .create_pod("one", flavor_label("mint"), "north", 1)
+        .await?;
+    fixture.wait_for_pods("example", &["one"]).await?;
+    fixture.wait_until_idle().await;
+    fixture.stop().await?;
+    let before = fixture.version::<Icecream>("example").await?;
 
-    stand.wire().forget();
-    let asks = |sent: &Sent| sent.resource() == "pods";
-    stand.wire().refuse(3, StatusCode::INTERNAL_SERVER_ERROR, asks);
-    stand.start();
-    // It is dealt with when the pods are known, and so is the first one.
+    fixture.proxy().clear();
+    let asks = |sent: &RecordedRequest| sent.resource() == "pods";
+    fixture.proxy().reject(3, StatusCode::INTERNAL_SERVER_ERROR, asks);
+    fixture.start();
+    // Both are reconciled once the pods are listed.
     let spec = json!({ "deploymentName": "more", "flavor": "mint" });
-    stand.icecream("late", spec).await?;
-    stand.tells("late", &["one"]).await?;
-    stand.settle().await;
-    let asked = stand.wire().sent().into_iter().filter(asks).count();
-    assert!(asked > 3, "it asked {asked} times");
-    assert!(stand.looks().0 >= 2, "both were looked at");
-    assert_eq!(stand.version::<Icecream>("example").await?, before);
-    stand.close().await
+    fixture.create_icecream("late", spec).await?;
+    fixture.wait_for_pods("late", &["one"]).await?;
+    fixture.wait_until_idle().await;
+    let asked = fixture.proxy().requests().into_iter().filter(asks).count();
+    assert!(asked > 3, "{asked} requests");
+    assert!(fixture.reconciles().0 >= 2, "both were reconciled");
+    assert_eq!(fixture.version::<Icecream>("example").await?, before);
+    fixture.stop().await
 }
 
-/// Upstream counts whole CPUs, rounded up.
-pub(crate) async fn quarters_are_not_rounded_up_to_ones(case: Case) -> anyhow::Result<()> {
-    let mut stand = Stand::open(&case).await?;
+/// Upstream rounds up to whole CPUs.
+pub(crate) async fn fractional_cpus_are_not_rounded(case: Case) -> anyhow::Result<()> {
+    let mut fixture = Fixture::running(&case).await?;
     let spec = json!({ "deploymentName": "scoops", "flavor": "mint" });
-    stand.icecream("example", spec).await?;
+    fixture.create_icecream("example", spec).await?;
     for (name, total) in [("one", "250m"), ("two", "500m"), ("three", "750m"), ("four", "1")] {
-        stand.pod(name, of_flavor("mint"), "north", 1).await?;
-        stand
+        fixture.create_pod(name, flavor_label("mint"), "north", 1).await?;
+        fixture
             .wait_for::<Icecream>("example", |icecream| {
                 let status = icecream.status.as_ref();
                 status.is_some_and(|status| status.total_allocated_cpu == total)
             })
             .await?;
     }
-    // All containers of a pod count, and one that asks for nothing adds nothing.
+    // All containers of a pod count; one without requests adds nothing.
     let container =
         |name: &str, requests| json!({ "name": name, "image": "x", "resources": { "requests": requests } });
     let many = json!([
@@ -179,35 +178,37 @@ pub(crate) async fn quarters_are_not_rounded_up_to_ones(case: Case) -> anyhow::R
         container("b", json!({ "cpu": "1m" })),
         container("c", json!({})),
     ]);
-    let mut big = pod("big", of_flavor("mint"), "north");
+    let mut big = pod("big", flavor_label("mint"), "north");
     big.spec = serde_json::from_value(json!({ "containers": many }))?;
-    stand.create(big).await?;
-    let status = stand
-        .tells("example", &["big", "four", "one", "three", "two"])
+    fixture.create(big).await?;
+    let status = fixture
+        .wait_for_pods("example", &["big", "four", "one", "three", "two"])
         .await?;
     assert_eq!(status.total_allocated_cpu, "1101m");
     assert_eq!(
         status.total_allocated_memory,
         (1_000_000_000 + 4 * 64 * 1024 * 1024).to_string()
     );
-    stand.close().await
+    fixture.stop().await
 }
 
 /// Upstream counts both.
 pub(crate) async fn init_containers_and_finished_pods_are_not_counted(case: Case) -> anyhow::Result<()> {
-    let mut stand = Stand::open(&case).await?;
+    let mut fixture = Fixture::running(&case).await?;
     let spec = json!({ "deploymentName": "scoops", "flavor": "mint" });
-    stand.icecream("example", spec).await?;
-    let mut prepared = pod("prepared", of_flavor("mint"), "north");
+    fixture.create_icecream("example", spec).await?;
+    let mut prepared = pod("prepared", flavor_label("mint"), "north");
     let init = json!([{ "name": "churn", "image": "x", "resources": { "requests": { "cpu": "4", "memory": "4Gi" } } }]);
     if let Some(spec) = &mut prepared.spec {
         spec.init_containers = serde_json::from_value(init)?;
     }
-    stand.create(prepared).await?;
+    fixture.create(prepared).await?;
     for name in ["done", "dropped"] {
-        stand.pod(name, of_flavor("mint"), "south", 2).await?;
+        fixture.create_pod(name, flavor_label("mint"), "south", 2).await?;
     }
-    let status = stand.tells("example", &["done", "dropped", "prepared"]).await?;
+    let status = fixture
+        .wait_for_pods("example", &["done", "dropped", "prepared"])
+        .await?;
     assert_eq!(
         (
             status.total_allocated_cpu.as_str(),
@@ -216,11 +217,11 @@ pub(crate) async fn init_containers_and_finished_pods_are_not_counted(case: Case
         ("750m", "192Mi")
     );
     for (name, phase) in [("done", "Succeeded"), ("dropped", "Failed")] {
-        stand
+        fixture
             .patch_status::<Pod>(name, json!({ "status": { "phase": phase } }))
             .await?;
     }
-    let status = stand.tells("example", &["prepared"]).await?;
+    let status = fixture.wait_for_pods("example", &["prepared"]).await?;
     assert_eq!(status.node_names, ["north"]);
     assert_eq!(
         (
@@ -229,96 +230,106 @@ pub(crate) async fn init_containers_and_finished_pods_are_not_counted(case: Case
         ),
         ("250m", "64Mi")
     );
-    stand.close().await
+    fixture.stop().await
 }
 
-/// Upstream writes them as they come.
-pub(crate) async fn in_whatever_order_pods_come_nothing_is_written_twice(case: Case) -> anyhow::Result<()> {
-    let mut stand = Stand::open(&case).await?;
+/// Upstream writes them in list order.
+pub(crate) async fn pod_order_does_not_cause_writes(case: Case) -> anyhow::Result<()> {
+    let mut fixture = Fixture::running(&case).await?;
     let spec = json!({ "deploymentName": "scoops", "flavor": "mint" });
-    stand.icecream("example", spec).await?;
+    fixture.create_icecream("example", spec).await?;
     for (name, node) in [("c", "east"), ("a", "west"), ("b", "south")] {
-        stand.pod(name, of_flavor("mint"), node, 1).await?;
+        fixture.create_pod(name, flavor_label("mint"), node, 1).await?;
     }
-    let status = stand.tells("example", &["a", "b", "c"]).await?;
+    let status = fixture.wait_for_pods("example", &["a", "b", "c"]).await?;
     assert_eq!(status.node_names, ["east", "south", "west"]);
-    stand.settle().await;
-    // The same again, from processes that read them anew.
+    fixture.wait_until_idle().await;
+    // After restarts, which list the pods again.
     for _ in 0..3 {
-        stand.reopen().await?;
-        assert!(stand.looks().0 > 0, "it was looked at");
-        assert_eq!(stand.writes(), [""; 0]);
+        fixture.restart().await?;
+        assert!(fixture.reconciles().0 > 0, "it was reconciled");
+        assert_eq!(fixture.writes(), [""; 0]);
     }
-    stand.close().await
+    fixture.stop().await
 }
 
-/// Upstream looks for pods whose flavor is the empty text.
-pub(crate) async fn an_empty_flavor_is_none(case: Case) -> anyhow::Result<()> {
-    let mut stand = Stand::open(&case).await?;
+/// Upstream selects pods whose flavor is the empty string.
+pub(crate) async fn empty_flavor_counts_as_none(case: Case) -> anyhow::Result<()> {
+    let mut fixture = Fixture::running(&case).await?;
     let spec = json!({ "deploymentName": "scoops", "flavor": "" });
-    stand.icecream("example", spec).await?;
-    stand.pod("flavorless", of_flavor(""), "south", 1).await?;
-    stand.pod("own", of_icecream("example"), "north", 2).await?;
-    stand.tells("example", &["own"]).await?;
-    stand.settle().await;
-    let status = stand.tells("example", &["own"]).await?;
+    fixture.create_icecream("example", spec).await?;
+    fixture
+        .create_pod("flavorless", flavor_label(""), "south", 1)
+        .await?;
+    fixture
+        .create_pod("own", icecream_label("example"), "north", 2)
+        .await?;
+    fixture.wait_for_pods("example", &["own"]).await?;
+    fixture.wait_until_idle().await;
+    let status = fixture.wait_for_pods("example", &["own"]).await?;
     assert_eq!(status.node_names, ["north"]);
-    let deployment = stand
+    let deployment = fixture
         .get::<windlass::k8s_openapi::api::apps::v1::Deployment>("scoops")
         .await?;
     let labels = &json!(deployment.spec)["template"]["metadata"]["labels"];
     assert_eq!(*labels, json!({ "icecream": "example" }));
-    stand.close().await
+    fixture.stop().await
 }
 
-pub(crate) async fn what_the_status_does_not_tell_wakes_nobody(case: Case) -> anyhow::Result<()> {
-    let mut stand = Stand::open(&case).await?;
+pub(crate) async fn unreported_pod_changes_cause_no_reconcile(case: Case) -> anyhow::Result<()> {
+    let mut fixture = Fixture::running(&case).await?;
     let spec = json!({ "deploymentName": "scoops", "flavor": "mint" });
-    stand.icecream("example", spec).await?;
-    stand.pod("one", of_flavor("mint"), "north", 1).await?;
-    stand.tells("example", &["one"]).await?;
-    stand.settle().await;
-    let before = stand.looks();
+    fixture.create_icecream("example", spec).await?;
+    fixture
+        .create_pod("one", flavor_label("mint"), "north", 1)
+        .await?;
+    fixture.wait_for_pods("example", &["one"]).await?;
+    fixture.wait_until_idle().await;
+    let before = fixture.reconciles();
     let ready = json!([{ "type": "Ready", "status": "True" }]);
-    stand
+    fixture
         .patch_status::<Pod>(
             "one",
             json!({ "status": { "conditions": ready, "message": "hello" } }),
         )
         .await?;
-    stand
+    fixture
         .patch::<Pod>("one", json!({ "metadata": { "annotations": { "a": "b" } } }))
         .await?;
-    stand.pod("stranger", ("app", "web"), "north", 9).await?;
-    stand.settle().await;
-    assert_eq!(stand.looks(), before);
-    stand.close().await
+    fixture.create_pod("stranger", ("app", "web"), "north", 9).await?;
+    fixture.wait_until_idle().await;
+    assert_eq!(fixture.reconciles(), before);
+    fixture.stop().await
 }
 
-pub(crate) async fn pods_of_other_namespaces_and_flavors_are_not_its_own(case: Case) -> anyhow::Result<()> {
-    let mut stand = Stand::closed(&case).await?;
-    let elsewhere = case.anew().await?;
-    stand.start_with(
-        stand
+pub(crate) async fn pods_of_other_namespaces_and_flavors_are_ignored(case: Case) -> anyhow::Result<()> {
+    let mut fixture = Fixture::stopped(&case).await?;
+    let elsewhere = case.fresh().await?;
+    fixture.start_with(
+        fixture
             .manager()
             .namespaces([case.namespace(), elsewhere.namespace()]),
     );
     let spec = json!({ "deploymentName": "scoops", "flavor": "mint" });
-    stand.icecream("example", spec).await?;
-    // Two of one flavor tell the same.
+    fixture.create_icecream("example", spec).await?;
+    // Two Icecreams of one flavor report the same pods.
     let spec = json!({ "deploymentName": "other", "flavor": "mint" });
-    stand.icecream("sibling", spec).await?;
-    let stranger = pod("stranger", of_flavor("mint"), "north");
+    fixture.create_icecream("sibling", spec).await?;
+    let stranger = pod("stranger", flavor_label("mint"), "north");
     let pods = elsewhere.api::<Pod>();
     pods.create(&PostParams::default(), &stranger).await?;
-    stand.pod("plum", of_flavor("plum"), "north", 2).await?;
-    stand.pod("one", of_flavor("mint"), "north", 1).await?;
+    fixture
+        .create_pod("plum", flavor_label("plum"), "north", 2)
+        .await?;
+    fixture
+        .create_pod("one", flavor_label("mint"), "north", 1)
+        .await?;
     for icecream in ["example", "sibling"] {
-        stand.tells(icecream, &["one"]).await?;
+        fixture.wait_for_pods(icecream, &["one"]).await?;
     }
-    stand.settle().await;
+    fixture.wait_until_idle().await;
     for icecream in ["example", "sibling"] {
-        stand.tells(icecream, &["one"]).await?;
+        fixture.wait_for_pods(icecream, &["one"]).await?;
     }
-    stand.close().await
+    fixture.stop().await
 }

@@ -1,4 +1,4 @@
-//! All sinks together: who tells them, who runs them, and who remembers what they confirmed.
+//! All sinks: feeds notify them, workers deliver, and the journal records what they confirmed.
 
 use std::{collections::HashSet, future::Future, sync::Arc, time::Duration};
 
@@ -11,65 +11,65 @@ use windlass::{
 };
 
 use super::{
-    Limits, Present,
-    figures::{self, Figures},
-    keeper::Keeper,
-    lane::Lane,
+    CurrentState, Limits,
+    journal_writer::JournalWriter,
+    sink_queue::SinkQueue,
+    stats::{self, SinkStats},
     worker::Worker,
 };
 use crate::{
-    journal::{Journal, JournalError, Version},
-    notice::{Notice, Observer, Told},
+    journal::{Journal, JournalError, ObjectVersion},
+    notice::{Notice, NotifyOutcome, Observer},
     sinks::{OpenError, Sink, SinkSpec},
 };
 
-/// How long sinks may take at the stop to deliver what waits: less than a manager's grace of 30 s.
-const FLUSH: Duration = Duration::from_secs(20);
+/// How long sinks may take at the stop to deliver what waits: less than the manager's grace period of 30 s.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// All sinks.
+/// Delivers notices to all sinks.
 pub struct Hub {
-    lanes: Vec<Arc<Lane>>,
-    /// Until they run.
+    queues: Vec<Arc<SinkQueue>>,
+    /// Taken by [`run`](Self::run).
     sinks: Mutex<Option<Vec<Box<dyn Sink>>>>,
     journal: Option<Arc<Journal>>,
-    keeper: Arc<Keeper>,
+    journal_writer: Arc<JournalWriter>,
     scopes: Mutex<Vec<Arc<str>>>,
-    flush: Duration,
-    /// The lanes are closed.
+    flush_timeout: Duration,
+    /// Notified when the queues are closed.
     closing: Arc<Notify>,
 }
 
-/// Why the sinks cannot be used, or stopped.
+/// Why the sinks cannot be used, or stopped with an error.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HubError {
-    /// There is nobody to tell.
-    #[error("there is no sink: name one with --sink")]
+    /// There are no sinks.
+    #[error("no sink: add one with --sink")]
     NoSink,
-    /// Logs, metrics and the state file could not tell them apart.
-    #[error("two sinks are named `{0}`: give one of them another name, as in `--sink …,name=NAME`")]
+    /// Two sinks have the same name, which identifies them in logs, metrics and the state file.
+    #[error("two sinks are named `{0}`: rename one of them, as in `--sink …,name=NAME`")]
     DuplicateName(String),
     /// A sink cannot be opened.
     #[error("sink `{sink}`: {cause}")]
     Open {
-        /// Its name.
+        /// The sink's name.
         sink: String,
-        /// What is wrong.
+        /// Why.
         cause: OpenError,
     },
     /// A sink's worker panicked.
     #[error("a sink panicked: {0}")]
     Panicked(String),
-    /// They were run before.
-    #[error("the sinks ran already: build them anew")]
-    RanAlready,
-    /// What was confirmed could not be written at the end.
-    #[error("what the sinks confirmed last is not remembered, and will be told again")]
+    /// [`Hub::run`] was called before.
+    #[error("the sinks have already run: create a new hub")]
+    AlreadyRan,
+    /// The state file could not be written at the end.
+    #[error("cannot write the state file: the sinks will get their latest notices again")]
     Journal(#[source] JournalError),
 }
 
 impl Hub {
-    /// Opens the sinks. With a journal, they continue where they were.
+    /// Opens the sinks. With a journal, they continue where they stopped.
     pub fn open(specs: &[SinkSpec], journal: Option<Journal>, clock: Clock) -> Result<Self, HubError> {
         let sinks = specs.iter().map(|spec| {
             let sink = spec.open(clock).map_err(|cause| HubError::Open {
@@ -81,7 +81,7 @@ impl Hub {
         Self::new(sinks.collect::<Result<_, _>>()?, journal, clock)
     }
 
-    /// The same with sinks that are open already, each with its name.
+    /// Creates a hub from open sinks, each with its name and limits.
     pub fn new(
         sinks: Vec<(String, Limits, Box<dyn Sink>)>,
         journal: Option<Journal>,
@@ -96,73 +96,75 @@ impl Hub {
         }
         let confirmed = Arc::new(Notify::new());
         let journal = journal.map(Arc::new);
-        let (lanes, sinks): (Vec<_>, _) = sinks
+        let (queues, sinks): (Vec<_>, _) = sinks
             .into_iter()
             .map(|(name, limits, sink)| {
-                let lane = Lane::new(name, limits, clock, Arc::clone(&confirmed), journal.is_some());
-                (Arc::new(lane), sink)
+                let queue = SinkQueue::new(name, limits, clock, Arc::clone(&confirmed), journal.is_some());
+                (Arc::new(queue), sink)
             })
             .unzip();
-        let keeper = Keeper::new(journal.clone(), lanes.clone(), confirmed);
+        let keeper = JournalWriter::new(journal.clone(), queues.clone(), confirmed);
         Ok(Self {
-            lanes,
+            queues,
             sinks: Mutex::new(Some(sinks)),
             journal,
-            keeper: Arc::new(keeper),
+            journal_writer: Arc::new(keeper),
             scopes: Mutex::default(),
-            flush: FLUSH,
+            flush_timeout: FLUSH_TIMEOUT,
             closing: Arc::new(Notify::new()),
         })
     }
 
-    /// How long sinks may take at the stop to deliver what waits. Default: 20 s.
+    /// Sets how long sinks may take at the stop to deliver what waits. Default: 20 s.
     #[must_use]
-    pub fn flush_within(mut self, flush: Duration) -> Self {
-        self.flush = flush;
+    pub fn flush_timeout(mut self, flush: Duration) -> Self {
+        self.flush_timeout = flush;
         self
     }
 
-    /// Shows the sinks' figures among these metrics. Once.
-    pub fn show(&self, metrics: &Metrics) {
-        figures::show(metrics, &self.lanes);
+    /// Registers the sinks' metrics. Call once.
+    pub fn register_metrics(&self, metrics: &Metrics) {
+        stats::register_metrics(metrics, &self.queues);
     }
 
-    /// The figures of each sink, by name.
-    pub fn figures(&self) -> Vec<(String, Figures)> {
-        let lanes = self.lanes.iter();
-        lanes.map(|lane| (lane.name.clone(), lane.figures())).collect()
+    /// The statistics of each sink, by name.
+    pub fn stats(&self) -> Vec<(String, SinkStats)> {
+        let queues = self.queues.iter();
+        queues.map(|queue| (queue.name.clone(), queue.stats())).collect()
     }
 
-    /// The sinks that cannot be delivered to at present, and why.
-    pub fn troubles(&self) -> Vec<(String, String)> {
-        let lanes = self.lanes.iter();
-        lanes
-            .filter_map(|lane| Some((lane.name.clone(), lane.trouble()?)))
+    /// The names of the sinks whose last delivery failed, with the error.
+    pub fn last_errors(&self) -> Vec<(String, String)> {
+        let queues = self.queues.iter();
+        queues
+            .filter_map(|queue| Some((queue.name.clone(), queue.last_error()?)))
             .collect()
     }
 
-    /// Tells of another kind and selection. `scope` names both, and whatever else decides which objects are told of: the
-    /// journal knows it by that, so that another selection is not taken for objects that are gone.
+    /// Adds a feed of one kind and selection. `scope` names both, and anything else that decides which objects are reported: it is
+    /// the journal's key, so that objects outside a changed selection are not taken for deleted ones.
     ///
     /// # Panics
     ///
-    /// If the scope was told of before: two watches of the same would undo each other.
-    #[expect(
-        clippy::needless_pass_by_value,
-        reason = "it is given away, and each sink has a share"
-    )]
-    pub fn feed(self: &Arc<Self>, scope: &str, kind: &Arc<ApiResource>, present: Arc<dyn Present>) -> Feed {
+    /// If a feed with this scope exists: two watches of the same objects would undo each other's progress.
+    #[expect(clippy::needless_pass_by_value, reason = "each sink keeps a clone")]
+    pub fn add_feed(
+        self: &Arc<Self>,
+        scope: &str,
+        kind: &Arc<ApiResource>,
+        present: Arc<dyn CurrentState>,
+    ) -> Feed {
         let scope: Arc<str> = scope.into();
         let mut scopes = self.scopes.lock();
-        assert!(!scopes.contains(&scope), "`{scope}` is told of already");
-        let number = scopes.len();
-        for lane in &self.lanes {
+        assert!(!scopes.contains(&scope), "a feed of `{scope}` exists already");
+        let index = scopes.len();
+        for queue in &self.queues {
             let known = self
                 .journal
                 .as_ref()
-                .and_then(|journal| journal.record().get(&*scope)?.get(&lane.name));
+                .and_then(|journal| journal.initial_contents().get(&*scope)?.get(&queue.name));
             let progress = known.cloned().unwrap_or_default();
-            lane.feed(
+            queue.add_feed(
                 Arc::clone(&scope),
                 Arc::clone(kind),
                 Arc::clone(&present),
@@ -172,19 +174,19 @@ impl Hub {
         scopes.push(scope);
         Feed {
             hub: Arc::clone(self),
-            number,
+            index,
         }
     }
 
-    /// Delivers until `stop`; then takes nothing more, and gives each sink the time to deliver what waits, until it fails.
-    /// What is left is told after a restart, if there is a journal.
+    /// Delivers until `stop`; then accepts no more notices, and lets each sink deliver what waits until it fails or the flush
+    /// timeout ends. With a journal, undelivered notices are sent after a restart.
     ///
-    /// Dropping it ends everything at once; nothing is confirmed that was not delivered.
+    /// Dropping the future stops at once; nothing is confirmed that was not delivered.
     pub async fn run(&self, stop: impl Future<Output = ()>) -> Result<(), HubError> {
-        let sinks = self.sinks.lock().take().ok_or(HubError::RanAlready)?;
+        let sinks = self.sinks.lock().take().ok_or(HubError::AlreadyRan)?;
         let mut workers = JoinSet::new();
-        for (lane, sink) in self.lanes.iter().zip(sinks) {
-            let worker = Worker::new(Arc::clone(lane), sink, Arc::clone(&self.keeper));
+        for (queue, sink) in self.queues.iter().zip(sinks) {
+            let worker = Worker::new(Arc::clone(queue), sink, Arc::clone(&self.journal_writer));
             workers.spawn(worker.run(Arc::clone(&self.closing)));
         }
         let flushed = Notify::new();
@@ -193,11 +195,11 @@ impl Hub {
             flushed.notify_one();
             delivered
         };
-        let (delivered, kept) = tokio::join!(delivering, self.keeper.run(flushed.notified()));
+        let (delivered, kept) = tokio::join!(delivering, self.journal_writer.run(flushed.notified()));
         delivered.and(kept.map_err(HubError::Journal))
     }
 
-    /// Until `stop`, and then as long as it takes to deliver what waits.
+    /// Waits for `stop`, then for the workers to flush.
     async fn deliver(
         &self,
         workers: &mut JoinSet<()>,
@@ -207,11 +209,11 @@ impl Hub {
             () = stop => None,
             ended = workers.join_next() => ended,
         };
-        for lane in &self.lanes {
-            lane.close();
+        for queue in &self.queues {
+            queue.close();
         }
         self.closing.notify_waiters();
-        let flushed = timeout(self.flush, async {
+        let flushed = timeout(self.flush_timeout, async {
             let mut ended = ended;
             loop {
                 match ended {
@@ -223,53 +225,53 @@ impl Hub {
         })
         .await;
         workers.shutdown().await;
-        for lane in &self.lanes {
-            if let (waiting @ 1.., _) = lane.backlog() {
+        for queue in &self.queues {
+            if let (waiting @ 1.., _) = queue.backlog() {
                 let kept = if self.journal.is_some() {
-                    "they are told after a restart"
+                    "they will be sent after a restart"
                 } else {
-                    "they are lost: --state keeps them"
+                    "they are lost; use --state to keep them"
                 };
-                tracing::warn!(sink = %lane.name, waiting, "notices were not delivered before the stop: {kept}");
+                tracing::warn!(sink = %queue.name, waiting, "notices were not delivered before the stop: {kept}");
             }
         }
         flushed.unwrap_or(Ok(()))
     }
 }
 
-/// Tells all sinks of one kind and selection.
+/// Notifies all sinks about the objects of one kind and selection.
 pub struct Feed {
     hub: Arc<Hub>,
-    number: usize,
+    index: usize,
 }
 
 impl Feed {
-    /// A change that is not to be told: a sink that has confirmed `old` (`None`: knows nothing of the object) counts as having
-    /// confirmed `new` (`None`: it is gone). For one that has not, nothing changes.
-    pub fn pass(&self, key: &ObjectKey, old: Option<&Version>, new: Option<&Version>) {
-        for lane in &self.hub.lanes {
-            lane.pass(self.number, key, old, new);
+    /// Skips a change that is not reported: a sink that has confirmed `old` (`None`: does not know the object) counts as having
+    /// confirmed `new` (`None`: deleted). Other sinks are unaffected.
+    pub fn skip(&self, key: &ObjectKey, old: Option<&ObjectVersion>, new: Option<&ObjectVersion>) {
+        for queue in &self.hub.queues {
+            queue.skip(self.index, key, old, new);
         }
     }
 
-    /// All objects that there were at the start have been told. What a sink has confirmed before a restart and is not there any
-    /// more is told to it as deleted.
-    pub fn listed(&self) {
-        for lane in &self.hub.lanes {
-            lane.listed(self.number);
+    /// Marks the end of the initial objects. A sink then gets a deletion for each object that it confirmed before a restart and
+    /// that no longer exists.
+    pub fn initial_list_done(&self) {
+        for queue in &self.hub.queues {
+            queue.initial_list_done(self.index);
         }
     }
 }
 
 impl Observer for Feed {
-    /// `Dropped` if a sink has no room; it gets the object's state later, if it is still there.
-    fn tell(&self, notice: Arc<Notice>) -> Told {
-        let mut told = Told::Taken;
-        for lane in &self.hub.lanes {
-            if lane.tell(self.number, &notice) == Told::Dropped {
-                told = Told::Dropped;
+    /// Returns `Dropped` if a sink has no room; it gets the object's state later, if the object still exists.
+    fn notify(&self, notice: Arc<Notice>) -> NotifyOutcome {
+        let mut outcome = NotifyOutcome::Accepted;
+        for queue in &self.hub.queues {
+            if queue.notify(self.index, &notice) == NotifyOutcome::Dropped {
+                outcome = NotifyOutcome::Dropped;
             }
         }
-        told
+        outcome
     }
 }

@@ -1,31 +1,31 @@
-//! From a notice to every sink, each at its own pace.
+//! Delivers notices to every sink, each at its own pace.
 //!
 //! ```text
-//!                          ┌─ Lane "stdout" ──── waiting ─► Worker ─► Sink ─┐
-//!   core ─ Feed::tell ─────┤                                                ├─ confirmed ─► Journal
-//!          (kind, scope)   └─ Lane "webhook:…" ─ waiting ─► Worker ─► Sink ─┘   (uid, version per object)
-//!                                 ▲ dead: rests, coalesces, counts
+//!                            ┌─ SinkQueue "stdout" ──── waiting ─► Worker ─► Sink ─┐
+//!   watcher ─ Feed::notify ──┤                                                     ├─ confirmed ─► Journal
+//!             (kind, scope)  └─ SinkQueue "webhook:…" ─ waiting ─► Worker ─► Sink ─┘   (uid, version per object)
+//!                                      ▲ unavailable: backs off, coalesces, counts
 //! ```
 //!
-//! - **Nobody waits for anybody.** Telling never blocks, and each sink has its own queue, worker, rate and rest.
-//! - **Bounded.** For each sink wait at most `queue` objects, each with its latest state. What there is no room for is counted, and
-//!   found again by comparing what there is with what the sink has confirmed.
-//! - **At least once.** The latest state of each object reaches each sink that works; what a sink has confirmed is not
-//!   told to it again, also after a restart if there is a [journal](crate::journal).
-//! - **In order** for each object; the end of one comes before what follows it under its name.
+//! - **Independent.** Notifying never blocks, and each sink has its own queue, worker, rate limit and backoff.
+//! - **Bounded.** At most `queue` objects wait for each sink, each with its latest state. A notice without room is counted and
+//!   dropped, and made up for by comparing the current objects with what the sink has confirmed.
+//! - **At least once.** The latest state of each object reaches each working sink. What a sink has confirmed is not sent to it
+//!   again, across restarts too if there is a [journal](crate::journal).
+//! - **In order** for each object; a deletion comes before the next object of the same name.
 //!
-//! Not promised: every step of an object that changes faster than a sink takes, or an object that came and went while
-//! its sink was behind or the process away.
+//! Not guaranteed: every state of an object that changes faster than a sink accepts, or an object created and deleted while its
+//! sink was behind or the process down.
 //!
-//! Who owns what: the [`Hub`] owns the lanes, [`Hub::run`] the workers and the writing of the journal. Nothing outlives it.
+//! The [`Hub`] owns the queues; [`Hub::run`] owns the workers and writes the journal. Nothing outlives it.
 
-mod figures;
 mod hub;
-mod keeper;
-mod known;
-mod lane;
+mod journal_writer;
 mod pace;
-mod steps;
+mod pending;
+mod sink_queue;
+mod sink_view;
+mod stats;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]
@@ -37,20 +37,20 @@ use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 use windlass::cache::ObjectKey;
 
 pub use self::{
-    figures::Figures,
     hub::{Feed, Hub, HubError},
+    stats::SinkStats,
 };
-pub use crate::journal::Version;
+pub use crate::journal::ObjectVersion;
 use crate::notice::Notice;
 
-/// How fast and how much.
+/// Limits of one sink.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// How many in which time. Default: no limit.
+    /// The rate limit. Default: none.
     pub rate: Option<Rate>,
-    /// How many objects may wait. Default: 1000.
+    /// The maximum number of waiting objects. Default: 1000.
     pub queue: NonZeroUsize,
-    /// How often a notice is tried again. Default: until it is delivered.
+    /// The maximum number of retries of a notice. Default: unlimited.
     pub retries: Option<u32>,
 }
 
@@ -64,24 +64,24 @@ impl Default for Limits {
     }
 }
 
-/// So many notices in so much time; a second's worth may come at once.
+/// A rate limit. Bursts of one second's worth are allowed.
 #[derive(Clone, Copy, Debug)]
 pub struct Rate {
-    /// How many.
+    /// The number of notices per period.
     pub notices: u32,
-    /// In which time.
-    pub every: Duration,
+    /// The period.
+    pub period: Duration,
 }
 
-/// What there is now of a feed's objects: asked when a sink has missed something. Quick, and without waiting.
-pub trait Present: Send + Sync + 'static {
-    /// Every object of the selection. Complete once [`Feed::listed`] was called.
-    fn versions(&self) -> Vec<Version>;
+/// The current objects of a feed, read when a sink has to catch up. Must be fast and must not block.
+pub trait CurrentState: Send + Sync + 'static {
+    /// Every object of the selection. Complete once [`Feed::initial_list_done`] was called.
+    fn versions(&self) -> Vec<ObjectVersion>;
 
-    /// The object as it is now, as [`Synced`](crate::notice::What::Synced); `None` if it is gone.
+    /// The object's current state, as [`Synced`](crate::notice::EventType::Synced); `None` if it does not exist.
     fn read(&self, key: &ObjectKey) -> Option<Arc<Notice>>;
 
-    /// Whether a notice is to be told. Asked about what came from a comparison: what is not is known to the sink from then
-    /// on, as if it were. Asked under a lock: it must use neither feed nor hub.
-    fn wants(&self, notice: &Notice) -> bool;
+    /// Whether to report a notice that came from a comparison. If not, it counts as confirmed by the sink. Called with a lock
+    /// held: must use neither feed nor hub.
+    fn accepts(&self, notice: &Notice) -> bool;
 }

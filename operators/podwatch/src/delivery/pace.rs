@@ -1,4 +1,4 @@
-//! When a sink may be tried: its rate, and its rest after failures.
+//! The pacing of a sink: its rate limit, and its backoff after failures.
 
 use std::time::Duration;
 
@@ -6,27 +6,27 @@ use tokio::time::Instant;
 use windlass::workqueue::{Exponential, RateLimiter, TokenBucket};
 
 use super::Rate;
-use crate::sinks::Trouble;
+use crate::sinks::DeliveryError;
 
-/// The first rest of a sink that is down, or pause of a notice that failed.
-pub(super) const SHORTEST_REST: Duration = Duration::from_millis(500);
+/// The first backoff of an unavailable sink, or of a failed notice.
+pub(super) const MIN_BACKOFF: Duration = Duration::from_millis(500);
 
-/// The longest one: a sink that is down is asked about once a minute.
-pub(super) const LONGEST_REST: Duration = Duration::from_mins(1);
+/// The longest backoff: an unavailable sink is tried about once a minute.
+pub(super) const MAX_BACKOFF: Duration = Duration::from_mins(1);
 
-/// How failures grow into rests. Up to a fifth is added by chance, so that many processes do not come back together.
+/// Exponential backoff with 20 % jitter, so that many processes do not retry at the same time.
 pub(super) fn backoff() -> Exponential {
-    Exponential::new(SHORTEST_REST, LONGEST_REST).jitter(0.2)
+    Exponential::new(MIN_BACKOFF, MAX_BACKOFF).jitter(0.2)
 }
 
 /// The pace of one sink. Owned by its worker.
 pub(super) struct Pace<Target> {
     bucket: Option<TokenBucket>,
     backoff: Exponential,
-    /// Rests in a row.
-    rests: u32,
-    rest_until: Option<Instant>,
-    /// What failed last, if nothing was delivered since.
+    /// Consecutive backoffs.
+    backoffs: u32,
+    backoff_until: Option<Instant>,
+    /// The last failed target, if nothing was delivered since.
     failed: Option<Target>,
 }
 
@@ -34,8 +34,8 @@ impl<Target: Clone + PartialEq> Pace<Target> {
     pub(super) fn new(rate: Option<Rate>) -> Self {
         Self {
             bucket: rate.map(|rate| {
-                let per_second = f64::from(rate.notices) / rate.every.as_secs_f64();
-                // A second's worth at once.
+                let per_second = f64::from(rate.notices) / rate.period.as_secs_f64();
+                // One second's worth.
                 #[expect(
                     clippy::cast_possible_truncation,
                     clippy::cast_sign_loss,
@@ -45,75 +45,78 @@ impl<Target: Clone + PartialEq> Pace<Target> {
                 TokenBucket::new(per_second, burst)
             }),
             backoff: backoff(),
-            rests: 0,
-            rest_until: None,
+            backoffs: 0,
+            backoff_until: None,
             failed: None,
         }
     }
 
-    /// When the sink has rested enough, if it rests.
-    pub(super) fn rest_until(&self) -> Option<Instant> {
-        self.rest_until
+    /// When the current backoff ends, if there is one.
+    pub(super) fn backoff_until(&self) -> Option<Instant> {
+        self.backoff_until
     }
 
-    /// The rest is over, or was cut short.
-    pub(super) fn rested(&mut self) {
-        self.rest_until = None;
+    /// Ends the backoff, also early.
+    pub(super) fn end_backoff(&mut self) {
+        self.backoff_until = None;
     }
 
-    /// Takes a turn: how long to wait for it.
-    pub(super) fn turn(&mut self) -> Duration {
+    /// Reserves a delivery under the rate limit, and returns how long to wait for it.
+    pub(super) fn reserve(&mut self) -> Duration {
         let now = Instant::now();
         self.bucket
             .as_mut()
             .map_or(Duration::ZERO, |bucket| bucket.delay(&(), 0, now))
     }
 
-    /// Something was delivered.
+    /// Records a delivery.
     pub(super) fn delivered(&mut self) {
         self.failed = None;
     }
 
-    /// What was delivered stays so. Returns whether the sink had to rest before.
-    pub(super) fn settled(&mut self) -> bool {
-        std::mem::take(&mut self.rests) > 0
+    /// Resets the backoff after a commit. Returns whether the sink had to back off before.
+    pub(super) fn committed(&mut self) -> bool {
+        std::mem::take(&mut self.backoffs) > 0
     }
 
-    /// What was delivered may not stay: the sink rests, or it would be told the same again and again.
-    pub(super) fn unsettled(&mut self) {
-        let rest = self.next_rest();
-        self.rest(rest);
+    /// Backs off after a failed commit, or the same notices would be sent in a loop.
+    pub(super) fn commit_failed(&mut self) {
+        let rest = self.next_backoff();
+        self.back_off(rest);
     }
 
-    /// It failed. One notice that fails again and again pauses by itself; when another one fails too, it is the sink.
-    pub(super) fn failed(&mut self, target: &Target, trouble: &Trouble) {
-        let rest = match trouble {
-            Trouble::Refused { .. } => return,
-            Trouble::Down {
-                after: Some(after), ..
+    /// Records a failed delivery. A single failing notice has its own backoff; when another one fails too, the sink backs off.
+    pub(super) fn failed(&mut self, target: &Target, error: &DeliveryError) {
+        let rest = match error {
+            DeliveryError::Rejected { .. } => return,
+            DeliveryError::Unavailable {
+                retry_after: Some(after),
+                ..
             } => {
-                // Not less than by its failures: some always say one second.
-                Some((*after).max(self.next_rest()))
+                // At least the exponential backoff: some servers always ask for one second.
+                Some((*after).max(self.next_backoff()))
             }
-            Trouble::Down { after: None, .. } => Some(self.next_rest()),
-            Trouble::Failed { .. } => {
+            DeliveryError::Unavailable {
+                retry_after: None, ..
+            } => Some(self.next_backoff()),
+            DeliveryError::Failed { .. } => {
                 let another = self.failed.as_ref().is_some_and(|failed| failed != target);
-                another.then(|| self.next_rest())
+                another.then(|| self.next_backoff())
             }
         };
         self.failed = Some(target.clone());
         if let Some(rest) = rest {
-            self.rest(rest);
+            self.back_off(rest);
         }
     }
 
-    fn rest(&mut self, rest: Duration) {
-        self.rests += 1;
-        self.rest_until = Some(Instant::now() + rest);
+    fn back_off(&mut self, rest: Duration) {
+        self.backoffs += 1;
+        self.backoff_until = Some(Instant::now() + rest);
     }
 
-    fn next_rest(&mut self) -> Duration {
-        RateLimiter::<()>::delay(&mut self.backoff, &(), self.rests, Instant::now())
+    fn next_backoff(&mut self) -> Duration {
+        RateLimiter::<()>::delay(&mut self.backoff, &(), self.backoffs, Instant::now())
     }
 }
 
@@ -121,20 +124,20 @@ impl<Target: Clone + PartialEq> Pace<Target> {
 mod tests {
     use super::*;
 
-    fn down(after: Option<u64>) -> Trouble {
-        Trouble::Down {
-            why: String::new(),
-            after: after.map(Duration::from_secs),
+    fn down(after: Option<u64>) -> DeliveryError {
+        DeliveryError::Unavailable {
+            reason: String::new(),
+            retry_after: after.map(Duration::from_secs),
         }
     }
 
     fn rest(pace: &Pace<u8>) -> f64 {
-        pace.rest_until()
+        pace.backoff_until()
             .map_or(0.0, |until| until.duration_since(Instant::now()).as_secs_f64())
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_sink_that_is_down_rests_longer_and_longer_up_to_a_minute() {
+    async fn unavailable_sink_backs_off_exponentially_up_to_a_minute() {
         let mut pace = Pace::new(None);
         let mut at_least = 0.5;
         for _ in 0..12 {
@@ -147,34 +150,36 @@ mod tests {
             at_least = f64::min(at_least * 2.0, 60.0);
         }
         pace.delivered();
-        assert!(pace.settled());
-        assert!(!pace.settled());
+        assert!(pace.committed());
+        assert!(!pace.committed());
         pace.failed(&1, &down(Some(90)));
-        assert!((90.0..91.0).contains(&rest(&pace)), "what the sink asked for");
+        assert!((90.0..91.0).contains(&rest(&pace)), "the sink's own delay");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_notice_that_fails_does_not_stop_the_others_but_two_do() {
-        let failed = Trouble::Failed { why: String::new() };
+    async fn sink_backs_off_after_two_different_notices_fail() {
+        let failed = DeliveryError::Failed {
+            reason: String::new(),
+        };
         let mut pace = Pace::new(None);
         for _ in 0..5 {
             pace.failed(&1, &failed);
-            assert_eq!(pace.rest_until(), None);
+            assert_eq!(pace.backoff_until(), None);
         }
         pace.delivered();
         pace.failed(&2, &failed);
-        assert_eq!(pace.rest_until(), None);
+        assert_eq!(pace.backoff_until(), None);
         pace.failed(&1, &failed);
         assert!(rest(&pace) >= 0.5);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn turns_come_at_the_rate() {
+    async fn rate_limit_spaces_deliveries() {
         let mut pace = Pace::<u8>::new(Some(Rate {
             notices: 30,
-            every: Duration::from_mins(1),
+            period: Duration::from_mins(1),
         }));
-        let waits: Vec<_> = (0..3).map(|_| pace.turn().as_secs()).collect();
+        let waits: Vec<_> = (0..3).map(|_| pace.reserve().as_secs()).collect();
         assert_eq!(waits, [0, 2, 4]);
     }
 }

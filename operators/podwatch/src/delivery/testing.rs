@@ -8,9 +8,9 @@ use windlass::{
     kube::core::{ApiResource, GroupVersionKind},
 };
 
-use crate::notice::{Notice, What};
+use crate::notice::{EventType, Notice};
 
-/// A notice of a pod, to be changed and built.
+/// Builder for a notice of a pod.
 pub(crate) struct Pod(Notice);
 
 /// Pods.
@@ -18,16 +18,16 @@ pub(crate) fn pods() -> Arc<ApiResource> {
     Arc::new(ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Pod")))
 }
 
-/// The UID whose last digits these are; letters do not count.
+/// The UID that ends with the tag's hex digits.
 pub(crate) fn uid(tag: &str) -> String {
     let digits: String = tag.chars().filter(char::is_ascii_hexdigit).collect();
     format!("00000000-0000-4000-8000-{digits:0>12}")
 }
 
-/// The pod of this name in `default` was added.
+/// An `Added` notice of the pod of this name in `default`.
 pub(crate) fn pod(name: &str, tag: &str, version: u64) -> Pod {
     Pod(Notice {
-        what: What::Added,
+        event: EventType::Added,
         inferred: false,
         kind: pods(),
         key: ObjectKey::namespaced("default", name),
@@ -40,8 +40,8 @@ pub(crate) fn pod(name: &str, tag: &str, version: u64) -> Pod {
 }
 
 impl Pod {
-    pub(crate) fn what(mut self, what: What) -> Self {
-        self.0.what = what;
+    pub(crate) fn what(mut self, what: EventType) -> Self {
+        self.0.event = what;
         self
     }
 

@@ -1,9 +1,9 @@
-//! The one who delivers: takes what is next, hands it to the sink, and says what became of it.
+//! The worker of one sink: delivers the waiting notices, one at a time.
 //!
 //! ```text
-//!   rest, if the sink is down ─► take ─► wait for a turn ─► deliver ─┬─► delivered ─► settle when idle ─► confirmed
-//!        ▲                                                          ├─► refused: not again
-//!        └──────────────────────────────────────────────────────────┴─► failed: again, or given up
+//!   back off, if unavailable ─► next ─► rate limit ─► deliver ─┬─► delivered ─► commit when idle ─► confirmed
+//!        ▲                                                     ├─► rejected: not retried
+//!        └─────────────────────────────────────────────────────┴─► failed: retried, or given up
 //! ```
 
 use std::{sync::Arc, time::Duration};
@@ -12,123 +12,127 @@ use tokio::{
     sync::Notify,
     time::{Instant, sleep, sleep_until},
 };
-use windlass::workqueue::{Outcome, Taken};
+use windlass::workqueue::{RetryDecision, WorkItem};
 
 use super::{
-    keeper::Keeper,
-    lane::{Lane, Next, Target},
+    journal_writer::JournalWriter,
     pace::Pace,
+    sink_queue::{Next, SinkQueue, Target},
 };
-use crate::sinks::{Sink, Trouble};
+use crate::sinks::{DeliveryError, Sink};
 
-/// So many deliveries share one settling, at most.
-const SETTLED_TOGETHER: usize = 100;
+/// The maximum number of deliveries per commit.
+const MAX_COMMIT_BATCH: usize = 100;
 
-/// A trouble that lasts is told as often.
-const TELL_AGAIN: Duration = Duration::from_mins(1);
+/// How often a persisting error is logged.
+const LOG_INTERVAL: Duration = Duration::from_mins(1);
 
-/// Delivers until the lane is closed, and then what is left, until the sink fails.
+/// Delivers until the queue is closed, and then what is left, until the sink fails.
 pub(super) struct Worker {
-    pub(super) lane: Arc<Lane>,
+    pub(super) queue: Arc<SinkQueue>,
     pub(super) sink: Box<dyn Sink>,
-    keeper: Arc<Keeper>,
+    journal_writer: Arc<JournalWriter>,
     pace: Pace<Target>,
-    told: Option<Instant>,
-    refusal_told: Option<Instant>,
+    failure_logged: Option<Instant>,
+    rejection_logged: Option<Instant>,
 }
 
 impl Worker {
-    pub(super) fn new(lane: Arc<Lane>, sink: Box<dyn Sink>, keeper: Arc<Keeper>) -> Self {
-        let pace = Pace::new(lane.limits.rate);
+    pub(super) fn new(
+        queue: Arc<SinkQueue>,
+        sink: Box<dyn Sink>,
+        journal_writer: Arc<JournalWriter>,
+    ) -> Self {
+        let pace = Pace::new(queue.limits.rate);
         Self {
-            lane,
+            queue,
             sink,
-            keeper,
+            journal_writer,
             pace,
-            told: None,
-            refusal_told: None,
+            failure_logged: None,
+            rejection_logged: None,
         }
     }
 
-    /// Ends after the lane was closed. Dropping it loses nothing: what is not confirmed is told again after a restart.
+    /// Returns after the queue is closed. Dropping it loses nothing: unconfirmed notices are sent again after a restart.
     pub(super) async fn run(mut self, closing: Arc<Notify>) {
         let mut closed = std::pin::pin!(closing.notified());
         closed.as_mut().enable();
         loop {
-            for behind in self.lane.wants_to_catch_up() {
-                self.lane.catch_up(behind).await;
+            for behind in self.queue.take_due_catch_ups() {
+                self.queue.catch_up(behind).await;
             }
-            if let Some(until) = self.pace.rest_until()
-                && !self.lane.queue.is_closed()
+            if let Some(until) = self.pace.backoff_until()
+                && !self.queue.workqueue.is_closed()
             {
                 tokio::select! {
                     () = sleep_until(until) => {}
                     () = &mut closed => {}
                 }
             }
-            self.pace.rested();
+            self.pace.end_backoff();
             let taken = tokio::select! {
-                taken = self.lane.queue.take() => taken,
-                () = self.lane.nudge.notified() => continue,
+                taken = self.queue.workqueue.next() => taken,
+                () = self.queue.catch_up_requested.notified() => continue,
             };
             let Some(taken) = taken else { break };
-            if self.work_on(taken).await.is_err() && self.lane.queue.is_closed() {
+            if self.work_on(taken).await.is_err() && self.queue.workqueue.is_closed() {
                 break;
             }
-            if self.lane.queue.is_empty() || self.lane.unsettled() >= SETTLED_TOGETHER {
-                self.settle().await;
+            if self.queue.workqueue.is_empty() || self.queue.uncommitted() >= MAX_COMMIT_BATCH {
+                self.commit().await;
             }
         }
-        self.settle().await;
+        self.commit().await;
     }
 
-    /// An error says that the sink does not work at present.
-    async fn work_on(&mut self, taken: Taken<Target>) -> Result<(), ()> {
-        // As much as can wait of one object: a state, its end, and what followed under the same name.
+    /// Delivers what waits for one object. Fails if the sink does.
+    async fn work_on(&mut self, taken: WorkItem<Target>) -> Result<(), ()> {
+        // At most three notices of one name: a state, its deletion, and the next object.
         for _ in 0..3 {
-            match self.lane.next(&taken) {
+            match self.queue.next(&taken) {
                 Next::Nothing => break,
                 Next::Notice => {}
-                Next::Offered => self.keeper.written().await,
+                Next::WriteJournal => self.journal_writer.wait_until_written().await,
             }
-            match self.pace.turn() {
-                // A sink that is always ready shall not keep others from running.
+            match self.pace.reserve() {
+                // An always-ready sink must not starve other tasks.
                 Duration::ZERO => tokio::task::consume_budget().await,
                 wait => sleep(wait).await,
             }
-            // Only now, so that what came while waiting is in it. If another object did, it has to be offered first.
-            if self.lane.next(&taken) == Next::Offered {
-                self.keeper.written().await;
+            // Taken after the wait, to include newer changes. If they brought a new object, it has to be offered first.
+            if self.queue.next(&taken) == Next::WriteJournal {
+                self.journal_writer.wait_until_written().await;
             }
-            let Some(notice) = self.lane.begin(&taken) else {
+            let Some(notice) = self.queue.start_delivery(&taken) else {
                 break;
             };
             match self.sink.deliver(&notice).await {
                 Ok(()) => {
-                    self.lane.delivered(&taken, &notice);
+                    self.queue.delivered(&taken, &notice);
                     self.pace.delivered();
                 }
-                Err(Trouble::Refused { why }) => {
-                    self.lane.counts.refused();
-                    self.lane.given_up(&taken, &notice);
-                    if is_due(&mut self.refusal_told) {
-                        let refused = self.lane.figures().refused;
-                        tracing::warn!(sink = %self.lane.name, object = %notice.key, refused, "the sink refused a notice: it {why}");
+                Err(DeliveryError::Rejected { reason }) => {
+                    self.queue.counts.refused();
+                    self.queue.give_up(&taken, &notice);
+                    if is_due(&mut self.rejection_logged) {
+                        let rejected = self.queue.stats().rejected;
+                        tracing::warn!(sink = %self.queue.name, object = %notice.key, rejected, "the sink rejected a notice: it {reason}");
                     }
                 }
-                Err(trouble) => {
-                    self.pace.failed(&taken, &trouble);
-                    self.complain(trouble.why());
+                Err(error) => {
+                    self.pace.failed(&taken, &error);
+                    self.log_failure(error.reason());
                     let target = taken.key().clone();
                     match taken.fail() {
-                        Outcome::Dropped { failures } => {
-                            self.lane.counts.retries();
-                            self.lane.given_up(&target, &notice);
-                            tracing::warn!(sink = %self.lane.name, object = %notice.key, failures, "a notice was given up");
+                        RetryDecision::Dropped { failures } => {
+                            self.queue.counts.retries();
+                            self.queue.give_up(&target, &notice);
+                            tracing::warn!(sink = %self.queue.name, object = %notice.key, failures, "gave up on a notice after too many retries");
                         }
-                        Outcome::Retry { .. } | Outcome::Closed => {
-                            self.lane.counts.retried();
-                            self.lane.failed(&target, trouble.why());
+                        RetryDecision::Retry { .. } | RetryDecision::Closed => {
+                            self.queue.counts.retried();
+                            self.queue.failed(&target, error.reason());
                         }
                     }
                     return Err(());
@@ -139,42 +143,42 @@ impl Worker {
         Ok(())
     }
 
-    async fn settle(&mut self) {
-        if self.lane.unsettled() == 0 {
+    async fn commit(&mut self) {
+        if self.queue.uncommitted() == 0 {
             return;
         }
-        match self.sink.settle().await {
+        match self.sink.commit().await {
             Ok(()) => {
-                self.lane.settled();
-                if self.pace.settled() {
-                    self.lane.wake_all();
+                self.queue.committed();
+                if self.pace.committed() {
+                    self.queue.end_all_backoffs();
                 }
-                if self.told.take().is_some() {
-                    tracing::info!(sink = %self.lane.name, "the sink can be delivered to again");
+                if self.failure_logged.take().is_some() {
+                    tracing::info!(sink = %self.queue.name, "the sink works again");
                 }
             }
-            Err(trouble) => {
-                self.complain(trouble.why());
-                self.pace.unsettled();
-                self.lane.unsettle(trouble.why());
+            Err(error) => {
+                self.log_failure(error.reason());
+                self.pace.commit_failed();
+                self.queue.discard_uncommitted(error.reason());
             }
         }
     }
 
-    /// Tells people, but not of every attempt.
-    fn complain(&mut self, why: &str) {
-        if is_due(&mut self.told) {
-            let (waiting, _) = self.lane.backlog();
-            tracing::warn!(sink = %self.lane.name, waiting, "the sink cannot be delivered to, and is tried again: {why}");
+    /// Logs a failure, unless one was logged recently.
+    fn log_failure(&mut self, reason: &str) {
+        if is_due(&mut self.failure_logged) {
+            let (waiting, _) = self.queue.backlog();
+            tracing::warn!(sink = %self.queue.name, waiting, "the sink fails and is retried: {reason}");
         }
     }
 }
 
-/// Whether something is to be told again; then it counts as told.
-fn is_due(told: &mut Option<Instant>) -> bool {
-    let is_due = told.is_none_or(|told| told.elapsed() >= TELL_AGAIN);
+/// Whether it is time to log again; if so, records that it was.
+fn is_due(logged: &mut Option<Instant>) -> bool {
+    let is_due = logged.is_none_or(|logged| logged.elapsed() >= LOG_INTERVAL);
     if is_due {
-        *told = Some(Instant::now());
+        *logged = Some(Instant::now());
     }
     is_due
 }

@@ -1,4 +1,4 @@
-//! What can be said of an expression before there is an object: does it parse, does it know what it names, can it be true.
+//! Checks an expression without an object: its syntax, its variables and functions, and that it can return a bool.
 
 use std::sync::Arc;
 
@@ -7,21 +7,21 @@ use cel::{
     common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, LiteralValue, operators},
 };
 
-/// Functions that give something else than true or false.
-const NOT_BOOLEAN: [(&str, &str); 9] = [
+/// Functions that do not return a bool, with what they return.
+const NON_BOOLEAN_FUNCTIONS: [(&str, &str); 9] = [
     ("size", "a number"),
     ("int", "a number"),
     ("uint", "a number"),
     ("double", "a number"),
-    ("string", "a text"),
+    ("string", "a string"),
     ("bytes", "bytes"),
     ("type", "a type"),
-    ("lowerAscii", "a text"),
+    ("lowerAscii", "a string"),
     ("split", "a list"),
 ];
 
-/// The functions that people look for most.
-const FUNCTIONS: [&str; 8] = [
+/// The functions that an error suggests.
+const SUGGESTED_FUNCTIONS: [&str; 8] = [
     "size",
     "contains",
     "startsWith",
@@ -32,21 +32,21 @@ const FUNCTIONS: [&str; 8] = [
     "all",
 ];
 
-/// Why an expression cannot be used, with the place.
+/// Why an expression is invalid, and where.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{why}\n  {line}\n  {:>column$}", '^', column = .column)]
+#[error("{reason}\n  {line}\n  {:>column$}", '^', column = .column)]
 pub struct FilterError {
-    why: String,
+    reason: String,
     line: String,
     /// From 1.
     column: usize,
 }
 
 impl FilterError {
-    fn at(source: &str, line: usize, column: usize, why: impl Into<String>) -> Self {
+    fn at(source: &str, line: usize, column: usize, reason: impl Into<String>) -> Self {
         let text = source.lines().nth(line.saturating_sub(1)).unwrap_or_default();
         Self {
-            why: why.into(),
+            reason: reason.into(),
             line: text.to_owned(),
             column: column.clamp(1, text.chars().count() + 1),
         }
@@ -64,21 +64,21 @@ pub(super) fn compile(
             source,
             1,
             1,
-            "it is empty: leave `--filter` out to be told everything",
+            "empty expression: omit `--filter` to report everything",
         ));
     }
     let program = env.compile(source).map_err(|errors| {
         let Some(first) = errors.errors.first() else {
-            return FilterError::at(source, 1, 1, "it does not parse");
+            return FilterError::at(source, 1, 1, "syntax error");
         };
         let place = |number: isize| usize::try_from(number).unwrap_or(1);
-        // It speaks of its own tokens, in capitals, after the first sentence.
-        let why = first.msg.lines().next().unwrap_or_default();
+        // The lines after the first list the parser's internal token names.
+        let reason = first.msg.lines().next().unwrap_or_default();
         FilterError::at(
             source,
             place(first.pos.0),
             place(first.pos.1),
-            format!("it does not parse: {why}"),
+            format!("syntax error: {reason}"),
         )
     })?;
     let checker = Checker {
@@ -87,12 +87,12 @@ pub(super) fn compile(
         source,
         variables,
     };
-    checker.names(program.expression(), &mut Vec::new())?;
-    if let Some(what) = other_than_boolean(program.expression()) {
+    checker.check_names(program.expression(), &mut Vec::new())?;
+    if let Some(what) = non_boolean_result(program.expression()) {
         let id = program.expression().id;
         return Err(checker.error(
             id,
-            format!("it gives {what}, not true or false: compare it with something, as in `… == …`"),
+            format!("the expression returns {what}, not a bool: compare it with something, as in `… == …`"),
         ));
     }
     Ok(program)
@@ -106,7 +106,7 @@ struct Checker<'a> {
 }
 
 impl Checker<'_> {
-    fn error(&self, id: u64, why: String) -> FilterError {
+    fn error(&self, id: u64, reason: String) -> FilterError {
         let offset = self
             .program
             .source_info()
@@ -119,16 +119,16 @@ impl Checker<'_> {
             .rev()
             .take_while(|character| *character != '\n')
             .count();
-        FilterError::at(self.source, line + 1, column + 1, why)
+        FilterError::at(self.source, line + 1, column + 1, reason)
     }
 
-    /// Every variable and function must be one that there is; `bound` are the variables of macros around it.
-    fn names<'e>(&self, expression: &'e IdedExpr, bound: &mut Vec<&'e str>) -> Result<(), FilterError> {
+    /// Checks that every variable and function exists; `bound` are the variables of the surrounding macros.
+    fn check_names<'e>(&self, expression: &'e IdedExpr, bound: &mut Vec<&'e str>) -> Result<(), FilterError> {
         match &expression.expr {
-            Expr::Ident(name) => self.variable(expression.id, name, bound),
-            Expr::Select(select) => self.names(&select.operand, bound),
+            Expr::Ident(name) => self.check_variable(expression.id, name, bound),
+            Expr::Select(select) => self.check_names(&select.operand, bound),
             Expr::Call(call) => {
-                self.function(expression.id, call)?;
+                self.check_function(expression.id, call)?;
                 // `optional` is a namespace, not a variable.
                 let is_namespace =
                     |target: &IdedExpr| matches!(&target.expr, Expr::Ident(name) if name == "optional");
@@ -136,44 +136,47 @@ impl Checker<'_> {
                 target
                     .into_iter()
                     .chain(&call.args)
-                    .try_for_each(|inner| self.names(inner, bound))
+                    .try_for_each(|inner| self.check_names(inner, bound))
             }
             Expr::List(list) => list
                 .elements
                 .iter()
-                .try_for_each(|inner| self.names(inner, bound)),
+                .try_for_each(|inner| self.check_names(inner, bound)),
             Expr::Map(map) => map.entries.iter().try_for_each(|entry| match &entry.expr {
                 EntryExpr::MapEntry(entry) => {
-                    self.names(&entry.key, bound)?;
-                    self.names(&entry.value, bound)
+                    self.check_names(&entry.key, bound)?;
+                    self.check_names(&entry.value, bound)
                 }
-                EntryExpr::StructField(field) => self.names(&field.value, bound),
+                EntryExpr::StructField(field) => self.check_names(&field.value, bound),
             }),
-            Expr::Struct(_) => Err(self.error(expression.id, "there are no messages to make".to_owned())),
-            Expr::Comprehension(comprehension) => self.comprehension(comprehension, bound),
+            Expr::Struct(_) => Err(self.error(
+                expression.id,
+                "message literals are not supported: use a map, as in `{'a': 1}`".to_owned(),
+            )),
+            Expr::Comprehension(comprehension) => self.check_comprehension(comprehension, bound),
             Expr::Literal(_) | Expr::Unspecified => Ok(()),
         }
     }
 
-    fn comprehension<'e>(
+    fn check_comprehension<'e>(
         &self,
         inner: &'e ComprehensionExpr,
         bound: &mut Vec<&'e str>,
     ) -> Result<(), FilterError> {
-        self.names(&inner.iter_range, bound)?;
-        self.names(&inner.accu_init, bound)?;
+        self.check_names(&inner.iter_range, bound)?;
+        self.check_names(&inner.accu_init, bound)?;
         let outside = bound.len();
         bound.extend([inner.iter_var.as_str(), inner.accu_var.as_str()]);
         bound.extend(inner.iter_var2.as_deref());
         let checked = [&inner.loop_cond, &inner.loop_step, &inner.result]
             .into_iter()
-            .try_for_each(|part| self.names(part, bound));
+            .try_for_each(|part| self.check_names(part, bound));
         bound.truncate(outside);
         checked
     }
 
-    fn variable(&self, id: u64, name: &str, bound: &[&str]) -> Result<(), FilterError> {
-        // The language has types as values: `type(object) == map`.
+    fn check_variable(&self, id: u64, name: &str, bound: &[&str]) -> Result<(), FilterError> {
+        // CEL has types as values: `type(object) == map`.
         const TYPES: [&str; 10] = [
             "bool",
             "bytes",
@@ -200,40 +203,40 @@ impl Checker<'_> {
             .collect();
         Err(self.error(
             id,
-            format!("`{name}` is not known here: there are {}", there.join(", ")),
+            format!("unknown variable `{name}`: use one of {}", there.join(", ")),
         ))
     }
 
-    fn function(&self, id: u64, call: &CallExpr) -> Result<(), FilterError> {
+    fn check_function(&self, id: u64, call: &CallExpr) -> Result<(), FilterError> {
         let name = call.func_name.as_str();
         let qualified = match call.target.as_deref().map(|target| &target.expr) {
             Some(Expr::Ident(target)) if target == "optional" => format!("optional.{name}"),
             _ => name.to_owned(),
         };
-        // What a macro becomes, and operators, have no letters to begin with.
+        // The names of operators and expanded macros do not start with a letter.
         if !name.starts_with(|first: char| first.is_ascii_alphabetic()) || self.is_function(&qualified) {
             return Ok(());
         }
-        let there = FUNCTIONS.map(|name| format!("`{name}`")).join(", ");
+        let there = SUGGESTED_FUNCTIONS.map(|name| format!("`{name}`")).join(", ");
         Err(self.error(
             id,
-            format!("there is no function `{name}`: there are {there} and CEL's other ones"),
+            format!("unknown function `{name}`: use {there} or another CEL function"),
         ))
     }
 
-    /// An environment does not take a function that it has.
+    /// Adding a function fails if the environment already has it.
     fn is_function(&self, name: &str) -> bool {
         let mut context = Context::with_env(Arc::clone(self.env));
         context.add_function(name, || true).is_err()
     }
 }
 
-/// What it gives, if that surely is neither true nor false.
-fn other_than_boolean(expression: &IdedExpr) -> Option<&'static str> {
+/// What the expression returns, if that is certainly not a bool.
+fn non_boolean_result(expression: &IdedExpr) -> Option<&'static str> {
     match &expression.expr {
         Expr::Literal(literal) => match literal {
             LiteralValue::Boolean(_) => None,
-            LiteralValue::String(_) => Some("a text"),
+            LiteralValue::String(_) => Some("a string"),
             LiteralValue::Bytes(_) => Some("bytes"),
             LiteralValue::Null => Some("null"),
             LiteralValue::Double(_) | LiteralValue::Int(_) | LiteralValue::UInt(_) => Some("a number"),
@@ -243,7 +246,7 @@ fn other_than_boolean(expression: &IdedExpr) -> Option<&'static str> {
         Expr::Ident(name) => match name.as_str() {
             "object" | "old" => Some("an object"),
             "changes" => Some("a list"),
-            "what" | "kind" | "key" | "name" => Some("a text"),
+            "event" | "kind" | "key" | "name" => Some("a string"),
             _ => None,
         },
         Expr::Call(call) => match call.func_name.as_str() {
@@ -253,14 +256,14 @@ fn other_than_boolean(expression: &IdedExpr) -> Option<&'static str> {
             | operators::DIVIDE
             | operators::MODULO
             | operators::NEGATE => Some("a number"),
-            operators::CONDITIONAL => call.args.get(1..)?.iter().find_map(|arm| other_than_boolean(arm)),
-            name => NOT_BOOLEAN
+            operators::CONDITIONAL => call.args.get(1..)?.iter().find_map(|arm| non_boolean_result(arm)),
+            name => NON_BOOLEAN_FUNCTIONS
                 .iter()
                 .find(|(known, _)| *known == name)
                 .map(|(_, what)| *what),
         },
-        // `filter` and `map` give lists, the others true or false: it shows in what they begin with.
-        Expr::Comprehension(comprehension) => other_than_boolean(&comprehension.accu_init)
+        // The macros `filter` and `map` return lists and accumulate into one; the others return a bool.
+        Expr::Comprehension(comprehension) => non_boolean_result(&comprehension.accu_init)
             .filter(|_| matches!(comprehension.accu_init.expr, Expr::List(_))),
         Expr::Select(_) | Expr::Struct(_) | Expr::Unspecified => None,
     }

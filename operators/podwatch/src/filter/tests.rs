@@ -6,11 +6,11 @@ use windlass::{
 };
 
 use super::*;
-use crate::What;
+use crate::EventType;
 
-fn notice(what: What, object: Value) -> Notice {
+fn notice(event: EventType, object: Value) -> Notice {
     Notice {
-        what,
+        event,
         inferred: false,
         kind: Arc::new(ApiResource::from_gvk(&GroupVersionKind::gvk(
             "apps",
@@ -35,9 +35,9 @@ fn filter(source: &str) -> Filter {
 }
 
 #[test]
-fn an_expression_sees_the_object_before_and_after_and_what_happened() {
+fn expression_can_use_all_variables() {
     let notice = notice(
-        What::Updated,
+        EventType::Updated,
         json!({ "spec": { "replicas": 4, "ratio": 0.5, "paused": false, "list": ["a"] }, "metadata": { "labels": { "a.b/c": "x" } } }),
     );
     let old = json!({ "spec": { "replicas": 1 } });
@@ -59,50 +59,50 @@ fn an_expression_sees_the_object_before_and_after_and_what_happened() {
             true,
         ),
         ("changes.all(c, c.path != 'spec.replicas')", false),
-        ("what == 'updated'", true),
-        ("what in ['added', 'deleted']", false),
+        ("event == 'updated'", true),
+        ("event in ['added', 'deleted']", false),
         ("kind == 'Deployment' && key == 'shop/web' && name == 'web'", true),
         ("name.matches('^w.b$')", true),
         ("name.upperAscii() == 'WEB'", true),
         ("size(changes) == 1 ? name == 'web' : false", true),
     ] {
         let filter = filter(source);
-        assert_eq!(filter.wants(&notice, Some(&old)), expected, "{source}");
+        assert_eq!(filter.matches(&notice, Some(&old)), expected, "{source}");
         assert_eq!(filter.failures(), 0, "{source}");
     }
 }
 
 #[test]
-fn what_cannot_be_used_is_refused_with_the_place_and_the_reason() {
-    for (source, why, column) in [
-        ("", "it is empty", 1),
-        ("object.spec.replicas >", "it does not parse", 23),
-        ("object.spec..x", "it does not parse", 13),
-        ("1 +", "it does not parse", 4),
+fn invalid_expression_is_rejected_with_position_and_reason() {
+    for (source, reason, column) in [
+        ("", "empty expression", 1),
+        ("object.spec.replicas >", "syntax error", 23),
+        ("object.spec..x", "syntax error", 13),
+        ("1 +", "syntax error", 4),
         (
             "objekt.spec == 1",
-            "`objekt` is not known here: there are `object` (",
+            "unknown variable `objekt`: use one of `object` (",
             1,
         ),
-        ("what == 'added' && nam == 'x'", "`nam` is not known here", 20),
-        ("changes.exists(c, d == 1)", "`d` is not known here", 19),
-        ("name.beginsWith('a')", "there is no function `beginsWith`", 16),
-        ("now() > 1", "there is no function `now`", 4),
-        ("'text'", "it gives a text, not true or false", 1),
-        ("object", "it gives an object, not true or false", 1),
-        ("size(changes)", "it gives a number, not true or false", 5),
+        ("event == 'added' && nam == 'x'", "unknown variable `nam`", 21),
+        ("changes.exists(c, d == 1)", "unknown variable `d`", 19),
+        ("name.beginsWith('a')", "unknown function `beginsWith`", 16),
+        ("now() > 1", "unknown function `now`", 4),
+        ("'text'", "the expression returns a string, not a bool", 1),
+        ("object", "the expression returns an object, not a bool", 1),
+        ("size(changes)", "the expression returns a number, not a bool", 5),
         (
             "changes.filter(c, true)",
-            "it gives a list, not true or false",
+            "the expression returns a list, not a bool",
             15,
         ),
-        ("1 + 2", "it gives a sum, not true or false", 3),
-        ("what == 'added' ? 1 : 2", "it gives a number", 17),
+        ("1 + 2", "the expression returns a sum, not a bool", 3),
+        ("event == 'added' ? 1 : 2", "returns a number, not a bool", 18),
     ] {
         let error = source.parse::<Filter>().expect_err(source).to_string();
         let mut lines = error.lines();
         assert!(
-            lines.next().is_some_and(|first| first.contains(why)),
+            lines.next().is_some_and(|first| first.contains(reason)),
             "{source}: {error}"
         );
         assert_eq!(
@@ -119,8 +119,8 @@ fn what_cannot_be_used_is_refused_with_the_place_and_the_reason() {
 }
 
 #[test]
-fn the_place_is_found_on_its_line() {
-    let error = "what == 'added'\n  && nonsense"
+fn error_position_is_relative_to_its_line() {
+    let error = "event == 'added'\n  && nonsense"
         .parse::<Filter>()
         .expect_err("refused");
     assert!(
@@ -129,42 +129,45 @@ fn the_place_is_found_on_its_line() {
     );
 }
 
-/// Never lost: what cannot be judged is told, and counted.
+/// Reported and counted, so that nothing is lost.
 #[test]
-fn a_notice_on_which_it_fails_is_wanted() {
+fn notice_matches_if_the_filter_fails_on_it() {
     let filter = filter("object.spec.replicas > 3");
-    assert!(filter.wants(&notice(What::Added, json!({ "spec": {} })), None));
-    assert!(filter.wants(
-        &notice(What::Added, json!({ "spec": { "replicas": "many" } })),
+    assert!(filter.matches(&notice(EventType::Added, json!({ "spec": {} })), None));
+    assert!(filter.matches(
+        &notice(EventType::Added, json!({ "spec": { "replicas": "many" } })),
         None
     ));
-    assert!(!filter.wants(&notice(What::Added, json!({ "spec": { "replicas": 1 } })), None));
+    assert!(!filter.matches(
+        &notice(EventType::Added, json!({ "spec": { "replicas": 1 } })),
+        None
+    ));
     assert_eq!(filter.failures(), 2);
     let not_boolean = self::filter("object.spec");
-    assert!(not_boolean.wants(&notice(What::Added, json!({ "spec": {} })), None));
+    assert!(not_boolean.matches(&notice(EventType::Added, json!({ "spec": {} })), None));
     assert_eq!(not_boolean.failures(), 1);
 }
 
-/// What was before a restart is not known, and a change that happened meanwhile must not be lost for that.
+/// The state before a restart is unknown, and a change during it must not be lost.
 #[test]
-fn an_update_that_is_inferred_passes_who_asks_what_was_before() {
-    let mut missed = notice(What::Updated, json!({ "spec": { "replicas": 4 } }));
+fn inferred_update_matches_filters_on_old_state() {
+    let mut missed = notice(EventType::Updated, json!({ "spec": { "replicas": 4 } }));
     missed.inferred = true;
     missed.changes.clear();
-    assert!(filter("changes.exists(c, c.path == 'spec.replicas')").wants(&missed, None));
-    assert!(filter("old.spec.replicas == 2").wants(&missed, None));
-    assert!(!filter("object.spec.replicas == 2").wants(&missed, None));
+    assert!(filter("changes.exists(c, c.path == 'spec.replicas')").matches(&missed, None));
+    assert!(filter("old.spec.replicas == 2").matches(&missed, None));
+    assert!(!filter("object.spec.replicas == 2").matches(&missed, None));
 }
 
 #[test]
-fn each_kind_of_failure_is_remembered_once_and_no_more_than_so_many() {
+fn distinct_failures_are_logged_once_up_to_a_limit() {
     let filter = filter("object[name] == 1");
     for place in 0..100 {
-        let mut notice = notice(What::Added, json!({}));
+        let mut notice = notice(EventType::Added, json!({}));
         notice.key = ObjectKey::namespaced("shop", format!("n{place}"));
-        assert!(filter.wants(&notice, None));
-        assert!(filter.wants(&notice, None));
+        assert!(filter.matches(&notice, None));
+        assert!(filter.matches(&notice, None));
     }
     assert_eq!(filter.failures(), 200);
-    assert_eq!(filter.0.logged.lock().len(), MOST_FAILURES);
+    assert_eq!(filter.0.logged.lock().len(), MAX_LOGGED_FAILURES);
 }

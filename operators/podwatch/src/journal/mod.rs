@@ -1,24 +1,23 @@
-//! What each sink has confirmed, kept over restarts.
+//! Persists what each sink has confirmed, across restarts.
 //!
 //! ```text
 //!   scope (kind and selection) ──► sink ──► object ──► uid and resource version that the sink has confirmed
 //! ```
 //!
-//! Why a version for each object, and no single position: a sink may have refused one notice and taken the next hundred, and a
-//! server forgets its history after some minutes, or comes back from a backup with lower versions. After a restart the list of
-//! what there is is compared with what each sink has confirmed, and the sink is told the difference: what came (`Added`),
-//! changed (`Updated`), or went meanwhile (`Deleted`), each marked as inferred. So the latest state of every object
-//! reaches every sink **at least once**, however long the process was away; steps in between that nobody saw are
-//! not told.
+//! It stores a version per object rather than a single position, because a sink may reject one notice and accept the next hundred,
+//! and a server compacts its history after some minutes or is restored from a backup with lower versions. After a restart, the
+//! current objects are compared with what each sink has confirmed, and the sink receives the difference as `Added`, `Updated` and
+//! `Deleted` notices, each marked as inferred. So the latest state of every object reaches every sink **at least once**, however
+//! long the process was down; intermediate states that were not observed are not reported.
 //!
-//! What if it dies:
+//! If the process crashes:
 //!
-//! - before a delivery, or between it and the write of the file: the notice is told again;
-//! - the same, and the object is gone when it is back: it was in the file as *offered*, since no object that a sink does not know
-//!   is told of before that is written. So its end is told, also if its beginning was not;
-//! - in the middle of a write: the file is the one from before, since a new one is written beside it, synced, and renamed.
+//! - before a delivery, or between it and the write of the file: the notice is sent again;
+//! - the same, and the object is deleted before the restart: the file lists it as *offered*, since that is written before a sink
+//!   first receives an object. So its deletion is reported, even if its addition was not;
+//! - during a write: the old file remains, since a new one is written beside it, synced, and renamed.
 //!
-//! A version is never in the file before its delivery, because only what a sink has confirmed and settled gets into it.
+//! A version is never in the file before its delivery, because only what a sink has confirmed and committed is written.
 
 mod store;
 
@@ -29,19 +28,19 @@ use windlass::cache::{Meta, ObjectKey, Uid};
 pub use self::store::{Journal, JournalError};
 use crate::notice::Notice;
 
-/// The state of an object: which one, and of what version.
+/// One version of one object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Version {
-    /// Its namespace and name.
+pub struct ObjectVersion {
+    /// The object's namespace and name.
     pub key: ObjectKey,
-    /// Tells apart objects of the same name.
+    /// The object's UID.
     pub uid: Uid,
-    /// 0 where the server's is not a number: then it is never the same as another.
+    /// 0 if the server's is not a number: then it never equals another.
     pub resource_version: u64,
 }
 
-impl Version {
-    /// What a cache knows of an object.
+impl ObjectVersion {
+    /// The version of a cached object.
     pub fn from_meta(meta: &Meta) -> Self {
         Self {
             key: meta.key().clone(),
@@ -50,8 +49,8 @@ impl Version {
         }
     }
 
-    /// The version that a notice tells.
-    pub fn of(notice: &Notice) -> Self {
+    /// The version that a notice reports.
+    pub fn from_notice(notice: &Notice) -> Self {
         Self {
             key: notice.key.clone(),
             uid: Uid::from(notice.uid.as_deref().unwrap_or_default()),
@@ -63,28 +62,28 @@ impl Version {
         }
     }
 
-    /// The version as a notice has it; `None` if it is not known.
+    /// The resource version as text; `None` if unknown.
     pub fn resource_version_text(&self) -> Option<String> {
         (self.resource_version != 0).then(|| self.resource_version.to_string())
     }
 
-    /// Whether both are one state of one object.
-    pub fn is_same(&self, other: &Self) -> bool {
+    /// Whether both are the same version of the same object.
+    pub fn is_same_version(&self, other: &Self) -> bool {
         self.resource_version != 0 && self.resource_version == other.resource_version && self.uid == other.uid
     }
 }
 
-/// What a sink has confirmed of one scope.
+/// A sink's progress in one scope.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// The sink has heard of every object that there was at some moment: one that it does not know is new.
+    /// Whether the sink once had every existing object: then an object it does not know is new.
     pub complete: bool,
-    /// The objects that the sink knows, each as of the state that it has confirmed.
-    pub objects: HashMap<ObjectKey, Version>,
-    /// Objects that the sink may have heard of, and has not confirmed. The end of an earlier one of the same name was
+    /// The confirmed version of each object the sink knows.
+    pub objects: HashMap<ObjectKey, ObjectVersion>,
+    /// Objects that the sink may have received but has not confirmed. The deletion of an earlier object of the same name has been
     /// delivered.
     pub offered: HashMap<ObjectKey, Uid>,
 }
 
-/// Everything that is kept: by scope, by sink.
-pub type Record = BTreeMap<String, BTreeMap<String, Progress>>;
+/// The contents of the journal: the progress of each sink in each scope.
+pub type JournalContents = BTreeMap<String, BTreeMap<String, Progress>>;

@@ -2,7 +2,7 @@ use windlass::serde_json::{from_value, json};
 
 use super::*;
 
-/// A server's answer: groups with versions with kinds.
+/// A server's discovery documents: groups, versions and kinds.
 fn server() -> Vec<Served> {
     let kind = |plural: &str, kind: &str, scope: &str, short: &[&str], verbs: &[&str]| {
         json!({
@@ -72,7 +72,7 @@ fn place(kind: &Kind) -> String {
 }
 
 #[test]
-fn a_kind_is_found_by_every_name_that_it_has() {
+fn kind_resolves_by_any_of_its_names() {
     for (names, expected) in [
         (
             &["pods", "pod", "po", "Pod", "pods.v1", "Pod.v1"][..],
@@ -126,7 +126,7 @@ fn a_kind_is_found_by_every_name_that_it_has() {
 }
 
 #[test]
-fn what_means_nothing_or_too_much_is_told_with_what_to_write() {
+fn unknown_or_ambiguous_kind_is_rejected_with_suggestion() {
     for (name, said) in [
         (
             "podz",
@@ -136,8 +136,8 @@ fn what_means_nothing_or_too_much_is_told_with_what_to_write() {
         ("pods.v2", "did you mean `pods.v1`?"),
         ("pods.apps", "did you mean `pods.v1`?"),
         ("pods.metrics.k8s.io", "did you mean `pods.v1`?"),
-        ("xyzzy", "`kubectl api-resources` tells what there is"),
-        ("bindings", "`kubectl api-resources` tells what there is"),
+        ("xyzzy", "see `kubectl api-resources`"),
+        ("bindings", "see `kubectl api-resources`"),
         ("xyzzy.v1.apps", "the server has no kind `xyzzy.v1.apps`"),
         (
             "services",
@@ -151,10 +151,10 @@ fn what_means_nothing_or_too_much_is_told_with_what_to_write() {
             "bars.example.com",
             "name its version too, as in `bars.v1.example.com`",
         ),
-        ("", "`` cannot be a kind"),
-        (".apps", "cannot be a kind"),
-        ("pods/status", "cannot be a kind"),
-        ("pods,deployments", "cannot be a kind"),
+        ("", "invalid kind ``"),
+        (".apps", "invalid kind"),
+        ("pods/status", "invalid kind"),
+        ("pods,deployments", "invalid kind"),
     ] {
         let error = found(name).map(|kind| place(&kind)).expect_err(name);
         assert!(error.contains(said), "{name}: {error}");
@@ -162,7 +162,7 @@ fn what_means_nothing_or_too_much_is_told_with_what_to_write() {
 }
 
 #[test]
-fn a_kind_that_is_not_installed_yet_is_taken_at_its_word() {
+fn missing_kind_with_version_and_group_is_guessed() {
     for (name, expected) in [
         ("Bar.v1.example.com", "example.com/v1/bars/Bar"),
         ("bars.v1.example.com", "example.com/v1/bars/Bar"),

@@ -1,10 +1,10 @@
-//! A file of JSON lines that is appended to.
+//! A sink that appends JSON lines to a file.
 //!
-//! A line is one write. If the process dies within it, the file ends in half a line, which nobody has confirmed: it is cut
-//! off when the file is opened again, and told again. A file that ends in anything else than JSON is left alone.
+//! Each line is one write. After a crash during it, the file ends with a partial line, which was not confirmed: it is cut off when
+//! the file is opened again, and its notice is sent again. A file that ends in anything but JSON is not changed.
 //!
-//! A new file is readable by its owner alone, since notices show objects. One that exists keeps its mode, so that an
-//! administrator can open it to a log shipper's group; a warning says so if everyone can read it.
+//! A new file is readable by its owner only, since notices contain objects. An existing one keeps its mode, so that an
+//! administrator can share it with a log shipper's group; if every user can read it, a warning is logged.
 
 use std::{
     fs,
@@ -17,25 +17,25 @@ use std::{
 use futures::future::{BoxFuture, FutureExt};
 use parking_lot::Mutex;
 
-use super::{Sink, Trouble, form};
+use super::{DeliveryError, Sink, encoding};
 use crate::notice::Notice;
 
 /// The mode of new files.
 const OWNER_ONLY: u32 = 0o600;
 
-/// How far back the beginning of an unfinished line is looked for: objects are at most 3 MiB, and told with their changes.
-const LONGEST_LINE: u64 = 16 << 20;
+/// How far back to look for the start of a partial line: objects are at most 3 MiB, and a line has their changes too.
+const MAX_LINE_BYTES: u64 = 16 << 20;
 
-/// Appends each notice as a line of JSON; rotates if asked to.
+/// Appends each notice as a line of JSON; can rotate the file.
 ///
-/// A file that was moved away or deleted is begun anew, so that other tools may rotate it.
-pub struct File(Arc<Mutex<Open>>);
+/// If the file was moved or deleted, it creates a new one, so that other tools can rotate it.
+pub struct File(Arc<Mutex<OpenFile>>);
 
 /// Why a file cannot be appended to.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// It cannot be opened or read.
-    #[error("cannot append to {}: {cause}; name a file that can be written to", path.display())]
+    /// The file cannot be opened or read.
+    #[error("cannot append to {}: {cause}; choose a writable file", path.display())]
     Io {
         /// The file.
         path: PathBuf,
@@ -43,37 +43,37 @@ pub enum FileError {
         #[source]
         cause: io::Error,
     },
-    /// It is something else than lines of JSON.
-    #[error("{} does not end as a file of JSON lines does, and is left alone: name another one, or end its last line", path.display())]
+    /// The file does not contain JSON lines.
+    #[error("{} does not end with a JSON line and was not changed: choose another file, or complete its last line", path.display())]
     Foreign {
         /// The file.
         path: PathBuf,
     },
 }
 
-/// How large a file may become, and how many old ones are kept.
+/// When to rotate a file, and how many old ones to keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rotation {
-    /// In bytes. One line may be more.
+    /// The maximum size in bytes. A single line may exceed it.
     pub size: u64,
-    /// Beside the file itself, as `FILE.1` (the newest), `FILE.2`, …
+    /// How many old files to keep, as `FILE.1` (the newest), `FILE.2`, …
     pub keep: u32,
 }
 
-struct Open {
+struct OpenFile {
     path: PathBuf,
     rotation: Option<Rotation>,
     file: fs::File,
-    /// The end of its last whole line.
+    /// The offset after its last complete line.
     len: u64,
 }
 
 impl File {
-    /// Opens or creates the file; its last line is mended if it was not finished.
+    /// Opens or creates the file; repairs its last line if that is incomplete.
     pub fn open(path: impl Into<PathBuf>, rotation: Option<Rotation>) -> Result<Self, FileError> {
         let path = path.into();
         let (file, len) = open(&path)?;
-        Ok(Self(Arc::new(Mutex::new(Open {
+        Ok(Self(Arc::new(Mutex::new(OpenFile {
             path,
             rotation,
             file,
@@ -81,36 +81,39 @@ impl File {
         }))))
     }
 
-    async fn blocking(
+    async fn run_blocking(
         &self,
-        work: impl FnOnce(&mut Open) -> Result<(), FileError> + Send + 'static,
-    ) -> Result<(), Trouble> {
+        work: impl FnOnce(&mut OpenFile) -> Result<(), FileError> + Send + 'static,
+    ) -> Result<(), DeliveryError> {
         let open = Arc::clone(&self.0);
         let done = tokio::task::spawn_blocking(move || work(&mut open.lock())).await;
-        let why = match done {
+        let reason = match done {
             Ok(Ok(())) => return Ok(()),
             Ok(Err(error)) => error.to_string(),
             Err(panic) => panic.to_string(),
         };
-        Err(Trouble::Down { why, after: None })
+        Err(DeliveryError::Unavailable {
+            reason,
+            retry_after: None,
+        })
     }
 }
 
 impl Sink for File {
-    fn deliver<'a>(&'a mut self, notice: &'a Arc<Notice>) -> BoxFuture<'a, Result<(), Trouble>> {
-        let line = form::line(notice);
-        self.blocking(move |open| open.append(&line)).boxed()
+    fn deliver<'a>(&'a mut self, notice: &'a Arc<Notice>) -> BoxFuture<'a, Result<(), DeliveryError>> {
+        let line = encoding::line(notice);
+        self.run_blocking(move |open| open.append(&line)).boxed()
     }
 
-    fn settle(&mut self) -> BoxFuture<'_, Result<(), Trouble>> {
-        self.blocking(Open::sync).boxed()
+    fn commit(&mut self) -> BoxFuture<'_, Result<(), DeliveryError>> {
+        self.run_blocking(OpenFile::sync).boxed()
     }
 }
 
-impl Open {
+impl OpenFile {
     fn append(&mut self, line: &[u8]) -> Result<(), FileError> {
         let size = line.len() as u64;
-        self.follow()?;
+        self.reopen_if_moved()?;
         if let Some(rotation) = self.rotation
             && self.len > 0
             && self.len + size > rotation.size
@@ -128,7 +131,7 @@ impl Open {
                 Ok(())
             }
             Err(cause) => {
-                // Half a line, as on a full disk, must not become the beginning of the next one.
+                // A partial line, as on a full disk, must not become the start of the next one.
                 let _ = self.file.set_len(self.len);
                 Err(self.error(cause))
             }
@@ -139,17 +142,17 @@ impl Open {
         self.file.sync_data().map_err(|cause| self.error(cause))
     }
 
-    /// If the path leads elsewhere than to the open file, goes there.
-    fn follow(&mut self) -> Result<(), FileError> {
+    /// Reopens the path if it no longer leads to the open file.
+    fn reopen_if_moved(&mut self) -> Result<(), FileError> {
         let identity = |meta: &fs::Metadata| (meta.dev(), meta.ino());
         let here = self.file.metadata().map_err(|cause| self.error(cause))?;
         let is_same = fs::metadata(&self.path).is_ok_and(|there| identity(&there) == identity(&here));
         if is_same {
-            // Somebody who empties the file (`> FILE`) makes it shorter, and an append goes to its end.
+            // The file may have been truncated (`> FILE`).
             self.len = here.len();
             return Ok(());
         }
-        // What was delivered into the old one must stay as well.
+        // Deliveries to the old file must be durable too.
         self.sync()?;
         (self.file, self.len) = open(&self.path)?;
         Ok(())
@@ -184,7 +187,7 @@ impl Open {
     }
 }
 
-/// The file, ready to be appended to, and its length.
+/// Opens the file for appending, and returns its length.
 fn open(path: &Path) -> Result<(fs::File, u64), FileError> {
     let error = |cause| FileError::Io {
         path: path.to_owned(),
@@ -202,7 +205,7 @@ fn open(path: &Path) -> Result<(fs::File, u64), FileError> {
         tracing::warn!(
             file = %path.display(),
             mode = format!("{:o}", metadata.mode() & 0o777),
-            "every user of this machine can read the notices in this file; chmod it to 600 or 640",
+            "every user of this machine can read this file; chmod it to 600 or 640",
         );
     }
     let len = metadata.len();
@@ -215,18 +218,18 @@ fn open(path: &Path) -> Result<(fs::File, u64), FileError> {
         file.write_all(b"\n").map_err(error)?;
         return Ok((file, len + 1));
     }
-    if tail.len() as u64 > LONGEST_LINE || !tail.starts_with(b"{\"id\":") {
+    if tail.len() as u64 > MAX_LINE_BYTES || !tail.starts_with(b"{\"id\":") {
         return Err(FileError::Foreign {
             path: path.to_owned(),
         });
     }
     let whole = len - tail.len() as u64;
     file.set_len(whole).map_err(error)?;
-    tracing::warn!(file = %path.display(), bytes = tail.len(), "an unfinished last line was cut off; what it said is told again");
+    tracing::warn!(file = %path.display(), bytes = tail.len(), "removed a partial last line; its notice is sent again");
     Ok((file, whole))
 }
 
-/// What stands after the last end of a line; if that is too long, more than the longest line of it.
+/// The bytes after the last newline; if they exceed [`MAX_LINE_BYTES`], only as many as prove that.
 fn tail(file: &mut fs::File, len: u64) -> io::Result<Vec<u8>> {
     let mut reach = 4096;
     loop {
@@ -237,7 +240,7 @@ fn tail(file: &mut fs::File, len: u64) -> io::Result<Vec<u8>> {
         if let Some(newline) = end.iter().rposition(|byte| *byte == b'\n') {
             return Ok(end.split_off(newline + 1));
         }
-        if start == 0 || reach > LONGEST_LINE {
+        if start == 0 || reach > MAX_LINE_BYTES {
             return Ok(end);
         }
         reach *= 8;
@@ -262,36 +265,36 @@ mod tests {
             .collect()
     }
 
-    async fn tell(sink: &mut File, name: &str) {
+    async fn deliver(sink: &mut File, name: &str) {
         sink.deliver(&Arc::new(pod(name, "u1", 1).build()))
             .await
             .expect("delivered");
     }
 
     #[tokio::test]
-    async fn lines_are_appended_to_what_is_there() {
+    async fn lines_are_appended_to_existing_file() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("log");
-        tell(&mut File::open(&path, None).expect("opens"), "a").await;
+        deliver(&mut File::open(&path, None).expect("opens"), "a").await;
         let mut again = File::open(&path, None).expect("opens");
-        tell(&mut again, "b").await;
-        again.settle().await.expect("synced");
+        deliver(&mut again, "b").await;
+        again.commit().await.expect("synced");
         assert_eq!(names(&path), ["a", "b"]);
     }
 
     #[tokio::test]
-    async fn a_torn_last_line_is_cut_off_wherever_it_was_torn() {
+    async fn partial_last_line_is_cut_off() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("log");
         let mut sink = File::open(&path, None).expect("opens");
-        tell(&mut sink, "a").await;
+        deliver(&mut sink, "a").await;
         let first = fs::metadata(&path).expect("a file").len();
-        tell(&mut sink, "torn").await;
+        deliver(&mut sink, "torn").await;
         let whole = fs::read(&path).expect("bytes");
-        // From the seventh byte on it can be told from a file of somebody else.
+        // A shorter partial line cannot be distinguished from a foreign file.
         for cut in (usize::try_from(first).expect("small") + 6)..whole.len() - 1 {
             fs::write(&path, &whole[..cut]).expect("written");
-            tell(&mut File::open(&path, None).expect("mended"), "b").await;
+            deliver(&mut File::open(&path, None).expect("mended"), "b").await;
             let expected: &[&str] = if cut == whole.len() - 1 {
                 &["a", "torn", "b"]
             } else {
@@ -299,41 +302,41 @@ mod tests {
             };
             assert_eq!(names(&path), expected, "cut at {cut}");
         }
-        // Only the end of the line is missing: it is whole.
+        // Only the newline is missing: the line is complete.
         fs::write(&path, &whole[..whole.len() - 1]).expect("written");
-        tell(&mut File::open(&path, None).expect("mended"), "b").await;
+        deliver(&mut File::open(&path, None).expect("mended"), "b").await;
         assert_eq!(names(&path), ["a", "torn", "b"]);
     }
 
     #[test]
-    fn a_file_of_somebody_else_is_left_alone() {
+    fn foreign_file_is_rejected_and_not_changed() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("notes");
         fs::write(&path, "dear diary").expect("written");
         let error = File::open(&path, None).err().expect("foreign").to_string();
-        assert!(error.contains("is left alone: name another one"), "{error}");
+        assert!(error.contains("was not changed: choose another file"), "{error}");
         assert_eq!(fs::read_to_string(&path).expect("text"), "dear diary");
         let error = File::open(folder.path(), None)
             .err()
             .expect("a folder")
             .to_string();
-        assert!(error.contains("name a file that can be written to"), "{error}");
+        assert!(error.contains("choose a writable file"), "{error}");
     }
 
     #[tokio::test]
-    async fn a_file_that_was_moved_or_emptied_goes_on() {
+    async fn appending_continues_after_move_or_truncation() {
         let folder = tempfile::tempdir().expect("a folder");
         let (path, moved) = (folder.path().join("log"), folder.path().join("moved"));
         let mut sink = File::open(&path, None).expect("opens");
-        tell(&mut sink, "a").await;
+        deliver(&mut sink, "a").await;
         fs::rename(&path, &moved).expect("moved");
-        tell(&mut sink, "b").await;
+        deliver(&mut sink, "b").await;
         assert_eq!(
             (names(&moved), names(&path)),
             (vec!["a".to_owned()], vec!["b".to_owned()])
         );
         fs::write(&path, "").expect("emptied");
-        tell(&mut sink, "c").await;
+        deliver(&mut sink, "c").await;
         assert_eq!(names(&path), ["c"]);
     }
 
@@ -348,12 +351,12 @@ mod tests {
         let rotation = Rotation { size: 1, keep: 1 };
         let mut sink = File::open(&path, Some(rotation)).expect("opens");
         assert_eq!(mode(&path), 0o600, "created");
-        tell(&mut sink, "a").await;
-        tell(&mut sink, "b").await;
+        deliver(&mut sink, "a").await;
+        deliver(&mut sink, "b").await;
         assert_eq!(mode(&folder.path().join("log.1")), 0o600, "rotated away");
         assert_eq!(mode(&path), 0o600, "begun by rotation");
         fs::remove_file(&path).expect("removed");
-        tell(&mut sink, "c").await;
+        deliver(&mut sink, "c").await;
         assert_eq!(mode(&path), 0o600, "begun again");
     }
 
@@ -368,17 +371,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn rotation_keeps_as_many_as_it_was_told_and_no_line_is_in_two() {
+    async fn rotation_keeps_the_configured_number_of_files() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("log");
-        let size = form::line(&pod("a", "u1", 1).build()).len() as u64;
+        let size = encoding::line(&pod("a", "u1", 1).build()).len() as u64;
         let rotation = Rotation {
             size: 2 * size,
             keep: 2,
         };
         let mut sink = File::open(&path, Some(rotation)).expect("opens");
         for name in ["a", "b", "c", "d", "e", "f", "g"] {
-            tell(&mut sink, name).await;
+            deliver(&mut sink, name).await;
         }
         let old = |number: u32| names(&folder.path().join(format!("log.{number}")));
         assert_eq!(names(&path), ["g"]);

@@ -1,14 +1,14 @@
-//! Where notices go: standard output, a file, a webhook.
+//! Destinations of notices: standard output, files, webhooks.
 //!
 //! ```text
-//!   --sink TEXT ──► SinkSpec ──► Sink ── deliver: once, and say how it went ──► delivered | Trouble
+//!   --sink TEXT ──► SinkSpec ──► Sink ── deliver, once ──► Ok | DeliveryError
 //! ```
 //!
-//! A sink delivers one notice and says what became of it; it neither waits, retries nor queues. That is the room of
-//! [`delivery`](crate::delivery), which owns each sink and is the only one to use it.
+//! A sink makes one attempt to deliver one notice; it neither backs off, retries nor queues. That is the job of
+//! [`delivery`](crate::delivery), which owns the sinks.
 
+mod encoding;
 mod file;
-mod form;
 mod spec;
 mod stream;
 mod text;
@@ -21,49 +21,49 @@ use futures::future::{BoxFuture, FutureExt, ready};
 pub use self::{
     file::{File, FileError, Rotation},
     spec::{Address, OpenError, SINK_HELP, SinkSpec, SpecError},
-    stream::{Shape, Stream},
+    stream::{LineFormat, Stream},
     webhook::{InsecureToken, Settings as WebhookSettings, Webhook, WebhookError},
 };
 use crate::notice::Notice;
 
-/// A place that notices are delivered to.
+/// A destination of notices.
 pub trait Sink: Send + 'static {
-    /// Delivers a notice: `Ok` means that it has arrived. A future that is dropped may have delivered it or not.
-    fn deliver<'a>(&'a mut self, notice: &'a Arc<Notice>) -> BoxFuture<'a, Result<(), Trouble>>;
+    /// Delivers a notice; `Ok` means that it has arrived. A dropped future may or may not have delivered it.
+    fn deliver<'a>(&'a mut self, notice: &'a Arc<Notice>) -> BoxFuture<'a, Result<(), DeliveryError>>;
 
-    /// Makes sure that what was delivered also survives the machine. Nothing counts as confirmed before. Default: it does.
-    fn settle(&mut self) -> BoxFuture<'_, Result<(), Trouble>> {
+    /// Makes all deliveries durable, so that they survive a power loss. They count as confirmed only then. Default: does nothing.
+    fn commit(&mut self) -> BoxFuture<'_, Result<(), DeliveryError>> {
         ready(Ok(())).boxed()
     }
 }
 
-/// Why a notice was not delivered, and what that says about the next one.
+/// Why a notice was not delivered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Trouble {
-    /// Nothing gets through at present: let the sink rest, for this long if it said so.
-    Down {
-        /// What went wrong, and what may help.
-        why: String,
-        /// How long it wants to be left alone.
-        after: Option<Duration>,
+pub enum DeliveryError {
+    /// The sink is unavailable: back off from it.
+    Unavailable {
+        /// What went wrong, with a hint.
+        reason: String,
+        /// The backoff that the sink asks for, as in `Retry-After`.
+        retry_after: Option<Duration>,
     },
-    /// This notice did not get through; it may later, and others may now.
+    /// This notice failed. It may succeed later, and others may succeed now.
     Failed {
         /// What went wrong.
-        why: String,
+        reason: String,
     },
-    /// This notice is not wanted, now or later.
-    Refused {
-        /// What was said, and what may help.
-        why: String,
+    /// The sink rejects this notice; a retry would not help.
+    Rejected {
+        /// The sink's answer, with a hint.
+        reason: String,
     },
 }
 
-impl Trouble {
-    /// What went wrong.
-    pub fn why(&self) -> &str {
+impl DeliveryError {
+    /// What went wrong, with a hint.
+    pub fn reason(&self) -> &str {
         match self {
-            Self::Down { why, .. } | Self::Failed { why } | Self::Refused { why } => why,
+            Self::Unavailable { reason, .. } | Self::Failed { reason } | Self::Rejected { reason } => reason,
         }
     }
 }

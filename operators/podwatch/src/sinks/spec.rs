@@ -1,9 +1,9 @@
-//! A sink as it is named on the command line.
+//! Parses the `--sink` flag.
 //!
 //! ```text
 //!   webhook:https://example.com/hook,rate=10/s,retries=8
 //!   └─────┘ └──────────────────────┘ └─────┘ └───────┘
-//!     kind          place                options
+//!     kind         location               options
 //! ```
 
 use std::{fmt, num::NonZeroUsize, path::PathBuf, str::FromStr, time::Duration};
@@ -12,110 +12,109 @@ use http::Uri;
 use windlass::runtime::Clock;
 
 use super::{
-    File, FileError, InsecureToken, Rotation, Shape, Sink, Stream, Webhook, WebhookError, WebhookSettings,
+    File, FileError, InsecureToken, LineFormat, Rotation, Sink, Stream, Webhook, WebhookError,
+    WebhookSettings,
 };
 use crate::delivery::{Limits, Rate};
 
-/// What `--help` says about sinks.
+/// The `--help` text about sinks.
 pub const SINK_HELP: &str = "\
 stdout                 a line of text for each notice
-stdout:diff            the same, and what changed
+stdout:diff            the same, with the changed fields
 stdout:json            a line of JSON for each notice
-file:PATH              lines of JSON, appended to a file; a new one is readable by its owner alone (mode 0600)
-webhook:URL            CloudEvents, sent with POST to an address with http:// or https://
+file:PATH              lines of JSON, appended to a file; a new file is readable by its owner only (mode 0600)
+webhook:URL            CloudEvents, sent with POST to an http:// or https:// URL
 
-Options follow, each after a comma:
-  name=NAME            what logs, metrics and the state file call it [default: its kind and place]
-  rate=N/s             the most notices in a second (/m: in a minute) [default: 50/s for a webhook, else no limit]
-  queue=N              the most notices that wait [default: 1000]
-  retries=N            give a notice up after so many retries [default: never]
-  rotate=SIZE, keep=N  file: begin a new one at this size, as in 100MB, and keep so many old ones [default: never, 3]
-  timeout=TIME         webhook: how long an answer may take [default: 10s]
-  source=TEXT          webhook: the events' source [default: /podwatch]
-  token-file=PATH      webhook: a file with a bearer token; refused for http:// addresses
-  insecure-token=allow webhook: sends the token to an http:// address all the same
-  ca=PATH              webhook: a file with the certificates to trust [default: the system's]
+Options, each after a comma:
+  name=NAME            name in logs, metrics and the state file [default: kind and location]
+  rate=N/s             maximum notices per second (/m: per minute) [default: 50/s for a webhook, else no limit]
+  queue=N              maximum number of waiting objects [default: 1000]
+  retries=N            maximum number of retries of a notice [default: unlimited]
+  rotate=SIZE, keep=N  file: rotate at this size, as in 100MB, and keep N old files [default: never, 3]
+  timeout=TIME         webhook: response timeout [default: 10s]
+  source=TEXT          webhook: the source attribute of the events [default: /podwatch]
+  token-file=PATH      webhook: file with a bearer token; rejected for http:// URLs
+  insecure-token=allow webhook: sends the token to an http:// URL nevertheless
+  ca=PATH              webhook: file with the CA certificates to trust [default: the system's]
 
-A comma in a path or address is written as `,,`.";
+Write a comma in a path or URL as `,,`.";
 
-/// One `--sink`.
+/// One parsed `--sink`.
 #[derive(Clone, Debug)]
 pub struct SinkSpec {
-    /// What logs, metrics and the journal call it. It says nothing of an address but its host, since paths may hold secrets.
+    /// The name in logs, metrics and the journal. Of a URL it contains the host only, since paths may hold secrets.
     pub name: String,
-    /// Where it is.
+    /// The destination.
     pub address: Address,
-    /// How fast and how much.
+    /// Rate, queue and retry limits.
     pub limits: Limits,
 }
 
-/// Where a sink is.
+/// The destination of a sink.
 #[derive(Clone)]
 pub enum Address {
     /// Standard output.
-    Stdout(Shape),
+    Stdout(LineFormat),
     /// A file of JSON lines.
     File(PathBuf, Option<Rotation>),
     /// A receiver of `CloudEvents`.
     Webhook(Uri, WebhookSettings),
 }
 
-/// Why a text names no sink.
+/// Why a `--sink` is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
-    /// The kind of sink is not known.
-    #[error("no sink is called `{0}`: use `stdout`, `stdout:json`, `file:PATH` or `webhook:URL`")]
+    /// The kind of sink is unknown.
+    #[error("unknown sink `{0}`: use `stdout`, `stdout:json`, `file:PATH` or `webhook:URL`")]
     Kind(String),
-    /// The kind needs a place, or another one.
+    /// The location is missing or invalid.
     #[error("`{kind}` needs {needs}, as in `{example}`")]
-    Place {
-        /// As it was written.
+    Location {
+        /// The kind as given.
         kind: String,
         /// What is missing or wrong.
         needs: String,
-        /// One that is right.
+        /// A valid example.
         example: &'static str,
     },
-    /// The option is not known here.
-    #[error(
-        "`{kind}` has no option `{option}`: it has {known} (a comma in a path or address is written as `,,`)"
-    )]
+    /// The option is unknown for this kind.
+    #[error("unknown option `{option}` of `{kind}`: use {known} (write a comma in a path or URL as `,,`)")]
     Option {
         /// The kind of sink.
         kind: &'static str,
-        /// As it was written.
+        /// The option as given.
         option: String,
-        /// Those that there are.
+        /// The valid options.
         known: String,
     },
     /// The token would be sent unencrypted.
     #[error(transparent)]
     InsecureToken(#[from] InsecureToken),
-    /// The option's value makes no sense.
-    #[error("`{option}={value}` is not {expected}")]
+    /// The option's value is invalid.
+    #[error("invalid option `{option}={value}`: expected {expected}")]
     Value {
-        /// Which option.
+        /// The option.
         option: String,
-        /// As it was written.
+        /// The value as given.
         value: String,
-        /// What would be right.
+        /// What is expected.
         expected: &'static str,
     },
 }
 
-/// Why a sink cannot be used.
+/// Why a sink cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The file.
+    /// The file cannot be opened.
     #[error(transparent)]
     File(#[from] FileError),
-    /// The webhook.
+    /// The webhook cannot be set up.
     #[error(transparent)]
     Webhook(#[from] WebhookError),
 }
 
 impl SinkSpec {
-    /// Opens it; a webhook is not called yet.
+    /// Opens the sink. Does not call a webhook yet.
     pub fn open(&self, clock: Clock) -> Result<Box<dyn Sink>, OpenError> {
         Ok(match &self.address {
             Address::Stdout(shape) => Box::new(Stream::stdout(*shape)),
@@ -126,11 +125,11 @@ impl SinkSpec {
 }
 
 impl SinkSpec {
-    /// What changed is shown too, if it is text for people.
+    /// Shows the changed fields too, if the format is text.
     #[must_use]
     pub fn with_diff(mut self) -> Self {
-        if let Address::Stdout(shape @ Shape::Text) = &mut self.address {
-            *shape = Shape::Diff;
+        if let Address::Stdout(shape @ LineFormat::Text) = &mut self.address {
+            *shape = LineFormat::Diff;
         }
         self
     }
@@ -157,53 +156,57 @@ impl FromStr for SinkSpec {
             let (option, value) = part.split_once('=').unwrap_or((&part, ""));
             match (option, &mut spec.address) {
                 ("name", _) => {
-                    spec.name = value_of(option, value, "a name of 1 to 100 visible characters", name)?;
+                    spec.name = parse_value(option, value, "a name of 1 to 100 visible characters", name)?;
                 }
                 ("rate", _) => {
-                    let expected = "a number above 0 in a second or minute, as in `10/s` or `30/m`";
-                    spec.limits.rate = Some(value_of(option, value, expected, rate)?);
+                    let expected = "a positive number per second or minute, as in `10/s` or `30/m`";
+                    spec.limits.rate = Some(parse_value(option, value, expected, rate)?);
                 }
                 ("queue", _) => {
                     let parse = |text: &str| text.parse::<NonZeroUsize>().ok();
-                    spec.limits.queue = value_of(option, value, "a number from 1 on", parse)?;
+                    spec.limits.queue = parse_value(option, value, "a positive number", parse)?;
                 }
                 ("retries", _) => {
                     spec.limits.retries =
-                        Some(value_of(option, value, "a number", |text| text.parse().ok())?);
+                        Some(parse_value(option, value, "a number", |text| text.parse().ok())?);
                 }
                 ("rotate", Address::File(_, rotation)) => {
-                    let size = value_of(option, value, "a size, as in `100MB` or `1GiB`", size)?;
+                    let size = parse_value(option, value, "a size, as in `100MB` or `1GiB`", size)?;
                     *rotation = Some(Rotation { size, keep: 3 });
                 }
                 ("keep", Address::File(..)) => {
-                    keep = Some(value_of(option, value, "a number up to 1000", |text| {
+                    keep = Some(parse_value(option, value, "a number up to 1000", |text| {
                         text.parse().ok().filter(|keep| *keep <= 1000)
                     })?);
                 }
                 ("timeout", Address::Webhook(_, settings)) => {
-                    settings.timeout =
-                        value_of(option, value, "a time, as in `500ms`, `10s` or `2m`", duration)?;
+                    settings.timeout = parse_value(
+                        option,
+                        value,
+                        "a duration, as in `500ms`, `10s` or `2m`",
+                        duration,
+                    )?;
                 }
                 ("source", Address::Webhook(_, settings)) => {
-                    let expected = "an address or path without spaces";
+                    let expected = "a URL or path without spaces";
                     let parse = |text: &str| text.parse::<Uri>().is_ok().then(|| text.to_owned());
-                    settings.source = value_of(option, value, expected, parse)?;
+                    settings.source = parse_value(option, value, expected, parse)?;
                 }
                 ("token-file", Address::Webhook(_, settings)) => {
-                    settings.token_file = Some(value_of(option, value, "the path of a file", path)?);
+                    settings.token_file = Some(parse_value(option, value, "the path of a file", path)?);
                 }
                 ("insecure-token", Address::Webhook(_, settings)) => {
                     let parse = |text: &str| (text == "allow").then_some(true);
-                    settings.insecure_token = value_of(option, value, "`allow`", parse)?;
+                    settings.insecure_token = parse_value(option, value, "`allow`", parse)?;
                 }
                 ("ca", Address::Webhook(_, settings)) => {
-                    settings.ca = Some(value_of(option, value, "the path of a file", path)?);
+                    settings.ca = Some(parse_value(option, value, "the path of a file", path)?);
                 }
                 _ => {
                     return Err(SpecError::Option {
                         kind,
                         option: option.to_owned(),
-                        known: options(kind),
+                        known: known_options(kind),
                     });
                 }
             }
@@ -218,7 +221,7 @@ impl FromStr for SinkSpec {
     }
 }
 
-/// At commas; two of them are one that belongs to the text.
+/// Splits at commas; `,,` is an escaped comma.
 fn split(text: &str) -> Vec<String> {
     let mut parts = vec![String::new()];
     let mut characters = text.chars().peekable();
@@ -234,9 +237,9 @@ fn split(text: &str) -> Vec<String> {
 
 fn stdout(shape: &str) -> Result<SinkSpec, SpecError> {
     let shape = match shape {
-        "" | "text" => Shape::Text,
-        "diff" => Shape::Diff,
-        "json" => Shape::Json,
+        "" | "text" => LineFormat::Text,
+        "diff" => LineFormat::Diff,
+        "json" => LineFormat::Json,
         _ => return Err(SpecError::Kind(format!("stdout:{shape}"))),
     };
     Ok(spec("stdout".to_owned(), Address::Stdout(shape), None))
@@ -244,7 +247,7 @@ fn stdout(shape: &str) -> Result<SinkSpec, SpecError> {
 
 fn file(place: &str) -> Result<SinkSpec, SpecError> {
     if place.is_empty() {
-        return Err(SpecError::Place {
+        return Err(SpecError::Location {
             kind: "file:".to_owned(),
             needs: "a path".to_owned(),
             example: "file:/var/log/podwatch.jsonl",
@@ -258,26 +261,26 @@ fn file(place: &str) -> Result<SinkSpec, SpecError> {
 }
 
 fn webhook(place: &str) -> Result<SinkSpec, SpecError> {
-    let wrong = |needs: &str| SpecError::Place {
+    let wrong = |needs: &str| SpecError::Location {
         kind: "webhook:".to_owned(),
         needs: needs.to_owned(),
         example: "webhook:https://example.com/hook",
     };
-    // What is wrong with an address is not quoted: it may hold a secret.
-    let url: Uri = place.parse().map_err(|_| wrong("an address"))?;
+    // Errors do not quote the URL: it may hold a secret.
+    let url: Uri = place.parse().map_err(|_| wrong("a URL"))?;
     if !matches!(url.scheme_str(), Some("http" | "https")) {
-        return Err(wrong("an address that begins with http:// or https://"));
+        return Err(wrong("a URL that starts with http:// or https://"));
     }
     let authority = url.authority().filter(|it| !it.host().is_empty());
-    let authority = authority.ok_or_else(|| wrong("an address with a host"))?;
+    let authority = authority.ok_or_else(|| wrong("a URL with a host"))?;
     if authority.as_str().contains('@') {
         return Err(wrong(
-            "an address without a user (give a token with `token-file=`)",
+            "a URL without user information (pass a token with `token-file=`)",
         ));
     }
     let rate = Rate {
         notices: 50,
-        every: Duration::from_secs(1),
+        period: Duration::from_secs(1),
     };
     let name = format!("webhook:{authority}");
     Ok(spec(
@@ -298,7 +301,7 @@ fn spec(name: String, address: Address, rate: Option<Rate>) -> SinkSpec {
     }
 }
 
-fn options(kind: &str) -> String {
+fn known_options(kind: &str) -> String {
     let own = match kind {
         "file" => ", `rotate`, `keep`",
         "webhook" => ", `timeout`, `source`, `token-file`, `insecure-token`, `ca`",
@@ -307,7 +310,7 @@ fn options(kind: &str) -> String {
     format!("`name`, `rate`, `queue`, `retries`{own}")
 }
 
-fn value_of<T>(
+fn parse_value<T>(
     option: &str,
     value: &str,
     expected: &'static str,
@@ -339,7 +342,7 @@ fn rate(text: &str) -> Option<Rate> {
     };
     Some(Rate {
         notices: notices.parse().ok().filter(|notices| *notices > 0)?,
-        every: Duration::from_secs(every),
+        period: Duration::from_secs(every),
     })
 }
 
@@ -382,7 +385,7 @@ impl fmt::Debug for Address {
         match self {
             Self::Stdout(shape) => f.debug_tuple("Stdout").field(shape).finish(),
             Self::File(path, rotation) => f.debug_tuple("File").field(path).field(rotation).finish(),
-            // The path of a webhook is often its password.
+            // A webhook's path is often its password.
             Self::Webhook(url, _) => write!(f, "Webhook({:?}, ..)", url.host()),
         }
     }

@@ -1,4 +1,4 @@
-//! Standard output, or anything else that takes bytes in order.
+//! A sink that writes to standard output or any other writer.
 
 use std::{
     io::{self, IsTerminal, Write},
@@ -8,34 +8,33 @@ use std::{
 use futures::future::{BoxFuture, FutureExt};
 use parking_lot::Mutex;
 
-use super::{Sink, Trouble, form, text};
+use super::{DeliveryError, Sink, encoding, text};
 use crate::notice::Notice;
 
-/// How a line is written.
+/// The format of a line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Shape {
-    /// For people: when, what and which object.
+pub enum LineFormat {
+    /// Human-readable: time, event and object.
     #[default]
     Text,
-    /// The same, and what changed.
+    /// As `Text`, with the changed fields.
     Diff,
-    /// JSON, one object a line.
+    /// JSON, one object per line.
     Json,
 }
 
 /// Writes each notice as a line, with one write.
 ///
-/// A write that nobody reads cannot be cancelled; it holds up this sink alone, and a runtime that is to end should
-/// `shutdown_timeout`.
+/// A blocked write, as to a full pipe, cannot be cancelled. It blocks this sink only; stop the runtime with `shutdown_timeout`.
 pub struct Stream {
-    to: Arc<Mutex<dyn Write + Send>>,
-    shape: Shape,
+    writer: Arc<Mutex<dyn Write + Send>>,
+    format: LineFormat,
     coloured: bool,
 }
 
 impl Stream {
-    /// Standard output; with colours if it is a terminal, and `NO_COLOR` is not set.
-    pub fn stdout(shape: Shape) -> Self {
+    /// Writes to standard output; in color if it is a terminal and `NO_COLOR` is not set.
+    pub fn stdout(shape: LineFormat) -> Self {
         let coloured =
             io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|it| it.is_empty());
         Self {
@@ -44,25 +43,25 @@ impl Stream {
         }
     }
 
-    /// Another place, without colours.
-    pub fn new(to: impl Write + Send + 'static, shape: Shape) -> Self {
+    /// Writes to any writer, without color.
+    pub fn new(to: impl Write + Send + 'static, format: LineFormat) -> Self {
         Self {
-            to: Arc::new(Mutex::new(to)),
-            shape,
+            writer: Arc::new(Mutex::new(to)),
+            format,
             coloured: false,
         }
     }
 }
 
 impl Sink for Stream {
-    fn deliver<'a>(&'a mut self, notice: &'a Arc<Notice>) -> BoxFuture<'a, Result<(), Trouble>> {
-        let line = match self.shape {
-            Shape::Text => text::line(notice, false, self.coloured),
-            Shape::Diff => text::line(notice, true, self.coloured),
-            Shape::Json => form::line(notice),
+    fn deliver<'a>(&'a mut self, notice: &'a Arc<Notice>) -> BoxFuture<'a, Result<(), DeliveryError>> {
+        let line = match self.format {
+            LineFormat::Text => text::line(notice, false, self.coloured),
+            LineFormat::Diff => text::line(notice, true, self.coloured),
+            LineFormat::Json => encoding::line(notice),
         };
-        let to = Arc::clone(&self.to);
-        // A pipe may be full; the runtime's threads are not to wait for whoever reads it.
+        let to = Arc::clone(&self.writer);
+        // A full pipe must not block the runtime's threads.
         let written = tokio::task::spawn_blocking(move || {
             let mut to = to.lock();
             to.write_all(&line)?;
@@ -70,12 +69,12 @@ impl Sink for Stream {
         });
         async move {
             let written = written.await.unwrap_or_else(|panic| Err(io::Error::other(panic)));
-            written.map_err(|error| Trouble::Down {
-                why: match error.kind() {
-                    io::ErrorKind::BrokenPipe => "nobody reads it any more".to_owned(),
+            written.map_err(|error| DeliveryError::Unavailable {
+                reason: match error.kind() {
+                    io::ErrorKind::BrokenPipe => "its reader closed the pipe".to_owned(),
                     _ => format!("cannot write: {error}"),
                 },
-                after: None,
+                retry_after: None,
             })
         }
         .boxed()

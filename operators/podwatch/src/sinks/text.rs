@@ -1,40 +1,40 @@
-//! A notice as one line that people read.
+//! Formats a notice as a human-readable line.
 
 use std::fmt::Write as _;
 
 use windlass::serde_json::Value;
 
-use crate::notice::{FieldChange, Notice, What};
+use crate::notice::{EventType, FieldChange, Notice};
 
-/// So many changes are shown; the rest is counted.
-const MOST_CHANGES: usize = 6;
+/// The maximum number of changes shown; the rest is counted.
+const MAX_CHANGES: usize = 6;
 
-/// A value is cut after so many characters.
-const LONGEST_VALUE: usize = 60;
+/// The maximum number of characters of a value.
+const MAX_VALUE_CHARS: usize = 60;
 
-/// One line with its end: when, what, which object, and what changed if that is asked for.
+/// A line with its newline: time, event, object, and with `diff` the changed fields.
 pub(super) fn line(notice: &Notice, diff: bool, coloured: bool) -> Vec<u8> {
-    let (colour, plain) = match (coloured, notice.what) {
+    let (colour, plain) = match (coloured, notice.event) {
         (false, _) => ("", ""),
-        (true, What::Synced) => ("\x1b[2m", "\x1b[0m"),
-        (true, What::Added) => ("\x1b[32m", "\x1b[0m"),
-        (true, What::Updated) => ("\x1b[33m", "\x1b[0m"),
-        (true, What::Deleted) => ("\x1b[31m", "\x1b[0m"),
+        (true, EventType::Synced) => ("\x1b[2m", "\x1b[0m"),
+        (true, EventType::Added) => ("\x1b[32m", "\x1b[0m"),
+        (true, EventType::Updated) => ("\x1b[33m", "\x1b[0m"),
+        (true, EventType::Deleted) => ("\x1b[31m", "\x1b[0m"),
     };
-    let mut line = format!("{} {colour}{:<7}{plain} ", notice.time, notice.what);
+    let mut line = format!("{} {colour}{:<7}{plain} ", notice.time, notice.event);
     let mut rest = format!("{} {}", notice.kind.kind, notice.key);
     if notice.inferred {
         rest.push_str(" (inferred)");
     }
     let changes = if diff { &*notice.changes } else { &[] };
-    for (place, change) in changes.iter().take(MOST_CHANGES).enumerate() {
+    for (place, change) in changes.iter().take(MAX_CHANGES).enumerate() {
         rest.push_str(if place == 0 { "  " } else { ", " });
-        put(&mut rest, change);
+        write_change(&mut rest, change);
     }
-    if let Some(more @ 1..) = changes.len().checked_sub(MOST_CHANGES) {
+    if let Some(more @ 1..) = changes.len().checked_sub(MAX_CHANGES) {
         write!(rest, ", and {more} more").expect("text");
     }
-    // What objects say goes to a terminal: nothing in it may steer it, or begin a line.
+    // Object data goes to a terminal: escape control characters and newlines.
     for character in rest.chars() {
         if character.is_control() {
             write!(line, "{}", character.escape_default()).expect("text");
@@ -46,15 +46,15 @@ pub(super) fn line(notice: &Notice, diff: bool, coloured: bool) -> Vec<u8> {
     line.into_bytes()
 }
 
-fn put(line: &mut String, change: &FieldChange) {
-    let side = |value: &Option<Value>| value.as_ref().map_or_else(|| "-".to_owned(), short);
+fn write_change(line: &mut String, change: &FieldChange) {
+    let side = |value: &Option<Value>| value.as_ref().map_or_else(|| "-".to_owned(), truncated);
     let (old, new) = (side(&change.old), side(&change.new));
     write!(line, "{}: {old} → {new}", change.path).expect("text");
 }
 
-fn short(value: &Value) -> String {
+fn truncated(value: &Value) -> String {
     let text = value.to_string();
-    match text.char_indices().nth(LONGEST_VALUE) {
+    match text.char_indices().nth(MAX_VALUE_CHARS) {
         None => text,
         Some((end, _)) => format!("{}...", &text[..end]),
     }
@@ -80,8 +80,8 @@ mod tests {
     }
 
     #[test]
-    fn a_line_says_when_what_which_and_what_changed() {
-        let mut notice = pod("web", "u1", 7).what(What::Updated).build();
+    fn line_shows_time_event_object_and_changes() {
+        let mut notice = pod("web", "u1", 7).what(EventType::Updated).build();
         notice.changes = vec![
             change("spec.replicas", Some(json!(1)), Some(json!(2))),
             change("metadata.labels.a", None, Some(json!("x"))),
@@ -95,7 +95,7 @@ mod tests {
             line(&notice, false, false),
             b"2026-01-02T03:04:05Z updated Pod default/web\n"
         );
-        let mut gone = pod("web", "u1", 7).what(What::Deleted).build();
+        let mut gone = pod("web", "u1", 7).what(EventType::Deleted).build();
         gone.inferred = true;
         assert_eq!(
             text(&gone),
@@ -106,8 +106,8 @@ mod tests {
     }
 
     #[test]
-    fn many_changes_and_long_values_are_cut() {
-        let mut notice = pod("web", "u1", 7).what(What::Updated).build();
+    fn many_changes_and_long_values_are_truncated() {
+        let mut notice = pod("web", "u1", 7).what(EventType::Updated).build();
         notice.changes = (0..8)
             .map(|place| change(&format!("f{place}"), None, Some(json!("é".repeat(100)))))
             .collect();
@@ -120,8 +120,8 @@ mod tests {
     }
 
     #[test]
-    fn what_an_object_says_cannot_steer_a_terminal_or_begin_a_line() {
-        let mut notice = pod("web", "u1", 7).what(What::Updated).build();
+    fn control_characters_are_escaped() {
+        let mut notice = pod("web", "u1", 7).what(EventType::Updated).build();
         notice.changes = vec![change("a\nb\x1b[2J\u{9b}1m", None, Some(json!("\x1b]0;x\x07\n")))];
         let text = text(&notice);
         assert_eq!(text.matches('\n').count(), 1, "{text:?}");

@@ -1,7 +1,7 @@
-//! A webhook that gets `CloudEvents` over HTTP or HTTPS.
+//! A sink that POSTs `CloudEvents` over HTTP or HTTPS.
 //!
-//! What the answer says: 2xx has it; 408, 429 and 5xx later, honouring `Retry-After`; anything else not at all. The
-//! answer's body is read, so that the connection can be used again, but never more than a little of it, nor for long.
+//! A 2xx response confirms the delivery; 408, 429 and 5xx are retried, honoring `Retry-After`; any other status rejects the notice.
+//! The response body is read so that the connection can be reused, but with a limit on size and time.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -19,22 +19,22 @@ use windlass::{
     runtime::Clock,
 };
 
-use super::{Sink, Trouble, form};
+use super::{DeliveryError, Sink, encoding};
 use crate::notice::Notice;
 
-/// The most that is read of an answer.
-const LONGEST_ANSWER: usize = 64 << 10;
+/// How many bytes of a response body are read.
+const MAX_BODY_BYTES: usize = 64 << 10;
 
-/// How long the rest of an answer may take after its status.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long the response body may take after the status.
+const BODY_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long a server may ask to be left alone.
-const LONGEST_REST: Duration = Duration::from_mins(10);
+/// The longest `Retry-After` that is honored.
+const MAX_RETRY_AFTER: Duration = Duration::from_mins(10);
 
-/// POSTs each notice to an address, as a `CloudEvent` in structured mode.
+/// POSTs each notice to a URL, as a `CloudEvent` in structured mode.
 pub struct Webhook {
-    send: Box<dyn Exchange>,
-    to: Uri,
+    client: Box<dyn HttpClient>,
+    url: Uri,
     settings: Settings,
     clock: Clock,
 }
@@ -42,16 +42,16 @@ pub struct Webhook {
 /// How a webhook is called.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Until the answer's status. Default: 10 s.
+    /// The timeout until the response status. Default: 10 s.
     pub timeout: Duration,
     /// The events' `source`. Default: `/podwatch`.
     pub source: String,
-    /// A file with a token, sent as `Authorization: Bearer …`. It is read for each call, so that it may change.
+    /// A file with a token, sent as `Authorization: Bearer …`. Read for each request, so that it can be rotated.
     pub token_file: Option<PathBuf>,
-    /// Whether the token may go to an `http://` address, where everyone on the way can read it. Default: no, not even on
-    /// loopback, where another process may have taken the port.
+    /// Whether the token may be sent unencrypted to an `http://` URL. Default: no, not even on loopback, where another process may
+    /// have taken the port.
     pub insecure_token: bool,
-    /// A file with the certificates (PEM) that the server's is checked against. Default: the system's.
+    /// A PEM file with the CA certificates to trust. Default: the system's.
     pub ca: Option<PathBuf>,
 }
 
@@ -68,7 +68,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Fails if a call to this address would send a token unencrypted, and that is not allowed explicitly.
+    /// Fails if a request to this URL would send a token unencrypted, unless `insecure_token` allows it.
     pub fn check_token(&self, to: &Uri) -> Result<(), InsecureToken> {
         let is_encrypted = to.scheme_str() == Some("https");
         if self.token_file.is_none() || self.insecure_token || is_encrypted {
@@ -80,17 +80,14 @@ impl Settings {
 
 /// A token would be sent unencrypted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "`token-file` would be sent over plain HTTP, where everyone on the way can read it: use an address with https://, or add \
-     `insecure-token=allow`"
-)]
+#[error("`token-file` would be sent unencrypted: use an https:// URL, or add `insecure-token=allow`")]
 pub struct InsecureToken;
 
-/// Why a webhook cannot be called at all.
+/// Why a webhook cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum WebhookError {
     /// The certificates cannot be used.
-    #[error("cannot use the certificates in {}: {cause}; name a PEM file with `ca=FILE`", path.display())]
+    #[error("cannot use the certificates in {}: {cause}; pass a PEM file with `ca=FILE`", path.display())]
     Certificates {
         /// The file.
         path: PathBuf,
@@ -106,7 +103,7 @@ pub enum WebhookError {
 }
 
 impl Webhook {
-    /// A webhook at this address. Nothing is sent yet.
+    /// Creates a webhook for this URL. Sends nothing yet.
     pub fn new(to: Uri, settings: Settings, clock: Clock) -> Result<Self, WebhookError> {
         settings.check_token(&to)?;
         let mut config = Config::new(to.clone());
@@ -116,13 +113,13 @@ impl Webhook {
         let connector = config
             .rustls_https_connector()
             .map_err(|error| WebhookError::Tls(error.to_string()))?;
-        Ok(Self::over(connector, to, settings, clock))
+        Ok(Self::with_connector(connector, to, settings, clock))
     }
 
-    /// The same over other connections than the system's. Whether they are fit for a token is for the caller to know.
-    pub fn over(
+    /// Creates a webhook that uses the given connector. Does not check whether it is safe for a token.
+    pub fn with_connector(
         connector: impl Connect + Clone + Send + Sync + 'static,
-        to: Uri,
+        url: Uri,
         settings: Settings,
         clock: Clock,
     ) -> Self {
@@ -132,19 +129,22 @@ impl Webhook {
             .pool_max_idle_per_host(1)
             .build(connector);
         Self {
-            send: Box::new(client),
-            to,
+            client: Box::new(client),
+            url,
             settings,
             clock,
         }
     }
 
-    async fn post(&self, notice: &Notice) -> Result<(), Trouble> {
-        let down = |why: String| Trouble::Down { why, after: None };
-        let body = Bytes::from(form::cloud_event(notice, &self.settings.source));
+    async fn post(&self, notice: &Notice) -> Result<(), DeliveryError> {
+        let down = |reason: String| DeliveryError::Unavailable {
+            reason,
+            retry_after: None,
+        };
+        let body = Bytes::from(encoding::cloud_event(notice, &self.settings.source));
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = Method::POST;
-        *request.uri_mut() = self.to.clone();
+        *request.uri_mut() = self.url.clone();
         let headers = request.headers_mut();
         headers.insert(
             header::CONTENT_TYPE,
@@ -160,7 +160,7 @@ impl Webhook {
             let mut value =
                 header::HeaderValue::try_from(format!("Bearer {}", token.trim())).map_err(|_| {
                     down(format!(
-                        "`token-file` {} is no token: it is to be one line",
+                        "`token-file` {} is invalid: it must contain a token on one line",
                         path.display()
                     ))
                 })?;
@@ -168,48 +168,52 @@ impl Webhook {
             headers.insert(header::AUTHORIZATION, value);
         }
         let timeout = self.settings.timeout;
-        let sent = tokio::time::timeout(timeout, self.send.send(request)).await;
+        let sent = tokio::time::timeout(timeout, self.client.send(request)).await;
         let answer = sent
-            .map_err(|_| down(format!("no answer within {timeout:?}; `timeout=` allows more")))?
-            .map_err(|why| {
+            .map_err(|_| {
                 down(format!(
-                    "cannot be reached: {why}; is the address right, and does it listen?"
+                    "did not answer within {timeout:?}; `timeout=` sets the limit"
+                ))
+            })?
+            .map_err(|reason| {
+                down(format!(
+                    "cannot be reached: {reason}; check that the URL is right and the server runs"
                 ))
             })?;
         let (head, body) = answer.into_parts();
-        // Whatever becomes of the body, the status has decided.
-        let read = Limited::new(body, LONGEST_ANSWER).collect();
-        let said = match tokio::time::timeout(ANSWER_TIMEOUT, read).await {
-            Ok(Ok(body)) => said(&body.to_bytes()),
+        // The status decides, even if the body cannot be read.
+        let read = Limited::new(body, MAX_BODY_BYTES).collect();
+        let excerpt = match tokio::time::timeout(BODY_TIMEOUT, read).await {
+            Ok(Ok(body)) => body_excerpt(&body.to_bytes()),
             Ok(Err(_)) | Err(_) => String::new(),
         };
-        self.judge(head.status, &head.headers, &said)
+        self.classify(head.status, &head.headers, &excerpt)
     }
 
-    fn judge(&self, status: StatusCode, headers: &HeaderMap, said: &str) -> Result<(), Trouble> {
-        let why = format!("answered {status}{said}");
-        let after = self.retry_after(headers);
+    fn classify(&self, status: StatusCode, headers: &HeaderMap, excerpt: &str) -> Result<(), DeliveryError> {
+        let reason = format!("answered {status}{excerpt}");
+        let retry_after = self.retry_after(headers);
         match status.as_u16() {
             200..=299 => Ok(()),
-            408 | 429 | 502..=504 => Err(Trouble::Down { why, after }),
-            500..=599 if after.is_some() => Err(Trouble::Down { why, after }),
-            500..=599 => Err(Trouble::Failed { why }),
+            408 | 429 | 502..=504 => Err(DeliveryError::Unavailable { reason, retry_after }),
+            500..=599 if retry_after.is_some() => Err(DeliveryError::Unavailable { reason, retry_after }),
+            500..=599 => Err(DeliveryError::Failed { reason }),
             300..=399 => {
                 let place = headers
                     .get(header::LOCATION)
                     .and_then(|place| place.to_str().ok());
                 let place = place.map_or_else(String::new, |place| format!(" to {place}"));
-                Err(Trouble::Refused {
-                    why: format!("{why}, which leads elsewhere{place}: name that address"),
+                Err(DeliveryError::Rejected {
+                    reason: format!("{reason}, a redirect{place}: use that URL"),
                 })
             }
-            401 | 403 => Err(Trouble::Refused {
-                why: format!("{why}: give it a token that it accepts with `token-file=`"),
+            401 | 403 => Err(DeliveryError::Rejected {
+                reason: format!("{reason}: pass a valid token with `token-file=`"),
             }),
-            404 | 405 | 410 => Err(Trouble::Refused {
-                why: format!("{why}: is the path right?"),
+            404 | 405 | 410 => Err(DeliveryError::Rejected {
+                reason: format!("{reason}: check the URL's path"),
             }),
-            _ => Err(Trouble::Refused { why }),
+            _ => Err(DeliveryError::Rejected { reason }),
         }
     }
 
@@ -223,18 +227,18 @@ impl Webhook {
                 Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
             }
         };
-        Some(wait.min(LONGEST_REST))
+        Some(wait.min(MAX_RETRY_AFTER))
     }
 }
 
 impl Sink for Webhook {
-    fn deliver<'a>(&'a mut self, notice: &'a Arc<Notice>) -> BoxFuture<'a, Result<(), Trouble>> {
+    fn deliver<'a>(&'a mut self, notice: &'a Arc<Notice>) -> BoxFuture<'a, Result<(), DeliveryError>> {
         self.post(notice).boxed()
     }
 }
 
-/// The beginning of what a server said, if it is a line of text.
-fn said(body: &[u8]) -> String {
+/// The start of the first line of a response body, in parentheses; empty if there is none.
+fn body_excerpt(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
     let line: String = text
         .lines()
@@ -261,32 +265,32 @@ fn certificates(path: &std::path::Path) -> Result<Vec<Vec<u8>>, WebhookError> {
         .collect();
     match certificates {
         Ok(found) if !found.is_empty() => Ok(found),
-        Ok(_) => Err(unusable("there is none in it".to_owned())),
+        Ok(_) => Err(unusable("no certificate found".to_owned())),
         Err(error) => Err(unusable(error.to_string())),
     }
 }
 
-/// A client whatever its connections are.
-trait Exchange: Send + Sync {
+/// An HTTP client with any connector.
+trait HttpClient: Send + Sync {
     fn send(
         &self,
         request: Request<Full<Bytes>>,
     ) -> BoxFuture<'_, Result<http::Response<hyper::body::Incoming>, String>>;
 }
 
-impl<C: Connect + Clone + Send + Sync + 'static> Exchange for Client<C, Full<Bytes>> {
+impl<C: Connect + Clone + Send + Sync + 'static> HttpClient for Client<C, Full<Bytes>> {
     fn send(
         &self,
         request: Request<Full<Bytes>>,
     ) -> BoxFuture<'_, Result<http::Response<hyper::body::Incoming>, String>> {
         self.request(request)
-            .map(|sent| sent.map_err(|error| chain(&error)))
+            .map(|sent| sent.map_err(|error| error_chain(&error)))
             .boxed()
     }
 }
 
-/// An error and its causes, each once.
-fn chain(error: &dyn std::error::Error) -> String {
+/// An error and its sources, without repetitions.
+fn error_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

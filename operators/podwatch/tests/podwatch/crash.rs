@@ -1,4 +1,4 @@
-//! A process that dies at any of its requests, and the one after it.
+//! Crashes at any request, and restarts.
 
 use std::{path::Path, time::Duration};
 
@@ -9,25 +9,27 @@ use windlass::{
     kube::core::ApiResource,
     prelude::{Client, Manager, json},
 };
-use windlass_podwatch::{Kind, What, journal::Journal, sync};
-use windlass_suite::{Context as Case, Sent, Story, World, at_every_request};
-
-use crate::{
-    ear::{Ear, Watching},
-    paper::Paper,
-    watching::config,
-    world::{pod, shipped},
+use windlass_podwatch::{EventType, Kind, journal::Journal, sync};
+use windlass_suite::{
+    Context as Case, CrashScenario, RecordedRequest, TestEnvironment, crash_at_every_request,
 };
 
-/// Whatever was there or not, it is now as the story wants it.
-fn whichever<T>(done: windlass::kube::Result<T>) -> anyhow::Result<()> {
+use crate::{
+    fixture::{pod, shipped},
+    notices::config,
+    recording_sink::{RecordingSink, WatchConfig},
+    scripted_printer::ScriptedPrinter,
+};
+
+/// Ignores 404 and 409: a previous lifetime of the process has made the change already.
+fn ignore_already_done<T>(done: windlass::kube::Result<T>) -> anyhow::Result<()> {
     match done {
         Err(windlass::kube::Error::Api(status)) if [404, 409].contains(&status.code) => Ok(()),
         done => Ok(done.map(drop)?),
     }
 }
 
-/// The process before may still be writing: within one process, being killed takes a moment.
+/// Retries, since the previous lifetime may still be writing: a simulated crash takes a moment.
 fn open(state: &Path) -> Journal {
     let mut opened = Journal::open(state);
     for _ in 0..500 {
@@ -41,18 +43,18 @@ fn open(state: &Path) -> Journal {
 }
 
 #[derive(Default)]
-struct Lines {
-    /// Of the process that runs.
-    paper: Mutex<Paper>,
+struct PrintScenario {
+    /// The current lifetime's printer.
+    printer: Mutex<ScriptedPrinter>,
     namespace: Mutex<String>,
 }
 
-impl Story for Lines {
+impl CrashScenario for PrintScenario {
     async fn client(&self, case: &Case) -> anyhow::Result<Client> {
         shipped().client(case).await
     }
 
-    async fn prepare(&self, world: &World) -> anyhow::Result<()> {
+    async fn prepare(&self, world: &TestEnvironment) -> anyhow::Result<()> {
         world.case().namespace().clone_into(&mut self.namespace.lock());
         for name in ["a", "b"] {
             world.create(pod(name)).await?;
@@ -62,57 +64,53 @@ impl Story for Lines {
     }
 
     fn controllers(&self, manager: Manager) -> Manager {
-        let paper = Paper::default();
-        *self.paper.lock() = paper.clone();
+        let printer = ScriptedPrinter::default();
+        *self.printer.lock() = printer.clone();
         let scope = windlass_podwatch::Scope {
             namespaces: vec![self.namespace.lock().clone()],
             ..windlass_podwatch::Scope::default()
         };
-        manager.controller(sync::controller(&scope, paper))
+        manager.controller(sync::controller(&scope, printer))
     }
 
-    async fn done(&self, world: &World) -> anyhow::Result<()> {
-        whichever(world.create(pod("c")).await)?;
-        let paper = self.paper.lock().clone();
-        let printed = |name: &str| format!("Sync/Add/Update for Pod {name}");
-        paper
-            .wait(|sheet| {
-                ["a", "b", "c"]
-                    .iter()
-                    .all(|name| sheet.lines.contains(&printed(name)))
-            })
+    async fn wait_until_done(&self, world: &TestEnvironment) -> anyhow::Result<()> {
+        ignore_already_done(world.create(pod("c")).await)?;
+        let printer = self.printer.lock().clone();
+        let line = |name: &str| format!("Sync/Add/Update for Pod {name}");
+        printer
+            .wait(|log| ["a", "b", "c"].iter().all(|name| log.lines.contains(&line(name))))
             .await
     }
 
-    async fn state(&self, _: &World) -> anyhow::Result<Value> {
-        let mut lines = self.paper.lock().lines();
+    async fn end_state(&self, _: &TestEnvironment) -> anyhow::Result<Value> {
+        let mut lines = self.printer.lock().lines();
         lines.sort();
         lines.dedup();
         Ok(json!(lines))
     }
 
-    fn may_write(&self, _: &Sent) -> bool {
+    fn may_write(&self, _: &RecordedRequest) -> bool {
         false
     }
 }
 
-/// Each life prints what is there; nothing is ever written.
-pub(crate) async fn whenever_it_dies_the_next_one_prints_what_is_there(case: Case) -> anyhow::Result<()> {
-    let told = at_every_request(&case, &Lines::default()).await?;
-    assert!(told.deaths >= 2, "{told:?}");
+/// Each lifetime prints the current pods; nothing is ever written to the server.
+pub(crate) async fn restart_after_crash_prints_current_pods(case: Case) -> anyhow::Result<()> {
+    let report = crash_at_every_request(&case, &PrintScenario::default()).await?;
+    assert!(report.crashes >= 2, "{report:?}");
     Ok(())
 }
 
-/// What is told by all lives together, which share a state file.
-struct Notices {
-    ear: Mutex<Ear>,
+/// The notices of all lifetimes, which share a state file.
+struct NoticeScenario {
+    sink: Mutex<RecordingSink>,
     folder: Mutex<tempfile::TempDir>,
     namespace: Mutex<String>,
 }
 
-impl Story for Notices {
-    async fn prepare(&self, world: &World) -> anyhow::Result<()> {
-        *self.ear.lock() = Ear::default();
+impl CrashScenario for NoticeScenario {
+    async fn prepare(&self, world: &TestEnvironment) -> anyhow::Result<()> {
+        *self.sink.lock() = RecordingSink::default();
         *self.folder.lock() = tempfile::tempdir()?;
         world.case().namespace().clone_into(&mut self.namespace.lock());
         for name in ["a", "b"] {
@@ -133,54 +131,57 @@ impl Story for Notices {
             ..windlass_podwatch::Scope::default()
         };
         let state = self.folder.lock().path().join("state");
-        let mut watching = Watching::of(kinds, scope);
+        let mut watching = WatchConfig::new(kinds, scope);
         watching.journal = Some(open(&state));
-        watching.add_to(manager, &self.ear.lock())
+        watching.add_to(manager, &self.sink.lock())
     }
 
-    async fn done(&self, world: &World) -> anyhow::Result<()> {
-        whichever(
+    async fn wait_until_done(&self, world: &TestEnvironment) -> anyhow::Result<()> {
+        ignore_already_done(
             world
                 .patch::<ConfigMap>("a", json!({ "data": { "text": "2" } }))
                 .await,
         )?;
-        whichever(world.delete::<ConfigMap>("b").await)?;
-        whichever(world.create(config("c", "1")).await)?;
-        let ear = self.ear.lock().clone();
-        // Of each, the newest; of what is gone, nothing or its end.
-        ear.wait(|heard| {
-            let last = |name: &str| heard.iter().rev().find(|notice| notice.key.name() == name);
+        ignore_already_done(world.delete::<ConfigMap>("b").await)?;
+        ignore_already_done(world.create(config("c", "1")).await)?;
+        let sink = self.sink.lock().clone();
+        // The newest state of each; for the deleted one, its deletion or nothing.
+        sink.wait(|notices| {
+            let last = |name: &str| notices.iter().rev().find(|notice| notice.key.name() == name);
             let text = |name: &str| Some(last(name)?.object.as_ref()?["data"]["text"].clone());
             text("a") == Some(json!("2"))
                 && text("c") == Some(json!("1"))
-                && last("b").is_none_or(|last| last.what == What::Deleted)
+                && last("b").is_none_or(|last| last.event == EventType::Deleted)
         })
         .await
     }
 
-    async fn state(&self, _: &World) -> anyhow::Result<Value> {
-        let heard = self.ear.lock().heard();
+    async fn end_state(&self, _: &TestEnvironment) -> anyhow::Result<Value> {
+        let notices = self.sink.lock().notices();
         let last = |name: &str| {
-            let last = heard.iter().rev().find(|notice| notice.key.name() == name)?;
-            let object = last.object.as_ref().filter(|_| last.what != What::Deleted)?;
+            let last = notices.iter().rev().find(|notice| notice.key.name() == name)?;
+            let object = last
+                .object
+                .as_ref()
+                .filter(|_| last.event != EventType::Deleted)?;
             Some(object["data"].clone())
         };
         Ok(json!({ "a": last("a"), "b": last("b"), "c": last("c") }))
     }
 
-    fn may_write(&self, _: &Sent) -> bool {
+    fn may_write(&self, _: &RecordedRequest) -> bool {
         false
     }
 }
 
-/// Whoever listens hears of the newest state of each object, whenever the process dies.
-pub(crate) async fn whenever_it_dies_nothing_stays_untold(case: Case) -> anyhow::Result<()> {
-    let story = Notices {
-        ear: Mutex::default(),
+/// The newest state of each object reaches the sink, whenever the process crashes.
+pub(crate) async fn restart_after_crash_reports_every_object(case: Case) -> anyhow::Result<()> {
+    let story = NoticeScenario {
+        sink: Mutex::default(),
         folder: Mutex::new(tempfile::tempdir()?),
         namespace: Mutex::default(),
     };
-    let told = at_every_request(&case, &story).await?;
-    assert!(told.deaths >= 2, "{told:?}");
+    let report = crash_at_every_request(&case, &story).await?;
+    assert!(report.crashes >= 2, "{report:?}");
     Ok(())
 }

@@ -1,42 +1,42 @@
-//! Podwatch on real API servers: `syncToStdout` with exactly the rights that it ships with, and everything else that is told.
+//! Podwatch on real API servers: `syncToStdout` with exactly its shipped rights, and notices of any kind.
 
 mod crash;
-mod ear;
-mod paper;
-mod statements;
-mod watching;
-mod world;
+mod fixture;
+mod notices;
+mod recording_sink;
+mod scripted_printer;
+mod sync_to_stdout;
 
 use windlass_suite::suite;
 
 suite!("podwatch", paused;
-    statements::it_watches_pods_of_one_namespace_and_does_not_repeat_itself,
-    statements::each_pod_that_comes_changes_or_goes_has_its_line,
-    statements::nothing_is_printed_before_all_is_known,
-    statements::many_changes_while_a_pod_is_busy_are_one_more_line,
-    statements::one_pod_is_with_one_worker_and_two_pods_are_with_two,
-    statements::a_change_while_a_pod_is_printed_prints_it_again,
-    statements::a_line_that_fails_is_tried_six_times_and_then_dropped,
-    statements::a_line_that_worked_is_forgotten_by_the_backoff,
-    statements::a_line_is_at_least_as_new_as_what_caused_it,
-    statements::a_pod_that_was_known_and_is_gone_is_told_of_after_the_sync,
-    statements::a_stop_waits_for_the_line_that_is_being_printed,
-    statements::a_pod_that_goes_while_the_connection_is_lost_is_told_of,
-    statements::a_panic_costs_one_attempt_and_no_worker,
-    statements::a_pod_that_was_replaced_is_told_apart_by_its_uid,
-    statements::only_pods_that_are_selected_have_lines,
-    statements::the_shipped_rights_are_enough_and_not_too_many,
-    watching::what_happens_to_an_object_is_told_with_what_changed,
-    watching::kinds_are_found_by_name_and_several_are_told_of,
-    watching::a_kind_may_be_installed_later,
-    watching::a_name_that_means_nothing_or_two_kinds_is_refused,
-    watching::only_what_is_wanted_is_told_and_what_cannot_be_judged_is,
-    watching::a_heartbeat_is_told_only_to_who_wants_it,
-    watching::what_is_missed_while_the_connection_is_lost_is_told_as_inferred,
-    watching::what_happens_while_it_is_away_is_told_when_it_is_back,
-    watching::no_value_of_a_secret_gets_out,
-    watching::an_object_that_was_known_and_is_gone_is_told_of,
-    watching::a_server_that_refuses_is_not_asked_in_a_loop,
-    crash::whenever_it_dies_the_next_one_prints_what_is_there,
-    crash::whenever_it_dies_nothing_stays_untold,
+    sync_to_stdout::pods_of_one_namespace_are_printed_once,
+    sync_to_stdout::added_changed_and_deleted_pods_are_printed,
+    sync_to_stdout::nothing_is_printed_before_the_caches_are_synced,
+    sync_to_stdout::changes_while_a_pod_is_processed_print_one_more_line,
+    sync_to_stdout::a_pod_is_processed_by_one_worker_at_a_time,
+    sync_to_stdout::change_during_processing_prints_again,
+    sync_to_stdout::failing_line_is_tried_six_times_then_dropped,
+    sync_to_stdout::success_resets_the_backoff,
+    sync_to_stdout::printed_state_is_never_stale,
+    sync_to_stdout::known_pod_that_is_gone_is_printed_after_the_sync,
+    sync_to_stdout::stop_waits_for_the_line_in_progress,
+    sync_to_stdout::deletion_during_disconnect_is_printed,
+    sync_to_stdout::panic_costs_one_attempt_and_no_worker,
+    sync_to_stdout::recreated_pod_is_printed_as_deleted_and_added,
+    sync_to_stdout::selectors_limit_the_printed_pods,
+    sync_to_stdout::shipped_rights_are_sufficient_and_minimal,
+    notices::events_are_reported_with_changed_fields,
+    notices::several_kinds_are_resolved_by_name_and_reported,
+    notices::kind_installed_later_is_reported,
+    notices::unknown_or_ambiguous_kind_is_rejected,
+    notices::filter_and_event_types_select_notices,
+    notices::heartbeats_are_reported_only_on_request,
+    notices::events_missed_during_disconnect_are_inferred,
+    notices::events_missed_while_stopped_are_reported_after_restart,
+    notices::secret_values_never_leak,
+    notices::known_object_that_is_gone_is_reported_as_deleted,
+    notices::forbidden_watch_is_retried_with_backoff,
+    crash::restart_after_crash_prints_current_pods,
+    crash::restart_after_crash_reports_every_object,
 );

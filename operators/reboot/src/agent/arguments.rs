@@ -1,58 +1,61 @@
-//! What an agent can be told on the command line, as one group of flags.
+//! The agent's command-line flags.
 
 use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, ValueEnum};
 
-use super::{boot::BOOT_ID, how::How, trigger::Trigger, words::Words};
+use super::{
+    boot::DEFAULT_BOOT_ID_FILE, command_line::CommandLine, reboot_method::RebootMethod, trigger::Trigger,
+};
 
-/// What an agent can be told. Flattens into a program's own arguments.
+/// The agent's command-line flags. Flatten them into a program's own arguments.
 #[derive(Args, Clone, Debug)]
 #[group(skip)]
 #[command(about = None, long_about = None)]
 pub struct Arguments {
-    /// The node that it is the agent of. Default: what the variable `NODE_NAME` says.
+    /// The agent's node. Default: the environment variable `NODE_NAME`.
     #[arg(
         long = "node",
         value_name = "NAME",
-        help = "The node that it is the agent of [default: NODE_NAME]",
+        help = "The agent's node [default: NODE_NAME]",
         help_heading = HEADING
     )]
     pub node: Option<String>,
 
-    /// How it reboots the machine
-    #[arg(long, value_name = "HOW", value_enum, default_value_t = Way::Logind, help_heading = HEADING)]
-    pub reboot_with: Way,
+    /// How to reboot the node
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = RebootWith::Logind, help_heading = HEADING)]
+    pub reboot_with: RebootWith,
 
-    /// Reboots with this command instead; split at spaces, or a JSON list of words
+    /// Reboot with this command instead; split at spaces, or a JSON list of strings
     #[arg(long, value_name = "COMMAND", conflicts_with = "reboot_with", help_heading = HEADING)]
-    pub reboot_command: Option<Words>,
+    pub reboot_command: Option<CommandLine>,
 
-    /// The address of the bus that logind is on [default: the system's]
+    /// Address of the D-Bus that logind is on [default: the system bus]
     #[arg(long, value_name = "ADDRESS", help_heading = HEADING)]
     pub dbus_address: Option<String>,
 
-    /// Uses the bus as root too, which gives whoever takes over this process the whole host
+    /// Use the system bus even as root, which gives an attacker who takes over this process the whole host
     #[arg(long, help_heading = HEADING)]
     pub allow_root: bool,
 
-    /// The file that tells this boot from others
-    #[arg(long, value_name = "FILE", default_value = BOOT_ID, help_heading = HEADING)]
+    /// The file that contains the boot ID
+    #[arg(long, value_name = "FILE", default_value = DEFAULT_BOOT_ID_FILE, help_heading = HEADING)]
     pub boot_id_file: PathBuf,
 
-    /// After a reboot, runs this command until it ends with 0, and says so; a policy with `after.agentCheck` waits for that
+    /// After a reboot, run this command until it exits with 0, and report it; policies with `healthCheck.agentCheck`
+    /// wait for that
     #[arg(long, value_name = "COMMAND", help_heading = HEADING)]
-    pub check_command: Option<Words>,
+    pub check_command: Option<CommandLine>,
 
-    /// Asks for a reboot when this file is there, unless it is older than the boot
+    /// Request a reboot when this file exists, unless it is older than the boot
     #[arg(long, value_name = "FILE", help_heading = HEADING)]
     pub trigger_file: Option<PathBuf>,
 
-    /// Asks for a reboot when this command ends with 0; 1 says that none is needed
+    /// Request a reboot when this command exits with 0; 1 means that none is needed
     #[arg(long, value_name = "COMMAND", conflicts_with = "trigger_file", help_heading = HEADING)]
-    pub trigger_command: Option<Words>,
+    pub trigger_command: Option<CommandLine>,
 
-    /// How often it looks, and how long after a boot for the first time
+    /// How often to check the trigger; commands run for the first time this long after the start
     #[arg(
         long,
         value_name = "TIME",
@@ -65,15 +68,15 @@ pub struct Arguments {
 
 const HEADING: &str = "Agent";
 
-/// The ways to reboot that have a name.
+/// The predefined ways to reboot a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Way {
-    /// Ask logind over D-Bus
+pub enum RebootWith {
+    /// Call logind over D-Bus
     #[default]
     Logind,
     /// Run `systemctl reboot`
     Systemctl,
-    /// Ask the simulated machine of a Windlass cluster; refuses real nodes
+    /// Reboot the simulated node of a Windlass cluster; real nodes are refused
     Simulated,
 }
 
@@ -81,11 +84,11 @@ impl Default for Arguments {
     fn default() -> Self {
         Self {
             node: None,
-            reboot_with: Way::default(),
+            reboot_with: RebootWith::default(),
             reboot_command: None,
             dbus_address: None,
             allow_root: false,
-            boot_id_file: BOOT_ID.into(),
+            boot_id_file: DEFAULT_BOOT_ID_FILE.into(),
             check_command: None,
             trigger_file: None,
             trigger_command: None,
@@ -95,12 +98,12 @@ impl Default for Arguments {
 }
 
 impl Arguments {
-    pub(super) fn how(&self) -> How {
+    pub(super) fn reboot_method(&self) -> RebootMethod {
         match (&self.reboot_command, self.reboot_with) {
-            (Some(words), _) => How::Command(words.clone()),
-            (None, Way::Systemctl) => How::Systemctl,
-            (None, Way::Simulated) => How::Simulated,
-            (None, Way::Logind) => How::Logind {
+            (Some(words), _) => RebootMethod::Command(words.clone()),
+            (None, RebootWith::Systemctl) => RebootMethod::Systemctl,
+            (None, RebootWith::Simulated) => RebootMethod::Simulated,
+            (None, RebootWith::Logind) => RebootMethod::Logind {
                 bus: self.dbus_address.clone(),
             },
         }
@@ -112,13 +115,13 @@ impl Arguments {
     }
 }
 
-/// Reads a time as Kubernetes' tools write it: `30s`, `5m`, `1h`.
+/// Parses a duration such as `30s`, `5m` or `1h`.
 fn time(text: &str) -> Result<Duration, String> {
     text.parse::<jiff::SignedDuration>()
         .ok()
         .and_then(|signed| Duration::try_from(signed).ok())
         .filter(|time| *time >= Duration::from_secs(1))
         .ok_or_else(|| {
-            "a time of a second or more has a number and a unit, as in `30s`, `5m` or `1h`".to_owned()
+            "invalid duration: expected at least one second, for example `30s`, `5m` or `1h`".to_owned()
         })
 }

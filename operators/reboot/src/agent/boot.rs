@@ -1,50 +1,50 @@
-//! Which boot of the machine this is.
+//! Reads the boot ID of the machine.
 
 use std::path::{Path, PathBuf};
 
-/// Where Linux tells it; also inside of a container without any privilege.
-pub const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+/// Where Linux exposes the boot ID, also in unprivileged containers.
+pub const DEFAULT_BOOT_ID_FILE: &str = "/proc/sys/kernel/random/boot_id";
 
-/// More than any kernel's.
-const LONGEST: usize = 256;
+/// Longer than any real boot ID.
+const MAX_BOOT_ID_LEN: usize = 256;
 
-/// The machine does not say which boot this is.
+/// The boot ID cannot be determined.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BootError {
-    /// The file is not there, or not for us.
+    /// The file is missing or not readable.
     #[error(
-        "cannot read the boot ID from {} (--boot-id-file names the file that has it)",
+        "cannot read the boot ID from {}: set --boot-id-file to the file that contains it",
         path.display()
     )]
     Unreadable {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: std::io::Error,
     },
-    /// The file has something else.
+    /// The file does not contain a boot ID.
     #[error(
-        "{} has no boot ID, which is one short line: name the file that has it with --boot-id-file",
+        "{} does not contain a boot ID (one short line): set --boot-id-file to the file that does",
         path.display()
     )]
-    NotOne {
-        /// Which file.
+    Invalid {
+        /// The file.
         path: PathBuf,
     },
 }
 
-/// The boot ID that this file has.
+/// Reads the boot ID from this file.
 ///
-/// It cannot change while a process lives: whoever reads it once knows it.
-pub fn boot_id(path: &Path) -> Result<String, BootError> {
+/// It cannot change while a process lives, so reading it once is enough.
+pub fn read_boot_id(path: &Path) -> Result<String, BootError> {
     let text = std::fs::read_to_string(path).map_err(|source| BootError::Unreadable {
         path: path.to_owned(),
         source,
     })?;
     let id = text.trim();
-    if id.is_empty() || id.len() > LONGEST || id.chars().any(char::is_control) {
-        return Err(BootError::NotOne {
+    if id.is_empty() || id.len() > MAX_BOOT_ID_LEN || id.chars().any(char::is_control) {
+        return Err(BootError::Invalid {
             path: path.to_owned(),
         });
     }
@@ -56,23 +56,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_boot_id_is_one_line_of_a_file() {
-        let folder = tempfile::tempdir().expect("a folder");
+    fn boot_id_is_a_single_short_line() {
+        let folder = tempfile::tempdir().expect("a temporary directory");
         let file = folder.path().join("boot_id");
-        let missing = boot_id(&file).expect_err("it is not there").to_string();
+        let missing = read_boot_id(&file).expect_err("it is not there").to_string();
         assert!(
             missing.contains("boot_id") && missing.contains("--boot-id-file"),
             "{missing}"
         );
-        std::fs::write(&file, "5c1e1e92-0f1d-4c57-a5b2-6c7a7d6f2a11\n").expect("written");
+        std::fs::write(&file, "5c1e1e92-0f1d-4c57-a5b2-6c7a7d6f2a11\n").expect("the file is written");
         assert_eq!(
-            boot_id(&file).expect("one"),
+            read_boot_id(&file).expect("one"),
             "5c1e1e92-0f1d-4c57-a5b2-6c7a7d6f2a11"
         );
         for nonsense in ["", " \n", "a\nb\n", &"a".repeat(300)] {
-            std::fs::write(&file, nonsense).expect("written");
+            std::fs::write(&file, nonsense).expect("the file is written");
             assert!(
-                matches!(boot_id(&file), Err(BootError::NotOne { .. })),
+                matches!(read_boot_id(&file), Err(BootError::Invalid { .. })),
                 "{nonsense:?}"
             );
         }

@@ -1,4 +1,4 @@
-//! Carries out what [`machine::agent::step`](crate::machine::agent::step) says.
+//! Carries out the actions of [`state_machine::agent::step`](crate::state_machine::agent::step).
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -11,75 +11,76 @@ use windlass::{
 };
 
 use super::{
-    how::{How, is_simulated},
-    words::Words,
+    command_line::CommandLine,
+    reboot_method::{RebootMethod, is_simulated},
 };
 use crate::{
-    machine::{
+    state::{AnnotationKeys, Progress, to_annotation, truncate},
+    state_machine::{
         NodeView,
-        agent::{AgentStep, PATIENCE, step, unchecked},
+        agent::{AgentStep, FIRST_RETRY_DELAY, pending_check, step},
     },
-    state::{Names, Progress, clip, text},
 };
 
-/// How long a check may take, and how long after it the next one is.
-const CHECK_PATIENCE: Duration = Duration::from_mins(1);
-const CHECK_AGAIN: Duration = Duration::from_secs(10);
+/// Timeout of a health check, and the delay between two of them.
+const CHECK_TIMEOUT: Duration = Duration::from_mins(1);
+const CHECK_RETRY_DELAY: Duration = Duration::from_secs(10);
 
-/// The agent of a node, or of all simulated ones.
+/// The agent of a node, or of all simulated nodes.
 pub(super) struct Agent {
-    pub(super) names: Names,
-    pub(super) boot: Boot,
-    pub(super) how: How,
-    /// What has to end with 0 after a reboot.
-    pub(super) check: Option<Words>,
+    pub(super) keys: AnnotationKeys,
+    pub(super) boot_id_source: BootIdSource,
+    pub(super) reboot_method: RebootMethod,
+    /// The health check that has to exit with 0 after a reboot.
+    pub(super) check: Option<CommandLine>,
     pub(super) clock: Clock,
-    /// By node, why the last attempt did not even begin. For people alone: nothing is decided by it.
-    pub(super) complaints: Mutex<BTreeMap<String, String>>,
+    /// By node, why the last attempt failed to start. Only for messages.
+    pub(super) last_errors: Mutex<BTreeMap<String, String>>,
 }
 
-/// Where an agent knows its boot from.
-pub(super) enum Boot {
-    /// From the machine.
-    Own(String),
-    /// From the node's status, for an agent that is not on the machine. While the node is not ready the machine may be off,
-    /// and whatever runs on it is, too.
-    Reported,
+/// Where an agent gets the boot ID from.
+pub(super) enum BootIdSource {
+    /// The machine it runs on.
+    Machine(String),
+    /// The node's status, for an agent that does not run on the node. While the node is not Ready, it may be off.
+    NodeStatus,
 }
 
 impl Reconciler for Agent {
     async fn reconcile(&self, request: Request, ctx: Context) -> Result<Action, Error> {
         let Some(node) = ctx.lister::<Node>()?.get(&request.key) else {
-            self.complaints.lock().remove(request.key.name());
+            self.last_errors.lock().remove(request.key.name());
             return Ok(Action::done());
         };
-        let view = NodeView::of(&node, &self.names);
-        let own = match &self.boot {
-            Boot::Own(id) => id,
-            Boot::Reported if is_simulated(&node) && view.ready && !view.boot_id.is_empty() => &view.boot_id,
-            Boot::Reported => return Ok(Action::done()),
+        let view = NodeView::from_node(&node, &self.keys);
+        let own = match &self.boot_id_source {
+            BootIdSource::Machine(id) => id,
+            BootIdSource::NodeStatus if is_simulated(&node) && view.is_ready && !view.boot_id.is_empty() => {
+                &view.boot_id
+            }
+            BootIdSource::NodeStatus => return Ok(Action::done()),
         };
         let now = self.clock.now();
         match step(&view, own, now) {
-            AgentStep::Rest => self.check(&node, &view, own, &ctx).await,
-            AgentStep::Until(then) => Ok(Action::requeue_after(between(now, then))),
+            AgentStep::Wait => self.check(&node, &view, own, &ctx).await,
+            AgentStep::WaitUntil(then) => Ok(Action::requeue_after(delay(now, then))),
             AgentStep::Claim(progress) => self.reboot(&node, own, &progress, &ctx).await,
             AgentStep::Prove(progress) => {
                 if self.write(&node, &progress, &ctx).await? {
                     tracing::info!(node = view.name, boot_id = own, "rebooted");
                 }
-                Ok(Action::done()) // that it is proved comes back, and is looked at
+                Ok(Action::done()) // the write triggers another reconcile
             }
             AgentStep::GiveUp(mut progress) => {
                 if let (Some(failed), Some(why)) = (
-                    &mut progress.failed,
-                    self.complaints.lock().get(&view.name).cloned(),
+                    &mut progress.failure_reason,
+                    self.last_errors.lock().get(&view.name).cloned(),
                 ) {
                     failed.push_str(": ");
-                    failed.push_str(&clip(&why));
+                    failed.push_str(&truncate(&why));
                 }
                 if self.write(&node, &progress, &ctx).await? {
-                    let why = progress.failed.as_deref();
+                    let why = progress.failure_reason.as_deref();
                     tracing::error!(node = view.name, why, "gave up");
                 }
                 Ok(Action::done())
@@ -89,7 +90,7 @@ impl Reconciler for Agent {
 }
 
 impl Agent {
-    /// Runs its own check if there is one that has not passed since the reboot, and says when it has.
+    /// Runs the health check if one is due, and writes the result when it passes.
     async fn check(
         &self,
         node: &Arc<Node>,
@@ -97,24 +98,24 @@ impl Agent {
         own: &str,
         ctx: &Context,
     ) -> Result<Action, Error> {
-        let Some((command, passed)) = self.check.as_ref().zip(unchecked(view, own)) else {
+        let Some((command, passed)) = self.check.as_ref().zip(pending_check(view, own)) else {
             return Ok(Action::done());
         };
-        let wrong = match command.run(CHECK_PATIENCE).await {
+        let wrong = match command.run(CHECK_TIMEOUT).await {
             Ok((status, _)) if status.success() => {
                 if self.write(node, &passed, ctx).await? {
-                    tracing::info!(node = view.name, %command, "the check has passed");
+                    tracing::info!(node = view.name, %command, "health check passed");
                 }
                 return Ok(Action::done());
             }
-            Ok((status, said)) => format!("`{command}` ended with {status}: {said}"),
+            Ok((status, said)) => format!("`{command}` failed with {status}: {said}"),
             Err(error) => error,
         };
-        tracing::warn!(node = view.name, wrong, "the check has not passed yet");
-        Ok(Action::requeue_after(CHECK_AGAIN))
+        tracing::warn!(node = view.name, wrong, "health check failed; will retry");
+        Ok(Action::requeue_after(CHECK_RETRY_DELAY))
     }
 
-    /// Says that it is about to reboot, and does. Whoever was faster with the node wins: then nothing happens here.
+    /// Claims the reboot with a conditional write, and reboots. After a conflict nothing happens.
     async fn reboot(
         &self,
         node: &Arc<Node>,
@@ -126,28 +127,29 @@ impl Agent {
             return Ok(Action::done());
         }
         let (name, attempt) = (node.name_any(), progress.attempt);
-        tracing::info!(node = name, boot_id = own, attempt, "reboots");
+        tracing::info!(node = name, boot_id = own, attempt, "rebooting");
         let mut complaints = BTreeMap::new();
-        if let Err(error) = self.how.reboot(node, own, ctx.writer()).await {
-            tracing::warn!(node = name, attempt, %error, "the machine does not reboot");
+        if let Err(error) = self.reboot_method.reboot(node, own, ctx.writer()).await {
+            tracing::warn!(node = name, attempt, %error, "cannot reboot the node");
             complaints.insert(name.clone(), error.to_string());
         }
-        let mut known = self.complaints.lock();
+        let mut known = self.last_errors.lock();
         known.remove(&name);
         known.append(&mut complaints);
-        // What stands on the node says when to try again, if this process is still there.
-        Ok(Action::requeue_after(PATIENCE))
+        // If this process survives, the progress on the node tells when to retry.
+        Ok(Action::requeue_after(FIRST_RETRY_DELAY))
     }
 
-    /// Writes to the node if it is still the version that was looked at; false if it is not, which is told when it comes.
+    /// Writes the progress, conditional on the node's resource version. Returns false on a conflict; the change
+    /// triggers another reconcile.
     async fn write(&self, node: &Arc<Node>, progress: &Progress, ctx: &Context) -> Result<bool, Error> {
         let patch = json!({"metadata": {
             "resourceVersion": node.metadata.resource_version,
-            "annotations": {&self.names.in_progress: text(progress)},
+            "annotations": {&self.keys.reboot_in_progress: to_annotation(progress)},
         }});
         let changed =
-            |error: &WriteError| error.is_conflict() || error.is_not_found() || error.is_other_object();
-        match ctx.writer().merge(&**node, &patch).await {
+            |error: &WriteError| error.is_conflict() || error.is_not_found() || error.is_uid_mismatch();
+        match ctx.writer().merge_patch(&**node, &patch).await {
             Ok(_) => Ok(true),
             Err(error) if changed(&error) => Ok(false),
             Err(error) => Err(error.into()),
@@ -155,6 +157,6 @@ impl Agent {
     }
 }
 
-fn between(now: Timestamp, then: Timestamp) -> Duration {
+fn delay(now: Timestamp, then: Timestamp) -> Duration {
     Duration::try_from(then.duration_since(now)).unwrap_or_default()
 }

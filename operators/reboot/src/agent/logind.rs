@@ -1,4 +1,4 @@
-//! A reboot by logind, over D-Bus: the machine's services end in their order, and kubelet's graceful shutdown takes place.
+//! Reboots through logind over D-Bus: services stop in order, and kubelet's graceful node shutdown takes place.
 
 use std::time::Duration;
 
@@ -8,31 +8,31 @@ const SERVICE: &str = "org.freedesktop.login1";
 const OBJECT: &str = "/org/freedesktop/login1";
 const INTERFACE: &str = "org.freedesktop.login1.Manager";
 
-/// How long the bus may take to answer, and logind to say yes.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Timeout of the connection and of the call.
+const CALL_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Asks logind to reboot the machine. `bus`: where the system's bus is; else as D-Bus itself finds it.
+/// Asks logind to reboot the machine. `bus` is the address of the system bus; by default D-Bus finds it.
 pub(super) async fn reboot(bus: Option<&str>) -> Result<(), String> {
-    let connection = tokio::time::timeout(PATIENCE, connect(bus)).await;
+    let connection = tokio::time::timeout(CALL_TIMEOUT, connect(bus)).await;
     let connection = connection
-        .unwrap_or_else(|_| Err(zbus::Error::Failure(format!("no answer in {PATIENCE:?}"))))
+        .unwrap_or_else(|_| Err(zbus::Error::Failure(format!("no answer within {CALL_TIMEOUT:?}"))))
         .map_err(|error| {
             format!(
-                "the system's D-Bus cannot be reached: {error}; mount the host's /run/dbus/system_bus_socket, see that the user \
-                 of this process exists on the host (operators/reboot/host/install makes it), or choose another way with \
+                "cannot connect to the system D-Bus: {error}; mount the host's /run/dbus/system_bus_socket, check that the user \
+                 of this process exists on the host (operators/reboot/host/install creates it), or choose another method with \
                  --reboot-with or --reboot-command"
             )
         })?;
-    // Nobody is there to be asked for a password.
+    // There is no user who could enter a password.
     let interactive = false;
     let asked = connection.call_method(Some(SERVICE), OBJECT, Some(INTERFACE), "Reboot", &interactive);
-    match tokio::time::timeout(PATIENCE, asked).await {
+    match tokio::time::timeout(CALL_TIMEOUT, asked).await {
         Ok(Ok(_)) => Ok(()),
         Ok(Err(error)) => Err(format!(
-            "logind does not reboot: {error}; it does so for users whom a polkit rule allows org.freedesktop.login1.reboot: \
+            "logind refused to reboot: {error}; a polkit rule must allow this user org.freedesktop.login1.reboot: \
              install operators/reboot/host on this node"
         )),
-        Err(_) => Err(format!("logind does not answer in {PATIENCE:?}")),
+        Err(_) => Err(format!("no answer from logind within {CALL_TIMEOUT:?}")),
     }
 }
 
@@ -52,16 +52,16 @@ mod tests {
 
     use super::*;
 
-    /// Plays the bus and logind behind it: answers the greeting, and the first call as it is told to.
-    async fn play(listener: UnixListener, answer: Result<(), &'static str>) -> (String, bool) {
-        let (stream, _) = listener.accept().await.expect("somebody comes");
+    /// Plays the bus and logind: answers the greeting, and the first call with `answer`.
+    async fn fake_bus(listener: UnixListener, answer: Result<(), &'static str>) -> (String, bool) {
+        let (stream, _) = listener.accept().await.expect("a connection");
         let stream = stream.into_std().expect("a socket");
         let bus = Builder::unix_stream(stream)
             .server(Guid::generate())
             .p2p()
             .build()
             .await
-            .expect("it is greeted");
+            .expect("a handshake");
         let mut messages = MessageStream::from(&bus);
         loop {
             let message = messages.next().await.expect("a message").expect("a good one");
@@ -93,19 +93,19 @@ mod tests {
         }
     }
 
-    async fn asked(answer: Result<(), &'static str>) -> (Result<(), String>, String, bool) {
-        let folder = tempfile::tempdir().expect("a folder");
+    async fn reboot_with_answer(answer: Result<(), &'static str>) -> (Result<(), String>, String, bool) {
+        let folder = tempfile::tempdir().expect("a temporary directory");
         let socket = folder.path().join("bus");
         let listener = UnixListener::bind(&socket).expect("a socket");
-        let played = tokio::spawn(play(listener, answer));
+        let played = tokio::spawn(fake_bus(listener, answer));
         let told = reboot(Some(&format!("unix:path={}", socket.display()))).await;
-        let (call, interactive) = played.await.expect("it was played");
+        let (call, interactive) = played.await.expect("the fake bus finished");
         (told, call, interactive)
     }
 
     #[tokio::test]
-    async fn logind_is_asked_once_and_asks_nobody_back() {
-        let (told, call, interactive) = asked(Ok(())).await;
+    async fn logind_is_called_once_without_interactive_authorization() {
+        let (told, call, interactive) = reboot_with_answer(Ok(())).await;
         assert_eq!(told, Ok(()));
         assert_eq!(
             call,
@@ -115,8 +115,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_logind_refuses_is_told_with_who_may() {
-        let (told, ..) = asked(Err("org.freedesktop.DBus.Error.AccessDenied")).await;
+    async fn logind_refusal_names_the_polkit_rule() {
+        let (told, ..) = reboot_with_answer(Err("org.freedesktop.DBus.Error.AccessDenied")).await;
         let error = told.expect_err("refused");
         assert!(
             error.contains("not for you") && error.contains("polkit"),
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_machine_without_a_bus_is_told_what_to_mount() {
+    async fn missing_bus_error_names_the_socket_to_mount() {
         let error = reboot(Some("unix:path=/nonexistent/bus"))
             .await
             .expect_err("no bus");

@@ -1,4 +1,4 @@
-//! The agents of simulated nodes, all in one process that is on none of them.
+//! The agents of simulated nodes, all in one process that runs on none of them.
 
 use windlass::{
     k8s_openapi::api::core::v1::Node,
@@ -9,39 +9,43 @@ use windlass::{
 
 use super::{
     AgentError, FIELD_MANAGER,
-    driver::{Agent, Boot},
-    how::{How, is_simulated},
+    driver::{Agent, BootIdSource},
+    reboot_method::{RebootMethod, is_simulated},
 };
-use crate::state::Names;
+use crate::state::AnnotationKeys;
 
-/// How many nodes are named in an error.
-const MOST_NAMED: usize = 3;
+/// Maximum number of nodes named in an error.
+const MAX_NAMED_NODES: usize = 3;
 
-/// Adds an agent for every simulated node of the cluster, also for those that come later.
+/// Adds an agent for every simulated node of the cluster, including nodes that are added later.
 ///
-/// A cluster with a node that is not simulated is refused: such a node has a machine, and the agent belongs there. One that
-/// comes later is left alone.
+/// Fails if a node is not simulated: such a node needs an agent of its own. Real nodes that are added later are
+/// ignored.
 pub async fn simulated(manager: Manager, client: &Client, prefix: &str) -> Result<Manager, AgentError> {
     simulated_at(manager, client, prefix, Clock::system()).await
 }
 
-/// The same by another clock, for tests.
+/// Like [`simulated`], with another clock, for tests.
 pub async fn simulated_at(
     manager: Manager,
     client: &Client,
     prefix: &str,
     clock: Clock,
 ) -> Result<Manager, AgentError> {
-    let names = Names::new(prefix)?;
+    let keys = AnnotationKeys::new(prefix)?;
     let nodes = Api::<Node>::all(client.clone())
         .list(&ListParams::default())
         .await
-        .map_err(|source| AgentError::Nodes {
+        .map_err(|source| AgentError::ListNodes {
             source: Box::new(source),
         })?;
     let real: Vec<_> = nodes.iter().filter(|node| !is_simulated(node)).collect();
     if !real.is_empty() {
-        let some: Vec<_> = real.iter().take(MOST_NAMED).map(|node| node.name_any()).collect();
+        let some: Vec<_> = real
+            .iter()
+            .take(MAX_NAMED_NODES)
+            .map(|node| node.name_any())
+            .collect();
         let nodes = match real.len() - some.len() {
             0 => some.join(", "),
             more => format!("{} and {more} more", some.join(", ")),
@@ -49,15 +53,15 @@ pub async fn simulated_at(
         return Err(AgentError::NotSimulated { nodes });
     }
     let agent = Agent {
-        names,
-        boot: Boot::Reported,
-        how: How::Simulated,
+        keys,
+        boot_id_source: BootIdSource::NodeStatus,
+        reboot_method: RebootMethod::Simulated,
         check: None,
         clock,
-        complaints: parking_lot::Mutex::default(),
+        last_errors: parking_lot::Mutex::default(),
     };
     let controller = Controller::<Node>::new("simulated-agents")
-        .component(FIELD_MANAGER)
+        .field_manager(FIELD_MANAGER)
         .on_every_replica()
         .workers::<4>()
         .reconcile(agent);

@@ -1,11 +1,11 @@
-//! What on the machine says that it needs a reboot: a file that package managers leave, or a command.
+//! Detects that the machine needs a reboot: by a file that package managers leave, or by a command.
 //!
 //! ```text
-//!   every interval: look ──► needed, and nobody asked yet ──► P/reboot-needed on the own node
+//!   every interval: check ──► needed, and not yet requested ──► P/reboot-needed on the own node
 //! ```
 //!
-//! What a reboot does not cure must not reboot a machine for ever: a file from before this boot is not counted, and a command
-//! is first asked an interval after it. Whatever goes wrong with looking is not taken for an answer.
+//! A cause that a reboot does not fix must not reboot a machine forever: a file from before this boot is ignored, and
+//! a command first runs one interval after the start. Errors never request a reboot.
 
 use std::{
     path::{Path, PathBuf},
@@ -20,47 +20,47 @@ use windlass::{
     runtime::{TaskContext, Writer},
 };
 
-use super::{FIELD_MANAGER, words::Words};
-use crate::state::Names;
+use super::{FIELD_MANAGER, command_line::CommandLine};
+use crate::state::AnnotationKeys;
 
-/// How long a command may take.
-const PATIENCE: Duration = Duration::from_mins(1);
+/// Timeout of a trigger command.
+const COMMAND_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// How long the node may not be written before that is tried again.
-const AGAIN: Duration = Duration::from_secs(10);
+/// Delay before a failed write is retried.
+const WRITE_RETRY_DELAY: Duration = Duration::from_secs(10);
 
-/// What says that the machine needs a reboot.
+/// What indicates that the machine needs a reboot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trigger {
-    /// That this file is there, and newer than the boot.
+    /// The file exists and is newer than the boot.
     File(PathBuf),
-    /// That this command ends with 0. With 1 it says that no reboot is needed; all else is a failure of the command.
-    Command(Words),
+    /// The command exits with 0. An exit status of 1 means that no reboot is needed; any other is a failure.
+    Command(CommandLine),
 }
 
 impl Trigger {
-    /// Why a reboot is needed, if it is.
-    async fn asks(&self) -> Result<Option<String>, String> {
+    /// Returns why a reboot is needed, if it is.
+    async fn reboot_reason(&self) -> Result<Option<String>, String> {
         match self {
             Self::File(path) => {
-                let booted = booted(Path::new("/proc/stat"), SystemTime::now);
+                let booted = boot_time(Path::new("/proc/stat"), SystemTime::now);
                 Ok(is_newer(path, booted)?.then(|| format!("file {}", path.display())))
             }
             Self::Command(words) => {
-                let (status, said) = words.run(PATIENCE).await?;
+                let (status, said) = words.run(COMMAND_TIMEOUT).await?;
                 match status.code() {
                     Some(0) => Ok(Some(format!("command {words}"))),
                     Some(1) => Ok(None),
-                    _ => Err(format!("`{words}` ended with {status}: {said}")),
+                    _ => Err(format!("`{words}` failed with {status}: {said}")),
                 }
             }
         }
     }
 }
 
-/// Whether there is a file, from after this time.
+/// Returns whether the file exists and is newer than this time.
 fn is_newer(path: &Path, than: Option<SystemTime>) -> Result<bool, String> {
-    let failed = |error: std::io::Error| format!("cannot look at {}: {error}", path.display());
+    let failed = |error: std::io::Error| format!("cannot read {}: {error}", path.display());
     let modified = match std::fs::metadata(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
         Err(error) => return Err(failed(error)),
@@ -68,27 +68,27 @@ fn is_newer(path: &Path, than: Option<SystemTime>) -> Result<bool, String> {
     };
     if than.is_some_and(|than| modified < than) {
         return Err(format!(
-            "{} is older than this boot: the reboot that it asks for has been, and did not take it away",
+            "{} is older than this boot: the node has rebooted since, but the file was not removed",
             path.display()
         ));
     }
     Ok(true)
 }
 
-/// When the kernel started, as far as it says so.
-fn booted(stat: &Path, now: impl Fn() -> SystemTime) -> Option<SystemTime> {
+/// Returns when the kernel started, if it is known.
+fn boot_time(stat: &Path, now: impl Fn() -> SystemTime) -> Option<SystemTime> {
     let text = std::fs::read_to_string(stat).ok()?;
     let seconds = text.lines().find_map(|line| line.strip_prefix("btime "))?;
     let booted = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds.trim().parse().ok()?);
-    // One whose clock was set since says nothing.
+    // If the clock was set back since, the time is unknown.
     (booted <= now()).then_some(booted)
 }
 
-/// Adds a task that looks every `interval`.
-pub(super) fn add(
+/// Adds a task that checks the trigger every `interval`.
+pub(super) fn add_task(
     manager: Manager,
     node: &str,
-    names: &Names,
+    names: &AnnotationKeys,
     trigger: Trigger,
     interval: Duration,
 ) -> Manager {
@@ -105,24 +105,24 @@ pub(super) fn add(
     })
 }
 
-async fn watch(ctx: &TaskContext, node: &str, names: &Names, trigger: &Trigger, interval: Duration) {
+async fn watch(ctx: &TaskContext, node: &str, names: &AnnotationKeys, trigger: &Trigger, interval: Duration) {
     if matches!(trigger, Trigger::Command(_)) {
         sleep(interval).await;
     }
     let mut complaint = None;
     loop {
-        match trigger.asks().await {
+        match trigger.reboot_reason().await {
             Ok(None) => complaint = None,
             Ok(Some(reason)) => {
                 complaint = None;
-                while let Err(error) = ask(ctx, node, names, &reason).await {
-                    tracing::warn!(node, %error, "a reboot is needed, and the node cannot be told");
-                    sleep(AGAIN).await;
+                while let Err(error) = request_reboot(ctx, node, names, &reason).await {
+                    tracing::warn!(node, %error, "a reboot is needed, but cannot annotate the node");
+                    sleep(WRITE_RETRY_DELAY).await;
                 }
             }
             Err(error) if complaint.as_ref() == Some(&error) => {}
             Err(error) => {
-                tracing::warn!(node, error, "whether a reboot is needed cannot be told");
+                tracing::warn!(node, error, "cannot determine whether a reboot is needed");
                 complaint = Some(error);
             }
         }
@@ -130,20 +130,25 @@ async fn watch(ctx: &TaskContext, node: &str, names: &Names, trigger: &Trigger, 
     }
 }
 
-/// Puts the request on the node, unless there is one.
-async fn ask(ctx: &TaskContext, node: &str, names: &Names, reason: &str) -> Result<(), Error> {
+/// Requests a reboot of the node, unless one is requested already.
+async fn request_reboot(
+    ctx: &TaskContext,
+    node: &str,
+    names: &AnnotationKeys,
+    reason: &str,
+) -> Result<(), Error> {
     let node = Api::<Node>::all(ctx.client().clone()).get(node).await?;
-    if node.annotations().contains_key(&names.needed) {
+    if node.annotations().contains_key(&names.reboot_needed) {
         return Ok(());
     }
     let request = json!({"metadata": {
         "resourceVersion": node.metadata.resource_version,
-        "annotations": {&names.needed: reason},
+        "annotations": {&names.reboot_needed: reason},
     }});
     Writer::new(ctx.client().clone(), FIELD_MANAGER)
-        .merge(&node, &request)
+        .merge_patch(&node, &request)
         .await?;
-    tracing::info!(node = node.name_any(), reason, "a reboot is needed");
+    tracing::info!(node = node.name_any(), reason, "reboot requested");
     Ok(())
 }
 
@@ -152,49 +157,45 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_from_before_the_boot_asks_for_nothing() {
-        let folder = tempfile::tempdir().expect("a folder");
+    fn file_older_than_the_boot_requests_no_reboot() {
+        let folder = tempfile::tempdir().expect("a temporary directory");
         let file = folder.path().join("reboot-required");
         assert_eq!(is_newer(&file, None), Ok(false), "it is not there");
-        std::fs::write(&file, "").expect("written");
+        std::fs::write(&file, "").expect("the file is written");
         let (hour, now) = (Duration::from_hours(1), SystemTime::now());
         assert_eq!(is_newer(&file, Some(now - hour)), Ok(true));
-        assert_eq!(
-            is_newer(&file, None),
-            Ok(true),
-            "a kernel that does not tell its boot"
-        );
+        assert_eq!(is_newer(&file, None), Ok(true), "unknown boot time");
         let old = is_newer(&file, Some(now + hour)).expect_err("it is older");
         assert!(old.contains("older than this boot"), "{old}");
     }
 
     #[test]
-    fn the_kernel_tells_when_it_started() {
-        let folder = tempfile::tempdir().expect("a folder");
+    fn boot_time_is_read_from_proc_stat() {
+        let folder = tempfile::tempdir().expect("a temporary directory");
         let file = folder.path().join("stat");
-        std::fs::write(&file, "cpu 1 2\nbtime 1700000000\nprocesses 1\n").expect("written");
+        std::fs::write(&file, "cpu 1 2\nbtime 1700000000\nprocesses 1\n").expect("the file is written");
         let at = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
-        assert_eq!(booted(&file, SystemTime::now), Some(at));
+        assert_eq!(boot_time(&file, SystemTime::now), Some(at));
         assert_eq!(
-            booted(&file, || SystemTime::UNIX_EPOCH),
+            boot_time(&file, || SystemTime::UNIX_EPOCH),
             None,
-            "a clock that was set"
+            "the clock was set back"
         );
-        assert_eq!(booted(folder.path(), SystemTime::now), None);
+        assert_eq!(boot_time(folder.path(), SystemTime::now), None);
     }
 
     #[tokio::test]
-    async fn only_zero_means_that_a_reboot_is_needed() {
+    async fn trigger_command_requests_a_reboot_only_on_exit_status_zero() {
         let with = |code: &str| {
-            let words = Words::new("/bin/sh", ["-c", &format!("echo because >&2; exit {code}")]);
-            async move { Trigger::Command(words).asks().await }
+            let words = CommandLine::new("/bin/sh", ["-c", &format!("echo because >&2; exit {code}")]);
+            async move { Trigger::Command(words).reboot_reason().await }
         };
         assert!(with("0").await.expect("an answer").is_some());
         assert_eq!(with("1").await, Ok(None));
         let broken = with("3").await.expect_err("no answer");
         assert!(broken.contains("because"), "{broken}");
-        let missing = Trigger::Command(Words::new("/nonexistent/needs-reboot", [""; 0]));
-        let missing = missing.asks().await.expect_err("no answer");
-        assert!(missing.contains("cannot be started"), "{missing}");
+        let missing = Trigger::Command(CommandLine::new("/nonexistent/needs-reboot", [""; 0]));
+        let missing = missing.reboot_reason().await.expect_err("no answer");
+        assert!(missing.contains("cannot start"), "{missing}");
     }
 }

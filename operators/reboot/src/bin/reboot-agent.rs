@@ -1,4 +1,4 @@
-//! Runs the agent of the node that it is on, against the cluster of the current kubeconfig or the one it runs in.
+//! Runs the agent of one node, against the cluster of the current kubeconfig or the cluster it runs in.
 
 use std::process::ExitCode;
 
@@ -6,18 +6,18 @@ use clap::Parser;
 use windlass::prelude::*;
 use windlass_reboot::{
     agent::{Arguments, setup},
-    state::PREFIX,
+    state::DEFAULT_ANNOTATION_PREFIX,
 };
 
-/// Reboots the node that it runs on when the controller lets it, and proves that it did
+/// Reboots the node it runs on when the controller allows it, and verifies the reboot
 #[derive(Parser)]
 #[command(name = "reboot-agent", version)]
 struct Program {
     #[command(flatten)]
     arguments: Arguments,
 
-    /// The prefix of the annotations on nodes
-    #[arg(long, value_name = "DOMAIN", default_value = PREFIX, help_heading = "Agent")]
+    /// Prefix of the annotations on nodes
+    #[arg(long, value_name = "DOMAIN", default_value = DEFAULT_ANNOTATION_PREFIX, help_heading = "Agent")]
     annotation_prefix: String,
 
     #[command(flatten)]

@@ -1,7 +1,7 @@
-//! What a node's conditions say of its reboot, under the names of KEP-5683.
+//! The node's conditions about its reboot, under the names of KEP-5683.
 //!
-//! A condition that does not hold is not there: a node at rest has none of ours. They are an account of the annotations, for
-//! people and for `kubectl wait`; nothing is decided by them.
+//! Only conditions that are True are present: an idle node has none of them. They are derived from the annotations,
+//! for users and `kubectl wait`; the controller never reads them to decide.
 
 use jiff::Timestamp;
 use windlass::{
@@ -13,21 +13,26 @@ use windlass::{
 };
 
 use crate::{
-    machine::NodeView,
     state::{Phase, State},
+    state_machine::NodeView,
 };
 
-const PLANNED: &str = "MaintenancePlanned";
-const IN_PROGRESS: &str = "MaintenanceInProgress";
-const DRAINING: &str = "DrainInProgress";
+const MAINTENANCE_PLANNED: &str = "MaintenancePlanned";
+const MAINTENANCE_IN_PROGRESS: &str = "MaintenanceInProgress";
+const DRAIN_IN_PROGRESS: &str = "DrainInProgress";
 const DRAINED: &str = "Drained";
 
-const OURS: [&str; 4] = [PLANNED, IN_PROGRESS, DRAINING, DRAINED];
+const MANAGED_TYPES: [&str; 4] = [
+    MAINTENANCE_PLANNED,
+    MAINTENANCE_IN_PROGRESS,
+    DRAIN_IN_PROGRESS,
+    DRAINED,
+];
 
-/// Those that are there: type, status, reason and message.
-pub(super) fn ours(node: &Node) -> Vec<[String; 4]> {
-    let there = conditions(node).filter(|condition| OURS.contains(&condition.type_.as_str()));
-    there.map(text).collect()
+/// Returns the type, status, reason and message of the node's conditions that this controller manages.
+pub(super) fn managed_conditions(node: &Node) -> Vec<[String; 4]> {
+    let there = conditions(node).filter(|condition| MANAGED_TYPES.contains(&condition.type_.as_str()));
+    there.map(comparable_fields).collect()
 }
 
 fn conditions(node: &Node) -> impl Iterator<Item = &NodeCondition> {
@@ -38,7 +43,7 @@ fn conditions(node: &Node) -> impl Iterator<Item = &NodeCondition> {
     conditions.into_iter().flatten()
 }
 
-fn text(condition: &NodeCondition) -> [String; 4] {
+fn comparable_fields(condition: &NodeCondition) -> [String; 4] {
     let NodeCondition {
         type_,
         status,
@@ -50,9 +55,14 @@ fn text(condition: &NodeCondition) -> [String; 4] {
     [type_.clone(), status.clone(), reason, message]
 }
 
-/// The node with the conditions that it should have and nothing else, if they are not what it has. `waits_for` is what
-/// its phase waits for.
-pub(super) fn wanted(node: &Node, view: &NodeView, waits_for: Option<&str>, now: Timestamp) -> Option<Node> {
+/// Returns the node with its desired conditions and nothing else, or `None` if they are up to date. `waits_for`
+/// describes what the phase is waiting for.
+pub(super) fn desired_conditions(
+    node: &Node,
+    view: &NodeView,
+    waits_for: Option<&str>,
+    now: Timestamp,
+) -> Option<Node> {
     let mut wanted = Vec::new();
     let mut holds = |kind: &str, reason: &str, message: &str| {
         let before = conditions(node).find(|one| one.type_ == kind && one.status == "True");
@@ -62,32 +72,32 @@ pub(super) fn wanted(node: &Node, view: &NodeView, waits_for: Option<&str>, now:
             status: "True".to_owned(),
             reason: Some(reason.to_owned()),
             message: Some(message.to_owned()),
-            // When it was written; kubectl shows it, and without one the year 1.
+            // kubectl prints it; without one, it prints the year 1.
             last_heartbeat_time: Some(Time(now)),
             last_transition_time: since.or(Some(Time(now))),
         });
     };
-    if let Some(reason) = &view.needed {
+    if let Some(reason) = &view.request {
         match view.state().filter(|state| state.phase == Phase::Aborted) {
-            Some(state) => holds(PLANNED, "RebootAborted", &given_back(state)),
-            None => holds(PLANNED, "RebootRequested", reason),
+            Some(state) => holds(MAINTENANCE_PLANNED, "RebootAborted", &abort_message(state)),
+            None => holds(MAINTENANCE_PLANNED, "RebootRequested", reason),
         }
     }
     if let Some(state) = view.state().filter(|state| state.phase.is_active()) {
-        let waits = waits_in(view, state);
+        let waits = default_message(view, state);
         let message = waits_for.or(state.reason.as_deref()).unwrap_or(&waits);
-        holds(IN_PROGRESS, state.phase.name(), message);
+        holds(MAINTENANCE_IN_PROGRESS, state.phase.name(), message);
         match state.phase {
-            Phase::Draining => holds(DRAINING, "Evicting", message),
+            Phase::Draining => holds(DRAIN_IN_PROGRESS, "Evicting", message),
             Phase::Drained | Phase::Armed | Phase::Rebooted | Phase::Soaking => {
-                holds(DRAINED, "DrainOver", "");
+                holds(DRAINED, "DrainFinished", "");
             }
             Phase::Granted | Phase::Cordoned | Phase::Failed | Phase::Aborted => {}
         }
     }
-    let is: Vec<_> = wanted.iter().map(text).collect();
-    let mut has = ours(node);
-    has.sort_by_key(|[kind, ..]| OURS.iter().position(|ours| ours == kind));
+    let is: Vec<_> = wanted.iter().map(comparable_fields).collect();
+    let mut has = managed_conditions(node);
+    has.sort_by_key(|[kind, ..]| MANAGED_TYPES.iter().position(|ours| ours == kind));
     (is != has).then(|| Node {
         metadata: ObjectMeta {
             name: Some(node.name_any()),
@@ -102,40 +112,44 @@ pub(super) fn wanted(node: &Node, view: &NodeView, waits_for: Option<&str>, now:
     })
 }
 
-/// What a phase waits for whose wait is all that there is to it.
-fn waits_in(view: &NodeView, state: &State) -> String {
+/// The message of a phase that only waits.
+fn default_message(view: &NodeView, state: &State) -> String {
     match state.phase {
-        Phase::Armed if view.progress.is_none() => "its agent is to reboot it".to_owned(),
-        Phase::Armed => "its agent has begun: another boot ID is to be seen".to_owned(),
-        Phase::Rebooted => "its kubelet is to report the new boot".to_owned(),
+        Phase::Armed if view.progress.is_none() => "waiting for the agent to reboot the node".to_owned(),
+        Phase::Armed => "the agent has started the reboot: waiting for a new boot ID".to_owned(),
+        Phase::Rebooted => "waiting for the kubelet to report the new boot".to_owned(),
         Phase::Soaking => match state.deadline {
-            Some(end) => format!("it is to stay Ready until {end}"),
-            None => "it is to stay Ready".to_owned(),
+            Some(end) => format!("soaking: has to stay Ready until {end}"),
+            None => "soaking: has to stay Ready".to_owned(),
         },
         _ => String::new(),
     }
 }
 
-/// Why a node was given back, and until when it rests.
-fn given_back(state: &State) -> String {
+/// Why the attempt was aborted, and when it is retried.
+fn abort_message(state: &State) -> String {
     let why = state.reason.as_deref().unwrap_or_default();
     match state.deadline {
-        Some(rest) => format!("not rebooted now: {why}; it rests until {rest}"),
-        None => format!("not rebooted now: {why}"),
+        Some(rest) => format!("reboot aborted: {why}; retried after {rest}"),
+        None => format!("reboot aborted: {why}"),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::state::{Names, Progress};
+    use crate::state::{AnnotationKeys, Progress};
 
     /// The conditions of a node in this phase: type, reason and message.
-    fn told(phase: Phase, edit: impl FnOnce(&mut NodeView), waits_for: Option<&str>) -> Vec<[String; 3]> {
+    fn conditions_in(
+        phase: Phase,
+        edit: impl FnOnce(&mut NodeView),
+        waits_for: Option<&str>,
+    ) -> Vec<[String; 3]> {
         let now = Timestamp::UNIX_EPOCH;
         let node = Node::default();
-        let mut view = NodeView::of(&node, &Names::default());
-        view.needed = Some("kernel".to_owned());
+        let mut view = NodeView::from_node(&node, &AnnotationKeys::default());
+        view.request = Some("kernel".to_owned());
         view.state = Some(Ok(State {
             phase,
             policy: "default".to_owned(),
@@ -144,26 +158,26 @@ mod tests {
             since: now,
             deadline: Some(now),
             boot_id_before: None,
-            good_by: None,
+            healthy_deadline: None,
             cordoned: true,
             reason: None,
-            more: [].into(),
+            unknown_fields: [].into(),
         }));
         edit(&mut view);
-        let wanted = wanted(&node, &view, waits_for, now).expect("it has none of them");
-        let conditions = conditions(&wanted).map(text);
+        let wanted = desired_conditions(&node, &view, waits_for, now).expect("the conditions differ");
+        let conditions = conditions(&wanted).map(comparable_fields);
         conditions
             .map(|[kind, _, reason, message]| [kind, reason, message])
             .collect()
     }
 
     #[test]
-    fn every_phase_can_be_read_in_them() {
+    fn conditions_show_every_phase() {
         for phase in Phase::ALL {
-            let told = told(phase, |_| {}, None);
+            let told = conditions_in(phase, |_| {}, None);
             let reason = match phase {
-                Phase::Aborted => [PLANNED, "RebootAborted"],
-                _ => [IN_PROGRESS, phase.name()],
+                Phase::Aborted => [MAINTENANCE_PLANNED, "RebootAborted"],
+                _ => [MAINTENANCE_IN_PROGRESS, phase.name()],
             };
             let found = told.iter().any(|[kind, why, _]| [kind, why] == reason);
             assert!(found, "{phase}: {told:?}");
@@ -171,16 +185,16 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_says_what_for() {
+    fn conditions_describe_what_a_phase_waits_for() {
         let begun = |view: &mut NodeView| {
             view.progress = Some(Ok(Progress {
                 boot_id: String::new(),
                 epoch: 1,
                 attempt: 1,
-                at: Timestamp::UNIX_EPOCH,
-                proved: None,
-                checked: None,
-                failed: None,
+                attempted_at: Timestamp::UNIX_EPOCH,
+                new_boot_id: None,
+                checked_boot_id: None,
+                failure_reason: None,
                 more: [].into(),
             }));
         };
@@ -190,15 +204,30 @@ mod tests {
             }
         };
         for (told, message) in [
-            (told(Phase::Armed, |_| {}, None), "its agent is to reboot it"),
-            (told(Phase::Armed, begun, None), "its agent has begun"),
-            (told(Phase::Rebooted, |_| {}, None), "report the new boot"),
-            (told(Phase::Rebooted, |_| {}, Some("not Ready")), "not Ready"),
-            (told(Phase::Soaking, |_| {}, None), "until 1970-01-01T00:00:00Z"),
-            (told(Phase::Failed, why, None), "no boot"),
             (
-                told(Phase::Aborted, why, None),
-                "no boot; it rests until 1970-01-01",
+                conditions_in(Phase::Armed, |_| {}, None),
+                "waiting for the agent to reboot the node",
+            ),
+            (
+                conditions_in(Phase::Armed, begun, None),
+                "the agent has started the reboot",
+            ),
+            (
+                conditions_in(Phase::Rebooted, |_| {}, None),
+                "report the new boot",
+            ),
+            (
+                conditions_in(Phase::Rebooted, |_| {}, Some("not Ready")),
+                "not Ready",
+            ),
+            (
+                conditions_in(Phase::Soaking, |_| {}, None),
+                "until 1970-01-01T00:00:00Z",
+            ),
+            (conditions_in(Phase::Failed, why, None), "no boot"),
+            (
+                conditions_in(Phase::Aborted, why, None),
+                "no boot; retried after 1970-01-01",
             ),
         ] {
             assert!(

@@ -1,28 +1,29 @@
-//! The two controllers, and what they share.
+//! The two controllers and their shared state.
 //!
 //! ```text
-//!   Node ─────► reboot ──────────► the next step of one node: one conditional write to it, evictions
+//!   Node ─────► reboot ──────────► one node's next step: one conditional write to it, evictions
 //!    │  ▲          ▲ granted                                                    │
 //!    │  └──────────┼────────────────────────────────────────────────────────────┘
-//!    └────► reboot-policies ─────► slots given and taken back, counts, conditions: the policy's status
+//!    └────► reboot-policies ─────► grants and releases slots, counts, conditions: the policy's status
 //!               ▲                       │
 //!   RebootPolicy┴───────────────────────┘
 //! ```
 //!
-//! `reboot` writes nodes and evicts pods, `reboot-policies` writes policies: nothing has two authors. Neither remembers
-//! anything but when a pod may be asked about again; [`machine`](crate::machine) and [`ledger`](crate::ledger) decide.
+//! `reboot` writes nodes and evicts pods, `reboot-policies` writes policies: every object has one writer. Neither
+//! keeps state in memory, except when a pod's eviction may be retried. [`state_machine`](crate::state_machine) and
+//! [`slots`](crate::slots) make the decisions.
 
-mod account;
 mod conditions;
 mod nodes;
 mod policies;
+mod policy_status;
 
 use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use windlass::{
-    cache::Stored,
+    cache::CachedObject,
     k8s_openapi::api::core::v1::{Node, Pod},
     kube::{self, Api},
     prelude::*,
@@ -32,53 +33,53 @@ use windlass::{
 use crate::{
     api::RebootPolicy,
     drain::{self, Drainer, OnTimeout},
-    figures::Figures,
-    ledger,
-    machine::{DrainRule, Halt, NodeView, Rules},
-    span::Span,
-    state::Names,
+    go_duration::GoDuration,
+    metrics::RebootMetrics,
+    slots,
+    state::AnnotationKeys,
+    state_machine::{DrainRule, HaltReason, NodeView, RebootRules},
     window::Windows,
 };
 
-/// The name under which it writes and speaks.
-const COMPONENT: &str = "windlass-reboot";
+/// Field manager and event source.
+const FIELD_MANAGER: &str = "windlass-reboot";
 
-/// How long a node rests after it was let go, unless its policy says otherwise.
-const BACKOFF: Span = Span::from_mins(5);
+/// Default backoff of an aborted node.
+const DEFAULT_BACKOFF: GoDuration = GoDuration::from_mins(5);
 
-/// What both controllers need.
-pub(crate) struct Shared {
-    pub(crate) names: Names,
+/// State shared by both controllers.
+pub(crate) struct SharedState {
+    pub(crate) keys: AnnotationKeys,
     /// The node that this process runs on.
-    pub(crate) own: Option<String>,
-    /// And the pod.
+    pub(crate) own_node: Option<String>,
+    /// The pod that this process runs in.
     own_pod: Option<ObjectKey>,
     pub(crate) clock: Clock,
-    pub(crate) figures: Figures,
-    /// That of the term in which it was last used: its writes pass that term's fence.
+    pub(crate) metrics: RebootMetrics,
+    /// The drainer of the current leadership term: its writes are fenced by that term's epoch.
     drainer: Mutex<Option<(Option<Epoch>, Arc<Drainer>)>>,
 }
 
-impl Shared {
+impl SharedState {
     pub(crate) fn new(
-        names: Names,
-        own: Option<String>,
+        keys: AnnotationKeys,
+        own_node: Option<String>,
         own_pod: Option<ObjectKey>,
         clock: Clock,
-        figures: Figures,
+        metrics: RebootMetrics,
     ) -> Self {
         Self {
-            names,
-            own,
+            keys,
+            own_node,
             own_pod,
             clock,
-            figures,
+            metrics,
             drainer: Mutex::default(),
         }
     }
 
     fn view(&self, node: &Node) -> NodeView {
-        NodeView::of(node, &self.names)
+        NodeView::from_node(node, &self.keys)
     }
 
     fn drainer(&self, ctx: &Context) -> Arc<Drainer> {
@@ -86,7 +87,7 @@ impl Shared {
         match &*drainer {
             Some((epoch, drainer)) if *epoch == ctx.epoch() => Arc::clone(drainer),
             _ => {
-                let new = Drainer::new(ctx.writer().clone(), self.clock).sparing(self.own_pod.clone());
+                let new = Drainer::new(ctx.writer().clone(), self.clock).exclude_pod(self.own_pod.clone());
                 let new = Arc::new(new);
                 *drainer = Some((ctx.epoch(), Arc::clone(&new)));
                 new
@@ -94,8 +95,8 @@ impl Shared {
         }
     }
 
-    /// How long until then. Times in objects have no fractions, so it is a second more than it seems.
-    fn wait(&self, until: Timestamp) -> Duration {
+    /// Returns how long to wait until then, at least a second: times in objects have no fractions.
+    fn delay_until(&self, until: Timestamp) -> Duration {
         let wait = until.duration_since(self.clock.now());
         Duration::try_from(wait)
             .unwrap_or_default()
@@ -103,111 +104,113 @@ impl Shared {
     }
 }
 
-/// The controller that takes nodes from one step to the next.
-pub(crate) fn nodes(shared: &Arc<Shared>) -> Controller<Node, impl Reconciler> {
-    let reconciler = nodes::Nodes(Arc::clone(shared));
-    // Whether a pod is there, goes or is ready is all that a drain or a check waits for.
-    let moved =
-        Predicate::new(|old: Option<&Stored<Pod>>, new| old.map(nodes::seen) != Some(nodes::seen(new)));
+/// The controller that moves nodes from one phase to the next.
+pub(crate) fn node_controller(shared: &Arc<SharedState>) -> Controller<Node, impl Reconciler> {
+    let reconciler = nodes::NodeReconciler(Arc::clone(shared));
+    // Draining and health checks depend only on whether a pod exists, terminates or is ready.
+    let moved = Predicate::new(|old: Option<&CachedObject<Pod>>, new| {
+        old.map(nodes::pod_fingerprint) != Some(nodes::pod_fingerprint(new))
+    });
     let on = |pod: &Pod| {
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
-        node.map(ObjectKey::cluster).into_iter().collect()
+        node.map(ObjectKey::cluster_scoped).into_iter().collect()
     };
     let granted = |policy: &RebootPolicy| {
         let status = policy.status.iter();
         let granted = status.flat_map(|status| &status.granted);
         granted
-            .map(|grant| ObjectKey::cluster(grant.node.as_str()))
+            .map(|grant| ObjectKey::cluster_scoped(grant.node.as_str()))
             .collect()
     };
-    Controller::of("reboot", Watch::<Node>::new().when(changed(shared)))
-        .component(COMPONENT)
+    Controller::from_watch("reboot", Watch::<Node>::new().filter(relevant_changes(shared)))
+        .field_manager(FIELD_MANAGER)
         .workers::<8>()
         .watches::<RebootPolicy>(granted)
-        .watch(Watch::<Pod>::new().when(moved).mapped(on))
+        .watch(Watch::<Pod>::new().filter(moved).mapped(on))
         .reconcile(reconciler)
 }
 
-/// The controller that gives slots and takes them back.
-pub(crate) fn policies(shared: &Arc<Shared>) -> Controller<RebootPolicy, impl Reconciler> {
-    // Any node may concern any policy.
+/// The controller that grants and releases slots.
+pub(crate) fn policy_controller(shared: &Arc<SharedState>) -> Controller<RebootPolicy, impl Reconciler> {
+    // Any node may belong to any policy.
     let all = || vec![String::new()];
     Controller::<RebootPolicy>::new("reboot-policies")
-        .component(COMPONENT)
-        .joins(
-            Watch::<Node>::new().when(changed(shared)),
+        .field_manager(FIELD_MANAGER)
+        .watches_by_index(
+            Watch::<Node>::new().filter(relevant_changes(shared)),
             move |_| all(),
             move |_| all(),
         )
-        .reconcile(policies::Policing(Arc::clone(shared)))
+        .reconcile(policies::PolicyReconciler(Arc::clone(shared)))
 }
 
-/// Whether a node changed in anything that decides.
-fn changed(shared: &Arc<Shared>) -> Predicate<Node> {
+/// Passes changes of a node that affect a decision.
+fn relevant_changes(shared: &Arc<SharedState>) -> Predicate<Node> {
     let shared = Arc::clone(shared);
     Predicate::new(move |old, new| {
-        let look = |node: &Stored<Node>| {
+        let look = |node: &CachedObject<Node>| {
             let node = node.object().ok()?;
             let mut view = shared.view(&node);
-            view.version.clear();
-            Some((view, conditions::ours(&node)))
+            view.resource_version.clear();
+            Some((view, conditions::managed_conditions(&node)))
         };
         old.is_none_or(|old| look(old) != look(new))
     })
 }
 
-/// A policy, as the server has it now.
-async fn live(ctx: &Context, name: &str) -> Result<Option<RebootPolicy>, kube::Error> {
+/// Reads a policy from the server, bypassing the cache.
+async fn get_live_policy(ctx: &Context, name: &str) -> Result<Option<RebootPolicy>, kube::Error> {
     Api::<RebootPolicy>::all(ctx.client().clone()).get_opt(name).await
 }
 
-/// What the machine has to know of a policy.
-fn rules(policy: &RebootPolicy) -> Rules {
+/// Converts a policy into the rules of the state machine.
+fn rules(policy: &RebootPolicy) -> RebootRules {
     let spec = &policy.spec;
-    Rules {
+    RebootRules {
         drain: spec.drain.enabled.then(|| DrainRule {
             timeout: spec.drain.timeout.get(),
             force: spec.drain.on_timeout == OnTimeout::Force,
         }),
-        reboot: spec.reboot.timeout.get(),
-        after: spec.after.timeout.get(),
+        reboot_timeout: spec.reboot.timeout.get(),
+        health_check_timeout: spec.health_check.timeout.get(),
         soak: spec.soak.get(),
-        backoff: spec.backoff.unwrap_or(BACKOFF).get(),
+        backoff: spec.backoff.unwrap_or(DEFAULT_BACKOFF).get(),
     }
 }
 
-/// Why nothing new may begin under a policy of which so many nodes have failed.
-fn halt(policy: &RebootPolicy, failed: usize, now: Timestamp) -> Option<Halt> {
+/// Returns why no reboot may start under a policy, given how many of its nodes have failed.
+fn halt_reason(policy: &RebootPolicy, failed: usize, now: Timestamp) -> Option<HaltReason> {
     let spec = &policy.spec;
     let budget = spec.failure_budget.unwrap_or(1).max(1);
     if spec.dry_run {
-        Some(Halt::DryRun)
+        Some(HaltReason::DryRun)
     } else if spec.paused {
-        Some(Halt::Paused)
+        Some(HaltReason::Paused)
     } else if failed >= usize::try_from(budget).unwrap_or(usize::MAX) {
-        Some(Halt::BudgetSpent)
-    } else if invalid(policy).is_some() {
-        Some(Halt::Invalid)
+        Some(HaltReason::FailureBudgetExhausted)
+    } else if validation_error(policy).is_some() {
+        Some(HaltReason::InvalidSpec)
     } else {
         let windows = Windows::parse(&spec.windows, &spec.exclusions);
         let open = windows.is_ok_and(|windows| windows.open_at(now));
-        (!open).then_some(Halt::WindowClosed)
+        (!open).then_some(HaltReason::WindowClosed)
     }
 }
 
-/// What is wrong with a policy, if anything is.
-fn invalid(policy: &RebootPolicy) -> Option<String> {
+/// Returns the policy's first validation error.
+fn validation_error(policy: &RebootPolicy) -> Option<String> {
     let spec = &policy.spec;
     let selectors = [
         ("drain.podSelector", &spec.drain.pod_selector),
         ("drain.ignoreSelector", &spec.drain.ignore_selector),
-        ("after.podSelector", &spec.after.pod_selector),
+        ("healthCheck.podSelector", &spec.health_check.pod_selector),
     ];
     let mut selectors = selectors.into_iter();
-    let limits = ledger::check(spec).err().map(|error| error.to_string());
+    let limits = slots::validate_limits(spec).err().map(|error| error.to_string());
     limits
         .or_else(|| Some(Windows::parse(&spec.windows, &spec.exclusions).err()?.to_string()))
         .or_else(|| {
-            selectors.find_map(|(field, one)| Some(drain::selector(field, one.as_ref()).err()?.to_string()))
+            selectors
+                .find_map(|(field, one)| Some(drain::parse_selector(field, one.as_ref()).err()?.to_string()))
         })
 }

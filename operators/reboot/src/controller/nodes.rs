@@ -1,11 +1,11 @@
-//! One node's next steps.
+//! Reconciles one node.
 
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use tracing::info;
 use windlass::{
-    cache::{FieldPath, IndexBy, Stored},
+    cache::{CachedObject, FieldPath, Indexer},
     k8s_openapi::api::core::v1::{Node, Pod},
     kube::{
         Api,
@@ -14,26 +14,27 @@ use windlass::{
     prelude::*,
 };
 
-use super::{Shared, conditions, halt, live, rules};
+use super::{SharedState, conditions, get_live_policy, halt_reason, rules};
 use crate::{
-    after::{self, After, Booted},
     api::{DEFAULT_POLICY, RebootPolicy, RebootPolicySpec},
-    drain::{Blocker, DrainProgress, How},
-    ledger,
-    machine::{self, Change, Facts, NodeView, Step},
-    members::Policies,
+    drain::{Blocker, DrainMode, DrainProgress},
+    health_check::{self, HealthStatus, RebootProof},
+    policy_set::PolicySet,
+    slots,
     state::Phase,
+    state_machine::{self, NodeChange, NodeView, Step, StepInput},
     window::Windows,
 };
 
-/// From a request to its end there are fewer.
-const MOST_STEPS: usize = 16;
+/// More steps than a reboot has: the bound of the reconcile loop.
+const MAX_STEPS: usize = 16;
 
-/// So many blockers are named in a sentence.
-const NAMED: usize = 3;
+/// Maximum number of blockers in a message.
+const MAX_NAMED_BLOCKERS: usize = 3;
 
-/// What a drain or a check can see of a pod: whether it goes, has ended, and is ready.
-pub(super) fn seen(pod: &Stored<Pod>) -> Option<(bool, Option<String>, bool)> {
+/// The parts of a pod that draining and health checks depend on: whether it terminates, its phase, and whether it is
+/// ready.
+pub(super) fn pod_fingerprint(pod: &CachedObject<Pod>) -> Option<(bool, Option<String>, bool)> {
     let pod = pod.object().ok()?;
     let status = pod.status.as_ref();
     let conditions = status.and_then(|status| status.conditions.as_deref());
@@ -45,66 +46,66 @@ pub(super) fn seen(pod: &Stored<Pod>) -> Option<(bool, Option<String>, bool)> {
     ))
 }
 
-pub(super) struct Nodes(pub(super) Arc<Shared>);
+pub(super) struct NodeReconciler(pub(super) Arc<SharedState>);
 
-impl Reconciler for Nodes {
+impl Reconciler for NodeReconciler {
     async fn reconcile(&self, request: Request, ctx: Context) -> Result<Action, Error> {
         let mut node = ctx.lister::<Node>()?.try_get(&request.key)?;
-        for _ in 0..MOST_STEPS {
+        for _ in 0..MAX_STEPS {
             let Some(current) = node else {
-                self.0.figures.blocked(request.key.name(), Vec::new());
+                self.0.metrics.set_blockers(request.key.name(), Vec::new());
                 return Ok(Action::done());
             };
-            match self.once(&ctx, &current).await? {
-                Next::Look(changed) => node = changed,
-                Next::Rest(action) => return Ok(action),
+            match self.step(&ctx, &current).await? {
+                NextStep::Continue(changed) => node = changed,
+                NextStep::Stop(action) => return Ok(action),
             }
         }
-        Err(format!("node {} does not come to rest", request.key).into())
+        Err(format!("node {} did not settle within {MAX_STEPS} steps", request.key).into())
     }
 }
 
-/// What a step is about.
+/// The input of one step.
 #[derive(Clone, Copy)]
-struct Sight<'a> {
+struct StepContext<'a> {
     ctx: &'a Context,
     node: &'a Node,
-    /// What stands on the node.
+    /// The parsed node.
     view: &'a NodeView,
     policy: &'a RebootPolicy,
-    /// How many nodes of its policy have failed.
+    /// How many nodes of the policy have failed.
     failed: usize,
 }
 
 /// What follows a step.
-enum Next {
-    /// Another one, from what the node is now; `None` if it is gone.
-    Look(Option<Arc<Node>>),
-    Rest(Action),
+enum NextStep {
+    /// Another step with the current node; `None` if it was deleted.
+    Continue(Option<Arc<Node>>),
+    Stop(Action),
 }
 
-impl Nodes {
-    async fn once(&self, ctx: &Context, node: &Arc<Node>) -> Result<Next, Error> {
+impl NodeReconciler {
+    async fn step(&self, ctx: &Context, node: &Arc<Node>) -> Result<NextStep, Error> {
         let view = self.0.view(node);
-        if view.is_idle() && view.order.is_none() && view.progress.is_none() {
-            self.tell(ctx, node, &view, None).await?;
-            return Ok(Next::Rest(Action::done()));
+        if view.is_idle() && view.command.is_none() && view.progress.is_none() {
+            self.update_conditions(ctx, node, &view, None).await?;
+            return Ok(NextStep::Stop(Action::done()));
         }
         if let Some(Err(unreadable)) = &view.state {
             ctx.recorder()
-                .warning(&**node, "StateUnreadable", unreadable.to_string());
+                .warning(&**node, "InvalidState", unreadable.to_string());
         }
-        let policies = Policies::new(ctx.lister::<RebootPolicy>()?.try_list(&Query::all())?);
-        let policy = match policies.of(&view) {
+        let policies = PolicySet::new(ctx.lister::<RebootPolicy>()?.try_list(&Query::all())?);
+        let policy = match policies.policy_for(&view) {
             Some(policy) => Arc::clone(policy),
             None => {
-                if view.needed.is_some() {
+                if view.request.is_some() {
                     create_default(ctx).await?;
                 }
                 Arc::new(RebootPolicy::new(DEFAULT_POLICY, RebootPolicySpec::default()))
             }
         };
-        let sight = Sight {
+        let sight = StepContext {
             ctx,
             node,
             view: &view,
@@ -112,77 +113,77 @@ impl Nodes {
             failed: self.failed(ctx, &policies, &policy)?,
         };
         match self.decide(sight) {
-            Step::Rest => {
-                self.tell(ctx, node, &view, None).await?;
-                Ok(Next::Rest(Action::done()))
+            Step::Wait => {
+                self.update_conditions(ctx, node, &view, None).await?;
+                Ok(NextStep::Stop(Action::done()))
             }
-            Step::Until(until) => {
-                self.tell(ctx, node, &view, None).await?;
-                Ok(Next::Rest(Action::requeue_after(self.0.wait(until))))
+            Step::WaitUntil(until) => {
+                self.update_conditions(ctx, node, &view, None).await?;
+                Ok(NextStep::Stop(Action::requeue_after(self.0.delay_until(until))))
             }
             Step::Write(change) => self.write(sight, &change).await,
-            Step::Confirm(_) => self.confirm(sight).await,
+            Step::WriteIfSlotHeld(_) => self.confirm(sight).await,
             Step::Drain { force } => self.drain(sight, force).await,
             Step::Verify => self.verify(sight).await,
         }
     }
 
-    /// How many nodes of the policy have failed.
-    fn failed(&self, ctx: &Context, policies: &Policies, policy: &RebootPolicy) -> Result<usize, Error> {
+    /// Counts the failed nodes of the policy.
+    fn failed(&self, ctx: &Context, policies: &PolicySet, policy: &RebootPolicy) -> Result<usize, Error> {
         let nodes = ctx.lister::<Node>()?.try_list(&Query::all())?;
         let failed = nodes.iter().filter(|node| {
             let view = self.0.view(node);
             view.phase() == Some(Phase::Failed)
                 && policies
-                    .of(&view)
+                    .policy_for(&view)
                     .is_some_and(|has| has.name_any() == policy.name_any())
         });
         Ok(failed.count())
     }
 
-    fn decide(&self, sight: Sight<'_>) -> Step {
-        self.with_facts(sight, |facts| machine::step(sight.view, facts))
+    fn decide(&self, sight: StepContext<'_>) -> Step {
+        self.with_input(sight, |facts| state_machine::step(sight.view, facts))
     }
 
-    fn with_facts<T>(&self, sight: Sight<'_>, then: impl FnOnce(&Facts<'_>) -> T) -> T {
+    fn with_input<T>(&self, sight: StepContext<'_>, then: impl FnOnce(&StepInput<'_>) -> T) -> T {
         let (policy, now) = (sight.policy, self.0.clock.now());
         let status = policy.status.as_ref();
         let granted = status.map(|status| status.granted.as_slice()).unwrap_or_default();
-        then(&Facts {
+        then(&StepInput {
             now,
             policy: &policy.name_any(),
             rules: &rules(policy),
-            slot: ledger::slot(granted, sight.view).map(|grant| grant.epoch),
-            halt: halt(policy, sight.failed, now),
+            slot: slots::slot(granted, sight.view).map(|grant| grant.epoch),
+            halt: halt_reason(policy, sight.failed, now),
         })
     }
 
-    /// The step as it is by the policy that the server has now: slot, pause, window.
-    async fn confirm(&self, sight: Sight<'_>) -> Result<Next, Error> {
+    /// Decides again with the live policy: slot, pause, window.
+    async fn confirm(&self, sight: StepContext<'_>) -> Result<NextStep, Error> {
         let name = sight.policy.name_any();
-        let policy = live(sight.ctx, &name).await?;
+        let policy = get_live_policy(sight.ctx, &name).await?;
         let policy = policy.unwrap_or_else(|| RebootPolicy::new(&name, RebootPolicySpec::default()));
-        let sight = Sight {
+        let sight = StepContext {
             policy: &policy,
             ..sight
         };
         match self.decide(sight) {
-            Step::Confirm(mut change) => {
+            Step::WriteIfSlotHeld(mut change) => {
                 if let Some(order) = &mut change.arm {
-                    (order.not_before, order.not_after) = window(&policy, self.0.clock.now());
+                    (order.not_before, order.not_after) = current_window(&policy, self.0.clock.now());
                 }
                 self.write(sight, &change).await
             }
             Step::Write(change) => self.write(sight, &change).await,
-            // What the step was taken for is not so; the change that made it so is on its way to the cache.
-            _ => Ok(Next::Rest(Action::requeue_after(std::time::Duration::from_secs(
-                1,
-            )))),
+            // The step no longer applies; the change that caused this is about to reach the cache.
+            _ => Ok(NextStep::Stop(Action::requeue_after(
+                std::time::Duration::from_secs(1),
+            ))),
         }
     }
 
-    async fn drain(&self, sight: Sight<'_>, force: bool) -> Result<Next, Error> {
-        let Sight {
+    async fn drain(&self, sight: StepContext<'_>, force: bool) -> Result<NextStep, Error> {
+        let StepContext {
             ctx,
             node,
             view,
@@ -190,86 +191,93 @@ impl Nodes {
             ..
         } = sight;
         let drainer = self.0.drainer(ctx);
-        let how = if force { How::Force } else { How::Evict };
+        let how = if force { DrainMode::Force } else { DrainMode::Evict };
         let progress = drainer.pass(&view.name, &policy.spec.drain, how).await?;
-        self.0.figures.blocked(&view.name, progress.blockers.clone());
-        let left_behind = !view.ready && progress.is_overdue();
+        self.0.metrics.set_blockers(&view.name, progress.blockers.clone());
+        let left_behind = !view.is_ready && progress.is_overdue();
         if progress.is_drained() || left_behind {
             drainer.forget(&view.name);
             let message = if left_behind {
-                "its pods had their time, and its kubelet does not say that they are gone"
+                "its pods are past their grace period, and its kubelet does not report that they stopped"
             } else {
-                "its pods are gone"
+                "all pods are gone"
             };
-            let change = self.with_facts(sight, |facts| machine::drained(view, facts, message));
+            let change = self.with_input(sight, |facts| state_machine::drained(view, facts, message));
             return match change {
                 Some(change) => self.write(sight, &change).await,
-                None => Ok(Next::Rest(Action::done())),
+                None => Ok(NextStep::Stop(Action::done())),
             };
         }
         let DrainProgress {
-            left,
+            remaining,
             blockers,
-            next_try,
+            next_pass,
         } = progress;
-        let waits_for = waits_for(left, &blockers);
-        let told = self.tell(ctx, node, view, Some(&waits_for)).await?;
+        let waits_for = describe_drain(remaining, &blockers);
+        let told = self.update_conditions(ctx, node, view, Some(&waits_for)).await?;
         if told && !blockers.is_empty() {
             let message = format!("node {}: {waits_for}", view.name);
             ctx.recorder().warning(node, "DrainBlocked", message);
         }
         let deadline = view.state().and_then(|state| state.deadline);
         let deadline = deadline.filter(|deadline| *deadline > self.0.clock.now());
-        let wait = deadline.map_or(next_try, |deadline| next_try.min(self.0.wait(deadline)));
-        Ok(Next::Rest(Action::requeue_after(wait)))
+        let wait = deadline.map_or(next_pass, |deadline| next_pass.min(self.0.delay_until(deadline)));
+        Ok(NextStep::Stop(Action::requeue_after(wait)))
     }
 
-    async fn verify(&self, sight: Sight<'_>) -> Result<Next, Error> {
+    async fn verify(&self, sight: StepContext<'_>) -> Result<NextStep, Error> {
         let view = sight.view;
         let Some(state) = view.state() else {
-            return Ok(Next::Rest(Action::done()));
+            return Ok(NextStep::Stop(Action::done()));
         };
         let pods = sight.ctx.lister::<Pod>()?;
         let path = "spec.nodeName".parse::<FieldPath>()?;
-        let of_node = pods.cache().index(IndexBy::field(path));
+        let of_node = pods.cache().index(Indexer::field(path));
         let pods = pods.try_list(&Query::all().indexed(&of_node, &view.name))?;
-        let booted = Booted {
-            before: state.boot_id_before.as_deref().unwrap_or_default(),
-            proved: state.since,
-            checked: view.progress().and_then(|progress| progress.checked.as_deref()),
+        let booted = RebootProof {
+            boot_id_before: state.boot_id_before.as_deref().unwrap_or_default(),
+            proved_at: state.since,
+            checked_boot_id: view
+                .progress()
+                .and_then(|progress| progress.checked_boot_id.as_deref()),
         };
         let now = self.0.clock.now();
-        match after::check(sight.node, &pods, &sight.policy.spec.after, booted, now)? {
-            After::Good => match self.with_facts(sight, |facts| machine::verified(view, facts)) {
-                Some(change) => self.write(sight, &change).await,
-                None => Ok(Next::Rest(Action::done())),
-            },
-            After::Waiting { why, until } => {
-                self.tell(sight.ctx, sight.node, view, Some(&why)).await?;
+        match health_check::check(sight.node, &pods, &sight.policy.spec.health_check, booted, now)? {
+            HealthStatus::Healthy => {
+                match self.with_input(sight, |facts| state_machine::verified(view, facts)) {
+                    Some(change) => self.write(sight, &change).await,
+                    None => Ok(NextStep::Stop(Action::done())),
+                }
+            }
+            HealthStatus::Waiting { why, until } => {
+                self.update_conditions(sight.ctx, sight.node, view, Some(&why))
+                    .await?;
                 let until = [until, state.deadline].into_iter().flatten().min();
-                Ok(Next::Rest(until.map_or_else(Action::done, |until| {
-                    Action::requeue_after(self.0.wait(until))
+                Ok(NextStep::Stop(until.map_or_else(Action::done, |until| {
+                    Action::requeue_after(self.0.delay_until(until))
                 })))
             }
         }
     }
 
-    /// Writes a change; if somebody was faster, the next look is at what they made of the node.
-    async fn write(&self, sight: Sight<'_>, change: &Change) -> Result<Next, Error> {
-        let Sight { ctx, node, view, .. } = sight;
-        let patch = change.patch(view, &self.0.names);
-        let changed = match ctx.writer().merge(node, &patch).await {
+    /// Writes a change. On a conflict, the next step starts from the live node.
+    async fn write(&self, sight: StepContext<'_>, change: &NodeChange) -> Result<NextStep, Error> {
+        let StepContext { ctx, node, view, .. } = sight;
+        let patch = change.patch(view, &self.0.keys);
+        let changed = match ctx.writer().merge_patch(node, &patch).await {
             Ok(changed) => changed,
             Err(error) if error.is_conflict() => {
                 let live = Api::<Node>::all(ctx.client().clone()).get_opt(&view.name).await?;
-                return Ok(Next::Look(live.map(Arc::new)));
+                return Ok(NextStep::Continue(live.map(Arc::new)));
             }
-            Err(error) if error.is_not_found() || error.is_other_object() => return Ok(Next::Look(None)),
+            Err(error) if error.is_not_found() || error.is_uid_mismatch() => {
+                return Ok(NextStep::Continue(None));
+            }
             Err(error) => return Err(error.into()),
         };
-        let said = &change.said;
+        let said = &change.event;
         let message = format!("node {}: {}", view.name, said.message);
-        if said.warning {
+        if said.is_warning {
             ctx.recorder().warning(&changed, said.reason, message.as_str());
         } else {
             ctx.recorder().normal(&changed, said.reason, message.as_str());
@@ -279,57 +287,61 @@ impl Nodes {
             let next = change.state.as_ref().map(|state| state.phase);
             if next != Some(state.phase) {
                 let took = self.0.clock.now().duration_since(state.since);
-                self.0.figures.left(state.phase, took.unsigned_abs());
-                self.0.figures.blocked(&view.name, Vec::new());
+                self.0.metrics.observe_phase(state.phase, took.unsigned_abs());
+                self.0.metrics.set_blockers(&view.name, Vec::new());
             }
         }
-        Ok(Next::Look(Some(Arc::new(changed))))
+        Ok(NextStep::Continue(Some(Arc::new(changed))))
     }
 
-    /// Brings the node's conditions in line with its annotations; whether they were not.
-    async fn tell(
+    /// Updates the node's conditions from its annotations. Returns whether they changed.
+    async fn update_conditions(
         &self,
         ctx: &Context,
         node: &Node,
         view: &NodeView,
         waits_for: Option<&str>,
     ) -> Result<bool, Error> {
-        let Some(wanted) = conditions::wanted(node, view, waits_for, self.0.clock.now()) else {
+        let Some(wanted) = conditions::desired_conditions(node, view, waits_for, self.0.clock.now()) else {
             return Ok(false);
         };
         match ctx.writer().apply_status(&wanted).await {
             Ok(_) => Ok(true),
-            Err(error) if error.is_not_found() || error.is_other_object() => Ok(false),
+            Err(error) if error.is_not_found() || error.is_uid_mismatch() => Ok(false),
             Err(error) => Err(error.into()),
         }
     }
 }
 
-/// When the window that is open now opened, and when it closes.
-fn window(policy: &RebootPolicy, now: Timestamp) -> (Option<Timestamp>, Option<Timestamp>) {
+/// Returns when the current window opened, and when it closes.
+fn current_window(policy: &RebootPolicy, now: Timestamp) -> (Option<Timestamp>, Option<Timestamp>) {
     let windows = Windows::parse(&policy.spec.windows, &policy.spec.exclusions);
     let windows = windows.unwrap_or_default();
     (windows.open_since(now), windows.closes_after(now))
 }
 
-/// What a drain waits for, in a sentence.
-fn waits_for(left: usize, blockers: &[Blocker]) -> String {
-    let mut text = format!("{left} pods have to go");
-    let named: Vec<_> = blockers.iter().take(NAMED).map(ToString::to_string).collect();
+/// Describes what a drain is waiting for.
+fn describe_drain(left: usize, blockers: &[Blocker]) -> String {
+    let mut text = format!("{left} pods remaining");
+    let named: Vec<_> = blockers
+        .iter()
+        .take(MAX_NAMED_BLOCKERS)
+        .map(ToString::to_string)
+        .collect();
     if !named.is_empty() {
-        text = format!("{text}; in the way: {}", named.join("; "));
+        text = format!("{text}; blocked by: {}", named.join("; "));
     }
-    match blockers.len().saturating_sub(NAMED) {
+    match blockers.len().saturating_sub(MAX_NAMED_BLOCKERS) {
         0 => text,
         more => format!("{text}; and {more} more"),
     }
 }
 
-/// The policy for nodes that no other one selects: it is there from the first request on.
+/// Creates the policy for nodes that no other policy selects.
 async fn create_default(ctx: &Context) -> Result<(), Error> {
     let resource = ApiResource::erase::<RebootPolicy>(&());
     let policy = DynamicObject::new(DEFAULT_POLICY, &resource).data(json!({ "spec": {} }));
-    match ctx.writer().of(resource).create(&policy).await {
+    match ctx.writer().dynamic(resource).create(&policy).await {
         Ok(_) => Ok(()),
         Err(error) if error.is_already_exists() => Ok(()),
         Err(error) => Err(error.into()),

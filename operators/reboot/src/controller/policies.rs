@@ -1,4 +1,4 @@
-//! One policy's slots and status.
+//! Reconciles one policy: its slots and its status.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -11,78 +11,87 @@ use windlass::{
 };
 
 use super::{
-    Shared,
-    account::{account, by_phase, speak},
-    halt, live,
+    SharedState, get_live_policy, halt_reason,
+    policy_status::{by_phase, compute_status, record_events},
 };
 use crate::{
     api::{Grant, RebootPolicy},
-    ledger::{Roll, is_spent},
-    machine::NodeView,
-    members::Policies,
+    policy_set::PolicySet,
+    slots::{Rollout, is_expired},
     state::Phase,
+    state_machine::NodeView,
     window::Windows,
 };
 
-/// After somebody was faster: by then their change is in the cache, which is a reason to look too.
-const AGAIN: Duration = Duration::from_secs(1);
+/// Delay after a write conflict: by then the other writer's change should have reached the cache.
+const CONFLICT_RETRY_DELAY: Duration = Duration::from_secs(1);
 
-pub(super) struct Policing(pub(super) Arc<Shared>);
+pub(super) struct PolicyReconciler(pub(super) Arc<SharedState>);
 
-impl Reconciler for Policing {
+impl Reconciler for PolicyReconciler {
     async fn reconcile(&self, request: Request, ctx: Context) -> Result<Action, Error> {
-        match self.police(&request, &ctx).await {
-            Err(Unfinished::Outrun) => Ok(Action::requeue_after(AGAIN)),
-            Err(Unfinished::Failed(error)) => Err(error),
+        match self.try_reconcile(&request, &ctx).await {
+            Err(ReconcileError::Conflict) => Ok(Action::requeue_after(CONFLICT_RETRY_DELAY)),
+            Err(ReconcileError::Failed(error)) => Err(error),
             Ok(action) => Ok(action),
         }
     }
 }
 
-/// Why a reconcile has not come to its end.
-enum Unfinished {
-    /// Somebody else wrote the policy.
-    Outrun,
+/// Why a reconcile did not finish.
+enum ReconcileError {
+    /// Another client wrote the policy.
+    Conflict,
     Failed(Error),
 }
 
-impl<E: Into<Error>> From<E> for Unfinished {
+impl<E: Into<Error>> From<E> for ReconcileError {
     fn from(error: E) -> Self {
         Self::Failed(error.into())
     }
 }
 
-/// What is looked at together: all nodes and all policies.
-struct Sight {
+/// All nodes and policies at one moment.
+struct ClusterSnapshot {
     nodes: Vec<NodeView>,
-    policies: Policies,
+    policies: PolicySet,
 }
 
-impl Sight {
-    /// The nodes of a policy, as its ledger sees them.
-    fn roll<'a>(&'a self, policy: &'a RebootPolicy, shared: &'a Shared, now: Timestamp) -> Roll<'a> {
+impl ClusterSnapshot {
+    /// Returns the policy's nodes and grants.
+    fn rollout<'a>(
+        &'a self,
+        policy: &'a RebootPolicy,
+        shared: &'a SharedState,
+        now: Timestamp,
+    ) -> Rollout<'a> {
         let name = policy.name_any();
         let has = |node: &&NodeView| {
-            let policy = self.policies.of(node);
+            let policy = self.policies.policy_for(node);
             policy.is_some_and(|policy| policy.name_any() == name)
         };
         let nodes = self.nodes.iter().filter(has);
-        Roll {
+        Rollout {
             spec: &policy.spec,
             granted: granted(policy),
             nodes: nodes.map(|node| (node.name.as_str(), node)).collect(),
-            own: shared.own.as_deref(),
+            own_node: shared.own_node.as_deref(),
             now,
         }
     }
 
-    /// The slots that are over. One of a node that is another policy's by now, and not on its way, is: that one gives slots to it.
-    fn spent(&self, policy: &RebootPolicy) -> BTreeSet<u64> {
+    /// Returns the epochs of the expired slots. A slot also expires when its node now belongs to another policy and
+    /// is not being rebooted.
+    fn expired_grants(&self, policy: &RebootPolicy) -> BTreeSet<u64> {
         let name = policy.name_any();
-        let is_others = |node: &NodeView| self.policies.of(node).is_some_and(|has| has.name_any() != name);
+        let is_others = |node: &NodeView| {
+            self.policies
+                .policy_for(node)
+                .is_some_and(|has| has.name_any() != name)
+        };
         let spent = granted(policy).iter().filter(|grant| {
             let node = self.nodes.iter().find(|node| node.name == grant.node);
-            is_spent(grant, node) || node.is_some_and(is_others)
+            is_expired(grant, node) || node.is_some_and(is_others)
         });
         spent.map(|grant| grant.epoch).collect()
     }
@@ -96,8 +105,8 @@ fn granted(policy: &RebootPolicy) -> &[Grant] {
         .unwrap_or_default()
 }
 
-/// The nodes that have failed.
-pub(super) fn failed(roll: &Roll<'_>) -> Vec<String> {
+/// Returns the names of the failed nodes.
+pub(super) fn failed_nodes(roll: &Rollout<'_>) -> Vec<String> {
     let failed = roll
         .nodes
         .values()
@@ -105,69 +114,75 @@ pub(super) fn failed(roll: &Roll<'_>) -> Vec<String> {
     failed.map(|node| node.name.clone()).collect()
 }
 
-impl Policing {
-    async fn police(&self, request: &Request, ctx: &Context) -> Result<Action, Unfinished> {
+impl PolicyReconciler {
+    async fn try_reconcile(&self, request: &Request, ctx: &Context) -> Result<Action, ReconcileError> {
         let cached = ctx.lister::<RebootPolicy>()?.try_get(&request.key)?;
         let Some(policy) = cached.filter(|policy| policy.metadata.deletion_timestamp.is_none()) else {
-            self.0.figures.forget(request.key.name());
+            self.0.metrics.remove_policy(request.key.name());
             return Ok(Action::done());
         };
         let mut policy = RebootPolicy::clone(&policy);
         let nodes = ctx.lister::<Node>()?.try_list(&Query::all())?;
-        let sight = Sight {
+        let sight = ClusterSnapshot {
             nodes: nodes.iter().map(|node| self.0.view(node)).collect(),
-            policies: policies(ctx, &policy)?,
+            policies: policy_set_with(ctx, &policy)?,
         };
-        if !sight.spent(&policy).is_empty() {
+        if !sight.expired_grants(&policy).is_empty() {
             policy = self.release(ctx, &policy).await?;
         }
         let now = self.0.clock.now();
-        if self.is_due(&sight, &policy, now) {
+        if self.can_grant(&sight, &policy, now) {
             policy = self.grant(ctx, &policy).await?;
         }
-        let roll = sight.roll(&policy, &self.0, now);
-        self.0.figures.count(request.key.name(), by_phase(&roll));
-        // Also of one that has no node, because others have them all.
+        let roll = sight.rollout(&policy, &self.0, now);
+        self.0.metrics.set_nodes(request.key.name(), by_phase(&roll));
+        // Also for a policy without nodes, because other policies have them all.
         let overlaps = sight.policies.overlaps(&policy.name_any(), sight.nodes.iter());
-        let status = account(&self.0, &sight.policies, &policy, &roll, &overlaps);
+        let status = compute_status(&self.0, &sight.policies, &policy, &roll, &overlaps);
         let before = policy.status.clone().unwrap_or_default();
-        let next = next_look(&policy, &roll, now);
+        let next = next_time_event(&policy, &roll, now);
         if before != status {
-            speak(ctx, &policy, &before, &status);
+            record_events(ctx, &policy, &before, &status);
             policy.status = Some(status);
             write(ctx, &policy).await?;
         }
-        Ok(next.map_or_else(Action::done, |next| Action::requeue_after(self.0.wait(next))))
+        Ok(next.map_or_else(Action::done, |next| {
+            Action::requeue_after(self.0.delay_until(next))
+        }))
     }
 
-    /// Whether a slot can be given.
-    fn is_due(&self, sight: &Sight, policy: &RebootPolicy, now: Timestamp) -> bool {
-        let roll = sight.roll(policy, &self.0, now);
-        halt(policy, failed(&roll).len(), now).is_none() && roll.next().is_ok_and(|next| !next.is_empty())
+    /// Returns whether a slot can be granted.
+    fn can_grant(&self, sight: &ClusterSnapshot, policy: &RebootPolicy, now: Timestamp) -> bool {
+        let roll = sight.rollout(policy, &self.0, now);
+        halt_reason(policy, failed_nodes(&roll).len(), now).is_none()
+            && roll.next().is_ok_and(|next| !next.is_empty())
     }
 
-    /// The policy, and after it all nodes, as the server has them now. `None` if the policy is gone.
-    async fn sight(
+    /// Reads the policy and then all nodes from the server, bypassing the cache. `None` if the policy was deleted.
+    async fn live_snapshot(
         &self,
         ctx: &Context,
         policy: &RebootPolicy,
-    ) -> Result<Option<(RebootPolicy, Sight)>, Error> {
-        let Some(policy) = live(ctx, &policy.name_any()).await? else {
+    ) -> Result<Option<(RebootPolicy, ClusterSnapshot)>, Error> {
+        let Some(policy) = get_live_policy(ctx, &policy.name_any()).await? else {
             return Ok(None);
         };
         let nodes = Api::<Node>::all(ctx.client().clone());
         let nodes = nodes.list(&ListParams::default()).await?;
-        let sight = Sight {
+        let sight = ClusterSnapshot {
             nodes: nodes.items.iter().map(|node| self.0.view(node)).collect(),
-            policies: policies(ctx, &policy)?,
+            policies: policy_set_with(ctx, &policy)?,
         };
         Ok(Some((policy, sight)))
     }
 
-    /// Takes back the slots that are over.
-    async fn release(&self, ctx: &Context, policy: &RebootPolicy) -> Result<RebootPolicy, Unfinished> {
-        let (mut policy, sight) = self.sight(ctx, policy).await?.ok_or(Unfinished::Outrun)?;
-        let spent = sight.spent(&policy);
+    /// Takes back expired slots.
+    async fn release(&self, ctx: &Context, policy: &RebootPolicy) -> Result<RebootPolicy, ReconcileError> {
+        let (mut policy, sight) = self
+            .live_snapshot(ctx, policy)
+            .await?
+            .ok_or(ReconcileError::Conflict)?;
+        let spent = sight.expired_grants(&policy);
         if spent.is_empty() {
             return Ok(policy);
         }
@@ -176,14 +191,17 @@ impl Policing {
         write(ctx, &policy).await
     }
 
-    /// Gives slots, as many as there may be. Never in one write with those that are taken back.
-    async fn grant(&self, ctx: &Context, policy: &RebootPolicy) -> Result<RebootPolicy, Unfinished> {
-        let (mut policy, sight) = self.sight(ctx, policy).await?.ok_or(Unfinished::Outrun)?;
+    /// Grants as many slots as allowed. Never in the same write as a release.
+    async fn grant(&self, ctx: &Context, policy: &RebootPolicy) -> Result<RebootPolicy, ReconcileError> {
+        let (mut policy, sight) = self
+            .live_snapshot(ctx, policy)
+            .await?
+            .ok_or(ReconcileError::Conflict)?;
         let now = self.0.clock.now();
-        if !self.is_due(&sight, &policy, now) {
+        if !self.can_grant(&sight, &policy, now) {
             return Ok(policy);
         }
-        let roll = sight.roll(&policy, &self.0, now);
+        let roll = sight.rollout(&policy, &self.0, now);
         let next: Vec<_> = roll.next()?.into_iter().cloned().collect();
         let status = policy.status.get_or_insert_default();
         for node in next {
@@ -192,7 +210,7 @@ impl Policing {
                 node: node.name,
                 uid: node.uid,
                 epoch: status.epoch,
-                at: Time(now),
+                granted_at: Time(now),
                 boot_id: node.boot_id,
             });
         }
@@ -200,16 +218,16 @@ impl Policing {
     }
 }
 
-/// All policies, this one as it is given.
-fn policies(ctx: &Context, policy: &RebootPolicy) -> Result<Policies, Error> {
+/// Returns all policies, with this one as given.
+fn policy_set_with(ctx: &Context, policy: &RebootPolicy) -> Result<PolicySet, Error> {
     let mut all = ctx.lister::<RebootPolicy>()?.try_list(&Query::all())?;
     all.retain(|other| other.name_any() != policy.name_any());
     all.push(Arc::new(policy.clone()));
-    Ok(Policies::new(all))
+    Ok(PolicySet::new(all))
 }
 
-/// When time alone makes a difference: a window opens or closes, or a node has rested.
-fn next_look(policy: &RebootPolicy, roll: &Roll<'_>, now: Timestamp) -> Option<Timestamp> {
+/// Returns when time alone changes something: a window opens or closes, or a backoff ends.
+fn next_time_event(policy: &RebootPolicy, roll: &Rollout<'_>, now: Timestamp) -> Option<Timestamp> {
     let windows = Windows::parse(&policy.spec.windows, &policy.spec.exclusions).ok()?;
     let asked = roll.nodes.values().any(|node| !node.is_idle());
     let window = if windows.open_at(now) {
@@ -224,12 +242,12 @@ fn next_look(policy: &RebootPolicy, roll: &Roll<'_>, now: Timestamp) -> Option<T
     rests.chain(window.filter(|_| asked)).min()
 }
 
-/// Writes the status, if the policy still is the version that it was made from.
-async fn write(ctx: &Context, policy: &RebootPolicy) -> Result<RebootPolicy, Unfinished> {
+/// Writes the status, conditional on the policy's resource version.
+async fn write(ctx: &Context, policy: &RebootPolicy) -> Result<RebootPolicy, ReconcileError> {
     let outrun = |error: &WriteError| error.is_conflict() || error.is_not_found();
     match ctx.writer().replace_status(policy).await {
         Ok(written) => Ok(written),
-        Err(error) if outrun(&error) => Err(Unfinished::Outrun),
+        Err(error) if outrun(&error) => Err(ReconcileError::Conflict),
         Err(error) => Err(error.into()),
     }
 }

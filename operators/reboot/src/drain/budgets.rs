@@ -1,4 +1,4 @@
-//! Which disruption budgets cover a pod. The server does not name them when there are several.
+//! Finds the PodDisruptionBudgets that cover a pod. The server does not name them if there are several.
 
 use windlass::{
     k8s_openapi::api::{core::v1::Pod, policy::v1::PodDisruptionBudget},
@@ -9,7 +9,7 @@ use windlass::{
     },
 };
 
-/// Their names, in order.
+/// Returns their names, sorted.
 pub(super) async fn covering(client: &Client, pod: &Pod) -> Result<Vec<String>, kube::Error> {
     let namespace = pod.namespace().unwrap_or_default();
     let budgets = Api::<PodDisruptionBudget>::namespaced(client.clone(), &namespace);
@@ -25,7 +25,7 @@ pub(super) async fn covering(client: &Client, pod: &Pod) -> Result<Vec<String>, 
     Ok(names)
 }
 
-/// An empty selector covers every pod of the namespace, one that is left out none.
+/// An empty selector covers every pod of the namespace, a missing one covers none.
 fn covers(budget: &PodDisruptionBudget, pod: &Pod) -> bool {
     let selector = budget.spec.as_ref().and_then(|spec| spec.selector.clone());
     let selector = selector.and_then(|selector| Selector::try_from(selector).ok());

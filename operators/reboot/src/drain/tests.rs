@@ -5,7 +5,7 @@ use super::*;
 
 const NOW: &str = "2026-06-01T12:00:00Z";
 
-/// A pod on node `n1` that a ReplicaSet keeps there, with changes.
+/// A pod of a ReplicaSet on node `n1`, with changes.
 fn pod(name: &str, change: &Value) -> Arc<Pod> {
     let mut pod = json!({
         "metadata": {
@@ -39,21 +39,27 @@ fn planned(pod: &Arc<Pod>, options: &DrainSpec) -> DrainPlan {
         "n1",
         std::slice::from_ref(pod),
         options,
-        NOW.parse().expect("a time"),
+        NOW.parse().expect("a valid time"),
     );
-    plan.expect("a plan")
+    plan.expect("valid selectors")
 }
 
-/// Where the one pod went.
+/// The category that the one pod is in.
 fn place(plan: &DrainPlan) -> &'static str {
     let DrainPlan {
         evict,
-        wait,
+        terminating,
         overdue,
-        spared,
-        stay,
+        protected,
+        ignored,
     } = plan;
-    match (evict.len(), wait.len(), overdue.len(), spared.len(), stay) {
+    match (
+        evict.len(),
+        terminating.len(),
+        overdue.len(),
+        protected.len(),
+        ignored,
+    ) {
         (0, 0, 0, 0, 0) => "nowhere",
         (1, 0, 0, 0, 0) => "evict",
         (0, 1, 0, 0, 0) => "wait",
@@ -65,7 +71,7 @@ fn place(plan: &DrainPlan) -> &'static str {
 }
 
 #[test]
-fn every_pod_has_its_place_in_the_plan() {
+fn plan_classifies_every_kind_of_pod() {
     let going = |at: &str| json!({ "metadata": { "deletionTimestamp": at } });
     let cases = [
         ("an ordinary one", json!({}), "evict"),
@@ -100,14 +106,18 @@ fn every_pod_has_its_place_in_the_plan() {
         ),
         ("a StatefulSet's", owner("StatefulSet"), "evict"),
         ("going", going("2026-06-01T12:00:20Z"), "wait"),
-        ("going, its time just over", going("2026-06-01T11:59:40Z"), "wait"),
         (
-            "going, its time long over",
+            "terminating, just past its grace period",
+            going("2026-06-01T11:59:40Z"),
+            "wait",
+        ),
+        (
+            "terminating, long past its grace period",
             going("2026-06-01T11:59:30Z"),
             "overdue",
         ),
         (
-            "finished and going",
+            "finished and terminating",
             json!({ "metadata": { "deletionTimestamp": "2026-06-01T11:00:00Z" }, "status": { "phase": "Failed" } }),
             "stay",
         ),
@@ -119,7 +129,7 @@ fn every_pod_has_its_place_in_the_plan() {
 }
 
 #[test]
-fn the_policy_spares_pods_and_says_what_to_do() {
+fn protected_pods_block_with_a_fix_in_the_message() {
     let careful = DrainSpec {
         delete_empty_dir: false,
         delete_unmanaged: false,
@@ -130,16 +140,18 @@ fn the_policy_spares_pods_and_says_what_to_do() {
         &careful,
     );
     assert_eq!(
-        unmanaged.spared.first().map(ToString::to_string).as_deref(),
-        Some("pod shop/a: nothing would make it anew elsewhere: delete it, or set drain.deleteUnmanaged")
+        unmanaged.protected.first().map(ToString::to_string).as_deref(),
+        Some(
+            "pod shop/a: it has no controller that would recreate it: delete it, or set drain.deleteUnmanaged"
+        )
     );
     let files = json!({ "spec": { "volumes": [{ "name": "v", "emptyDir": {} }] } });
     let with_files = planned(&pod("a", &files), &careful);
     assert_eq!(
-        with_files.spared.first().map(|blocker| blocker.reason),
+        with_files.protected.first().map(|blocker| blocker.reason),
         Some(BlockerReason::EmptyDir)
     );
-    // Once somebody has deleted it, it only has to be waited for.
+    // Once it is deleted, it only has to be waited for.
     let mut going = files;
     merge(&mut going, &json!({ "metadata": { "deletionTimestamp": NOW } }));
     assert_eq!(place(&planned(&pod("a", &going), &careful)), "wait");
@@ -147,7 +159,7 @@ fn the_policy_spares_pods_and_says_what_to_do() {
 }
 
 #[test]
-fn selectors_say_who_has_to_go() {
+fn selectors_choose_the_pods_to_evict() {
     let web =
         || Some(serde_json::from_value(json!({ "matchLabels": { "app": "web" } })).expect("a selector"));
     let db = || {
@@ -180,20 +192,20 @@ fn selectors_say_who_has_to_go() {
         ignore_selector: Some(wrong.expect("a selector")),
         ..DrainSpec::default()
     };
-    let error = plan("n1", &[a], &options, NOW.parse().expect("a time")).expect_err("nobody knows who stays");
+    let error = plan("n1", &[a], &options, NOW.parse().expect("a valid time")).expect_err("invalid selector");
     assert!(
         error
             .to_string()
-            .starts_with("drain.ignoreSelector is not a label selector: "),
+            .starts_with("invalid label selector drain.ignoreSelector: "),
         "{error}"
     );
 }
 
 #[test]
-fn a_pod_that_does_not_go_says_what_holds_it() {
+fn overdue_pod_names_kubelet_or_finalizers() {
     let going = json!({ "metadata": { "deletionTimestamp": "2026-06-01T11:00:00Z" } });
     let stuck = planned(&pod("a", &going), &DrainSpec::default());
-    let message = "it should be gone since 2026-06-01T11:00:00Z; its kubelet has not stopped it";
+    let message = "it should have stopped at 2026-06-01T11:00:00Z; the kubelet has not stopped it";
     assert_eq!(stuck.overdue[0].message, message);
     let mut held = going;
     merge(
@@ -204,23 +216,23 @@ fn a_pod_that_does_not_go_says_what_holds_it() {
     assert!(
         held.overdue[0]
             .message
-            .ends_with("it waits for finalizers: a.com/x, b.com/y")
+            .ends_with("it has finalizers: a.com/x, b.com/y")
     );
 }
 
 #[test]
-fn a_spec_is_as_people_write_it_and_complete_without_them() {
-    let empty: DrainSpec = serde_json::from_value(json!({})).expect("a spec");
+fn spec_parses_and_applies_defaults() {
+    let empty: DrainSpec = serde_json::from_value(json!({})).expect("a valid spec");
     assert_eq!(empty, DrainSpec::default());
     assert_eq!(
         serde_json::to_value(&empty).expect("JSON"),
         json!({ "enabled": true, "timeout": "10m", "onTimeout": "Abort", "deleteEmptyDir": true, "deleteUnmanaged": true })
     );
     let forced: DrainSpec =
-        serde_json::from_value(json!({ "timeout": "90s", "onTimeout": "Force" })).expect("a spec");
+        serde_json::from_value(json!({ "timeout": "90s", "onTimeout": "Force" })).expect("a valid spec");
     assert_eq!(
         (forced.timeout, forced.on_timeout),
-        (Span::from_secs(90), OnTimeout::Force)
+        (GoDuration::from_secs(90), OnTimeout::Force)
     );
 }
 
@@ -256,9 +268,10 @@ fn any_change() -> impl Strategy<Value = Value> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever the options and the order: each pod of the node is in one place, and nobody is evicted who must not be.
+    /// With any options and in any order, each pod of the node is in exactly one category, and only evictable pods
+    /// are evicted.
     #[test]
-    fn a_plan_leaves_nobody_out_and_evicts_only_who_may_be(
+    fn plan_is_complete_and_evicts_only_evictable_pods(
         changes in proptest::collection::vec(any_change(), 0..8),
         (empty_dir, unmanaged, ignore) in any::<(bool, bool, bool)>(),
     ) {
@@ -270,19 +283,19 @@ proptest! {
             ignore_selector: ignore.then_some(ignored),
             ..DrainSpec::default()
         };
-        let now = NOW.parse().expect("a time");
-        let plan = plan("n1", &pods, &options, now).expect("a plan");
-        let here = pods.iter().filter(|pod| node_of(pod) == Some("n1")).count();
-        prop_assert_eq!(plan.evict.len() + plan.wait.len() + plan.overdue.len() + plan.spared.len() + plan.stay, here);
+        let now = NOW.parse().expect("a valid time");
+        let plan = plan("n1", &pods, &options, now).expect("valid selectors");
+        let here = pods.iter().filter(|pod| node_name(pod) == Some("n1")).count();
+        prop_assert_eq!(plan.evict.len() + plan.terminating.len() + plan.overdue.len() + plan.protected.len() + plan.ignored, here);
         for pod in &plan.evict {
-            prop_assert!(!may_stay(pod) && pod.metadata.deletion_timestamp.is_none());
+            prop_assert!(!is_ignored(pod) && pod.metadata.deletion_timestamp.is_none());
             prop_assert!(!ignore || pod.labels()["app"] != "db");
             prop_assert!(unmanaged || controller_kind(pod).is_some());
         }
         let mut backwards = pods.clone();
         backwards.reverse();
-        let again = super::plan("n1", &backwards, &options, now).expect("a plan");
+        let again = super::plan("n1", &backwards, &options, now).expect("valid selectors");
         prop_assert_eq!(again.evict, plan.evict);
-        prop_assert_eq!(again.spared, plan.spared);
+        prop_assert_eq!(again.protected, plan.protected);
     }
 }

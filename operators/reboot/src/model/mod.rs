@@ -1,35 +1,35 @@
-//! A model of the whole thing without I/O: random schedules of two controllers with old views, agents, machines and people, and
-//! what must hold at every moment of each.
+//! A model of the operator without I/O: random schedules of two controllers with stale caches, agents, machines and
+//! administrators, with invariants that must hold after every event.
 //!
 //! ```text
-//!   choices (shrinkable) ──► World::event ──► one atomic thing happens: a read, a conditional write, a boot, a death, an hour
+//!   choices (shrinkable) ──► ModelCluster::event ──► one atomic event: a read, a conditional write, a boot, a crash, a delay
 //!                                │
-//!                                └──► World::check after each; World::settle at the end: everything comes to rest
+//!                                └──► check after each event; settle at the end: all reboots finish
 //! ```
 //!
-//! The server is a version for each object: a write under another version than the one that was read does nothing. Reads that
-//! a controller takes from its cache are copies of any age; live reads and writes are events of their own, so that anything can
+//! Each object of the model's server has a resource version: a write with another version than the current one does
+//! nothing. Cached reads are copies of any age; live reads and writes are separate events, so that anything can
 //! happen between them.
 
-mod rig;
-mod world;
+mod cluster;
+mod node;
 
 use proptest::prelude::*;
 
-use world::World;
+use cluster::ModelCluster;
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 8000, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Deaths, old views, two controllers, machines that do not hear, people who change their minds.
+    /// Crashes, stale caches, two controllers, machines that ignore reboots, administrators who change their minds.
     #[test]
-    fn no_schedule_breaks_a_promise(
+    fn invariants_hold_in_every_schedule(
         nodes in 1_usize..5,
         max in 1_usize..3,
         disturbances in any::<u16>(),
         choices in prop::collection::vec(any::<u16>(), 0..400),
     ) {
-        let mut world = World::new(nodes, max);
+        let mut world = ModelCluster::new(nodes, max);
         for choice in choices {
             world.event(choice, disturbances);
             world.check();
@@ -38,64 +38,65 @@ proptest! {
     }
 }
 
-/// The two controllers of the races that chance does not find.
+/// The two controllers of races that random schedules rarely find.
 const ONE: usize = 0;
-const LATE: usize = 1;
+const STALE: usize = 1;
 
-/// A node that is asked for again while its slot is taken back: it has begun, and counts, although nothing was done to it.
+/// A node whose request is renewed while its slot is taken back: it was granted, and counts although nothing was done
+/// to it.
 #[test]
-fn a_node_that_has_begun_counts_when_its_slot_goes() {
-    let mut world = World::new(2, 1);
+fn granted_node_counts_while_its_slot_is_taken_back() {
+    let mut world = ModelCluster::new(2, 1);
     world.node(0).request();
-    world.round(ONE, false);
-    world.refresh_all(LATE);
+    world.slot_round(ONE, false);
+    world.refresh_all(STALE);
     world.node(0).cancel();
-    // One has seen that the slot is over, and takes it back when the other has read it for the last time.
-    world.slots(ONE, true);
-    world.go_on(ONE);
+    // One controller has seen that the slot expired, and takes it back after the other has read it for the last time.
+    world.begin_slot_round(ONE, true);
+    world.advance(ONE);
     for node in [0, 1] {
         world.node(node).request();
     }
-    world.see(LATE, 0);
-    world.work(LATE, 0, 1);
-    world.work(LATE, 0, 1);
-    world.go_on(LATE);
-    world.go_on(ONE);
-    world.round(ONE, false);
+    world.refresh_node(STALE, 0);
+    world.step_node(STALE, 0, 1);
+    world.step_node(STALE, 0, 1);
+    world.advance(STALE);
+    world.advance(ONE);
+    world.slot_round(ONE, false);
     world.refresh_all(ONE);
-    world.go_on(LATE);
-    assert_eq!(world.on_their_way(), ["n0"]);
+    world.advance(STALE);
+    assert_eq!(world.rebooting_nodes(), ["n0"]);
     for _ in 0..4 {
-        world.work(ONE, 1, 1);
-        world.go_on(ONE);
-        world.go_on(ONE);
+        world.step_node(ONE, 1, 1);
+        world.advance(ONE);
+        world.advance(ONE);
         world.check();
     }
     world.settle();
 }
 
-/// A controller that missed that a slot was taken back and given to another node.
+/// A controller that missed that a slot was taken back and granted to another node.
 #[test]
-fn a_slot_that_was_taken_back_is_no_leave_to_cordon() {
-    let mut world = World::new(2, 1);
+fn released_slot_does_not_allow_cordoning() {
+    let mut world = ModelCluster::new(2, 1);
     world.node(0).request();
-    world.round(ONE, false);
-    world.refresh_all(LATE);
+    world.slot_round(ONE, false);
+    world.refresh_all(STALE);
     world.node(0).cancel();
-    world.round(ONE, true);
+    world.slot_round(ONE, true);
     world.node(1).request();
-    world.round(ONE, false);
+    world.slot_round(ONE, false);
     world.node(0).request();
     world.refresh_all(ONE);
-    world.see(LATE, 0);
+    world.refresh_node(STALE, 0);
     for _ in 0..4 {
-        for (who, node) in [(LATE, 0), (ONE, 1)] {
-            world.work(who, node, 1);
-            world.go_on(who);
-            world.go_on(who);
+        for (who, node) in [(STALE, 0), (ONE, 1)] {
+            world.step_node(who, node, 1);
+            world.advance(who);
+            world.advance(who);
             world.check();
         }
     }
-    assert_eq!(world.on_their_way(), ["n1"], "the other one is");
+    assert_eq!(world.rebooting_nodes(), ["n1"], "the slot is n1's");
     world.settle();
 }

@@ -23,11 +23,11 @@ fn spec(days: &[Day], start: &str, end: &str, zone: &str) -> WindowSpec {
 }
 
 fn one(days: &[Day], start: &str, end: &str, zone: &str) -> Windows {
-    Windows::parse(&[spec(days, start, end, zone)], &[]).expect("windows")
+    Windows::parse(&[spec(days, start, end, zone)], &[]).expect("valid windows")
 }
 
-fn excluded(from: &str, to: &str, zone: &str) -> Exclusion {
-    Exclusion {
+fn excluded(from: &str, to: &str, zone: &str) -> ExclusionSpec {
+    ExclusionSpec {
         from: from.to_owned(),
         to: to.to_owned(),
         time_zone: zone.to_owned(),
@@ -35,20 +35,20 @@ fn excluded(from: &str, to: &str, zone: &str) -> Exclusion {
 }
 
 fn at(text: &str) -> Timestamp {
-    text.parse().expect("a time")
+    text.parse().expect("a valid time")
 }
 
 #[test]
-fn without_windows_it_is_always_open_but_for_exclusions() {
+fn no_windows_means_open_except_for_exclusions() {
     let always = Windows::default();
     let now = at("2026-03-04T05:06:07Z");
     assert!(always.open_at(now));
     assert_eq!(always.next_opening(now), Some(now));
-    assert_eq!(always.closes_after(now), None, "it does not close");
-    assert_eq!(always.open_since(now), None, "it did not open");
+    assert_eq!(always.closes_after(now), None, "it never closes");
+    assert_eq!(always.open_since(now), None, "it never opened");
 
     let holidays =
-        Windows::parse(&[], &[excluded("2026-12-20", "2027-01-06", "Europe/Berlin")]).expect("windows");
+        Windows::parse(&[], &[excluded("2026-12-20", "2027-01-06", "Europe/Berlin")]).expect("valid windows");
     let eve = at("2026-12-19T22:59:59Z");
     assert_eq!(
         holidays.closes_after(eve),
@@ -62,7 +62,7 @@ fn without_windows_it_is_always_open_but_for_exclusions() {
 }
 
 #[test]
-fn an_overnight_window_belongs_to_the_day_it_starts_on() {
+fn overnight_window_belongs_to_its_start_day() {
     let friday = one(&[Day::Friday], "22:00", "04:00", "Europe/Berlin");
     // 2026-06-05 is a Friday; Berlin is two hours ahead.
     for (now, open) in [
@@ -88,7 +88,7 @@ fn an_overnight_window_belongs_to_the_day_it_starts_on() {
 }
 
 #[test]
-fn the_same_time_at_both_ends_is_a_whole_day_and_24_00_its_end() {
+fn equal_start_and_end_is_a_whole_day_and_24_00_ends_it() {
     let day = one(&[Day::Sunday], "06:00", "06:00", "UTC");
     assert_eq!(
         day.next_opening(at("2026-06-05T00:00:00Z")),
@@ -110,19 +110,19 @@ fn the_same_time_at_both_ends_is_a_whole_day_and_24_00_its_end() {
 }
 
 #[test]
-fn windows_that_touch_close_once() {
+fn adjacent_windows_close_once() {
     let both = [
         spec(&[], "22:00", "24:00", "UTC"),
         spec(&[], "00:00", "02:00", "UTC"),
     ];
-    let windows = Windows::parse(&both, &[]).expect("windows");
+    let windows = Windows::parse(&both, &[]).expect("valid windows");
     assert_eq!(
         windows.closes_after(at("2026-06-07T22:00:00Z")),
         Some(at("2026-06-08T02:00:00Z"))
     );
 }
 
-/// Zone, start, end; when it is asked, and when it opens and closes then.
+/// Zone, start, end; the time of the query, and the expected opening and closing.
 const CHANGES: &str = "
     # 29 March 2026, Berlin: 02:00 becomes 03:00 at 01:00 UTC.
     Europe/Berlin       02:30 04:00  2026-03-29T00:00:00Z  2026-03-29T01:00:00Z  2026-03-29T02:00:00Z
@@ -147,9 +147,9 @@ const CHANGES: &str = "
     Pacific/Apia        23:00 01:00  2011-12-30T08:00:00Z  2011-12-30T09:00:00Z  2011-12-30T11:00:00Z
 ";
 
-/// What the clock on the wall shows decides: an hour left out is in no window, an hour that comes again is in it again.
+/// The local time decides: a skipped hour is in no window, a repeated hour is in it twice.
 #[test]
-fn a_clock_change_moves_edges_to_where_the_clock_on_the_wall_shows_them() {
+fn clock_changes_follow_the_local_time() {
     let cases = CHANGES
         .lines()
         .map(str::trim)
@@ -169,15 +169,15 @@ fn a_clock_change_moves_edges_to_where_the_clock_on_the_wall_shows_them() {
 }
 
 #[test]
-fn years_of_exclusions_are_looked_past_and_the_end_of_time_is_not() {
+fn search_skips_years_of_exclusions_and_stops_at_the_end_of_time() {
     let windows = [spec(&[Day::Monday], "01:00", "02:00", "UTC")];
     let endless = [excluded("2026-01-01", "9998-12-31", "UTC")];
-    let windows = Windows::parse(&windows, &endless).expect("windows");
+    let windows = Windows::parse(&windows, &endless).expect("valid windows");
     let found = windows.next_opening(at("2026-06-01T00:00:00Z"));
-    assert_eq!(found, Some(at("9999-01-04T01:00:00Z")), "years are no work");
+    assert_eq!(found, Some(at("9999-01-04T01:00:00Z")), "years are skipped");
     assert_eq!(
         Windows::parse(&[], &[])
-            .expect("windows")
+            .expect("valid windows")
             .closes_after(Timestamp::MAX),
         None
     );
@@ -188,38 +188,38 @@ fn years_of_exclusions_are_looked_past_and_the_end_of_time_is_not() {
 }
 
 #[test]
-fn what_is_wrong_is_named_with_its_place_and_the_fix() {
+fn parse_errors_name_the_field_and_the_fix() {
     let good = || spec(&[Day::Monday], "01:00", "02:00", "UTC");
     for (windows, exclusions, message) in [
         (
             vec![good(), spec(&[], "25:00", "02:00", "UTC")],
             vec![],
-            "windows[1].start `25:00` is not a time of day: write it as `22:00`",
+            "invalid windows[1].start `25:00`: expected a time of day, for example `22:00`",
         ),
         (
             vec![spec(&[], "01:00", "2:00", "UTC")],
             vec![],
-            "windows[0].end `2:00` is not a time of day: write it as `22:00`",
+            "invalid windows[0].end `2:00`: expected a time of day, for example `22:00`",
         ),
         (
             vec![spec(&[], "24:00", "02:00", "UTC")],
             vec![],
-            "windows[0].start `24:00` is not a time of day: write it as `22:00`",
+            "invalid windows[0].start `24:00`: expected a time of day, for example `22:00`",
         ),
         (
             vec![spec(&[], "01:00", "02:00", "Berlin")],
             vec![],
-            "windows[0].timeZone `Berlin` is not a time zone: write it as `Europe/Berlin`, or `UTC`",
+            "invalid windows[0].timeZone `Berlin`: expected a name of the IANA database, for example `Europe/Berlin` or `UTC`",
         ),
         (
             vec![],
             vec![excluded("2026-02-30", "2026-03-01", "UTC")],
-            "exclusions[0].from `2026-02-30` is not a date: write it as `2026-12-20`",
+            "invalid exclusions[0].from `2026-02-30`: expected a date, for example `2026-12-20`",
         ),
         (
             vec![],
             vec![excluded("2026-03-02", "2026-03-01", "UTC")],
-            "exclusions[0] ends on 2026-03-01, before it begins on 2026-03-02: swap them",
+            "invalid exclusions[0]: it ends on 2026-03-01, before it begins on 2026-03-02: swap them",
         ),
     ] {
         let error = Windows::parse(&windows, &exclusions).expect_err(message);
@@ -228,13 +228,13 @@ fn what_is_wrong_is_named_with_its_place_and_the_fix() {
 }
 
 #[test]
-fn a_spec_is_as_people_write_it() {
+fn spec_round_trips() {
     let written = serde_json::json!({ "days": ["Sat", "Sun"], "start": "22:00", "end": "04:00" });
     let read: WindowSpec = serde_json::from_value(written).expect("a window");
     assert_eq!(read, spec(&[Day::Saturday, Day::Sunday], "22:00", "04:00", "UTC"));
 }
 
-/// Zones with changes of an hour, of half an hour, over midnight, on other days than their neighbours, and without any.
+/// Zones with changes of an hour, of half an hour, over midnight, on unusual dates, and without any.
 const ZONES: [&str; 9] = [
     "UTC",
     "Europe/Berlin",
@@ -257,7 +257,7 @@ fn any_window() -> impl Strategy<Value = WindowSpec> {
         .prop_map(|(days, start, end, zone)| spec(&days, &start, &end, zone))
 }
 
-fn any_exclusion() -> impl Strategy<Value = Exclusion> {
+fn any_exclusion() -> impl Strategy<Value = ExclusionSpec> {
     (0..365_i64, 0..9_i64, proptest::sample::select(&ZONES[..])).prop_map(|(day, length, zone)| {
         let from = jiff::civil::date(2026, 1, 1).saturating_add(day.days());
         let to = from.saturating_add(length.days());
@@ -265,7 +265,7 @@ fn any_exclusion() -> impl Strategy<Value = Exclusion> {
     })
 }
 
-/// Within a day of one of the zone's changes, or anywhere in the year.
+/// Within a day of a clock change of the zone, or anywhere in the year.
 fn any_instant() -> impl Strategy<Value = Timestamp> {
     let anywhere =
         (0..365 * 24 * 60_i64).prop_map(|minutes| at("2026-01-01T00:00:00Z") + (minutes * 60).seconds());
@@ -281,8 +281,8 @@ fn any_instant() -> impl Strategy<Value = Timestamp> {
     prop_oneof![anywhere, near]
 }
 
-/// The definition, in other words than the code's: minutes of the local day, and yesterday's window if it is not over.
-fn open_by_hand(windows: &[WindowSpec], exclusions: &[Exclusion], now: Timestamp) -> bool {
+/// An independent definition: minutes of the local day, and yesterday's window if it is still open.
+fn open_by_hand(windows: &[WindowSpec], exclusions: &[ExclusionSpec], now: Timestamp) -> bool {
     let minutes = |text: &str| text[..2].parse::<i32>().unwrap() * 60 + text[3..].parse::<i32>().unwrap();
     let listed = |spec: &WindowSpec, date: Date| {
         spec.days.is_empty() || spec.days.iter().any(|day| WEEK[position(date.weekday())] == *day)
@@ -310,12 +310,12 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn edges_are_where_a_walk_by_the_minute_finds_them(
+    fn edges_match_a_minute_by_minute_search(
         windows in proptest::collection::vec(any_window(), 0..3),
         exclusions in proptest::collection::vec(any_exclusion(), 0..3),
         now in any_instant(),
     ) {
-        let parsed = Windows::parse(&windows, &exclusions).expect("windows");
+        let parsed = Windows::parse(&windows, &exclusions).expect("valid windows");
         let by_hand = |at| open_by_hand(&windows, &exclusions, at);
         prop_assert_eq!(parsed.open_at(now), by_hand(now));
         let two_days = (0..2 * 24 * 60).map(|minutes: i64| now + (minutes * 60).seconds());
@@ -333,13 +333,13 @@ proptest! {
     }
 
     #[test]
-    fn an_opening_is_open_and_the_instant_before_is_not(
+    fn opening_is_open_and_the_instant_before_is_closed(
         windows in proptest::collection::vec(any_window(), 1..4),
         exclusions in proptest::collection::vec(any_exclusion(), 0..4),
         now in any_instant(),
     ) {
-        let parsed = Windows::parse(&windows, &exclusions).expect("windows");
-        let opens = parsed.next_opening(now).expect("every week has one");
+        let parsed = Windows::parse(&windows, &exclusions).expect("valid windows");
+        let opens = parsed.next_opening(now).expect("a weekly window opens");
         prop_assert!(opens >= now && parsed.open_at(opens));
         prop_assert!(opens == now || !parsed.open_at(opens - 1.nanosecond()));
         if let Some(closes) = parsed.closes_after(opens) {
@@ -353,7 +353,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_makes_it_panic(start in ".{0,8}", end in "[0-9:]{0,6}", zone in "\\PC{0,20}", from in "[0-9-]{0,11}") {
+    fn parsing_arbitrary_text_does_not_panic(start in ".{0,8}", end in "[0-9:]{0,6}", zone in "\\PC{0,20}", from in "[0-9-]{0,11}") {
         let _ = Windows::parse(&[spec(&[], &start, &end, "UTC")], &[]);
         let _ = Windows::parse(&[spec(&[], "01:00", &end, &zone)], &[]);
         let _ = Windows::parse(&[], &[excluded(&from, &from, "UTC")]);

@@ -1,5 +1,5 @@
-//! What a compromised agent can and cannot do: a case for each claim of "A compromised agent" in docs/reboot.md that a cluster
-//! can show. `attacks_host.rs` has those about the manifests and the host's files, `attacks_bus.rs` those about the bus.
+//! What a compromised agent can and cannot do: a case for each claim of "A compromised agent" in docs/reboot.md that
+//! a cluster can show. `attacks_host.rs` covers the manifests and the host's files, `attacks_bus.rs` the bus.
 
 #[path = "../controller/fleet.rs"]
 #[allow(dead_code, reason = "each test binary uses a part")]
@@ -18,16 +18,16 @@ mod token;
 
 use windlass_suite::suite;
 
-// Policies and nodes are the cluster's.
-suite!("attacks", paused, apart;
-    stolen::stolen_token_writes_nothing_to_other_nodes,
+// Policies and nodes are cluster-scoped.
+suite!("attacks", paused, cluster_per_case;
+    stolen::stolen_token_cannot_write_other_nodes,
     stolen::stolen_token_cannot_arm_its_own_node,
     stolen::stolen_token_cannot_fill_the_annotations_of_its_node,
     stolen::stolen_token_gives_no_other_rights,
     lies::forged_command_without_grant_reboots_nothing,
-    lies::lie_about_the_boot_frees_no_slot,
-    lies::proof_for_another_grant_is_no_proof,
-    lies::unreadable_progress_is_no_proof,
+    lies::forged_proof_does_not_release_a_slot,
+    lies::proof_for_another_grant_is_ignored,
+    lies::invalid_progress_is_not_a_proof,
     lies::huge_failure_text_still_fails_the_node,
     lies::huge_request_reason_does_not_block_the_roll,
 );

@@ -1,7 +1,7 @@
-//! The token of an agent's pod in other hands.
+//! Attacks with the token of an agent's pod.
 //!
-//! What RBAC refuses is refused on every backend. The rest is refused by the `ValidatingAdmissionPolicy`, which the embedded server
-//! keeps and does not evaluate: there these cases show that the attack is one that only the policy stops.
+//! RBAC refusals hold on every backend. The rest is refused by the `ValidatingAdmissionPolicy`, which the embedded
+//! server stores but does not evaluate: there these cases show that only the policy stops the attack.
 
 use anyhow::ensure;
 use http::Request;
@@ -18,16 +18,16 @@ use windlass::{
     prelude::*,
 };
 use windlass_cluster::Backend;
-use windlass_reboot::state::Names;
+use windlass_reboot::state::AnnotationKeys;
 use windlass_suite::Context as Case;
 
 use crate::{
     node::TestNode,
-    token::{POLICY, RIGHTS, annotations, apply, client, in_force, may, said, token},
+    token::{POLICY, RIGHTS, annotations, apply, client, refusal, token, try_patch, wait_until_enforced},
 };
 
 /// Two nodes, and the token of the agent on the first.
-struct Theft {
+struct StolenToken {
     own: TestNode,
     other: TestNode,
     thief: Client,
@@ -35,7 +35,7 @@ struct Theft {
     real: bool,
 }
 
-impl Theft {
+impl StolenToken {
     async fn new(case: &Case) -> anyhow::Result<Self> {
         apply(case, RIGHTS).await?;
         apply(case, POLICY).await?;
@@ -46,7 +46,7 @@ impl Theft {
         let thief = client(case, &token(case, Some(&own)).await?).await?;
         let real = case.cluster().backend() == Backend::Real;
         if real {
-            in_force(&thief, &other).await?;
+            wait_until_enforced(&thief, &other).await?;
         }
         Ok(Self {
             own,
@@ -74,7 +74,7 @@ impl Theft {
             let request = Request::patch(format!("/api/v1/nodes/{}{query}", node.name))
                 .header("content-type", format!("application/{how}"))
                 .body(serde_json::to_vec(body)?)?;
-            let answer = said(self.thief.request::<Node>(request).await)?;
+            let answer = refusal(self.thief.request::<Node>(request).await)?;
             ensure!(
                 answer.is_err() == self.real,
                 "{how} of {name} on {}: {answer:?}",
@@ -92,29 +92,34 @@ impl Theft {
     }
 }
 
-pub(crate) async fn stolen_token_writes_nothing_to_other_nodes(case: Case) -> anyhow::Result<()> {
-    let (theft, names) = (Theft::new(&case).await?, Names::default());
-    for name in [&names.needed, &names.in_progress, &names.now, &names.state] {
+pub(crate) async fn stolen_token_cannot_write_other_nodes(case: Case) -> anyhow::Result<()> {
+    let (theft, names) = (StolenToken::new(&case).await?, AnnotationKeys::default());
+    for name in [
+        &names.reboot_needed,
+        &names.reboot_in_progress,
+        &names.reboot_now,
+        &names.state,
+    ] {
         theft.sets(&theft.other, name, "{}").await?;
     }
     Ok(())
 }
 
 pub(crate) async fn stolen_token_cannot_arm_its_own_node(case: Case) -> anyhow::Result<()> {
-    let (theft, names) = (Theft::new(&case).await?, Names::default());
-    for name in [&names.now, &names.state, &names.cordoned] {
+    let (theft, names) = (StolenToken::new(&case).await?, AnnotationKeys::default());
+    for name in [&names.reboot_now, &names.state, &names.cordoned] {
         theft.sets(&theft.own, name, "{}").await?;
     }
     Ok(())
 }
 
-/// All annotations of an object share 256 KiB. A node without room for the controller's could neither be let go nor given back,
-/// and would keep its slot.
+/// All annotations of an object share 256 KiB. A node without room for the controller's could neither be rebooted nor
+/// released, and would keep its slot.
 pub(crate) async fn stolen_token_cannot_fill_the_annotations_of_its_node(case: Case) -> anyhow::Result<()> {
-    let (theft, names) = (Theft::new(&case).await?, Names::default());
+    let (theft, names) = (StolenToken::new(&case).await?, AnnotationKeys::default());
     let full = "x".repeat(200_000);
-    for name in [&names.needed, &names.in_progress] {
-        let answer = may(
+    for name in [&names.reboot_needed, &names.reboot_in_progress] {
+        let answer = try_patch(
             &theft.thief,
             &theft.own.name,
             &annotations(json!({ name: &full })),
@@ -123,7 +128,7 @@ pub(crate) async fn stolen_token_cannot_fill_the_annotations_of_its_node(case: C
         assert_eq!(answer.is_err(), theft.real, "{name}");
         let short = annotations(json!({ name: "x".repeat(4096) }));
         assert_eq!(
-            may(&theft.thief, &theft.own.name, &short).await?,
+            try_patch(&theft.thief, &theft.own.name, &short).await?,
             Ok(()),
             "{name}"
         );
@@ -132,7 +137,7 @@ pub(crate) async fn stolen_token_cannot_fill_the_annotations_of_its_node(case: C
 }
 
 pub(crate) async fn stolen_token_gives_no_other_rights(case: Case) -> anyhow::Result<()> {
-    let theft = Theft::new(&case).await?;
+    let theft = StolenToken::new(&case).await?;
     let (thief, post) = (&theft.thief, PostParams::default());
     let (list, namespace) = (ListParams::default(), case.namespace());
     let secrets = Api::<Secret>::all(thief.clone());
@@ -150,25 +155,25 @@ pub(crate) async fn stolen_token_gives_no_other_rights(case: Case) -> anyhow::Re
         "status": { "conditions": [{ "type": "Ready", "status": "False" }] },
     }));
     let answers = [
-        ("reads Secrets", said(secrets.list(&list).await)?),
-        ("reads ConfigMaps", said(config_maps.list(&list).await)?),
-        ("creates pods", said(pods.create(&post, &pod).await)?),
+        ("reads Secrets", refusal(secrets.list(&list).await)?),
+        ("reads ConfigMaps", refusal(config_maps.list(&list).await)?),
+        ("creates pods", refusal(pods.create(&post, &pod).await)?),
         (
             "mints tokens",
-            said(
+            refusal(
                 accounts
                     .create_token_request("reboot-agent", &post, &request)
                     .await,
             )?,
         ),
-        ("creates nodes", said(nodes.create(&post, &node).await)?),
+        ("creates nodes", refusal(nodes.create(&post, &node).await)?),
         (
             "deletes nodes",
-            said(nodes.delete(&theft.own.name, &DeleteParams::default()).await)?,
+            refusal(nodes.delete(&theft.own.name, &DeleteParams::default()).await)?,
         ),
         (
             "writes a node's status",
-            said(
+            refusal(
                 nodes
                     .patch_status(&theft.own.name, &PatchParams::default(), &unready)
                     .await,
@@ -178,12 +183,12 @@ pub(crate) async fn stolen_token_gives_no_other_rights(case: Case) -> anyhow::Re
     for (what, answer) in answers {
         assert!(answer.is_err(), "it {what}");
     }
-    // What it can do, and docs/reboot.md says so: read all nodes, and clear who owns which fields of its own.
-    assert_eq!(said(nodes.list(&list).await)?, Ok(()));
+    // What it can do, as docs/reboot.md documents: read all nodes, and clear the managed fields of its own.
+    assert_eq!(refusal(nodes.list(&list).await)?, Ok(()));
     let cleared = json!({ "metadata": { "managedFields": [{}] } });
-    assert_eq!(may(thief, &theft.own.name, &cleared).await?, Ok(()));
+    assert_eq!(try_patch(thief, &theft.own.name, &cleared).await?, Ok(()));
     assert_eq!(
-        may(thief, &theft.other.name, &cleared).await?.is_err(),
+        try_patch(thief, &theft.other.name, &cleared).await?.is_err(),
         theft.real
     );
     Ok(())

@@ -1,4 +1,4 @@
-//! A death of the controller at any of its requests, and the process that comes after: one boot, nothing left behind.
+//! A crash of the controller at any of its requests, and its successor: one boot per node, nothing left behind.
 
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -6,10 +6,12 @@ use tokio::sync::Mutex as Turns;
 use windlass::{kube::Client, prelude::*};
 use windlass_cluster::Backend;
 use windlass_reboot::{
-    machine::NodeView,
-    state::{Names, Phase},
+    state::{AnnotationKeys, Phase},
+    state_machine::NodeView,
 };
-use windlass_suite::{Context as Case, Sent, Shipped, Story, World, at_every_request};
+use windlass_suite::{
+    Context as Case, CrashScenario, ManifestRoles, RecordedRequest, TestEnvironment, crash_at_every_request,
+};
 
 use crate::{
     fleet::{Fleet, controllers},
@@ -17,17 +19,17 @@ use crate::{
     roll::{at_a_time, status},
 };
 
-/// Two nodes are asked to reboot, one at a time; one of them has a pod that goes when it is asked to.
-struct Roll {
-    rights: Shipped,
-    /// The pod does not go at first, so that the drain is called off and tried again; and the node soaks.
+/// Two nodes request a reboot, one at a time; one of them has a pod that leaves when evicted.
+struct RolloutStory {
+    rights: ManifestRoles,
+    /// The pod does not leave at first, so that the drain is aborted and retried; and the node soaks.
     called_off: bool,
-    /// That of the current run. Machines and agents go on while the controller is dead.
+    /// The fleet of the current run. Machines and agents keep running while the controller is down.
     fleet: Turns<Option<Fleet>>,
     clock: Mutex<windlass::runtime::Clock>,
 }
 
-impl Roll {
+impl RolloutStory {
     fn nodes(&self) -> usize {
         if self.called_off { 1 } else { 2 }
     }
@@ -44,12 +46,12 @@ impl Roll {
     }
 }
 
-impl Story for Roll {
+impl CrashScenario for RolloutStory {
     async fn client(&self, case: &Case) -> anyhow::Result<Client> {
         self.rights.client(case).await
     }
 
-    async fn prepare(&self, world: &World) -> anyhow::Result<()> {
+    async fn prepare(&self, world: &TestEnvironment) -> anyhow::Result<()> {
         self.replace(None).await?;
         let mut spec = at_a_time(1);
         if self.called_off {
@@ -57,7 +59,7 @@ impl Story for Roll {
             (spec["backoff"], spec["soak"]) = ("1s".into(), "1s".into());
         }
         let fleet = Fleet::idle(world.case(), self.nodes(), spec).await?;
-        fleet.pinned(&fleet.name(0)).await?;
+        fleet.create_protected_pod(&fleet.name(0)).await?;
         if !self.called_off {
             fleet.allow(&fleet.name(0), 1).await?;
         }
@@ -71,25 +73,25 @@ impl Story for Roll {
         controllers(manager, *self.clock.lock(), None)
     }
 
-    async fn done(&self, _: &World) -> anyhow::Result<()> {
+    async fn wait_until_done(&self, _: &TestEnvironment) -> anyhow::Result<()> {
         let fleet = self.fleet.lock().await;
         let fleet = fleet.as_ref().expect("prepared");
         if self.called_off {
             let again =
                 |view: &NodeView| view.is_idle() || view.state().is_some_and(|state| state.attempt > 1);
-            fleet.until(&fleet.name(0), again).await?;
+            fleet.wait_for_node(&fleet.name(0), again).await?;
             fleet.allow(&fleet.name(0), 1).await?;
         }
         for number in 0..self.nodes() {
-            fleet.done(&fleet.name(number)).await?;
+            fleet.wait_until_idle(&fleet.name(number)).await?;
         }
         fleet
-            .policed(|policy| status(policy).granted.is_empty() && status(policy).rebooting == 0)
+            .wait_for_policy(|policy| status(policy).granted.is_empty() && status(policy).rebooting == 0)
             .await?;
         Ok(())
     }
 
-    async fn state(&self, _: &World) -> anyhow::Result<Value> {
+    async fn end_state(&self, _: &TestEnvironment) -> anyhow::Result<Value> {
         let fleet = self.fleet.lock().await;
         let fleet = fleet.as_ref().expect("prepared");
         let mut nodes = Vec::new();
@@ -115,22 +117,22 @@ impl Story for Roll {
             }));
         }
         Ok(
-            json!({ "nodes": nodes, "mostDown": fleet.most_down(), "pinned": fleet.is_pinned(&fleet.name(0)).await? }),
+            json!({ "nodes": nodes, "mostDown": fleet.max_down(), "pinned": fleet.has_protected_pod(&fleet.name(0)).await? }),
         )
     }
 
-    fn may_write(&self, write: &Sent) -> bool {
+    fn may_write(&self, write: &RecordedRequest) -> bool {
         let text = write.body.to_string();
-        match (write.resource(), write.part(), &*write.access.verb) {
-            // The request goes in one write with the state, and never by itself.
+        match (write.resource(), write.subresource(), &*write.access.verb) {
+            // The request is removed in the same write as the state.
             ("nodes", "", "patch") => {
-                let names = Names::default();
+                let names = AnnotationKeys::default();
                 let annotations = &write.body["metadata"]["annotations"];
-                let answers = annotations.get(&names.needed).is_some_and(Value::is_null);
+                let answers = annotations.get(&names.reboot_needed).is_some_and(Value::is_null);
                 let conditional = write.body["metadata"]["resourceVersion"].is_string();
                 conditional && (!answers || annotations.get(&names.state).is_some_and(Value::is_null))
             }
-            // A kubelet's own are not the controller's to say.
+            // The kubelet's own conditions are not the controller's to write.
             ("nodes", "status", "patch") => {
                 let mut conditions = write.body["status"]["conditions"]
                     .as_array()
@@ -145,54 +147,56 @@ impl Story for Roll {
     }
 }
 
-pub(crate) async fn a_controller_that_dies_at_any_request_leaves_nothing_behind(
-    case: Case,
-) -> anyhow::Result<()> {
-    tell(&case, false).await
+pub(crate) async fn crash_at_any_request_is_recovered(case: Case) -> anyhow::Result<()> {
+    run_story(&case, false).await
 }
 
-/// Where each run takes real time, it dies once in each phase instead.
-pub(crate) async fn so_does_one_whose_drain_is_called_off_at_first(case: Case) -> anyhow::Result<()> {
+/// Where each run takes real time, the controller crashes once in each phase instead.
+pub(crate) async fn crash_at_any_request_with_an_aborted_drain_is_recovered(
+    case: Case,
+) -> anyhow::Result<()> {
     if case.cluster().backend() == Backend::Embedded {
-        return tell(&case, true).await;
+        return run_story(&case, true).await;
     }
     let mut spec = at_a_time(1);
     spec["drain"] = json!({ "timeout": "2s" });
     (spec["backoff"], spec["soak"]) = ("2s".into(), "2s".into());
     let fleet = Fleet::idle(&case, 1, spec).await?;
     let node = fleet.name(0);
-    fleet.pinned(&node).await?;
+    fleet.create_protected_pod(&node).await?;
     fleet.request(&node).await?;
     for phase in [Phase::Draining, Phase::Aborted, Phase::Soaking] {
-        let running = fleet.another(&fleet.wire, None);
-        fleet.phase(&node, phase).await?;
+        let running = fleet.start_another(&fleet.wire, None);
+        fleet.wait_for_phase(&node, phase).await?;
         running.kill().await;
         if phase == Phase::Aborted {
             fleet.allow(&node, 1).await?;
         }
     }
-    let running = fleet.another(&fleet.wire, None);
-    let view = fleet.done(&node).await?;
+    let running = fleet.start_another(&fleet.wire, None);
+    let view = fleet.wait_until_idle(&node).await?;
     assert!(!view.unschedulable);
     assert_eq!(fleet.boots(&node), 1);
-    fleet.policed(|policy| status(policy).granted.is_empty()).await?;
+    fleet
+        .wait_for_policy(|policy| status(policy).granted.is_empty())
+        .await?;
     running.stop().await?;
     fleet.end().await
 }
 
-async fn tell(case: &Case, called_off: bool) -> anyhow::Result<()> {
-    windlass_suite::install(case, [windlass_reboot::RebootPolicy::crd()]).await?;
-    let story = Roll {
+async fn run_story(case: &Case, called_off: bool) -> anyhow::Result<()> {
+    windlass_suite::install_crds(case, [windlass_reboot::RebootPolicy::crd()]).await?;
+    let story = RolloutStory {
         rights: shipped(),
         called_off,
         fleet: Turns::default(),
         clock: Mutex::default(),
     };
-    let told = at_every_request(case, &story).await?;
+    let told = crash_at_every_request(case, &story).await?;
     story.replace(None).await?;
     assert!(told.requests >= 30, "{told:?}");
     if case.cluster().backend() == Backend::Embedded {
-        assert!(told.deaths >= 2 * told.requests - 20, "{told:?}");
+        assert!(told.crashes >= 2 * told.requests - 20, "{told:?}");
     }
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! Nodes with machines that the test owns, the controller and the agents at work on them. They are there on every kind of
-//! cluster: a kubelet here does nothing but take requests to reboot and report how it is.
+//! Nodes with machines that the test controls, with the controller and the agents. They work on every kind of
+//! cluster: the kubelets here only take reboot requests and report their status.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 use windlass::{
-    cache::{Cache, Selection},
+    cache::{Cache, WatchScope},
     k8s_openapi::api::{
         core::v1::{Event, Node, Pod},
         policy::v1::PodDisruptionBudget,
@@ -19,39 +19,40 @@ use windlass::{
         api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
     },
     prelude::*,
-    runtime::{Clock, Install},
+    runtime::{Clock, CrdInstaller},
 };
-use windlass_cluster::{Backend, simulation::MACHINE};
+use windlass_cluster::{Backend, simulation::MACHINE_ANNOTATION};
 use windlass_reboot::{
-    Arguments, RebootPolicy, agent,
-    machine::NodeView,
-    setup_at,
-    state::{Names, PREFIX, Phase},
+    Arguments, RebootPolicy, agent, setup_at,
+    state::{AnnotationKeys, DEFAULT_ANNOTATION_PREFIX, Phase},
+    state_machine::NodeView,
 };
-use windlass_suite::{Context as Case, Running, Wire, install};
+use windlass_suite::{Context as Case, RequestProxy, RunningManager, install_crds};
 
-pub(crate) use crate::machines::Temper;
-use crate::machines::{Machine, Machines, OFF, boot, census, ends, kubelets, report};
+pub(crate) use crate::machines::RebootBehavior;
+use crate::machines::{
+    Machine, Machines, OFF, boot, count_nodes_down, kubelets, report, stop_terminating_pods,
+};
 
 pub(crate) struct Fleet {
     pub(crate) case: Case,
     pub(crate) clock: Clock,
     pub(crate) policy: String,
-    pub(crate) wire: Wire,
+    pub(crate) wire: RequestProxy,
     machines: Arc<Mutex<Machines>>,
     most_down: Arc<Mutex<usize>>,
-    kubelets: Running,
-    agents: Option<Running>,
-    controller: Option<Running>,
+    kubelets: RunningManager,
+    agents: Option<RunningManager>,
+    controller: Option<RunningManager>,
 }
 
 impl Fleet {
-    /// So many nodes that are ready, under a policy, with agents and nobody else at work.
+    /// Creates Ready nodes under a policy, with agents but without the controller.
     pub(crate) async fn idle(case: &Case, nodes: usize, spec: Value) -> anyhow::Result<Self> {
         Self::idle_at(case, nodes, spec, Timestamp::now()).await
     }
 
-    /// The same at this time of the day, by the clock of all who work there.
+    /// The same at this time of day, by the clock of all processes.
     pub(crate) async fn idle_at(
         case: &Case,
         nodes: usize,
@@ -59,7 +60,7 @@ impl Fleet {
         now: Timestamp,
     ) -> anyhow::Result<Self> {
         let embedded = case.cluster().backend() == Backend::Embedded;
-        install(case, [RebootPolicy::crd()]).await?;
+        install_crds(case, [RebootPolicy::crd()]).await?;
         let clock = Clock::starting_at(now);
         let machines = Arc::<Mutex<Machines>>::default();
         let most_down = Arc::<Mutex<usize>>::default();
@@ -68,35 +69,35 @@ impl Fleet {
             clock,
             if embedded { OFF } else { Duration::from_millis(100) },
         ));
-        let kubelets = kubelets.controller(ends());
-        let kubelets = kubelets.controller(census(case.namespace(), &most_down));
+        let kubelets = kubelets.controller(stop_terminating_pods());
+        let kubelets = kubelets.controller(count_nodes_down(case.namespace(), &most_down));
         let mut fleet = Self {
             case: case.clone(),
             clock,
             policy: case.namespace().to_owned(),
-            wire: Wire::new(&case.program_client().await?),
+            wire: RequestProxy::new(&case.program_client().await?),
             machines,
             most_down,
-            kubelets: Running::start(kubelets),
+            kubelets: RunningManager::start(kubelets),
             agents: None,
             controller: None,
         };
         for number in 0..nodes {
             fleet.add(&fleet.name(number), json!({})).await?;
         }
-        fleet.govern(&fleet.policy, spec).await?;
+        fleet.create_policy(&fleet.policy, spec).await?;
         fleet.start_agents().await?;
         Ok(fleet)
     }
 
-    /// The same, with the controller at work.
+    /// The same, with the controller running.
     pub(crate) async fn new(case: &Case, nodes: usize, spec: Value) -> anyhow::Result<Self> {
         let mut fleet = Self::idle(case, nodes, spec).await?;
         fleet.start();
         Ok(fleet)
     }
 
-    /// The name of a node, in the order of names.
+    /// The name of a node; names sort by number.
     pub(crate) fn name(&self, number: usize) -> String {
         format!("{}-{number:03}", self.case.namespace())
     }
@@ -109,12 +110,12 @@ impl Fleet {
         Api::all(self.case.client())
     }
 
-    /// A node more, with a machine in its first boot.
+    /// Adds a node with a machine in its first boot.
     pub(crate) async fn add(&self, name: &str, labels: Value) -> anyhow::Result<()> {
         let mut labels = labels;
         labels["fleet"] = self.case.namespace().into();
         let node = json!({ "metadata": {
-            "name": name, "labels": labels, "annotations": { MACHINE: name }, "ownerReferences": [self.case.owner()],
+            "name": name, "labels": labels, "annotations": { MACHINE_ANNOTATION: name }, "ownerReferences": [self.case.owner()],
         } });
         self.nodes()
             .create(&PostParams::default(), &from_value(node)?)
@@ -127,8 +128,8 @@ impl Fleet {
         Ok(())
     }
 
-    /// A policy for this fleet's nodes.
-    pub(crate) async fn govern(&self, name: &str, mut spec: Value) -> anyhow::Result<RebootPolicy> {
+    /// Creates a policy for this fleet's nodes.
+    pub(crate) async fn create_policy(&self, name: &str, mut spec: Value) -> anyhow::Result<RebootPolicy> {
         if spec.get("nodeSelector").is_none() {
             spec["nodeSelector"] = json!({ "matchLabels": { "fleet": self.case.namespace() } });
         }
@@ -155,12 +156,12 @@ impl Fleet {
 
     pub(crate) fn start(&mut self) {
         let wire = self.wire.clone();
-        self.controller = Some(self.another(&wire, None));
+        self.controller = Some(self.start_another(&wire, None));
     }
 
-    /// One more controller, on this wire.
-    pub(crate) fn another(&self, wire: &Wire, own_node: Option<String>) -> Running {
-        Running::start(controllers(Manager::new(wire.client()), self.clock, own_node))
+    /// Starts another controller, on this wire.
+    pub(crate) fn start_another(&self, wire: &RequestProxy, own_node: Option<String>) -> RunningManager {
+        RunningManager::start(controllers(Manager::new(wire.client()), self.clock, own_node))
     }
 
     pub(crate) async fn stop(&mut self) -> anyhow::Result<()> {
@@ -172,8 +173,14 @@ impl Fleet {
 
     pub(crate) async fn start_agents(&mut self) -> anyhow::Result<()> {
         let client = self.case.client();
-        let manager = agent::simulated_at(Manager::new(client.clone()), &client, PREFIX, self.clock).await?;
-        self.agents = Some(Running::start(manager));
+        let manager = agent::simulated_at(
+            Manager::new(client.clone()),
+            &client,
+            DEFAULT_ANNOTATION_PREFIX,
+            self.clock,
+        )
+        .await?;
+        self.agents = Some(RunningManager::start(manager));
         Ok(())
     }
 
@@ -184,13 +191,13 @@ impl Fleet {
         }
     }
 
-    pub(crate) fn temper(&self, node: &str, temper: Temper) {
+    pub(crate) fn set_behavior(&self, node: &str, temper: RebootBehavior) {
         self.machines
             .lock()
             .by_name
             .entry(node.to_owned())
             .or_default()
-            .temper = temper;
+            .behavior = temper;
     }
 
     pub(crate) fn boots(&self, node: &str) -> usize {
@@ -201,18 +208,18 @@ impl Fleet {
             .map_or(0, |machine| machine.boots)
     }
 
-    /// The nodes that rebooted, in their order.
+    /// The nodes that rebooted, in order.
     pub(crate) fn rebooted(&self) -> Vec<String> {
         self.machines.lock().rebooted.clone()
     }
 
-    /// How many nodes were not Ready, or unschedulable by us, at the same time, at most.
-    pub(crate) fn most_down(&self) -> usize {
+    /// The maximum number of nodes that were not Ready or cordoned by the controller at the same time.
+    pub(crate) fn max_down(&self) -> usize {
         *self.most_down.lock()
     }
 
-    /// What a kubelet that is lost looks like.
-    pub(crate) async fn ready(&self, node: &str, status: &str) -> kube::Result<()> {
+    /// Sets a node's Ready condition.
+    pub(crate) async fn set_ready(&self, node: &str, status: &str) -> kube::Result<()> {
         let boot = boot(self.boots(node));
         report(&self.nodes(), node, &boot, status, self.clock.now()).await
     }
@@ -224,7 +231,8 @@ impl Fleet {
 
     /// `kubectl annotate node … reboot.windlass.dev/reboot-needed=`
     pub(crate) async fn request(&self, node: &str) -> kube::Result<Node> {
-        self.annotate(node, json!({ Names::default().needed: "" })).await
+        self.annotate(node, json!({ AnnotationKeys::default().reboot_needed: "" }))
+            .await
     }
 
     pub(crate) async fn cordon(&self, node: &str, unschedulable: bool) -> kube::Result<Node> {
@@ -233,56 +241,59 @@ impl Fleet {
     }
 
     pub(crate) async fn view(&self, node: &str) -> kube::Result<NodeView> {
-        Ok(NodeView::of(&self.nodes().get(node).await?, &Names::default()))
+        Ok(NodeView::from_node(
+            &self.nodes().get(node).await?,
+            &AnnotationKeys::default(),
+        ))
     }
 
-    /// Waits until this holds of the node.
-    pub(crate) async fn until(
+    /// Waits until this holds for the node.
+    pub(crate) async fn wait_for_node(
         &self,
         node: &str,
         holds: impl Fn(&NodeView) -> bool,
     ) -> anyhow::Result<NodeView> {
-        let names = Names::default();
-        let key = ObjectKey::cluster(node);
+        let names = AnnotationKeys::default();
+        let key = ObjectKey::cluster_scoped(node);
         let found = self
             .watch(|lister: &Lister<Node>| {
                 let node = lister.get(&key)?;
-                Some(NodeView::of(&node, &names)).filter(&holds)
+                Some(NodeView::from_node(&node, &names)).filter(&holds)
             })
             .await?;
         match found {
             Some(view) => Ok(view),
             None => {
                 let policy = json!(self.policy().await.ok().and_then(|policy| policy.status));
-                anyhow::bail!("{node} stays {:#?}\nunder {policy:#}", self.view(node).await)
+                anyhow::bail!("{node} is still {:#?}\nunder {policy:#}", self.view(node).await)
             }
         }
     }
 
-    pub(crate) async fn phase(&self, node: &str, phase: Phase) -> anyhow::Result<NodeView> {
-        self.until(node, |view| view.phase() == Some(phase)).await
+    pub(crate) async fn wait_for_phase(&self, node: &str, phase: Phase) -> anyhow::Result<NodeView> {
+        self.wait_for_node(node, |view| view.phase() == Some(phase)).await
     }
 
-    /// Waits until nobody asks for anything of this node, and nothing of ours is on it.
-    pub(crate) async fn done(&self, node: &str) -> anyhow::Result<NodeView> {
-        self.until(node, |view| {
-            view.is_idle() && view.order.is_none() && view.progress.is_none()
+    /// Waits until the node has neither a request nor annotations of the controller.
+    pub(crate) async fn wait_until_idle(&self, node: &str) -> anyhow::Result<NodeView> {
+        self.wait_for_node(node, |view| {
+            view.is_idle() && view.command.is_none() && view.progress.is_none()
         })
         .await
     }
 
-    /// Waits until this holds of the policy.
-    pub(crate) async fn policed(
+    /// Waits until this holds for the policy.
+    pub(crate) async fn wait_for_policy(
         &self,
         holds: impl Fn(&RebootPolicy) -> bool,
     ) -> anyhow::Result<Arc<RebootPolicy>> {
-        let key = ObjectKey::cluster(self.policy.as_str());
+        let key = ObjectKey::cluster_scoped(self.policy.as_str());
         let found = self
             .watch(|lister: &Lister<RebootPolicy>| lister.get(&key).filter(|policy| holds(policy)))
             .await?;
         match found {
             Some(policy) => Ok(policy),
-            None => anyhow::bail!("the policy stays {:#}", json!(self.policy().await?)),
+            None => anyhow::bail!("the policy is still {:#}", json!(self.policy().await?)),
         }
     }
 
@@ -294,8 +305,8 @@ impl Fleet {
             Backend::Embedded => Duration::from_hours(8),
             _ => Duration::from_secs(40),
         };
-        let cache = Cache::<K>::start(self.case.client(), &Selection::all());
-        let lister = cache.synced(windlass_suite::DEADLINE).await?;
+        let cache = Cache::<K>::start(self.case.client(), &WatchScope::all());
+        let lister = cache.synced(windlass_suite::STEP_TIMEOUT).await?;
         let mut changes = lister.subscribe();
         let seen = timeout(patience, async {
             loop {
@@ -308,18 +319,18 @@ impl Fleet {
         seen.await.ok().transpose()
     }
 
-    /// Lets everything happen that is going to happen soon.
+    /// Waits until everything that happens soon has happened.
     pub(crate) async fn settle(&self) {
         let long = match self.case.cluster().backend() {
             Backend::Embedded => Duration::from_secs(2),
             _ => Duration::from_millis(500),
         };
-        self.wire.quiet(long).await;
+        self.wire.wait_until_idle(long).await;
     }
 
-    /// The reasons of all events about a node, in the order in which they were said: several are written at a time, so that
-    /// the server may get them in another one. Their names end with when that was.
-    pub(crate) async fn told(&self, node: &str) -> anyhow::Result<Vec<String>> {
+    /// The reasons of all events about a node, in the order in which they were recorded; the server may receive them
+    /// in another order. Their names end with the time.
+    pub(crate) async fn event_reasons(&self, node: &str) -> anyhow::Result<Vec<String>> {
         let about = format!("involvedObject.kind=Node,involvedObject.name={node}");
         let events = Api::<Event>::all(self.case.client());
         let mut events = events.list(&ListParams::default().fields(&about)).await?.items;
@@ -332,8 +343,8 @@ impl Fleet {
         Ok(events.into_iter().filter_map(|event| event.reason).collect())
     }
 
-    /// A pod on the node that a budget keeps there, until [`allow`](Self::allow).
-    pub(crate) async fn pinned(&self, node: &str) -> anyhow::Result<()> {
+    /// Creates a pod on the node that a budget protects until [`allow`](Self::allow).
+    pub(crate) async fn create_protected_pod(&self, node: &str) -> anyhow::Result<()> {
         let owner = json!({ "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "it", "uid": "it", "controller": true });
         let pod = json!({
             "metadata": { "name": node, "labels": { "app": node }, "ownerReferences": [owner] },
@@ -353,7 +364,7 @@ impl Fleet {
         self.allow(node, 0).await
     }
 
-    /// What the controller of budgets says.
+    /// Sets the budget's status.
     pub(crate) async fn allow(&self, node: &str, disruptions: i32) -> anyhow::Result<()> {
         let status = json!({ "status": {
             "observedGeneration": 1, "disruptionsAllowed": disruptions, "currentHealthy": 1, "desiredHealthy": 1,
@@ -366,8 +377,8 @@ impl Fleet {
         Ok(())
     }
 
-    /// Whether the pod on the node is there and nobody has asked it to go.
-    pub(crate) async fn is_pinned(&self, node: &str) -> anyhow::Result<bool> {
+    /// Whether the pod on the node exists and is not terminating.
+    pub(crate) async fn has_protected_pod(&self, node: &str) -> anyhow::Result<bool> {
         let pod = self.case.api::<Pod>().get_opt(node).await?;
         Ok(pod.is_some_and(|pod| pod.metadata.deletion_timestamp.is_none()))
     }
@@ -382,15 +393,15 @@ impl Fleet {
     }
 
     /// A little longer than a machine takes to boot.
-    pub(crate) fn short(&self) -> &'static str {
+    pub(crate) fn short_timeout(&self) -> &'static str {
         match self.case.cluster().backend() {
             Backend::Embedded => "40s",
             _ => "5s",
         }
     }
 
-    /// So much time passes; where the clock is on the wall, a second.
-    pub(crate) async fn pass(&self, time: Duration) {
+    /// Lets time pass; where the clock is real, a second.
+    pub(crate) async fn pass_time(&self, time: Duration) {
         tokio::time::sleep(match self.case.cluster().backend() {
             Backend::Embedded => time,
             _ => Duration::from_secs(1),
@@ -398,7 +409,7 @@ impl Fleet {
         .await;
     }
 
-    /// Takes everything away.
+    /// Deletes everything.
     pub(crate) async fn end(mut self) -> anyhow::Result<()> {
         self.stop().await?;
         self.stop_agents().await?;
@@ -425,6 +436,6 @@ pub(crate) fn controllers(manager: Manager, clock: Clock, own_node: Option<Strin
 
 /// The same with flags.
 pub(crate) fn controllers_with(manager: Manager, clock: Clock, arguments: &Arguments) -> Manager {
-    let manager = manager.install(Install::new([RebootPolicy::crd()]));
-    setup_at(manager, arguments, clock).expect("the usual prefix is one")
+    let manager = manager.install(CrdInstaller::new([RebootPolicy::crd()]));
+    setup_at(manager, arguments, clock).expect("the default prefix is valid")
 }

@@ -1,94 +1,89 @@
-//! Controllers that know of each other's doings too late, and what they read anew because of that.
+//! Concurrent controllers with stale caches, and the live reads that protect against them.
 
 use std::time::Duration;
 
 use serde_json::json;
 use windlass_reboot::state::Phase;
-use windlass_suite::{Context as Case, Sent, Wire};
+use windlass_suite::{Context as Case, RecordedRequest, RequestProxy};
 
 use crate::{
     fleet::Fleet,
     roll::{at_a_time, status},
 };
 
-/// How long something is on its way: whatever else is done meanwhile is done first.
+/// How long a request is delayed: everything else happens first.
 const LONG: Duration = Duration::from_secs(4);
 
-/// Controllers at once, without an election, all but one of them with a view that is always late, and writes too.
-pub(crate) async fn two_controllers_at_once_never_let_too_many_go(case: Case) -> anyhow::Result<()> {
+/// Concurrent controllers without leader election; all but one have stale caches and delayed writes.
+pub(crate) async fn concurrent_controllers_respect_max_unavailable(case: Case) -> anyhow::Result<()> {
     let mut fleet = Fleet::idle(&case, 12, at_a_time(3)).await?;
-    fleet.ready(&fleet.name(11), "Unknown").await?;
+    fleet.set_ready(&fleet.name(11), "Unknown").await?;
     fleet.start();
-    // Where that costs nothing, one of them is as late as a leader that was stopped for a while.
+    // With simulated time, one of them lags as much as a leader that was stopped for a while.
     let late: &[u64] = if fleet.is_embedded() { &[200, 8000] } else { &[700] };
     let mut others = Vec::new();
     for late in late {
-        let wire = Wire::new(&case.program_client().await?);
+        let wire = RequestProxy::new(&case.program_client().await?);
         wire.delay(usize::MAX, Duration::from_millis(*late), |sent| {
             sent.access.verb == "list" || sent.access.verb == "get" || sent.is_write()
         });
-        others.push(fleet.another(&wire, None));
+        others.push(fleet.start_another(&wire, None));
     }
     for number in 0..11 {
         fleet.request(&fleet.name(number)).await?;
     }
     for number in 0..11 {
-        fleet.done(&fleet.name(number)).await?;
+        fleet.wait_until_idle(&fleet.name(number)).await?;
     }
     assert_eq!(fleet.rebooted().len(), 11, "each of them once");
-    assert!(fleet.most_down() <= 3, "{}", fleet.most_down());
+    assert!(fleet.max_down() <= 3, "{}", fleet.max_down());
     for other in others {
         other.stop().await?;
     }
     fleet.end().await
 }
 
-/// A slot that was counted before another one was given is not given: whoever comes second counts again.
-pub(crate) async fn of_two_who_give_the_last_slot_one_does(case: Case) -> anyhow::Result<()> {
+/// A slot that was counted before another one was granted is not granted: the second writer counts again.
+pub(crate) async fn concurrent_grants_of_the_last_slot_conflict(case: Case) -> anyhow::Result<()> {
     let mut fleet = Fleet::new(&case, 2, at_a_time(1)).await?;
     let (first, second) = (fleet.name(0), fleet.name(1));
-    fleet.policed(|policy| status(policy).nodes == 2).await?;
+    fleet.wait_for_policy(|policy| status(policy).nodes == 2).await?;
     fleet.settle().await;
-    // The slot of the second node is counted, and on its way for long.
+    // The slot of the second node is counted, and its write is delayed.
     let gives = |node: &str| {
         let node = format!(r#""node":"{node}""#);
-        move |sent: &Sent| {
+        move |sent: &RecordedRequest| {
             sent.resource() == "rebootpolicies" && sent.is_write() && sent.body.to_string().contains(&node)
         }
     };
     let late = fleet.wire.clone();
     late.delay(1, LONG, gives(&second));
     fleet.request(&second).await?;
-    late.seen(gives(&second)).await?;
-    fleet.pinned(&first).await?;
+    late.wait_until_sent(gives(&second)).await?;
+    fleet.create_protected_pod(&first).await?;
     fleet.request(&first).await?;
-    let other = fleet.another(&Wire::new(&case.program_client().await?), None);
-    fleet.phase(&first, Phase::Draining).await?;
+    let other = fleet.start_another(&RequestProxy::new(&case.program_client().await?), None);
+    fleet.wait_for_phase(&first, Phase::Draining).await?;
     tokio::time::sleep(LONG).await;
     fleet.settle().await;
     let slots = status(&fleet.policy().await?).granted;
     let slots: Vec<_> = slots.iter().map(|grant| &grant.node).collect();
     assert_eq!(slots, [&first]);
     assert_eq!(fleet.view(&first).await?.phase(), Some(Phase::Draining));
-    assert!(
-        fleet.view(&second).await?.state.is_none(),
-        "there is no slot for it"
-    );
+    assert!(fleet.view(&second).await?.state.is_none(), "it has no slot");
     fleet.allow(&first, 1).await?;
     for node in [&first, &second] {
-        fleet.until(node, |view| view.boot_id == "boot-1").await?;
-        fleet.done(node).await?;
+        fleet.wait_for_node(node, |view| view.boot_id == "boot-1").await?;
+        fleet.wait_until_idle(node).await?;
     }
-    assert_eq!((fleet.rebooted().len(), fleet.most_down()), (2, 1));
+    assert_eq!((fleet.rebooted().len(), fleet.max_down()), (2, 1));
     other.stop().await?;
     fleet.stop().await?;
     fleet.end().await
 }
 
-/// The last thing before a node is armed is a look at its policy, as it is then.
-pub(crate) async fn a_pause_that_nobody_has_heard_of_yet_stops_a_node_that_is_drained(
-    case: Case,
-) -> anyhow::Result<()> {
+/// Before a node is armed, the live policy is read.
+pub(crate) async fn uncached_pause_stops_a_drained_node(case: Case) -> anyhow::Result<()> {
     let fleet = Fleet::new(&case, 1, at_a_time(1)).await?;
     let node = fleet.name(0);
     fleet.wire.delay(usize::MAX, LONG, |sent| {
@@ -96,16 +91,19 @@ pub(crate) async fn a_pause_that_nobody_has_heard_of_yet_stops_a_node_that_is_dr
     });
     fleet.request(&node).await?;
     fleet
-        .until(&node, |view| {
+        .wait_for_node(&node, |view| {
             view.phase().is_some_and(|phase| phase >= Phase::Drained)
         })
         .await?;
     fleet.change_policy(json!({ "paused": true })).await?;
     let over = |phase: Phase| phase == Phase::Aborted || phase == Phase::Rebooted;
-    let view = fleet.until(&node, |view| view.phase().is_none_or(over)).await?;
+    let view = fleet
+        .wait_for_node(&node, |view| view.phase().is_none_or(over))
+        .await?;
     assert_eq!((view.phase(), view.unschedulable), (Some(Phase::Aborted), false));
-    let arms =
-        |sent: &Sent| sent.resource() == "nodes" && sent.body.to_string().contains(r#"\"phase\":\"Armed\""#);
+    let arms = |sent: &RecordedRequest| {
+        sent.resource() == "nodes" && sent.body.to_string().contains(r#"\"phase\":\"Armed\""#)
+    };
     assert!(!fleet.wire.writes().iter().any(arms), "it was armed");
     assert_eq!(fleet.boots(&node), 0);
     fleet.end().await

@@ -1,4 +1,4 @@
-//! Machines that do what a test tells them to, and the kubelets on them.
+//! Machines and kubelets that behave as a test tells them to.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -14,31 +14,31 @@ use windlass::{
     prelude::*,
     runtime::Clock,
 };
-use windlass_cluster::simulation::REBOOT;
-use windlass_reboot::{machine::NodeView, state::Names};
+use windlass_cluster::simulation::REBOOT_ANNOTATION;
+use windlass_reboot::{state::AnnotationKeys, state_machine::NodeView};
 
-/// What a machine does when it is asked to reboot.
+/// How a machine reacts to a reboot request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Temper {
+pub(crate) enum RebootBehavior {
     /// It reboots.
     #[default]
     Well,
     /// It goes down and does not come back.
     Dies,
-    /// It goes down, and comes back in the boot that it was in, as when only its kubelet is started anew.
+    /// It goes down and comes back in the same boot, as when only the kubelet restarts.
     Pretends,
     /// It does nothing.
     Deaf,
 }
 
-/// One of them.
+/// One machine.
 #[derive(Default)]
 pub(crate) struct Machine {
     pub(crate) boots: usize,
-    pub(crate) temper: Temper,
+    pub(crate) behavior: RebootBehavior,
 }
 
-/// The machines, and what was seen of the nodes.
+/// The machines, and what was observed of the nodes.
 #[derive(Default)]
 pub(crate) struct Machines {
     pub(crate) by_name: BTreeMap<String, Machine>,
@@ -46,14 +46,14 @@ pub(crate) struct Machines {
     pub(crate) rebooted: Vec<String>,
 }
 
-/// How long a machine is off, where that costs nothing.
+/// How long a machine is off, with simulated time.
 pub(crate) const OFF: Duration = Duration::from_secs(20);
 
 pub(crate) fn boot(number: usize) -> String {
     format!("boot-{number}")
 }
 
-/// Says how a kubelet is, and leaves what others say.
+/// Reports a kubelet's status, and leaves that of others.
 pub(crate) async fn report(
     nodes: &Api<Node>,
     name: &str,
@@ -71,7 +71,7 @@ pub(crate) async fn report(
     Ok(())
 }
 
-/// The machines and their kubelets: a request for the boot that one is in is taken off, and then ends it.
+/// The machines and their kubelets: a reboot request for the current boot is removed, and then ends it.
 pub(crate) fn kubelets(
     machines: &Arc<Mutex<Machines>>,
     clock: Clock,
@@ -85,23 +85,26 @@ pub(crate) fn kubelets(
                 return Ok(Action::done());
             };
             let name = request.key.name();
-            let machine = |machines: &Machines| machines.by_name.get(name).map(|one| (one.boots, one.temper));
+            let machine =
+                |machines: &Machines| machines.by_name.get(name).map(|one| (one.boots, one.behavior));
             let Some((boots, temper)) = machine(&machines.lock()) else {
                 return Ok(Action::done());
             };
-            if node.annotations().get(REBOOT) != Some(&boot(boots)) || temper == Temper::Deaf {
+            if node.annotations().get(REBOOT_ANNOTATION) != Some(&boot(boots))
+                || temper == RebootBehavior::Deaf
+            {
                 return Ok(Action::done());
             }
             let nodes = Api::<Node>::all(ctx.client().clone());
-            let taken = Patch::Merge(json!({ "metadata": { "annotations": { REBOOT: null } } }));
+            let taken = Patch::Merge(json!({ "metadata": { "annotations": { REBOOT_ANNOTATION: null } } }));
             nodes.patch(name, &PatchParams::default(), &taken).await?;
             report(&nodes, name, &boot(boots), "False", clock.now()).await?;
             tokio::time::sleep(off).await;
-            if temper == Temper::Dies {
+            if temper == RebootBehavior::Dies {
                 return Ok(Action::done());
             }
-            let after = boots + usize::from(temper == Temper::Well);
-            if temper == Temper::Well {
+            let after = boots + usize::from(temper == RebootBehavior::Well);
+            if temper == RebootBehavior::Well {
                 let mut machines = machines.lock();
                 machines.rebooted.push(name.to_owned());
                 if let Some(machine) = machines.by_name.get_mut(name) {
@@ -117,8 +120,8 @@ pub(crate) fn kubelets(
         .reconcile(reconcile)
 }
 
-/// A kubelet stops pods that are to go at once.
-pub(crate) fn ends() -> Controller<Pod, impl Reconciler> {
+/// A kubelet that stops terminating pods at once.
+pub(crate) fn stop_terminating_pods() -> Controller<Pod, impl Reconciler> {
     Controller::<Pod>::new("ends").reconcile(|request: Request, ctx: Context| async move {
         let pod = ctx.lister::<Pod>()?.get(&request.key);
         let Some(pod) = pod.filter(|pod| pod.metadata.deletion_timestamp.is_some()) else {
@@ -131,7 +134,7 @@ pub(crate) fn ends() -> Controller<Pod, impl Reconciler> {
 }
 
 /// Counts the nodes that are down at the same time.
-pub(crate) fn census(fleet: &str, most: &Arc<Mutex<usize>>) -> Controller<Node, impl Reconciler> {
+pub(crate) fn count_nodes_down(fleet: &str, most: &Arc<Mutex<usize>>) -> Controller<Node, impl Reconciler> {
     let most = Arc::clone(most);
     let fleet = fleet.to_owned();
     let reconcile = move |_: Request, ctx: Context| {
@@ -139,10 +142,10 @@ pub(crate) fn census(fleet: &str, most: &Arc<Mutex<usize>>) -> Controller<Node, 
         async move {
             let nodes = ctx.lister::<Node>()?.list(&Query::all());
             let down = nodes.iter().filter(|node| {
-                let view = NodeView::of(node, &Names::default());
-                // One that has not reported yet is no node of ours.
+                let view = NodeView::from_node(node, &AnnotationKeys::default());
+                // A node that has not reported yet does not count.
                 let counts = view.labels.get("fleet") == Some(&fleet) && !view.boot_id.is_empty();
-                counts && (view.cordoned || !view.ready)
+                counts && (view.cordoned || !view.is_ready)
             });
             let mut most = most.lock();
             *most = (*most).max(down.count());

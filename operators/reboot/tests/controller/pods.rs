@@ -1,4 +1,4 @@
-//! Pods and disruption budgets of a case, for which the test acts: nobody else does on these nodes.
+//! Pods and PodDisruptionBudgets whose status the test controls: no other controller acts on these nodes.
 
 use windlass::{
     k8s_openapi::api::{core::v1::Pod, policy::v1::PodDisruptionBudget},
@@ -7,7 +7,7 @@ use windlass::{
 };
 use windlass_suite::Context as Case;
 
-/// A pod on a node that somebody of this kind keeps there, and that is ready.
+/// Creates a ready pod on a node, with a controller of this kind.
 pub(crate) async fn pod(case: &Case, node: &str, name: &str, owner: &str) -> anyhow::Result<Pod> {
     let controller =
         json!({ "apiVersion": "apps/v1", "kind": owner, "name": "it", "uid": "it", "controller": true });
@@ -22,20 +22,24 @@ pub(crate) async fn pod(case: &Case, node: &str, name: &str, owner: &str) -> any
     Ok(pods.patch_status(name, &PatchParams::default(), &status).await?)
 }
 
-/// A budget for the pods of this name. `None`: nobody has looked at it yet.
+/// Creates a budget for the pods of this name. `None`: it is not processed yet.
 pub(crate) async fn budget(case: &Case, name: &str, pod: &str, allows: Option<i32>) -> anyhow::Result<()> {
     let spec = json!({ "minAvailable": 1, "selector": { "matchLabels": { "app": pod } } });
     let budget = from_value(json!({ "metadata": { "name": name }, "spec": spec }))?;
     let budgets = case.api::<PodDisruptionBudget>();
     budgets.create(&PostParams::default(), &budget).await?;
     match allows {
-        Some(disruptions) => allow(case, name, disruptions).await,
+        Some(disruptions) => set_disruptions_allowed(case, name, disruptions).await,
         None => Ok(()),
     }
 }
 
-/// What the budget's controller says.
-pub(crate) async fn allow(case: &Case, budget: &str, disruptions: i32) -> anyhow::Result<()> {
+/// Sets the budget's status.
+pub(crate) async fn set_disruptions_allowed(
+    case: &Case,
+    budget: &str,
+    disruptions: i32,
+) -> anyhow::Result<()> {
     let status = Patch::Merge(json!({ "status": {
         "observedGeneration": 1, "disruptionsAllowed": disruptions, "currentHealthy": 1, "desiredHealthy": 1,
         "expectedPods": 1,
@@ -47,15 +51,15 @@ pub(crate) async fn allow(case: &Case, budget: &str, disruptions: i32) -> anyhow
     Ok(())
 }
 
-/// What a kubelet says when a pod has stopped.
-pub(crate) async fn stopped(case: &Case, pod: &str) -> anyhow::Result<()> {
+/// Does what a kubelet does when a pod has stopped.
+pub(crate) async fn stop_pod(case: &Case, pod: &str) -> anyhow::Result<()> {
     let pods = case.api::<Pod>();
     pods.delete(pod, &DeleteParams::default().grace_period(0)).await?;
     Ok(())
 }
 
-/// Whether this very pod is there, and nobody has asked it to go.
-pub(crate) async fn stays(case: &Case, pod: &Pod) -> anyhow::Result<bool> {
+/// Whether this pod, by UID, exists and is not terminating.
+pub(crate) async fn is_running(case: &Case, pod: &Pod) -> anyhow::Result<bool> {
     let found = case.api::<Pod>().get_opt(&pod.name_any()).await?;
     Ok(found.is_some_and(|found| found.uid() == pod.uid() && found.metadata.deletion_timestamp.is_none()))
 }

@@ -1,4 +1,4 @@
-//! The rights that the controller ships with, and one leader of many.
+//! The shipped rights of the controller, and leader election.
 
 use std::time::Duration;
 
@@ -9,20 +9,20 @@ use windlass::{
     runtime::ElectionConfig,
 };
 use windlass_reboot::{DEFAULT_POLICY, state::Phase};
-use windlass_suite::{Context as Case, Running, Sent, Shipped, Wire};
+use windlass_suite::{Context as Case, ManifestRoles, RecordedRequest, RequestProxy, RunningManager};
 
 use crate::{
     fleet::{Fleet, controllers},
     roll::{at_a_time, status},
 };
 
-/// The rights that the controller ships with.
-pub(crate) fn shipped() -> Shipped {
-    Shipped::read(include_str!("../../rbac.yaml")).expect("a manifest of roles")
+/// The shipped rights of the controller.
+pub(crate) fn shipped() -> ManifestRoles {
+    ManifestRoles::parse(include_str!("../../rbac.yaml")).expect("valid roles")
 }
 
-/// A life in which each of them is needed.
-pub(crate) async fn the_roles_are_enough_and_nothing_in_them_is_idle(case: Case) -> anyhow::Result<()> {
+/// A scenario that needs each of the rights.
+pub(crate) async fn shipped_roles_are_sufficient_and_minimal(case: Case) -> anyhow::Result<()> {
     let rights = shipped();
     let mut fleet = Fleet::idle(&case, 1, at_a_time(1)).await?;
     fleet
@@ -30,28 +30,29 @@ pub(crate) async fn the_roles_are_enough_and_nothing_in_them_is_idle(case: Case)
         .delete(&fleet.policy, &windlass::kube::api::DeleteParams::default())
         .await?;
     DEFAULT_POLICY.clone_into(&mut fleet.policy);
-    let wire = Wire::new(&rights.client(&case).await?).within(case.namespace());
-    // A server that does not stream lists is asked for them.
-    let streams = |sent: &Sent| sent.access.verb == "watch";
-    wire.refuse(4, StatusCode::UNPROCESSABLE_ENTITY, streams);
-    // Somebody else is faster, once: with the node, and with the pod.
-    let cordons = |sent: &Sent| sent.resource() == "nodes" && sent.body.to_string().contains("Cordoned");
-    wire.refuse(1, StatusCode::CONFLICT, cordons);
-    wire.refuse(1, StatusCode::CONFLICT, |sent| sent.part() == "eviction");
+    let wire = RequestProxy::new(&rights.client(&case).await?).in_namespace(case.namespace());
+    // A server without streaming lists is listed from.
+    let streams = |sent: &RecordedRequest| sent.access.verb == "watch";
+    wire.reject(4, StatusCode::UNPROCESSABLE_ENTITY, streams);
+    // One conflict each, with the node and with the pod.
+    let cordons =
+        |sent: &RecordedRequest| sent.resource() == "nodes" && sent.body.to_string().contains("Cordoned");
+    wire.reject(1, StatusCode::CONFLICT, cordons);
+    wire.reject(1, StatusCode::CONFLICT, |sent| sent.subresource() == "eviction");
     let manager = Manager::new(wire.client()).elect(ElectionConfig::new("reboot"));
-    let running = Running::start(controllers(manager, fleet.clock, None));
+    let running = RunningManager::start(controllers(manager, fleet.clock, None));
 
     let node = fleet.name(0);
-    fleet.pinned(&node).await?;
-    // Two budgets on one pod: the server does not say which.
+    fleet.create_protected_pod(&node).await?;
+    // Two budgets on one pod: the server does not name them.
     let spec = json!({ "minAvailable": 1, "selector": { "matchLabels": { "app": node } } });
     let budget = from_value(json!({ "metadata": { "name": "second" }, "spec": spec }))?;
     let budgets = case.api::<PodDisruptionBudget>();
     budgets.create(&PostParams::default(), &budget).await?;
     fleet.request(&node).await?;
-    fleet.policed(|_| true).await?;
+    fleet.wait_for_policy(|_| true).await?;
     fleet
-        .policed(|policy| {
+        .wait_for_policy(|policy| {
             let blockers = status(policy).blockers;
             blockers.iter().any(|one| {
                 one.budget
@@ -63,43 +64,41 @@ pub(crate) async fn the_roles_are_enough_and_nothing_in_them_is_idle(case: Case)
     fleet
         .change_policy(json!({ "drain": { "timeout": "1s", "onTimeout": "Force" }, "backoff": "1s" }))
         .await?;
-    // The deadline of this drain is that of when it began: it begins anew.
+    // The deadline was set when the drain began: it has to start over.
     fleet.cordon(&node, false).await?;
-    fleet.done(&node).await?;
+    fleet.wait_until_idle(&node).await?;
     assert_eq!(fleet.boots(&node), 1);
     running.stop().await?;
-    assert_eq!(rights.refused(), [""; 0]);
-    assert_eq!(rights.unused(), [], "granted, and nobody needs it");
+    assert_eq!(rights.forbidden(), [""; 0]);
+    assert_eq!(rights.unused(), [], "unused rights");
     fleet.end().await
 }
 
-/// Whoever leads is stopped in the middle; the other one goes on where it was.
-pub(crate) async fn a_second_controller_takes_over_where_the_leader_stopped(
-    case: Case,
-) -> anyhow::Result<()> {
+/// The leader stops in the middle; the other controller continues.
+pub(crate) async fn second_controller_continues_after_the_leader_stops(case: Case) -> anyhow::Result<()> {
     let fleet = Fleet::idle(&case, 2, at_a_time(1)).await?;
     let start = || {
-        let wire = fleet.wire.clone().within(case.namespace());
+        let wire = fleet.wire.clone().in_namespace(case.namespace());
         let manager = Manager::new(wire.client()).elect(ElectionConfig::new("reboot"));
-        Running::start(controllers(manager, fleet.clock, None))
+        RunningManager::start(controllers(manager, fleet.clock, None))
     };
     let first = start();
     let node = fleet.name(0);
-    fleet.pinned(&node).await?;
+    fleet.create_protected_pod(&node).await?;
     for number in 0..2 {
         fleet.request(&fleet.name(number)).await?;
     }
-    fleet.phase(&node, Phase::Draining).await?;
+    fleet.wait_for_phase(&node, Phase::Draining).await?;
     let second = start();
-    fleet.pass(Duration::from_mins(1)).await;
+    fleet.pass_time(Duration::from_mins(1)).await;
     first.stop().await?;
     fleet.allow(&node, 1).await?;
     for number in 0..2 {
-        fleet.done(&fleet.name(number)).await?;
+        fleet.wait_until_idle(&fleet.name(number)).await?;
     }
-    assert_eq!((fleet.rebooted().len(), fleet.most_down()), (2, 1));
+    assert_eq!((fleet.rebooted().len(), fleet.max_down()), (2, 1));
     let epoch = status(&fleet.policy().await?).epoch;
-    assert_eq!(epoch, 2, "each node had one slot: nothing was begun anew");
+    assert_eq!(epoch, 2, "each node had one slot: nothing was started over");
     second.stop().await?;
     fleet.end().await
 }

@@ -1,46 +1,44 @@
-//! Rolls that go well: from a request to a node that has rebooted, and nothing left of it.
+//! Successful rollouts: from a request to a node that has rebooted and is cleaned up.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use windlass::prelude::*;
-use windlass_reboot::{DEFAULT_POLICY, Planned, PolicyPhase, RebootPolicyStatus, state::Phase};
+use windlass_reboot::{DEFAULT_POLICY, PlannedReboot, PolicyPhase, RebootPolicyStatus, state::Phase};
 use windlass_suite::Context as Case;
 
 use crate::fleet::Fleet;
 
-/// A policy with so many at a time, and no more patience than it takes.
+/// A policy for `max` nodes at a time, with the shortest health check.
 pub(crate) fn at_a_time(max: impl Into<Value>) -> Value {
-    json!({ "maxUnavailable": max.into(), "after": { "minReadySeconds": 0 } })
+    json!({ "maxUnavailable": max.into(), "healthCheck": { "minReadySeconds": 0 } })
 }
 
 pub(crate) fn status(policy: &windlass_reboot::RebootPolicy) -> RebootPolicyStatus {
     policy.status.clone().unwrap_or_default()
 }
 
-/// What an administrator needs: one annotation.
-pub(crate) async fn an_annotated_node_reboots_once_and_nothing_is_left_of_it(
-    case: Case,
-) -> anyhow::Result<()> {
-    let fleet = Fleet::new(&case, 3, json!({ "after": { "minReadySeconds": 1 } })).await?;
+/// All that an administrator has to do: set one annotation.
+pub(crate) async fn annotated_node_reboots_once_and_is_cleaned_up(case: Case) -> anyhow::Result<()> {
+    let fleet = Fleet::new(&case, 3, json!({ "healthCheck": { "minReadySeconds": 1 } })).await?;
     let node = fleet.name(1);
     let before = fleet.nodes().get(&node).await?;
     fleet.request(&node).await?;
-    let view = fleet.done(&node).await?;
-    assert!(!view.unschedulable, "it takes pods again");
+    let view = fleet.wait_until_idle(&node).await?;
+    assert!(!view.unschedulable, "it is schedulable again");
     assert_eq!(fleet.boots(&node), 1);
     let idle =
         |status: RebootPolicyStatus| status.granted.is_empty() && status.phase == Some(PolicyPhase::Idle);
-    let policy = fleet.policed(|policy| idle(status(policy))).await?;
+    let policy = fleet.wait_for_policy(|policy| idle(status(policy))).await?;
     let status = status(&policy);
     assert_eq!((status.nodes, status.requested, status.rebooting), (3, 0, 0));
     fleet.settle().await;
     let after = fleet.nodes().get(&node).await?;
     assert_eq!(after.metadata.annotations, before.metadata.annotations);
     let conditions = json!(after.status)["conditions"].as_array().map(Vec::len);
-    assert_eq!(conditions, Some(1), "none of ours is left");
+    assert_eq!(conditions, Some(1), "the controller's conditions are gone");
     assert_eq!(
-        fleet.told(&node).await?,
+        fleet.event_reasons(&node).await?,
         [
             "RebootGranted",
             "Cordoned",
@@ -48,25 +46,29 @@ pub(crate) async fn an_annotated_node_reboots_once_and_nothing_is_left_of_it(
             "Drained",
             "RebootArmed",
             "Rebooted",
-            "RebootDone"
+            "RebootCompleted"
         ]
     );
-    assert_eq!(fleet.boots(&fleet.name(0)), 0, "nobody asked for the others");
+    assert_eq!(
+        fleet.boots(&fleet.name(0)),
+        0,
+        "no reboot was requested for the others"
+    );
     fleet.end().await
 }
 
-pub(crate) async fn ten_nodes_roll_two_at_a_time_in_their_order(case: Case) -> anyhow::Result<()> {
+pub(crate) async fn ten_nodes_reboot_two_at_a_time_in_order(case: Case) -> anyhow::Result<()> {
     let fleet = Fleet::new(&case, 10, at_a_time(2)).await?;
     let names: Vec<_> = (0..10).map(|number| fleet.name(number)).collect();
     for name in &names {
         fleet.request(name).await?;
     }
     for name in &names {
-        fleet.done(name).await?;
+        fleet.wait_until_idle(name).await?;
     }
-    assert_eq!(fleet.most_down(), 2);
+    assert_eq!(fleet.max_down(), 2);
     let mut order = fleet.rebooted();
-    assert_eq!(order.len(), 10, "each of them once: {order:?}");
+    assert_eq!(order.len(), 10, "each node once: {order:?}");
     for (number, pair) in order.chunks_mut(2).enumerate() {
         pair.sort();
         assert_eq!(pair, &names[2 * number..2 * number + 2]);
@@ -74,8 +76,8 @@ pub(crate) async fn ten_nodes_roll_two_at_a_time_in_their_order(case: Case) -> a
     fleet.end().await
 }
 
-/// A percentage is of the policy's nodes, rounded down; a zone has a limit of its own.
-pub(crate) async fn a_limit_holds_for_all_and_for_each_zone(case: Case) -> anyhow::Result<()> {
+/// A percentage is of the policy's nodes, rounded down; each zone has its own limit.
+pub(crate) async fn max_unavailable_applies_to_all_nodes_and_to_each_zone(case: Case) -> anyhow::Result<()> {
     let mut spec = at_a_time("50%");
     spec["perTopology"] = json!({ "key": "topology.kubernetes.io/zone" });
     let fleet = Fleet::new(&case, 0, spec).await?;
@@ -88,20 +90,18 @@ pub(crate) async fn a_limit_holds_for_all_and_for_each_zone(case: Case) -> anyho
         fleet.request(name).await?;
     }
     fleet
-        .policed(|policy| status(policy).max_unavailable == 3)
+        .wait_for_policy(|policy| status(policy).max_unavailable == 3)
         .await?;
     for name in &names {
-        fleet.done(name).await?;
+        fleet.wait_until_idle(name).await?;
     }
-    assert_eq!(fleet.most_down(), 2, "one in each zone");
+    assert_eq!(fleet.max_down(), 2, "one in each zone");
     assert_eq!(fleet.rebooted().len(), 7);
     fleet.end().await
 }
 
-/// What others depend on waits for them, and the controller's own node for all.
-pub(crate) async fn the_control_plane_comes_last_and_the_controllers_own_node_last_of_all(
-    case: Case,
-) -> anyhow::Result<()> {
+/// The control plane waits for the workers, and the controller's own node for all others.
+pub(crate) async fn control_plane_reboots_after_workers_and_own_node_last(case: Case) -> anyhow::Result<()> {
     let fleet = Fleet::idle(&case, 1, at_a_time(3)).await?;
     let control = json!({ "node-role.kubernetes.io/control-plane": "" });
     fleet.add(&fleet.name(1), control).await?;
@@ -111,9 +111,9 @@ pub(crate) async fn the_control_plane_comes_last_and_the_controllers_own_node_la
     for number in 0..5 {
         fleet.request(&fleet.name(number)).await?;
     }
-    let controller = fleet.another(&fleet.wire, Some(fleet.name(0)));
+    let controller = fleet.start_another(&fleet.wire, Some(fleet.name(0)));
     for number in 0..5 {
-        fleet.done(&fleet.name(number)).await?;
+        fleet.wait_until_idle(&fleet.name(number)).await?;
     }
     let order = fleet.rebooted();
     assert_eq!(order[3..], [fleet.name(1), fleet.name(0)], "{order:?}");
@@ -121,8 +121,8 @@ pub(crate) async fn the_control_plane_comes_last_and_the_controllers_own_node_la
     fleet.end().await
 }
 
-/// Nobody wrote a policy.
-pub(crate) async fn without_a_policy_nodes_roll_one_at_a_time_under_the_default(
+/// There is no policy.
+pub(crate) async fn default_policy_is_created_and_reboots_one_node_at_a_time(
     case: Case,
 ) -> anyhow::Result<()> {
     let mut fleet = Fleet::idle(&case, 3, at_a_time(1)).await?;
@@ -136,24 +136,26 @@ pub(crate) async fn without_a_policy_nodes_roll_one_at_a_time_under_the_default(
         fleet.request(&fleet.name(number)).await?;
     }
     for number in 0..3 {
-        fleet.done(&fleet.name(number)).await?;
+        fleet.wait_until_idle(&fleet.name(number)).await?;
     }
-    assert_eq!((fleet.most_down(), fleet.rebooted().len()), (1, 3));
+    assert_eq!((fleet.max_down(), fleet.rebooted().len()), (1, 3));
     let policy = fleet.policy().await?;
     assert_eq!(status(&policy).epoch, 3);
     fleet.end().await
 }
 
-/// A dry run says what would be done, in batches, and does nothing.
-pub(crate) async fn a_dry_run_plans_and_does_nothing(case: Case) -> anyhow::Result<()> {
+/// A dry run shows the batches, and changes nothing.
+pub(crate) async fn dry_run_plans_without_changes(case: Case) -> anyhow::Result<()> {
     let mut spec = at_a_time(2);
     spec["dryRun"] = true.into();
     let fleet = Fleet::new(&case, 3, spec).await?;
     for number in 0..3 {
         fleet.request(&fleet.name(number)).await?;
     }
-    let policy = fleet.policed(|policy| status(policy).plan.len() == 3).await?;
-    let planned = |number, batch| Planned {
+    let policy = fleet
+        .wait_for_policy(|policy| status(policy).plan.len() == 3)
+        .await?;
+    let planned = |number, batch| PlannedReboot {
         node: fleet.name(number),
         batch,
     };
@@ -162,67 +164,67 @@ pub(crate) async fn a_dry_run_plans_and_does_nothing(case: Case) -> anyhow::Resu
         [planned(0, 1), planned(1, 1), planned(2, 2)]
     );
     assert_eq!(status(&policy).phase, Some(PolicyPhase::DryRun));
-    fleet.pass(Duration::from_hours(1)).await;
-    assert_eq!((fleet.rebooted().len(), fleet.most_down()), (0, 0));
+    fleet.pass_time(Duration::from_hours(1)).await;
+    assert_eq!((fleet.rebooted().len(), fleet.max_down()), (0, 0));
     assert!(fleet.view(&fleet.name(0)).await?.state.is_none());
     fleet.change_policy(json!({ "dryRun": false })).await?;
     for number in 0..3 {
-        fleet.done(&fleet.name(number)).await?;
+        fleet.wait_until_idle(&fleet.name(number)).await?;
     }
     assert_eq!(status(&fleet.policy().await?).plan, []);
     fleet.end().await
 }
 
-/// Outside of its window nothing begins.
-pub(crate) async fn a_closed_window_lets_nobody_go(case: Case) -> anyhow::Result<()> {
+/// Nothing starts outside of the window.
+pub(crate) async fn closed_window_grants_no_slot(case: Case) -> anyhow::Result<()> {
     let mut spec = at_a_time(1);
-    // A year ago, and for a day.
+    // A day a year ago.
     let past = json!({ "from": "2001-01-01", "to": "2999-01-01" });
     spec["exclusions"] = json!([past]);
     let fleet = Fleet::new(&case, 1, spec).await?;
     let node = fleet.name(0);
     fleet.request(&node).await?;
     fleet
-        .policed(|policy| status(policy).phase == Some(PolicyPhase::Waiting))
+        .wait_for_policy(|policy| status(policy).phase == Some(PolicyPhase::Waiting))
         .await?;
-    fleet.pass(Duration::from_hours(1)).await;
+    fleet.pass_time(Duration::from_hours(1)).await;
     assert!(fleet.view(&node).await?.state.is_none());
     fleet.change_policy(json!({ "exclusions": [] })).await?;
-    fleet.done(&node).await?;
+    fleet.wait_until_idle(&node).await?;
     assert_eq!(fleet.boots(&node), 1);
     fleet.end().await
 }
 
-/// A node has to stay good for a while before the next one goes.
-pub(crate) async fn a_node_soaks_before_its_slot_is_free(case: Case) -> anyhow::Result<()> {
+/// A node has to stay healthy for the soak time before the next one starts.
+pub(crate) async fn node_soaks_before_its_slot_is_released(case: Case) -> anyhow::Result<()> {
     let mut spec = at_a_time(1);
     spec["soak"] = "2s".into();
     let fleet = Fleet::new(&case, 2, spec).await?;
     for number in 0..2 {
         fleet.request(&fleet.name(number)).await?;
     }
-    let soaking = fleet.phase(&fleet.name(0), Phase::Soaking).await?;
+    let soaking = fleet.wait_for_phase(&fleet.name(0), Phase::Soaking).await?;
     assert!(
-        soaking.unschedulable && soaking.needed.is_some(),
-        "nothing is taken off before"
+        soaking.unschedulable && soaking.request.is_some(),
+        "the annotations stay until then"
     );
     assert!(fleet.view(&fleet.name(1)).await?.state.is_none());
     let deadline = soaking.state().and_then(|state| state.deadline);
-    fleet.done(&fleet.name(0)).await?;
+    fleet.wait_until_idle(&fleet.name(0)).await?;
     assert!(deadline.is_some_and(|deadline| fleet.clock.now() >= deadline));
-    fleet.done(&fleet.name(1)).await?;
+    fleet.wait_until_idle(&fleet.name(1)).await?;
     fleet.end().await
 }
 
-/// What every state looks like to `kubectl`.
-pub(crate) async fn conditions_and_columns_tell_where_a_node_is(case: Case) -> anyhow::Result<()> {
+/// How every phase looks in `kubectl`.
+pub(crate) async fn conditions_and_columns_show_progress(case: Case) -> anyhow::Result<()> {
     let fleet = Fleet::new(&case, 1, at_a_time(1)).await?;
     let node = fleet.name(0);
-    fleet.pinned(&node).await?;
+    fleet.create_protected_pod(&node).await?;
     fleet.request(&node).await?;
-    fleet.phase(&node, Phase::Draining).await?;
+    fleet.wait_for_phase(&node, Phase::Draining).await?;
     let policy = fleet
-        .policed(|policy| !status(policy).blockers.is_empty())
+        .wait_for_policy(|policy| !status(policy).blockers.is_empty())
         .await?;
     let blocker = &status(&policy).blockers[0];
     assert_eq!((&blocker.node, blocker.budget.as_ref()), (&node, Some(&node)));
@@ -246,42 +248,47 @@ pub(crate) async fn conditions_and_columns_tell_where_a_node_is(case: Case) -> a
         message.contains(&format!("disruption budget {node}")),
         "{message}"
     );
-    assert!(fleet.told(&node).await?.contains(&"DrainBlocked".to_owned()));
+    assert!(
+        fleet
+            .event_reasons(&node)
+            .await?
+            .contains(&"DrainBlocked".to_owned())
+    );
     let status = status(&policy);
     assert_eq!((status.rebooting, status.phase), (1, Some(PolicyPhase::Rolling)));
-    let message = format!("pod {}/{node} keeps {node} from being drained", case.namespace());
+    let message = format!("pod {}/{node} blocks the drain of {node}", case.namespace());
     assert_eq!(status.message, Some(message));
     fleet.allow(&node, 1).await?;
-    fleet.done(&node).await?;
+    fleet.wait_until_idle(&node).await?;
     fleet.end().await
 }
 
-/// An explicit policy beats the default, and the first of two by name has their nodes.
-pub(crate) async fn of_two_policies_the_first_by_name_has_a_node_and_says_so(
+/// An explicit policy overrides the default, and the first of two by name has their nodes.
+pub(crate) async fn overlapping_policies_resolve_by_name_and_report_overlap(
     case: Case,
 ) -> anyhow::Result<()> {
     let mut fleet = Fleet::idle(&case, 1, at_a_time(1)).await?;
     let second = format!("{}-z", fleet.policy);
     let mut paused = at_a_time(1);
     paused["paused"] = true.into();
-    fleet.govern(&second, paused).await?;
+    fleet.create_policy(&second, paused).await?;
     let overlap = json!({ "paused": true, "nodeSelector": {} });
-    fleet.govern(DEFAULT_POLICY, overlap).await?;
+    fleet.create_policy(DEFAULT_POLICY, overlap).await?;
     fleet.start();
     fleet.request(&fleet.name(0)).await?;
-    fleet.done(&fleet.name(0)).await?;
+    fleet.wait_until_idle(&fleet.name(0)).await?;
     let overlaps = |policy: &windlass_reboot::RebootPolicy| status(policy).conditions.is_true("Overlap");
-    fleet.policed(overlaps).await?;
+    fleet.wait_for_policy(overlaps).await?;
     let first = std::mem::replace(&mut fleet.policy, second);
-    fleet.policed(overlaps).await?;
+    fleet.wait_for_policy(overlaps).await?;
     fleet.policy = first;
     let default = fleet.policies().get(DEFAULT_POLICY).await?;
-    assert!(!overlaps(&default), "it is meant to be beaten");
+    assert!(!overlaps(&default), "every policy overrides it");
     fleet.end().await
 }
 
-/// A mistake in a policy is told, and does no harm.
-pub(crate) async fn a_policy_that_cannot_be_followed_says_why(case: Case) -> anyhow::Result<()> {
+/// An invalid policy reports its error and starts nothing.
+pub(crate) async fn invalid_policy_reports_its_error(case: Case) -> anyhow::Result<()> {
     let fleet = Fleet::new(&case, 1, at_a_time(1)).await?;
     fleet.settle().await;
     let mistakes = [
@@ -295,7 +302,7 @@ pub(crate) async fn a_policy_that_cannot_be_followed_says_why(case: Case) -> any
     for (spec, told) in mistakes {
         fleet.change_policy(spec).await?;
         let policy = fleet
-            .policed(|policy| {
+            .wait_for_policy(|policy| {
                 status(policy)
                     .message
                     .is_some_and(|message| message.contains(told))
@@ -303,12 +310,12 @@ pub(crate) async fn a_policy_that_cannot_be_followed_says_why(case: Case) -> any
             .await?;
         assert!(!status(&policy).conditions.is_true("Ready"));
         fleet.request(&node).await?;
-        fleet.pass(Duration::from_mins(10)).await;
+        fleet.pass_time(Duration::from_mins(10)).await;
         assert!(fleet.view(&node).await?.state.is_none(), "{told}");
         fleet
             .change_policy(json!({ "maxUnavailable": 1, "windows": [] }))
             .await?;
-        fleet.done(&node).await?;
+        fleet.wait_until_idle(&node).await?;
     }
     fleet.end().await
 }

@@ -1,17 +1,17 @@
-//! Large and small clusters, and what is counted in them.
+//! Large and small clusters, and metrics.
 
 use serde_json::json;
 use windlass::{prelude::*, runtime::metrics::Format};
 use windlass_reboot::{Arguments, state::Phase};
-use windlass_suite::{Context as Case, Running};
+use windlass_suite::{Context as Case, RunningManager};
 
 use crate::{
     fleet::{Fleet, controllers, controllers_with},
     roll::{at_a_time, status},
 };
 
-/// Two of them are lost all the while, and one zone has a limit of its own.
-pub(crate) async fn a_hundred_nodes_roll_a_tenth_at_a_time_with_some_of_them_lost(
+/// Two of the nodes are lost all the time, and each zone has its own limit.
+pub(crate) async fn hundred_nodes_reboot_ten_percent_at_a_time_with_lost_nodes(
     case: Case,
 ) -> anyhow::Result<()> {
     let mut spec = at_a_time("10%");
@@ -23,33 +23,31 @@ pub(crate) async fn a_hundred_nodes_roll_a_tenth_at_a_time_with_some_of_them_los
         fleet.add(&fleet.name(number), json!({ "zone": zone })).await?;
     }
     for (number, state) in [(size - 1, "Unknown"), (size - 2, "False")] {
-        fleet.ready(&fleet.name(number), state).await?;
+        fleet.set_ready(&fleet.name(number), state).await?;
     }
     for number in 0..size - 2 {
         fleet.request(&fleet.name(number)).await?;
     }
     fleet.start();
     for number in 0..size - 2 {
-        fleet.done(&fleet.name(number)).await?;
+        fleet.wait_until_idle(&fleet.name(number)).await?;
     }
     let mut rebooted = fleet.rebooted();
     rebooted.sort();
     let expected: Vec<_> = (0..size - 2).map(|number| fleet.name(number)).collect();
-    assert_eq!(rebooted, expected, "each of them once");
-    assert_eq!(fleet.most_down(), size / 10);
+    assert_eq!(rebooted, expected, "each node once");
+    assert_eq!(fleet.max_down(), size / 10);
     fleet
-        .policed(|policy| status(policy).unavailable == 2 && status(policy).granted.is_empty())
+        .wait_for_policy(|policy| status(policy).unavailable == 2 && status(policy).granted.is_empty())
         .await?;
     fleet.end().await
 }
 
-/// The pod of the controller has nowhere else to go: it stays, and the node reboots all the same.
-pub(crate) async fn a_cluster_of_one_node_reboots_it_with_the_controller_on_it(
-    case: Case,
-) -> anyhow::Result<()> {
+/// The controller's pod cannot move: it stays, and the node reboots anyway.
+pub(crate) async fn single_node_cluster_reboots_with_its_controller(case: Case) -> anyhow::Result<()> {
     let fleet = Fleet::idle(&case, 1, at_a_time(1)).await?;
     let node = fleet.name(0);
-    fleet.pinned(&node).await?;
+    fleet.create_protected_pod(&node).await?;
     fleet.allow(&node, 1).await?;
     let arguments = Arguments {
         own_node: Some(node.clone()),
@@ -58,38 +56,39 @@ pub(crate) async fn a_cluster_of_one_node_reboots_it_with_the_controller_on_it(
     };
     let start = || {
         let manager = Manager::new(fleet.wire.client());
-        Running::start(controllers_with(manager, fleet.clock, &arguments))
+        RunningManager::start(controllers_with(manager, fleet.clock, &arguments))
     };
     let running = start();
     fleet.request(&node).await?;
-    fleet.phase(&node, Phase::Armed).await?;
-    assert!(fleet.is_pinned(&node).await?, "it did not evict itself");
-    // It goes down with its node, and comes back with it.
+    fleet.wait_for_phase(&node, Phase::Armed).await?;
+    assert!(
+        fleet.has_protected_pod(&node).await?,
+        "the controller did not evict itself"
+    );
+    // The pod stops with its node, and comes back with it.
     running.kill().await;
     fleet
-        .until(&node, |view| view.ready && view.boot_id == "boot-1")
+        .wait_for_node(&node, |view| view.is_ready && view.boot_id == "boot-1")
         .await?;
     let running = start();
-    fleet.done(&node).await?;
+    fleet.wait_until_idle(&node).await?;
     assert_eq!(fleet.boots(&node), 1);
     running.stop().await?;
     fleet.end().await
 }
 
-pub(crate) async fn the_figures_tell_phases_durations_and_what_is_in_the_way(
-    case: Case,
-) -> anyhow::Result<()> {
+pub(crate) async fn metrics_report_phases_durations_and_blockers(case: Case) -> anyhow::Result<()> {
     let fleet = Fleet::idle(&case, 2, at_a_time(1)).await?;
     let manager = Manager::new(fleet.wire.client());
     let metrics = manager.metrics();
-    let running = Running::start(controllers(manager, fleet.clock, None));
+    let running = RunningManager::start(controllers(manager, fleet.clock, None));
     let node = fleet.name(0);
-    fleet.pinned(&node).await?;
+    fleet.create_protected_pod(&node).await?;
     for number in 0..2 {
         fleet.request(&fleet.name(number)).await?;
     }
     fleet
-        .policed(|policy| !status(policy).blockers.is_empty())
+        .wait_for_policy(|policy| !status(policy).blockers.is_empty())
         .await?;
     let figure = |line: String| {
         let text = metrics.scrape(Format::Prometheus);
@@ -108,25 +107,28 @@ pub(crate) async fn the_figures_tell_phases_durations_and_what_is_in_the_way(
     let blockers = |reason: &str| figure(format!("windlass_reboot_drain_blockers{{reason=\"{reason}\"}}"));
     let counts = |phase: &str| {
         figure(format!(
-            "windlass_reboot_phase_seconds_count{{phase=\"{phase}\"}}"
+            "windlass_reboot_phase_duration_seconds_count{{phase=\"{phase}\"}}"
         ))
     };
     assert_eq!((nodes("Draining"), nodes("Requested")), ("1".into(), "1".into()));
     assert_eq!(
-        (blockers("Budget"), blockers("Overdue")),
+        (blockers("DisruptionBudget"), blockers("TerminationOverdue")),
         ("1".into(), "0".into())
     );
     assert_eq!((counts("Cordoned"), counts("Draining")), ("1".into(), "0".into()));
     fleet.allow(&node, 1).await?;
     for number in 0..2 {
-        fleet.done(&fleet.name(number)).await?;
+        fleet.wait_until_idle(&fleet.name(number)).await?;
     }
     fleet
-        .policed(|policy| status(policy).granted.is_empty() && status(policy).rebooting == 0)
+        .wait_for_policy(|policy| status(policy).granted.is_empty() && status(policy).rebooting == 0)
         .await?;
     fleet.settle().await;
     assert_eq!((nodes("Idle"), nodes("Draining")), ("2".into(), "0".into()));
-    assert_eq!((blockers("Budget"), counts("Rebooted")), ("0".into(), "2".into()));
+    assert_eq!(
+        (blockers("DisruptionBudget"), counts("Rebooted")),
+        ("0".into(), "2".into())
+    );
     running.stop().await?;
     fleet.end().await
 }

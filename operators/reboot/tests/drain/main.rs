@@ -1,4 +1,4 @@
-//! Passes of a drain over pods and budgets that are made by hand: what the server says, and what becomes of it.
+//! Drain passes over pods and budgets that the test creates: the server's answers, and the result.
 
 mod budgets;
 #[path = "../controller/pods.rs"]
@@ -9,17 +9,17 @@ mod stage;
 use windlass_suite::suite;
 
 suite!("drain", paused;
-    budgets::a_budget_at_zero_is_named_and_asked_once_in_five_seconds,
-    budgets::a_budget_that_is_being_processed_is_asked_when_the_server_says,
-    budgets::two_budgets_on_a_pod_are_both_named_and_hold_no_other_pod_up,
-    budgets::a_budget_that_gives_way_lets_the_pod_go,
-    budgets::forced_a_pod_goes_whatever_its_budget_says,
-    budgets::without_storing_anything_it_is_known_what_is_in_the_way,
-    pods::pods_that_may_stay_are_not_touched,
-    pods::a_pod_gets_the_time_that_the_policy_gives,
-    pods::a_pod_made_anew_elsewhere_under_its_name_is_never_evicted,
-    pods::a_forced_deletion_meets_no_successor_either,
-    pods::a_pod_that_does_not_go_is_named,
-    pods::a_server_that_fails_is_asked_again_in_five_seconds,
-    pods::a_drain_goes_on_where_another_one_died,
+    budgets::exhausted_budget_is_reported_and_retried_every_five_seconds,
+    budgets::unprocessed_budget_is_retried_after_the_servers_delay,
+    budgets::multiple_budgets_are_named_and_do_not_block_other_pods,
+    budgets::pod_is_evicted_once_its_budget_allows,
+    budgets::forced_pass_deletes_despite_the_budget,
+    budgets::dry_run_reports_blockers,
+    pods::ignored_pods_are_not_evicted,
+    pods::eviction_uses_the_policys_grace_period,
+    pods::pod_recreated_under_its_name_is_not_evicted,
+    pods::forced_deletion_does_not_delete_a_recreated_pod,
+    pods::overdue_pod_is_reported_with_its_finalizers,
+    pods::failed_requests_are_retried_after_five_seconds,
+    pods::new_drainer_continues_after_a_crash,
 );

@@ -1,4 +1,4 @@
-//! A node of the case's own, with pods and budgets that the test acts for.
+//! A node of the case, with pods and budgets whose status the test controls.
 
 use std::time::Duration;
 
@@ -9,31 +9,31 @@ use windlass::{
     prelude::{from_value, json},
     runtime::{Clock, Writer},
 };
-use windlass_reboot::drain::{DrainProgress, DrainSpec, Drainer, How};
-use windlass_suite::{Context as Case, Sent, World};
+use windlass_reboot::drain::{DrainMode, DrainProgress, DrainSpec, Drainer};
+use windlass_suite::{Context as Case, RecordedRequest, TestEnvironment};
 
 use crate::hands;
 
 pub(crate) struct Stage {
-    pub(crate) world: World,
+    pub(crate) world: TestEnvironment,
     pub(crate) drainer: Drainer,
     pub(crate) options: DrainSpec,
 }
 
 impl Stage {
     pub(crate) async fn new(case: &Case) -> anyhow::Result<Self> {
-        let world = World::of(case, &case.program_client().await?);
+        let world = TestEnvironment::with_client(case, &case.program_client().await?);
         let stage = Self {
             drainer: drainer(&world),
             world,
             options: DrainSpec::default(),
         };
-        stage.node(&stage.here()).await?;
+        stage.node(&stage.node_name()).await?;
         Ok(stage)
     }
 
     /// The node that is drained. Nodes are shared by all cases.
-    pub(crate) fn here(&self) -> String {
+    pub(crate) fn node_name(&self) -> String {
         self.world.case().namespace().to_owned()
     }
 
@@ -45,41 +45,44 @@ impl Stage {
         Ok(())
     }
 
-    /// A pod on a node that somebody of this kind keeps there, and that is ready.
+    /// Creates a ready pod on a node, with a controller of this kind.
     pub(crate) async fn pod_on(&self, node: &str, name: &str, owner: &str) -> anyhow::Result<Pod> {
         hands::pod(self.world.case(), node, name, owner).await
     }
 
-    /// The same on the node that is drained, of a ReplicaSet.
+    /// The same on the drained node, of a ReplicaSet.
     pub(crate) async fn pod(&self, name: &str) -> anyhow::Result<Pod> {
-        self.pod_on(&self.here(), name, "ReplicaSet").await
+        self.pod_on(&self.node_name(), name, "ReplicaSet").await
     }
 
-    /// A budget for the pods of this name. `None`: nobody has looked at it yet.
+    /// Creates a budget for the pods of this name. `None`: it is not processed yet.
     pub(crate) async fn budget(&self, name: &str, pod: &str, allows: Option<i32>) -> anyhow::Result<()> {
         hands::budget(self.world.case(), name, pod, allows).await
     }
 
-    /// What the budget's controller says.
+    /// Sets the budget's status.
     pub(crate) async fn allow(&self, budget: &str, disruptions: i32) -> anyhow::Result<()> {
-        hands::allow(self.world.case(), budget, disruptions).await
+        hands::set_disruptions_allowed(self.world.case(), budget, disruptions).await
     }
 
-    /// What a kubelet says when a pod has stopped.
-    pub(crate) async fn stopped(&self, pod: &str) -> anyhow::Result<()> {
-        hands::stopped(self.world.case(), pod).await
+    /// Does what a kubelet does when a pod has stopped.
+    pub(crate) async fn stop_pod(&self, pod: &str) -> anyhow::Result<()> {
+        hands::stop_pod(self.world.case(), pod).await
     }
 
-    /// Whether this very pod is there, and nobody has asked it to go.
-    pub(crate) async fn stays(&self, pod: &Pod) -> anyhow::Result<bool> {
-        hands::stays(self.world.case(), pod).await
+    /// Whether this pod, by UID, exists and is not terminating.
+    pub(crate) async fn is_running(&self, pod: &Pod) -> anyhow::Result<bool> {
+        hands::is_running(self.world.case(), pod).await
     }
 
     pub(crate) async fn pass(&self) -> anyhow::Result<DrainProgress> {
-        Ok(self.drainer.pass(&self.here(), &self.options, How::Evict).await?)
+        Ok(self
+            .drainer
+            .pass(&self.node_name(), &self.options, DrainMode::Evict)
+            .await?)
     }
 
-    /// Passes every second for so long, as somebody would who is woken by every change. The last progress.
+    /// Runs a pass every second for `seconds`, as if every change triggered one. Returns the last progress.
     pub(crate) async fn passes(&self, seconds: u64) -> anyhow::Result<DrainProgress> {
         let begin = Instant::now();
         let mut progress = self.pass().await?;
@@ -90,10 +93,10 @@ impl Stage {
         Ok(progress)
     }
 
-    /// When the pod was asked to go.
-    pub(crate) fn asked(&self, pod: &str) -> Vec<Instant> {
-        let evictions = |sent: &Sent| sent.part() == "eviction" && sent.name() == pod;
-        let sent = self.world.wire().sent();
+    /// When the pod's eviction was attempted.
+    pub(crate) fn eviction_times(&self, pod: &str) -> Vec<Instant> {
+        let evictions = |sent: &RecordedRequest| sent.subresource() == "eviction" && sent.name() == pod;
+        let sent = self.world.proxy().requests();
         sent.iter()
             .filter(|sent| evictions(sent))
             .map(|sent| sent.at)
@@ -101,6 +104,6 @@ impl Stage {
     }
 }
 
-pub(crate) fn drainer(world: &World) -> Drainer {
-    Drainer::new(Writer::new(world.wire().client(), "drain-test"), Clock::system())
+pub(crate) fn drainer(world: &TestEnvironment) -> Drainer {
+    Drainer::new(Writer::new(world.proxy().client(), "drain-test"), Clock::system())
 }

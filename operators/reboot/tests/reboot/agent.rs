@@ -1,4 +1,4 @@
-//! One agent and its machine: exactly one boot for each order, whatever happens to the agent.
+//! One agent and its machine: exactly one boot for each command, whatever happens to the agent.
 
 use std::time::Duration;
 
@@ -9,92 +9,99 @@ use tokio::time::{Instant, sleep};
 use windlass_cluster::Backend;
 use windlass_reboot::{
     agent::Arguments,
-    state::{Names, text},
+    state::{AnnotationKeys, to_annotation},
 };
-use windlass_suite::{Context as Case, Moment, Wire};
+use windlass_suite::{Context as Case, CrashPoint, RequestProxy};
 
 use crate::node::TestNode;
 
-/// A clock that is not ahead, and one that is further ahead than any agent waits.
+/// How far the agent's clock is ahead: not at all, and longer than any agent waits.
 const NOW: Duration = Duration::ZERO;
 const LATER: Duration = Duration::from_hours(1);
 
-/// Whoever has something to do is not silent for so long.
+/// An agent that has something to do acts within this time.
 const QUIET: Duration = Duration::from_millis(300);
 
 fn is_embedded(case: &Case) -> bool {
     case.cluster().backend() == Backend::Embedded
 }
 
-pub(crate) async fn an_armed_node_reboots_once_and_its_agent_proves_it(case: Case) -> anyhow::Result<()> {
-    let (node, wire) = (TestNode::new(&case, "a").await?, Wire::new(&case.client()));
+pub(crate) async fn armed_node_reboots_once_and_agent_proves_it(case: Case) -> anyhow::Result<()> {
+    let (node, wire) = (
+        TestNode::new(&case, "a").await?,
+        RequestProxy::new(&case.client()),
+    );
     let agent = node.agent(&wire, NOW).await?;
-    wire.quiet(QUIET).await;
-    assert_eq!(wire.writes().len(), 0, "nobody asked for anything");
+    wire.wait_until_idle(QUIET).await;
+    assert_eq!(wire.writes().len(), 0, "no reboot was requested");
 
     node.arm(7).await?;
-    let proof = node.proved().await?;
+    let proof = node.wait_for_proof().await?;
     assert_eq!((proof.boot_id.as_str(), proof.epoch), ("boot-0", 7));
-    assert_eq!((proof.attempt, proof.proved.as_deref()), (1, Some("boot-1")));
-    // The order is still there, for a boot that is over.
-    wire.quiet(QUIET).await;
+    assert_eq!((proof.attempt, proof.new_boot_id.as_deref()), (1, Some("boot-1")));
+    // The command is still there, for a boot that has ended.
+    wire.wait_until_idle(QUIET).await;
     assert_eq!(node.reboots(), 1);
     let writes: Vec<_> = wire.writes().iter().map(ToString::to_string).collect();
     let own = format!("patch nodes/{}", node.name);
-    assert_eq!(writes, [own.as_str(); 3], "it claims, asks, and proves");
+    assert_eq!(
+        writes,
+        [own.as_str(); 3],
+        "it claims, requests the reboot, and proves it"
+    );
 
-    // The next grant begins anew, whatever is left of the last one.
+    // The next grant starts over, whatever is left of the last one.
     node.arm(8).await?;
-    node.until(|progress| progress.epoch == 8 && progress.proved.is_some())
+    node.wait_for_progress(|progress| progress.epoch == 8 && progress.new_boot_id.is_some())
         .await?;
     assert_eq!(node.reboots(), 2);
     agent.stop().await
 }
 
-pub(crate) async fn a_restarted_agent_is_no_reboot(case: Case) -> anyhow::Result<()> {
+pub(crate) async fn agent_restart_is_not_a_reboot(case: Case) -> anyhow::Result<()> {
     let node = TestNode::new(&case, "a").await?;
-    node.hears(false);
+    node.set_reacts_to_reboots(false);
     node.arm(7).await?;
     for _ in 0..4 {
-        let wire = Wire::new(&case.client());
+        let wire = RequestProxy::new(&case.client());
         let agent = node.agent(&wire, NOW).await?;
-        node.until(|progress| progress.attempt == 1).await?;
-        wire.quiet(QUIET).await;
+        node.wait_for_progress(|progress| progress.attempt == 1).await?;
+        wire.wait_until_idle(QUIET).await;
         agent.kill().await;
         let progress = node.progress().await?;
         ensure!(
             progress
                 .as_ref()
-                .is_some_and(|one| one.proved.is_none() && one.attempt == 1),
+                .is_some_and(|one| one.new_boot_id.is_none() && one.attempt == 1),
             "{progress:?}"
         );
     }
     assert_eq!(node.reboots(), 0);
-    node.hears(true);
-    let agent = node.agent(&Wire::new(&case.client()), LATER).await?;
-    let proof = node.proved().await?;
-    assert_eq!(proof.proved.as_deref(), Some("boot-1"));
+    node.set_reacts_to_reboots(true);
+    let agent = node.agent(&RequestProxy::new(&case.client()), LATER).await?;
+    let proof = node.wait_for_proof().await?;
+    assert_eq!(proof.new_boot_id.as_deref(), Some("boot-1"));
     assert_eq!(node.reboots(), 1);
     agent.stop().await
 }
 
 /// Before and after every request that it makes, from its start to the proof.
-pub(crate) async fn an_agent_that_dies_at_any_request_reboots_exactly_once(case: Case) -> anyhow::Result<()> {
+pub(crate) async fn agent_crash_at_any_request_reboots_exactly_once(case: Case) -> anyhow::Result<()> {
     let mut deaths = 0;
-    for moment in [Moment::Before, Moment::After] {
+    for moment in [CrashPoint::Before, CrashPoint::After] {
         for number in 1.. {
             let node = TestNode::new(&case, &format!("{}-{number}", moment_name(moment))).await?;
             node.arm(7).await?;
-            let wire = Wire::that_breaks(&case.client(), number, moment);
+            let wire = RequestProxy::crashing_at(&case.client(), number, moment);
             let died = tokio::select! {
                 biased;
-                () = wire.died() => true,
+                () = wire.wait_until_crashed() => true,
                 done = async {
                     let agent = node.agent(&wire, NOW).await?;
                     let proved = tokio::select! {
                         biased;
-                        () = wire.died() => Ok(false),
-                        proof = node.proved() => proof.map(|_| true),
+                        () = wire.wait_until_crashed() => Ok(false),
+                        proof = node.wait_for_proof() => proof.map(|_| true),
                     };
                     agent.kill().await;
                     proved
@@ -105,36 +112,44 @@ pub(crate) async fn an_agent_that_dies_at_any_request_reboots_exactly_once(case:
                 break;
             }
             deaths += 1;
-            // Where time is real, the second one has waited already.
+            // Where time is real, the second agent has waited already.
             let ahead = if is_embedded(&case) { NOW } else { LATER };
-            let wire = Wire::new(&case.client());
+            let wire = RequestProxy::new(&case.client());
             let agent = node.agent(&wire, ahead).await?;
-            let proof = node.proved().await?;
-            wire.quiet(QUIET).await;
+            let proof = node.wait_for_proof().await?;
+            wire.wait_until_idle(QUIET).await;
             assert_eq!(node.reboots(), 1, "dead {moment:?} request {number}: {proof:?}");
-            assert_eq!(proof.proved.as_deref(), Some("boot-1"));
+            assert_eq!(proof.new_boot_id.as_deref(), Some("boot-1"));
             agent.stop().await?;
         }
     }
-    assert!(deaths >= 9, "{deaths}: it starts, claims, asks and proves");
+    assert!(
+        deaths >= 9,
+        "{deaths}: it starts, claims, requests the reboot and proves it"
+    );
     Ok(())
 }
 
-fn moment_name(moment: Moment) -> &'static str {
+fn moment_name(moment: CrashPoint) -> &'static str {
     match moment {
-        Moment::Before => "before",
-        Moment::After => "after",
+        CrashPoint::Before => "before",
+        CrashPoint::After => "after",
     }
 }
 
-pub(crate) async fn a_machine_that_does_not_reboot_is_asked_five_times(case: Case) -> anyhow::Result<()> {
-    let (node, wire) = (TestNode::new(&case, "a").await?, Wire::new(&case.client()));
-    node.hears(false);
+pub(crate) async fn agent_gives_up_after_five_attempts(case: Case) -> anyhow::Result<()> {
+    let (node, wire) = (
+        TestNode::new(&case, "a").await?,
+        RequestProxy::new(&case.client()),
+    );
+    node.set_reacts_to_reboots(false);
     let begun = Instant::now();
     node.arm(7).await?;
     let failed = if is_embedded(&case) {
         let agent = node.agent(&wire, NOW).await?;
-        let failed = node.until(|progress| progress.failed.is_some()).await?;
+        let failed = node
+            .wait_for_progress(|progress| progress.failure_reason.is_some())
+            .await?;
         let seconds = begun.elapsed().as_secs();
         assert!(
             (930..=940).contains(&seconds),
@@ -143,74 +158,84 @@ pub(crate) async fn a_machine_that_does_not_reboot_is_asked_five_times(case: Cas
         agent.stop().await?;
         failed
     } else {
-        // Each of these comes when the one before has waited long enough.
+        // Each attempt comes after the previous delay.
         for attempt in 1..=5 {
             let agent = node.agent(&wire, LATER * attempt).await?;
-            node.until(|progress| progress.attempt == attempt).await?;
-            wire.quiet(QUIET).await;
+            node.wait_for_progress(|progress| progress.attempt == attempt)
+                .await?;
+            wire.wait_until_idle(QUIET).await;
             agent.stop().await?;
         }
         let agent = node.agent(&wire, LATER * 6).await?;
-        let failed = node.until(|progress| progress.failed.is_some()).await?;
+        let failed = node
+            .wait_for_progress(|progress| progress.failure_reason.is_some())
+            .await?;
         agent.stop().await?;
         failed
     };
     assert_eq!((failed.attempt, node.reboots()), (5, 0));
-    // Nothing more comes of it, also from one that starts later and from a machine that hears again.
-    node.annotate(json!({windlass_cluster::simulation::REBOOT: null}))
+    // No more attempts follow, not even after a restart or when the machine would react.
+    node.annotate(json!({windlass_cluster::simulation::REBOOT_ANNOTATION: null}))
         .await?;
-    node.hears(true);
+    node.set_reacts_to_reboots(true);
     let agent = node.agent(&wire, LATER * 9).await?;
-    wire.quiet(QUIET).await;
+    wire.wait_until_idle(QUIET).await;
     assert_eq!(node.progress().await?, Some(failed));
     assert_eq!(node.reboots(), 0);
     agent.stop().await
 }
 
-pub(crate) async fn an_order_that_is_not_meant_for_this_boot_and_grant_is_left_alone(
-    case: Case,
-) -> anyhow::Result<()> {
-    let (node, wire) = (TestNode::new(&case, "a").await?, Wire::new(&case.client()));
-    let (names, armed) = (Names::default(), node.arming(7));
+pub(crate) async fn agent_ignores_commands_for_other_boots_and_grants(case: Case) -> anyhow::Result<()> {
+    let (node, wire) = (
+        TestNode::new(&case, "a").await?,
+        RequestProxy::new(&case.client()),
+    );
+    let (names, armed) = (AnnotationKeys::default(), node.armed_annotations(7));
     let agent = node.agent(&wire, NOW).await?;
     let other_boot = json!({"bootID": "boot-9", "epoch": 7});
     let other_grant = json!({"bootID": "boot-0", "epoch": 6});
     for (what, name, value) in [
-        ("an order for another boot", &names.now, json!(text(&other_boot))),
-        ("an order of another grant", &names.now, json!(text(&other_grant))),
+        (
+            "a command for another boot",
+            &names.reboot_now,
+            json!(to_annotation(&other_boot)),
+        ),
+        (
+            "a command of another grant",
+            &names.reboot_now,
+            json!(to_annotation(&other_grant)),
+        ),
         (
             "a state of a newer version",
             &names.state,
             json!(r#"{"phase":"Hovering"}"#),
         ),
         ("no state", &names.state, json!(null)),
-        ("no order", &names.now, json!(null)),
+        ("no order", &names.reboot_now, json!(null)),
     ] {
         let mut annotations = armed.clone();
         annotations[name] = value;
         node.annotate(annotations).await?;
-        wire.quiet(QUIET).await;
+        wire.wait_until_idle(QUIET).await;
         assert_eq!(wire.writes().len(), 0, "{what}");
     }
     node.annotate(armed).await?;
-    node.proved().await?;
+    node.wait_for_proof().await?;
     assert_eq!(node.reboots(), 1);
     agent.stop().await
 }
 
-pub(crate) async fn an_api_that_is_away_after_the_boot_costs_nothing_but_time(
-    case: Case,
-) -> anyhow::Result<()> {
+pub(crate) async fn api_outage_after_the_boot_only_delays_the_proof(case: Case) -> anyhow::Result<()> {
     let node = TestNode::new(&case, "a").await?;
     node.arm(7).await?;
-    // It claimed and asked, and is gone when the machine comes back.
-    let wire = Wire::that_breaks(&case.client(), usize::MAX, Moment::Before);
-    node.hears(false);
+    // The API server becomes unavailable after the reboot was requested.
+    let wire = RequestProxy::crashing_at(&case.client(), usize::MAX, CrashPoint::Before);
+    node.set_reacts_to_reboots(false);
     let agent = node.agent(&wire, NOW).await?;
-    node.until(|progress| progress.attempt == 1).await?;
-    wire.quiet(QUIET).await;
+    node.wait_for_progress(|progress| progress.attempt == 1).await?;
+    wire.wait_until_idle(QUIET).await;
     agent.kill().await;
-    node.hears(true);
+    node.set_reacts_to_reboots(true);
     while node.reboots() == 0 {
         sleep(QUIET).await;
     }
@@ -220,23 +245,26 @@ pub(crate) async fn an_api_that_is_away_after_the_boot_costs_nothing_but_time(
     } else {
         Duration::from_secs(2)
     };
-    let (wire, back) = (Wire::new(&case.client()), Instant::now() + away);
-    wire.refuse(usize::MAX, StatusCode::SERVICE_UNAVAILABLE, move |_| {
+    let (wire, back) = (RequestProxy::new(&case.client()), Instant::now() + away);
+    wire.reject(usize::MAX, StatusCode::SERVICE_UNAVAILABLE, move |_| {
         Instant::now() < back
     });
     let agent = node.agent(&wire, NOW).await?;
-    let proof = node.proved().await?;
+    let proof = node.wait_for_proof().await?;
     assert!(Instant::now() >= back);
-    assert_eq!((proof.attempt, proof.proved.as_deref()), (1, Some("boot-1")));
-    wire.quiet(QUIET).await;
+    assert_eq!((proof.attempt, proof.new_boot_id.as_deref()), (1, Some("boot-1")));
+    wire.wait_until_idle(QUIET).await;
     assert_eq!(node.reboots(), 1);
-    let asked = wire.requests();
+    let asked = wire.request_count();
     assert!(asked < 200, "{asked} requests in {away:?}");
     agent.stop().await
 }
 
-pub(crate) async fn a_file_on_the_machine_asks_for_a_reboot(case: Case) -> anyhow::Result<()> {
-    let (node, wire) = (TestNode::new(&case, "a").await?, Wire::new(&case.client()));
+pub(crate) async fn trigger_file_requests_a_reboot(case: Case) -> anyhow::Result<()> {
+    let (node, wire) = (
+        TestNode::new(&case, "a").await?,
+        RequestProxy::new(&case.client()),
+    );
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("reboot-required");
     let arguments = Arguments {
@@ -246,18 +274,18 @@ pub(crate) async fn a_file_on_the_machine_asks_for_a_reboot(case: Case) -> anyho
     };
     let agent = node.agent_with(&wire, NOW, arguments).await?;
     sleep(Duration::from_secs(3)).await;
-    assert_eq!(wire.writes().len(), 0, "there is no such file");
+    assert_eq!(wire.writes().len(), 0, "the file does not exist");
     std::fs::write(&file, "")?;
-    let is_request = |sent: &windlass_suite::Sent| sent.is_write();
-    wire.seen(is_request).await?;
+    let is_request = |sent: &windlass_suite::RecordedRequest| sent.is_write();
+    wire.wait_until_sent(is_request).await?;
     sleep(Duration::from_secs(3)).await;
     let asked = node.nodes.get(&node.name).await?;
     let reason = asked
         .metadata
         .annotations
-        .and_then(|all| all.get(&Names::default().needed).cloned());
+        .and_then(|all| all.get(&AnnotationKeys::default().reboot_needed).cloned());
     assert_eq!(reason, Some(format!("file {}", file.display())));
     assert_eq!(wire.writes().len(), 1, "once is enough");
-    assert_eq!(node.reboots(), 0, "it is the controller that lets it");
+    assert_eq!(node.reboots(), 0, "only the controller allows the reboot");
     agent.stop().await
 }

@@ -1,4 +1,4 @@
-//! What reboot promises, on every kind of cluster.
+//! What reboot guarantees, on every kind of cluster.
 
 mod agent;
 mod node;
@@ -9,16 +9,16 @@ mod token;
 use windlass_suite::suite;
 
 suite!("reboot", paused;
-    agent::an_armed_node_reboots_once_and_its_agent_proves_it,
-    agent::a_restarted_agent_is_no_reboot,
-    agent::an_agent_that_dies_at_any_request_reboots_exactly_once,
-    agent::a_machine_that_does_not_reboot_is_asked_five_times,
-    agent::an_order_that_is_not_meant_for_this_boot_and_grant_is_left_alone,
-    agent::an_api_that_is_away_after_the_boot_costs_nothing_but_time,
-    agent::a_file_on_the_machine_asks_for_a_reboot,
-    race::who_disarms_first_stops_the_agent,
-    race::who_disarms_late_is_told_so,
-    race::of_disarm_and_claim_at_once_exactly_one_happens,
-    policy::the_token_of_an_agent_is_good_for_two_annotations_of_its_node,
-    policy::an_agent_does_its_work_with_its_own_token,
+    agent::armed_node_reboots_once_and_agent_proves_it,
+    agent::agent_restart_is_not_a_reboot,
+    agent::agent_crash_at_any_request_reboots_exactly_once,
+    agent::agent_gives_up_after_five_attempts,
+    agent::agent_ignores_commands_for_other_boots_and_grants,
+    agent::api_outage_after_the_boot_only_delays_the_proof,
+    agent::trigger_file_requests_a_reboot,
+    race::disarming_before_the_claim_stops_the_agent,
+    race::disarming_after_the_claim_conflicts,
+    race::concurrent_disarm_and_claim_exactly_one_succeeds,
+    policy::agent_token_can_write_only_two_annotations_of_its_node,
+    policy::agent_works_with_its_shipped_rights,
 );

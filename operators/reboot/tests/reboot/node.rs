@@ -1,5 +1,5 @@
-//! A node with a machine behind it that the test owns, and the agent on it. It is there on every kind of cluster: its
-//! kubelet does nothing but report boots.
+//! A node with a machine that the test controls, and its agent. It works on every kind of cluster: its kubelet only
+//! reports boots.
 
 use std::{
     sync::{
@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::{sync::watch, task::JoinHandle, time::timeout};
 use windlass::{
-    cache::{Cache, Selection},
+    cache::{Cache, WatchScope},
     k8s_openapi::api::core::v1::Node,
     kube::{
         self, Api, Client,
@@ -24,14 +24,16 @@ use windlass::{
     runtime::Clock,
 };
 use windlass_reboot::{
-    agent::{self, Arguments, Way},
-    state::{Names, Order, PREFIX, Phase, Progress, State, text},
+    agent::{self, Arguments, RebootWith},
+    state::{
+        AnnotationKeys, DEFAULT_ANNOTATION_PREFIX, Phase, Progress, RebootCommand, State, to_annotation,
+    },
 };
-use windlass_suite::{Context as Case, DEADLINE, Running, Wire};
+use windlass_suite::{Context as Case, RequestProxy, RunningManager, STEP_TIMEOUT};
 
-/// What simulated nodes take and show; `windlass-cluster` says more.
-const MACHINE: &str = windlass_cluster::simulation::MACHINE;
-const REBOOT: &str = windlass_cluster::simulation::REBOOT;
+/// The annotations of simulated nodes; see `windlass-cluster`.
+const MACHINE: &str = windlass_cluster::simulation::MACHINE_ANNOTATION;
+const REBOOT: &str = windlass_cluster::simulation::REBOOT_ANNOTATION;
 
 /// How long the machine is off.
 const OFF: Duration = Duration::from_millis(200);
@@ -57,7 +59,7 @@ fn boot(number: usize) -> String {
 }
 
 impl TestNode {
-    /// A node that is ready, in its first boot.
+    /// Creates a Ready node in its first boot.
     pub(crate) async fn new(case: &Case, suffix: &str) -> anyhow::Result<Self> {
         let client = case.client();
         let nodes = Api::<Node>::all(client.clone());
@@ -84,7 +86,7 @@ impl TestNode {
         })
     }
 
-    /// How often it was rebooted.
+    /// How many times it was rebooted.
     pub(crate) fn reboots(&self) -> usize {
         self.boots.load(Ordering::SeqCst)
     }
@@ -93,8 +95,8 @@ impl TestNode {
         boot(self.reboots())
     }
 
-    /// Whether it takes requests to reboot.
-    pub(crate) fn hears(&self, hears: bool) {
+    /// Sets whether it reacts to reboot requests.
+    pub(crate) fn set_reacts_to_reboots(&self, hears: bool) {
         self.deaf.send_replace(!hears);
     }
 
@@ -105,9 +107,9 @@ impl TestNode {
             .await
     }
 
-    /// What a controller writes that arms it with this grant, for the boot that it is in.
-    pub(crate) fn arming(&self, epoch: u64) -> Value {
-        let (names, now) = (Names::default(), Timestamp::now());
+    /// The annotations with which a controller arms it for its current boot, under this grant.
+    pub(crate) fn armed_annotations(&self, epoch: u64) -> Value {
+        let (names, now) = (AnnotationKeys::default(), Timestamp::now());
         let state = State {
             phase: Phase::Armed,
             policy: "default".to_owned(),
@@ -116,37 +118,40 @@ impl TestNode {
             since: now,
             deadline: None,
             boot_id_before: Some(self.boot_id()),
-            good_by: None,
+            healthy_deadline: None,
             cordoned: true,
             reason: None,
-            more: [].into(),
+            unknown_fields: [].into(),
         };
-        let order = Order {
+        let order = RebootCommand {
             boot_id: self.boot_id(),
             epoch,
             not_before: None,
             not_after: None,
         };
-        json!({names.needed: "test", names.state: text(&state), names.now: text(&order)})
+        json!({names.reboot_needed: "test", names.state: to_annotation(&state), names.reboot_now: to_annotation(&order)})
     }
 
     pub(crate) async fn arm(&self, epoch: u64) -> kube::Result<Node> {
-        self.annotate(self.arming(epoch)).await
+        self.annotate(self.armed_annotations(epoch)).await
     }
 
-    /// What its agent says of itself.
+    /// The agent's progress.
     pub(crate) async fn progress(&self) -> anyhow::Result<Option<Progress>> {
         Ok(progress(&self.nodes.get(&self.name).await?))
     }
 
-    /// Waits until this holds of what its agent says.
-    pub(crate) async fn until(&self, holds: impl Fn(&Progress) -> bool) -> anyhow::Result<Progress> {
-        let selection = Selection::all().fields(format!("metadata.name={}", self.name));
+    /// Waits until this holds for the agent's progress.
+    pub(crate) async fn wait_for_progress(
+        &self,
+        holds: impl Fn(&Progress) -> bool,
+    ) -> anyhow::Result<Progress> {
+        let selection = WatchScope::all().fields(format!("metadata.name={}", self.name));
         let lister = Cache::<Node>::start(self.client.clone(), &selection)
-            .synced(DEADLINE)
+            .synced(STEP_TIMEOUT)
             .await?;
         let mut changes = lister.subscribe();
-        let key = ObjectKey::cluster(self.name.as_str());
+        let key = ObjectKey::cluster_scoped(self.name.as_str());
         let waiting = async {
             loop {
                 let found = lister.get(&key).and_then(|node| progress(&node));
@@ -156,49 +161,52 @@ impl TestNode {
                 changes.next().await.context("the watch ended")?;
             }
         };
-        // An agent that tries again waits for minutes, where that costs nothing.
-        match timeout(DEADLINE.max(Duration::from_hours(1)), waiting).await {
+        // An agent's retries take minutes, where time is simulated.
+        match timeout(STEP_TIMEOUT.max(Duration::from_hours(1)), waiting).await {
             Ok(found) => found,
-            Err(_) => anyhow::bail!("its agent stays at {:?}", self.progress().await?),
+            Err(_) => anyhow::bail!("its agent is still at {:?}", self.progress().await?),
         }
     }
 
-    /// Waits until its agent has proved the boot that it is in now.
-    pub(crate) async fn proved(&self) -> anyhow::Result<Progress> {
-        self.until(|progress| progress.proved.is_some()).await
+    /// Waits until the agent has proved the current boot.
+    pub(crate) async fn wait_for_proof(&self) -> anyhow::Result<Progress> {
+        self.wait_for_progress(|progress| progress.new_boot_id.is_some())
+            .await
     }
 
-    /// Starts its agent, whose clock is ahead by so much.
-    pub(crate) async fn agent(&self, wire: &Wire, ahead: Duration) -> anyhow::Result<Running> {
+    /// Starts its agent, whose clock is ahead by this much.
+    pub(crate) async fn agent(&self, wire: &RequestProxy, ahead: Duration) -> anyhow::Result<RunningManager> {
         self.agent_with(wire, ahead, Arguments::default()).await
     }
 
     pub(crate) async fn agent_with(
         &self,
-        wire: &Wire,
+        wire: &RequestProxy,
         ahead: Duration,
         arguments: Arguments,
-    ) -> anyhow::Result<Running> {
+    ) -> anyhow::Result<RunningManager> {
         let arguments = Arguments {
             node: Some(self.name.clone()),
-            reboot_with: Way::Simulated,
+            reboot_with: RebootWith::Simulated,
             ..arguments
         };
         let client = wire.client();
         let manager = agent::setup_at(
             Manager::new(client.clone()),
             &client,
-            PREFIX,
+            DEFAULT_ANNOTATION_PREFIX,
             &arguments,
             Clock::starting_at(Timestamp::now().checked_add(ahead)?),
         );
-        Ok(Running::start(manager.await?))
+        Ok(RunningManager::start(manager.await?))
     }
 }
 
 pub(crate) fn progress(node: &Node) -> Option<Progress> {
-    let text = node.annotations().get(&Names::default().in_progress)?;
-    Some(serde_json::from_str(text).expect("what agents write can be read"))
+    let text = node
+        .annotations()
+        .get(&AnnotationKeys::default().reboot_in_progress)?;
+    Some(serde_json::from_str(text).expect("valid progress"))
 }
 
 async fn report(nodes: &Api<Node>, name: &str, number: usize, ready: bool) -> kube::Result<()> {
@@ -211,7 +219,7 @@ async fn report(nodes: &Api<Node>, name: &str, number: usize, ready: bool) -> ku
     Ok(())
 }
 
-/// The machine and its kubelet: a request for the boot that it is in is taken off, and then ends it.
+/// The machine and its kubelet: a reboot request for the current boot is removed, and then ends it.
 async fn run(
     client: Client,
     name: String,
@@ -219,16 +227,18 @@ async fn run(
     mut deaf: watch::Receiver<bool>,
 ) -> anyhow::Result<()> {
     let nodes = Api::<Node>::all(client.clone());
-    let selection = Selection::all().fields(format!("metadata.name={name}"));
-    let lister = Cache::<Node>::start(client, &selection).synced(DEADLINE).await?;
+    let selection = WatchScope::all().fields(format!("metadata.name={name}"));
+    let lister = Cache::<Node>::start(client, &selection)
+        .synced(STEP_TIMEOUT)
+        .await?;
     let mut changes = lister.subscribe();
-    let key = ObjectKey::cluster(name.as_str());
+    let key = ObjectKey::cluster_scoped(name.as_str());
     loop {
         let number = boots.load(Ordering::SeqCst);
         let asked = lister
             .get(&key)
             .and_then(|node| node.annotations().get(REBOOT).cloned());
-        // A request that was taken back may still be in the cache when the machine hears again.
+        // A withdrawn request may still be in the cache when the machine reacts again.
         if asked == Some(boot(number))
             && !*deaf.borrow_and_update()
             && nodes.get(&name).await?.annotations().get(REBOOT) == asked.as_ref()

@@ -1,7 +1,7 @@
-//! What the token of an agent is good for: two annotations of its own node.
+//! What an agent's token allows: writing two annotations of its own node.
 //!
-//! The embedded server keeps admission policies and does not evaluate them (they are CEL): there the case shows what RBAC alone
-//! refuses, and that the rest passes it, so that whoever leaves the policy out knows what that means.
+//! The embedded server stores admission policies but does not evaluate them (they are CEL): there the case shows what
+//! RBAC alone refuses, and that the rest passes, which is the risk of leaving the policy out.
 
 use serde_json::{Value, json};
 use windlass::{
@@ -14,21 +14,19 @@ use windlass::{
 };
 use windlass_cluster::Backend;
 use windlass_reboot::{
-    agent::{self, Arguments, Words},
-    state::{Names, PREFIX},
+    agent::{self, Arguments, CommandLine},
+    state::{AnnotationKeys, DEFAULT_ANNOTATION_PREFIX},
 };
-use windlass_suite::{Context as Case, Running};
+use windlass_suite::{Context as Case, RunningManager};
 
 use crate::{
     node::TestNode,
-    token::{POLICY, RIGHTS, annotations, apply, client, in_force, may, said, token},
+    token::{POLICY, RIGHTS, annotations, apply, client, refusal, token, try_patch, wait_until_enforced},
 };
 
-pub(crate) async fn the_token_of_an_agent_is_good_for_two_annotations_of_its_node(
-    case: Case,
-) -> anyhow::Result<()> {
+pub(crate) async fn agent_token_can_write_only_two_annotations_of_its_node(case: Case) -> anyhow::Result<()> {
     let real = case.cluster().backend() == Backend::Real;
-    let names = Names::default();
+    let names = AnnotationKeys::default();
     apply(&case, RIGHTS).await?;
     apply(&case, POLICY).await?;
     let (own, other) = (
@@ -37,19 +35,22 @@ pub(crate) async fn the_token_of_an_agent_is_good_for_two_annotations_of_its_nod
     );
     own.annotate(json!({"example.com/theirs": "1", &names.state: "{}"}))
         .await?;
-    other.annotate(json!({&names.needed: "because"})).await?;
+    other.annotate(json!({&names.reboot_needed: "because"})).await?;
     let agent = client(&case, &token(&case, Some(&own)).await?).await?;
     if real {
-        in_force(&agent, &other).await?;
+        wait_until_enforced(&agent, &other).await?;
     }
-    let progress = |value: Value| annotations(json!({&names.in_progress: value}));
+    let progress = |value: Value| annotations(json!({&names.reboot_in_progress: value}));
 
     for (what, patch) in [
-        ("says that it reboots", progress(json!("{}"))),
-        ("asks for a reboot", annotations(json!({&names.needed: "kernel"}))),
-        ("takes its word back", progress(json!(null))),
+        ("reports progress", progress(json!("{}"))),
+        (
+            "requests a reboot",
+            annotations(json!({&names.reboot_needed: "kernel"})),
+        ),
+        ("removes its progress", progress(json!(null))),
     ] {
-        assert_eq!(may(&agent, &own.name, &patch).await?, Ok(()), "{what}");
+        assert_eq!(try_patch(&agent, &own.name, &patch).await?, Ok(()), "{what}");
     }
     let refused = [
         ("cordons it", json!({"spec": {"unschedulable": true}})),
@@ -62,46 +63,54 @@ pub(crate) async fn the_token_of_an_agent_is_good_for_two_annotations_of_its_nod
             json!({"metadata": {"labels": {"node-role.kubernetes.io/control-plane": ""}}}),
         ),
         (
-            "has it kept",
+            "adds a finalizer",
             json!({"metadata": {"finalizers": ["example.com/stay"]}}),
         ),
         ("disowns it", json!({"metadata": {"ownerReferences": null}})),
-        ("arms it", annotations(json!({&names.now: "{}"}))),
+        ("arms it", annotations(json!({&names.reboot_now: "{}"}))),
         (
             "writes the controller's state",
             annotations(json!({&names.state: null})),
         ),
         (
-            "changes what is others'",
+            "changes an annotation of others",
             annotations(json!({"example.com/theirs": "2"})),
         ),
         ("adds something", annotations(json!({"example.com/mine": ""}))),
     ];
     for (what, patch) in refused {
-        let answer = may(&agent, &own.name, &patch).await?;
+        let answer = try_patch(&agent, &own.name, &patch).await?;
         assert_eq!(answer.is_err(), real, "it {what}: {answer:?}");
     }
-    // What somebody has asked for is not the agent's to take back.
-    own.annotate(json!({&names.needed: "because"})).await?;
+    // An agent cannot remove an existing request.
+    own.annotate(json!({&names.reboot_needed: "because"})).await?;
     for value in [json!(null), json!("no")] {
-        let answer = may(&agent, &own.name, &annotations(json!({&names.needed: value}))).await?;
+        let answer = try_patch(
+            &agent,
+            &own.name,
+            &annotations(json!({&names.reboot_needed: value})),
+        )
+        .await?;
         assert_eq!(answer.is_err(), real, "{answer:?}");
     }
-    // Not even its two annotations on another node; nor with a token that is of no node.
+    // Not even its two annotations on another node; nor with a token without a node.
     let of_none = client(&case, &token(&case, None).await?).await?;
     let of_other = client(&case, &token(&case, Some(&other)).await?).await?;
     for (what, client, node) in [
         ("its token, another node", &agent, &other),
-        ("a token of no node", &of_none, &own),
-        ("another's token", &of_other, &own),
+        ("a token without a node", &of_none, &own),
+        ("the token of another node", &of_other, &own),
     ] {
-        let answer = may(client, &node.name, &progress(json!("{}"))).await?;
+        let answer = try_patch(client, &node.name, &progress(json!("{}"))).await?;
         assert_eq!(answer.is_err(), real, "{what}: {answer:?}");
         if let Err(why) = answer {
             assert!(why.contains("the node that its pod runs on"), "{why}");
         }
     }
-    assert_eq!(may(&of_other, &other.name, &progress(json!("{}"))).await?, Ok(()));
+    assert_eq!(
+        try_patch(&of_other, &other.name, &progress(json!("{}"))).await?,
+        Ok(())
+    );
     refused_by_rbac_alone(&case, &agent, &own).await
 }
 
@@ -116,23 +125,29 @@ async fn refused_by_rbac_alone(case: &Case, agent: &Client, own: &TestNode) -> a
     let answers = [
         (
             "its status",
-            said(
+            refusal(
                 nodes
                     .patch_status(&own.name, &PatchParams::default(), &condition)
                     .await,
             )?,
         ),
-        ("all of it", said(nodes.replace(&own.name, &post, &node).await)?),
+        (
+            "all of it",
+            refusal(nodes.replace(&own.name, &post, &node).await)?,
+        ),
         (
             "its end",
-            said(nodes.delete(&own.name, &DeleteParams::default()).await)?,
+            refusal(nodes.delete(&own.name, &DeleteParams::default()).await)?,
         ),
-        ("another one", said(nodes.create(&post, &node).await)?),
-        ("pods", said(pods.list(&ListParams::default()).await)?),
-        ("a pod", said(pods.delete(&pod, &DeleteParams::default()).await)?),
+        ("another one", refusal(nodes.create(&post, &node).await)?),
+        ("pods", refusal(pods.list(&ListParams::default()).await)?),
+        (
+            "a pod",
+            refusal(pods.delete(&pod, &DeleteParams::default()).await)?,
+        ),
         (
             "an eviction",
-            said(pods.evict(&pod, &EvictParams::default()).await)?,
+            refusal(pods.evict(&pod, &EvictParams::default()).await)?,
         ),
     ];
     for (what, answer) in answers {
@@ -142,7 +157,7 @@ async fn refused_by_rbac_alone(case: &Case, agent: &Client, own: &TestNode) -> a
 }
 
 /// The whole agent with such a token: it needs nothing more.
-pub(crate) async fn an_agent_does_its_work_with_its_own_token(case: Case) -> anyhow::Result<()> {
+pub(crate) async fn agent_works_with_its_shipped_rights(case: Case) -> anyhow::Result<()> {
     apply(&case, RIGHTS).await?;
     apply(&case, POLICY).await?;
     let (own, other) = (
@@ -151,7 +166,7 @@ pub(crate) async fn an_agent_does_its_work_with_its_own_token(case: Case) -> any
     );
     let client = client(&case, &token(&case, Some(&own)).await?).await?;
     if case.cluster().backend() == Backend::Real {
-        in_force(&client, &other).await?;
+        wait_until_enforced(&client, &other).await?;
     }
     let folder = tempfile::tempdir()?;
     let boot_id_file = folder.path().join("boot_id");
@@ -159,21 +174,21 @@ pub(crate) async fn an_agent_does_its_work_with_its_own_token(case: Case) -> any
         std::fs::write(&boot_id_file, boot)?;
         let arguments = Arguments {
             node: Some(own.name.clone()),
-            reboot_command: Some(Words::new("true", [""; 0])),
+            reboot_command: Some(CommandLine::new("true", [""; 0])),
             boot_id_file: boot_id_file.clone(),
             ..Arguments::default()
         };
         let manager = Manager::new(client.clone());
-        let manager = agent::setup(manager, &client, PREFIX, &arguments).await?;
-        anyhow::Ok(Running::start(manager))
+        let manager = agent::setup(manager, &client, DEFAULT_ANNOTATION_PREFIX, &arguments).await?;
+        anyhow::Ok(RunningManager::start(manager))
     };
     own.arm(7).await?;
     let before = start("boot-0").await?;
-    let claim = own.until(|progress| progress.attempt == 1).await?;
-    assert_eq!((claim.boot_id.as_str(), claim.proved), ("boot-0", None));
+    let claim = own.wait_for_progress(|progress| progress.attempt == 1).await?;
+    assert_eq!((claim.boot_id.as_str(), claim.new_boot_id), ("boot-0", None));
     before.kill().await;
     let after = start("boot-1").await?;
-    let proof = own.proved().await?;
-    assert_eq!(proof.proved.as_deref(), Some("boot-1"));
+    let proof = own.wait_for_proof().await?;
+    assert_eq!(proof.new_boot_id.as_deref(), Some("boot-1"));
     after.stop().await
 }

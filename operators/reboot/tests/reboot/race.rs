@@ -1,5 +1,5 @@
-//! A controller that takes its order back while the agent acts on it: both write the same object under the version that they
-//! have seen, so that exactly one of them does.
+//! The controller withdraws its command while the agent claims it: both writes are conditional on the resource
+//! version, so exactly one succeeds.
 
 use std::time::Duration;
 
@@ -11,20 +11,20 @@ use windlass::{
         api::{Patch, PatchParams},
     },
 };
-use windlass_reboot::state::Names;
-use windlass_suite::{Context as Case, Sent, Wire};
+use windlass_reboot::state::AnnotationKeys;
+use windlass_suite::{Context as Case, RecordedRequest, RequestProxy};
 
 use crate::node::TestNode;
 
 const QUIET: Duration = Duration::from_millis(300);
 
-/// Takes the order off if the node still is this version, as the controller does.
+/// Removes the command, conditional on the node's resource version, as the controller does.
 async fn disarm(node: &TestNode, seen: &Node) -> kube::Result<Node> {
-    let names = Names::default();
+    let names = AnnotationKeys::default();
     let patch = Patch::Merge(json!({"metadata": {
         "uid": seen.metadata.uid,
         "resourceVersion": seen.metadata.resource_version,
-        "annotations": {names.now: null, names.state: null},
+        "annotations": {names.reboot_now: null, names.state: null},
     }}));
     node.nodes
         .patch(&node.name, &PatchParams::default(), &patch)
@@ -35,44 +35,50 @@ fn is_conflict<T>(answer: &kube::Result<T>) -> bool {
     matches!(answer, Err(kube::Error::Api(status)) if status.is_conflict())
 }
 
-pub(crate) async fn who_disarms_first_stops_the_agent(case: Case) -> anyhow::Result<()> {
-    let (node, wire) = (TestNode::new(&case, "a").await?, Wire::new(&case.client()));
-    // The agent's word is on its way for so long that the controller's comes first.
-    wire.delay(1, Duration::from_secs(2), Sent::is_write);
+pub(crate) async fn disarming_before_the_claim_stops_the_agent(case: Case) -> anyhow::Result<()> {
+    let (node, wire) = (
+        TestNode::new(&case, "a").await?,
+        RequestProxy::new(&case.client()),
+    );
+    // The agent's claim is delayed so long that the controller's write comes first.
+    wire.delay(1, Duration::from_secs(2), RecordedRequest::is_write);
     let agent = node.agent(&wire, Duration::ZERO).await?;
     let armed = node.arm(7).await?;
-    wire.seen(Sent::is_write).await?;
+    wire.wait_until_sent(RecordedRequest::is_write).await?;
     disarm(&node, &armed).await?;
-    wire.quiet(QUIET).await;
+    wire.wait_until_idle(QUIET).await;
     assert_eq!((node.progress().await?, node.reboots()), (None, 0));
-    assert_eq!(wire.writes().len(), 1, "it does not insist");
+    assert_eq!(wire.writes().len(), 1, "it does not retry");
     agent.stop().await
 }
 
-pub(crate) async fn who_disarms_late_is_told_so(case: Case) -> anyhow::Result<()> {
-    let (node, wire) = (TestNode::new(&case, "a").await?, Wire::new(&case.client()));
+pub(crate) async fn disarming_after_the_claim_conflicts(case: Case) -> anyhow::Result<()> {
+    let (node, wire) = (
+        TestNode::new(&case, "a").await?,
+        RequestProxy::new(&case.client()),
+    );
     let agent = node.agent(&wire, Duration::ZERO).await?;
     let armed = node.arm(7).await?;
-    node.until(|progress| progress.epoch == 7).await?;
+    node.wait_for_progress(|progress| progress.epoch == 7).await?;
     let answer = disarm(&node, &armed).await;
     assert!(is_conflict(&answer), "{answer:?}");
-    node.proved().await?;
+    node.wait_for_proof().await?;
     assert_eq!(node.reboots(), 1);
     agent.stop().await
 }
 
-pub(crate) async fn of_disarm_and_claim_at_once_exactly_one_happens(case: Case) -> anyhow::Result<()> {
+pub(crate) async fn concurrent_disarm_and_claim_exactly_one_succeeds(case: Case) -> anyhow::Result<()> {
     let (mut stopped, mut rebooted) = (0, 0);
     for round in 0..12 {
         let (node, wire) = (
             TestNode::new(&case, &round.to_string()).await?,
-            Wire::new(&case.client()),
+            RequestProxy::new(&case.client()),
         );
         let agent = node.agent(&wire, Duration::ZERO).await?;
         let armed = node.arm(7).await?;
         tokio::time::sleep(Duration::from_micros(400 * round)).await;
         let answer = disarm(&node, &armed).await;
-        wire.quiet(QUIET).await;
+        wire.wait_until_idle(QUIET).await;
         if answer.is_ok() {
             stopped += 1;
             assert_eq!(
@@ -83,7 +89,7 @@ pub(crate) async fn of_disarm_and_claim_at_once_exactly_one_happens(case: Case) 
         } else {
             assert!(is_conflict(&answer), "{answer:?}");
             rebooted += 1;
-            node.proved().await?;
+            node.wait_for_proof().await?;
             assert_eq!(node.reboots(), 1, "round {round}");
         }
         agent.stop().await?;

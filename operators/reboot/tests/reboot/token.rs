@@ -1,5 +1,5 @@
-//! A token of an agent's pod, and what the server lets it do. The account, its role and the policy are the shipped ones, with the
-//! case's namespace for theirs.
+//! A token of an agent's pod, and what the server allows it. The service account, its role and the policy are the
+//! shipped ones, moved into the case's namespace.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use windlass::{
     },
     prelude::*,
 };
-use windlass_suite::{Context as Case, DEADLINE};
+use windlass_suite::{Context as Case, STEP_TIMEOUT};
 
 use crate::node::TestNode;
 
@@ -28,8 +28,9 @@ const NAMESPACE: &str = "windlass-reboot";
 pub(crate) const RIGHTS: &str = include_str!("../../manifests/agent-rbac.yaml");
 pub(crate) const POLICY: &str = include_str!("../../manifests/agent-policy.yaml");
 
-/// Creates what manifests say, with the case's namespace for the shipped one; what lives outside of it has the namespace in
-/// its name.
+/// Creates the manifests with the shipped namespace replaced by the case's, also in the names of cluster-scoped
+/// objects.
+/// objects.
 pub(crate) async fn apply(case: &Case, manifests: &str) -> anyhow::Result<()> {
     let text = manifests.replace(NAMESPACE, case.namespace());
     for document in serde_yaml_ng::Deserializer::from_str(&text) {
@@ -54,7 +55,7 @@ pub(crate) async fn apply(case: &Case, manifests: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A token of the agents' account; bound to a pod, and by it to a node, if one is given.
+/// A token of the agents' service account; bound to a pod, and thereby to a node, if one is given.
 pub(crate) async fn token(case: &Case, node: Option<&TestNode>) -> anyhow::Result<String> {
     let mut bound = Value::Null;
     if let Some(node) = node {
@@ -77,7 +78,7 @@ pub(crate) async fn token(case: &Case, node: Option<&TestNode>) -> anyhow::Resul
     answer.status.and_then(|status| status.token).context("a token")
 }
 
-/// A client that has nothing but this token.
+/// A client that has only this token.
 pub(crate) async fn client(case: &Case, token: &str) -> anyhow::Result<Client> {
     let mut kubeconfig = Kubeconfig::read_from(case.cluster().kubeconfig()?)?;
     for user in &mut kubeconfig.auth_infos {
@@ -95,17 +96,21 @@ pub(crate) fn annotations(annotations: Value) -> Value {
     json!({"metadata": {"annotations": annotations}})
 }
 
-/// Whether the server takes it; it is only tried. What is refused for another reason than the right to it is an error.
-pub(crate) async fn may(client: &Client, node: &str, patch: &Value) -> anyhow::Result<Result<(), String>> {
+/// Whether the server accepts the patch, as a dry run. A refusal for another reason than missing rights is an error.
+pub(crate) async fn try_patch(
+    client: &Client,
+    node: &str,
+    patch: &Value,
+) -> anyhow::Result<Result<(), String>> {
     let params = PatchParams {
         dry_run: true,
         ..PatchParams::default()
     };
     let nodes = Api::<Node>::all(client.clone());
-    said(nodes.patch(node, &params, &Patch::Strategic(patch)).await)
+    refusal(nodes.patch(node, &params, &Patch::Strategic(patch)).await)
 }
 
-pub(crate) fn said<T>(answer: kube::Result<T>) -> anyhow::Result<Result<(), String>> {
+pub(crate) fn refusal<T>(answer: kube::Result<T>) -> anyhow::Result<Result<(), String>> {
     match answer {
         Ok(_) => Ok(Ok(())),
         Err(kube::Error::Api(status)) if status.code == 403 => Ok(Err(status.message.clone())),
@@ -113,11 +118,11 @@ pub(crate) fn said<T>(answer: kube::Result<T>) -> anyhow::Result<Result<(), Stri
     }
 }
 
-/// A server takes a moment to know of a policy.
-pub(crate) async fn in_force(client: &Client, other: &TestNode) -> anyhow::Result<()> {
-    let (patch, until) = (annotations(json!({"a": "b"})), Instant::now() + DEADLINE);
-    while may(client, &other.name, &patch).await?.is_ok() {
-        ensure!(Instant::now() < until, "the policy has no effect");
+/// Waits until the server enforces the policy.
+pub(crate) async fn wait_until_enforced(client: &Client, other: &TestNode) -> anyhow::Result<()> {
+    let (patch, until) = (annotations(json!({"a": "b"})), Instant::now() + STEP_TIMEOUT);
+    while try_patch(client, &other.name, &patch).await?.is_ok() {
+        ensure!(Instant::now() < until, "the policy is not enforced");
         sleep(Duration::from_millis(50)).await;
     }
     Ok(())

@@ -1,22 +1,22 @@
-//! Adoption with the target's consent, and attempts to have what was adopted deleted.
+//! Adoption with the target's consent, and attempts to get adopted objects deleted.
 
 use anyhow::Context as _;
 use windlass::{prelude::*, serde_json::Value};
 use windlass_secretsync::SecretSync;
-use windlass_suite::{Context as Case, Running};
+use windlass_suite::{Context as Case, RunningManager};
 
 use crate::{
     stage::{
         ADOPT, KINDS, Kind, MALLORY, POLICIES, VICTIM, adopt, attacked, is_managed, is_marked, target, with,
     },
-    world::World,
+    world::TestCluster,
 };
 
-/// What `kubectl apply` notes on an object.
+/// The annotation of `kubectl apply`.
 const APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Policy of the source and consent of the target: only both together adopt, and only what the policy allows.
-pub(crate) async fn consent_of_the_target_decides_what_is_adopted(case: Case) -> anyhow::Result<()> {
+/// Only the source's policy and the target's consent together adopt, and only what the policy allows.
+pub(crate) async fn adoption_needs_policy_and_target_consent(case: Case) -> anyhow::Result<()> {
     let consents: [(&str, Option<&str>, Option<&str>); 5] = [
         ("nobody", None, None),
         ("other", Some("true,bob"), Some("bob")),
@@ -24,7 +24,7 @@ pub(crate) async fn consent_of_the_target_decides_what_is_adopted(case: Case) ->
         ("by-object", None, Some(MALLORY)),
         ("nonsense", Some("No Name"), Some("No Name")),
     ];
-    let world = World::new(&case).await?;
+    let world = TestCluster::new(&case).await?;
     world.namespace(MALLORY, json!({})).await?;
     let mut objects = Vec::new();
     for (namespace, by_namespace, by_object) in consents {
@@ -81,22 +81,22 @@ pub(crate) async fn consent_of_the_target_decides_what_is_adopted(case: Case) ->
 const ENDS: [&str; 9] = [
     "the SecretSync is deleted",
     "the source is deleted",
-    "the source is created anew",
+    "the source is recreated",
     "the name is taken out",
     "the namespace is deselected",
     "the namespace withdraws its consent",
     "the namespace withdraws its consent to adoption",
-    "the SecretSync is gone before anybody looks",
+    "the SecretSync is deleted while no process runs",
     "the spec becomes invalid and the SecretSync is deleted",
 ];
 
-async fn end(world: &World, kind: Kind, how: &str) -> anyhow::Result<()> {
-    let mallory = world.within(MALLORY);
+async fn end(world: &TestCluster, kind: Kind, how: &str) -> anyhow::Result<()> {
+    let mallory = world.in_namespace(MALLORY);
     let spec = |spec: Value| json!({ "spec": spec });
     match how {
         "the SecretSync is deleted" => mallory.delete::<SecretSync>("grab").await?,
         "the source is deleted" => world.remove(kind, MALLORY, "token").await?,
-        "the source is created anew" => {
+        "the source is recreated" => {
             // So that it does not adopt again.
             let never = spec(json!({ "adoptionPolicy": "Never" }));
             mallory.patch::<SecretSync>("grab", never).await?;
@@ -121,7 +121,7 @@ async fn end(world: &World, kind: Kind, how: &str) -> anyhow::Result<()> {
                 .patch_namespace(VICTIM, target(MALLORY, Some("nobody")))
                 .await?;
         }
-        "the SecretSync is gone before anybody looks" => {
+        "the SecretSync is deleted while no process runs" => {
             let free = json!({ "metadata": { "finalizers": null } });
             mallory.patch::<SecretSync>("grab", free).await?;
             mallory.delete::<SecretSync>("grab").await?;
@@ -136,7 +136,7 @@ async fn end(world: &World, kind: Kind, how: &str) -> anyhow::Result<()> {
 }
 
 /// A victim whose object was adopted with its namespace's consent.
-async fn grabbed(case: &Case, kind: Kind) -> anyhow::Result<(World, Running, Value)> {
+async fn adopted_object(case: &Case, kind: Kind) -> anyhow::Result<(TestCluster, RunningManager, Value)> {
     let world = attacked(case, Some(MALLORY)).await?;
     let object = with(
         kind.object("token", "own"),
@@ -149,16 +149,16 @@ async fn grabbed(case: &Case, kind: Kind) -> anyhow::Result<(World, Running, Val
         .make(kind, MALLORY, &with(kind.object("token", "evil"), &source))
         .await?;
     let running = world.start().await?;
-    let spec = json!({ "kind": kind.name(), "names": ["token"], "adoptionPolicy": "Always", "recreate": "IfNeeded" });
+    let spec = json!({ "kind": kind.name(), "names": ["token"], "adoptionPolicy": "Always", "recreatePolicy": "IfNeeded" });
     let status = world.attack("grab", spec).await?;
     assert_eq!(status.synced, 1, "{status:?}");
     Ok((world, running, before))
 }
 
-/// It stays, under the same UID, with the data that it has by then, and nothing on it says that it was a copy.
-async fn assert_released(world: &World, kind: Kind, before: &Value) -> anyhow::Result<()> {
+/// It stays, with the same UID and its current data, and without our label, annotations and managed fields.
+async fn assert_released(world: &TestCluster, kind: Kind, before: &Value) -> anyhow::Result<()> {
     world
-        .becomes(kind, VICTIM, "token", |object| !is_marked(object))
+        .wait_for_object(kind, VICTIM, "token", |object| !is_marked(object))
         .await?;
     world.settle().await;
     let after = world.find(kind, VICTIM, "token").await?;
@@ -176,7 +176,7 @@ async fn assert_released(world: &World, kind: Kind, before: &Value) -> anyhow::R
         Kind::ConfigMap => source_data["data"]["password"].clone(),
     };
     assert_eq!(after["data"]["password"], value);
-    let deleted = world.copying();
+    let deleted = world.copy_writes();
     assert!(
         !deleted.iter().any(|write| write.starts_with("delete ")),
         "{deleted:?}"
@@ -184,15 +184,15 @@ async fn assert_released(world: &World, kind: Kind, before: &Value) -> anyhow::R
     Ok(())
 }
 
-/// First adopted, then taken away: that is no way to have an object deleted. While it runs, and while it is down.
-pub(crate) async fn adopted_objects_are_released_whatever_ends_the_sync(case: Case) -> anyhow::Result<()> {
+/// Adopting an object and ending the sync does not delete it. While a process runs, and while none does.
+pub(crate) async fn adopted_objects_are_released_by_every_removal(case: Case) -> anyhow::Result<()> {
     for (number, how) in ENDS.into_iter().enumerate() {
         for is_down in [false, true] {
             // Both kinds in turn: what ends a sync does not depend on the kind.
             let kind = KINDS[(number + usize::from(is_down)) % 2];
-            let case = case.anew().await?;
-            let (world, running, before) = grabbed(&case, kind).await?;
-            let is_gone_first = how == "the SecretSync is gone before anybody looks";
+            let case = case.fresh().await?;
+            let (world, running, before) = adopted_object(&case, kind).await?;
+            let is_gone_first = how == "the SecretSync is deleted while no process runs";
             let running = if is_down || is_gone_first {
                 running.stop().await?;
                 end(&world, kind, how).await?;
@@ -209,11 +209,11 @@ pub(crate) async fn adopted_objects_are_released_whatever_ends_the_sync(case: Ca
     Ok(())
 }
 
-/// Consent on the object itself is taken back there, and the next change of the source does not reach it any more.
+/// Consent on the object is withdrawn there, and the next change of the source no longer reaches it.
 pub(crate) async fn withdrawn_consent_releases_at_once(case: Case) -> anyhow::Result<()> {
     for kind in KINDS {
         for policy in ["IfIdentical", "Always"] {
-            let case = case.anew().await?;
+            let case = case.fresh().await?;
             let world = attacked(&case, None).await?;
             let object = with(kind.object("token", "1"), &adopt(MALLORY));
             let before = world.make(kind, VICTIM, &object).await?;
@@ -228,7 +228,10 @@ pub(crate) async fn withdrawn_consent_releases_at_once(case: Case) -> anyhow::Re
             world.change(kind, VICTIM, "token", withdrawn).await?;
             let released = |object: &Value| !is_marked(object);
             world
-                .soon("a release", world.becomes(kind, VICTIM, "token", released))
+                .within_two_seconds(
+                    "a release",
+                    world.wait_for_object(kind, VICTIM, "token", released),
+                )
                 .await?;
             world.settle().await;
             let left = world.find(kind, VICTIM, "token").await?;
@@ -236,7 +239,7 @@ pub(crate) async fn withdrawn_consent_releases_at_once(case: Case) -> anyhow::Re
             let changed = json!({ "metadata": { "labels": { "changed": "yes" } } });
             world.change(kind, MALLORY, "token", changed).await?;
             world
-                .says(MALLORY, "grab", |status| status.conflicts == 1)
+                .wait_for_status(MALLORY, "grab", |status| status.conflicts == 1)
                 .await?;
             world.settle().await;
             assert_eq!(world.find(kind, VICTIM, "token").await?, left);

@@ -1,24 +1,27 @@
-//! A death at any request of an adoption and of the release after it.
+//! A crash at any request of an adoption and of the following release.
 
 use parking_lot::Mutex;
 use windlass::{kube::Client, prelude::*, serde_json::Value};
 use windlass_cluster::Backend;
 use windlass_secretsync::SecretSync;
-use windlass_suite::{Context as Case, Sent, Story, World as Inner, at_every_request, at_requests};
+use windlass_suite::{
+    Context as Case, CrashScenario, RecordedRequest, TestEnvironment as Inner, crash_at_every_request,
+    crash_at_requests,
+};
 
 use crate::{
     stage::{KINDS, Kind, MALLORY, VICTIM, attacked, is_managed, is_marked},
-    world::{World, is_work, namespace_of, shipped},
+    world::{TestCluster, is_neither_event_nor_lease, namespace_of, shipped},
 };
 
-/// An object is adopted, and released when the SecretSync goes.
+/// An object is adopted, and released when the SecretSync is deleted.
 struct Adopted {
     kind: Kind,
     /// The object's UID in this run.
     uid: Mutex<Value>,
 }
 
-impl Story for Adopted {
+impl CrashScenario for Adopted {
     async fn client(&self, case: &Case) -> anyhow::Result<Client> {
         shipped().client(case).await
     }
@@ -33,33 +36,39 @@ impl Story for Adopted {
             .make(self.kind, MALLORY, &self.kind.object("token", "evil"))
             .await?;
         let spec = json!({
-            "kind": self.kind.name(), "names": ["token"], "adoptionPolicy": "Always", "recreate": "IfNeeded",
+            "kind": self.kind.name(), "names": ["token"], "adoptionPolicy": "Always", "recreatePolicy": "IfNeeded",
         });
         world.sync(MALLORY, "grab", spec).await?;
         Ok(())
     }
 
     async fn manager(&self, inner: &Inner) -> anyhow::Result<Manager> {
-        World::of(inner.clone(), inner.case().client()).whole().await
+        TestCluster::of(inner.clone(), inner.case().client())
+            .new_manager()
+            .await
     }
 
-    async fn done(&self, inner: &Inner) -> anyhow::Result<()> {
-        let world = World::of(inner.clone(), inner.case().client());
-        let mallory = world.within(MALLORY);
-        // It goes on where the life before it ended.
+    async fn wait_until_done(&self, inner: &Inner) -> anyhow::Result<()> {
+        let world = TestCluster::of(inner.clone(), inner.case().client());
+        let mallory = world.in_namespace(MALLORY);
+        // It continues where the previous process stopped.
         let sync = mallory.get::<SecretSync>("grab").await;
         if sync.is_ok_and(|sync| sync.metadata.deletion_timestamp.is_none()) {
-            world.becomes(self.kind, VICTIM, "token", is_marked).await?;
-            world.says(MALLORY, "grab", |status| status.synced == 1).await?;
+            world
+                .wait_for_object(self.kind, VICTIM, "token", is_marked)
+                .await?;
+            world
+                .wait_for_status(MALLORY, "grab", |status| status.synced == 1)
+                .await?;
             mallory.delete::<SecretSync>("grab").await?;
         }
-        mallory.wait_gone::<SecretSync>("grab").await?;
+        mallory.wait_until_deleted::<SecretSync>("grab").await?;
         world.settle().await;
         Ok(())
     }
 
-    async fn state(&self, inner: &Inner) -> anyhow::Result<Value> {
-        let world = World::of(inner.clone(), inner.case().client());
+    async fn end_state(&self, inner: &Inner) -> anyhow::Result<Value> {
+        let world = TestCluster::of(inner.clone(), inner.case().client());
         let object = world.find(self.kind, VICTIM, "token").await?;
         Ok(json!({
             "same": object["metadata"]["uid"] == *self.uid.lock(),
@@ -69,24 +78,26 @@ impl Story for Adopted {
         }))
     }
 
-    fn may_write(&self, write: &Sent) -> bool {
+    fn may_write(&self, write: &RecordedRequest) -> bool {
         let is_copy = write.is_about(self.kind.plural(), "token")
             && namespace_of(write) == VICTIM
             && ["create", "update"].contains(&&*write.access.verb);
-        !is_work(write) || write.is_about("secretsyncs", "grab") || is_copy
+        !is_neither_event_nor_lease(write) || write.is_about("secretsyncs", "grab") || is_copy
     }
 }
 
-/// Whatever happened before, what the victim has in the end is its own object.
-pub(crate) async fn adoption_and_release_survive_every_death(case: Case) -> anyhow::Result<()> {
+/// Whatever happened before, the victim ends up with its own object.
+pub(crate) async fn adoption_and_release_recover_from_a_crash_at_every_request(
+    case: Case,
+) -> anyhow::Result<()> {
     for kind in KINDS {
         let story = Adopted {
             kind,
             uid: Mutex::new(Value::Null),
         };
         let told = match case.cluster().backend() {
-            Backend::Embedded => at_every_request(&case, &story).await?,
-            _ => at_requests(&case, &story, |n| n + n + 1).await?,
+            Backend::Embedded => crash_at_every_request(&case, &story).await?,
+            _ => crash_at_requests(&case, &story, |n| n + n + 1).await?,
         };
         assert!(told.requests >= 12, "{told:?}");
     }

@@ -1,4 +1,4 @@
-//! Attempts to learn what another namespace's object holds.
+//! Attempts to learn the content of another namespace's object.
 
 use std::collections::BTreeSet;
 
@@ -8,10 +8,10 @@ use windlass_suite::Context as Case;
 
 use crate::{
     stage::{KINDS, MALLORY, POLICIES, VICTIM, attacked, target, with},
-    world::{World, condition, namespace_of},
+    world::{TestCluster, condition, namespace_of},
 };
 
-/// What the sync's owner sees, without what names the target.
+/// What the sync's owner sees, without the name of the target.
 fn seen(status: &SecretSyncStatus, namespace: &str) -> String {
     let failures: Vec<_> = status
         .failures
@@ -27,12 +27,12 @@ fn seen(status: &SecretSyncStatus, namespace: &str) -> String {
     format!("{counts:?} {failures:?} {conditions:?}").replace(namespace, "the target")
 }
 
-/// A guess that is right and one that is wrong look the same: in the status, in events, and by which requests are made. Also
-/// where the namespace consents to adoption, and where the object cannot be overwritten.
+/// A right guess and a wrong one look the same: in the status, in events, and in the requests. Also where the
+/// namespace consents to adoption, and where the object cannot be overwritten.
 pub(crate) async fn status_and_events_do_not_depend_on_the_value(case: Case) -> anyhow::Result<()> {
     for adopt in [None, Some(MALLORY)] {
-        let case = case.anew().await?;
-        let world = World::new(&case).await?;
+        let case = case.fresh().await?;
+        let world = TestCluster::new(&case).await?;
         world.namespace(MALLORY, json!({})).await?;
         let guesses = ["right", "wrong"];
         for guess in guesses {
@@ -56,28 +56,28 @@ pub(crate) async fn status_and_events_do_not_depend_on_the_value(case: Case) -> 
                 for name in ["plain", "fixed"] {
                     let mut found = Vec::new();
                     for guess in guesses {
-                        world.wire().forget();
+                        world.proxy().clear();
                         let only = json!({ "matchLabels": { "kubernetes.io/metadata.name": guess } });
                         let spec = json!({
                             "kind": kind.name(), "names": [name], "namespaceSelector": only,
-                            "adoptionPolicy": policy, "recreate": "IfNeeded",
+                            "adoptionPolicy": policy, "recreatePolicy": "IfNeeded",
                         });
                         let status = world.attack(guess, spec).await?;
-                        let sync = world.within(MALLORY).get::<SecretSync>(guess).await?;
-                        let events = world.within(MALLORY).told_of(&sync).await?;
+                        let sync = world.in_namespace(MALLORY).get::<SecretSync>(guess).await?;
+                        let events = world.in_namespace(MALLORY).events(&sync).await?;
                         let events: Vec<_> = events
                             .iter()
                             .map(|event| (event.reason.clone(), event.message.clone()))
                             .collect();
-                        let sent = world.wire().sent();
-                        // What is asked; how often it is asked is a matter of time.
+                        let sent = world.proxy().requests();
+                        // Only which requests are made; their number depends on time.
                         let requests: BTreeSet<_> = sent
                             .iter()
                             .filter(|sent| namespace_of(sent) == guess)
                             .map(|sent| (sent.to_string(), sent.accept.clone()))
                             .collect();
                         if adopt.is_none() {
-                            // What may not be compared is not read.
+                            // An object that may not be compared is not read.
                             let mut reads = requests.iter().filter(|(sent, _)| sent.starts_with("get "));
                             assert!(
                                 reads.all(|(_, accept)| accept.contains("PartialObjectMetadata")),
@@ -86,8 +86,11 @@ pub(crate) async fn status_and_events_do_not_depend_on_the_value(case: Case) -> 
                         }
                         let shown = format!("{} {events:?} {requests:?}", seen(&status, guess));
                         found.push(shown.replace(guess, "the target"));
-                        world.within(MALLORY).delete::<SecretSync>(guess).await?;
-                        world.within(MALLORY).wait_gone::<SecretSync>(guess).await?;
+                        world.in_namespace(MALLORY).delete::<SecretSync>(guess).await?;
+                        world
+                            .in_namespace(MALLORY)
+                            .wait_until_deleted::<SecretSync>(guess)
+                            .await?;
                         world.settle().await;
                     }
                     assert_eq!(found[0], found[1], "{kind:?} {policy} {name}, {adopt:?}");
@@ -100,7 +103,7 @@ pub(crate) async fn status_and_events_do_not_depend_on_the_value(case: Case) -> 
 }
 
 /// A tenant does not learn which syncs other tenants have.
-pub(crate) async fn status_names_no_sync_of_another_namespace(case: Case) -> anyhow::Result<()> {
+pub(crate) async fn status_does_not_name_syncs_of_other_namespaces(case: Case) -> anyhow::Result<()> {
     let world = attacked(&case, None).await?;
     world.namespace("bob", json!({})).await?;
     let both = format!("{MALLORY},bob");
@@ -115,7 +118,9 @@ pub(crate) async fn status_names_no_sync_of_another_namespace(case: Case) -> any
         let spec = json!({ "kind": kind.name(), "names": ["token"] });
         let sync = format!("hush-{}", kind.plural());
         world.sync("bob", &sync, spec.clone()).await?;
-        world.says("bob", &sync, |status| status.synced == 1).await?;
+        world
+            .wait_for_status("bob", &sync, |status| status.synced == 1)
+            .await?;
         let status = world.attack(kind.plural(), spec).await?;
         assert!(condition(&status, "Conflict", "True"), "{status:?}");
         let shown: Value = serde_json::to_value(&status)?;

@@ -1,18 +1,18 @@
-//! Attempts to replace or destroy what another namespace has.
+//! Attempts to replace or delete objects of another namespace.
 
 use std::time::Duration;
 
 use windlass::{prelude::*, serde_json::Value};
-use windlass_secretsync::{SecretSync, api::SYNC};
+use windlass_secretsync::{SecretSync, api::SYNC_ANNOTATION};
 use windlass_suite::Context as Case;
 
 use crate::{
     stage::{ADOPT, KINDS, Kind, MALLORY, POLICIES, VICTIM, adopt, attacked, is_marked, target, with},
-    world::{HOME, World},
+    world::{HOME, TestCluster},
 };
 
-/// What a target may have of a kind, in the way of a copy that holds `guess`.
-fn possessions(kind: Kind) -> Vec<(&'static str, Value)> {
+/// Objects of a kind that a target may have, with the name of a copy that contains `guess`.
+fn existing_objects(kind: Kind) -> Vec<(&'static str, Value)> {
     let mut all = vec![
         ("own", kind.object("own", "own")),
         ("same", kind.object("same", "guess")),
@@ -34,8 +34,8 @@ fn possessions(kind: Kind) -> Vec<(&'static str, Value)> {
     all
 }
 
-/// Whatever the sync's owner asks for: the namespace takes copies, and has not given away what it had.
-pub(crate) async fn policy_of_the_source_alone_changes_nothing(case: Case) -> anyhow::Result<()> {
+/// Whatever the sync's owner asks for: the namespace accepts copies, but does not consent to adoption.
+pub(crate) async fn adoption_policy_without_target_consent_changes_nothing(case: Case) -> anyhow::Result<()> {
     let world = attacked(&case, None).await?;
     let mut before = Vec::new();
     let mut syncs = Vec::new();
@@ -43,7 +43,7 @@ pub(crate) async fn policy_of_the_source_alone_changes_nothing(case: Case) -> an
         for policy in POLICIES {
             let prefix = policy.to_lowercase();
             let mut names = Vec::new();
-            for (name, mut object) in possessions(kind) {
+            for (name, mut object) in existing_objects(kind) {
                 let name = format!("{prefix}-{name}");
                 object["metadata"]["name"] = name.as_str().into();
                 world.make(kind, VICTIM, &object).await?;
@@ -53,7 +53,7 @@ pub(crate) async fn policy_of_the_source_alone_changes_nothing(case: Case) -> an
             }
             let sync = format!("{prefix}-{}", kind.plural());
             let spec = json!({
-                "kind": kind.name(), "names": names, "adoptionPolicy": policy, "recreate": "IfNeeded",
+                "kind": kind.name(), "names": names, "adoptionPolicy": policy, "recreatePolicy": "IfNeeded",
             });
             syncs.push((sync, spec, u32::try_from(names.len())?));
         }
@@ -67,32 +67,35 @@ pub(crate) async fn policy_of_the_source_alone_changes_nothing(case: Case) -> an
             "{name}: {status:?}"
         );
     }
-    // Nor by changing the source, nor by what the end of a sync does.
+    // Nor by changing the source, nor by ending the sync.
     for (kind, name, _) in &before {
         let changed = json!({ "data": null, "metadata": { "labels": { "changed": "yes" } } });
         world.change(*kind, MALLORY, name, changed).await?;
     }
     world.settle().await;
     for (name, ..) in &syncs {
-        world.within(MALLORY).delete::<SecretSync>(name).await?;
-        world.within(MALLORY).wait_gone::<SecretSync>(name).await?;
+        world.in_namespace(MALLORY).delete::<SecretSync>(name).await?;
+        world
+            .in_namespace(MALLORY)
+            .wait_until_deleted::<SecretSync>(name)
+            .await?;
     }
     world.settle().await;
     for (kind, name, object) in &before {
         assert_eq!(&world.find(*kind, VICTIM, name).await?, object, "{name}");
     }
-    assert_eq!(world.harm(VICTIM), [""; 0]);
+    assert_eq!(world.updates_and_deletions(VICTIM), [""; 0]);
     running.stop().await
 }
 
-/// Consent to adoption is no consent to deletion: what cannot be changed stays.
-pub(crate) async fn recreate_never_deletes_what_was_there_before(case: Case) -> anyhow::Result<()> {
+/// Consent to adoption is not consent to deletion: objects that cannot be updated stay.
+pub(crate) async fn recreate_never_deletes_preexisting_objects(case: Case) -> anyhow::Result<()> {
     let world = attacked(&case, Some(MALLORY)).await?;
     let mut before = Vec::new();
     for kind in KINDS {
-        for (name, object) in possessions(kind) {
+        for (name, object) in existing_objects(kind) {
             if ["immutable", "typed"].contains(&name) {
-                // By the namespace alone, and by the object as well.
+                // With the consent of the namespace alone, and of the object as well.
                 for (name, more) in [
                     (format!("{name}-1"), json!({})),
                     (format!("{name}-2"), adopt(MALLORY)),
@@ -111,7 +114,7 @@ pub(crate) async fn recreate_never_deletes_what_was_there_before(case: Case) -> 
         let names = before.iter().filter(|(of, ..)| *of == kind);
         let names: Vec<_> = names.map(|(_, name, _)| name.as_str()).collect();
         let spec = json!({
-            "kind": kind.name(), "names": names, "adoptionPolicy": "Always", "recreate": "IfNeeded",
+            "kind": kind.name(), "names": names, "adoptionPolicy": "Always", "recreatePolicy": "IfNeeded",
         });
         let status = world.attack(kind.plural(), spec).await?;
         assert_eq!(
@@ -120,14 +123,14 @@ pub(crate) async fn recreate_never_deletes_what_was_there_before(case: Case) -> 
             "{status:?}"
         );
     }
-    // One that was adopted is not deleted either when it becomes immutable later.
+    // An adopted object that becomes immutable later is not deleted either.
     world
         .make(Kind::Secret, VICTIM, &Kind::Secret.object("late", "own"))
         .await?;
     world
         .make(Kind::Secret, MALLORY, &Kind::Secret.object("late", "1"))
         .await?;
-    let spec = json!({ "names": ["late"], "adoptionPolicy": "Always", "recreate": "IfNeeded" });
+    let spec = json!({ "names": ["late"], "adoptionPolicy": "Always", "recreatePolicy": "IfNeeded" });
     world.attack("late", spec).await?;
     let adopted = world.find(Kind::Secret, VICTIM, "late").await?;
     assert!(is_marked(&adopted), "{adopted}");
@@ -136,7 +139,9 @@ pub(crate) async fn recreate_never_deletes_what_was_there_before(case: Case) -> 
         .await?;
     let changed = json!({ "stringData": { "password": "2" } });
     world.change(Kind::Secret, MALLORY, "late", changed).await?;
-    let told = world.says(MALLORY, "late", |status| status.failed == 1).await?;
+    let told = world
+        .wait_for_status(MALLORY, "late", |status| status.failed == 1)
+        .await?;
     assert_eq!(told.status.as_ref().map(|status| status.synced), Some(0));
     world.settle().await;
     let after = world.find(Kind::Secret, VICTIM, "late").await?;
@@ -144,7 +149,7 @@ pub(crate) async fn recreate_never_deletes_what_was_there_before(case: Case) -> 
     for (kind, name, object) in &before {
         assert_eq!(&world.find(*kind, VICTIM, name).await?, object, "{name}");
     }
-    let writes = world.copying();
+    let writes = world.copy_writes();
     assert!(
         !writes.iter().any(|write| write.starts_with("delete ")),
         "{writes:?}"
@@ -152,10 +157,10 @@ pub(crate) async fn recreate_never_deletes_what_was_there_before(case: Case) -> 
     running.stop().await
 }
 
-/// What the cluster publishes itself is not replaced, and not anticipated either: who is first in a new namespace would decide
-/// which certificates its pods trust. By both front ends.
+/// Objects that the cluster publishes are neither replaced nor created first: the first one in a new namespace would
+/// decide which certificates its pods trust. By both front ends.
 pub(crate) async fn reserved_names_are_never_written(case: Case) -> anyhow::Result<()> {
-    let world = World::new(&case).await?;
+    let world = TestCluster::new(&case).await?;
     world.namespace(MALLORY, json!({})).await?;
     let reserved = [
         (Kind::ConfigMap, "kube-root-ca.crt"),
@@ -165,7 +170,7 @@ pub(crate) async fn reserved_names_are_never_written(case: Case) -> anyhow::Resu
         (Kind::Secret, "sh.helm.release.v1.shop.v1"),
         (Kind::Secret, "bootstrap-token-abcdef"),
     ];
-    // One where they are, one where they are not yet; both give away everything.
+    // One namespace has them, one does not yet; both consent to everything.
     let both = format!("{MALLORY},{HOME}");
     for namespace in [VICTIM, "empty"] {
         world.namespace(namespace, target(&both, Some("*"))).await?;
@@ -177,7 +182,7 @@ pub(crate) async fn reserved_names_are_never_written(case: Case) -> anyhow::Resu
         before.push((kind, name, world.find(kind, VICTIM, name).await?));
         object = with(
             kind.object(name, "evil"),
-            &json!({ "metadata": { "annotations": { SYNC: "" } } }),
+            &json!({ "metadata": { "annotations": { SYNC_ANNOTATION: "" } } }),
         );
         for namespace in [MALLORY, HOME] {
             world.make(kind, namespace, &object).await?;
@@ -190,15 +195,15 @@ pub(crate) async fn reserved_names_are_never_written(case: Case) -> anyhow::Resu
         for policy in POLICIES {
             for (how, mut spec) in [
                 ("named", json!({ "names": names })),
-                ("selected", json!({ "secretSelector": {} })),
+                ("selected", json!({ "sourceSelector": {} })),
             ] {
                 spec["kind"] = kind.name().into();
                 spec["adoptionPolicy"] = policy.into();
-                spec["recreate"] = "IfNeeded".into();
+                spec["recreatePolicy"] = "IfNeeded".into();
                 let name = format!("{how}-{}-{}", policy.to_lowercase(), kind.plural());
                 let status = world.attack(&name, spec).await?;
                 assert_eq!(status.synced, 0, "{name}: {status:?}");
-                // Who names one is told; who selects everything is not.
+                // It is reported if it is named, and not if it is only selected.
                 assert_eq!(status.failed > 0, how == "named", "{name}: {status:?}");
             }
         }
@@ -208,16 +213,16 @@ pub(crate) async fn reserved_names_are_never_written(case: Case) -> anyhow::Resu
         assert_eq!(&world.find(*kind, VICTIM, name).await?, object, "{name}");
         assert!(world.find(*kind, "empty", name).await.is_err(), "{name}");
     }
-    assert_eq!(world.copying(), [""; 0]);
+    assert_eq!(world.copy_writes(), [""; 0]);
     running.stop().await
 }
 
-/// Tokens and releases are not adopted, although their namespace gives away everything.
+/// Tokens and releases are not adopted, although their namespace consents to everything.
 pub(crate) async fn protected_types_are_never_adopted(case: Case) -> anyhow::Result<()> {
     let world = attacked(&case, Some(MALLORY)).await?;
     let robot = json!({ "metadata": { "name": "robot" } });
     world
-        .within(VICTIM)
+        .in_namespace(VICTIM)
         .create::<windlass::k8s_openapi::api::core::v1::ServiceAccount>(from_value(robot)?)
         .await?;
     let mut before = Vec::new();
@@ -240,24 +245,27 @@ pub(crate) async fn protected_types_are_never_adopted(case: Case) -> anyhow::Res
     let running = world.start().await?;
     let names: Vec<_> = before.iter().map(|(name, _)| *name).collect();
     for policy in POLICIES {
-        let spec = json!({ "names": names, "adoptionPolicy": policy, "recreate": "IfNeeded" });
+        let spec = json!({ "names": names, "adoptionPolicy": policy, "recreatePolicy": "IfNeeded" });
         let status = world.attack(&policy.to_lowercase(), spec).await?;
         assert_eq!((status.conflicts, status.synced), (3, 0), "{policy}: {status:?}");
-        // The next one is not to be in this one's way.
+        // The next sync must not conflict with this one.
         let sync = policy.to_lowercase();
-        world.within(MALLORY).delete::<SecretSync>(&sync).await?;
-        world.within(MALLORY).wait_gone::<SecretSync>(&sync).await?;
+        world.in_namespace(MALLORY).delete::<SecretSync>(&sync).await?;
+        world
+            .in_namespace(MALLORY)
+            .wait_until_deleted::<SecretSync>(&sync)
+            .await?;
     }
     for (name, object) in &before {
         assert_eq!(&world.find(Kind::Secret, VICTIM, name).await?, object, "{name}");
     }
-    assert_eq!(world.harm(VICTIM), [""; 0]);
+    assert_eq!(world.updates_and_deletions(VICTIM), [""; 0]);
     running.stop().await
 }
 
-/// Whoever's copy is there keeps it: to be older, or to be annotated, is no right to take the place of another source's copy.
-pub(crate) async fn an_older_sync_does_not_replace_the_copy_of_another(case: Case) -> anyhow::Result<()> {
-    let world = World::new(&case).await?;
+/// The sync whose copy exists keeps it: neither an older nor an annotated sync may replace another source's copy.
+pub(crate) async fn older_sync_does_not_replace_a_copy_of_another_source(case: Case) -> anyhow::Result<()> {
+    let world = TestCluster::new(&case).await?;
     for namespace in [MALLORY, "bob"] {
         world.namespace(namespace, json!({})).await?;
     }
@@ -270,50 +278,57 @@ pub(crate) async fn an_older_sync_does_not_replace_the_copy_of_another(case: Cas
             world.make(kind, "bob", &kind.object(name, "good")).await?;
         }
         world.make(kind, HOME, &kind.object("annotated", "evil")).await?;
-        // Older, and waiting.
+        // An older sync that does not want the name yet.
         let spec = json!({ "kind": kind.name(), "names": ["nothing"], "adoptionPolicy": "Always" });
         world.attack(kind.plural(), spec).await?;
     }
-    // The server counts ages in seconds.
+    // Creation timestamps have a resolution of one second.
     tokio::time::sleep(Duration::from_millis(1100)).await;
     let mut before = Vec::new();
     for kind in KINDS {
         let spec = json!({ "kind": kind.name(), "names": ["token", "annotated"] });
         world.sync("bob", kind.plural(), spec).await?;
         world
-            .says("bob", kind.plural(), |status| status.synced == 2)
+            .wait_for_status("bob", kind.plural(), |status| status.synced == 2)
             .await?;
         for name in ["token", "annotated"] {
             before.push((kind, name, world.find(kind, VICTIM, name).await?));
         }
     }
-    world.wire().forget();
+    world.proxy().clear();
     for kind in KINDS {
         let widened = json!({ "spec": { "names": ["token"] } });
         world
-            .within(MALLORY)
+            .in_namespace(MALLORY)
             .patch::<SecretSync>(kind.plural(), widened)
             .await?;
-        let annotated = json!({ "metadata": { "annotations": { SYNC: "" } } });
+        let annotated = json!({ "metadata": { "annotations": { SYNC_ANNOTATION: "" } } });
         world.change(kind, HOME, "annotated", annotated).await?;
-        let status = world.says(MALLORY, kind.plural(), |status| status.conflicts == 1);
+        let status = world.wait_for_status(MALLORY, kind.plural(), |status| status.conflicts == 1);
         status.await?;
     }
     world.settle().await;
     for (kind, name, object) in &before {
         assert_eq!(&world.find(*kind, VICTIM, name).await?, object, "{name}");
     }
-    // Who holds it keeps it right.
+    // The owner of the copy keeps it up to date.
     let changed = json!({ "data": null });
     world.change(Kind::ConfigMap, "bob", "token", changed).await?;
     let emptied = |object: &Value| object["data"].is_null();
-    world.becomes(Kind::ConfigMap, VICTIM, "token", emptied).await?;
     world
-        .says("bob", "configmaps", |status| status.synced == 2)
+        .wait_for_object(Kind::ConfigMap, VICTIM, "token", emptied)
         .await?;
-    // And who lets go makes room.
-    world.within("bob").delete::<SecretSync>("configmaps").await?;
+    world
+        .wait_for_status("bob", "configmaps", |status| status.synced == 2)
+        .await?;
+    // When it is released, the other sync gets the name.
+    world
+        .in_namespace("bob")
+        .delete::<SecretSync>("configmaps")
+        .await?;
     let evil = |object: &Value| object["data"]["password"] == "evil";
-    world.becomes(Kind::ConfigMap, VICTIM, "token", evil).await?;
+    world
+        .wait_for_object(Kind::ConfigMap, VICTIM, "token", evil)
+        .await?;
     running.stop().await
 }

@@ -1,4 +1,4 @@
-//! What an attack needs: objects of either kind as JSON, and the cluster as the attacker finds it.
+//! Helpers for attacks: objects of both kinds as JSON, and the initial cluster.
 
 use windlass::{
     k8s_openapi::api::core::v1::{ConfigMap, Secret},
@@ -9,22 +9,22 @@ use windlass::{
     prelude::*,
     serde_json::Value,
 };
-use windlass_secretsync::{SecretSync, SecretSyncStatus, api::SYNC};
-use windlass_suite::{Context as Case, Sent};
+use windlass_secretsync::{SecretSync, SecretSyncStatus, api::SYNC_ANNOTATION};
+use windlass_suite::{Context as Case, RecordedRequest};
 
-use crate::world::{World, namespace_of};
+use crate::world::{TestCluster, namespace_of};
 
-/// The attacker's namespace, and the one that it attacks.
+/// The attacker's namespace, and the attacked one.
 pub(crate) const MALLORY: &str = "mallory";
 pub(crate) const VICTIM: &str = "victim";
 
-/// By which the target consents to an adoption.
+/// The target's consent to an adoption.
 pub(crate) const ADOPT: &str = "secretsync.windlass.dev/adopt";
 
-/// All that a sync's owner can ask for.
+/// All adoption policies.
 pub(crate) const POLICIES: [&str; 3] = ["Never", "IfIdentical", "Always"];
 
-/// What can be copied.
+/// The kinds that can be copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Secret,
@@ -58,7 +58,7 @@ impl Kind {
     }
 }
 
-/// The same object with more.
+/// The same object with more fields.
 pub(crate) fn with(mut object: Value, more: &Value) -> Value {
     merge(&mut object, more);
     object
@@ -75,29 +75,29 @@ fn merge(into: &mut Value, more: &Value) {
     }
 }
 
-/// Metadata of an object that consents to its adoption from here.
+/// Metadata of an object that consents to its adoption from this namespace.
 pub(crate) fn adopt(from: &str) -> Value {
     json!({ "metadata": { "annotations": { ADOPT: from } } })
 }
 
-/// A namespace of the attacker, and one that takes copies from it and says this about adoption.
-pub(crate) async fn attacked(case: &Case, adopt: Option<&str>) -> anyhow::Result<World> {
-    let world = World::new(case).await?;
+/// A namespace of the attacker, and one that accepts copies from it, with this consent to adoption.
+pub(crate) async fn attacked(case: &Case, adopt: Option<&str>) -> anyhow::Result<TestCluster> {
+    let world = TestCluster::new(case).await?;
     world.namespace(MALLORY, json!({})).await?;
     world.namespace(VICTIM, target(MALLORY, adopt)).await?;
     Ok(world)
 }
 
-/// Metadata of a namespace that takes copies from here, and says this about adoption.
+/// Metadata of a namespace that accepts copies from this one, with this consent to adoption.
 pub(crate) fn target(from: &str, adopt: Option<&str>) -> Value {
-    let mut annotations = json!({ SYNC: from });
+    let mut annotations = json!({ SYNC_ANNOTATION: from });
     if let Some(adopt) = adopt {
         annotations[ADOPT] = adopt.into();
     }
     json!({ "annotations": annotations })
 }
 
-impl World {
+impl TestCluster {
     fn of_kind(kind: Kind, namespace: &str) -> kube::core::Request {
         kube::core::Request::new(format!("/api/v1/namespaces/{namespace}/{}", kind.plural()))
     }
@@ -131,15 +131,15 @@ impl World {
         Ok(())
     }
 
-    /// Waits until this holds of the object.
-    pub(crate) async fn becomes(
+    /// Waits until this holds for the object.
+    pub(crate) async fn wait_for_object(
         &self,
         kind: Kind,
         namespace: &str,
         name: &str,
         holds: impl Fn(&Value) -> bool,
     ) -> anyhow::Result<()> {
-        let within = self.within(namespace);
+        let within = self.in_namespace(namespace);
         match kind {
             Kind::Secret => {
                 let holds = |object: &Secret| serde_json::to_value(object).is_ok_and(|object| holds(&object));
@@ -154,18 +154,18 @@ impl World {
         Ok(())
     }
 
-    /// A SecretSync of the attacker's, and what it says when it has looked at everything.
+    /// Creates a SecretSync of the attacker, and returns its status when everything was reconciled.
     pub(crate) async fn attack(&self, name: &str, spec: Value) -> anyhow::Result<SecretSyncStatus> {
         self.sync(MALLORY, name, spec).await?;
-        self.verdict(name).await
+        self.current_status(name).await
     }
 
-    /// What one of the attacker's SecretSyncs says about its present generation.
-    pub(crate) async fn verdict(&self, name: &str) -> anyhow::Result<SecretSyncStatus> {
-        self.says(MALLORY, name, |status| status.observed_generation.is_some())
+    /// Returns the status of one of the attacker's SecretSyncs for its current generation.
+    pub(crate) async fn current_status(&self, name: &str) -> anyhow::Result<SecretSyncStatus> {
+        self.wait_for_status(MALLORY, name, |status| status.observed_generation.is_some())
             .await?;
         self.settle().await;
-        let sync = self.within(MALLORY).get::<SecretSync>(name).await?;
+        let sync = self.in_namespace(MALLORY).get::<SecretSync>(name).await?;
         assert_eq!(
             sync.status.as_ref().and_then(|status| status.observed_generation),
             sync.metadata.generation
@@ -174,9 +174,9 @@ impl World {
     }
 
     /// The updates and deletions of objects in a namespace.
-    pub(crate) fn harm(&self, namespace: &str) -> Vec<String> {
-        let writes = self.wire().writes();
-        let harmful = |write: &&Sent| {
+    pub(crate) fn updates_and_deletions(&self, namespace: &str) -> Vec<String> {
+        let writes = self.proxy().writes();
+        let harmful = |write: &&RecordedRequest| {
             ["secrets", "configmaps"].contains(&write.resource())
                 && namespace_of(write) == namespace
                 && write.access.verb != "create"
@@ -185,15 +185,17 @@ impl World {
     }
 }
 
-/// Whether an object has marks of ours.
+/// Whether an object has our label or annotations.
 pub(crate) fn is_marked(object: &Value) -> bool {
     let metadata = &object["metadata"];
     let names = ["labels", "annotations"].into_iter();
     let mut names = names.flat_map(|map| metadata[map].as_object().into_iter().flatten());
-    names.any(|(name, _)| name.starts_with("secretsync.windlass.dev/") && name != ADOPT && name != SYNC)
+    names.any(|(name, _)| {
+        name.starts_with("secretsync.windlass.dev/") && name != ADOPT && name != SYNC_ANNOTATION
+    })
 }
 
-/// Whether the server says that we own fields of an object.
+/// Whether our field manager owns fields of an object.
 pub(crate) fn is_managed(object: &Value) -> bool {
     let entries = object["metadata"]["managedFields"].as_array();
     entries.is_some_and(|entries| entries.iter().any(|entry| entry["manager"] == "secretsync"))

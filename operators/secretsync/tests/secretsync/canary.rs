@@ -1,4 +1,4 @@
-//! No value gets out: not into the log, events, status, metrics, nor what is written around the data.
+//! No value leaks: into logs, events, statuses, metrics, or the metadata of copies.
 
 use windlass::{
     k8s_openapi::api::core::v1::{ConfigMap, Secret},
@@ -7,15 +7,15 @@ use windlass::{
     serde::{Serialize, de::DeserializeOwned},
     serde_json::{self, Value},
 };
-use windlass_secretsync::{SecretSync, api::SYNC};
-use windlass_suite::{Context as Case, Log, Sent};
+use windlass_secretsync::{SecretSync, api::SYNC_ANNOTATION};
+use windlass_suite::{CapturedLog, Context as Case, RecordedRequest};
 
-use crate::world::{CANARY, HOME, World, namespace_of, secret};
+use crate::world::{CANARY, HOME, TestCluster, namespace_of, secret};
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// The canary as it is, in base64 wherever it may begin, in hexadecimal, and as Rust shows bytes.
-fn traces() -> Vec<String> {
+/// The canary as it is, in base64 at any offset, in hexadecimal, and as Rust formats bytes.
+fn canary_forms() -> Vec<String> {
     let hex: Vec<String> = CANARY.bytes().map(|byte| format!("{byte:02x}")).collect();
     let bytes: Vec<String> = CANARY.bytes().map(|byte| byte.to_string()).collect();
     vec![
@@ -28,33 +28,36 @@ fn traces() -> Vec<String> {
     ]
 }
 
-/// Whether a text has the canary in it, in any form.
-pub(crate) fn trace_in(text: &str) -> Option<String> {
-    traces().into_iter().find(|trace| text.contains(trace))
+/// Whether a text contains the canary, in any form.
+pub(crate) fn find_canary(text: &str) -> Option<String> {
+    canary_forms().into_iter().find(|trace| text.contains(trace))
 }
 
-/// A life with every trouble there is, at the most talkative, and then every output.
-pub(crate) async fn no_value_gets_out(case: Case) -> anyhow::Result<()> {
-    let log = Log::begin();
-    let world = World::new(&case).await?;
+/// A scenario with all kinds of failures and trace logging, followed by a check of every output.
+pub(crate) async fn no_value_leaks_into_any_output(case: Case) -> anyhow::Result<()> {
+    let log = CapturedLog::start();
+    let world = TestCluster::new(&case).await?;
     world.consenting(&["one", "two", "foreign", "bad"]).await?;
     world
         .namespace("wrong", crate::world::consent("No Name!"))
         .await?;
-    world.within("foreign").create(secret("token", "own")).await?;
-    let bad = |sent: &Sent| sent.is_write() && namespace_of(sent) == "bad";
     world
-        .wire()
-        .refuse(usize::MAX, http::StatusCode::UNPROCESSABLE_ENTITY, bad);
-    // As `kubectl apply` leaves them: with all values once more, in an annotation.
-    for (name, annotation) in [("token", SYNC), ("selected", "note")] {
+        .in_namespace("foreign")
+        .create(secret("token", "own"))
+        .await?;
+    let bad = |sent: &RecordedRequest| sent.is_write() && namespace_of(sent) == "bad";
+    world
+        .proxy()
+        .reject(usize::MAX, http::StatusCode::UNPROCESSABLE_ENTITY, bad);
+    // As `kubectl apply` leaves them: with all values repeated in an annotation.
+    for (name, annotation) in [("token", SYNC_ANNOTATION), ("selected", "note")] {
         let mut source = secret(name, "1");
         let applied = format!("{{\"stringData\":{CANARY}1}}");
         let annotations = [(annotation, String::new()), (LAST_APPLIED, applied)];
         source
             .annotations_mut()
             .extend(annotations.map(|(name, value)| (name.to_owned(), value)));
-        world.within(HOME).create(source).await?;
+        world.in_namespace(HOME).create(source).await?;
     }
     world
         .sync(
@@ -65,24 +68,29 @@ pub(crate) async fn no_value_gets_out(case: Case) -> anyhow::Result<()> {
         .await?;
     let running = world.start().await?;
     for namespace in ["one", "two"] {
-        world.copied(namespace, "token", "1").await?;
-        world.copied(namespace, "selected", "1").await?;
+        world.wait_for_copy(namespace, "token", "1").await?;
+        world.wait_for_copy(namespace, "selected", "1").await?;
     }
     let drift = json!({ "data": secret("token", "drift").data });
-    world.within("one").patch::<Secret>("token", drift).await?;
-    world.copied("one", "token", "1").await?;
+    world.in_namespace("one").patch::<Secret>("token", drift).await?;
+    world.wait_for_copy("one", "token", "1").await?;
     let changed = json!({ "data": secret("token", "2").data });
-    world.within(HOME).patch::<Secret>("token", changed).await?;
-    world.copied("one", "token", "2").await?;
-    world.within(HOME).delete::<Secret>("token").await?;
-    world.within("one").wait_gone::<Secret>("token").await?;
-    world.says(HOME, "shared", |status| status.failed == 1).await?;
+    world.in_namespace(HOME).patch::<Secret>("token", changed).await?;
+    world.wait_for_copy("one", "token", "2").await?;
+    world.in_namespace(HOME).delete::<Secret>("token").await?;
+    world
+        .in_namespace("one")
+        .wait_until_deleted::<Secret>("token")
+        .await?;
+    world
+        .wait_for_status(HOME, "shared", |status| status.failed == 1)
+        .await?;
     world.settle().await;
 
     let metrics = world.scrape();
     let outputs = [
         ("log", log.text(), "secretsync"),
-        ("metrics", metrics, "secretsync_writes_total"),
+        ("metrics", metrics, "windlass_secretsync_writes_total"),
         (
             "events",
             text::<windlass::k8s_openapi::api::core::v1::Event>(&case).await?,
@@ -93,8 +101,8 @@ pub(crate) async fn no_value_gets_out(case: Case) -> anyhow::Result<()> {
         ("secrets", around(&case).await?, "secretsync.windlass.dev/hash"),
     ];
     for (what, text, must) in outputs {
-        assert!(text.contains(must), "{what} is what it should be: {text}");
-        if let Some(trace) = trace_in(&text) {
+        assert!(text.contains(must), "{what} must contain `{must}`: {text}");
+        if let Some(trace) = find_canary(&text) {
             let at = text.find(&trace).unwrap_or_default();
             let (from, to) = (at.saturating_sub(300), (at + 100).min(text.len()));
             anyhow::bail!(
@@ -115,7 +123,7 @@ where
     Ok(serde_json::to_string(&all.items)?)
 }
 
-/// Everything of all Secrets but their data.
+/// All Secrets without their data.
 async fn around(case: &Case) -> anyhow::Result<String> {
     let all = Api::<Secret>::all(case.client())
         .list(&ListParams::default())
@@ -123,7 +131,7 @@ async fn around(case: &Case) -> anyhow::Result<String> {
     let mut around = Vec::new();
     for mut secret in all.items {
         secret.data = None;
-        // The sources are not ours.
+        // The sources are not written by secretsync.
         if secret.namespace().as_deref() == Some(HOME) {
             secret.annotations_mut().remove(LAST_APPLIED);
         }

@@ -1,13 +1,13 @@
-//! What takes copies away, while it runs and while it does not: the right ones, and no others.
+//! Everything that removes copies, while a process runs and while none does: exactly the affected ones are deleted.
 
 use anyhow::Context as _;
 use windlass::{k8s_openapi::api::core::v1::Secret, kube::ResourceExt, prelude::*};
-use windlass_secretsync::{SecretSync, api::SYNC};
-use windlass_suite::{Context as Case, Running};
+use windlass_secretsync::{SecretSync, api::SYNC_ANNOTATION};
+use windlass_suite::{Context as Case, RunningManager};
 
-use crate::world::{HOME, World, secret};
+use crate::world::{HOME, TestCluster, secret};
 
-/// Something that takes copies away.
+/// Something that removes copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Removal {
     /// The annotated source is deleted.
@@ -16,7 +16,7 @@ enum Removal {
     Annotation,
     /// The source that a SecretSync selects is deleted.
     Selected,
-    /// It is relabelled, so that it is selected no more.
+    /// The selected source is relabelled, so that it is no longer selected.
     Label,
     /// The SecretSync's selector is narrowed.
     Selector,
@@ -24,13 +24,13 @@ enum Removal {
     Namespaces,
     /// A namespace loses the label by which it is selected.
     Relabelled,
-    /// A namespace withdraws its consent to everybody.
+    /// A namespace withdraws its consent to all sources.
     Consent,
     /// A namespace is deleted.
     Namespace,
     /// The SecretSync is deleted.
     Sync,
-    /// The annotated source is deleted and created anew.
+    /// The annotated source is deleted and recreated.
     Replaced,
 }
 
@@ -51,17 +51,20 @@ const ALL: [Removal; 11] = [
 /// What is copied: `annotated` and `other` from [`HOME`], `selected` and `also` by the SecretSync `shared` of team-a.
 const COPIES: [&str; 4] = ["also", "annotated", "other", "selected"];
 
-/// The namespaces that all of it is copied to.
+/// The target namespaces of all of them.
 const TARGETS: [&str; 2] = ["one", "two"];
 
-/// Where everything is in sync, with objects of others beside.
-async fn stage(case: &Case) -> anyhow::Result<(World, Running)> {
-    let world = World::new(case).await?;
+/// Everything is in sync, next to objects of others.
+async fn stage(case: &Case) -> anyhow::Result<(TestCluster, RunningManager)> {
+    let world = TestCluster::new(case).await?;
     world.namespace("team-a", json!({})).await?;
     for namespace in TARGETS {
-        let metadata = json!({ "annotations": { SYNC: "secretsync,team-a" }, "labels": { "copies": "yes", "is": namespace } });
+        let metadata = json!({ "annotations": { SYNC_ANNOTATION: "secretsync,team-a" }, "labels": { "copies": "yes", "is": namespace } });
         world.namespace(namespace, metadata).await?;
-        world.within(namespace).create(secret("foreign", "own")).await?;
+        world
+            .in_namespace(namespace)
+            .create(secret("foreign", "own"))
+            .await?;
     }
     for name in ["annotated", "other"] {
         world.source(name, "1").await?;
@@ -73,29 +76,29 @@ async fn stage(case: &Case) -> anyhow::Result<(World, Running)> {
             ("is".to_owned(), name.to_owned()),
         ];
         source.labels_mut().extend(labels);
-        world.within("team-a").create(source).await?;
+        world.in_namespace("team-a").create(source).await?;
     }
     let spec = json!({
-        "secretSelector": { "matchLabels": { "shared": "yes" } },
+        "sourceSelector": { "matchLabels": { "shared": "yes" } },
         "namespaceSelector": { "matchLabels": { "copies": "yes" } },
     });
     let running = world.start().await?;
     world.sync("team-a", "shared", spec).await?;
     for namespace in TARGETS {
         for name in COPIES {
-            world.copied(namespace, name, "1").await?;
+            world.wait_for_copy(namespace, name, "1").await?;
         }
     }
     world.settle().await;
     Ok((world, running))
 }
 
-async fn remove(world: &World, removal: Removal) -> anyhow::Result<()> {
-    let (home, team) = (world.within(HOME), world.within("team-a"));
+async fn remove(world: &TestCluster, removal: Removal) -> anyhow::Result<()> {
+    let (home, team) = (world.in_namespace(HOME), world.in_namespace("team-a"));
     match removal {
         Removal::Source => home.delete::<Secret>("annotated").await?,
         Removal::Annotation => {
-            let patch = json!({ "metadata": { "annotations": { SYNC: null } } });
+            let patch = json!({ "metadata": { "annotations": { SYNC_ANNOTATION: null } } });
             home.patch::<Secret>("annotated", patch).await?;
         }
         Removal::Selected => team.delete::<Secret>("selected").await?,
@@ -104,7 +107,7 @@ async fn remove(world: &World, removal: Removal) -> anyhow::Result<()> {
             team.patch::<Secret>("selected", patch).await?;
         }
         Removal::Selector => {
-            let patch = json!({ "spec": { "secretSelector": { "matchLabels": { "is": "also" } } } });
+            let patch = json!({ "spec": { "sourceSelector": { "matchLabels": { "is": "also" } } } });
             team.patch::<SecretSync>("shared", patch).await?;
         }
         Removal::Namespaces => {
@@ -116,21 +119,21 @@ async fn remove(world: &World, removal: Removal) -> anyhow::Result<()> {
             world.patch_namespace("two", metadata).await?;
         }
         Removal::Consent => {
-            let metadata = json!({ "annotations": { SYNC: null } });
+            let metadata = json!({ "annotations": { SYNC_ANNOTATION: null } });
             world.patch_namespace("two", metadata).await?;
         }
         Removal::Namespace => world.remove_namespace("two").await?,
         Removal::Sync => team.delete::<SecretSync>("shared").await?,
         Removal::Replaced => {
             home.delete::<Secret>("annotated").await?;
-            home.wait_gone::<Secret>("annotated").await?;
+            home.wait_until_deleted::<Secret>("annotated").await?;
             world.source("annotated", "2").await?;
         }
     }
     Ok(())
 }
 
-/// What is gone by it, as (namespace, name).
+/// Whether it removes this copy.
 fn is_gone(removal: Removal, namespace: &str, name: &str) -> bool {
     let synced = ["selected", "also"].contains(&name);
     match removal {
@@ -143,14 +146,21 @@ fn is_gone(removal: Removal, namespace: &str, name: &str) -> bool {
     }
 }
 
-async fn assert_removed(world: &World, removal: Removal, before: &[(String, String)]) -> anyhow::Result<()> {
+async fn assert_removed(
+    world: &TestCluster,
+    removal: Removal,
+    before: &[(String, String)],
+) -> anyhow::Result<()> {
     let changed = |name: &str| removal == Removal::Replaced && name == "annotated";
     for namespace in TARGETS {
         for name in COPIES {
             if is_gone(removal, namespace, name) {
-                world.within(namespace).wait_gone::<Secret>(name).await?;
+                world
+                    .in_namespace(namespace)
+                    .wait_until_deleted::<Secret>(name)
+                    .await?;
             } else if changed(name) {
-                world.copied(namespace, name, "2").await?;
+                world.wait_for_copy(namespace, name, "2").await?;
             }
         }
     }
@@ -166,13 +176,16 @@ async fn assert_removed(world: &World, removal: Removal, before: &[(String, Stri
         assert_eq!(&world.bytes(namespace, name).await?, bytes, "{removal:?}: {path}");
     }
     if removal == Removal::Sync {
-        world.within("team-a").wait_gone::<SecretSync>("shared").await?;
+        world
+            .in_namespace("team-a")
+            .wait_until_deleted::<SecretSync>("shared")
+            .await?;
     }
     Ok(())
 }
 
-/// All copies, and what is not one, as it is now.
-async fn all(world: &World) -> anyhow::Result<Vec<(String, String)>> {
+/// All objects in the targets, copies and others, with their content.
+async fn all(world: &TestCluster) -> anyhow::Result<Vec<(String, String)>> {
     let mut all = Vec::new();
     for namespace in TARGETS {
         for name in COPIES.into_iter().chain(["foreign"]) {
@@ -182,10 +195,10 @@ async fn all(world: &World) -> anyhow::Result<Vec<(String, String)>> {
     Ok(all)
 }
 
-/// Demand 4, while it runs: within two seconds.
-pub(crate) async fn whatever_ends_a_copy_takes_the_right_ones_away(case: Case) -> anyhow::Result<()> {
+/// While a process runs: within two seconds.
+pub(crate) async fn every_removal_deletes_exactly_the_affected_copies(case: Case) -> anyhow::Result<()> {
     for removal in ALL {
-        let case = case.anew().await?;
+        let case = case.fresh().await?;
         let (world, running) = stage(&case).await?;
         let before = all(&world).await?;
         remove(&world, removal).await?;
@@ -193,33 +206,36 @@ pub(crate) async fn whatever_ends_a_copy_takes_the_right_ones_away(case: Case) -
             for namespace in TARGETS {
                 for name in COPIES {
                     if is_gone(removal, namespace, name) {
-                        world.within(namespace).wait_gone::<Secret>(name).await?;
+                        world
+                            .in_namespace(namespace)
+                            .wait_until_deleted::<Secret>(name)
+                            .await?;
                     }
                 }
             }
             Ok(())
         };
-        world.soon(&format!("{removal:?}"), gone).await?;
+        world.within_two_seconds(&format!("{removal:?}"), gone).await?;
         assert_removed(&world, removal, &before).await?;
         running.stop().await?;
     }
     Ok(())
 }
 
-/// Demand 4, while it is down.
-pub(crate) async fn whatever_ends_a_copy_while_it_is_down_is_caught_up(case: Case) -> anyhow::Result<()> {
+/// While no process runs.
+pub(crate) async fn removals_during_downtime_are_caught_up(case: Case) -> anyhow::Result<()> {
     for removal in ALL {
-        let case = case.anew().await?;
+        let case = case.fresh().await?;
         let (world, running) = stage(&case).await?;
         running.stop().await?;
         let before = all(&world).await?;
         remove(&world, removal).await?;
-        world.wire().forget();
+        world.proxy().clear();
         let running = world.start().await?;
         let removed = assert_removed(&world, removal, &before).await;
         removed.with_context(|| format!("{removal:?}"))?;
-        // Each in one write; what is in sync is not written at all.
-        let mut writes = world.copying();
+        // Each in one write; copies that are in sync are not written at all.
+        let mut writes = world.copy_writes();
         writes.sort();
         let mut once = writes.clone();
         once.dedup();
@@ -229,34 +245,38 @@ pub(crate) async fn whatever_ends_a_copy_while_it_is_down_is_caught_up(case: Cas
     Ok(())
 }
 
-/// A deletion does not wait for a fan-out that is under way.
-pub(crate) async fn a_deletion_overtakes_a_pending_fan_out(case: Case) -> anyhow::Result<()> {
-    let world = World::new(&case)
+/// A deletion does not wait for a pending fan-out.
+pub(crate) async fn deletion_overtakes_a_pending_fan_out(case: Case) -> anyhow::Result<()> {
+    let world = TestCluster::new(&case)
         .await?
-        .told_to(|arguments| arguments.writers = std::num::NonZeroUsize::MIN);
+        .with_arguments(|arguments| arguments.writers = std::num::NonZeroUsize::MIN);
     let many: Vec<_> = (0..40).map(|number| format!("ns-{number:02}")).collect();
     let names: Vec<_> = many.iter().map(String::as_str).collect();
     world.consenting(&names).await?;
     world.source("old", "1").await?;
     let running = world.start().await?;
     for namespace in &names {
-        world.copied(namespace, "old", "1").await?;
+        world.wait_for_copy(namespace, "old", "1").await?;
     }
     world.settle().await;
-    world.wire().forget();
+    world.proxy().clear();
     // Each copy takes a while from now on.
-    let creates =
-        |sent: &windlass_suite::Sent| sent.is_about("secrets", "new") && sent.access.verb == "create";
+    let creates = |sent: &windlass_suite::RecordedRequest| {
+        sent.is_about("secrets", "new") && sent.access.verb == "create"
+    };
     world
-        .wire()
+        .proxy()
         .delay(usize::MAX, std::time::Duration::from_millis(50), creates);
     world.source("new", "1").await?;
-    world.wire().seen(creates).await?;
-    world.within(HOME).delete::<Secret>("old").await?;
+    world.proxy().wait_until_sent(creates).await?;
+    world.in_namespace(HOME).delete::<Secret>("old").await?;
     for namespace in &names {
-        world.within(namespace).wait_gone::<Secret>("old").await?;
+        world
+            .in_namespace(namespace)
+            .wait_until_deleted::<Secret>("old")
+            .await?;
     }
-    let writes = world.copying();
+    let writes = world.copy_writes();
     let last = writes
         .iter()
         .rposition(|write| write.starts_with("delete "))
@@ -265,34 +285,35 @@ pub(crate) async fn a_deletion_overtakes_a_pending_fan_out(case: Case) -> anyhow
         .iter()
         .filter(|write| write.starts_with("create "))
         .count();
-    assert!(before < names.len() / 2, "{before} were copied first");
+    assert!(before < names.len() / 2, "{before} copies were written first");
     for namespace in &names {
-        world.copied(namespace, "new", "1").await?;
+        world.wait_for_copy(namespace, "new", "1").await?;
     }
     running.stop().await
 }
 
-/// A namespace that is deleted and made anew is another one, whether or not anybody saw it go.
-pub(crate) async fn a_namespace_that_is_made_anew_gets_its_copies_again(case: Case) -> anyhow::Result<()> {
+/// A namespace that is deleted and recreated is another one, whether or not its deletion was observed.
+pub(crate) async fn recreated_namespace_gets_its_copies_again(case: Case) -> anyhow::Result<()> {
     for down in [false, true] {
-        let case = case.anew().await?;
+        let case = case.fresh().await?;
         let (world, running) = stage(&case).await?;
         let mut running = Some(running);
         if let Some(running) = running.take_if(|_| down) {
             running.stop().await?;
         }
         world.remove_namespace("two").await?;
-        let metadata = json!({ "annotations": { SYNC: "secretsync,team-a" }, "labels": { "copies": "yes" } });
+        let metadata =
+            json!({ "annotations": { SYNC_ANNOTATION: "secretsync,team-a" }, "labels": { "copies": "yes" } });
         world.namespace("two", metadata).await?;
         let running = match running {
             Some(running) => running,
             None => world.start().await?,
         };
         for name in COPIES {
-            world.copied("two", name, "1").await?;
+            world.wait_for_copy("two", name, "1").await?;
         }
         world
-            .says("team-a", "shared", |status| {
+            .wait_for_status("team-a", "shared", |status| {
                 status.synced == 4 && status.failed == 0
             })
             .await?;

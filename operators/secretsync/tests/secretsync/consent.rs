@@ -4,12 +4,12 @@ use windlass::{
     k8s_openapi::api::core::v1::{Event, Secret},
     prelude::*,
 };
-use windlass_secretsync::{SecretSync, api::SYNC};
+use windlass_secretsync::{SecretSync, api::SYNC_ANNOTATION};
 use windlass_suite::Context as Case;
 
-use crate::world::{HOME, World, consent, secret};
+use crate::world::{HOME, TestCluster, consent, secret};
 
-/// Which consent means what: (value of the annotation, copies from the source namespace, copies from team-a).
+/// What each consent allows: (value of the annotation, copies from the source namespace, copies from team-a).
 const CONSENTS: &[(&str, &str, bool, bool)] = &[
     ("empty", "", true, false),
     ("true", "true", true, false),
@@ -22,10 +22,8 @@ const CONSENTS: &[(&str, &str, bool, bool)] = &[
     ("pattern", "team-.*", false, false),
 ];
 
-pub(crate) async fn a_namespace_gets_copies_from_whom_it_named_and_nobody_else(
-    case: Case,
-) -> anyhow::Result<()> {
-    let world = World::new(&case).await?;
+pub(crate) async fn namespace_gets_copies_only_from_namespaces_it_names(case: Case) -> anyhow::Result<()> {
+    let world = TestCluster::new(&case).await?;
     world.namespace("team-a", json!({})).await?;
     let mut wrong = Vec::new();
     for (name, value, ..) in CONSENTS {
@@ -35,11 +33,13 @@ pub(crate) async fn a_namespace_gets_copies_from_whom_it_named_and_nobody_else(
         }
     }
     world.source("from-home", "1").await?;
-    world.within("team-a").create(secret("from-a", "1")).await?;
-    // An annotation means nothing outside of the source namespace.
+    world.in_namespace("team-a").create(secret("from-a", "1")).await?;
+    // The annotation has no effect outside of the source namespace.
     let mut stray = secret("stray", "1");
-    stray.annotations_mut().insert(SYNC.to_owned(), "true".to_owned());
-    world.within("team-a").create(stray).await?;
+    stray
+        .annotations_mut()
+        .insert(SYNC_ANNOTATION.to_owned(), "true".to_owned());
+    world.in_namespace("team-a").create(stray).await?;
     let running = world.start().await?;
     world
         .sync(
@@ -50,10 +50,10 @@ pub(crate) async fn a_namespace_gets_copies_from_whom_it_named_and_nobody_else(
         .await?;
     for (namespace, _, home, team) in CONSENTS {
         if *home {
-            world.copied(namespace, "from-home", "1").await?;
+            world.wait_for_copy(namespace, "from-home", "1").await?;
         }
         if *team {
-            world.copied(namespace, "from-a", "1").await?;
+            world.wait_for_copy(namespace, "from-a", "1").await?;
         }
     }
     world.settle().await;
@@ -66,39 +66,42 @@ pub(crate) async fn a_namespace_gets_copies_from_whom_it_named_and_nobody_else(
     assert_eq!(
         world.names::<Secret>(HOME).await?,
         ["from-home"],
-        "no target of its own"
+        "not a target of its own"
     );
     assert_eq!(world.names::<Secret>("team-a").await?, ["from-a", "stray"]);
-    // What makes no sense is told to whoever looks at the namespace; such events are in `default`.
+    // Invalid consent is reported as an event on the namespace; such events are in `default`.
     for namespace in wrong {
         let warned = |event: &Event| event.type_.as_deref() == Some("Warning");
-        world.within("default").told(&namespace, warned).await?;
+        world
+            .in_namespace("default")
+            .wait_for_event(&namespace, warned)
+            .await?;
     }
     running.stop().await
 }
 
-/// Demand 3: neither a Secret, nor a SecretSync, nor any selector of a tenant reaches a namespace that did not name it.
-pub(crate) async fn a_tenant_reaches_neither_another_tenant_nor_the_system(case: Case) -> anyhow::Result<()> {
-    let world = World::new(&case).await?;
+/// Neither a Secret, nor a SecretSync, nor any selector of a tenant reaches a namespace that does not name it.
+pub(crate) async fn tenant_cannot_reach_other_tenants_or_system_namespaces(case: Case) -> anyhow::Result<()> {
+    let world = TestCluster::new(&case).await?;
     world.namespace("mallory", consent("*")).await?;
     world.namespace("silent", json!({})).await?;
     world.consenting(&["trusting"]).await?;
     for system in ["kube-system", "kube-public", "kube-node-lease"] {
-        // Whoever sets this has the rights to; it is not enough.
+        // Consent alone is not enough for a system namespace.
         world.patch_namespace(system, consent("*")).await?;
     }
     let before = world.names::<Secret>("kube-system").await?;
     let mut evil = secret("evil", "1");
     evil.metadata.annotations = Some(
         [
-            (SYNC, "*"),
+            (SYNC_ANNOTATION, "*"),
             ("replicator.v1.mittwald.de/replicate-to", ".*"),
             ("reflector.v1.k8s.emberstack.com/reflection-auto-enabled", "true"),
         ]
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .into(),
     );
-    world.within("mallory").create(evil).await?;
+    world.in_namespace("mallory").create(evil).await?;
     let running = world.start().await?;
     for (name, selector) in [
         ("all", json!({})),
@@ -116,37 +119,35 @@ pub(crate) async fn a_tenant_reaches_neither_another_tenant_nor_the_system(case:
     }
     for name in ["all", "system", "silent"] {
         let told = world
-            .says("mallory", name, |status| status.observed_generation.is_some())
+            .wait_for_status("mallory", name, |status| status.observed_generation.is_some())
             .await?;
         let status = told.status.clone().unwrap_or_default();
         assert_eq!((status.targets, status.namespaces), (0, 0), "{name}");
     }
     world.settle().await;
-    assert_eq!(world.copying(), [""; 0]);
+    assert_eq!(world.copy_writes(), [""; 0]);
     assert_eq!(world.names::<Secret>("kube-system").await?, before);
     running.stop().await
 }
 
-/// Named by the administrator, and by the namespace itself: then it is one like any other.
-pub(crate) async fn a_system_namespace_that_is_allowed_still_has_to_consent(
-    case: Case,
-) -> anyhow::Result<()> {
-    let world = World::new(&case).await?.told_to(|arguments| {
-        arguments.allowed_namespaces = vec!["kube-system".to_owned(), "kube-public".to_owned()];
+/// With the administrator's flag and its own consent, it is a target like any other.
+pub(crate) async fn allowed_system_namespace_still_has_to_consent(case: Case) -> anyhow::Result<()> {
+    let world = TestCluster::new(&case).await?.with_arguments(|arguments| {
+        arguments.allowed_system_namespaces = vec!["kube-system".to_owned(), "kube-public".to_owned()];
     });
     world.patch_namespace("kube-system", consent("true")).await?;
     world.patch_namespace("kube-node-lease", consent("true")).await?;
     world.source("token", "1").await?;
     let running = world.start().await?;
-    world.copied("kube-system", "token", "1").await?;
+    world.wait_for_copy("kube-system", "token", "1").await?;
     world.settle().await;
-    assert_eq!(world.copying(), ["create kube-system/token"]);
+    assert_eq!(world.copy_writes(), ["create kube-system/token"]);
     running.stop().await
 }
 
-/// Names and namespace are the administrator's to choose.
-pub(crate) async fn the_annotation_and_the_source_namespace_can_be_named(case: Case) -> anyhow::Result<()> {
-    let world = World::new(&case).await?.told_to(|arguments| {
+/// The administrator can choose the annotation and the source namespace.
+pub(crate) async fn annotation_and_source_namespace_are_configurable(case: Case) -> anyhow::Result<()> {
+    let world = TestCluster::new(&case).await?.with_arguments(|arguments| {
         "eightypercent.net/secretsync".clone_into(&mut arguments.annotation);
         "vault".clone_into(&mut arguments.source_namespace);
     });
@@ -158,45 +159,50 @@ pub(crate) async fn the_annotation_and_the_source_namespace_can_be_named(case: C
     source
         .annotations_mut()
         .insert("eightypercent.net/secretsync".to_owned(), String::new());
-    world.within("vault").create(source).await?;
+    world.in_namespace("vault").create(source).await?;
     world.source("elsewhere", "1").await?;
     let running = world.start().await?;
-    world.copied("asks", "token", "1").await?;
+    world.wait_for_copy("asks", "token", "1").await?;
     world.settle().await;
-    assert_eq!(world.copying(), ["create asks/token"]);
+    assert_eq!(world.copy_writes(), ["create asks/token"]);
     running.stop().await
 }
 
-/// What was copied from another source namespace belongs to whoever looks after that.
-pub(crate) async fn copies_from_another_source_namespace_are_left_alone(case: Case) -> anyhow::Result<()> {
-    let (world, running) = World::in_sync(&case).await?;
+/// Copies from another source namespace belong to the process that is responsible for it.
+pub(crate) async fn copies_from_another_source_namespace_are_ignored(case: Case) -> anyhow::Result<()> {
+    let (world, running) = TestCluster::in_sync(&case).await?;
     running.stop().await?;
     let before = world.bytes("asks", "token").await?;
-    let other = world.beside().told_to(|arguments| {
+    let other = world.another_process().with_arguments(|arguments| {
         "vault".clone_into(&mut arguments.source_namespace);
     });
     other.namespace("vault", json!({})).await?;
     let running = other.start().await?;
     let mut source = secret("other", "1");
-    source.annotations_mut().insert(SYNC.to_owned(), String::new());
-    other.within("vault").create(source).await?;
-    other.copied("asks", "other", "1").await?;
+    source
+        .annotations_mut()
+        .insert(SYNC_ANNOTATION.to_owned(), String::new());
+    other.in_namespace("vault").create(source).await?;
+    other.wait_for_copy("asks", "other", "1").await?;
     other.settle().await;
     assert_eq!(world.bytes("asks", "token").await?, before);
     running.stop().await
 }
 
-/// A SecretSync in the source namespace is one of the source namespace's: `true` means it as well.
-pub(crate) async fn a_secret_sync_in_the_source_namespace_needs_no_other_consent(
+/// A SecretSync in the source namespace is covered by `true` as well.
+pub(crate) async fn consent_to_the_source_namespace_covers_its_secret_syncs(
     case: Case,
 ) -> anyhow::Result<()> {
-    let world = World::new(&case).await?;
+    let world = TestCluster::new(&case).await?;
     world.consenting(&["asks"]).await?;
-    world.within(HOME).create(secret("token", "1")).await?;
+    world.in_namespace(HOME).create(secret("token", "1")).await?;
     let running = world.start().await?;
     world.sync(HOME, "shared", json!({ "names": ["token"] })).await?;
-    world.copied("asks", "token", "1").await?;
-    world.within(HOME).delete::<SecretSync>("shared").await?;
-    world.within("asks").wait_gone::<Secret>("token").await?;
+    world.wait_for_copy("asks", "token", "1").await?;
+    world.in_namespace(HOME).delete::<SecretSync>("shared").await?;
+    world
+        .in_namespace("asks")
+        .wait_until_deleted::<Secret>("token")
+        .await?;
     running.stop().await
 }

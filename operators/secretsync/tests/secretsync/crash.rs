@@ -1,4 +1,4 @@
-//! A death at any request of a fan-out and of its end, and the process that comes after.
+//! A crash at any request of a fan-out and of a removal, and the successor.
 
 use std::collections::BTreeMap;
 
@@ -12,20 +12,25 @@ use windlass::{
 use windlass_cluster::Backend;
 use windlass_secretsync::{
     SecretSync,
-    api::{SOURCE_UID, SYNCED_BY},
+    api::{SOURCE_UID_LABEL, SYNCED_BY_ANNOTATION},
 };
-use windlass_suite::{Context as Case, Running, Sent, Story, World as Inner, at_every_request, at_requests};
+use windlass_suite::{
+    Context as Case, CrashScenario, RecordedRequest, RunningManager, TestEnvironment as Inner,
+    crash_at_every_request, crash_at_requests,
+};
 
-use crate::world::{HOME, World, is_work, namespace_of, secret, shipped, spelled};
+use crate::world::{
+    HOME, TestCluster, describe_request, is_neither_event_nor_lease, namespace_of, secret, shipped,
+};
 
-/// From both front ends, into so many namespaces, one of which has a secret of its own in the way.
+/// From both front ends, into several namespaces, one of which has a Secret of its own with that name.
 struct Spread {
     namespaces: usize,
-    /// How often each copy was written, over both lives.
+    /// How often each copy was written, over both processes.
     writes: Mutex<BTreeMap<String, usize>>,
 }
 
-/// The same taken away: the annotated source is deleted and so is the SecretSync, while nobody looks.
+/// The same removed: the annotated source and the SecretSync are deleted while no process runs.
 struct Withdrawn(Spread);
 
 impl Spread {
@@ -40,131 +45,138 @@ impl Spread {
         (0..self.namespaces).map(|number| format!("ns-{number:03}"))
     }
 
-    /// Everything that there should be, with this value; `None`: not any more.
+    /// All desired copies, with this value; `None`: removed.
     fn copies(&self, value: Option<&'static str>) -> Vec<(String, &'static str, Option<&'static str>)> {
         let annotated = self.names().skip(1).map(|name| (name, "annotated", value));
         let selected = self.names().map(|name| (name, "selected", value));
         annotated.chain(selected).collect()
     }
 
-    /// Everything that it finds.
-    async fn stage(&self, world: &World) -> anyhow::Result<()> {
+    /// The initial state.
+    async fn stage(&self, world: &TestCluster) -> anyhow::Result<()> {
         self.writes.lock().clear();
         for namespace in self.names() {
             world.consenting(&[&namespace]).await?;
         }
-        world.within("ns-000").create(secret("annotated", "own")).await?;
+        world
+            .in_namespace("ns-000")
+            .create(secret("annotated", "own"))
+            .await?;
         world.source("annotated", "1").await?;
-        world.within(HOME).create(secret("selected", "1")).await?;
+        world.in_namespace(HOME).create(secret("selected", "1")).await?;
         world
             .sync(HOME, "shared", json!({ "names": ["selected"] }))
             .await?;
         world
-            .within(HOME)
+            .in_namespace(HOME)
             .wait_for::<SecretSync>("shared", |_| true)
             .await?;
         Ok(())
     }
 
-    async fn spread(&self, world: &World) -> anyhow::Result<()> {
-        world.all(&self.copies(Some("1"))).await?;
+    async fn spread(&self, world: &TestCluster) -> anyhow::Result<()> {
+        world.wait_for_copies(&self.copies(Some("1"))).await?;
         let all = u32::try_from(self.namespaces)?;
-        world.says(HOME, "shared", |status| status.synced == all).await?;
+        world
+            .wait_for_status(HOME, "shared", |status| status.synced == all)
+            .await?;
         Ok(())
     }
 
-    /// Every Secret that there is: where, what it holds, and whether it has our marks.
+    /// All Secrets: their location, data, and whether they have our label and annotations.
     async fn state(&self, inner: &Inner) -> anyhow::Result<Value> {
         let all = windlass::kube::Api::<Secret>::all(inner.case().client());
         let all = all.list(&ListParams::default()).await?;
         let state = all.items.iter().map(|secret| {
             let path = format!("{}/{}", secret.namespace().unwrap_or_default(), secret.name_any());
             let marks = (
-                secret.labels().contains_key(SOURCE_UID),
-                secret.annotations().contains_key(SYNCED_BY),
+                secret.labels().contains_key(SOURCE_UID_LABEL),
+                secret.annotations().contains_key(SYNCED_BY_ANNOTATION),
             );
             Ok((path, json!({ "data": secret.data, "marks": marks })))
         });
         Ok(Value::Object(state.collect::<anyhow::Result<_>>()?))
     }
 
-    /// At most one write more than it takes, over both lives.
-    fn at_most_twice(&self, write: &Sent) -> bool {
+    /// At most one write more than necessary, over both processes.
+    fn at_most_twice(&self, write: &RecordedRequest) -> bool {
         let mut writes = self.writes.lock();
-        let times = writes.entry(spelled(write)).or_default();
+        let times = writes.entry(describe_request(write)).or_default();
         *times += 1;
         *times <= 2
     }
 
-    /// What every life may write.
-    fn is_telling(write: &Sent) -> bool {
-        !is_work(write) || write.is_about("secretsyncs", "shared")
+    /// What every process may write.
+    fn is_status_or_event(write: &RecordedRequest) -> bool {
+        !is_neither_event_nor_lease(write) || write.is_about("secretsyncs", "shared")
     }
 }
 
 /// The process of a story.
 async fn process(inner: &Inner) -> anyhow::Result<Manager> {
-    World::of(inner.clone(), inner.case().client()).whole().await
+    TestCluster::of(inner.clone(), inner.case().client())
+        .new_manager()
+        .await
 }
 
-/// The world of the one who makes what is there.
-async fn maker(inner: &Inner) -> anyhow::Result<World> {
+/// A world that creates the initial state.
+async fn setup_cluster(inner: &Inner) -> anyhow::Result<TestCluster> {
     let client = inner.case().client();
-    let world = World::of(Inner::of(inner.case(), &client), client);
-    windlass_suite::install(inner.case(), [SecretSync::crd()]).await?;
+    let world = TestCluster::of(Inner::with_client(inner.case(), &client), client);
+    windlass_suite::install_crds(inner.case(), [SecretSync::crd()]).await?;
     world.namespace(HOME, json!({})).await?;
     Ok(world)
 }
 
-impl Story for Spread {
+impl CrashScenario for Spread {
     async fn client(&self, case: &Case) -> anyhow::Result<Client> {
         shipped().client(case).await
     }
 
     async fn prepare(&self, inner: &Inner) -> anyhow::Result<()> {
-        self.stage(&maker(inner).await?).await
+        self.stage(&setup_cluster(inner).await?).await
     }
 
     async fn manager(&self, inner: &Inner) -> anyhow::Result<Manager> {
         process(inner).await
     }
 
-    async fn done(&self, inner: &Inner) -> anyhow::Result<()> {
-        let world = World::of(inner.clone(), inner.case().client());
+    async fn wait_until_done(&self, inner: &Inner) -> anyhow::Result<()> {
+        let world = TestCluster::of(inner.clone(), inner.case().client());
         self.spread(&world).await?;
         world.settle().await;
         Ok(())
     }
 
-    async fn state(&self, inner: &Inner) -> anyhow::Result<Value> {
+    async fn end_state(&self, inner: &Inner) -> anyhow::Result<Value> {
         Self::state(self, inner).await
     }
 
-    fn may_write(&self, write: &Sent) -> bool {
+    fn may_write(&self, write: &RecordedRequest) -> bool {
         let copy = write.resource() == "secrets"
             && ["create", "update"].contains(&&*write.access.verb)
             && namespace_of(write).starts_with("ns-")
             && ["annotated", "selected"].contains(&write.name());
-        Self::is_telling(write) || copy && self.at_most_twice(write)
+        Self::is_status_or_event(write) || copy && self.at_most_twice(write)
     }
 }
 
-impl Story for Withdrawn {
+impl CrashScenario for Withdrawn {
     async fn client(&self, case: &Case) -> anyhow::Result<Client> {
         shipped().client(case).await
     }
 
     async fn prepare(&self, inner: &Inner) -> anyhow::Result<()> {
-        let world = maker(inner).await?;
+        let world = setup_cluster(inner).await?;
         self.0.stage(&world).await?;
-        let running = Running::start(world.whole().await?);
+        let running = RunningManager::start(world.new_manager().await?);
         self.0.spread(&world).await?;
         world.settle().await;
         running.stop().await?;
-        let home = world.within(HOME);
+        let home = world.in_namespace(HOME);
         home.delete::<Secret>("annotated").await?;
         home.delete::<SecretSync>("shared").await?;
-        home.wait_gone::<Secret>("annotated").await?;
+        home.wait_until_deleted::<Secret>("annotated").await?;
         let going = |sync: &SecretSync| sync.metadata.deletion_timestamp.is_some();
         home.wait_for::<SecretSync>("shared", going).await?;
         Ok(())
@@ -174,63 +186,70 @@ impl Story for Withdrawn {
         process(inner).await
     }
 
-    async fn done(&self, inner: &Inner) -> anyhow::Result<()> {
-        let world = World::of(inner.clone(), inner.case().client());
-        world.all(&self.0.copies(None)).await?;
-        world.within(HOME).wait_gone::<SecretSync>("shared").await?;
+    async fn wait_until_done(&self, inner: &Inner) -> anyhow::Result<()> {
+        let world = TestCluster::of(inner.clone(), inner.case().client());
+        world.wait_for_copies(&self.0.copies(None)).await?;
+        world
+            .in_namespace(HOME)
+            .wait_until_deleted::<SecretSync>("shared")
+            .await?;
         world.settle().await;
         Ok(())
     }
 
-    async fn state(&self, inner: &Inner) -> anyhow::Result<Value> {
+    async fn end_state(&self, inner: &Inner) -> anyhow::Result<Value> {
         self.0.state(inner).await
     }
 
-    fn may_write(&self, write: &Sent) -> bool {
+    fn may_write(&self, write: &RecordedRequest) -> bool {
         let delete = write.resource() == "secrets"
             && write.access.verb == "delete"
             && namespace_of(write).starts_with("ns-")
-            && spelled(write) != "delete ns-000/annotated"
-            // Exactly the one that it looked at.
+            && describe_request(write) != "delete ns-000/annotated"
+            // Exactly the version that was read.
             && write.body["preconditions"]["uid"].is_string();
-        Spread::is_telling(write) || delete && self.0.at_most_twice(write)
+        Spread::is_status_or_event(write) || delete && self.0.at_most_twice(write)
     }
 }
 
-async fn tell(case: &Case, story: &impl Story) -> anyhow::Result<()> {
-    // Where each run starts a control plane, fewer of them tell enough.
+async fn run_story(case: &Case, story: &impl CrashScenario) -> anyhow::Result<()> {
+    // Where each run starts a control plane, fewer runs are enough.
     let told = match case.cluster().backend() {
-        Backend::Embedded => at_every_request(case, story).await?,
-        _ => at_requests(case, story, |n| n + n + 1).await?,
+        Backend::Embedded => crash_at_every_request(case, story).await?,
+        _ => crash_at_requests(case, story, |n| n + n + 1).await?,
     };
     assert!(told.requests >= 15, "{told:?}");
     if case.cluster().backend() == Backend::Embedded {
-        assert_eq!(told.deaths, 2 * told.requests, "at every one, before and after");
+        assert_eq!(
+            told.crashes,
+            2 * told.requests,
+            "at every request, before and after"
+        );
     }
     Ok(())
 }
 
-/// Demand 1, at every request.
-pub(crate) async fn a_fan_out_survives_every_death(case: Case) -> anyhow::Result<()> {
-    tell(&case, &Spread::to(5)).await
+/// A crash at every request.
+pub(crate) async fn fan_out_recovers_from_a_crash_at_every_request(case: Case) -> anyhow::Result<()> {
+    run_story(&case, &Spread::to(5)).await
 }
 
-/// Demand 1, at every request.
-pub(crate) async fn its_end_survives_every_death(case: Case) -> anyhow::Result<()> {
-    tell(&case, &Withdrawn(Spread::to(5))).await
+/// A crash at every request.
+pub(crate) async fn removal_recovers_from_a_crash_at_every_request(case: Case) -> anyhow::Result<()> {
+    run_story(&case, &Withdrawn(Spread::to(5))).await
 }
 
-/// Demand 1, in a large one.
-pub(crate) async fn a_fan_out_to_200_namespaces_survives_a_death(case: Case) -> anyhow::Result<()> {
+/// With many namespaces.
+pub(crate) async fn fan_out_to_200_namespaces_recovers_from_a_crash(case: Case) -> anyhow::Result<()> {
     sample(&case, &Spread::to(many(&case))).await
 }
 
-/// Demand 1, in a large one.
-pub(crate) async fn the_end_of_200_copies_survives_a_death(case: Case) -> anyhow::Result<()> {
+/// With many namespaces.
+pub(crate) async fn removal_of_200_copies_recovers_from_a_crash(case: Case) -> anyhow::Result<()> {
     sample(&case, &Withdrawn(Spread::to(many(&case)))).await
 }
 
-/// Fewer where making them takes longer than what is tested.
+/// Fewer where the setup takes longer than the test.
 fn many(case: &Case) -> usize {
     match case.cluster().backend() {
         Backend::Embedded => 200,
@@ -238,15 +257,18 @@ fn many(case: &Case) -> usize {
     }
 }
 
-/// Here and there; where time is real, at the beginning and in the middle.
-async fn sample(case: &Case, story: &impl Story) -> anyhow::Result<()> {
+/// A sample of crashes; where time is real, at the beginning and in the middle.
+async fn sample(case: &Case, story: &impl CrashScenario) -> anyhow::Result<()> {
     let (least, told) = match case.cluster().backend() {
-        Backend::Embedded => (16, at_requests(case, story, |n| n + n + 1).await?),
+        Backend::Embedded => (16, crash_at_requests(case, story, |n| n + n + 1).await?),
         _ => (
             4,
-            at_requests(case, story, |n| if n == 1 { 70 } else { 900 }).await?,
+            crash_at_requests(case, story, |n| if n == 1 { 70 } else { 900 }).await?,
         ),
     };
-    assert!(told.requests > 2 * many(case) && told.deaths >= least, "{told:?}");
+    assert!(
+        told.requests > 2 * many(case) && told.crashes >= least,
+        "{told:?}"
+    );
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! A copy that somebody changes, and somebody who has a say in it.
+//! Changes of copies by other clients.
 
 use windlass::{
     k8s_openapi::api::core::v1::{Event, Secret},
@@ -9,30 +9,30 @@ use windlass::{
     prelude::*,
     serde_json::Value,
 };
-use windlass_secretsync::api::{HASH, SOURCE, SYNCED_BY};
+use windlass_secretsync::api::{HASH_ANNOTATION, SOURCE_ANNOTATION, SYNCED_BY_ANNOTATION};
 use windlass_suite::Context as Case;
 
-use crate::world::{HOME, World, secret};
+use crate::world::{HOME, TestCluster, secret};
 
-async fn stage(case: &Case) -> anyhow::Result<(World, windlass_suite::Running)> {
-    let world = World::new(case).await?;
+async fn stage(case: &Case) -> anyhow::Result<(TestCluster, windlass_suite::RunningManager)> {
+    let world = TestCluster::new(case).await?;
     world.consenting(&["asks", "other"]).await?;
     world.source("token", "1").await?;
     let running = world.start().await?;
-    world.copied("asks", "token", "1").await?;
-    world.copied("other", "token", "1").await?;
+    world.wait_for_copy("asks", "token", "1").await?;
+    world.wait_for_copy("other", "token", "1").await?;
     world.settle().await;
     Ok((world, running))
 }
 
 fn is_whole(copy: &Secret) -> bool {
-    let marks = [HASH, SOURCE, SYNCED_BY];
+    let marks = [HASH_ANNOTATION, SOURCE_ANNOTATION, SYNCED_BY_ANNOTATION];
     copy.data == secret("token", "1").data
         && marks.iter().all(|mark| copy.annotations().contains_key(*mark))
         && !copy.annotations().values().any(|value| value == "wrong")
 }
 
-/// Demand 5: by patch, by update, by apply and by hand; each is repaired in one write, in less than two seconds.
+/// By patch, update, apply and deletion; each is repaired in one write, in less than two seconds.
 pub(crate) async fn drift_is_repaired_at_once(case: Case) -> anyhow::Result<()> {
     let (world, running) = stage(&case).await?;
     let patches: [(&str, Value); 6] = [
@@ -46,112 +46,118 @@ pub(crate) async fn drift_is_repaired_at_once(case: Case) -> anyhow::Result<()> 
         ("no data", json!({ "data": null })),
         (
             "a hash",
-            json!({ "metadata": { "annotations": { HASH: "wrong" } } }),
+            json!({ "metadata": { "annotations": { HASH_ANNOTATION: "wrong" } } }),
         ),
     ];
     for (what, patch) in patches {
-        world.wire().forget();
-        world.within("asks").patch::<Secret>("token", patch).await?;
-        let repaired = world.within("asks");
+        world.proxy().clear();
+        world.in_namespace("asks").patch::<Secret>("token", patch).await?;
+        let repaired = world.in_namespace("asks");
         world
-            .soon(what, repaired.wait_for::<Secret>("token", is_whole))
+            .within_two_seconds(what, repaired.wait_for::<Secret>("token", is_whole))
             .await?;
         world.settle().await;
-        assert_eq!(world.copying(), ["update asks/token"], "{what}");
+        assert_eq!(world.copy_writes(), ["update asks/token"], "{what}");
     }
-    // By an update of the whole, as an editor does it.
-    let mut edited = world.within("asks").get::<Secret>("token").await?;
+    // By an update of the whole object, as an editor does it.
+    let mut edited = world.in_namespace("asks").get::<Secret>("token").await?;
     edited.data = secret("token", "wrong").data;
-    let api = world.within("asks").case().api::<Secret>();
+    let api = world.in_namespace("asks").case().api::<Secret>();
     api.replace("token", &PostParams::default(), &edited).await?;
-    let repaired = world.within("asks");
+    let repaired = world.in_namespace("asks");
     world
-        .soon("an edit", repaired.wait_for::<Secret>("token", is_whole))
+        .within_two_seconds("an edit", repaired.wait_for::<Secret>("token", is_whole))
         .await?;
     // By deletion.
     world.settle().await;
-    world.wire().forget();
-    world.within("asks").delete::<Secret>("token").await?;
+    world.proxy().clear();
+    world.in_namespace("asks").delete::<Secret>("token").await?;
     world
-        .soon("a deletion", world.copied("asks", "token", "1"))
+        .within_two_seconds("a deletion", world.wait_for_copy("asks", "token", "1"))
         .await?;
     world.settle().await;
-    assert_eq!(world.copying(), ["create asks/token"]);
+    assert_eq!(world.copy_writes(), ["create asks/token"]);
     running.stop().await
 }
 
-/// A namespace that copies objects of its own by name, and gets copies, is served as quickly as the others.
-pub(crate) async fn drift_is_repaired_at_once_also_in_a_namespace_of_sources(
-    case: Case,
-) -> anyhow::Result<()> {
+/// A namespace that has sources of its own and receives copies is served as quickly as the others.
+pub(crate) async fn drift_is_repaired_at_once_in_a_source_namespace(case: Case) -> anyhow::Result<()> {
     let (world, running) = stage(&case).await?;
-    world.within("asks").create(secret("own", "1")).await?;
+    world.in_namespace("asks").create(secret("own", "1")).await?;
     world.sync("asks", "on", json!({ "names": ["own"] })).await?;
-    world.says("asks", "on", |status| status.matched == 1).await?;
+    world
+        .wait_for_status("asks", "on", |status| status.sources == 1)
+        .await?;
     for value in ["2", "3", "4"] {
         let changed = json!({ "data": secret("token", value).data });
-        world.within(HOME).patch::<Secret>("token", changed).await?;
+        world.in_namespace(HOME).patch::<Secret>("token", changed).await?;
         world
-            .soon("a change", world.copied("asks", "token", value))
+            .within_two_seconds("a change", world.wait_for_copy("asks", "token", value))
             .await?;
-        world.within("asks").delete::<Secret>("token").await?;
+        world.in_namespace("asks").delete::<Secret>("token").await?;
         world
-            .soon("a deletion", world.copied("asks", "token", value))
+            .within_two_seconds("a deletion", world.wait_for_copy("asks", "token", value))
             .await?;
     }
     running.stop().await
 }
 
-/// What happens while it is down is seen in the managed fields, without reading any value.
-pub(crate) async fn drift_while_it_was_down_is_repaired_without_reading_values(
+/// Drift during downtime is detected in the managed fields, without reading any value.
+pub(crate) async fn drift_during_downtime_is_repaired_without_reading_values(
     case: Case,
 ) -> anyhow::Result<()> {
     let (world, running) = stage(&case).await?;
     running.stop().await?;
     world
-        .within("asks")
+        .in_namespace("asks")
         .patch::<Secret>("token", json!({ "data": { "password": "d3Jvbmc=" } }))
         .await?;
-    world.wire().forget();
+    world.proxy().clear();
     let running = world.start().await?;
-    world.within("asks").wait_for::<Secret>("token", is_whole).await?;
+    world
+        .in_namespace("asks")
+        .wait_for::<Secret>("token", is_whole)
+        .await?;
     world.settle().await;
-    assert_eq!(world.copying(), ["update asks/token"]);
-    let reads = world.wire().sent().into_iter().filter(|sent| {
+    assert_eq!(world.copy_writes(), ["update asks/token"]);
+    let reads = world.proxy().requests().into_iter().filter(|sent| {
         sent.access.verb == "get" && sent.resource() == "secrets" && crate::world::namespace_of(sent) != HOME
     });
-    assert!(reads.count() <= 1, "only what is to be written may be read");
+    assert!(
+        reads.count() <= 1,
+        "only objects that are to be written may be read"
+    );
     running.stop().await
 }
 
-/// Labels and annotations of others on a copy are theirs.
-pub(crate) async fn what_others_add_around_the_data_stays(case: Case) -> anyhow::Result<()> {
+/// Labels and annotations of other managers on a copy stay.
+pub(crate) async fn metadata_of_other_managers_is_preserved(case: Case) -> anyhow::Result<()> {
     let (world, running) = stage(&case).await?;
-    world.wire().forget();
+    world.proxy().clear();
     let patch = json!({ "metadata": { "labels": { "theirs": "1" }, "annotations": { "theirs": "1" } } });
-    world.within("asks").patch::<Secret>("token", patch).await?;
+    world.in_namespace("asks").patch::<Secret>("token", patch).await?;
     world.settle().await;
-    assert_eq!(world.copying(), [""; 0]);
-    // They stay also when there is something to write.
+    assert_eq!(world.copy_writes(), [""; 0]);
+    // They also stay when the copy is updated.
     let changed = json!({ "data": secret("token", "2").data });
-    world.within(HOME).patch::<Secret>("token", changed).await?;
-    let copy = world.copied("asks", "token", "2").await?;
+    world.in_namespace(HOME).patch::<Secret>("token", changed).await?;
+    let copy = world.wait_for_copy("asks", "token", "2").await?;
     assert_eq!(copy.labels().get("theirs").map(String::as_str), Some("1"));
     assert_eq!(copy.annotations().get("theirs").map(String::as_str), Some("1"));
     running.stop().await
 }
 
-/// Demand 5: whoever applies another value for a key and would do it again is not fought, but reported.
-pub(crate) async fn there_is_no_fight_with_somebody_who_applies(case: Case) -> anyhow::Result<()> {
+/// A manager that applies another value for a key, and would do so again, is reported instead of fought.
+pub(crate) async fn applied_data_of_another_manager_is_reported_not_fought(case: Case) -> anyhow::Result<()> {
     let (world, running) = stage(&case).await?;
-    let source = world.within(HOME).get::<Secret>("token").await?;
-    let api = world.within("asks").case().api::<Secret>();
+    let source = world.in_namespace(HOME).get::<Secret>("token").await?;
+    let api = world.in_namespace("asks").case().api::<Secret>();
     let theirs = json!({
         "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "token" },
         "data": { "password": "dGhlaXJz" },
     });
-    world.wire().forget();
-    // As a deployment tool does that comes round every minute.
+    world.proxy().clear();
+    // Like a deployment tool that reconciles every minute.
     for _ in 0..5 {
         api.patch(
             "token",
@@ -161,20 +167,20 @@ pub(crate) async fn there_is_no_fight_with_somebody_who_applies(case: Case) -> a
         .await?;
         world.settle().await;
     }
-    let writes = world.copying();
-    assert!(writes.len() <= 1, "a fight: {writes:?}");
+    let writes = world.copy_writes();
+    assert!(writes.len() <= 1, "repeated writes: {writes:?}");
     let warned = |event: &Event| event.type_.as_deref() == Some("Warning");
-    let told = world.within(HOME).told(&source, warned).await?;
+    let told = world.in_namespace(HOME).wait_for_event(&source, warned).await?;
     let message = told.message.unwrap_or_default();
     assert!(
         message.contains("asks/token") && message.contains("flux"),
         "{message}"
     );
-    // The others go on.
+    // The other copies are still updated.
     let changed = json!({ "data": secret("token", "2").data });
-    world.within(HOME).patch::<Secret>("token", changed).await?;
-    world.copied("other", "token", "2").await?;
-    // When it lets go, the copy is ours again.
+    world.in_namespace(HOME).patch::<Secret>("token", changed).await?;
+    world.wait_for_copy("other", "token", "2").await?;
+    // When it no longer applies the key, the copy is ours again.
     let nothing = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "token" } });
     api.patch(
         "token",
@@ -182,6 +188,6 @@ pub(crate) async fn there_is_no_fight_with_somebody_who_applies(case: Case) -> a
         &Patch::Apply(&nothing),
     )
     .await?;
-    world.copied("asks", "token", "2").await?;
+    world.wait_for_copy("asks", "token", "2").await?;
     running.stop().await
 }

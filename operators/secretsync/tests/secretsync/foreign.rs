@@ -1,4 +1,4 @@
-//! What is not ours stays as it is, byte by byte, whatever happens around it.
+//! Objects that are not our copies never change, not a single byte.
 
 use windlass::{
     k8s_openapi::api::core::v1::{Event, Secret},
@@ -7,13 +7,13 @@ use windlass::{
 };
 use windlass_secretsync::{
     SecretSync,
-    api::{HASH, SOURCE, SOURCE_UID, SYNC},
+    api::{HASH_ANNOTATION, SOURCE_ANNOTATION, SOURCE_UID_LABEL, SYNC_ANNOTATION},
 };
 use windlass_suite::Context as Case;
 
-use crate::world::{HOME, World, condition, consent, secret};
+use crate::world::{HOME, TestCluster, condition, consent, secret};
 
-/// Everything that may be in the way: what a Secret has besides its name.
+/// Everything that may occupy the name of a copy: the fields of a Secret besides its name.
 fn foreigners() -> Vec<(&'static str, Value)> {
     let stranger = "0e8d2a3f-0000-4000-8000-000000000000";
     vec![
@@ -24,7 +24,7 @@ fn foreigners() -> Vec<(&'static str, Value)> {
         ("same-data", json!({ "data": secret("token", "1").data })),
         (
             "annotated",
-            json!({ "metadata": { "annotations": { SYNC: "true", SOURCE: "secretsync/token" } }, "data": { "own": "b3du" } }),
+            json!({ "metadata": { "annotations": { SYNC_ANNOTATION: "true", SOURCE_ANNOTATION: "secretsync/token" } }, "data": { "own": "b3du" } }),
         ),
         (
             "helms",
@@ -39,11 +39,11 @@ fn foreigners() -> Vec<(&'static str, Value)> {
         ),
         (
             "of-another-source",
-            json!({ "metadata": { "labels": { SOURCE_UID: stranger } }, "data": { "own": "b3du" } }),
+            json!({ "metadata": { "labels": { SOURCE_UID_LABEL: stranger } }, "data": { "own": "b3du" } }),
         ),
         (
             "half-marked",
-            json!({ "metadata": { "labels": { SOURCE_UID: "" }, "annotations": { HASH: "x" } } }),
+            json!({ "metadata": { "labels": { SOURCE_UID_LABEL: "" }, "annotations": { HASH_ANNOTATION: "x" } } }),
         ),
         (
             "immutable",
@@ -56,19 +56,19 @@ fn foreigners() -> Vec<(&'static str, Value)> {
     ]
 }
 
-async fn place(world: &World, consent_to: &str) -> anyhow::Result<Vec<(&'static str, String)>> {
+async fn place(world: &TestCluster, consent_to: &str) -> anyhow::Result<Vec<(&'static str, String)>> {
     let mut placed = Vec::new();
     for (namespace, mut object) in foreigners() {
         world.namespace(namespace, consent(consent_to)).await?;
         object["metadata"]["name"] = "token".into();
         let object: Secret = from_value(object)?;
-        world.within(namespace).create(object).await?;
+        world.in_namespace(namespace).create(object).await?;
         placed.push((namespace, world.bytes(namespace, "token").await?));
     }
     Ok(placed)
 }
 
-async fn assert_untouched(world: &World, placed: &[(&str, String)], after: &str) -> anyhow::Result<()> {
+async fn assert_untouched(world: &TestCluster, placed: &[(&str, String)], after: &str) -> anyhow::Result<()> {
     world.settle().await;
     for (namespace, before) in placed {
         assert_eq!(
@@ -85,29 +85,27 @@ fn warns(event: &Event, of: &str) -> bool {
     event.type_.as_deref() == Some("Warning") && message.contains(of)
 }
 
-/// The annotation's way: told on the source.
-pub(crate) async fn foreign_objects_stay_as_they_are_whatever_an_annotated_source_does(
-    case: Case,
-) -> anyhow::Result<()> {
-    let world = World::new(&case).await?;
+/// By annotation: reported as events on the source.
+pub(crate) async fn annotated_source_never_changes_foreign_objects(case: Case) -> anyhow::Result<()> {
+    let world = TestCluster::new(&case).await?;
     let placed = place(&world, "true").await?;
     world.consenting(&["free"]).await?;
     let source = world.source("token", "1").await?;
     let running = world.start().await?;
-    world.copied("free", "token", "1").await?;
+    world.wait_for_copy("free", "token", "1").await?;
     world
-        .within(HOME)
-        .told(&source, |event| warns(event, "/token"))
+        .in_namespace(HOME)
+        .wait_for_event(&source, |event| warns(event, "/token"))
         .await?;
     assert_untouched(&world, &placed, "the first copies").await?;
     assert!(
-        world.metric("secretsync_conflicts_total") >= 1.0,
+        world.metric("windlass_secretsync_conflicts_total") >= 1.0,
         "{}",
         world.scrape()
     );
     let changed = json!({ "data": secret("token", "2").data });
-    world.within(HOME).patch::<Secret>("token", changed).await?;
-    world.copied("free", "token", "2").await?;
+    world.in_namespace(HOME).patch::<Secret>("token", changed).await?;
+    world.wait_for_copy("free", "token", "2").await?;
     assert_untouched(&world, &placed, "a change").await?;
     running.stop().await?;
     let running = world.start().await?;
@@ -119,10 +117,13 @@ pub(crate) async fn foreign_objects_stay_as_they_are_whatever_an_annotated_sourc
     for (namespace, _) in &placed {
         world.patch_namespace(namespace, consent("true")).await?;
     }
-    world.within(HOME).delete::<Secret>("token").await?;
-    world.within("free").wait_gone::<Secret>("token").await?;
+    world.in_namespace(HOME).delete::<Secret>("token").await?;
+    world
+        .in_namespace("free")
+        .wait_until_deleted::<Secret>("token")
+        .await?;
     assert_untouched(&world, &placed, "the source went").await?;
-    let written = world.copying();
+    let written = world.copy_writes();
     assert!(
         written.iter().all(|write| {
             placed.iter().all(|(namespace, _)| {
@@ -134,26 +135,24 @@ pub(crate) async fn foreign_objects_stay_as_they_are_whatever_an_annotated_sourc
     running.stop().await
 }
 
-/// The SecretSync's way: told in its status, and nothing stays of it when it goes.
-pub(crate) async fn foreign_objects_stay_as_they_are_whatever_a_secret_sync_does(
-    case: Case,
-) -> anyhow::Result<()> {
-    let world = World::new(&case).await?;
+/// By SecretSync: reported in its status; nothing remains after its deletion.
+pub(crate) async fn secret_sync_never_changes_foreign_objects(case: Case) -> anyhow::Result<()> {
+    let world = TestCluster::new(&case).await?;
     world.namespace("team-a", json!({})).await?;
     let placed = place(&world, "team-a").await?;
     world.namespace("free", consent("team-a")).await?;
-    world.within("team-a").create(secret("token", "1")).await?;
+    world.in_namespace("team-a").create(secret("token", "1")).await?;
     let running = world.start().await?;
     let sync = world
         .sync(
             "team-a",
             "shared",
-            json!({ "names": ["token"], "recreate": "IfNeeded" }),
+            json!({ "names": ["token"], "recreatePolicy": "IfNeeded" }),
         )
         .await?;
     let foreign = u32::try_from(placed.len())?;
     let told = world
-        .says("team-a", "shared", |status| {
+        .wait_for_status("team-a", "shared", |status| {
             status.conflicts == foreign && status.synced == 1 && condition(status, "Conflict", "True")
         })
         .await?;
@@ -164,61 +163,76 @@ pub(crate) async fn foreign_objects_stay_as_they_are_whatever_a_secret_sync_does
         "{status:?}"
     );
     world
-        .within("team-a")
-        .told(&sync, |event| warns(event, "/token"))
+        .in_namespace("team-a")
+        .wait_for_event(&sync, |event| warns(event, "/token"))
         .await?;
     assert_untouched(&world, &placed, "the first copies").await?;
-    // Whoever makes room gets a copy.
-    let (made_room, rest) = placed.split_first().expect("there are some");
-    world.within(made_room.0).delete::<Secret>("token").await?;
-    // Nobody watches what is not ours: it is looked at again every half minute.
+    // When a foreign object is deleted, a copy is created.
+    let (made_room, rest) = placed.split_first().expect("not empty");
+    world.in_namespace(made_room.0).delete::<Secret>("token").await?;
+    // Foreign objects are not watched: they are checked every half minute.
     tokio::time::sleep(std::time::Duration::from_secs(20)).await;
-    world.copied(made_room.0, "token", "1").await?;
+    world.wait_for_copy(made_room.0, "token", "1").await?;
     world
-        .says("team-a", "shared", |status| status.conflicts == foreign - 1)
+        .wait_for_status("team-a", "shared", |status| status.conflicts == foreign - 1)
         .await?;
-    world.within("team-a").delete::<SecretSync>("shared").await?;
-    world.within("team-a").wait_gone::<SecretSync>("shared").await?;
-    world.within("free").wait_gone::<Secret>("token").await?;
-    world.within(made_room.0).wait_gone::<Secret>("token").await?;
+    world
+        .in_namespace("team-a")
+        .delete::<SecretSync>("shared")
+        .await?;
+    world
+        .in_namespace("team-a")
+        .wait_until_deleted::<SecretSync>("shared")
+        .await?;
+    world
+        .in_namespace("free")
+        .wait_until_deleted::<Secret>("token")
+        .await?;
+    world
+        .in_namespace(made_room.0)
+        .wait_until_deleted::<Secret>("token")
+        .await?;
     assert_untouched(&world, rest, "the sync went").await?;
     running.stop().await
 }
 
-/// What is changed between our look and our write is not lost: the write holds for what was looked at.
-pub(crate) async fn a_change_at_the_last_moment_is_not_written_over(case: Case) -> anyhow::Result<()> {
-    let (world, running) = World::in_sync(&case).await?;
-    let updated =
-        |sent: &windlass_suite::Sent| sent.access.verb == "update" && sent.is_about("secrets", "token");
-    world.wire().delay(1, std::time::Duration::from_secs(1), updated);
+/// A change between our read and our write is not lost: the write is conditional on the resource version.
+pub(crate) async fn concurrent_change_is_not_overwritten(case: Case) -> anyhow::Result<()> {
+    let (world, running) = TestCluster::in_sync(&case).await?;
+    let updated = |sent: &windlass_suite::RecordedRequest| {
+        sent.access.verb == "update" && sent.is_about("secrets", "token")
+    };
+    world.proxy().delay(1, std::time::Duration::from_secs(1), updated);
     let changed = json!({ "data": secret("token", "2").data });
-    world.within(HOME).patch::<Secret>("token", changed).await?;
-    world.wire().seen(updated).await?;
+    world.in_namespace(HOME).patch::<Secret>("token", changed).await?;
+    world.proxy().wait_until_sent(updated).await?;
     let theirs = json!({ "metadata": { "labels": { "theirs": "1" } } });
-    world.within("asks").patch::<Secret>("token", theirs).await?;
-    let copy = world.copied("asks", "token", "2").await?;
+    world
+        .in_namespace("asks")
+        .patch::<Secret>("token", theirs)
+        .await?;
+    let copy = world.wait_for_copy("asks", "token", "2").await?;
     assert_eq!(copy.labels().get("theirs").map(String::as_str), Some("1"));
     running.stop().await
 }
 
-/// What came between our look and our write is somebody else's, and is not written over.
-pub(crate) async fn a_secret_that_appears_at_the_last_moment_is_not_written_over(
-    case: Case,
-) -> anyhow::Result<()> {
-    let world = World::new(&case).await?;
+/// An object that is created between our read and our write is not overwritten.
+pub(crate) async fn concurrently_created_secret_is_not_overwritten(case: Case) -> anyhow::Result<()> {
+    let world = TestCluster::new(&case).await?;
     world.consenting(&["asks"]).await?;
     let running = world.start().await?;
     world.settle().await;
-    let created =
-        |sent: &windlass_suite::Sent| sent.access.verb == "create" && sent.is_about("secrets", "token");
-    world.wire().delay(1, std::time::Duration::from_secs(1), created);
+    let created = |sent: &windlass_suite::RecordedRequest| {
+        sent.access.verb == "create" && sent.is_about("secrets", "token")
+    };
+    world.proxy().delay(1, std::time::Duration::from_secs(1), created);
     let source = world.source("token", "1").await?;
-    world.wire().seen(created).await?;
-    world.within("asks").create(secret("token", "own")).await?;
+    world.proxy().wait_until_sent(created).await?;
+    world.in_namespace("asks").create(secret("token", "own")).await?;
     let before = world.bytes("asks", "token").await?;
     world
-        .within(HOME)
-        .told(&source, |event| warns(event, "asks/token"))
+        .in_namespace(HOME)
+        .wait_for_event(&source, |event| warns(event, "asks/token"))
         .await?;
     world.settle().await;
     assert_eq!(world.bytes("asks", "token").await?, before);

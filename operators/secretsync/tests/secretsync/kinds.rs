@@ -1,4 +1,4 @@
-//! Secrets of every kind: those that cannot be changed, those that have a form, those that must never leave.
+//! Secrets of every kind: immutable ones, types that the server validates, types that are never copied.
 
 use windlass::{
     k8s_openapi::{
@@ -9,26 +9,26 @@ use windlass::{
     prelude::*,
     serde_json::Value,
 };
-use windlass_secretsync::{SecretSync, api::SYNC};
+use windlass_secretsync::{SecretSync, api::SYNC_ANNOTATION};
 use windlass_suite::Context as Case;
 
-use crate::world::{HOME, World, condition, consent, secret, spelled};
+use crate::world::{HOME, TestCluster, condition, consent, describe_request, secret};
 
 fn typed(name: &str, of: &str, data: &Value) -> anyhow::Result<Secret> {
     let object = json!({
-        "metadata": { "name": name, "annotations": { SYNC: "" }, "labels": { "shared": "yes" } },
+        "metadata": { "name": name, "annotations": { SYNC_ANNOTATION: "" }, "labels": { "shared": "yes" } },
         "type": of, "stringData": data,
     });
     Ok(from_value(object)?)
 }
 
-/// Those whose form the server checks, and one as large as it can be, under a name as long as it can be.
-pub(crate) async fn secrets_of_every_type_are_copied_as_they_are(case: Case) -> anyhow::Result<()> {
-    let world = World::new(&case).await?;
+/// Types that the server validates, and a Secret of maximum size with a name of maximum length.
+pub(crate) async fn secrets_of_every_type_are_copied_unchanged(case: Case) -> anyhow::Result<()> {
+    let world = TestCluster::new(&case).await?;
     world.consenting(&["asks"]).await?;
     let long = format!("{}.x", "n".repeat(251));
     assert_eq!(long.len(), 253);
-    let home = world.within(HOME);
+    let home = world.in_namespace(HOME);
     let pem = |what: &str| format!("-----BEGIN {what}-----\n");
     let sources = [
         typed(
@@ -60,28 +60,28 @@ pub(crate) async fn secrets_of_every_type_are_copied_as_they_are(case: Case) -> 
     let mut large = secret("large", "1");
     let most = 1024 * 1024;
     large.data = Some([("k".to_owned(), ByteString(vec![7; most]))].into());
-    large.annotations_mut().insert(SYNC.to_owned(), String::new());
+    large
+        .annotations_mut()
+        .insert(SYNC_ANNOTATION.to_owned(), String::new());
     home.create(large).await?;
     let running = world.start().await?;
     for name in ["tls", "docker", "ssh", "basic", "own", &long, "large"] {
         let source = home.get::<Secret>(name).await?;
         let same = |copy: &Secret| copy.data == source.data && copy.type_ == source.type_;
-        world.within("asks").wait_for::<Secret>(name, same).await?;
+        world.in_namespace("asks").wait_for::<Secret>(name, same).await?;
     }
     running.stop().await
 }
 
-/// An immutable source has immutable copies; when it is replaced, they are replaced if the sync allows that.
-pub(crate) async fn what_cannot_be_changed_is_replaced_only_if_that_is_allowed(
-    case: Case,
-) -> anyhow::Result<()> {
+/// An immutable source has immutable copies; when it is replaced, they are recreated if the sync allows that.
+pub(crate) async fn immutable_copy_is_recreated_only_if_allowed(case: Case) -> anyhow::Result<()> {
     for immutable in [true, false] {
-        let case = case.anew().await?;
-        let world = World::new(&case).await?;
+        let case = case.fresh().await?;
+        let world = TestCluster::new(&case).await?;
         world.namespace("team-a", json!({})).await?;
         world.namespace("asks", consent("team-a")).await?;
         world.namespace("two", consent("team-a")).await?;
-        let team = world.within("team-a");
+        let team = world.in_namespace("team-a");
         let mut source = secret("token", "1");
         source.immutable = immutable.then_some(true);
         team.create(source).await?;
@@ -89,46 +89,46 @@ pub(crate) async fn what_cannot_be_changed_is_replaced_only_if_that_is_allowed(
         world
             .sync("team-a", "shared", json!({ "names": ["token"] }))
             .await?;
-        world.copied("two", "token", "1").await?;
-        let first = world.copied("asks", "token", "1").await?;
+        world.wait_for_copy("two", "token", "1").await?;
+        let first = world.wait_for_copy("asks", "token", "1").await?;
         assert_eq!(first.immutable, immutable.then_some(true));
-        // The source is another one by now, as it must be; but the copy stays the same object unless it may be replaced.
+        // The source was recreated, as it has to be; the copy stays the same object unless it may be recreated.
         team.delete::<Secret>("token").await?;
         let mut source = secret("token", "2");
         source.immutable = immutable.then_some(true);
         if !immutable {
             source.type_ = Some("example.com/other".to_owned());
         }
-        // While nobody looks, so that the old copy is there when the new source is.
+        // While no process runs, so that the old copy exists together with the new source.
         team.create(source).await?;
         let _ = world
-            .within("asks")
-            .wait::<Secret>("token", |copy| copy.is_none_or(|copy| copy.uid() != first.uid()))
+            .in_namespace("asks")
+            .wait_until::<Secret>("token", |copy| copy.is_none_or(|copy| copy.uid() != first.uid()))
             .await?;
-        world.copied("asks", "token", "2").await?;
-        world.copied("two", "token", "2").await?;
-        // Now the same source, with copies that somebody made immutable: nothing can be written to them.
+        world.wait_for_copy("asks", "token", "2").await?;
+        world.wait_for_copy("two", "token", "2").await?;
+        // The same source, with copies that another client made immutable: they cannot be updated.
         let stuck = json!({ "immutable": true, "data": secret("token", "own").data });
         if !immutable {
-            world.within("asks").patch::<Secret>("token", stuck).await?;
+            world.in_namespace("asks").patch::<Secret>("token", stuck).await?;
             world
-                .says("team-a", "shared", |status| {
+                .wait_for_status("team-a", "shared", |status| {
                     status.failed == 1 && status.synced == 1 && condition(status, "Ready", "False")
                 })
                 .await?;
             world.settle().await;
-            let allowed = json!({ "spec": { "recreate": "IfNeeded" } });
-            world.wire().forget();
+            let allowed = json!({ "spec": { "recreatePolicy": "IfNeeded" } });
+            world.proxy().clear();
             team.patch::<SecretSync>("shared", allowed).await?;
-            let replaced = world.copied("asks", "token", "2").await?;
+            let replaced = world.wait_for_copy("asks", "token", "2").await?;
             assert_eq!(replaced.immutable, None);
             world
-                .says("team-a", "shared", |status| status.synced == 2)
+                .wait_for_status("team-a", "shared", |status| status.synced == 2)
                 .await?;
-            let writes = world.wire().writes();
+            let writes = world.proxy().writes();
             let delete = writes
                 .iter()
-                .find(|write| spelled(write) == "delete asks/token")
+                .find(|write| describe_request(write) == "delete asks/token")
                 .expect("a deletion");
             assert!(delete.body["preconditions"]["uid"].is_string(), "{}", delete.body);
         }
@@ -137,9 +137,9 @@ pub(crate) async fn what_cannot_be_changed_is_replaced_only_if_that_is_allowed(
     Ok(())
 }
 
-/// Tokens and releases: told when they are named, passed over when they are only selected.
-pub(crate) async fn tokens_and_releases_never_leave_their_namespace(case: Case) -> anyhow::Result<()> {
-    let world = World::new(&case).await?;
+/// Tokens and Helm releases: reported if they are named, skipped if they are only selected.
+pub(crate) async fn tokens_and_helm_releases_are_never_copied(case: Case) -> anyhow::Result<()> {
+    let world = TestCluster::new(&case).await?;
     world.namespace("asks", consent("*")).await?;
     world.namespace("team-a", json!({})).await?;
     world.patch_namespace("team-a", json!({})).await?;
@@ -175,7 +175,7 @@ pub(crate) async fn tokens_and_releases_never_leave_their_namespace(case: Case) 
     };
     for (home, prefix) in [(HOME, "home-"), ("team-a", "a-"), ("team-a", "named-")] {
         let robot = world
-            .within(home)
+            .in_namespace(home)
             .create::<windlass::k8s_openapi::api::core::v1::ServiceAccount>(from_value(account.clone())?)
             .await;
         assert!(robot.is_ok() || prefix == "named-", "{robot:?}");
@@ -183,11 +183,11 @@ pub(crate) async fn tokens_and_releases_never_leave_their_namespace(case: Case) 
             if prefix == "named-" {
                 object.metadata.labels = None;
             }
-            world.within(home).create(object).await?;
+            world.in_namespace(home).create(object).await?;
         }
     }
     world
-        .within("team-a")
+        .in_namespace("team-a")
         .create(typed("harmless", "Opaque", &json!({ "k": "v" }))?)
         .await?;
     let running = world.start().await?;
@@ -195,7 +195,7 @@ pub(crate) async fn tokens_and_releases_never_leave_their_namespace(case: Case) 
         .sync(
             "team-a",
             "selects",
-            json!({ "secretSelector": { "matchLabels": { "shared": "yes" } } }),
+            json!({ "sourceSelector": { "matchLabels": { "shared": "yes" } } }),
         )
         .await?;
     let named = world
@@ -206,26 +206,32 @@ pub(crate) async fn tokens_and_releases_never_leave_their_namespace(case: Case) 
         )
         .await?;
     world
-        .within("asks")
+        .in_namespace("asks")
         .wait_for::<Secret>("harmless", |_| true)
         .await?;
     let selects = world
-        .says("team-a", "selects", |status| status.excluded == 4)
+        .wait_for_status("team-a", "selects", |status| status.excluded == 4)
         .await?;
     assert!(
-        selects.status.as_ref().is_some_and(|status| status.matched == 1),
+        selects.status.as_ref().is_some_and(|status| status.sources == 1),
         "{:?}",
         selects.status
     );
     world
-        .says("team-a", "names", |status| {
+        .wait_for_status("team-a", "names", |status| {
             status.failed == 4 && condition(status, "Ready", "False")
         })
         .await?;
     let warned = |event: &Event| event.type_.as_deref() == Some("Warning");
-    world.within("team-a").told(&named, warned).await?;
-    let annotated = world.within(HOME).get::<Secret>("home-token").await?;
-    world.within(HOME).told(&annotated, warned).await?;
+    world
+        .in_namespace("team-a")
+        .wait_for_event(&named, warned)
+        .await?;
+    let annotated = world.in_namespace(HOME).get::<Secret>("home-token").await?;
+    world
+        .in_namespace(HOME)
+        .wait_for_event(&annotated, warned)
+        .await?;
     world.settle().await;
     assert_eq!(world.names::<Secret>("asks").await?, ["harmless"]);
     running.stop().await

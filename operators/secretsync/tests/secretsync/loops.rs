@@ -1,14 +1,14 @@
-//! Syncs that could go round in circles, or want the same object.
+//! Syncs that could form loops, or want the same object.
 
 use windlass::{k8s_openapi::api::core::v1::Secret, prelude::*};
-use windlass_secretsync::{SecretSync, SecretSyncStatus, api::SYNC};
+use windlass_secretsync::{SecretSync, SecretSyncStatus, api::SYNC_ANNOTATION};
 use windlass_suite::Context as Case;
 
-use crate::world::{HOME, World, condition, consent, secret};
+use crate::world::{HOME, TestCluster, condition, consent, secret};
 
-/// Every namespace consents to everybody here: only the operator keeps it from going round.
-async fn trusting(case: &Case, names: &[&str]) -> anyhow::Result<World> {
-    let world = World::new(case).await?;
+/// All namespaces consent to all sources: only the operator prevents loops.
+async fn trusting(case: &Case, names: &[&str]) -> anyhow::Result<TestCluster> {
+    let world = TestCluster::new(case).await?;
     for name in names {
         world.namespace(name, consent("*")).await?;
     }
@@ -17,15 +17,15 @@ async fn trusting(case: &Case, names: &[&str]) -> anyhow::Result<World> {
 }
 
 fn everything(chaining: bool) -> windlass::serde_json::Value {
-    json!({ "secretSelector": {}, "allowChaining": chaining })
+    json!({ "sourceSelector": {}, "allowChaining": chaining })
 }
 
-/// Demand 8: a source is no target of itself, and what is a copy is no source.
-pub(crate) async fn copies_are_no_sources_and_sources_no_targets(case: Case) -> anyhow::Result<()> {
+/// A source is not its own target, and a copy is not a source.
+pub(crate) async fn copies_are_not_sources_and_sources_are_not_targets(case: Case) -> anyhow::Result<()> {
     let world = trusting(&case, &["a", "b"]).await?;
     world.source("from-home", "1").await?;
-    world.within("a").create(secret("from-a", "1")).await?;
-    world.within("b").create(secret("from-b", "1")).await?;
+    world.in_namespace("a").create(secret("from-a", "1")).await?;
+    world.in_namespace("b").create(secret("from-b", "1")).await?;
     let running = world.start().await?;
     for namespace in ["a", "b", HOME] {
         world.sync(namespace, "everything", everything(false)).await?;
@@ -36,157 +36,181 @@ pub(crate) async fn copies_are_no_sources_and_sources_no_targets(case: Case) -> 
         ("b", "from-a"),
         ("b", "from-home"),
     ] {
-        world.copied(namespace, name, "1").await?;
+        world.wait_for_copy(namespace, name, "1").await?;
     }
     world.settle().await;
-    let mut writes = world.copying();
+    let mut writes = world.copy_writes();
     writes.sort();
     let mut once = writes.clone();
     once.dedup();
     assert_eq!(writes, once, "nothing is written twice");
     let a = world
-        .says("a", "everything", |status| status.matched == 1)
+        .wait_for_status("a", "everything", |status| status.sources == 1)
         .await?;
     assert_eq!(a.status.as_ref().map(|status| status.failed), Some(0));
-    world.wire().forget();
-    world.a_while().await;
-    assert_eq!(world.written(), [""; 0]);
+    world.proxy().clear();
+    world.let_time_pass().await;
+    assert_eq!(world.all_writes(), [""; 0]);
     running.stop().await
 }
 
-/// Demand 8: with chaining what is copied goes on, and stops where it came from.
-pub(crate) async fn a_chain_goes_on_and_a_circle_is_refused(case: Case) -> anyhow::Result<()> {
-    let world = World::new(&case).await?;
+/// With chaining, copies are copied on, until that would form a loop.
+pub(crate) async fn chaining_copies_copies_and_refuses_loops(case: Case) -> anyhow::Result<()> {
+    let world = TestCluster::new(&case).await?;
     for (name, from) in [("a", "c"), ("b", "a"), ("c", "b")] {
         world.namespace(name, consent(from)).await?;
     }
-    world.within("a").create(secret("token", "1")).await?;
+    world.in_namespace("a").create(secret("token", "1")).await?;
     let running = world.start().await?;
     for namespace in ["a", "b", "c"] {
         let spec = json!({ "names": ["token"], "allowChaining": true });
         world.sync(namespace, "on", spec).await?;
     }
-    world.copied("b", "token", "1").await?;
-    world.copied("c", "token", "1").await?;
+    world.wait_for_copy("b", "token", "1").await?;
+    world.wait_for_copy("c", "token", "1").await?;
     world.settle().await;
     let changed = json!({ "data": secret("token", "2").data });
-    world.within("a").patch::<Secret>("token", changed).await?;
-    world.copied("c", "token", "2").await?;
+    world.in_namespace("a").patch::<Secret>("token", changed).await?;
+    world.wait_for_copy("c", "token", "2").await?;
     world.settle().await;
-    let source = world.within("a").get::<Secret>("token").await?;
+    let source = world.in_namespace("a").get::<Secret>("token").await?;
     assert_eq!(source.data, secret("token", "2").data);
     let to_the_source = |write: &String| write.ends_with(" a/token");
-    let writes = world.copying();
+    let writes = world.copy_writes();
     assert!(!writes.iter().any(to_the_source), "{writes:?}");
     assert!(writes.len() <= 6, "bounded: {writes:?}");
     world
-        .says("c", "on", |status| !condition(status, "Ready", "True"))
+        .wait_for_status("c", "on", |status| !condition(status, "Ready", "True"))
         .await?;
-    world.wire().forget();
-    world.a_while().await;
-    assert_eq!(world.written(), [""; 0]);
-    // The first link goes, and the whole chain with it.
-    world.within("a").delete::<Secret>("token").await?;
-    world.within("b").wait_gone::<Secret>("token").await?;
-    world.within("c").wait_gone::<Secret>("token").await?;
+    world.proxy().clear();
+    world.let_time_pass().await;
+    assert_eq!(world.all_writes(), [""; 0]);
+    // When the first link is removed, the whole chain is.
+    world.in_namespace("a").delete::<Secret>("token").await?;
+    world
+        .in_namespace("b")
+        .wait_until_deleted::<Secret>("token")
+        .await?;
+    world
+        .in_namespace("c")
+        .wait_until_deleted::<Secret>("token")
+        .await?;
     running.stop().await
 }
 
-/// Demand 8: the older of two syncs has the target; the other says so, and takes over when it goes.
-pub(crate) async fn of_two_syncs_that_want_one_target_the_older_has_it(case: Case) -> anyhow::Result<()> {
+/// The older of two syncs gets the target; the other reports it, and takes over when the older is deleted.
+pub(crate) async fn older_sync_wins_a_contested_target(case: Case) -> anyhow::Result<()> {
     let world = trusting(&case, &["target"]).await?;
     world.namespace("a", json!({})).await?;
     world.namespace("b", json!({})).await?;
-    world.within("a").create(secret("token", "a")).await?;
-    world.within("b").create(secret("token", "b")).await?;
+    world.in_namespace("a").create(secret("token", "a")).await?;
+    world.in_namespace("b").create(secret("token", "b")).await?;
     let running = world.start().await?;
     let only = json!({ "matchLabels": { "kubernetes.io/metadata.name": "target" } });
     let spec = json!({ "names": ["token"], "namespaceSelector": only });
     world.sync("b", "older", spec.clone()).await?;
-    world.copied("target", "token", "b").await?;
-    // The server counts ages in seconds.
+    world.wait_for_copy("target", "token", "b").await?;
+    // Creation timestamps have a resolution of one second.
     tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
     world.sync("a", "younger", spec).await?;
     let conflicts =
         |status: &SecretSyncStatus| status.conflicts == 1 && condition(status, "Conflict", "True");
-    world.says("a", "younger", conflicts).await?;
+    world.wait_for_status("a", "younger", conflicts).await?;
     world.settle().await;
-    world.wire().forget();
-    world.a_while().await;
-    assert_eq!(world.written(), [""; 0]);
-    world.copied("target", "token", "b").await?;
+    world.proxy().clear();
+    world.let_time_pass().await;
+    assert_eq!(world.all_writes(), [""; 0]);
+    world.wait_for_copy("target", "token", "b").await?;
     running.stop().await?;
     let running = world.start().await?;
     world.settle().await;
-    assert_eq!(world.copying(), [""; 0], "who starts anew decides the same");
-    world.within("b").delete::<SecretSync>("older").await?;
-    world.copied("target", "token", "a").await?;
+    assert_eq!(world.copy_writes(), [""; 0], "the same decision after a restart");
+    world.in_namespace("b").delete::<SecretSync>("older").await?;
+    world.wait_for_copy("target", "token", "a").await?;
     world
-        .says("a", "younger", |status| {
+        .wait_for_status("a", "younger", |status| {
             status.conflicts == 0 && status.synced == 1
         })
         .await?;
     running.stop().await
 }
 
-/// Demand 8: what is a copy of one source never becomes that of another. Whoever's copy is there keeps it, and an older sync that
-/// comes to want the name waits until it is free.
-pub(crate) async fn an_older_sync_waits_until_the_copy_of_another_is_gone(case: Case) -> anyhow::Result<()> {
+/// A copy of one source never becomes that of another. The sync whose copy exists keeps it, and an older sync that
+/// wants the name later waits until it is free.
+pub(crate) async fn older_sync_waits_for_an_existing_copy_of_another_source(
+    case: Case,
+) -> anyhow::Result<()> {
     let world = trusting(&case, &["target"]).await?;
     for (namespace, value) in [("a", "a"), ("b", "b")] {
         world.namespace(namespace, json!({})).await?;
-        world.within(namespace).create(secret("token", value)).await?;
+        world
+            .in_namespace(namespace)
+            .create(secret("token", value))
+            .await?;
     }
     let named = |name: &str| json!({ "names": ["token"], "namespaceSelector": { "matchLabels": { "kubernetes.io/metadata.name": name } } });
     let running = world.start().await?;
     world.sync("a", "older", named("nowhere")).await?;
-    // The server counts ages in seconds.
+    // Creation timestamps have a resolution of one second.
     tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
     world.sync("b", "younger", named("target")).await?;
-    world.copied("target", "token", "b").await?;
+    world.wait_for_copy("target", "token", "b").await?;
     world.settle().await;
-    world.wire().forget();
+    world.proxy().clear();
     let widened = json!({ "spec": named("target") });
-    world.within("a").patch::<SecretSync>("older", widened).await?;
-    world.says("a", "older", |status| status.conflicts == 1).await?;
+    world
+        .in_namespace("a")
+        .patch::<SecretSync>("older", widened)
+        .await?;
+    world
+        .wait_for_status("a", "older", |status| status.conflicts == 1)
+        .await?;
     world.settle().await;
-    assert_eq!(world.copying(), [""; 0]);
-    // The younger goes on, and so it is after a restart.
+    assert_eq!(world.copy_writes(), [""; 0]);
+    // The younger sync keeps working, also after a restart.
     running.stop().await?;
     let running = world.start().await?;
     let changed = json!({ "data": secret("token", "c").data });
-    world.within("b").patch::<Secret>("token", changed).await?;
-    world.copied("target", "token", "c").await?;
+    world.in_namespace("b").patch::<Secret>("token", changed).await?;
+    world.wait_for_copy("target", "token", "c").await?;
     world.settle().await;
-    assert_eq!(world.copying(), ["update target/token"]);
-    world.wire().forget();
-    world.within("b").delete::<SecretSync>("younger").await?;
-    world.copied("target", "token", "a").await?;
-    world.says("a", "older", |status| status.synced == 1).await?;
+    assert_eq!(world.copy_writes(), ["update target/token"]);
+    world.proxy().clear();
+    world.in_namespace("b").delete::<SecretSync>("younger").await?;
+    world.wait_for_copy("target", "token", "a").await?;
+    world
+        .wait_for_status("a", "older", |status| status.synced == 1)
+        .await?;
     world.settle().await;
-    assert_eq!(world.copying(), ["delete target/token", "create target/token"]);
+    assert_eq!(
+        world.copy_writes(),
+        ["delete target/token", "create target/token"]
+    );
     running.stop().await
 }
 
-/// The same source by an annotation and by a SecretSync: one copy, and no quarrel.
-pub(crate) async fn a_source_that_is_annotated_and_selected_has_one_copy(case: Case) -> anyhow::Result<()> {
-    let world = World::new(&case).await?;
+/// The same source by an annotation and by a SecretSync: one copy, and no alternating writes.
+pub(crate) async fn annotated_and_selected_source_has_one_copy(case: Case) -> anyhow::Result<()> {
+    let world = TestCluster::new(&case).await?;
     world.consenting(&["asks"]).await?;
     world.source("token", "1").await?;
     let running = world.start().await?;
-    world.copied("asks", "token", "1").await?;
+    world.wait_for_copy("asks", "token", "1").await?;
     world.sync(HOME, "also", json!({ "names": ["token"] })).await?;
     world.settle().await;
-    assert!(world.copying().len() <= 2, "{:?}", world.copying());
-    world.wire().forget();
-    world.a_while().await;
-    assert_eq!(world.written(), [""; 0]);
-    // When the annotation goes the other still wants it.
-    let patch = json!({ "metadata": { "annotations": { SYNC: null } } });
-    world.within(HOME).patch::<Secret>("token", patch).await?;
+    assert!(world.copy_writes().len() <= 2, "{:?}", world.copy_writes());
+    world.proxy().clear();
+    world.let_time_pass().await;
+    assert_eq!(world.all_writes(), [""; 0]);
+    // When the annotation is removed, the other sync still wants it.
+    let patch = json!({ "metadata": { "annotations": { SYNC_ANNOTATION: null } } });
+    world.in_namespace(HOME).patch::<Secret>("token", patch).await?;
     world.settle().await;
-    world.copied("asks", "token", "1").await?;
-    world.within(HOME).delete::<SecretSync>("also").await?;
-    world.within("asks").wait_gone::<Secret>("token").await?;
+    world.wait_for_copy("asks", "token", "1").await?;
+    world.in_namespace(HOME).delete::<SecretSync>("also").await?;
+    world
+        .in_namespace("asks")
+        .wait_until_deleted::<Secret>("token")
+        .await?;
     running.stop().await
 }

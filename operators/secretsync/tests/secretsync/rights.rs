@@ -1,4 +1,4 @@
-//! The rights that it ships with.
+//! The shipped rights.
 
 use http::StatusCode;
 use windlass::{
@@ -6,38 +6,41 @@ use windlass::{
     prelude::*,
     runtime::ElectionConfig,
 };
-use windlass_secretsync::{SecretSync, api::SYNC};
-use windlass_suite::{Context as Case, Running, Sent};
+use windlass_secretsync::{SecretSync, api::SYNC_ANNOTATION};
+use windlass_suite::{Context as Case, RecordedRequest, RunningManager};
 
-use crate::world::{HOME, World, consent, secret, shipped};
+use crate::world::{HOME, TestCluster, consent, secret, shipped};
 
-/// All cases run with these rights. Here is a life in which each of them is needed.
-pub(crate) async fn the_roles_are_enough_and_nothing_in_them_is_idle(case: Case) -> anyhow::Result<()> {
+/// All cases run with these rights. This scenario needs each of them.
+pub(crate) async fn shipped_roles_are_sufficient_and_minimal(case: Case) -> anyhow::Result<()> {
     let rights = shipped();
-    let world = World::with(&case, &rights).await?;
+    let world = TestCluster::with(&case, &rights).await?;
     world.consenting(&["asks", "two"]).await?;
     world.namespace("wrong", consent("No Name!")).await?;
-    world.within("two").create(secret("token", "own")).await?;
+    world.in_namespace("two").create(secret("token", "own")).await?;
     let config: ConfigMap = from_value(json!({
-        "metadata": { "name": "settings", "annotations": { SYNC: "" } }, "data": { "a": "1" },
+        "metadata": { "name": "settings", "annotations": { SYNC_ANNOTATION: "" } }, "data": { "a": "1" },
     }))?;
-    world.within(HOME).create(config).await?;
+    world.in_namespace(HOME).create(config).await?;
     world.source("token", "1").await?;
-    world.within(HOME).create(secret("selected", "1")).await?;
-    // A server that does not stream lists is asked for them.
-    let streams = |sent: &Sent| sent.access.verb == "watch";
-    world.wire().refuse(12, StatusCode::UNPROCESSABLE_ENTITY, streams);
+    world.in_namespace(HOME).create(secret("selected", "1")).await?;
+    // A server without streaming lists is listed from.
+    let streams = |sent: &RecordedRequest| sent.access.verb == "watch";
+    world
+        .proxy()
+        .reject(12, StatusCode::UNPROCESSABLE_ENTITY, streams);
     let manager = world
-        .whole()
+        .new_manager()
         .await?
         .elect(ElectionConfig::new("secretsync").namespace(case.namespace()));
-    let running = Running::start(manager);
-    let spec = json!({ "names": ["selected"], "adoptionPolicy": "IfIdentical", "recreate": "IfNeeded" });
+    let running = RunningManager::start(manager);
+    let spec =
+        json!({ "names": ["selected"], "adoptionPolicy": "IfIdentical", "recreatePolicy": "IfNeeded" });
     world.sync(HOME, "shared", spec).await?;
-    let configs = json!({ "kind": "ConfigMap", "secretSelector": { "matchLabels": { "nothing": "yet" } } });
+    let configs = json!({ "kind": "ConfigMap", "sourceSelector": { "matchLabels": { "nothing": "yet" } } });
     world.sync(HOME, "configs", configs).await?;
-    world.copied("asks", "token", "1").await?;
-    world.copied("asks", "selected", "1").await?;
+    world.wait_for_copy("asks", "token", "1").await?;
+    world.wait_for_copy("asks", "selected", "1").await?;
     let text = |is: &'static str| {
         move |config: &ConfigMap| {
             config
@@ -47,30 +50,33 @@ pub(crate) async fn the_roles_are_enough_and_nothing_in_them_is_idle(case: Case)
                 .is_some_and(|text| text == is)
         }
     };
-    let asks = world.within("asks");
+    let asks = world.in_namespace("asks");
     asks.wait_for::<ConfigMap>("settings", text("1")).await?;
     asks.patch::<ConfigMap>("settings", json!({ "data": { "a": "2" } }))
         .await?;
     asks.wait_for::<ConfigMap>("settings", text("1")).await?;
     asks.patch::<Secret>("token", json!({ "data": { "more": "eA==" } }))
         .await?;
-    world.copied("asks", "token", "1").await?;
+    world.wait_for_copy("asks", "token", "1").await?;
     world.settle().await;
-    // What is still wrong is told again: the event of before is counted up.
+    // A repeated event increases the count of the existing one.
     let changed = json!({ "labels": { "changed": "yes" } });
     world.patch_namespace("wrong", changed).await?;
     world
-        .wire()
-        .seen(|sent| sent.resource() == "events" && sent.access.verb == "patch")
+        .proxy()
+        .wait_until_sent(|sent| sent.resource() == "events" && sent.access.verb == "patch")
         .await?;
-    world.within(HOME).delete::<ConfigMap>("settings").await?;
-    asks.wait_gone::<ConfigMap>("settings").await?;
-    world.within(HOME).delete::<SecretSync>("shared").await?;
-    asks.wait_gone::<Secret>("selected").await?;
-    world.within(HOME).wait_gone::<SecretSync>("shared").await?;
+    world.in_namespace(HOME).delete::<ConfigMap>("settings").await?;
+    asks.wait_until_deleted::<ConfigMap>("settings").await?;
+    world.in_namespace(HOME).delete::<SecretSync>("shared").await?;
+    asks.wait_until_deleted::<Secret>("selected").await?;
+    world
+        .in_namespace(HOME)
+        .wait_until_deleted::<SecretSync>("shared")
+        .await?;
     world.settle().await;
     running.stop().await?;
-    assert_eq!(rights.refused(), [""; 0]);
-    assert_eq!(rights.unused(), [], "granted, and nobody needs it");
+    assert_eq!(rights.forbidden(), [""; 0]);
+    assert_eq!(rights.unused(), [], "unused rights");
     Ok(())
 }

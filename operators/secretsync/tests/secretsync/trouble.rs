@@ -1,4 +1,4 @@
-//! A server in trouble, and namespaces that take nothing.
+//! Failing servers, and namespaces that refuse writes.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -23,31 +23,31 @@ use windlass::{
     serde_json::Value,
 };
 use windlass_cluster::Backend;
-use windlass_secretsync::{SecretSync, api::SYNC};
-use windlass_suite::{Context as Case, Line, Running, Sent};
+use windlass_secretsync::{SecretSync, api::SYNC_ANNOTATION};
+use windlass_suite::{Context as Case, NetworkLink, RecordedRequest, RunningManager};
 
-use crate::world::{CANARY, HOME, World, condition, namespace_of, secret};
+use crate::world::{CANARY, HOME, TestCluster, condition, namespace_of, secret};
 
-/// One namespace that takes nothing, and three that do; and a sync that says so.
-async fn stage(case: &Case) -> anyhow::Result<World> {
-    let world = World::new(case).await?;
+/// One namespace that refuses writes, three that do not, and a sync that reports it.
+async fn stage(case: &Case) -> anyhow::Result<TestCluster> {
+    let world = TestCluster::new(case).await?;
     world.consenting(&["bad", "one", "two", "three"]).await?;
-    world.within(HOME).create(secret("token", "1")).await?;
+    world.in_namespace(HOME).create(secret("token", "1")).await?;
     world.sync(HOME, "shared", json!({ "names": ["token"] })).await?;
     Ok(world)
 }
 
-/// Others have theirs at once; the bad one is reported, and tried ever more seldom.
-async fn assert_only_one_suffers(world: &World, says: &str) -> anyhow::Result<()> {
+/// The others are synced at once; the failing one is reported, and retried with growing delays.
+async fn assert_only_one_fails(world: &TestCluster, says: &str) -> anyhow::Result<()> {
     let others = async {
         for namespace in ["one", "two", "three"] {
-            world.copied(namespace, "token", "1").await?;
+            world.wait_for_copy(namespace, "token", "1").await?;
         }
         Ok(())
     };
-    world.soon("the others", others).await?;
+    world.within_two_seconds("the others", others).await?;
     let told = world
-        .says(HOME, "shared", |status| {
+        .wait_for_status(HOME, "shared", |status| {
             status.failed == 1 && status.synced == 3 && condition(status, "Ready", "False")
         })
         .await?;
@@ -57,32 +57,32 @@ async fn assert_only_one_suffers(world: &World, says: &str) -> anyhow::Result<()
     };
     assert_eq!((&*failure.namespace, &*failure.name), ("bad", "token"));
     assert!(failure.message.contains(says), "{failure:?}");
-    // A change is with the others as quickly, however long the bad one has been bad.
-    world.a_while().await;
+    // A change reaches the others as quickly, however long the failing one has been failing.
+    world.let_time_pass().await;
     let tries = world
-        .copying()
+        .copy_writes()
         .into_iter()
         .filter(|write| write.ends_with(" bad/token"));
     let tries = tries.count();
     assert!((2..100).contains(&tries), "{tries} tries");
     let changed = json!({ "data": secret("token", "2").data });
-    world.within(HOME).patch::<Secret>("token", changed).await?;
+    world.in_namespace(HOME).patch::<Secret>("token", changed).await?;
     let others = async {
         for namespace in ["one", "two", "three"] {
-            world.copied(namespace, "token", "2").await?;
+            world.wait_for_copy(namespace, "token", "2").await?;
         }
         Ok(())
     };
-    world.soon("the others, later", others).await?;
+    world.within_two_seconds("the others, later", others).await?;
     Ok(())
 }
 
-async fn assert_recovers(world: &World) -> anyhow::Result<()> {
-    // It is tried again after a while, whether or not anybody tells that it would work.
-    world.a_while().await;
-    world.copied("bad", "token", "2").await?;
+async fn assert_recovers(world: &TestCluster) -> anyhow::Result<()> {
+    // It is retried periodically, without a watch event.
+    world.let_time_pass().await;
+    world.wait_for_copy("bad", "token", "2").await?;
     world
-        .says(HOME, "shared", |status| {
+        .wait_for_status(HOME, "shared", |status| {
             status.failed == 0 && status.synced == 4 && condition(status, "Ready", "True")
         })
         .await?;
@@ -96,35 +96,35 @@ fn refused(code: u16, reason: &str, message: &str) -> Value {
     })
 }
 
-fn bad_until(healed: &Arc<AtomicBool>) -> impl Fn(&Sent) -> bool + Send + 'static {
+fn bad_until(healed: &Arc<AtomicBool>) -> impl Fn(&RecordedRequest) -> bool + Send + 'static {
     let healed = Arc::clone(healed);
     move |sent| is_bad(sent) && !healed.load(Ordering::Relaxed)
 }
 
-fn is_bad(sent: &Sent) -> bool {
+fn is_bad(sent: &RecordedRequest) -> bool {
     sent.is_write() && sent.resource() == "secrets" && namespace_of(sent) == "bad"
 }
 
-/// Demand 9: a full quota. In the words of a real server, and by one.
-pub(crate) async fn a_namespace_with_a_full_quota_holds_nobody_up(case: Case) -> anyhow::Result<()> {
+/// A full quota, with the message of a real server, and on one.
+pub(crate) async fn full_quota_in_one_namespace_does_not_delay_others(case: Case) -> anyhow::Result<()> {
     let world = stage(&case).await?;
     let (real, healed) = (case.cluster().backend() != Backend::Embedded, Arc::default());
-    let quotas = world.within("bad").case().api::<ResourceQuota>();
+    let quotas = world.in_namespace("bad").case().api::<ResourceQuota>();
     let message = "secrets \"token\" is forbidden: exceeded quota: none, requested: secrets=1, used: secrets=0, limited: secrets=0";
     if real {
         let quota = json!({ "metadata": { "name": "none" }, "spec": { "hard": { "secrets": "0" } } });
         quotas.create(&PostParams::default(), &from_value(quota)?).await?;
-        // Nobody counts here, so the test does.
+        // No quota controller runs here, so the test sets the status.
         let status = json!({ "status": { "hard": { "secrets": "0" }, "used": { "secrets": "0" } } });
         quotas
             .patch_status("none", &PatchParams::default(), &Patch::Merge(status))
             .await?;
     } else {
         let refused = refused(403, "Forbidden", message);
-        world.wire().answer(usize::MAX, refused, bad_until(&healed));
+        world.proxy().respond(usize::MAX, refused, bad_until(&healed));
     }
     let running = world.start().await?;
-    assert_only_one_suffers(&world, "exceeded quota: none").await?;
+    assert_only_one_fails(&world, "exceeded quota: none").await?;
     healed.store(true, Ordering::Relaxed);
     if real {
         quotas.delete("none", &DeleteParams::default()).await?;
@@ -133,8 +133,8 @@ pub(crate) async fn a_namespace_with_a_full_quota_holds_nobody_up(case: Case) ->
     running.stop().await
 }
 
-/// Demand 9: a webhook that does not answer. In the words of a real server, and by one.
-pub(crate) async fn a_webhook_that_fails_for_one_namespace_holds_nobody_up(case: Case) -> anyhow::Result<()> {
+/// A webhook that does not answer, with the message of a real server, and on one.
+pub(crate) async fn failing_webhook_in_one_namespace_does_not_delay_others(case: Case) -> anyhow::Result<()> {
     let world = stage(&case).await?;
     let (real, healed) = (case.cluster().backend() != Backend::Embedded, Arc::default());
     let hooks = Api::<ValidatingWebhookConfiguration>::all(case.client());
@@ -147,22 +147,22 @@ pub(crate) async fn a_webhook_that_fails_for_one_namespace_holds_nobody_up(case:
             "rules": [{ "apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["secrets"] }],
         }] });
         hooks.create(&PostParams::default(), &from_value(hook)?).await?;
-        // A server takes a moment to know its webhooks.
+        // A server takes a moment to load its webhooks.
         let probe = secret("probe", "1");
         for _ in 0..100 {
-            let probed = world.within("bad").create(probe.clone()).await;
+            let probed = world.in_namespace("bad").create(probe.clone()).await;
             if probed.is_err() {
                 break;
             }
-            let _ = world.within("bad").delete::<Secret>("probe").await;
+            let _ = world.in_namespace("bad").delete::<Secret>("probe").await;
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     } else {
         let refused = refused(500, "InternalError", message);
-        world.wire().answer(usize::MAX, refused, bad_until(&healed));
+        world.proxy().respond(usize::MAX, refused, bad_until(&healed));
     }
     let running = world.start().await?;
-    assert_only_one_suffers(&world, "failed calling webhook").await?;
+    assert_only_one_fails(&world, "failed calling webhook").await?;
     healed.store(true, Ordering::Relaxed);
     if real {
         hooks.delete("fails", &DeleteParams::default()).await?;
@@ -171,54 +171,56 @@ pub(crate) async fn a_webhook_that_fails_for_one_namespace_holds_nobody_up(case:
     running.stop().await
 }
 
-/// Whoever refuses may quote what it refuses. What it says is told without it.
-pub(crate) async fn a_refusal_that_quotes_the_values_is_told_without_them(case: Case) -> anyhow::Result<()> {
+/// A refusal may quote the values. The reported message does not contain them.
+pub(crate) async fn values_quoted_by_a_refusal_are_hidden(case: Case) -> anyhow::Result<()> {
     let world = stage(&case).await?;
     let quoted = format!(
         "admission webhook \"strict\" denied the request: password {CANARY}1 is weak, and so is YzRuNHJ5YzRuNHJ5MQ=="
     );
     world
-        .wire()
-        .answer(usize::MAX, refused(400, "BadRequest", &quoted), is_bad);
+        .proxy()
+        .respond(usize::MAX, refused(400, "BadRequest", &quoted), is_bad);
     let running = world.start().await?;
-    world.says(HOME, "shared", |status| status.failed == 1).await?;
-    assert_nothing_told(&world, "a creation").await?;
+    world
+        .wait_for_status(HOME, "shared", |status| status.failed == 1)
+        .await?;
+    assert_no_value_leaked(&world, "a creation").await?;
     running.stop().await
 }
 
-/// Who refuses a change sees what was there before, and who refuses a deletion sees what nobody here has read.
-pub(crate) async fn a_refusal_that_quotes_older_values_is_told_without_them(
-    case: Case,
-) -> anyhow::Result<()> {
+/// A refused update may quote the old object, and a refused deletion content that was never read here.
+pub(crate) async fn old_values_quoted_by_a_refusal_are_hidden(case: Case) -> anyhow::Result<()> {
     let world = stage(&case).await?;
     let running = world.start().await?;
     for namespace in ["bad", "one", "two", "three"] {
-        world.copied(namespace, "token", "1").await?;
+        world.wait_for_copy(namespace, "token", "1").await?;
     }
     world.settle().await;
     let quoted = format!("admission webhook \"strict\" denied the request: it was {CANARY}1 before");
     world
-        .wire()
-        .answer(usize::MAX, refused(400, "BadRequest", &quoted), is_bad);
+        .proxy()
+        .respond(usize::MAX, refused(400, "BadRequest", &quoted), is_bad);
     let changed = json!({ "data": { "password": "bmV3IHZhbHVl" } });
-    world.within(HOME).patch::<Secret>("token", changed).await?;
-    world.says(HOME, "shared", |status| status.failed == 1).await?;
-    assert_nothing_told(&world, "a change").await?;
+    world.in_namespace(HOME).patch::<Secret>("token", changed).await?;
     world
-        .patch_namespace("bad", json!({ "annotations": { SYNC: "nobody" } }))
+        .wait_for_status(HOME, "shared", |status| status.failed == 1)
+        .await?;
+    assert_no_value_leaked(&world, "a change").await?;
+    world
+        .patch_namespace("bad", json!({ "annotations": { SYNC_ANNOTATION: "nobody" } }))
         .await?;
     let told = world
-        .says(HOME, "shared", |status| status.failed == 1 && status.targets == 3)
+        .wait_for_status(HOME, "shared", |status| status.failed == 1 && status.targets == 3)
         .await?;
-    let failures = &told.status.as_ref().expect("it was just there").failures;
+    let failures = &told.status.as_ref().expect("it has a status").failures;
     assert!(failures[0].message.contains("denied the request"), "{failures:?}");
-    assert_nothing_told(&world, "a deletion").await?;
+    assert_no_value_leaked(&world, "a deletion").await?;
     running.stop().await
 }
 
-async fn assert_nothing_told(world: &World, after: &str) -> anyhow::Result<()> {
+async fn assert_no_value_leaked(world: &TestCluster, after: &str) -> anyhow::Result<()> {
     world.settle().await;
-    let told = windlass::serde_json::to_string(&world.within(HOME).get::<SecretSync>("shared").await?)?;
+    let told = windlass::serde_json::to_string(&world.in_namespace(HOME).get::<SecretSync>("shared").await?)?;
     let events = windlass::serde_json::to_string(&world.events().await?)?;
     for text in [told, events] {
         assert!(
@@ -229,56 +231,68 @@ async fn assert_nothing_told(world: &World, after: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A SecretSync stays until its copies are gone, and says what keeps it.
-pub(crate) async fn a_sync_that_cannot_go_says_why(case: Case) -> anyhow::Result<()> {
+/// A SecretSync stays until its copies are gone, and reports what blocks its deletion.
+pub(crate) async fn blocked_deletion_of_a_sync_reports_its_reason(case: Case) -> anyhow::Result<()> {
     let world = stage(&case).await?;
     let running = world.start().await?;
     for namespace in ["bad", "one", "two", "three"] {
-        world.copied(namespace, "token", "1").await?;
+        world.wait_for_copy(namespace, "token", "1").await?;
     }
     world.settle().await;
     let healed = Arc::default();
     let denied = refused(403, "Forbidden", "admission webhook \"keep\" denied the request");
-    world.wire().answer(usize::MAX, denied, bad_until(&healed));
-    world.within(HOME).delete::<SecretSync>("shared").await?;
+    world.proxy().respond(usize::MAX, denied, bad_until(&healed));
+    world.in_namespace(HOME).delete::<SecretSync>("shared").await?;
     for namespace in ["one", "two", "three"] {
-        world.within(namespace).wait_gone::<Secret>("token").await?;
+        world
+            .in_namespace(namespace)
+            .wait_until_deleted::<Secret>("token")
+            .await?;
     }
     let told = world
-        .says(HOME, "shared", |status| {
+        .wait_for_status(HOME, "shared", |status| {
             status.failed == 1 && status.synced == 0 && condition(status, "Ready", "False")
         })
         .await?;
-    let failures = &told.status.as_ref().expect("it was just there").failures;
+    let failures = &told.status.as_ref().expect("it has a status").failures;
     assert!(
         failures.len() == 1 && failures[0].namespace == "bad" && failures[0].message.contains("\"keep\""),
         "{failures:?}"
     );
     world.settle().await;
-    world.within(HOME).get::<SecretSync>("shared").await?;
+    world.in_namespace(HOME).get::<SecretSync>("shared").await?;
     healed.store(true, Ordering::Relaxed);
-    world.a_while().await;
-    world.within("bad").wait_gone::<Secret>("token").await?;
-    world.within(HOME).wait_gone::<SecretSync>("shared").await?;
+    world.let_time_pass().await;
+    world
+        .in_namespace("bad")
+        .wait_until_deleted::<Secret>("token")
+        .await?;
+    world
+        .in_namespace(HOME)
+        .wait_until_deleted::<SecretSync>("shared")
+        .await?;
     running.stop().await
 }
 
-/// Demand 9: a namespace that is going has nothing to be done in, and nothing went wrong.
-pub(crate) async fn a_namespace_that_is_going_is_done(case: Case) -> anyhow::Result<()> {
+/// Nothing is written to a terminating namespace, and no failure is reported.
+pub(crate) async fn terminating_namespace_is_skipped_without_errors(case: Case) -> anyhow::Result<()> {
     let world = stage(&case).await?;
     let hold = json!({ "metadata": { "name": "hold", "finalizers": ["example.com/hold"] } });
-    world.within("bad").create::<ConfigMap>(from_value(hold)?).await?;
+    world
+        .in_namespace("bad")
+        .create::<ConfigMap>(from_value(hold)?)
+        .await?;
     let namespaces = Api::<windlass::k8s_openapi::api::core::v1::Namespace>::all(case.client());
     namespaces.delete("bad", &DeleteParams::background()).await?;
     let running = world.start().await?;
     for namespace in ["one", "two", "three"] {
-        world.copied(namespace, "token", "1").await?;
+        world.wait_for_copy(namespace, "token", "1").await?;
     }
-    let ready = |world: &World, synced: u32| {
-        let world = world.beside();
+    let ready = |world: &TestCluster, synced: u32| {
+        let world = world.another_process();
         async move {
             world
-                .says(HOME, "shared", |status| {
+                .wait_for_status(HOME, "shared", |status| {
                     status.failed == 0 && status.synced == synced && condition(status, "Ready", "True")
                 })
                 .await
@@ -287,89 +301,97 @@ pub(crate) async fn a_namespace_that_is_going_is_done(case: Case) -> anyhow::Res
     ready(&world, 3).await?;
     world.settle().await;
     let tries = world
-        .copying()
+        .copy_writes()
         .into_iter()
         .filter(|write| write.ends_with(" bad/token"));
-    assert_eq!(tries.count(), 0, "it says that it is going");
-    // And one that goes at the last moment: the server says so before the watch does.
+    assert_eq!(tries.count(), 0, "it is known to be terminating");
+    // One that terminates at the last moment: the server reports it before the watch does.
     let message = "secrets \"fresh\" is forbidden: unable to create new content in namespace one because it is being terminated";
     let mut status = refused(403, "Forbidden", message);
     status["details"] = json!({ "name": "fresh", "kind": "secrets", "causes": [{
         "reason": "NamespaceTerminating", "message": "namespace one is being terminated", "field": "metadata.namespace" }] });
-    let to_one = |sent: &Sent| sent.is_write() && sent.resource() == "secrets" && namespace_of(sent) == "one";
-    world.wire().answer(1, status, to_one);
+    let to_one = |sent: &RecordedRequest| {
+        sent.is_write() && sent.resource() == "secrets" && namespace_of(sent) == "one"
+    };
+    world.proxy().respond(1, status, to_one);
     world.source("fresh", "1").await?;
-    world.copied("two", "fresh", "1").await?;
+    world.wait_for_copy("two", "fresh", "1").await?;
     ready(&world, 3).await?;
     world.settle().await;
     assert_eq!(world.events().await?, []);
     running.stop().await
 }
 
-/// Demand 9: everything is refused for a while, watches end, and where they were is forgotten.
-pub(crate) async fn storms_pass(case: Case) -> anyhow::Result<()> {
+/// All requests fail for a while, watches end, and resource versions expire.
+pub(crate) async fn request_and_watch_failures_are_recovered(case: Case) -> anyhow::Result<()> {
     let world = stage(&case).await?;
-    let line = Line::new(world.wire().client());
-    let running = Running::start(world.whole_on(line.client()).await?);
+    let line = NetworkLink::new(world.proxy().client());
+    let running = RunningManager::start(world.new_manager_with(line.client()).await?);
     for namespace in ["bad", "one", "two", "three"] {
-        world.copied(namespace, "token", "1").await?;
+        world.wait_for_copy(namespace, "token", "1").await?;
     }
     world.settle().await;
     let embedded = case.cluster().backend() == Backend::Embedded;
-    // Who is refused so often waits for minutes, which are over at once where time is the test's.
+    // The retry delays have grown to minutes, which pass at once with simulated time.
     let (storm, rounds) = if embedded { (40, 3) } else { (4, 1) };
     for round in 0..rounds {
-        line.cut();
+        line.disconnect();
         let value = format!("{round}-new");
         let changed = json!({ "data": secret("token", &value).data });
-        world.within(HOME).patch::<Secret>("token", changed).await?;
-        world.within("two").delete::<Secret>("token").await?;
+        world.in_namespace(HOME).patch::<Secret>("token", changed).await?;
+        world.in_namespace("two").delete::<Secret>("token").await?;
         let extra = format!("extra-{round}");
         world.source(&extra, "1").await?;
         tokio::time::sleep(Duration::from_millis(500)).await;
         world
-            .wire()
-            .refuse(storm, StatusCode::SERVICE_UNAVAILABLE, |_| true);
+            .proxy()
+            .reject(storm, StatusCode::SERVICE_UNAVAILABLE, |_| true);
         world
-            .wire()
-            .refuse(storm / 2, StatusCode::GONE, |sent| sent.access.verb == "watch");
+            .proxy()
+            .reject(storm / 2, StatusCode::GONE, |sent| sent.access.verb == "watch");
         world
-            .wire()
-            .refuse(storm / 2, StatusCode::TOO_MANY_REQUESTS, |_| true);
-        line.mend();
+            .proxy()
+            .reject(storm / 2, StatusCode::TOO_MANY_REQUESTS, |_| true);
+        line.reconnect();
         if embedded {
-            // A server that refuses for long is asked ever more seldom.
+            // Requests to a failing server get less frequent.
             tokio::time::sleep(Duration::from_mins(10)).await;
         }
         for namespace in ["bad", "one", "two", "three"] {
-            world.copied(namespace, "token", &value).await?;
-            world.copied(namespace, &extra, "1").await?;
+            world.wait_for_copy(namespace, "token", &value).await?;
+            world.wait_for_copy(namespace, &extra, "1").await?;
         }
-        world.within(HOME).delete::<Secret>(&extra).await?;
-        world.within("three").wait_gone::<Secret>(&extra).await?;
+        world.in_namespace(HOME).delete::<Secret>(&extra).await?;
+        world
+            .in_namespace("three")
+            .wait_until_deleted::<Secret>(&extra)
+            .await?;
     }
     world.settle().await;
     for namespace in ["bad", "one", "two", "three"] {
         assert_eq!(world.names::<Secret>(namespace).await?, ["token"]);
     }
-    world.within(HOME).delete::<SecretSync>("shared").await?;
+    world.in_namespace(HOME).delete::<SecretSync>("shared").await?;
     for namespace in ["bad", "one", "two", "three"] {
-        world.within(namespace).wait_gone::<Secret>("token").await?;
+        world
+            .in_namespace(namespace)
+            .wait_until_deleted::<Secret>("token")
+            .await?;
     }
     running.stop().await
 }
 
-/// Demand 9: a write that is never answered does not stop it silently.
-pub(crate) async fn a_stall_is_told_by_its_health(case: Case) -> anyhow::Result<()> {
+/// A write that is never answered must not stop the operator silently.
+pub(crate) async fn stall_fails_the_health_check(case: Case) -> anyhow::Result<()> {
     let world = stage(&case)
         .await?
-        .told_to(|arguments| arguments.stall_seconds = 2);
+        .with_arguments(|arguments| arguments.stall_seconds = 2);
     let free = std::net::TcpListener::bind("127.0.0.1:0")?;
     let address = free.local_addr()?.to_string();
     drop(free);
-    let running = Running::start(world.whole().await?.listen(address.clone()));
+    let running = RunningManager::start(world.new_manager().await?.listen(address.clone()));
     for namespace in ["bad", "one", "two", "three"] {
-        world.copied(namespace, "token", "1").await?;
+        world.wait_for_copy(namespace, "token", "1").await?;
     }
     tokio::time::sleep(Duration::from_secs(4)).await;
     let health = health(&address).await?;
@@ -377,10 +399,10 @@ pub(crate) async fn a_stall_is_told_by_its_health(case: Case) -> anyhow::Result<
         health.contains("200 OK") && health.contains("[+]secretsync-stall"),
         "{health}"
     );
-    world.wire().delay(usize::MAX, Duration::from_hours(1), is_bad);
+    world.proxy().delay(usize::MAX, Duration::from_hours(1), is_bad);
     let changed = json!({ "data": secret("token", "2").data });
-    world.within(HOME).patch::<Secret>("token", changed).await?;
-    world.copied("three", "token", "2").await?;
+    world.in_namespace(HOME).patch::<Secret>("token", changed).await?;
+    world.wait_for_copy("three", "token", "2").await?;
     let mut last = String::new();
     for _ in 0..20 {
         tokio::time::sleep(Duration::from_millis(500)).await;
@@ -390,10 +412,10 @@ pub(crate) async fn a_stall_is_told_by_its_health(case: Case) -> anyhow::Result<
             return Ok(());
         }
     }
-    anyhow::bail!("nobody would notice: {last}")
+    anyhow::bail!("the stall was not reported: {last}")
 }
 
-/// What `/healthz` says, with its head.
+/// The response of `/healthz`, with headers.
 async fn health(address: &str) -> anyhow::Result<String> {
     let mut connection = TcpStream::connect(address).await?;
     let request = "GET /healthz?verbose HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";

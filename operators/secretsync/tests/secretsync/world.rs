@@ -1,4 +1,4 @@
-//! A cluster with namespaces that consent or do not, and secretsync on it with the rights that it ships with.
+//! A cluster with consenting and other namespaces, and secretsync with the shipped rights.
 
 use std::{
     collections::BTreeMap,
@@ -10,7 +10,7 @@ use std::{
 use anyhow::Context as _;
 use tokio::time::Instant;
 use windlass::{
-    cache::{Cache, Selection},
+    cache::{Cache, WatchScope},
     k8s_openapi::{
         ByteString,
         api::core::v1::{ConfigMap, Event, Namespace, Secret},
@@ -21,38 +21,39 @@ use windlass::{
     },
     prelude::*,
     runtime::{
-        Install,
+        CrdInstaller,
         metrics::{Format, Metrics},
     },
     serde_json::Value,
 };
 use windlass_cluster::Backend;
-use windlass_rights::Object;
+use windlass_rights::AccessTarget;
 use windlass_secretsync::{
     Arguments, SecretSync,
-    api::{SOURCE_NAMESPACE, SYNC},
+    api::{DEFAULT_SOURCE_NAMESPACE, SYNC_ANNOTATION},
     setup,
 };
 use windlass_suite::{
-    Context as Case, DEADLINE, Namespaced, Running, Sent, Shipped, World as Inner, install,
+    Context as Case, ManifestRoles, Namespaced, RecordedRequest, RunningManager, STEP_TIMEOUT,
+    TestEnvironment as Inner, install_crds,
 };
 
-/// Where annotated sources are.
-pub(crate) const HOME: &str = SOURCE_NAMESPACE;
+/// The namespace of annotated sources.
+pub(crate) const HOME: &str = DEFAULT_SOURCE_NAMESPACE;
 
-/// What must never be seen outside of the data of a Secret: it is in every value, and so is its base64 form.
+/// In every value, as it is and in base64; must never occur outside of the data of a Secret.
 pub(crate) const CANARY: &str = "c4n4ryc4n4ry";
 
-pub(crate) struct World {
+pub(crate) struct TestCluster {
     inner: Inner,
-    /// With the rights that it has.
+    /// A client with the shipped rights.
     client: Client,
     arguments: Arguments,
-    /// Of the manager that was made last.
+    /// The metrics of the latest manager.
     metrics: Mutex<Metrics>,
 }
 
-impl Deref for World {
+impl Deref for TestCluster {
     type Target = Inner;
 
     fn deref(&self) -> &Self::Target {
@@ -60,21 +61,21 @@ impl Deref for World {
     }
 }
 
-/// The rights that it ships with.
-pub(crate) fn shipped() -> Shipped {
-    Shipped::read(include_str!("../../rbac.yaml")).expect("a manifest of roles")
+/// The shipped rights.
+pub(crate) fn shipped() -> ManifestRoles {
+    ManifestRoles::parse(include_str!("../../rbac.yaml")).expect("valid roles")
 }
 
-impl World {
-    /// With the namespace of annotated sources, and nothing in it.
+impl TestCluster {
+    /// With an empty source namespace.
     pub(crate) async fn new(case: &Case) -> anyhow::Result<Self> {
         Self::with(case, &shipped()).await
     }
 
-    pub(crate) async fn with(case: &Case, rights: &Shipped) -> anyhow::Result<Self> {
-        install(case, [SecretSync::crd()]).await?;
+    pub(crate) async fn with(case: &Case, rights: &ManifestRoles) -> anyhow::Result<Self> {
+        install_crds(case, [SecretSync::crd()]).await?;
         let client = rights.client(case).await?;
-        let world = Self::of(Inner::of(case, &client), client);
+        let world = Self::of(Inner::with_client(case, &client), client);
         world.namespace(HOME, json!({})).await?;
         Ok(world)
     }
@@ -88,51 +89,51 @@ impl World {
         }
     }
 
-    /// Where `token` of [`HOME`] is copied into `asks`, and nothing is left to do.
-    pub(crate) async fn in_sync(case: &Case) -> anyhow::Result<(Self, Running)> {
+    /// `token` of [`HOME`] is copied into `asks`, and nothing is pending.
+    pub(crate) async fn in_sync(case: &Case) -> anyhow::Result<(Self, RunningManager)> {
         let world = Self::new(case).await?;
         world.consenting(&["asks"]).await?;
         world.source("token", "1").await?;
         let running = world.start().await?;
-        world.copied("asks", "token", "1").await?;
+        world.wait_for_copy("asks", "token", "1").await?;
         world.settle().await;
         Ok((world, running))
     }
 
-    /// The same, told something else on the command line.
-    pub(crate) fn told_to(mut self, change: impl FnOnce(&mut Arguments)) -> Self {
+    /// The same with other flags.
+    pub(crate) fn with_arguments(mut self, change: impl FnOnce(&mut Arguments)) -> Self {
         change(&mut self.arguments);
         self
     }
 
     /// Another process on another wire, in the same cluster.
-    pub(crate) fn beside(&self) -> Self {
-        let beside = Self::of(Inner::of(self.case(), &self.client), self.client.clone());
-        beside.told_to(|arguments| *arguments = self.arguments.clone())
+    pub(crate) fn another_process(&self) -> Self {
+        let beside = Self::of(Inner::with_client(self.case(), &self.client), self.client.clone());
+        beside.with_arguments(|arguments| *arguments = self.arguments.clone())
     }
 
-    pub(crate) async fn start(&self) -> anyhow::Result<Running> {
-        Ok(Running::start(self.whole().await?))
+    pub(crate) async fn start(&self) -> anyhow::Result<RunningManager> {
+        Ok(RunningManager::start(self.new_manager().await?))
     }
 
-    /// A manager as the program makes it.
-    pub(crate) async fn whole(&self) -> anyhow::Result<Manager> {
-        self.whole_on(self.wire().client()).await
+    /// A manager as the program creates it.
+    pub(crate) async fn new_manager(&self) -> anyhow::Result<Manager> {
+        self.new_manager_with(self.proxy().client()).await
     }
 
-    pub(crate) async fn whole_on(&self, client: Client) -> anyhow::Result<Manager> {
-        let manager = Manager::new(client.clone()).install(Install::new([SecretSync::crd()]));
+    pub(crate) async fn new_manager_with(&self, client: Client) -> anyhow::Result<Manager> {
+        let manager = Manager::new(client.clone()).install(CrdInstaller::new([SecretSync::crd()]));
         *self.metrics.lock().unwrap_or_else(PoisonError::into_inner) = manager.metrics();
         Ok(setup(manager, &client, &[], &self.arguments).await?)
     }
 
-    /// What `/metrics` would say.
+    /// The text of `/metrics`.
     pub(crate) fn scrape(&self) -> String {
         let metrics = self.metrics.lock().unwrap_or_else(PoisonError::into_inner);
         metrics.scrape(Format::Prometheus)
     }
 
-    /// What a metric says, summed over all series that this is a part of.
+    /// The value of a metric, summed over all matching series.
     pub(crate) fn metric(&self, series: &str) -> f64 {
         let scraped = self.scrape();
         let lines = scraped
@@ -143,7 +144,7 @@ impl World {
             .sum()
     }
 
-    /// Makes a namespace with this metadata.
+    /// Creates a namespace with this metadata.
     pub(crate) async fn namespace(&self, name: &str, metadata: Value) -> anyhow::Result<Namespace> {
         let mut namespace = json!({ "metadata": metadata });
         namespace["metadata"]["name"] = name.into();
@@ -155,7 +156,7 @@ impl World {
         Ok(namespace)
     }
 
-    /// Makes namespaces that consent to copies from [`HOME`].
+    /// Creates namespaces that consent to copies from [`HOME`].
     pub(crate) async fn consenting(&self, names: &[&str]) -> anyhow::Result<()> {
         for name in names {
             self.namespace(name, consent("true")).await?;
@@ -165,7 +166,7 @@ impl World {
 
     pub(crate) async fn patch_namespace(&self, name: &str, metadata: Value) -> anyhow::Result<Namespace> {
         if name.starts_with("kube-") {
-            // A new server makes its own ones a moment after it is ready, unless somebody was faster.
+            // A new server creates its own namespaces a moment after it is ready, unless they exist.
             let own: Namespace = serde_json::from_value(json!({ "metadata": { "name": name } }))?;
             match self.namespaces().create(&PostParams::default(), &own).await {
                 Err(kube::Error::Api(status)) if status.is_already_exists() => {}
@@ -177,12 +178,12 @@ impl World {
         Ok(self.namespaces().patch(name, &params, &patch).await?)
     }
 
-    /// Nobody deletes what is in a namespace here, so the test does, as the namespace controller would.
+    /// Deletes a namespace and its content, as the namespace controller would, which does not run here.
     pub(crate) async fn remove_namespace(&self, name: &str) -> anyhow::Result<()> {
         let namespaces = self.namespaces();
         namespaces.delete(name, &DeleteParams::background()).await?;
         let (how, all) = (DeleteParams::background(), ListParams::default());
-        let within = self.within(name);
+        let within = self.in_namespace(name);
         within
             .case()
             .api::<Secret>()
@@ -209,21 +210,23 @@ impl World {
         Api::all(self.case().client())
     }
 
-    /// An annotated Secret in [`HOME`].
+    /// Creates an annotated Secret in [`HOME`].
     pub(crate) async fn source(&self, name: &str, value: &str) -> anyhow::Result<Secret> {
         let mut source = secret(name, value);
-        source.annotations_mut().insert(SYNC.to_owned(), String::new());
-        Ok(self.within(HOME).create(source).await?)
+        source
+            .annotations_mut()
+            .insert(SYNC_ANNOTATION.to_owned(), String::new());
+        Ok(self.in_namespace(HOME).create(source).await?)
     }
 
-    /// A SecretSync in a namespace.
+    /// Creates a SecretSync in a namespace.
     pub(crate) async fn sync(&self, namespace: &str, name: &str, spec: Value) -> anyhow::Result<SecretSync> {
         let sync: SecretSync = from_value(json!({ "metadata": { "name": name }, "spec": spec }))?;
-        Ok(self.within(namespace).create(sync).await?)
+        Ok(self.in_namespace(namespace).create(sync).await?)
     }
 
-    /// Waits until the copy in this namespace holds this value.
-    pub(crate) async fn copied(
+    /// Waits until the copy in this namespace has this value.
+    pub(crate) async fn wait_for_copy(
         &self,
         namespace: &str,
         name: &str,
@@ -237,13 +240,18 @@ impl World {
                         .is_some_and(|found| found.0 == value_of(value))
             })
         };
-        self.within(namespace).wait_for::<Secret>(name, is_copy).await
+        self.in_namespace(namespace)
+            .wait_for::<Secret>(name, is_copy)
+            .await
     }
 
-    /// Waits until each of these copies holds this value, or is not there. One look at the cluster for all of them.
-    pub(crate) async fn all(&self, expected: &[(String, &str, Option<&str>)]) -> anyhow::Result<()> {
-        let cache = Cache::<Secret>::start(self.case().client(), &Selection::all());
-        let lister = cache.synced(DEADLINE).await?;
+    /// Waits until each of these copies has this value, or is gone, using one watch for all.
+    pub(crate) async fn wait_for_copies(
+        &self,
+        expected: &[(String, &str, Option<&str>)],
+    ) -> anyhow::Result<()> {
+        let cache = Cache::<Secret>::start(self.case().client(), &WatchScope::all());
+        let lister = cache.synced(STEP_TIMEOUT).await?;
         let mut changes = lister.subscribe();
         for (namespace, name, value) in expected {
             let key = ObjectKey::namespaced(namespace.as_str(), *name);
@@ -254,24 +262,28 @@ impl World {
                 }
                 anyhow::Ok(())
             };
-            let in_time = tokio::time::timeout(DEADLINE, is_so).await;
-            in_time.with_context(|| format!("{key} is not as it should be: {:?}", lister.get(&key)))??;
+            let in_time = tokio::time::timeout(STEP_TIMEOUT, is_so).await;
+            in_time.with_context(|| {
+                format!("{key} has not reached the expected state: {:?}", lister.get(&key))
+            })??;
         }
         Ok(())
     }
 
-    /// Waits until a SecretSync says so.
-    pub(crate) async fn says(
+    /// Waits until this holds for the status of a SecretSync.
+    pub(crate) async fn wait_for_status(
         &self,
         namespace: &str,
         name: &str,
         holds: impl Fn(&windlass_secretsync::SecretSyncStatus) -> bool,
     ) -> anyhow::Result<Arc<SecretSync>> {
         let says = |sync: &SecretSync| sync.status.as_ref().is_some_and(&holds);
-        self.within(namespace).wait_for::<SecretSync>(name, says).await
+        self.in_namespace(namespace)
+            .wait_for::<SecretSync>(name, says)
+            .await
     }
 
-    /// Returns when all that could be done is done.
+    /// Returns when nothing is pending.
     pub(crate) async fn settle(&self) {
         let millis = match self.case().cluster().backend() {
             Backend::Embedded => 5_000,
@@ -279,12 +291,12 @@ impl World {
         };
         let long = Duration::from_millis(millis);
         let work = || {
-            let sent = self.wire().sent();
+            let sent = self.proxy().requests();
             sent.iter().filter(|sent| sent.resource() != "leases").count()
         };
         let mut before = work();
-        // Where a lease is renewed it is never quiet.
-        while tokio::time::timeout(2 * long, self.wire().quiet(long))
+        // With leases there is always traffic.
+        while tokio::time::timeout(2 * long, self.proxy().wait_until_idle(long))
             .await
             .is_err()
         {
@@ -296,8 +308,8 @@ impl World {
         }
     }
 
-    /// A while that shows whether something is done again and again: an hour where that costs nothing.
-    pub(crate) async fn a_while(&self) {
+    /// Lets enough time pass to notice repeated work: an hour with simulated time.
+    pub(crate) async fn let_time_pass(&self) {
         let while_ = match self.case().cluster().backend() {
             Backend::Embedded => Duration::from_hours(1),
             _ => Duration::from_secs(3),
@@ -305,36 +317,36 @@ impl World {
         tokio::time::sleep(while_).await;
     }
 
-    /// All that was written so far except events and leases, as `create team-a/token`.
-    pub(crate) fn written(&self) -> Vec<String> {
-        let writes = self.wire().writes();
+    /// All writes so far except events and leases, as `create team-a/token`.
+    pub(crate) fn all_writes(&self) -> Vec<String> {
+        let writes = self.proxy().writes();
         writes
             .iter()
-            .filter(|write| is_work(write))
-            .map(spelled)
+            .filter(|write| is_neither_event_nor_lease(write))
+            .map(describe_request)
             .collect()
     }
 
-    /// How often copies were written or deleted since the last [`forget`](windlass_suite::Wire::forget).
-    pub(crate) fn copying(&self) -> Vec<String> {
-        let writes = self.wire().writes();
+    /// The writes and deletions of copies since the last [`forget`](windlass_suite::Wire::forget).
+    pub(crate) fn copy_writes(&self) -> Vec<String> {
+        let writes = self.proxy().writes();
         let copying = writes
             .iter()
             .filter(|write| ["secrets", "configmaps"].contains(&write.resource()));
-        copying.map(spelled).collect()
+        copying.map(describe_request).collect()
     }
 
-    /// The object as the server has it, byte by byte.
+    /// The object as the server returns it, as text.
     pub(crate) async fn bytes(&self, namespace: &str, name: &str) -> anyhow::Result<String> {
         let path = format!("/api/v1/namespaces/{namespace}/secrets");
         let get = kube::core::Request::new(path).get(name, &kube::api::GetParams::default())?;
         Ok(self.case().client().request_text(get).await?)
     }
 
-    /// The names of the Secrets in a namespace.
+    /// The names of the objects in a namespace.
     pub(crate) async fn names<K: Namespaced>(&self, namespace: &str) -> anyhow::Result<Vec<String>> {
         let all = self
-            .within(namespace)
+            .in_namespace(namespace)
             .case()
             .api::<K>()
             .list(&ListParams::default())
@@ -342,14 +354,14 @@ impl World {
         Ok(all.items.iter().map(ResourceExt::name_any).collect())
     }
 
-    /// Every event that there is.
+    /// All events.
     pub(crate) async fn events(&self) -> anyhow::Result<Vec<Event>> {
         let all = Api::<Event>::all(self.case().client());
         Ok(all.list(&ListParams::default()).await?.items)
     }
 
-    /// What it takes from now on until this is done must be less than two seconds.
-    pub(crate) async fn soon<T>(
+    /// Fails if this takes two seconds or more.
+    pub(crate) async fn within_two_seconds<T>(
         &self,
         what: &str,
         doing: impl Future<Output = anyhow::Result<T>>,
@@ -364,10 +376,10 @@ impl World {
 
 /// Metadata of a namespace that consents.
 pub(crate) fn consent(value: &str) -> Value {
-    json!({ "annotations": { SYNC: value } })
+    json!({ "annotations": { SYNC_ANNOTATION: value } })
 }
 
-/// A Secret with one value, in which the canary is.
+/// A Secret with one value, which contains the canary.
 pub(crate) fn secret(name: &str, value: &str) -> Secret {
     let data = BTreeMap::from([("password".to_owned(), ByteString(value_of(value)))]);
     Secret {
@@ -381,44 +393,44 @@ pub(crate) fn secret(name: &str, value: &str) -> Secret {
 }
 
 pub(crate) fn value_of(value: &str) -> Vec<u8> {
-    // A length that is a multiple of three has a base64 form that does not depend on what follows.
+    // With a length that is a multiple of three, the base64 form does not depend on what follows.
     format!("{CANARY}{value}").into_bytes()
 }
 
-/// Whether it is more than telling.
-pub(crate) fn is_work(write: &Sent) -> bool {
+/// Whether it is neither an event nor a lease.
+pub(crate) fn is_neither_event_nor_lease(write: &RecordedRequest) -> bool {
     !["events", "leases"].contains(&write.resource())
 }
 
 /// `create team-a/token`.
-pub(crate) fn spelled(sent: &Sent) -> String {
+pub(crate) fn describe_request(sent: &RecordedRequest) -> String {
     let verb = &sent.access.verb;
-    match &sent.access.object {
-        Object::Resource {
+    match &sent.access.target {
+        AccessTarget::Resource {
             namespace,
             name,
             subresource,
             ..
         } if subresource.is_empty() => format!("{verb} {namespace}/{name}"),
-        Object::Resource {
+        AccessTarget::Resource {
             namespace,
             name,
             subresource,
             ..
         } => format!("{verb} {namespace}/{name}/{subresource}"),
-        Object::Path(path) => format!("{verb} {path}"),
+        AccessTarget::Path(path) => format!("{verb} {path}"),
     }
 }
 
-/// The namespace that a request is about.
-pub(crate) fn namespace_of(sent: &Sent) -> &str {
-    match &sent.access.object {
-        Object::Resource { namespace, .. } => namespace,
-        Object::Path(_) => "",
+/// The namespace of a request.
+pub(crate) fn namespace_of(sent: &RecordedRequest) -> &str {
+    match &sent.access.target {
+        AccessTarget::Resource { namespace, .. } => namespace,
+        AccessTarget::Path(_) => "",
     }
 }
 
-/// Whether a condition of a status has this status.
+/// Whether a condition has this status.
 pub(crate) fn condition(status: &windlass_secretsync::SecretSyncStatus, name: &str, is: &str) -> bool {
     let mut conditions = status.conditions.iter();
     conditions.any(|condition| condition.type_ == name && condition.status == is)

@@ -1,26 +1,26 @@
-//! Whether the defaults in a schema are values that it allows.
+//! Validates the defaults in a schema against the schema.
 
 use serde_json::Value;
 
-use super::Findings;
+use super::ErrorList;
 use crate::{
-    crd::embedded::{Malformed, check_embedded, coerce_embedded},
-    schema::{FieldError, Problem, Schema, View, prune, prune_object, validate},
-    trail::Trail,
+    crd::embedded::{OnMalformed, check_embedded, coerce_embedded},
+    field_path::FieldPath,
+    schema::{FieldError, Problem, Schema, SchemaView, prune, prune_object, validate},
 };
 
-pub(super) fn check(built: &Schema, document: &Value, path: &str, findings: &mut Findings) {
-    walk(built.view(), document, path, true, findings);
+pub(super) fn check(built: &Schema, document: &Value, path: &str, errors: &mut ErrorList) {
+    walk(built.view(), document, path, true, errors);
 }
 
-fn walk(schema: View<'_>, document: &Value, path: &str, is_resource: bool, findings: &mut Findings) {
+fn walk(schema: SchemaView<'_>, document: &Value, path: &str, is_resource: bool, errors: &mut ErrorList) {
     if !document["default"].is_null() {
         check_default(
             schema,
             &document["default"],
             &format!("{path}.default"),
             is_resource,
-            findings,
+            errors,
         );
     }
     if let Some(items) = schema.items() {
@@ -28,19 +28,25 @@ fn walk(schema: View<'_>, document: &Value, path: &str, is_resource: bool, findi
             items,
             &document["items"],
             &format!("{path}.items"),
-            items.facts().embedded,
-            findings,
+            items.node().embedded,
+            errors,
         );
     }
     for (name, inner) in document["properties"].as_object().into_iter().flatten() {
         if let Some(property) = schema.property(name) {
             let path = format!("{path}.properties[{name}]");
-            walk(property, inner, &path, property.facts().embedded, findings);
+            walk(property, inner, &path, property.node().embedded, errors);
         }
     }
 }
 
-fn check_default(schema: View<'_>, default: &Value, path: &str, is_resource: bool, findings: &mut Findings) {
+fn check_default(
+    schema: SchemaView<'_>,
+    default: &Value,
+    path: &str,
+    is_resource: bool,
+    errors: &mut ErrorList,
+) {
     let mut pruned = default.clone();
     match &mut pruned {
         Value::Object(fields) if is_resource => {
@@ -51,24 +57,24 @@ fn check_default(schema: View<'_>, default: &Value, path: &str, is_resource: boo
         }
     }
     if pruned != *default {
-        findings.invalid(path, default.clone(), "must not have unknown fields");
+        errors.invalid(path, default.clone(), "must not have unknown fields");
     }
     if let Value::Object(fields) = default {
-        if let Err(why) = coerce_embedded(schema, &mut fields.clone(), Malformed::Refused) {
-            findings.0.push(refused(path, &why));
+        if let Err(why) = coerce_embedded(schema, &mut fields.clone(), OnMalformed::Reject) {
+            errors.0.push(parse_field_error(path, &why));
             return;
         }
-        let errors = check_embedded(schema, fields, &Trail::from_root(path), is_resource);
-        if !errors.is_empty() {
-            findings.0.extend(errors);
+        let embedded = check_embedded(schema, fields, &FieldPath::from_root(path), is_resource);
+        if !embedded.is_empty() {
+            errors.0.extend(embedded);
             return;
         }
     }
-    findings.0.extend(validate(schema, default, None, path));
+    errors.0.extend(validate(schema, default, None, path));
 }
 
-/// A refusal that says its field itself: `spec.kind: Invalid value: 5: must be a string`.
-fn refused(path: &str, why: &str) -> FieldError {
+/// Splits a message that contains its field: `spec.kind: Invalid value: 5: must be a string`.
+fn parse_field_error(path: &str, why: &str) -> FieldError {
     let (field, rest) = why.split_once(": ").unwrap_or(("", why));
     let rest = rest.strip_prefix("Invalid value: ").unwrap_or(rest);
     let (value, why) = rest.rsplit_once(": ").unwrap_or(("null", rest));

@@ -1,11 +1,11 @@
-//! What is wrong with a CRD, in the real server's words.
+//! Validation of CRDs, with the real server's messages.
 //!
-//! The real server does not look at a CRD as it was sent: what all versions have in common (with a single version:
-//! everything) is moved from the versions to `spec.validation`, `spec.subresources`, `spec.additionalPrinterColumns` and
-//! `spec.selectableFields`, where CRDs had it in earlier days. Errors are told with those paths ([`Common`]).
+//! The real server does not validate a CRD as sent. Fields that all versions have in common (with a single version: all
+//! fields) are first moved to `spec.validation`, `spec.subresources`, `spec.additionalPrinterColumns` and
+//! `spec.selectableFields`, their place in earlier API versions. Errors have those paths ([`CommonFields`]).
 
 mod defaults;
-mod dump;
+mod go_json;
 mod openapi;
 mod parts;
 mod structural;
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::{
     conditions::{self, ESTABLISHED},
-    lifecycle::{APPROVAL, Approval, approval_text, is_protected},
+    lifecycle::{APPROVAL_ANNOTATION, Approval, approval_text, is_protected},
     list, spec, text,
 };
 use crate::{
@@ -25,11 +25,11 @@ use crate::{
     schema::{FieldError, Problem, Schema, is_known_format},
 };
 
-/// What was found to be wrong, in the order in which the real server finds it.
+/// Validation errors, in the real server's order.
 #[derive(Default)]
-struct Findings(Vec<FieldError>);
+struct ErrorList(Vec<FieldError>);
 
-impl Findings {
+impl ErrorList {
     fn add(&mut self, field: impl Into<String>, problem: Problem) {
         self.0.push(FieldError::new(field, problem));
     }
@@ -56,11 +56,11 @@ impl Findings {
     }
 }
 
-/// The parts that all versions of a CRD have in common, and that are therefore looked for above them.
-struct Common(Vec<&'static str>);
+/// The fields that all versions of a CRD have in common, which are validated once, above the versions.
+struct CommonFields(Vec<&'static str>);
 
-impl Common {
-    fn of(versions: &[Value]) -> Self {
+impl CommonFields {
+    fn from_versions(versions: &[Value]) -> Self {
         let same = |key: &&str| {
             let first = versions.first().map(|version| &version[*key]);
             !versions.is_empty() && versions.iter().all(|version| Some(&version[*key]) == first)
@@ -79,104 +79,104 @@ impl Common {
     }
 }
 
-/// Everything that is wrong with a CRD: with a new one, or with one that takes the place of another.
+/// Validates a new CRD, or an update of `old`.
 pub(crate) fn check(crd: &Object, old: Option<&Object>) -> Vec<FieldError> {
-    let mut findings = Findings::default();
+    let mut errors = ErrorList::default();
     let spec = spec(crd);
     let wanted = format!("{}.{}", text(&spec["names"]["plural"]), text(&spec["group"]));
     if old.is_none() && crd.name() != wanted {
-        findings.invalid(
+        errors.invalid(
             "metadata.name",
             crd.name(),
             "must be spec.names.plural+\".\"+spec.group",
         );
     }
-    check_spec(spec, &mut findings);
+    check_spec(spec, &mut errors);
     if let Some(old) = old {
-        check_changes(crd, old, &mut findings);
+        check_changes(crd, old, &mut errors);
     }
-    check_accepted_names(crd, &mut findings);
-    check_stored_versions(crd, &mut findings);
-    check_approval(crd, old, &mut findings);
+    check_accepted_names(crd, &mut errors);
+    check_stored_versions(crd, &mut errors);
+    check_approval(crd, old, &mut errors);
     if spec["preserveUnknownFields"] == true {
-        findings.invalid(
+        errors.invalid(
             "spec.preserveUnknownFields",
             true,
             "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead",
         );
     }
-    findings.0
+    errors.0
 }
 
-/// What is wrong with the status of a CRD that a client writes.
+/// Validates a CRD's status as written by a client.
 pub(crate) fn check_status(crd: &Object) -> Vec<FieldError> {
-    let mut findings = Findings::default();
-    check_accepted_names(crd, &mut findings);
-    findings.0
+    let mut errors = ErrorList::default();
+    check_accepted_names(crd, &mut errors);
+    errors.0
 }
 
-fn check_spec(spec: &Value, findings: &mut Findings) {
+fn check_spec(spec: &Value, errors: &mut ErrorList) {
     let group = text(&spec["group"]);
     let problems = naming::subdomain(group);
     if group.is_empty() {
-        findings.required("spec.group", "");
+        errors.required("spec.group", "");
     } else if !problems.is_empty() {
-        findings.invalid("spec.group", group, problems.join(","));
+        errors.invalid("spec.group", group, problems.join(","));
     } else if !group.contains('.') {
-        findings.invalid("spec.group", group, "should be a domain with at least one dot");
+        errors.invalid("spec.group", group, "should be a domain with at least one dot");
     }
     match text(&spec["scope"]) {
-        "" => findings.required("spec.scope", ""),
+        "" => errors.required("spec.scope", ""),
         "Cluster" | "Namespaced" => {}
-        other => findings.unsupported("spec.scope", other, &["Cluster", "Namespaced"]),
+        other => errors.unsupported("spec.scope", other, &["Cluster", "Namespaced"]),
     }
     let versions = list(&spec["versions"]);
-    let common = Common::of(versions);
+    let common = CommonFields::from_versions(versions);
     for (index, version) in versions.iter().enumerate() {
         if version["schema"]["openAPIV3Schema"].is_null() {
-            findings.required(format!("spec.versions[{index}].schema.openAPIV3Schema"), "");
+            errors.required(format!("spec.versions[{index}].schema.openAPIV3Schema"), "");
         }
     }
     if spec["preserveUnknownFields"] == true
         && versions.iter().any(|version| has_defaults(&version["schema"]))
     {
-        findings.invalid(
+        errors.invalid(
             "spec.preserveUnknownFields",
             true,
             "must be false in order to use defaults in the schema",
         );
     }
     for (index, version) in versions.iter().enumerate() {
-        check_version(version, &format!("spec.versions[{index}]"), &common, findings);
+        check_version(version, &format!("spec.versions[{index}]"), &common, errors);
     }
-    check_versions_together(spec, versions, &common, findings);
-    // The first version was a field of its own once.
+    check_version_list(spec, versions, &common, errors);
+    // `spec.version` was a field of its own in earlier API versions.
     let first = versions.first().map_or("", |version| text(&version["name"]));
     let problems = naming::label_1035(first);
     if !first.is_empty() && !problems.is_empty() {
-        findings.invalid("spec.version", first, problems.join(","));
+        errors.invalid("spec.version", first, problems.join(","));
     }
     for key in ["plural", "singular", "kind", "listKind"] {
         if text(&spec["names"][key]).is_empty() {
-            findings.required(format!("spec.names.{key}"), "");
+            errors.required(format!("spec.names.{key}"), "");
         }
     }
-    check_names(&spec["names"], "spec.names", findings);
+    check_names(&spec["names"], "spec.names", errors);
     if let Some(first) = versions.first() {
         let any_status = versions
             .iter()
             .any(|version| has_status(&version["subresources"]));
         if common.has("schema") {
-            check_schema(&first["schema"], any_status, "spec.validation", findings);
+            check_schema(&first["schema"], any_status, "spec.validation", errors);
         }
         if common.has("subresources") {
-            parts::check_subresources(&first["subresources"], "spec.subresources", findings);
+            parts::check_subresources(&first["subresources"], "spec.subresources", errors);
         }
         if common.has("additionalPrinterColumns") {
             parts::check_columns(
                 &first["additionalPrinterColumns"],
                 "spec.additionalPrinterColumns",
-                findings,
+                errors,
             );
         }
         if common.has("selectableFields") && !list(&first["selectableFields"]).is_empty() {
@@ -186,10 +186,10 @@ fn check_spec(spec: &Value, findings: &mut Findings) {
                     &first["selectableFields"],
                     schema,
                     "spec.selectableFields",
-                    findings,
+                    errors,
                 );
             } else {
-                findings.invalid(
+                errors.invalid(
                     "spec.selectableFields",
                     "",
                     "may only be set when validations.schema is included",
@@ -197,54 +197,50 @@ fn check_spec(spec: &Value, findings: &mut Findings) {
             }
         }
     }
-    parts::check_conversion(spec, findings);
+    parts::check_conversion(spec, errors);
 }
 
-fn check_version(version: &Value, path: &str, common: &Common, findings: &mut Findings) {
+fn check_version(version: &Value, path: &str, common: &CommonFields, errors: &mut ErrorList) {
     let name = text(&version["name"]);
     let problems = naming::label_1035(name);
     if !problems.is_empty() {
-        findings.invalid(format!("{path}.name"), name, problems.join(","));
+        errors.invalid(format!("{path}.name"), name, problems.join(","));
     }
     if let Some(warning) = version["deprecationWarning"].as_str() {
         for why in parts::deprecation_problems(version["deprecated"] == true, warning) {
-            findings.invalid(format!("{path}.deprecationWarning"), warning, why);
+            errors.invalid(format!("{path}.deprecationWarning"), warning, why);
         }
     }
     if !common.has("schema") {
         let status = has_status(&version["subresources"]);
-        check_schema(&version["schema"], status, &format!("{path}.schema"), findings);
+        check_schema(&version["schema"], status, &format!("{path}.schema"), errors);
     }
     if !common.has("subresources") {
-        parts::check_subresources(
-            &version["subresources"],
-            &format!("{path}.subresources"),
-            findings,
-        );
+        parts::check_subresources(&version["subresources"], &format!("{path}.subresources"), errors);
     }
     if !common.has("additionalPrinterColumns") {
         let path = format!("{path}.additionalPrinterColumns");
-        parts::check_columns(&version["additionalPrinterColumns"], &path, findings);
+        parts::check_columns(&version["additionalPrinterColumns"], &path, errors);
     }
     if !common.has("selectableFields") && !list(&version["selectableFields"]).is_empty() {
         let path = format!("{path}.selectableFields");
         if common.has("schema") || version["schema"]["openAPIV3Schema"].is_null() {
             let why = "may only be set when `version.schema.openAPIV3Schema` is not included";
-            findings.invalid(path, "", why);
+            errors.invalid(path, "", why);
         } else {
             let schema = &version["schema"]["openAPIV3Schema"];
-            parts::check_selectable(&version["selectableFields"], schema, &path, findings);
+            parts::check_selectable(&version["selectableFields"], schema, &path, errors);
         }
     }
 }
 
-fn check_versions_together(spec: &Value, versions: &[Value], common: &Common, findings: &mut Findings) {
+fn check_version_list(spec: &Value, versions: &[Value], common: &CommonFields, errors: &mut ErrorList) {
     let mut complain = |why: &str| {
         let text = match &spec["versions"] {
             Value::Null => "null".to_owned(),
-            _ => dump::versions(versions, common),
+            _ => go_json::versions(versions, common),
         };
-        findings.add("spec.versions", Problem::InvalidText(text, why.to_owned()));
+        errors.add("spec.versions", Problem::InvalidText(text, why.to_owned()));
     };
     let mut names: Vec<_> = versions.iter().map(|version| text(&version["name"])).collect();
     names.sort_unstable();
@@ -262,26 +258,26 @@ fn check_versions_together(spec: &Value, versions: &[Value], common: &Common, fi
     }
 }
 
-/// Checks the schema of a version, or of all.
-fn check_schema(schema: &Value, has_status: bool, path: &str, findings: &mut Findings) {
+/// Validates the schema of a version, or the common one.
+fn check_schema(schema: &Value, has_status: bool, path: &str, errors: &mut ErrorList) {
     let schema = &schema["openAPIV3Schema"];
     if schema.is_null() {
         return;
     }
     let path = format!("{path}.openAPIV3Schema");
-    let mut own = Findings::default();
+    let mut own = ErrorList::default();
     if has_status {
         openapi::check_root_with_status(schema, &path, &mut own);
     }
     if schema["nullable"] == true {
         own.forbidden(format!("{path}.nullable"), "nullable cannot be true at the root");
     }
-    let unreadable = structural::unreadable(schema);
+    let unreadable = structural::structural_error(schema);
     if unreadable.is_none() {
         let problems = structural::check(schema, &path);
         if problems.is_empty() {
-            // What is structural can be built; what cannot is told by the check below.
-            if let Ok(built) = Schema::of_crd_defaults(schema) {
+            // If building fails, the checks below report why.
+            if let Ok(built) = Schema::for_crd_defaults(schema) {
                 defaults::check(&built, schema, &path, &mut own);
             }
         }
@@ -291,10 +287,10 @@ fn check_schema(schema: &Value, has_status: bool, path: &str, findings: &mut Fin
     if let Some(why) = unreadable.filter(|_| own.is_empty()) {
         own.invalid(&*path, "", why);
     }
-    findings.0.extend(own.0);
+    errors.0.extend(own.0);
 }
 
-fn check_names(names: &Value, path: &str, findings: &mut Findings) {
+fn check_names(names: &Value, path: &str, errors: &mut ErrorList) {
     for key in ["plural", "singular", "kind", "listKind"] {
         let name = text(&names[key]);
         let is_kind = key.to_lowercase().ends_with("kind");
@@ -310,41 +306,41 @@ fn check_names(names: &Value, path: &str, findings: &mut Findings) {
             } else {
                 ""
             };
-            findings.invalid(
+            errors.invalid(
                 format!("{path}.{key}"),
                 name,
                 format!("{remark}{}", problems.join(",")),
             );
         }
     }
-    let check_list = |key: &str, findings: &mut Findings| {
+    let check_list = |key: &str, errors: &mut ErrorList| {
         for (index, name) in list(&names[key]).iter().enumerate() {
             let problems = naming::label_1035(text(name));
             if !problems.is_empty() {
-                findings.invalid(format!("{path}.{key}[{index}]"), name.clone(), problems.join(","));
+                errors.invalid(format!("{path}.{key}[{index}]"), name.clone(), problems.join(","));
             }
         }
     };
-    check_list("shortNames", findings);
+    check_list("shortNames", errors);
     if !text(&names["kind"]).is_empty() && names["kind"] == names["listKind"] {
         let why = "kind and listKind may not be the same";
-        findings.invalid(format!("{path}.listKind"), names["listKind"].clone(), why);
+        errors.invalid(format!("{path}.listKind"), names["listKind"].clone(), why);
     }
-    check_list("categories", findings);
+    check_list("categories", errors);
 }
 
-fn check_accepted_names(crd: &Object, findings: &mut Findings) {
+fn check_accepted_names(crd: &Object, errors: &mut ErrorList) {
     let status = crd.fields().get("status").unwrap_or(&Value::Null);
-    check_names(&status["acceptedNames"], "status.acceptedNames", findings);
+    check_names(&status["acceptedNames"], "status.acceptedNames", errors);
 }
 
-/// What an update may not change.
-fn check_changes(crd: &Object, old: &Object, findings: &mut Findings) {
+/// Rejects changes of immutable fields.
+fn check_changes(crd: &Object, old: &Object, errors: &mut ErrorList) {
     let mut fixed = |pointer: &str| {
         let (new, old) = (spec(crd).pointer(pointer), spec(old).pointer(pointer));
         if new != old {
             let field = format!("spec{}", pointer.replace('/', "."));
-            findings.invalid(
+            errors.invalid(
                 field,
                 new.cloned().unwrap_or_else(|| json!("")),
                 "field is immutable",
@@ -359,12 +355,12 @@ fn check_changes(crd: &Object, old: &Object, findings: &mut Findings) {
     fixed("/names/plural");
 }
 
-fn check_stored_versions(crd: &Object, findings: &mut Findings) {
+fn check_stored_versions(crd: &Object, errors: &mut ErrorList) {
     let path = "status.storedVersions";
     let status = crd.fields().get("status").unwrap_or(&Value::Null);
     let stored = list(&status["storedVersions"]);
     if stored.is_empty() {
-        findings.invalid(path, Value::Null, "must have at least one stored version");
+        errors.invalid(path, Value::Null, "must have at least one stored version");
         return;
     }
     let versions = super::versions(crd);
@@ -372,11 +368,11 @@ fn check_stored_versions(crd: &Object, findings: &mut Findings) {
     let mut seen = HashSet::new();
     for version in versions {
         let name = &version["name"];
-        // A name that is there twice was found the first time.
+        // A duplicate name was reported the first time.
         let known = known_versions.contains(name) && !seen.contains(name);
         if version["storage"] == true && !known {
             let why = format!("must have the storage version {}", text(name));
-            findings.invalid(path, stored.to_vec(), why);
+            errors.invalid(path, stored.to_vec(), why);
         }
         seen.insert(name);
     }
@@ -386,23 +382,23 @@ fn check_stored_versions(crd: &Object, findings: &mut Findings) {
             let why = format!(
                 "missing from spec.versions; {name} was previously a storage version, and must remain in spec.versions until a storage migration ensures no data remains persisted in {name} and removes {name} from status.storedVersions"
             );
-            findings.invalid(format!("{path}[{index}]"), name, why);
+            errors.invalid(format!("{path}[{index}]"), name, why);
         }
     }
 }
 
-fn check_approval(crd: &Object, old: Option<&Object>, findings: &mut Findings) {
+fn check_approval(crd: &Object, old: Option<&Object>, errors: &mut ErrorList) {
     if !is_protected(text(&spec(crd)["group"])) {
         return;
     }
-    let (approval, why) = Approval::of(crd);
-    if old.is_some_and(|old| Approval::of(old).0 == approval) {
+    let (approval, why) = Approval::from_crd(crd);
+    if old.is_some_and(|old| Approval::from_crd(old).0 == approval) {
         return;
     }
-    let field = format!("metadata.annotations[{APPROVAL}]");
+    let field = format!("metadata.annotations[{APPROVAL_ANNOTATION}]");
     match approval {
-        Approval::Missing => findings.required(field, &why),
-        Approval::Invalid => findings.invalid(field, approval_text(crd), why),
+        Approval::Missing => errors.required(field, &why),
+        Approval::Invalid => errors.invalid(field, approval_text(crd), why),
         Approval::Approved | Approval::Bypassed => {}
     }
 }
@@ -417,7 +413,7 @@ fn has_defaults(schema: &Value) -> bool {
         .any(|schema| !schema["default"].is_null())
 }
 
-/// What a client is told about the formats in a CRD that mean nothing.
+/// Warnings about unknown formats in a CRD.
 pub(crate) fn warnings(crd: &Object, old: Option<&Object>) -> Vec<String> {
     let known = old.map(unknown_formats).unwrap_or_default();
     unknown_formats(crd)
@@ -429,8 +425,8 @@ pub(crate) fn warnings(crd: &Object, old: Option<&Object>) -> Vec<String> {
 
 fn unknown_formats(crd: &Object) -> Vec<String> {
     let versions = super::versions(crd);
-    // What the versions have in common is looked at once.
-    let times = if Common::of(versions).has("schema") {
+    // A common schema is checked once.
+    let times = if CommonFields::from_versions(versions).has("schema") {
         1
     } else {
         versions.len()
@@ -447,7 +443,7 @@ fn unknown_formats(crd: &Object) -> Vec<String> {
     formats
 }
 
-/// A schema and all schemas inside it.
+/// A schema and all schemas nested in it.
 fn schemas(schema: &Value) -> Vec<&Value> {
     if !schema.is_object() {
         return Vec::new();

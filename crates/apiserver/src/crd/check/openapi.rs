@@ -1,17 +1,17 @@
-//! What CRDs do not allow in a schema although OpenAPI does, and what the extensions ask of each other.
+//! Restrictions of CRD schemas beyond OpenAPI, and constraints between the extensions.
 
 use serde_json::{Value, json};
 
 use super::{
     super::{list, text},
-    Findings, dump, parts,
+    ErrorList, go_json, parts,
 };
 use crate::schema::Problem;
 
 const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
 
-/// What the root of a schema may have if the status is written apart, in Go's names.
-const AT_ROOT: [&str; 22] = [
+/// The fields allowed at the root of a schema if the status subresource is enabled, in Go's names.
+const ROOT_FIELDS_WITH_STATUS: [&str; 22] = [
     "Description",
     "Type",
     "Format",
@@ -36,27 +36,28 @@ const AT_ROOT: [&str; 22] = [
     "XValidations",
 ];
 
-/// What holds for the schema at a place.
+/// Properties of the schema's position.
 #[derive(Clone, Copy, Default)]
-struct Place<'a> {
+struct Position<'a> {
     is_root: bool,
-    /// Inside the kind or the metadata of a resource.
+    /// Within the kind or the metadata of a resource.
     inside_meta: bool,
     /// Why defaults are not allowed.
     no_defaults: Option<&'a str>,
 }
 
-pub(super) fn check(schema: &Value, path: &str, findings: &mut Findings) {
-    let place = Place {
+pub(super) fn check(schema: &Value, path: &str, errors: &mut ErrorList) {
+    let place = Position {
         is_root: true,
-        ..Place::default()
+        ..Position::default()
     };
-    walk(schema, path, place, findings);
+    walk(schema, path, place, errors);
 }
 
-/// The status is checked against its own part of the schema, so that what the root says of the whole would be lost.
-pub(super) fn check_root_with_status(schema: &Value, path: &str, findings: &mut Findings) {
-    for (go, key) in dump::fields() {
+/// With a status subresource, the status is validated against its own part of the schema, so root-level constraints
+/// would be lost.
+pub(super) fn check_root_with_status(schema: &Value, path: &str, errors: &mut ErrorList) {
+    for (go, key) in go_json::fields() {
         let value = &schema[key];
         if matches!(value, Value::Null | Value::Bool(false)) || *value == json!("") {
             continue;
@@ -64,32 +65,32 @@ pub(super) fn check_root_with_status(schema: &Value, path: &str, findings: &mut 
         if go == "Type" {
             if value != "object" {
                 let why = "only \"object\" is allowed as the type at the root of the schema if the status subresource is enabled";
-                findings.invalid(format!("{path}.type"), value.clone(), why);
+                errors.invalid(format!("{path}.type"), value.clone(), why);
                 break;
             }
-        } else if !AT_ROOT.contains(&go) {
+        } else if !ROOT_FIELDS_WITH_STATUS.contains(&go) {
             let why = format!(
                 "only [{}] fields are allowed at the root of the schema if the status subresource is enabled",
-                AT_ROOT.join(" ")
+                ROOT_FIELDS_WITH_STATUS.join(" ")
             );
-            findings.add(path, Problem::InvalidText(dump::schema(schema), why));
+            errors.add(path, Problem::InvalidText(go_json::schema(schema), why));
             break;
         }
     }
 }
 
-fn walk(schema: &Value, path: &str, place: Place<'_>, findings: &mut Findings) {
+fn walk(schema: &Value, path: &str, place: Position<'_>, errors: &mut ErrorList) {
     if !schema.is_object() {
         return;
     }
-    check_supported(schema, path, place, findings);
+    check_supported(schema, path, place, errors);
     if schema["uniqueItems"] == true {
-        findings.forbidden(
+        errors.forbidden(
             format!("{path}.uniqueItems"),
             "uniqueItems cannot be set to true since the runtime complexity becomes quadratic",
         );
     }
-    let inner = Place {
+    let inner = Position {
         is_root: false,
         ..place
     };
@@ -99,7 +100,7 @@ fn walk(schema: &Value, path: &str, place: Place<'_>, findings: &mut Findings) {
         .filter(|fields| !fields.is_empty());
     if !additional.is_null() {
         if properties.is_some() && *additional != true {
-            findings.forbidden(
+            errors.forbidden(
                 format!("{path}.additionalProperties"),
                 "additionalProperties and properties are mutual exclusive",
             );
@@ -112,15 +113,15 @@ fn walk(schema: &Value, path: &str, place: Place<'_>, findings: &mut Findings) {
         walk(
             additional,
             &format!("{path}.additionalProperties"),
-            Place { no_defaults, ..inner },
-            findings,
+            Position { no_defaults, ..inner },
+            errors,
         );
     }
     let is_resource = place.is_root || schema["x-kubernetes-embedded-resource"] == true;
     for (name, property) in properties.into_iter().flatten() {
         let is_meta = is_resource && matches!(&**name, "metadata" | "kind" | "apiVersion");
         let why = format!("in top-level {name}");
-        let place = Place {
+        let place = Position {
             inside_meta: place.inside_meta || is_meta,
             no_defaults: if is_meta && place.is_root {
                 Some(&why)
@@ -129,50 +130,40 @@ fn walk(schema: &Value, path: &str, place: Place<'_>, findings: &mut Findings) {
             },
             is_root: false,
         };
-        walk(property, &format!("{path}.properties[{name}]"), place, findings);
+        walk(property, &format!("{path}.properties[{name}]"), place, errors);
     }
-    walk(&schema["not"], &format!("{path}.not"), inner, findings);
+    walk(&schema["not"], &format!("{path}.not"), inner, errors);
     for key in ["allOf", "oneOf", "anyOf"] {
         for (index, nested) in list(&schema[key]).iter().enumerate() {
-            walk(nested, &format!("{path}.{key}[{index}]"), inner, findings);
+            walk(nested, &format!("{path}.{key}[{index}]"), inner, errors);
         }
     }
     for (name, definition) in schema["definitions"].as_object().into_iter().flatten() {
-        walk(
-            definition,
-            &format!("{path}.definitions[{name}]"),
-            inner,
-            findings,
-        );
+        walk(definition, &format!("{path}.definitions[{name}]"), inner, errors);
     }
     match &schema["items"] {
         Value::Array(items) => {
             for (index, item) in items.iter().enumerate() {
-                walk(item, &format!("{path}.items[{index}]"), inner, findings);
+                walk(item, &format!("{path}.items[{index}]"), inner, errors);
             }
         }
-        items => walk(items, &format!("{path}.items"), inner, findings),
+        items => walk(items, &format!("{path}.items"), inner, errors),
     }
     for (name, dependency) in schema["dependencies"].as_object().into_iter().flatten() {
-        walk(
-            dependency,
-            &format!("{path}.dependencies[{name}]"),
-            inner,
-            findings,
-        );
+        walk(dependency, &format!("{path}.dependencies[{name}]"), inner, errors);
     }
-    check_extensions(schema, path, findings);
-    check_keys(schema, path, findings);
-    parts::check_rules(schema, path, findings);
+    check_extensions(schema, path, errors);
+    check_keys(schema, path, errors);
+    parts::check_rules(schema, path, errors);
 }
 
-fn check_supported(schema: &Value, path: &str, place: Place<'_>, findings: &mut Findings) {
+fn check_supported(schema: &Value, path: &str, place: Position<'_>, errors: &mut ErrorList) {
     let kind = text(&schema["type"]);
     if !kind.is_empty() && !TYPES.contains(&kind) {
-        findings.unsupported(format!("{path}.type"), kind, &TYPES);
+        errors.unsupported(format!("{path}.type"), kind, &TYPES);
     }
     if let Some(why) = place.no_defaults.filter(|_| !schema["default"].is_null()) {
-        findings.forbidden(format!("{path}.default"), format!("must not be set {why}"));
+        errors.forbidden(format!("{path}.default"), format!("must not be set {why}"));
     }
     for key in [
         "id",
@@ -184,32 +175,32 @@ fn check_supported(schema: &Value, path: &str, place: Place<'_>, findings: &mut 
     ] {
         let value = &schema[key];
         if !value.is_null() && *value != json!("") && *value != json!({}) {
-            findings.forbidden(format!("{path}.{key}"), format!("{key} is not supported"));
+            errors.forbidden(format!("{path}.{key}"), format!("{key} is not supported"));
         }
     }
     if kind == "null" {
-        findings.forbidden(
+        errors.forbidden(
             format!("{path}.type"),
             "type cannot be set to null, use nullable as an alternative",
         );
     }
     if schema["items"].as_array().is_some_and(|items| !items.is_empty()) {
-        findings.forbidden(
+        errors.forbidden(
             format!("{path}.items"),
             "items must be a schema object and not an array",
         );
     }
     if place.inside_meta && schema["x-kubernetes-embedded-resource"] == true {
         let field = format!("{path}.x-kubernetes-embedded-resource");
-        findings.forbidden(field, "must not be used inside of resource meta");
+        errors.forbidden(field, "must not be used inside of resource meta");
     }
 }
 
-fn check_extensions(schema: &Value, path: &str, findings: &mut Findings) {
+fn check_extensions(schema: &Value, path: &str, errors: &mut ErrorList) {
     let kind = text(&schema["type"]);
     if schema["x-kubernetes-preserve-unknown-fields"] == false {
         let field = format!("{path}.x-kubernetes-preserve-unknown-fields");
-        findings.invalid(field, false, "must be true or undefined");
+        errors.invalid(field, false, "must be true or undefined");
     }
     for (key, wanted, choices) in [
         ("x-kubernetes-map-type", "object", &["atomic", "granular"][..]),
@@ -220,37 +211,37 @@ fn check_extensions(schema: &Value, path: &str, findings: &mut Findings) {
         };
         let why = format!("must be {wanted} if {key} is specified");
         if kind.is_empty() {
-            findings.required(format!("{path}.type"), &why);
+            errors.required(format!("{path}.type"), &why);
         } else if kind != wanted {
-            findings.invalid(format!("{path}.type"), kind, why);
+            errors.invalid(format!("{path}.type"), kind, why);
         } else if given == "set" {
-            check_set(&schema["items"], path, findings);
+            check_set(&schema["items"], path, errors);
         }
         if !choices.contains(&given) {
-            findings.unsupported(format!("{path}.{key}"), given, choices);
+            errors.unsupported(format!("{path}.{key}"), given, choices);
         }
     }
 }
 
-/// The items of a set are compared as wholes.
-fn check_set(items: &Value, path: &str, findings: &mut Findings) {
+/// The items of a set must be atomic.
+fn check_set(items: &Value, path: &str, errors: &mut ErrorList) {
     let why = "must be atomic as item of a list with x-kubernetes-list-type=set";
     let list_type = &items["x-kubernetes-list-type"];
     match text(&items["type"]) {
         "array" if !list_type.is_null() && list_type != "atomic" => {
             let field = format!("{path}.items.x-kubernetes-list-type");
-            findings.invalid(field, list_type.clone(), why);
+            errors.invalid(field, list_type.clone(), why);
         }
         "object" if items["x-kubernetes-map-type"] != "atomic" => {
             let field = format!("{path}.items.x-kubernetes-map-type");
-            findings.invalid(field, list_type.clone(), why);
+            errors.invalid(field, list_type.clone(), why);
         }
         _ => {}
     }
 }
 
-/// What a list that is a map by keys needs.
-fn check_keys(schema: &Value, path: &str, findings: &mut Findings) {
+/// Checks the requirements of a list with `x-kubernetes-list-type: map`.
+fn check_keys(schema: &Value, path: &str, errors: &mut ErrorList) {
     let keys = list(&schema["x-kubernetes-list-map-keys"]);
     let list_type = schema["x-kubernetes-list-type"].as_str();
     let items = &schema["items"];
@@ -258,38 +249,38 @@ fn check_keys(schema: &Value, path: &str, findings: &mut Findings) {
         let field = format!("{path}.x-kubernetes-list-type");
         let why = "must be map if x-kubernetes-list-map-keys is non-empty";
         match list_type {
-            None => findings.required(field, why),
-            Some(other) => findings.invalid(field, other, why),
+            None => errors.required(field, why),
+            Some(other) => errors.invalid(field, other, why),
         }
     }
     if list_type == Some("map") {
         let field = format!("{path}.x-kubernetes-list-map-keys");
         if keys.is_empty() {
-            findings.required(&*field, "must not be empty if x-kubernetes-list-type is map");
+            errors.required(&*field, "must not be empty if x-kubernetes-list-type is map");
         }
         if items.is_null() {
             let why = "must have a schema if x-kubernetes-list-type is map";
-            findings.required(format!("{path}.items"), why);
+            errors.required(format!("{path}.items"), why);
         } else if items.is_object() && items["type"] != "object" {
             let why = "must be object if parent array's x-kubernetes-list-type is map";
-            findings.invalid(format!("{path}.items.type"), text(&items["type"]), why);
+            errors.invalid(format!("{path}.items.type"), text(&items["type"]), why);
         } else if items.is_object() {
             for (index, key) in keys.iter().enumerate() {
                 match items["properties"].get(text(key)) {
                     Some(property) if matches!(text(&property["type"]), "array" | "object") => {
                         let field = format!("{path}.items.properties[{}].type", text(key));
                         let why = "must be a scalar type if parent array's x-kubernetes-list-type is map";
-                        findings.invalid(field, text(&items["type"]), why);
+                        errors.invalid(field, text(&items["type"]), why);
                     }
                     Some(_) => {}
-                    None => findings.invalid(
+                    None => errors.invalid(
                         &*field,
                         keys.to_vec(),
                         "entries must all be names of item properties",
                     ),
                 }
                 if keys[..index].contains(key) {
-                    findings.invalid(&*field, keys.to_vec(), "must not contain duplicate entries");
+                    errors.invalid(&*field, keys.to_vec(), "must not contain duplicate entries");
                 }
             }
         }
@@ -297,7 +288,7 @@ fn check_keys(schema: &Value, path: &str, findings: &mut Findings) {
     if let Some(list_type @ ("set" | "map")) = list_type.filter(|_| items.is_object()) {
         if items["nullable"] == true {
             let why = format!("cannot be nullable when x-kubernetes-list-type is {list_type}");
-            findings.forbidden(format!("{path}.items.nullable"), why);
+            errors.forbidden(format!("{path}.items.nullable"), why);
         }
         for key in keys.iter().filter(|_| list_type == "map") {
             let Some(property) = items["properties"].get(text(key)) else {
@@ -306,11 +297,11 @@ fn check_keys(schema: &Value, path: &str, findings: &mut Findings) {
             let field = format!("{path}.items.properties[{}]", text(key));
             if !list(&items["required"]).contains(key) && property["default"].is_null() {
                 let why = "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property";
-                findings.required(format!("{field}.default"), why);
+                errors.required(format!("{field}.default"), why);
             }
             if property["nullable"] == true {
                 let why = "this property is in x-kubernetes-list-map-keys, so it cannot be nullable";
-                findings.forbidden(format!("{field}.nullable"), why);
+                errors.forbidden(format!("{field}.nullable"), why);
             }
         }
     }

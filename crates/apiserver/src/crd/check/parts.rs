@@ -1,10 +1,10 @@
-//! The parts of a CRD beside its schema: subresources, columns, selectable fields, conversion, rules.
+//! Validation of a CRD beside its schema: subresources, columns, selectable fields, conversion, CEL rules.
 
 use serde_json::Value;
 
 use super::{
     super::{list, text},
-    Findings,
+    ErrorList,
 };
 use crate::{naming, schema::Problem};
 
@@ -25,10 +25,10 @@ const RULE_REASONS: [&str; 4] = [
     "FieldValueInvalid",
     "FieldValueRequired",
 ];
-/// More selectable fields than this are refused.
-const SELECTABLE_FIELDS: usize = 8;
+/// Maximum number of selectable fields.
+const MAX_SELECTABLE_FIELDS: usize = 8;
 
-pub(super) fn check_subresources(subresources: &Value, path: &str, findings: &mut Findings) {
+pub(super) fn check_subresources(subresources: &Value, path: &str, errors: &mut ErrorList) {
     let scale = &subresources["scale"];
     if scale.is_null() {
         return;
@@ -53,80 +53,80 @@ pub(super) fn check_subresources(subresources: &Value, path: &str, findings: &mu
         let (given, field) = (text(&scale[key]), format!("{path}.scale.{key}"));
         if given.is_empty() {
             if key != "labelSelectorPath" {
-                findings.required(field, "");
+                errors.required(field, "");
             }
         } else if !given.starts_with('.') {
-            findings.invalid(field, given, "must be a simple json path starting with .");
+            errors.invalid(field, given, "must be a simple json path starting with .");
         } else if !roots.iter().any(|root| given.starts_with(root)) {
-            findings.invalid(field, given, why);
+            errors.invalid(field, given, why);
         }
     }
 }
 
-pub(super) fn check_columns(columns: &Value, path: &str, findings: &mut Findings) {
+pub(super) fn check_columns(columns: &Value, path: &str, errors: &mut ErrorList) {
     for (index, column) in list(columns).iter().enumerate() {
         let path = format!("{path}[{index}]");
         if text(&column["name"]).is_empty() {
-            findings.required(format!("{path}.name"), "");
+            errors.required(format!("{path}.name"), "");
         }
         let kind = text(&column["type"]);
         let types = format!("must be one of {}", COLUMN_TYPES.join(","));
         if kind.is_empty() {
-            findings.required(format!("{path}.type"), &types);
+            errors.required(format!("{path}.type"), &types);
         } else if !COLUMN_TYPES.contains(&kind) {
-            findings.invalid(format!("{path}.type"), kind, types);
+            errors.invalid(format!("{path}.type"), kind, types);
         }
         let format = text(&column["format"]);
         if !format.is_empty() && !COLUMN_FORMATS.contains(&format) {
             let why = format!("must be one of {}", COLUMN_FORMATS.join(","));
-            findings.invalid(format!("{path}.format"), format, why);
+            errors.invalid(format!("{path}.format"), format, why);
         }
         let place = text(&column["jsonPath"]);
         if place.is_empty() {
-            findings.required(format!("{path}.JSONPath"), "");
+            errors.required(format!("{path}.JSONPath"), "");
         } else if !place.starts_with('.') {
             let why = "must be a simple json path starting with .";
-            findings.invalid(format!("{path}.JSONPath"), place, why);
+            errors.invalid(format!("{path}.JSONPath"), place, why);
         }
     }
 }
 
-pub(super) fn check_selectable(fields: &Value, schema: &Value, path: &str, findings: &mut Findings) {
+pub(super) fn check_selectable(fields: &Value, schema: &Value, path: &str, errors: &mut ErrorList) {
     let mut seen: Vec<String> = Vec::new();
     for (index, field) in list(fields).iter().enumerate() {
         let (given, path) = (text(&field["jsonPath"]), format!("{path}[{index}].jsonPath"));
         if given.is_empty() {
-            findings.required(path, "");
+            errors.required(path, "");
             continue;
         }
-        let (names, found) = match follow(given, schema) {
+        let (names, found) = match resolve_path(given, schema) {
             Ok(found) => found,
             Err(why) => {
-                findings.invalid(path, given, format!("is an invalid path: {why}"));
+                errors.invalid(path, given, format!("is an invalid path: {why}"));
                 continue;
             }
         };
         if names.first().is_some_and(|name| name == "metadata") {
-            findings.invalid(&*path, given, "must not point to fields in metadata");
+            errors.invalid(&*path, given, "must not point to fields in metadata");
         }
         if !matches!(text(&found["type"]), "string" | "boolean" | "integer") {
             let why = "must point to a field of type string, boolean or integer. Enum string fields and strings with formats are allowed.";
-            findings.invalid(&*path, given, why);
+            errors.invalid(&*path, given, why);
         }
         let place = names.join(".");
         if seen.contains(&place) {
-            findings.add(path, Problem::Duplicate(given.into()));
+            errors.add(path, Problem::Duplicate(given.into()));
         } else {
             seen.push(place);
         }
     }
-    if seen.len() > SELECTABLE_FIELDS {
-        findings.add(path, Problem::TooMany(seen.len(), SELECTABLE_FIELDS as u64));
+    if seen.len() > MAX_SELECTABLE_FIELDS {
+        errors.add(path, Problem::TooMany(seen.len(), MAX_SELECTABLE_FIELDS as u64));
     }
 }
 
-/// Where a path of plain names leads in a schema.
-fn follow<'a>(path: &str, schema: &'a Value) -> Result<(Vec<String>, &'a Value), String> {
+/// Resolves a simple JSON path in a schema.
+fn resolve_path<'a>(path: &str, schema: &'a Value) -> Result<(Vec<String>, &'a Value), String> {
     let mut names = Vec::new();
     let mut place = schema;
     let mut rest = path;
@@ -143,7 +143,7 @@ fn follow<'a>(path: &str, schema: &'a Value) -> Result<(Vec<String>, &'a Value),
         if rest.is_empty() {
             return Err("unexpected end of JSON path".to_owned());
         }
-        // A delimiter is a name of its own here.
+        // A delimiter counts as a name here.
         let end = rest.find(['.', '[', ']']).unwrap_or(rest.len()).max(1);
         let (name, more) = rest.split_at(end);
         let missing = || "does not refer to a valid field".to_owned();
@@ -158,7 +158,7 @@ fn follow<'a>(path: &str, schema: &'a Value) -> Result<(Vec<String>, &'a Value),
     Ok((names, place))
 }
 
-pub(super) fn check_conversion(spec: &Value, findings: &mut Findings) {
+pub(super) fn check_conversion(spec: &Value, errors: &mut ErrorList) {
     let conversion = &spec["conversion"];
     let path = "spec.conversion";
     let strategy = text(&conversion["strategy"]);
@@ -167,12 +167,12 @@ pub(super) fn check_conversion(spec: &Value, findings: &mut Findings) {
     }
     if strategy != "None" && spec["preserveUnknownFields"] == true {
         let why = "must be None if spec.preserveUnknownFields is true";
-        findings.invalid(format!("{path}.strategy"), strategy, why);
+        errors.invalid(format!("{path}.strategy"), strategy, why);
     }
     match strategy {
-        "" => findings.required(format!("{path}.strategy"), ""),
+        "" => errors.required(format!("{path}.strategy"), ""),
         "None" | "Webhook" => {}
-        other => findings.unsupported(format!("{path}.strategy"), other, &["None", "Webhook"]),
+        other => errors.unsupported(format!("{path}.strategy"), other, &["None", "Webhook"]),
     }
     let (client, reviews) = (
         &conversion["webhook"]["clientConfig"],
@@ -181,42 +181,42 @@ pub(super) fn check_conversion(spec: &Value, findings: &mut Findings) {
     if strategy != "Webhook" {
         let why = "should not be set when strategy is not set to Webhook";
         if !client.is_null() {
-            findings.forbidden(format!("{path}.webhookClientConfig"), why);
+            errors.forbidden(format!("{path}.webhookClientConfig"), why);
         }
         if !reviews.is_empty() {
-            findings.forbidden(format!("{path}.conversionReviewVersions"), why);
+            errors.forbidden(format!("{path}.conversionReviewVersions"), why);
         }
         return;
     }
     let field = format!("{path}.webhookClientConfig");
     if client.is_null() {
-        findings.required(field, "required when strategy is set to Webhook");
+        errors.required(field, "required when strategy is set to Webhook");
     } else if client["url"].is_null() == client["service"].is_null() {
-        findings.required(field, "exactly one of url or service is required");
+        errors.required(field, "exactly one of url or service is required");
     }
-    check_reviews(reviews, &format!("{path}.conversionReviewVersions"), findings);
+    check_reviews(reviews, &format!("{path}.conversionReviewVersions"), errors);
 }
 
-fn check_reviews(versions: &[Value], path: &str, findings: &mut Findings) {
+fn check_reviews(versions: &[Value], path: &str, errors: &mut ErrorList) {
     if versions.is_empty() {
-        findings.required(path, "");
+        errors.required(path, "");
         return;
     }
     for (index, version) in versions.iter().enumerate() {
         let (name, path) = (text(version), format!("{path}[{index}]"));
         if versions[..index].contains(version) {
-            findings.invalid(path, name, "duplicate version");
+            errors.invalid(path, name, "duplicate version");
             continue;
         }
         for why in naming::label_1035(name) {
-            findings.invalid(&*path, name, why);
+            errors.invalid(&*path, name, why);
         }
     }
     if !versions
         .iter()
         .any(|version| matches!(text(version), "v1" | "v1beta1"))
     {
-        findings.invalid(
+        errors.invalid(
             path,
             versions.to_vec(),
             "must include at least one of v1, v1beta1",
@@ -224,50 +224,50 @@ fn check_reviews(versions: &[Value], path: &str, findings: &mut Findings) {
     }
 }
 
-/// What is wrong with the words around a rule; its expression is not looked at.
-pub(super) fn check_rules(schema: &Value, path: &str, findings: &mut Findings) {
+/// Validates the fields of a CEL rule, but not its expression.
+pub(super) fn check_rules(schema: &Value, path: &str, errors: &mut ErrorList) {
     for (index, rule) in list(&schema["x-kubernetes-validations"]).iter().enumerate() {
         let path = format!("{path}.x-kubernetes-validations[{index}]");
         let given = |key: &str| text(&rule[key]);
         let has_breaks = |text: &str| text.contains(['\n', '\r']);
         let (expression, message) = (given("rule").trim(), given("message").trim());
         if expression.is_empty() {
-            findings.required(format!("{path}.rule"), "rule is not specified");
+            errors.required(format!("{path}.rule"), "rule is not specified");
         } else if !given("message").is_empty() && message.is_empty() {
-            findings.invalid(
+            errors.invalid(
                 format!("{path}.message"),
                 given("message"),
                 "must be non-empty if specified",
             );
         } else if has_breaks(message) {
-            findings.invalid(
+            errors.invalid(
                 format!("{path}.message"),
                 given("message"),
                 "must not contain line breaks",
             );
         } else if has_breaks(expression) && message.is_empty() {
             let why = "message must be specified if rule contains line breaks";
-            findings.required(format!("{path}.message"), why);
+            errors.required(format!("{path}.message"), why);
         }
         if !given("messageExpression").is_empty() && given("messageExpression").trim().is_empty() {
             let why = "messageExpression must be non-empty if specified";
-            findings.required(format!("{path}.messageExpression"), why);
+            errors.required(format!("{path}.messageExpression"), why);
         }
         if let Some(reason) = rule["reason"]
             .as_str()
             .filter(|reason| !RULE_REASONS.contains(reason))
         {
-            findings.unsupported(format!("{path}.reason"), reason, &RULE_REASONS);
+            errors.unsupported(format!("{path}.reason"), reason, &RULE_REASONS);
         }
         if !given("fieldPath").is_empty() && given("fieldPath").trim().is_empty() {
-            findings.invalid(
+            errors.invalid(
                 format!("{path}.fieldPath"),
                 given("fieldPath"),
                 "must be non-empty if specified",
             );
         }
         if has_breaks(given("fieldPath")) {
-            findings.invalid(
+            errors.invalid(
                 format!("{path}.fieldPath"),
                 given("fieldPath"),
                 "must not contain line breaks",
@@ -276,7 +276,7 @@ pub(super) fn check_rules(schema: &Value, path: &str, findings: &mut Findings) {
     }
 }
 
-/// What is wrong with the warning of a deprecated version.
+/// Validates the deprecation warning of a version.
 pub(super) fn deprecation_problems(deprecated: bool, warning: &str) -> Vec<String> {
     if !deprecated {
         return vec!["can only be set for deprecated versions".to_owned()];

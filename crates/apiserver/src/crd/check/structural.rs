@@ -1,15 +1,15 @@
-//! Whether a schema is structural: whether it says of every field what it is, once, and outside of `allOf`, `anyOf`,
-//! `oneOf` and `not`, which may only narrow what it said.
+//! Checks that a schema is structural: it specifies every field once, outside of `allOf`, `anyOf`, `oneOf` and `not`.
+//! These may only restrict values further.
 
 use serde_json::{Map, Value, json};
 
 use super::{
     super::{list, text},
-    Findings,
+    ErrorList,
 };
 use crate::schema::{FieldError, pattern};
 
-/// Where a schema stands.
+/// The position of a schema.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Level {
     Root,
@@ -17,18 +17,18 @@ enum Level {
     Field,
 }
 
-/// Everything that makes a schema not structural, in order.
+/// Returns the errors of a schema that is not structural, sorted.
 pub(super) fn check(schema: &Value, path: &str) -> Vec<FieldError> {
-    let mut findings = Findings::default();
-    check_invariants(schema, Level::Root, path, &mut findings);
-    check_completeness(schema, Some(schema), path, path, &mut findings);
-    let mut errors = findings.0;
+    let mut errors = ErrorList::default();
+    check_invariants(schema, Level::Root, path, &mut errors);
+    check_completeness(schema, Some(schema), path, path, &mut errors);
+    let mut errors = errors.0;
     errors.sort_by_cached_key(|error| format!("{}: {}", error.field, error.message()));
     errors
 }
 
-/// What in a schema has no place in a structural one at all; none of it is looked at further then.
-pub(super) fn unreadable(schema: &Value) -> Option<String> {
+/// Why a schema cannot be converted to a structural one at all; it is not checked further then.
+pub(super) fn structural_error(schema: &Value) -> Option<String> {
     let unsupported = [
         ("id", "id"),
         ("$schema", "schema"),
@@ -58,21 +58,21 @@ pub(super) fn unreadable(schema: &Value) -> Option<String> {
         .chain(single)
         .chain(properties)
         .filter(|schema| schema.is_object())
-        .find_map(unreadable)
+        .find_map(structural_error)
 }
 
 fn is_set(value: &Value) -> bool {
     !matches!(value, Value::Null) && *value != json!("") && *value != json!({}) && *value != json!([])
 }
 
-fn check_invariants(schema: &Value, level: Level, path: &str, findings: &mut Findings) {
+fn check_invariants(schema: &Value, level: Level, path: &str, errors: &mut ErrorList) {
     let kind = text(&schema["type"]);
     let flag = |key: &str| schema[key] == true;
     if kind == "array" && !schema["items"].is_object() {
-        findings.required(format!("{path}.items"), "must be specified");
+        errors.required(format!("{path}.items"), "must be specified");
     }
     if schema["items"].is_object() {
-        check_invariants(&schema["items"], Level::Item, &format!("{path}.items"), findings);
+        check_invariants(&schema["items"], Level::Item, &format!("{path}.items"), errors);
     }
     let properties = schema["properties"].as_object();
     for (name, property) in properties.into_iter().flatten() {
@@ -80,13 +80,13 @@ fn check_invariants(schema: &Value, level: Level, path: &str, findings: &mut Fin
             property,
             Level::Field,
             &format!("{path}.properties[{name}]"),
-            findings,
+            errors,
         );
     }
     let additional = &schema["additionalProperties"];
     if !additional.is_null() {
         if level == Level::Root {
-            findings.forbidden(
+            errors.forbidden(
                 format!("{path}.additionalProperties"),
                 "must not be used at the root",
             );
@@ -96,7 +96,7 @@ fn check_invariants(schema: &Value, level: Level, path: &str, findings: &mut Fin
                 additional,
                 Level::Field,
                 &format!("{path}.additionalProperties"),
-                findings,
+                errors,
             );
         }
     }
@@ -111,26 +111,26 @@ fn check_invariants(schema: &Value, level: Level, path: &str, findings: &mut Fin
     ] {
         if int_or_string && set {
             let why = "must be false if x-kubernetes-int-or-string is true";
-            findings.invalid(format!("{path}.{key}"), true, why);
+            errors.invalid(format!("{path}.{key}"), true, why);
         }
     }
     let skip_first = list(&schema["allOf"])
         .first()
         .is_some_and(|first| is_int_or_string(&first["anyOf"]));
-    check_values(
+    check_value_validations(
         schema,
         is_int_or_string(&schema["anyOf"]),
         skip_first,
         path,
-        findings,
+        errors,
     );
-    check_kind(schema, level, path, findings);
+    check_kind(schema, level, path, errors);
     if embedded && !additional.is_null() {
         let why = "must not be used if x-kubernetes-embedded-resource is set";
-        findings.forbidden(format!("{path}.additionalProperties"), why);
+        errors.forbidden(format!("{path}.additionalProperties"), why);
     }
     if level == Level::Root && !kind.is_empty() && kind != "object" {
-        findings.invalid(format!("{path}.type"), kind, "must be object at the root");
+        errors.invalid(format!("{path}.type"), kind, "must be object at the root");
     }
     if level == Level::Root || embedded {
         for key in ["kind", "apiVersion"] {
@@ -138,46 +138,46 @@ fn check_invariants(schema: &Value, level: Level, path: &str, findings: &mut Fin
                 && property["type"] != "string"
             {
                 let field = format!("{path}.properties[{key}].type");
-                findings.invalid(field, text(&property["type"]), "must be string");
+                errors.invalid(field, text(&property["type"]), "must be string");
             }
         }
     }
     if let Some(metadata) = properties.and_then(|fields| fields.get("metadata")) {
         let path = format!("{path}.properties[metadata]");
         if (level == Level::Root || embedded) && metadata["type"] != "object" {
-            findings.invalid(format!("{path}.type"), text(&metadata["type"]), "must be object");
+            errors.invalid(format!("{path}.type"), text(&metadata["type"]), "must be object");
         }
-        if level == Level::Root && !only_names(metadata) {
-            findings.forbidden(
+        if level == Level::Root && !restricts_only_names(metadata) {
+            errors.forbidden(
                 path,
                 "must not specify anything other than name and generateName, but metadata is implicitly specified",
             );
         }
     }
     if embedded && !preserves && properties.is_none_or(Map::is_empty) {
-        findings.required(
+        errors.required(
             format!("{path}.properties"),
             "must not be empty if x-kubernetes-embedded-resource is true without x-kubernetes-preserve-unknown-fields",
         );
     }
 }
 
-fn check_kind(schema: &Value, level: Level, path: &str, findings: &mut Findings) {
+fn check_kind(schema: &Value, level: Level, path: &str, errors: &mut ErrorList) {
     let kind = text(&schema["type"]);
     let flag = |key: &str| schema[key] == true;
     let field = format!("{path}.type");
     if flag("x-kubernetes-embedded-resource") && kind != "object" {
         let why = "must be object if x-kubernetes-embedded-resource is true";
         if kind.is_empty() {
-            findings.required(field, why);
+            errors.required(field, why);
         } else {
-            findings.invalid(field, kind, why);
+            errors.invalid(field, kind, why);
         }
     } else if kind.is_empty()
         && !flag("x-kubernetes-int-or-string")
         && !flag("x-kubernetes-preserve-unknown-fields")
     {
-        findings.required(
+        errors.required(
             field,
             match level {
                 Level::Root => "must not be empty at the root",
@@ -188,8 +188,8 @@ fn check_kind(schema: &Value, level: Level, path: &str, findings: &mut Findings)
     }
 }
 
-/// Whether a schema of metadata says nothing but that it may narrow names.
-fn only_names(metadata: &Value) -> bool {
+/// Whether a schema of metadata restricts at most the names.
+fn restricts_only_names(metadata: &Value) -> bool {
     metadata
         .as_object()
         .into_iter()
@@ -205,49 +205,55 @@ fn only_names(metadata: &Value) -> bool {
         })
 }
 
-/// The two alternatives that an integer or a string may be spelled out with.
+/// The `anyOf` with which an int-or-string may be written out.
 fn is_int_or_string(any_of: &Value) -> bool {
     *any_of == json!([{"type": "integer"}, {"type": "string"}])
 }
 
-fn check_values(schema: &Value, skip_any_of: bool, skip_first: bool, path: &str, findings: &mut Findings) {
+fn check_value_validations(
+    schema: &Value,
+    skip_any_of: bool,
+    skip_first: bool,
+    path: &str,
+    errors: &mut ErrorList,
+) {
     if !skip_any_of {
         for (index, nested) in list(&schema["anyOf"]).iter().enumerate() {
-            check_nested(nested, false, &format!("{path}.anyOf[{index}]"), findings);
+            check_nested_value_validations(nested, false, &format!("{path}.anyOf[{index}]"), errors);
         }
     }
     for (index, nested) in list(&schema["allOf"]).iter().enumerate() {
-        check_nested(
+        check_nested_value_validations(
             nested,
             skip_first && index == 0,
             &format!("{path}.allOf[{index}]"),
-            findings,
+            errors,
         );
     }
     for (index, nested) in list(&schema["oneOf"]).iter().enumerate() {
-        check_nested(nested, false, &format!("{path}.oneOf[{index}]"), findings);
+        check_nested_value_validations(nested, false, &format!("{path}.oneOf[{index}]"), errors);
     }
     if schema["not"].is_object() {
-        check_nested(&schema["not"], false, &format!("{path}.not"), findings);
+        check_nested_value_validations(&schema["not"], false, &format!("{path}.not"), errors);
     }
     let expression = text(&schema["pattern"]);
     if !expression.is_empty()
         && let Err(why) = pattern::compile(expression)
     {
         let why = format!("must be a valid regular expression, but isn't: {why}");
-        findings.invalid(format!("{path}.pattern"), expression, why);
+        errors.invalid(format!("{path}.pattern"), expression, why);
     }
 }
 
-/// What may not stand inside `allOf`, `anyOf`, `oneOf` and `not`.
-fn check_nested(schema: &Value, skip_any_of: bool, path: &str, findings: &mut Findings) {
-    check_values(schema, skip_any_of, false, path, findings);
+/// Rejects what is not allowed inside `allOf`, `anyOf`, `oneOf` and `not`.
+fn check_nested_value_validations(schema: &Value, skip_any_of: bool, path: &str, errors: &mut ErrorList) {
+    check_value_validations(schema, skip_any_of, false, path, errors);
     if schema["items"].is_object() {
-        check_nested(&schema["items"], false, &format!("{path}.items"), findings);
+        check_nested_value_validations(&schema["items"], false, &format!("{path}.items"), errors);
     }
     let properties = schema["properties"].as_object();
     for (name, property) in properties.into_iter().flatten() {
-        check_nested(property, false, &format!("{path}.properties[{name}]"), findings);
+        check_nested_value_validations(property, false, &format!("{path}.properties[{name}]"), errors);
     }
     let additional = &schema["additionalProperties"];
     for (key, wrong, must) in [
@@ -298,72 +304,84 @@ fn check_nested(schema: &Value, skip_any_of: bool, path: &str, findings: &mut Fi
         ),
     ] {
         if wrong {
-            findings.forbidden(
+            errors.forbidden(
                 format!("{path}.{key}"),
                 format!("must be {must} to be structural"),
             );
         }
     }
     if properties.is_some_and(|fields| fields.contains_key("metadata")) {
-        findings.forbidden(
+        errors.forbidden(
             format!("{path}.properties[metadata]"),
             "must not be specified in a nested context",
         );
     }
 }
 
-/// Whether all that is narrowed is said: `said` is the schema that a nested one narrows.
+/// Checks that everything a nested schema restricts is also in `specified`, the schema it restricts.
 fn check_completeness(
     nested: &Value,
-    said: Option<&Value>,
-    said_path: &str,
+    specified: Option<&Value>,
+    specified_path: &str,
     path: &str,
-    findings: &mut Findings,
+    errors: &mut ErrorList,
 ) {
     let lists = ["allOf", "anyOf", "oneOf"];
     if nested["not"].is_object() {
-        check_said(&nested["not"], said, said_path, &format!("{path}.not"), findings);
+        check_specified(
+            &nested["not"],
+            specified,
+            specified_path,
+            &format!("{path}.not"),
+            errors,
+        );
     }
     for key in lists {
         for (index, inner) in list(&nested[key]).iter().enumerate() {
-            check_said(
+            check_specified(
                 inner,
-                said,
-                said_path,
+                specified,
+                specified_path,
                 &format!("{path}.{key}[{index}]"),
-                findings,
+                errors,
             );
         }
     }
 }
 
-fn check_said(nested: &Value, said: Option<&Value>, said_path: &str, path: &str, findings: &mut Findings) {
-    let Some(said) = said else {
-        findings.required(said_path, &format!("because it is defined in {path}"));
+fn check_specified(
+    nested: &Value,
+    specified: Option<&Value>,
+    specified_path: &str,
+    path: &str,
+    errors: &mut ErrorList,
+) {
+    let Some(specified) = specified else {
+        errors.required(specified_path, &format!("because it is defined in {path}"));
         return;
     };
-    check_completeness(nested, Some(said), said_path, path, findings);
+    check_completeness(nested, Some(specified), specified_path, path, errors);
     if nested["items"].is_object() {
-        let items = Some(&said["items"]).filter(|items| items.is_object());
-        check_said(
+        let items = Some(&specified["items"]).filter(|items| items.is_object());
+        check_specified(
             &nested["items"],
             items,
-            &format!("{said_path}.items"),
+            &format!("{specified_path}.items"),
             &format!("{path}.items"),
-            findings,
+            errors,
         );
     }
     for (name, property) in nested["properties"].as_object().into_iter().flatten() {
-        let (said_path, path) = (
-            format!("{said_path}.properties[{name}]"),
+        let (specified_path, path) = (
+            format!("{specified_path}.properties[{name}]"),
             format!("{path}.properties[{name}]"),
         );
-        check_said(
+        check_specified(
             property,
-            said["properties"].get(name),
-            &said_path,
+            specified["properties"].get(name),
+            &specified_path,
             &path,
-            findings,
+            errors,
         );
     }
 }

@@ -1,4 +1,4 @@
-//! The server's answers to protobuf bodies.
+//! Responses to protobuf requests.
 
 use http::{Request, StatusCode, header};
 use http_body_util::BodyExt;
@@ -49,7 +49,7 @@ async fn objects_are_created_updated_and_deleted_in_protobuf() {
     let (code, updated) = send_protobuf(&server, "PUT", &one, config_map("w")).await;
     assert_eq!((code, &updated["data"]), (200, &json!({"k": "w"})));
     assert_eq!(updated["metadata"]["uid"], created["metadata"]["uid"]);
-    // The preconditions that client-go sends: another uid must stop the deletion.
+    // client-go sends a uid precondition: another uid must prevent the deletion.
     let options = |uid: &str| body("v1", "DeleteOptions", &[field(2, field(1, uid))]);
     let (code, refused) = send_protobuf(&server, "DELETE", &one, options("other")).await;
     assert_eq!(code, 409, "{refused}");
@@ -59,7 +59,7 @@ async fn objects_are_created_updated_and_deleted_in_protobuf() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_protobuf_body_makes_the_object_that_its_json_makes() {
+async fn protobuf_and_json_create_the_same_object() {
     let container = [field(1, "c"), field(2, "image")].concat();
     let template = [
         field(1, field(11, [field(1, "app"), field(2, "a")].concat())),
@@ -81,7 +81,7 @@ async fn a_protobuf_body_makes_the_object_that_its_json_makes() {
 }
 
 #[tokio::test]
-async fn a_broken_body_is_a_bad_request_in_the_real_servers_words() {
+async fn invalid_body_is_a_bad_request_with_the_real_servers_message() {
     let server = Server::new();
     for (bytes, message) in [
         (
@@ -129,7 +129,7 @@ async fn a_broken_body_is_a_bad_request_in_the_real_servers_words() {
 }
 
 #[tokio::test]
-async fn custom_resources_are_not_taken_in_protobuf_but_deleted_with_such_options() {
+async fn custom_resources_reject_protobuf_except_delete_options() {
     let server = Server::new();
     let crd = json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -164,7 +164,7 @@ async fn custom_resources_are_not_taken_in_protobuf_but_deleted_with_such_option
 }
 
 #[tokio::test]
-async fn another_content_type_is_told_that_protobuf_is_accepted() {
+async fn unsupported_content_type_lists_protobuf_as_accepted() {
     let (status, answer) = send(&Server::new(), "POST", CONFIG_MAPS, "application/xml", vec![]).await;
     let message = "the body of the request was in an unknown format - accepted media types include: \
                    application/json, application/yaml, application/vnd.kubernetes.protobuf";

@@ -7,51 +7,51 @@ use serde_json::Value;
 
 use super::{
     apps,
-    findings::{Findings, selects, text},
+    error_list::{ErrorList, selector_matches, text},
     pods,
 };
-use crate::{naming, object::Object, schema::Problem, trail::Trail};
+use crate::{field_path::FieldPath, naming, object::Object, schema::Problem};
 
-/// An indexed job runs this many pods at a time, at most.
-const PARALLEL: i64 = 100_000;
-/// From so many completions on, a job must keep its failures few.
+/// Maximum parallelism of an indexed job.
+const MAX_INDEXED_PARALLELISM: i64 = 100_000;
+/// Above this number of completions, parallelism and failed indexes are limited further.
 const MANY_COMPLETIONS: i64 = 100_000;
-const FEW: i64 = 10_000;
+const MAX_WITH_MANY_COMPLETIONS: i64 = 10_000;
 
-pub(super) fn check_job(job: &Value, findings: &mut Findings) {
+pub(super) fn check_job(job: &Value, errors: &mut ErrorList) {
     let (spec, template) = (&job["spec"], &job["spec"]["template"]);
     let selector = &spec["selector"];
     if spec["manualSelector"] != true && !selector.is_null() {
-        check_generated(job, findings);
+        check_generated_labels(job, errors);
     }
-    check_job_spec(spec, &Trail::from_root("spec"), findings);
+    check_job_spec(spec, &FieldPath::from_root("spec"), errors);
     if selector.is_null() {
-        findings.required("spec.selector", "");
+        errors.required("spec.selector", "");
     } else {
-        findings.selector(&Trail::from_root("spec.selector"), selector);
+        errors.selector(&FieldPath::from_root("spec.selector"), selector);
     }
-    if !selects(selector, &template["metadata"]["labels"]) {
-        apps::mismatch(template, findings);
+    if !selector_matches(selector, &template["metadata"]["labels"]) {
+        apps::selector_mismatch(template, errors);
     }
     if spec["completionMode"] == "Indexed"
         && let Some(last) = spec["completions"].as_i64().filter(|count| *count > 0)
     {
-        check_hostname(text(&job["metadata"]["name"]), last - 1, findings);
+        check_hostname(text(&job["metadata"]["name"]), last - 1, errors);
     }
 }
 
-/// The pods of an indexed job are called after it and their index.
-fn check_hostname(job: &str, last: i64, findings: &mut Findings) {
+/// The hostnames of an indexed job's pods consist of its name and the index.
+fn check_hostname(job: &str, last: i64, errors: &mut ErrorList) {
     let digits = usize::try_from(last.checked_ilog10().unwrap_or(0)).unwrap_or(0) + 1;
-    // A number changes nothing about a name but its length.
+    // Appending a number affects only the length.
     if job.len() + 1 + digits > 63 || !naming::label(job).is_empty() {
         let why = format!("will not able to create pod with invalid DNS label: {job}-{last}");
-        findings.invalid("metadata.name", job, &why);
+        errors.invalid("metadata.name", job, &why);
     }
 }
 
-/// The labels that the server has put on the template are there, and select the job's own pods.
-fn check_generated(job: &Value, findings: &mut Findings) {
+/// Checks the labels and the selector that the server generates.
+fn check_generated_labels(job: &Value, errors: &mut ErrorList) {
     let (selector, labels) = (
         &job["spec"]["selector"],
         &job["spec"]["template"]["metadata"]["labels"],
@@ -63,12 +63,12 @@ fn check_generated(job: &Value, findings: &mut Findings) {
         ("batch.kubernetes.io/controller-uid", uid),
         ("batch.kubernetes.io/job-name", name),
     ];
-    let path = Trail::from_root("spec.template.metadata.labels");
+    let path = FieldPath::from_root("spec.template.metadata.labels");
     for (key, value) in expected {
         match labels.get(key).and_then(Value::as_str) {
-            None => findings.required(path.entry(key), &format!("must be '{value}'")),
+            None => errors.required(path.key(key), &format!("must be '{value}'")),
             Some(found) if found != value => {
-                findings.invalid(path.entry(key), labels.clone(), &format!("must be '{value}'"));
+                errors.invalid(path.key(key), labels.clone(), &format!("must be '{value}'"));
             }
             Some(_) => {}
         }
@@ -80,11 +80,11 @@ fn check_generated(job: &Value, findings: &mut Findings) {
                 .all(|(key, value)| expected.iter().any(|(known, text)| key == known && value == text))
         });
     if !generated {
-        findings.invalid("spec.selector", selector.clone(), "`selector` not auto-generated");
+        errors.invalid("spec.selector", selector.clone(), "`selector` not auto-generated");
     }
 }
 
-fn check_job_spec(spec: &Value, path: &Trail<'_>, findings: &mut Findings) {
+fn check_job_spec(spec: &Value, path: &FieldPath<'_>, errors: &mut ErrorList) {
     for key in [
         "parallelism",
         "completions",
@@ -94,29 +94,29 @@ fn check_job_spec(spec: &Value, path: &Trail<'_>, findings: &mut Findings) {
         "backoffLimitPerIndex",
         "maxFailedIndexes",
     ] {
-        findings.not_negative(path.at(key), &spec[key]);
+        errors.not_negative(path.child(key), &spec[key]);
     }
     if !spec["maxFailedIndexes"].is_null() && spec["backoffLimitPerIndex"].is_null() {
         let why = "when maxFailedIndexes is specified";
-        findings.required(path.at("backoffLimitPerIndex"), why);
+        errors.required(path.child("backoffLimitPerIndex"), why);
     }
     if let Some(manager) = spec["managedBy"].as_str() {
         naming::domain_path(manager, |value, why| {
-            findings.invalid(path.at("managedBy"), value, why);
+            errors.invalid(path.child("managedBy"), value, why);
         });
         if manager.len() > 63 {
-            findings.add(path.at("managedBy"), Problem::TooLong(63));
+            errors.add(path.child("managedBy"), Problem::TooLong(63));
         }
     }
     let mode = &spec["completionMode"];
-    findings.one_of_if_given(path.at("completionMode"), mode, &["NonIndexed", "Indexed"]);
+    errors.one_of_if_given(path.child("completionMode"), mode, &["NonIndexed", "Indexed"]);
     match text(mode) {
-        "Indexed" => check_indexed(spec, path, findings),
+        "Indexed" => check_indexed(spec, path, errors),
         "" | "NonIndexed" => {
             for key in ["backoffLimitPerIndex", "maxFailedIndexes"] {
                 if !spec[key].is_null() {
-                    findings.invalid(
-                        path.at(key),
+                    errors.invalid(
+                        path.child(key),
                         spec[key].clone(),
                         "requires indexed completion mode",
                     );
@@ -125,7 +125,7 @@ fn check_job_spec(spec: &Value, path: &Trail<'_>, findings: &mut Findings) {
         }
         _ => {}
     }
-    policies::check(spec, path, findings);
+    policies::check(spec, path, errors);
     let template = &spec["template"];
     let labels = template["metadata"]["labels"].as_object();
     for value in labels
@@ -133,43 +133,45 @@ fn check_job_spec(spec: &Value, path: &Trail<'_>, findings: &mut Findings) {
         .flatten()
         .filter_map(|(_, value)| value.as_str())
     {
-        findings.named(path.at("template.labels"), value, naming::label_value(value));
+        errors.invalid_each(path.child("template.labels"), value, naming::label_value(value));
     }
-    pods::check_template_without_labels(template, &path.at("template"), findings);
+    pods::check_template_without_labels(template, &path.child("template"), errors);
     let (policy, field) = (
         &template["spec"]["restartPolicy"],
-        path.at("template.spec.restartPolicy"),
+        path.child("template.spec.restartPolicy"),
     );
     match text(policy) {
-        "" | "Always" => findings.required(field, "valid values: \"OnFailure\", \"Never\""),
+        "" | "Always" => errors.required(field, "valid values: \"OnFailure\", \"Never\""),
         "OnFailure" if !spec["podFailurePolicy"].is_null() => {
             let why = "only \"Never\" is supported when podFailurePolicy is specified";
-            findings.invalid(field, "OnFailure", why);
+            errors.invalid(field, "OnFailure", why);
         }
-        _ => findings.one_of(field, policy, &["OnFailure", "Never"]),
+        _ => errors.one_of(field, policy, &["OnFailure", "Never"]),
     }
 }
 
-fn check_indexed(spec: &Value, path: &Trail<'_>, findings: &mut Findings) {
+fn check_indexed(spec: &Value, path: &FieldPath<'_>, errors: &mut ErrorList) {
     let number = |key: &str| spec[key].as_i64();
     let (completions, parallelism) = (number("completions"), number("parallelism"));
-    let (failed, parallel) = (path.at("maxFailedIndexes"), path.at("parallelism"));
+    let (failed, parallel) = (path.child("maxFailedIndexes"), path.child("parallelism"));
     if completions.is_none() {
-        findings.required(path.at("completions"), "when completion mode is Indexed");
+        errors.required(path.child("completions"), "when completion mode is Indexed");
     }
-    if let Some(parallelism) = parallelism.filter(|number| *number > PARALLEL) {
-        let why = format!("must be less than or equal to {PARALLEL} when completion mode is Indexed");
-        findings.invalid(parallel, parallelism, &why);
+    if let Some(parallelism) = parallelism.filter(|number| *number > MAX_INDEXED_PARALLELISM) {
+        let why = format!(
+            "must be less than or equal to {MAX_INDEXED_PARALLELISM} when completion mode is Indexed"
+        );
+        errors.invalid(parallel, parallelism, &why);
     }
     let most = number("maxFailedIndexes");
     if let (Some(most), Some(completions)) = (most, completions)
         && most > completions
     {
-        findings.invalid(failed, most, "must be less than or equal to completions");
+        errors.invalid(failed, most, "must be less than or equal to completions");
     }
     if let Some(most) = most.filter(|most| *most > MANY_COMPLETIONS) {
         let why = format!("must be less than or equal to {MANY_COMPLETIONS}");
-        findings.invalid(failed, most, &why);
+        errors.invalid(failed, most, &why);
     }
     let is_large = completions.is_some_and(|completions| completions > MANY_COMPLETIONS);
     if !is_large || spec["backoffLimitPerIndex"].is_null() {
@@ -182,63 +184,63 @@ fn check_indexed(spec: &Value, path: &Trail<'_>, findings: &mut Findings) {
     };
     if most.is_none() {
         let why = format!("must be specified when completions is above {MANY_COMPLETIONS}");
-        findings.required(failed, &why);
+        errors.required(failed, &why);
     }
-    if let Some(parallelism) = parallelism.filter(|number| *number > FEW) {
-        findings.invalid(parallel, parallelism, &why(FEW));
+    if let Some(parallelism) = parallelism.filter(|number| *number > MAX_WITH_MANY_COMPLETIONS) {
+        errors.invalid(parallel, parallelism, &why(MAX_WITH_MANY_COMPLETIONS));
     }
-    if let Some(most) = most.filter(|most| *most > FEW) {
-        findings.invalid(failed, most, &why(FEW));
+    if let Some(most) = most.filter(|most| *most > MAX_WITH_MANY_COMPLETIONS) {
+        errors.invalid(failed, most, &why(MAX_WITH_MANY_COMPLETIONS));
     }
 }
 
-pub(super) fn check_cron_job(object: &Object, spec: &Value, is_new: bool, findings: &mut Findings) {
-    // Its jobs' names have eleven characters more.
+pub(super) fn check_cron_job(object: &Object, spec: &Value, is_new: bool, errors: &mut ErrorList) {
+    // The names of its jobs are eleven characters longer.
     if is_new && object.name().len() > 52 {
-        findings.invalid(
+        errors.invalid(
             "metadata.name",
             object.name(),
             "must be no more than 52 characters",
         );
     }
     let schedule = text(&spec["schedule"]);
-    if findings.given("spec.schedule", &spec["schedule"]) {
+    if errors.require("spec.schedule", &spec["schedule"]) {
         if let Err(why) = schedule::check(schedule) {
-            findings.invalid("spec.schedule", schedule, &why);
+            errors.invalid("spec.schedule", schedule, &why);
         }
         if schedule.contains("TZ") {
             let why = "cannot use TZ or CRON_TZ in schedule, use timeZone field instead";
-            findings.invalid("spec.schedule", schedule, why);
+            errors.invalid("spec.schedule", schedule, why);
         }
     }
     if let Some(zone) = spec["timeZone"].as_str() {
-        schedule::check_zone(zone, findings);
+        schedule::check_zone(zone, errors);
     }
-    findings.not_negative("spec.startingDeadlineSeconds", &spec["startingDeadlineSeconds"]);
-    findings.one_of(
+    errors.not_negative("spec.startingDeadlineSeconds", &spec["startingDeadlineSeconds"]);
+    errors.one_of(
         "spec.concurrencyPolicy",
         &spec["concurrencyPolicy"],
         &["Allow", "Forbid", "Replace"],
     );
     let (job, path) = (
         &spec["jobTemplate"]["spec"],
-        Trail::from_root("spec.jobTemplate.spec"),
+        FieldPath::from_root("spec.jobTemplate.spec"),
     );
-    check_job_spec(job, &path, findings);
-    // The jobs choose their own.
+    check_job_spec(job, &path, errors);
+    // The selector of the jobs is generated.
     if !job["selector"].is_null() {
         let why = "`selector` will be auto-generated";
-        findings.invalid(path.at("selector"), job["selector"].clone(), why);
+        errors.invalid(path.child("selector"), job["selector"].clone(), why);
     }
     if job["manualSelector"] == true {
         let choices = vec!["nil".into(), "false".into()];
-        findings.add(
-            path.at("manualSelector"),
+        errors.add(
+            path.child("manualSelector"),
             Problem::NotSupported(true.into(), choices),
         );
     }
-    let path = Trail::from_root("spec");
+    let path = FieldPath::from_root("spec");
     for key in ["successfulJobsHistoryLimit", "failedJobsHistoryLimit"] {
-        findings.not_negative(path.at(key), &spec[key]);
+        errors.not_negative(path.child(key), &spec[key]);
     }
 }

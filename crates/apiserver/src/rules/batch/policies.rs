@@ -1,38 +1,38 @@
-//! When a job counts as failed, or as done before all of it is.
+//! Pod failure policies and success policies of jobs.
 
 use std::collections::HashSet;
 
 use serde_json::Value;
 
 use super::super::{
-    findings::{Findings, list, text},
-    repeats::{Repeats, texts_of},
+    duplicates::{Duplicates, field_values},
+    error_list::{ErrorList, list, text},
 };
-use crate::{internals, naming, schema::Problem, trail::Trail};
+use crate::{field_path::FieldPath, internal_types, naming, schema::Problem};
 
 const ACTIONS: [&str; 4] = ["Count", "FailIndex", "FailJob", "Ignore"];
 
-pub(super) fn check(spec: &Value, path: &Trail<'_>, findings: &mut Findings) {
+pub(super) fn check(spec: &Value, path: &FieldPath<'_>, errors: &mut ErrorList) {
     if !spec["podFailurePolicy"].is_null() {
-        let path = path.at("podFailurePolicy");
-        let path = path.at("rules");
+        let path = path.child("podFailurePolicy");
+        let path = path.child("rules");
         let pod = &spec["template"]["spec"];
-        let mut containers = texts_of(list(&pod["containers"]), "name");
-        containers.extend(texts_of(list(&pod["initContainers"]), "name"));
+        let mut containers = field_values(list(&pod["containers"]), "name");
+        containers.extend(field_values(list(&pod["initContainers"]), "name"));
         for (index, rule) in list(&spec["podFailurePolicy"]["rules"]).iter().enumerate() {
-            check_failure(spec, &containers, rule, &path.item(index), findings);
+            check_failure(spec, &containers, rule, &path.index(index), errors);
         }
     }
     let success = &spec["successPolicy"];
     if !success.is_null() {
-        let path = path.at("successPolicy");
+        let path = path.child("successPolicy");
         if spec["completionMode"] == "Indexed" {
-            check_success(spec, &path.at("rules"), findings);
+            check_success(spec, &path.child("rules"), errors);
         } else {
             let why = "requires indexed completion mode".to_owned();
-            findings.add(
+            errors.add(
                 path,
-                Problem::InvalidText(internals::shown("SuccessPolicy", success), why),
+                Problem::InvalidText(internal_types::format_as_struct("SuccessPolicy", success), why),
             );
         }
     }
@@ -42,40 +42,40 @@ pub(super) fn check(spec: &Value, path: &Trail<'_>, findings: &mut Findings) {
     } else {
         &["Failed"]
     };
-    findings.one_of_if_given(path.at("podReplacementPolicy"), replacement, policies);
+    errors.one_of_if_given(path.child("podReplacementPolicy"), replacement, policies);
 }
 
 fn check_failure(
     spec: &Value,
     containers: &HashSet<&str>,
     rule: &Value,
-    path: &Trail<'_>,
-    findings: &mut Findings,
+    path: &FieldPath<'_>,
+    errors: &mut ErrorList,
 ) {
     match text(&rule["action"]) {
         "" => {
             let why = "valid values: [\"Count\" \"FailIndex\" \"FailJob\" \"Ignore\"]";
-            findings.required(path.at("action"), why);
+            errors.required(path.child("action"), why);
         }
         "FailIndex" => {
             if spec["backoffLimitPerIndex"].is_null() {
                 let why = "requires the backoffLimitPerIndex to be set";
-                findings.invalid(path.at("action"), "FailIndex", why);
+                errors.invalid(path.child("action"), "FailIndex", why);
             }
         }
-        _ => findings.one_of(path.at("action"), &rule["action"], &ACTIONS),
+        _ => errors.one_of(path.child("action"), &rule["action"], &ACTIONS),
     }
     let (codes, conditions) = (&rule["onExitCodes"], list(&rule["onPodConditions"]));
     if !codes.is_null() {
-        check_codes(containers, codes, &path.at("onExitCodes"), findings);
+        check_codes(containers, codes, &path.child("onExitCodes"), errors);
     }
     for (index, condition) in conditions.iter().enumerate() {
-        let path = path.at("onPodConditions");
-        let path = path.item(index);
+        let path = path.child("onPodConditions");
+        let path = path.index(index);
         let kind = text(&condition["type"]);
-        findings.named(path.at("type"), kind, naming::qualified(kind));
-        findings.one_of(
-            path.at("status"),
+        errors.invalid_each(path.child("type"), kind, naming::qualified(kind));
+        errors.one_of(
+            path.child("status"),
             &condition["status"],
             &["False", "True", "Unknown"],
         );
@@ -85,52 +85,52 @@ fn check_failure(
         (true, true) => "specifying one of OnExitCodes and OnPodConditions is required",
         _ => return,
     };
-    findings.add(path, Problem::InvalidText(String::new(), why.to_owned()));
+    errors.add(path, Problem::InvalidText(String::new(), why.to_owned()));
 }
 
-fn check_codes(containers: &HashSet<&str>, codes: &Value, path: &Trail<'_>, findings: &mut Findings) {
+fn check_codes(containers: &HashSet<&str>, codes: &Value, path: &FieldPath<'_>, errors: &mut ErrorList) {
     if text(&codes["operator"]).is_empty() {
-        findings.required(path.at("operator"), "valid values: [\"In\" \"NotIn\"]");
+        errors.required(path.child("operator"), "valid values: [\"In\" \"NotIn\"]");
     } else {
-        findings.one_of(path.at("operator"), &codes["operator"], &["In", "NotIn"]);
+        errors.one_of(path.child("operator"), &codes["operator"], &["In", "NotIn"]);
     }
     if let Some(name) = codes["containerName"].as_str()
         && !containers.contains(name)
     {
         let why = "must be one of the container or initContainer names in the pod template";
-        findings.invalid(path.at("containerName"), name, why);
+        errors.invalid(path.child("containerName"), name, why);
     }
-    let (values, path) = (list(&codes["values"]), path.at("values"));
+    let (values, path) = (list(&codes["values"]), path.child("values"));
     if values.is_empty() {
-        findings.invalid(path, Value::Array(Vec::new()), "at least one value is required");
+        errors.invalid(path, Value::Array(Vec::new()), "at least one value is required");
     }
-    let repeats = Repeats::of(values, |value| value);
+    let repeats = Duplicates::by(values, |value| value);
     for (index, value) in values.iter().enumerate() {
         if codes["operator"] == "In" && *value == 0 {
-            findings.invalid(path.item(index), 0, "must not be 0 for the In operator");
+            errors.invalid(path.index(index), 0, "must not be 0 for the In operator");
         }
-        if repeats.has(index) {
-            findings.duplicate(path.item(index), value.clone());
+        if repeats.contains(index) {
+            errors.duplicate(path.index(index), value.clone());
         }
     }
     if !values.is_sorted_by_key(serde_json::Value::as_i64) {
-        findings.invalid(path, values.to_vec(), "must be ordered");
+        errors.invalid(path, values.to_vec(), "must be ordered");
     }
 }
 
-fn check_success(spec: &Value, path: &Trail<'_>, findings: &mut Findings) {
+fn check_success(spec: &Value, path: &FieldPath<'_>, errors: &mut ErrorList) {
     let rules = list(&spec["successPolicy"]["rules"]);
     if rules.is_empty() {
         let why = "at least one rules must be specified when the successPolicy is specified";
-        findings.required(path, why);
+        errors.required(path, why);
     }
     let completions = spec["completions"].as_i64().unwrap_or(0);
     for (index, rule) in rules.iter().enumerate() {
-        let path = path.item(index);
+        let path = path.index(index);
         let (count, indexes) = (rule["succeededCount"].as_i64(), rule["succeededIndexes"].as_str());
         if count.is_none() && indexes.is_none() {
             let why = "at least one of succeededCount or succeededIndexes must be specified";
-            findings.required(path, why);
+            errors.required(path, why);
         }
         let mut total = None;
         if let Some(indexes) = indexes {
@@ -138,29 +138,29 @@ fn check_success(spec: &Value, path: &Trail<'_>, findings: &mut Findings) {
                 Ok(count) => total = Some(count),
                 Err(why) => {
                     let why = format!("error parsing succeededIndexes: {why}");
-                    findings.invalid(path.at("succeededIndexes"), indexes, &why);
+                    errors.invalid(path.child("succeededIndexes"), indexes, &why);
                     total = Some(0);
                 }
             }
         }
         let Some(count) = count else { continue };
-        let field = path.at("succeededCount");
-        findings.not_negative(field, &rule["succeededCount"]);
+        let field = path.child("succeededCount");
+        errors.not_negative(field, &rule["succeededCount"]);
         if count > completions {
             let why =
                 format!("must be less than or equal to {completions} (the number of specified completions)");
-            findings.invalid(field, count, &why);
+            errors.invalid(field, count, &why);
         }
         if let Some(total) = total.filter(|total| count > *total) {
             let why = format!(
                 "must be less than or equal to {total} (the number of indexes in the specified succeededIndexes field)"
             );
-            findings.invalid(field, count, &why);
+            errors.invalid(field, count, &why);
         }
     }
 }
 
-/// How many indexes `1,3-5` names.
+/// The number of indexes in `1,3-5`.
 fn count_indexes(text: &str, completions: i64) -> Result<i64, String> {
     let parse = |text: &str| -> Result<i64, String> {
         let index: i64 = text

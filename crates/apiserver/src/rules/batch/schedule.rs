@@ -1,56 +1,56 @@
-//! When a cron job runs: five fields, or a word that stands for them, in some time zone.
+//! Schedules of cron jobs: five fields or a descriptor, and a time zone.
 
 use std::{fs::File, io::Read, path::Path};
 
-use super::super::findings::Findings;
+use super::super::error_list::ErrorList;
 
-/// What one field can say.
+/// The range of a field.
 struct Field {
-    least: i64,
-    most: i64,
-    /// Names for the numbers from the least one on.
+    min: i64,
+    max: i64,
+    /// Names for the numbers from the minimum on.
     names: &'static [&'static str],
 }
 
 const FIELDS: [Field; 5] = [
     Field {
-        least: 0,
-        most: 59,
+        min: 0,
+        max: 59,
         names: &[],
     },
     Field {
-        least: 0,
-        most: 23,
+        min: 0,
+        max: 23,
         names: &[],
     },
     Field {
-        least: 1,
-        most: 31,
+        min: 1,
+        max: 31,
         names: &[],
     },
     Field {
-        least: 1,
-        most: 12,
+        min: 1,
+        max: 12,
         names: &[
             "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec",
         ],
     },
     Field {
-        least: 0,
-        most: 6,
+        min: 0,
+        max: 6,
         names: &["sun", "mon", "tue", "wed", "thu", "fri", "sat"],
     },
 ];
 
-const WORDS: [&str; 7] = [
+const DESCRIPTORS: [&str; 7] = [
     "yearly", "annually", "monthly", "weekly", "daily", "midnight", "hourly",
 ];
 
-/// What is wrong with a schedule.
+/// Validates a schedule.
 pub(super) fn check(schedule: &str) -> Result<(), String> {
     let mut schedule = schedule;
     if schedule.starts_with("TZ=") || schedule.starts_with("CRON_TZ=") {
-        // The zone is for another check to refuse.
+        // The time zone is rejected by the caller.
         schedule = schedule.split_once(' ').map_or("", |(_, rest)| rest).trim();
     }
     if let Some(word) = schedule.strip_prefix('@') {
@@ -58,7 +58,7 @@ pub(super) fn check(schedule: &str) -> Result<(), String> {
             Some(duration) => {
                 check_duration(duration).map_err(|why| format!("failed to parse duration {schedule}: {why}"))
             }
-            None if WORDS.contains(&word) => Ok(()),
+            None if DESCRIPTORS.contains(&word) => Ok(()),
             None => Err(format!("unrecognized descriptor: {schedule}")),
         };
     }
@@ -86,7 +86,7 @@ impl Field {
         let mut limits = ends.split('-');
         let (low, high) = (limits.next().unwrap_or_default(), limits.next());
         let (start, end) = if matches!(low, "*" | "?") {
-            (self.least, self.most)
+            (self.min, self.max)
         } else {
             let start = self.number(low)?;
             match (high, limits.next()) {
@@ -97,20 +97,20 @@ impl Field {
         };
         let (step, end) = match (step, parts.next()) {
             (None, _) => (1, end),
-            // A number with a step goes on to the end.
-            (Some(step), None) => (number(step)?, if high.is_none() { self.most } else { end }),
+            // A number with a step is a range up to the maximum.
+            (Some(step), None) => (number(step)?, if high.is_none() { self.max } else { end }),
             (Some(_), Some(_)) => return Err(format!("too many slashes: {range}")),
         };
-        if start < self.least {
-            let least = self.least;
+        if start < self.min {
+            let least = self.min;
             return Err(format!(
                 "beginning of range ({start}) below minimum ({least}): {range}"
             ));
         }
-        if end > self.most {
+        if end > self.max {
             return Err(format!(
                 "end of range ({end}) above maximum ({}): {range}",
-                self.most
+                self.max
             ));
         }
         if start > end {
@@ -125,7 +125,7 @@ impl Field {
     }
 
     fn number(&self, text: &str) -> Result<i64, String> {
-        let name = self.names.iter().zip(self.least..);
+        let name = self.names.iter().zip(self.min..);
         match name.into_iter().find(|(name, _)| name.eq_ignore_ascii_case(text)) {
             Some((_, number)) => Ok(number),
             None => number(text),
@@ -143,7 +143,7 @@ fn number(text: &str) -> Result<i64, String> {
     }
 }
 
-/// A duration as Go writes it: `1h30m`.
+/// Validates a Go duration: `1h30m`.
 fn check_duration(text: &str) -> Result<(), String> {
     let invalid = || format!("time: invalid duration {text:?}");
     let mut rest = text.strip_prefix(['+', '-']).unwrap_or(text);
@@ -171,10 +171,10 @@ fn check_duration(text: &str) -> Result<(), String> {
     Ok(())
 }
 
-pub(super) fn check_zone(zone: &str, findings: &mut Findings) {
+pub(super) fn check_zone(zone: &str, errors: &mut ErrorList) {
     let field = "spec.timeZone";
     if zone.is_empty() {
-        findings.invalid(field, "", "timeZone must be nil or non-empty string");
+        errors.invalid(field, "", "timeZone must be nil or non-empty string");
         return;
     }
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._+-".contains(&byte);
@@ -182,17 +182,17 @@ pub(super) fn check_zone(zone: &str, findings: &mut Findings) {
         |part: &str| !matches!(part, "" | "." | "..") && !part.starts_with('-') && part.bytes().all(plain);
     let unknown = format_args!("unknown time zone {zone}").to_string();
     if !zone.split('/').all(is_part) {
-        findings.invalid(field, zone, &unknown);
+        errors.invalid(field, zone, &unknown);
     } else if zone.eq_ignore_ascii_case("local") {
         let why = "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones";
-        findings.invalid(field, zone, why);
-    } else if !is_zone(zone) {
-        findings.invalid(field, zone, &unknown);
+        errors.invalid(field, zone, why);
+    } else if !is_known_zone(zone) {
+        errors.invalid(field, zone, &unknown);
     }
 }
 
-/// Whether the machine knows a time zone; where it knows none, whatever has the form of one.
-fn is_zone(zone: &str) -> bool {
+/// Whether the machine's database has a time zone. Without a database, every well-formed name is accepted.
+fn is_known_zone(zone: &str) -> bool {
     let folder = Path::new("/usr/share/zoneinfo");
     let begins_as_one = |path: &Path| {
         let mut head = [0; 4];
@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn schedules_are_told_from_what_is_none() {
+    fn valid_and_invalid_schedules_are_distinguished() {
         for good in [
             "* * * * *",
             "1,2,3-5/2 */2 ? JAN mon-FRI",

@@ -1,4 +1,5 @@
-//! What of a pod may change: nearly all annotations, images, a nearer deadline, more tolerations, fewer gates.
+//! Pod updates: annotations (with exceptions), images, an earlier deadline, more tolerations and fewer scheduling
+//! gates.
 
 use std::collections::HashSet;
 
@@ -6,81 +7,81 @@ use serde_json::Value;
 
 use super::{
     super::{
-        findings::{Findings, entries, list, text},
+        error_list::{ErrorList, entries, list, text},
         immutable::without_nulls,
     },
     names,
 };
-use crate::{internals, trail::Trail};
+use crate::{field_path::FieldPath, internal_types};
 
-const FIXED: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
+const UPDATE_MESSAGE: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
-pub(in super::super) fn check(pod: &Value, old: &Value, findings: &mut Findings) {
-    check_annotations(pod, old, findings);
+pub(in super::super) fn check(pod: &Value, old: &Value, errors: &mut ErrorList) {
+    check_annotations(pod, old, errors);
     let (spec, old) = (&pod["spec"], &old["spec"]);
     if spec == old {
         return;
     }
     for kind in ["containers", "initContainers"] {
         if list(&spec[kind]).len() != list(&old[kind]).len() {
-            // There is nothing to compare any further.
+            // Without a one-to-one match there is nothing to compare.
             let why = "pod updates may not add or remove containers";
-            findings.forbidden(format_args!("spec.{kind}"), why);
+            errors.forbidden(format_args!("spec.{kind}"), why);
             return;
         }
-        check_images(kind, spec, findings);
+        check_images(kind, spec, errors);
     }
-    if !check_deadline(spec, old, findings) {
+    if !check_deadline(spec, old, errors) {
         return;
     }
-    check_tolerations(spec, old, findings);
-    check_gates(spec, old, findings);
-    let before = findings.count();
-    check_narrowing(spec, old, findings);
-    let same = with_free_fields_of(spec, old);
-    if findings.count() == before && without_nulls(&same) != without_nulls(old) {
-        let difference = internals::difference("PodSpec", old, &same);
-        findings.forbidden("spec", &format!("{FIXED}\n{difference}"));
+    check_tolerations(spec, old, errors);
+    check_gates(spec, old, errors);
+    let before = errors.len();
+    check_node_selector_additions(spec, old, errors);
+    let same = with_mutable_fields_of(spec, old);
+    if errors.len() == before && without_nulls(&same) != without_nulls(old) {
+        let difference = internal_types::difference("PodSpec", old, &same);
+        errors.forbidden("spec", &format!("{UPDATE_MESSAGE}\n{difference}"));
     }
 }
 
-/// What a pod is by its annotations it stays: whose mirror, and under which profiles.
-pub(in super::super) fn check_annotations(pod: &Value, old: &Value, findings: &mut Findings) {
+/// The mirror and AppArmor annotations may not change.
+pub(in super::super) fn check_annotations(pod: &Value, old: &Value, errors: &mut ErrorList) {
     let (now, old) = (&pod["metadata"]["annotations"], &old["metadata"]["annotations"]);
-    let path = Trail::from_root("metadata.annotations");
+    let path = FieldPath::from_root("metadata.annotations");
     let word = |key: &str| match key {
-        names::MIRROR => Some("mirror pod annotation"),
-        _ if key.starts_with(names::APP_ARMOR) => Some("AppArmor annotations"),
+        names::MIRROR_ANNOTATION => Some("mirror pod annotation"),
+        _ if key.starts_with(names::APP_ARMOR_PREFIX) => Some("AppArmor annotations"),
         _ => None,
     };
     for (key, _) in entries(old).filter(|(key, before)| now.get(key) != Some(before)) {
         if let Some(word) = word(key) {
-            findings.forbidden(path.entry(key), &format!("may not remove or update {word}"));
+            errors.forbidden(path.key(key), &format!("may not remove or update {word}"));
         }
     }
     for (key, _) in entries(now).filter(|(key, _)| old.get(key).is_none()) {
         if let Some(word) = word(key) {
-            findings.forbidden(path.entry(key), &format!("may not add {word}"));
+            errors.forbidden(path.key(key), &format!("may not add {word}"));
         }
     }
-    names::check_deletion_cost(pod, findings);
+    names::check_deletion_cost(pod, errors);
 }
 
-fn check_images(kind: &str, spec: &Value, findings: &mut Findings) {
-    let path = Trail::from_root("spec");
-    let path = path.at(kind);
+fn check_images(kind: &str, spec: &Value, errors: &mut ErrorList) {
+    let path = FieldPath::from_root("spec");
+    let path = path.child(kind);
     for (index, container) in list(&spec[kind]).iter().enumerate() {
-        let (image, path) = (text(&container["image"]), path.item(index));
-        findings.given(path.at("image"), &container["image"]);
+        let (image, path) = (text(&container["image"]), path.index(index));
+        errors.require(path.child("image"), &container["image"]);
         if image.trim() != image {
             let why = "must not have leading or trailing whitespace";
-            findings.invalid(path.at("image"), image, why);
+            errors.invalid(path.child("image"), image, why);
         }
     }
 }
 
-/// Says whether there is more to look at.
-fn check_deadline(spec: &Value, old: &Value, findings: &mut Findings) -> bool {
+/// Returns whether to continue with the other checks.
+fn check_deadline(spec: &Value, old: &Value, errors: &mut ErrorList) -> bool {
     let (field, now) = (
         "spec.activeDeadlineSeconds",
         spec["activeDeadlineSeconds"].as_i64(),
@@ -88,34 +89,34 @@ fn check_deadline(spec: &Value, old: &Value, findings: &mut Findings) -> bool {
     match (now, old["activeDeadlineSeconds"].as_i64()) {
         (None, Some(_)) => {
             let why = "must not update from a positive integer to nil value";
-            findings.invalid(field, Value::Null, why);
+            errors.invalid(field, Value::Null, why);
             true
         }
         (Some(now), _) if !(0..=i64::from(i32::MAX)).contains(&now) => {
-            findings.invalid(field, now, "must be between 0 and 2147483647, inclusive");
+            errors.invalid(field, now, "must be between 0 and 2147483647, inclusive");
             false
         }
         (Some(now), Some(before)) if now > before => {
-            findings.invalid(field, now, "must be less than or equal to previous value");
+            errors.invalid(field, now, "must be less than or equal to previous value");
             false
         }
         _ => true,
     }
 }
 
-/// More of them, or for another time, and none that is wrong.
-fn check_tolerations(spec: &Value, old: &Value, findings: &mut Findings) {
-    let (path, now) = (Trail::from_root("spec.tolerations"), &spec["tolerations"]);
+/// Tolerations may be added, and their seconds changed.
+fn check_tolerations(spec: &Value, old: &Value, errors: &mut ErrorList) {
+    let (path, now) = (FieldPath::from_root("spec.tolerations"), &spec["tolerations"]);
     if only_added(now, &old["tolerations"]) {
-        super::check_tolerations(now, &path, findings);
+        super::check_tolerations(now, &path, errors);
     } else {
         let why = "existing toleration can not be modified except its tolerationSeconds";
-        findings.forbidden(path, why);
+        errors.forbidden(path, why);
     }
 }
 
-/// Gates open, and stay open.
-fn check_gates(spec: &Value, old: &Value, findings: &mut Findings) {
+/// Scheduling gates may only be removed.
+fn check_gates(spec: &Value, old: &Value, errors: &mut ErrorList) {
     let before: HashSet<_> = list(&old["schedulingGates"]).iter().collect();
     for (index, gate) in list(&spec["schedulingGates"]).iter().enumerate() {
         if !before.contains(gate) {
@@ -123,25 +124,25 @@ fn check_gates(spec: &Value, old: &Value, findings: &mut Findings) {
                 "only deletion is allowed, but found new scheduling gate '{}'",
                 text(&gate["name"])
             );
-            findings.forbidden(format_args!("spec.schedulingGates[{index}].name"), &why);
+            errors.forbidden(format_args!("spec.schedulingGates[{index}].name"), &why);
         }
     }
 }
 
-/// A pod that waits at a gate has been promised to no node: where it may go can be narrowed.
-fn check_narrowing(spec: &Value, old: &Value, findings: &mut Findings) {
+/// The node selector of a gated pod may be narrowed, because it is not scheduled yet.
+fn check_node_selector_additions(spec: &Value, old: &Value, errors: &mut ErrorList) {
     if list(&old["schedulingGates"]).is_empty() {
         return;
     }
     let kept = entries(&old["nodeSelector"]).all(|(key, value)| spec["nodeSelector"].get(key) == Some(value));
     if !kept {
         let why = "only additions to spec.nodeSelector are allowed (no mutations or deletions)";
-        findings.invalid("spec.nodeSelector", spec["nodeSelector"].clone(), why);
+        errors.invalid("spec.nodeSelector", spec["nodeSelector"].clone(), why);
     }
 }
 
-/// The new specification with the old one's values where a change is allowed.
-fn with_free_fields_of(spec: &Value, old: &Value) -> Value {
+/// The new spec with the old values of all mutable fields.
+fn with_mutable_fields_of(spec: &Value, old: &Value) -> Value {
     let mut same = spec.clone();
     for kind in ["containers", "initContainers"] {
         let containers = same[kind].as_array_mut().into_iter().flatten();
@@ -168,7 +169,7 @@ fn with_free_fields_of(spec: &Value, old: &Value) -> Value {
     same
 }
 
-/// Whether all old tolerations are still there; for how long they hold does not matter.
+/// Whether all old tolerations are still present, ignoring `tolerationSeconds`.
 fn only_added(now: &Value, before: &Value) -> bool {
     let lasting = |toleration: &Value| {
         let mut toleration = toleration.clone();

@@ -1,18 +1,18 @@
-//! The environment of a container, and the fields of its pod that it may see.
+//! Environment variables, and references to fields of the pod.
 
 use std::collections::HashMap;
 
 use serde_json::Value;
 
-use super::super::findings::{Findings, list, text};
+use super::super::error_list::{ErrorList, list, text};
 use crate::{
+    field_path::FieldPath,
     naming,
     pick::pick,
     schema::{Problem, quantity},
-    trail::Trail,
 };
 
-/// What a variable can hold of a pod.
+/// The fields that an environment variable may refer to.
 const ENV_FIELDS: [&str; 9] = [
     "metadata.name",
     "metadata.namespace",
@@ -25,7 +25,7 @@ const ENV_FIELDS: [&str; 9] = [
     "status.podIPs",
 ];
 
-/// What a file can hold of a pod.
+/// The fields that a downward API volume may refer to.
 pub(super) const FILE_FIELDS: [&str; 5] = [
     "metadata.annotations",
     "metadata.labels",
@@ -34,7 +34,7 @@ pub(super) const FILE_FIELDS: [&str; 5] = [
     "metadata.uid",
 ];
 
-/// What can be named at all; where it may stand is another question.
+/// Further known fields, which may not be allowed everywhere.
 const KNOWN_FIELDS: [&str; 4] = [
     "metadata.annotations",
     "metadata.labels",
@@ -51,27 +51,27 @@ const RESOURCES: [&str; 6] = [
     "requests.memory",
 ];
 
-const NAME: &str =
+const NAME_MESSAGE: &str =
     "a valid environment variable name must consist only of printable ASCII characters other than '='";
 
-pub(super) fn check(variables: &[Value], sources: &[Value], path: &Trail<'_>, findings: &mut Findings) {
-    let place = path.at("env");
+pub(super) fn check(variables: &[Value], sources: &[Value], path: &FieldPath<'_>, errors: &mut ErrorList) {
+    let place = path.child("env");
     for (index, variable) in variables.iter().enumerate() {
-        let path = place.item(index);
+        let path = place.index(index);
         let [name, from] = pick(variable, ["name", "valueFrom"]);
-        if findings.given(path.at("name"), name) && !is_name(text(name)) {
-            findings.invalid(path.at("name"), text(name), NAME);
+        if errors.require(path.child("name"), name) && !is_name(text(name)) {
+            errors.invalid(path.child("name"), text(name), NAME_MESSAGE);
         }
         if !from.is_null() {
-            check_source(variable, &path.at("valueFrom"), findings);
+            check_source(variable, &path.child("valueFrom"), errors);
         }
     }
-    let place = path.at("envFrom");
+    let place = path.child("envFrom");
     for (index, source) in sources.iter().enumerate() {
-        let path = place.item(index);
+        let path = place.index(index);
         let prefix = text(&source["prefix"]);
         if !is_name(prefix) {
-            findings.invalid(path.at("prefix"), prefix, NAME);
+            errors.invalid(path.child("prefix"), prefix, NAME_MESSAGE);
         }
         let mut given = 0;
         for kind in ["configMapRef", "secretRef"] {
@@ -79,16 +79,16 @@ pub(super) fn check(variables: &[Value], sources: &[Value], path: &Trail<'_>, fi
                 continue;
             }
             given += 1;
-            let field = path.at(kind);
-            if findings.given(field.at("name"), &source[kind]["name"]) {
+            let field = path.child(kind);
+            if errors.require(field.child("name"), &source[kind]["name"]) {
                 let name = text(&source[kind]["name"]);
-                findings.named(field.at("name"), name, naming::subdomain(name));
+                errors.invalid_each(field.child("name"), name, naming::subdomain(name));
             }
         }
         match given {
-            0 => findings.invalid(place, "", "must specify one of: `configMapRef` or `secretRef`"),
+            0 => errors.invalid(place, "", "must specify one of: `configMapRef` or `secretRef`"),
             1 => {}
-            _ => findings.invalid(place, "", "may not have more than one field specified at a time"),
+            _ => errors.invalid(place, "", "may not have more than one field specified at a time"),
         }
     }
 }
@@ -98,7 +98,7 @@ fn is_name(name: &str) -> bool {
         .all(|byte| (b' '..=b'~').contains(&byte) && byte != b'=')
 }
 
-fn check_source(variable: &Value, path: &Trail<'_>, findings: &mut Findings) {
+fn check_source(variable: &Value, path: &FieldPath<'_>, errors: &mut ErrorList) {
     let from = &variable["valueFrom"];
     let mut given = 0;
     let sources = [
@@ -109,44 +109,44 @@ fn check_source(variable: &Value, path: &Trail<'_>, findings: &mut Findings) {
         "fileKeyRef",
     ];
     for kind in sources {
-        let (source, path) = (&from[kind], path.at(kind));
+        let (source, path) = (&from[kind], path.child(kind));
         if source.is_null() {
             continue;
         }
         given += 1;
         match kind {
-            "fieldRef" => check_field(source, &ENV_FIELDS, &path, findings),
-            "resourceFieldRef" => check_resource(source, &path, findings),
+            "fieldRef" => check_field(source, &ENV_FIELDS, &path, errors),
+            "resourceFieldRef" => check_resource(source, &path, errors),
             "fileKeyRef" => {
                 for key in ["key", "path", "volumeName"] {
-                    findings.given(path.at(key), &source[key]);
+                    errors.require(path.child(key), &source[key]);
                 }
-                findings.inner_path(path.at("path"), text(&source["path"]));
+                errors.relative_path(path.child("path"), text(&source["path"]));
             }
-            _ => check_key(source, &path, findings),
+            _ => check_key(source, &path, errors),
         }
     }
     if given == 0 {
         let why = "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`";
-        findings.invalid(path, "", why);
+        errors.invalid(path, "", why);
     } else if !text(&variable["value"]).is_empty() {
-        findings.invalid(path, "", "may not be specified when `value` is not empty");
+        errors.invalid(path, "", "may not be specified when `value` is not empty");
     } else if given > 1 {
-        findings.invalid(path, "", "may not have more than one field specified at a time");
+        errors.invalid(path, "", "may not have more than one field specified at a time");
     }
 }
 
-fn check_key(source: &Value, path: &Trail<'_>, findings: &mut Findings) {
+fn check_key(source: &Value, path: &FieldPath<'_>, errors: &mut ErrorList) {
     let (name, key) = (text(&source["name"]), text(&source["key"]));
-    findings.named(path.at("name"), name, naming::subdomain(name));
-    if findings.given(path.at("key"), &source["key"]) {
-        findings.named(path.at("key"), key, naming::config_key(key));
+    errors.invalid_each(path.child("name"), name, naming::subdomain(name));
+    if errors.require(path.child("key"), &source["key"]) {
+        errors.invalid_each(path.child("key"), key, naming::config_key(key));
     }
 }
 
-/// A field of the pod, where only some may be seen.
-pub(super) fn check_field(source: &Value, seen: &[&str], path: &Trail<'_>, findings: &mut Findings) {
-    if !findings.given(path.at("fieldPath"), &source["fieldPath"]) {
+/// A reference to a field of the pod, which must be one of `seen`.
+pub(super) fn check_field(source: &Value, seen: &[&str], path: &FieldPath<'_>, errors: &mut ErrorList) {
+    if !errors.require(path.child("fieldPath"), &source["fieldPath"]) {
         return;
     }
     let field = text(&source["fieldPath"]);
@@ -154,7 +154,7 @@ pub(super) fn check_field(source: &Value, seen: &[&str], path: &Trail<'_>, findi
     let version = text(&source["apiVersion"]);
     if !matches!(version, "" | "v1") {
         let why = cannot(format!("unsupported pod version: {version}"));
-        findings.invalid(path.at("fieldPath"), field, &why);
+        errors.invalid(path.child("fieldPath"), field, &why);
         return;
     }
     let subscripted = field
@@ -163,38 +163,38 @@ pub(super) fn check_field(source: &Value, seen: &[&str], path: &Trail<'_>, findi
     match subscripted {
         Some(("metadata.annotations", key)) => {
             let key = key.to_lowercase();
-            findings.named(path, &key, naming::qualified(&key));
+            errors.invalid_each(path, &key, naming::qualified(&key));
         }
-        Some(("metadata.labels", key)) => findings.named(path, key, naming::qualified(key)),
+        Some(("metadata.labels", key)) => errors.invalid_each(path, key, naming::qualified(key)),
         Some(_) => {
             let why = cannot(format!("field label does not support subscript: {field}"));
-            findings.invalid(path.at("fieldPath"), field, &why);
+            errors.invalid(path.child("fieldPath"), field, &why);
         }
         None if seen.contains(&field) => {}
         None if ENV_FIELDS.contains(&field) || KNOWN_FIELDS.contains(&field) => {
             let seen = seen.iter().map(|field| Value::from(*field)).collect();
-            findings.add(path.at("fieldPath"), Problem::NotSupported(field.into(), seen));
+            errors.add(path.child("fieldPath"), Problem::NotSupported(field.into(), seen));
         }
         None => {
             let why = cannot(format!("field label not supported: {field}"));
-            findings.invalid(path.at("fieldPath"), field, &why);
+            errors.invalid(path.child("fieldPath"), field, &why);
         }
     }
 }
 
-/// A resource of a container.
-pub(super) fn check_resource(source: &Value, path: &Trail<'_>, findings: &mut Findings) {
+/// A reference to a resource of a container.
+pub(super) fn check_resource(source: &Value, path: &FieldPath<'_>, errors: &mut ErrorList) {
     let resource = text(&source["resource"]);
     let is_huge = ["limits.hugepages-", "requests.hugepages-"]
         .iter()
         .any(|prefix| resource.starts_with(prefix));
-    if findings.given(path.at("resource"), &source["resource"]) && !is_huge {
-        findings.one_of(path.at("resource"), &source["resource"], &RESOURCES);
+    if errors.require(path.child("resource"), &source["resource"]) && !is_huge {
+        errors.one_of(path.child("resource"), &source["resource"], &RESOURCES);
     }
-    check_divisor(source, path, findings);
+    check_divisor(source, path, errors);
 }
 
-fn check_divisor(source: &Value, path: &Trail<'_>, findings: &mut Findings) {
+fn check_divisor(source: &Value, path: &FieldPath<'_>, errors: &mut ErrorList) {
     let divisor = quantity::nanos(&source["divisor"]).filter(|nanos| *nanos != 0);
     let (Some(divisor), resource) = (divisor, text(&source["resource"])) else {
         return;
@@ -203,7 +203,7 @@ fn check_divisor(source: &Value, path: &Trail<'_>, findings: &mut Findings) {
         "cpu" => {
             if ![1_000_000, 1_000_000_000].contains(&divisor) {
                 let why = "only divisor's values 1m and 1 are supported with the cpu resource";
-                findings.invalid(path.at("divisor"), resource, why);
+                errors.invalid(path.child("divisor"), resource, why);
             }
             return;
         }
@@ -218,34 +218,34 @@ fn check_divisor(source: &Value, path: &Trail<'_>, findings: &mut Findings) {
         let why = format!(
             "only divisor's values 1, 1k, 1M, 1G, 1T, 1P, 1E, 1Ki, 1Mi, 1Gi, 1Ti, 1Pi, 1Ei are supported with the {what} resource"
         );
-        findings.invalid(path.at("divisor"), resource, &why);
+        errors.invalid(path.child("divisor"), resource, &why);
     }
 }
 
-/// The volumes that variables are read from must be there.
-pub(super) fn check_files(spec: &Value, path: &Trail<'_>, findings: &mut Findings) {
-    // Of several volumes with one name, the first counts.
+/// Checks that the volumes of `fileKeyRef` exist.
+pub(super) fn check_files(spec: &Value, path: &FieldPath<'_>, errors: &mut ErrorList) {
+    // Of several volumes with the same name, the first counts.
     let mut volumes = HashMap::new();
     for volume in list(&spec["volumes"]) {
         volumes.entry(text(&volume["name"])).or_insert(volume);
     }
     for kind in ["initContainers", "containers"] {
-        let place = path.at(kind);
+        let place = path.child(kind);
         for (index, container) in list(&spec[kind]).iter().enumerate() {
-            let place = place.item(index);
-            let place = place.at("env");
+            let place = place.index(index);
+            let place = place.child("env");
             for (index, variable) in list(&container["env"]).iter().enumerate() {
                 let source = &variable["valueFrom"]["fileKeyRef"];
                 let name = text(&source["volumeName"]);
                 if source.is_null() {
                     continue;
                 }
-                let field = place.item(index);
-                let field = field.at("valueFrom.fileKeyRef.volumeName");
+                let field = place.index(index);
+                let field = field.child("valueFrom.fileKeyRef.volumeName");
                 match volumes.get(name) {
-                    None => findings.add(field, Problem::NotFound(name.into())),
+                    None => errors.add(field, Problem::NotFound(name.into())),
                     Some(volume) if volume["emptyDir"].is_null() => {
-                        findings.invalid(field, name, "referenced volume must be of type emptyDir");
+                        errors.invalid(field, name, "referenced volume must be of type emptyDir");
                     }
                     Some(_) => {}
                 }

@@ -1,7 +1,7 @@
-//! Pods, and the templates of pods.
+//! Pods and pod templates.
 //!
 //! ```text
-//!   spec ─► volumes ─► containers (env, mounts, resources, probes) ─► security ─► where it may run ─► the rest
+//!   spec ─► volumes ─► containers (env, mounts, resources, probes) ─► security ─► scheduling ─► the rest
 //! ```
 
 mod changes;
@@ -19,30 +19,30 @@ use std::collections::{HashMap, HashSet};
 use serde_json::Value;
 
 pub(super) use changes::{check as check_changes, check_annotations as check_annotation_changes};
-pub(crate) use names::MIRROR;
+pub(crate) use names::MIRROR_ANNOTATION;
 pub(super) use resources::{
     check_container_name as check_container_resource, check_name as check_resource_name, check_overhead,
 };
 pub(super) use scheduling::{check_effect, check_tolerations};
 
 use super::{
-    findings::{Findings, list, text},
-    repeats::Repeats,
+    duplicates::Duplicates,
+    error_list::{ErrorList, list, text},
 };
-use crate::{naming, trail::Trail};
+use crate::{field_path::FieldPath, naming};
 
-/// A pod's specification, and what it is that of.
+/// A pod spec and its context.
 struct Pod<'a> {
     spec: &'a Value,
-    /// A template leaves some to be said later.
+    /// Templates may leave some fields unset.
     is_template: bool,
-    /// The name of the pod, where it is known.
+    /// The name of the pod, if known.
     name: &'a str,
-    /// Claims that each pod is given as volumes.
+    /// A StatefulSet's volume claim templates.
     claims: &'a [Value],
-    /// The names of these claims.
-    claimed: HashSet<&'a str>,
-    /// Which volumes there are, and whether they are claims.
+    /// The names of these templates.
+    claim_names: HashSet<&'a str>,
+    /// The volumes by name, and whether each is a claim.
     volumes: HashMap<&'a str, bool>,
 }
 
@@ -51,7 +51,7 @@ impl<'a> Pod<'a> {
         let mut volumes = HashMap::new();
         for volume in list(&spec["volumes"]) {
             let is_claim = !volume["persistentVolumeClaim"].is_null() || !volume["ephemeral"].is_null();
-            // Of several with one name, the first counts.
+            // Of several volumes with the same name, the first counts.
             volumes.entry(text(&volume["name"])).or_insert(is_claim);
         }
         Self {
@@ -59,21 +59,21 @@ impl<'a> Pod<'a> {
             is_template: false,
             name: "",
             claims: &[],
-            claimed: HashSet::new(),
+            claim_names: HashSet::new(),
             volumes,
         }
     }
 
-    /// Whether its volume of this name is a claim; none where there is no such volume.
+    /// Whether the volume of this name is a claim; `None` if there is no such volume.
     fn is_claim(&self, name: &str) -> Option<bool> {
-        if self.claimed.contains(name) {
+        if self.claim_names.contains(name) {
             return Some(true);
         }
         self.volumes.get(name).copied()
     }
 
-    /// Whether the pod's users are those of its node.
-    fn shares_users(&self) -> bool {
+    /// Whether the pod runs in the host's user namespace.
+    fn uses_host_users(&self) -> bool {
         self.spec["hostUsers"] != false
     }
 
@@ -82,137 +82,146 @@ impl<'a> Pod<'a> {
     }
 }
 
-pub(super) fn check_pod(object: &Value, is_new: bool, findings: &mut Findings) {
-    names::check_annotations(object, &Trail::from_root("metadata.annotations"), findings);
+pub(super) fn check_pod(object: &Value, is_new: bool, errors: &mut ErrorList) {
+    names::check_annotations(object, &FieldPath::from_root("metadata.annotations"), errors);
     let pod = Pod {
         name: text(&object["metadata"]["name"]),
         ..Pod::new(&object["spec"])
     };
-    let path = Trail::from_root("spec");
-    check_spec(&pod, &path, findings);
-    containers::check_images(pod.spec, &path, findings);
+    let path = FieldPath::from_root("spec");
+    check_spec(&pod, &path, errors);
+    containers::check_images(pod.spec, &path, errors);
     if !is_new {
         return;
     }
     if !list(&pod.spec["ephemeralContainers"]).is_empty() {
-        findings.forbidden("spec.ephemeralContainers", "cannot be set on create");
+        errors.forbidden("spec.ephemeralContainers", "cannot be set on create");
     }
     if !list(&pod.spec["schedulingGates"]).is_empty() && !text(&pod.spec["nodeName"]).is_empty() {
         let why = "cannot be set until all schedulingGates have been cleared";
-        findings.forbidden("spec.nodeName", why);
+        errors.forbidden("spec.nodeName", why);
     }
 }
 
-/// A template: its labels, annotations and pod.
-pub(super) fn check_template(template: &Value, path: &Trail<'_>, findings: &mut Findings) {
-    findings.labels(path.at("labels"), &template["metadata"]["labels"]);
-    check_template_without_labels(template, path, findings);
+/// Validates a template: labels, annotations and pod.
+pub(super) fn check_template(template: &Value, path: &FieldPath<'_>, errors: &mut ErrorList) {
+    errors.labels(path.child("labels"), &template["metadata"]["labels"]);
+    check_template_without_labels(template, path, errors);
 }
 
-/// For jobs, which check the labels before they select by them.
-pub(super) fn check_template_without_labels(template: &Value, path: &Trail<'_>, findings: &mut Findings) {
-    check_template_with_claims(template, &[], path, findings);
+/// For jobs, which check the labels themselves.
+pub(super) fn check_template_without_labels(template: &Value, path: &FieldPath<'_>, errors: &mut ErrorList) {
+    check_template_with_claims(template, &[], path, errors);
 }
 
-/// For stateful sets, whose pods have a claim of each of some kinds.
+/// For StatefulSets, whose pods have claims from templates.
 pub(super) fn check_stateful_template(
     template: &Value,
     claims: &Value,
-    path: &Trail<'_>,
-    findings: &mut Findings,
+    path: &FieldPath<'_>,
+    errors: &mut ErrorList,
 ) {
-    findings.labels(path.at("labels"), &template["metadata"]["labels"]);
-    check_template_with_claims(template, list(claims), path, findings);
+    errors.labels(path.child("labels"), &template["metadata"]["labels"]);
+    check_template_with_claims(template, list(claims), path, errors);
 }
 
-fn check_template_with_claims(template: &Value, claims: &[Value], path: &Trail<'_>, findings: &mut Findings) {
+fn check_template_with_claims(
+    template: &Value,
+    claims: &[Value],
+    path: &FieldPath<'_>,
+    errors: &mut ErrorList,
+) {
     let annotations = &template["metadata"]["annotations"];
     for key in annotations.as_object().into_iter().flatten().map(|(key, _)| key) {
-        // Upper case is let pass in the domain, so that only then is there a text to make.
+        // Upper case is allowed in the domain, so only an invalid key is checked again in lower case.
         if !naming::qualified(key).is_empty() {
             let key = key.to_lowercase();
-            findings.named(path.at("annotations"), &key, naming::qualified(&key));
+            errors.invalid_each(path.child("annotations"), &key, naming::qualified(&key));
         }
     }
-    names::check_annotations(template, &path.at("annotations"), findings);
+    names::check_annotations(template, &path.child("annotations"), errors);
     let pod = Pod {
         is_template: true,
         claims,
-        claimed: claims
+        claim_names: claims
             .iter()
             .map(|claim| text(&claim["metadata"]["name"]))
             .collect(),
         ..Pod::new(&template["spec"])
     };
-    check_spec(&pod, &path.at("spec"), findings);
+    check_spec(&pod, &path.child("spec"), errors);
     if !list(&template["spec"]["ephemeralContainers"]).is_empty() {
         let why = "ephemeral containers not allowed in pod template";
-        findings.forbidden(path.at("spec.ephemeralContainers"), why);
+        errors.forbidden(path.child("spec.ephemeralContainers"), why);
     }
 }
 
-fn check_spec(pod: &Pod<'_>, path: &Trail<'_>, findings: &mut Findings) {
+fn check_spec(pod: &Pod<'_>, path: &FieldPath<'_>, errors: &mut ErrorList) {
     let spec = pod.spec;
-    volumes::check(pod, &path.at("volumes"), findings);
-    names::check_claims(&spec["resourceClaims"], &path.at("resourceClaims"), findings);
-    containers::check(pod, path, findings);
-    resources::check_pod(pod, &path.at("resources"), findings);
+    volumes::check(pod, &path.child("volumes"), errors);
+    names::check_claims(&spec["resourceClaims"], &path.child("resourceClaims"), errors);
+    containers::check(pod, path, errors);
+    resources::check_pod(pod, &path.child("resources"), errors);
     if spec["hostNetwork"] == true {
-        check_host_ports(pod, path, findings);
+        check_host_ports(pod, path, errors);
     }
     let policies = ["Always", "OnFailure", "Never"];
-    findings.one_of(path.at("restartPolicy"), &spec["restartPolicy"], &policies);
+    errors.one_of(path.child("restartPolicy"), &spec["restartPolicy"], &policies);
     let policies = ["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"];
-    findings.one_of(path.at("dnsPolicy"), &spec["dnsPolicy"], &policies);
-    findings.labels(path.at("nodeSelector"), &spec["nodeSelector"]);
-    security::check_pod(spec, &path.at("securityContext"), findings);
-    scheduling::check_affinity(&spec["affinity"], &path.at("affinity"), findings);
-    names::check_dns(spec, &path.at("dnsConfig"), findings);
+    errors.one_of(path.child("dnsPolicy"), &spec["dnsPolicy"], &policies);
+    errors.labels(path.child("nodeSelector"), &spec["nodeSelector"]);
+    security::check_pod(spec, &path.child("securityContext"), errors);
+    scheduling::check_affinity(&spec["affinity"], &path.child("affinity"), errors);
+    names::check_dns(spec, &path.child("dnsConfig"), errors);
     for (index, gate) in list(&spec["readinessGates"]).iter().enumerate() {
         let kind = text(&gate["conditionType"]);
-        let field = path.at("readinessGates");
-        findings.named(
-            field.item(index).at("conditionType"),
+        let field = path.child("readinessGates");
+        errors.invalid_each(
+            field.index(index).child("conditionType"),
             kind,
             naming::qualified(kind),
         );
     }
     let gates = list(&spec["schedulingGates"]);
-    let repeats = Repeats::of_field(gates, "name");
+    let repeats = Duplicates::by_field(gates, "name");
     for (index, gate) in gates.iter().enumerate() {
-        let (name, field) = (text(&gate["name"]), path.at("schedulingGates"));
-        findings.named(field.item(index), name, naming::qualified(name));
-        if repeats.has(index) {
-            findings.duplicate(field.item(index), name);
+        let (name, field) = (text(&gate["name"]), path.child("schedulingGates"));
+        errors.invalid_each(field.index(index), name, naming::qualified(name));
+        if repeats.contains(index) {
+            errors.duplicate(field.index(index), name);
         }
     }
     scheduling::check_spread(
         &spec["topologySpreadConstraints"],
-        &path.at("topologySpreadConstraints"),
-        findings,
+        &path.child("topologySpreadConstraints"),
+        errors,
     );
-    security::check_users(pod, path, findings);
-    names::check(spec, path, findings);
+    security::check_host_users(pod, path, errors);
+    names::check(spec, path, errors);
     if !text(&spec["preemptionPolicy"]).is_empty() {
         let policies = ["PreemptLowerPriority", "Never"];
-        findings.one_of(path.at("preemptionPolicy"), &spec["preemptionPolicy"], &policies);
+        errors.one_of(
+            path.child("preemptionPolicy"),
+            &spec["preemptionPolicy"],
+            &policies,
+        );
     }
-    security::check_system(pod, path, findings);
-    env::check_files(spec, path, findings);
+    security::check_os(pod, path, errors);
+    env::check_files(spec, path, errors);
 }
 
-/// On the node's network, a port of a container is the node's.
-fn check_host_ports(pod: &Pod<'_>, path: &Trail<'_>, findings: &mut Findings) {
-    let path = path.at("containers");
+/// With `hostNetwork`, host ports must equal container ports.
+fn check_host_ports(pod: &Pod<'_>, path: &FieldPath<'_>, errors: &mut ErrorList) {
+    let path = path.child("containers");
     for (index, container) in list(&pod.spec["containers"]).iter().enumerate() {
-        let path = path.item(index);
-        let path = path.at("ports");
+        let path = path.index(index);
+        let path = path.child("ports");
         for (index, port) in list(&container["ports"]).iter().enumerate() {
             let number = |key: &str| port[key].as_i64().unwrap_or(0);
             let (host, own) = (number("hostPort"), number("containerPort"));
             if host != own && (!pod.is_template || host != 0) {
                 let why = "must match `containerPort` when `hostNetwork` is true";
-                findings.invalid(path.item(index).at("hostPort"), host, why);
+                errors.invalid(path.index(index).child("hostPort"), host, why);
             }
         }
     }

@@ -1,25 +1,25 @@
-//! Probes, and what runs at the start and end of a container.
+//! Probes and lifecycle hooks.
 
 use serde_json::Value;
 
 use super::{
-    super::findings::{Findings, list, text},
+    super::error_list::{ErrorList, list, text},
     Pod,
 };
-use crate::{pick::pick, trail::Trail};
+use crate::{field_path::FieldPath, pick::pick};
 
-const HEADER: &str = "a valid HTTP header must consist of alphanumeric characters or '-' (e.g. 'X-Header-Name', regex used for validation is '[-A-Za-z0-9]+')";
+const HEADER_MESSAGE: &str = "a valid HTTP header must consist of alphanumeric characters or '-' (e.g. 'X-Header-Name', regex used for validation is '[-A-Za-z0-9]+')";
 
-pub(super) fn check(pod: &Pod<'_>, container: &Value, path: &Trail<'_>, findings: &mut Findings) {
+pub(super) fn check(pod: &Pod<'_>, container: &Value, path: &FieldPath<'_>, errors: &mut ErrorList) {
     let [lifecycle, liveness, readiness, startup] = pick(
         container,
         ["lifecycle", "livenessProbe", "readinessProbe", "startupProbe"],
     );
     if !lifecycle.is_null() {
-        let path = path.at("lifecycle");
+        let path = path.child("lifecycle");
         for hook in ["postStart", "preStop"] {
             if !lifecycle[hook].is_null() {
-                check_handler(pod, &lifecycle[hook], &path.at(hook), findings);
+                check_handler(pod, &lifecycle[hook], &path.child(hook), errors);
             }
         }
     }
@@ -29,13 +29,13 @@ pub(super) fn check(pod: &Pod<'_>, container: &Value, path: &Trail<'_>, findings
         ("startupProbe", startup),
     ] {
         if !probe.is_null() {
-            check_probe(pod, kind, probe, &path.at(kind), findings);
+            check_probe(pod, kind, probe, &path.child(kind), errors);
         }
     }
 }
 
-fn check_probe(pod: &Pod<'_>, kind: &str, probe: &Value, path: &Trail<'_>, findings: &mut Findings) {
-    check_handler(pod, probe, path, findings);
+fn check_probe(pod: &Pod<'_>, kind: &str, probe: &Value, path: &FieldPath<'_>, errors: &mut ErrorList) {
+    check_handler(pod, probe, path, errors);
     let [failures, delay, period, successes, grace, timeout] = pick(
         probe,
         [
@@ -54,25 +54,25 @@ fn check_probe(pod: &Pod<'_>, kind: &str, probe: &Value, path: &Trail<'_>, findi
         ("successThreshold", successes),
         ("failureThreshold", failures),
     ] {
-        findings.not_negative(path.at(key), number);
+        errors.not_negative(path.child(key), number);
     }
-    let field = path.at("terminationGracePeriodSeconds");
+    let field = path.child("terminationGracePeriodSeconds");
     if grace.as_i64().is_some_and(|seconds| seconds <= 0) {
-        findings.invalid(field, grace.clone(), "must be greater than 0");
+        errors.invalid(field, grace.clone(), "must be greater than 0");
     }
     if kind == "readinessProbe" {
         if !grace.is_null() {
-            findings.invalid(field, grace.clone(), "must not be set for readinessProbes");
+            errors.invalid(field, grace.clone(), "must not be set for readinessProbes");
         }
         return;
     }
-    // One success is enough to be alive; being ready may take more.
+    // Liveness and startup probes succeed with the first success.
     if successes.as_i64().is_some_and(|count| count != 1) {
-        findings.invalid(path.at("successThreshold"), successes.clone(), "must be 1");
+        errors.invalid(path.child("successThreshold"), successes.clone(), "must be 1");
     }
 }
 
-fn check_handler(pod: &Pod<'_>, handler: &Value, path: &Trail<'_>, findings: &mut Findings) {
+fn check_handler(pod: &Pod<'_>, handler: &Value, path: &FieldPath<'_>, errors: &mut ErrorList) {
     let [exec, grpc, http, sleep, tcp] = pick(handler, ["exec", "grpc", "httpGet", "sleep", "tcpSocket"]);
     let mut seen = 0;
     for (kind, action) in [
@@ -82,44 +82,44 @@ fn check_handler(pod: &Pod<'_>, handler: &Value, path: &Trail<'_>, findings: &mu
         ("grpc", grpc),
         ("sleep", sleep),
     ] {
-        let path = path.at(kind);
+        let path = path.child(kind);
         if action.is_null() {
             continue;
         }
         seen += 1;
         if seen > 1 {
-            findings.forbidden(path, "may not specify more than 1 handler type");
+            errors.forbidden(path, "may not specify more than 1 handler type");
             continue;
         }
         match kind {
-            "exec" if list(&action["command"]).is_empty() => findings.required(path.at("command"), ""),
+            "exec" if list(&action["command"]).is_empty() => errors.required(path.child("command"), ""),
             "httpGet" => {
                 let [headers, at, port, scheme] = pick(action, ["httpHeaders", "path", "port", "scheme"]);
-                findings.given(path.at("path"), at);
-                findings.port(path.at("port"), port);
-                findings.one_of(path.at("scheme"), scheme, &["HTTP", "HTTPS"]);
+                errors.require(path.child("path"), at);
+                errors.port(path.child("port"), port);
+                errors.one_of(path.child("scheme"), scheme, &["HTTP", "HTTPS"]);
                 for header in list(headers) {
                     let name = text(&header["name"]);
                     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
                     if name.is_empty() || !name.bytes().all(plain) {
-                        findings.invalid(path.at("httpHeaders"), name, HEADER);
+                        errors.invalid(path.child("httpHeaders"), name, HEADER_MESSAGE);
                     }
                 }
             }
-            "tcpSocket" | "grpc" => findings.port(path.at("port"), &action["port"]),
+            "tcpSocket" | "grpc" => errors.port(path.child("port"), &action["port"]),
             "sleep" => {
                 let seconds = action["seconds"].as_i64().unwrap_or(0);
                 let grace = pod.spec["terminationGracePeriodSeconds"].as_i64().unwrap_or(30);
                 if !(0..=grace).contains(&seconds) {
                     let why =
                         format!("must be non-negative and less than terminationGracePeriodSeconds ({grace})");
-                    findings.invalid(path, seconds, &why);
+                    errors.invalid(path, seconds, &why);
                 }
             }
             _ => {}
         }
     }
     if seen == 0 {
-        findings.required(path, "must specify a handler type");
+        errors.required(path, "must specify a handler type");
     }
 }

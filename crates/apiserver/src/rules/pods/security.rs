@@ -1,70 +1,74 @@
-//! Under whose rights a pod runs, and on what system.
+//! Security contexts, user namespaces and the operating system.
 
 use serde_json::Value;
 
 use super::{
     super::{
-        findings::{Findings, list, text},
-        repeats::Repeats,
+        duplicates::Duplicates,
+        error_list::{ErrorList, list, text},
     },
     Pod,
 };
-use crate::{internals, schema::Problem, trail::Trail};
+use crate::{field_path::FieldPath, internal_types, schema::Problem};
 
-const ID: &str = "must be between 0 and 2147483647, inclusive";
-const SYSCTL: &str = r"must have at most 253 characters and match regex ^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
+const ID_MESSAGE: &str = "must be between 0 and 2147483647, inclusive";
+const SYSCTL_MESSAGE: &str = r"must have at most 253 characters and match regex ^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
 
-pub(super) fn check_pod(spec: &Value, path: &Trail<'_>, findings: &mut Findings) {
+pub(super) fn check_pod(spec: &Value, path: &FieldPath<'_>, errors: &mut ErrorList) {
     let context = &spec["securityContext"];
     if spec["shareProcessNamespace"].is_null() && context.as_object().is_none_or(serde_json::Map::is_empty) {
         return;
     }
     for key in ["fsGroup", "runAsUser", "runAsGroup"] {
-        check_id(&context[key], &path.at(key), findings);
+        check_id(&context[key], &path.child(key), errors);
     }
     for (index, group) in list(&context["supplementalGroups"]).iter().enumerate() {
-        check_id(group, &path.at("supplementalGroups").item(index), findings);
+        check_id(group, &path.child("supplementalGroups").index(index), errors);
     }
     if spec["shareProcessNamespace"] == true && spec["hostPID"] == true {
         let why = "ShareProcessNamespace and HostPID cannot both be enabled";
-        findings.invalid(path.at("shareProcessNamespace"), true, why);
+        errors.invalid(path.child("shareProcessNamespace"), true, why);
     }
     let settings = list(&context["sysctls"]);
-    let repeats = Repeats::of_field(settings, "name");
+    let repeats = Duplicates::by_field(settings, "name");
     for (index, setting) in settings.iter().enumerate() {
-        let (name, field) = (text(&setting["name"]), path.at("sysctls"));
-        let field = field.item(index);
-        if !findings.given(field.at("name"), &setting["name"]) {
+        let (name, field) = (text(&setting["name"]), path.child("sysctls"));
+        let field = field.index(index);
+        if !errors.require(field.child("name"), &setting["name"]) {
             continue;
         }
         if !is_sysctl(name) {
-            findings.invalid(field.at("name"), name, SYSCTL);
-        } else if repeats.has(index) {
-            findings.duplicate(field.at("name"), name);
+            errors.invalid(field.child("name"), name, SYSCTL_MESSAGE);
+        } else if repeats.contains(index) {
+            errors.duplicate(field.child("name"), name);
         }
     }
-    findings.one_of_if_given(
-        path.at("fsGroupChangePolicy"),
+    errors.one_of_if_given(
+        path.child("fsGroupChangePolicy"),
         &context["fsGroupChangePolicy"],
         &["Always", "OnRootMismatch"],
     );
-    check_seccomp(&context["seccompProfile"], &path.at("seccompProfile"), findings);
-    check_app_armor(&context["appArmorProfile"], &path.at("appArmorProfile"), findings);
-    findings.one_of_if_given(
-        path.at("supplementalGroupsPolicy"),
+    check_seccomp(&context["seccompProfile"], &path.child("seccompProfile"), errors);
+    check_app_armor(
+        &context["appArmorProfile"],
+        &path.child("appArmorProfile"),
+        errors,
+    );
+    errors.one_of_if_given(
+        path.child("supplementalGroupsPolicy"),
         &context["supplementalGroupsPolicy"],
         &["Merge", "Strict"],
     );
-    findings.one_of_if_given(
-        path.at("seLinuxChangePolicy"),
+    errors.one_of_if_given(
+        path.child("seLinuxChangePolicy"),
         &context["seLinuxChangePolicy"],
         &["MountOption", "Recursive"],
     );
 }
 
-fn check_id(id: &Value, path: &Trail<'_>, findings: &mut Findings) {
+fn check_id(id: &Value, path: &FieldPath<'_>, errors: &mut ErrorList) {
     if let Some(id) = id.as_i64().filter(|id| !(0..=i64::from(i32::MAX)).contains(id)) {
-        findings.invalid(path, id, ID);
+        errors.invalid(path, id, ID_MESSAGE);
     }
 }
 
@@ -79,94 +83,107 @@ fn is_sysctl(name: &str) -> bool {
     name.len() <= 253 && name.split(['.', '/']).all(is_part)
 }
 
-fn check_seccomp(profile: &Value, path: &Trail<'_>, findings: &mut Findings) {
+fn check_seccomp(profile: &Value, path: &FieldPath<'_>, errors: &mut ErrorList) {
     if profile.is_null() {
         return;
     }
     let local = &profile["localhostProfile"];
     match text(&profile["type"]) {
-        "" => findings.required(path.at("type"), "type is required when seccompProfile is set"),
-        _ => findings.one_of(
-            path.at("type"),
+        "" => errors.required(path.child("type"), "type is required when seccompProfile is set"),
+        _ => errors.one_of(
+            path.child("type"),
             &profile["type"],
             &["Localhost", "RuntimeDefault", "Unconfined"],
         ),
     }
-    let field = path.at("localhostProfile");
+    let field = path.child("localhostProfile");
     if profile["type"] == "Localhost" {
         match local.as_str() {
-            None => findings.required(field, "must be set when seccomp type is Localhost"),
-            Some(local) => findings.inner_path(field, local),
+            None => errors.required(field, "must be set when seccomp type is Localhost"),
+            Some(local) => errors.relative_path(field, local),
         }
     } else if !local.is_null() {
-        let shown = internals::shown("SeccompProfile", profile);
+        let shown = internal_types::format_as_struct("SeccompProfile", profile);
         let why = "can only be set when seccomp type is Localhost".to_owned();
-        findings.add(field, Problem::InvalidText(shown, why));
+        errors.add(field, Problem::InvalidText(shown, why));
     }
 }
 
-fn check_app_armor(profile: &Value, path: &Trail<'_>, findings: &mut Findings) {
+fn check_app_armor(profile: &Value, path: &FieldPath<'_>, errors: &mut ErrorList) {
     if profile.is_null() {
         return;
     }
-    let (local, field) = (&profile["localhostProfile"], path.at("localhostProfile"));
+    let (local, field) = (&profile["localhostProfile"], path.child("localhostProfile"));
     match text(&profile["type"]) {
         "Localhost" => match text(local) {
-            "" => findings.required(field, "must be set when AppArmor type is Localhost"),
+            "" => errors.required(field, "must be set when AppArmor type is Localhost"),
             local if local.trim() != local => {
-                findings.invalid(field, local, "must not be padded with whitespace");
+                errors.invalid(field, local, "must not be padded with whitespace");
             }
             _ => {}
         },
         "RuntimeDefault" | "Unconfined" if !local.is_null() => {
             let why = "can only be set when AppArmor type is Localhost";
-            findings.invalid(field, local.clone(), why);
+            errors.invalid(field, local.clone(), why);
         }
-        "" => findings.required(path.at("type"), "type is required when appArmorProfile is set"),
-        _ => findings.one_of(
-            path.at("type"),
+        "" => errors.required(path.child("type"), "type is required when appArmorProfile is set"),
+        _ => errors.one_of(
+            path.child("type"),
             &profile["type"],
             &["Localhost", "RuntimeDefault", "Unconfined"],
         ),
     }
 }
 
-pub(super) fn check_container(pod: &Pod<'_>, container: &Value, path: &Trail<'_>, findings: &mut Findings) {
+pub(super) fn check_container(
+    pod: &Pod<'_>,
+    container: &Value,
+    path: &FieldPath<'_>,
+    errors: &mut ErrorList,
+) {
     let context = &container["securityContext"];
     if context.is_null() {
         return;
     }
     for key in ["runAsUser", "runAsGroup"] {
-        check_id(&context[key], &path.at(key), findings);
+        check_id(&context[key], &path.child(key), errors);
     }
     let mount = &context["procMount"];
-    findings.one_of_if_given(path.at("procMount"), mount, &["Default", "Unmasked"]);
-    if pod.shares_users() && *mount == "Unmasked" {
+    errors.one_of_if_given(path.child("procMount"), mount, &["Default", "Unmasked"]);
+    if pod.uses_host_users() && *mount == "Unmasked" {
         let why = "`hostUsers` must be false to use `Unmasked`";
-        findings.invalid(path.at("procMount"), "Unmasked", why);
+        errors.invalid(path.child("procMount"), "Unmasked", why);
     }
-    check_seccomp(&context["seccompProfile"], &path.at("seccompProfile"), findings);
+    check_seccomp(&context["seccompProfile"], &path.child("seccompProfile"), errors);
     if context["allowPrivilegeEscalation"] == false {
-        let refused =
-            |why: &str| Problem::InvalidText(internals::shown("SecurityContext", context), why.to_owned());
+        let refused = |why: &str| {
+            Problem::InvalidText(
+                internal_types::format_as_struct("SecurityContext", context),
+                why.to_owned(),
+            )
+        };
         if context["privileged"] == true {
             let why = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true";
-            findings.add(path, refused(why));
+            errors.add(path, refused(why));
         }
         for _ in list(&context["capabilities"]["add"])
             .iter()
             .filter(|added| **added == "CAP_SYS_ADMIN")
         {
             let why = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN";
-            findings.add(path, refused(why));
+            errors.add(path, refused(why));
         }
     }
-    check_app_armor(&context["appArmorProfile"], &path.at("appArmorProfile"), findings);
+    check_app_armor(
+        &context["appArmorProfile"],
+        &path.child("appArmorProfile"),
+        errors,
+    );
 }
 
-/// A pod with users of its own shares nothing else with its node.
-pub(super) fn check_users(pod: &Pod<'_>, path: &Trail<'_>, findings: &mut Findings) {
-    if pod.shares_users() {
+/// A pod with its own user namespace may not use other host namespaces.
+pub(super) fn check_host_users(pod: &Pod<'_>, path: &FieldPath<'_>, errors: &mut ErrorList) {
+    if pod.uses_host_users() {
         return;
     }
     for (key, name) in [
@@ -175,50 +192,50 @@ pub(super) fn check_users(pod: &Pod<'_>, path: &Trail<'_>, findings: &mut Findin
         ("hostIPC", "HostIPC"),
     ] {
         if pod.spec[key] == true {
-            findings.forbidden(path.at(name), "when `hostUsers` is false");
+            errors.forbidden(path.child(name), "when `hostUsers` is false");
         }
     }
     each_container(pod.spec, path, |container, path| {
         if !list(&container["volumeDevices"]).is_empty() {
-            findings.forbidden(path.at("volumeDevices"), "when `hostUsers` is false");
+            errors.forbidden(path.child("volumeDevices"), "when `hostUsers` is false");
         }
     });
 }
 
-/// What a pod's system does not know.
-pub(super) fn check_system(pod: &Pod<'_>, path: &Trail<'_>, findings: &mut Findings) {
+/// Rejects what the pod's operating system does not support.
+pub(super) fn check_os(pod: &Pod<'_>, path: &FieldPath<'_>, errors: &mut ErrorList) {
     let (spec, system) = (pod.spec, &pod.spec["os"]);
     if system.is_null() {
         return;
     }
     match text(&system["name"]) {
-        "" => findings.required(path.at("os.name"), ""),
+        "" => errors.required(path.child("os.name"), ""),
         "linux" => {
             let why = "windows options cannot be set for a linux pod";
             if !spec["securityContext"]["windowsOptions"].is_null() {
-                findings.forbidden(path.at("securityContext.windowsOptions"), why);
+                errors.forbidden(path.child("securityContext.windowsOptions"), why);
             }
             each_container(spec, path, |container, path| {
                 if !container["securityContext"]["windowsOptions"].is_null() {
-                    findings.forbidden(path.at("securityContext.windowsOptions"), why);
+                    errors.forbidden(path.child("securityContext.windowsOptions"), why);
                 }
             });
         }
-        "windows" => check_windows(spec, path, findings),
-        _ => findings.one_of(path.at("os"), &system["name"], &["linux", "windows"]),
+        "windows" => check_windows(spec, path, errors),
+        _ => errors.one_of(path.child("os"), &system["name"], &["linux", "windows"]),
     }
 }
 
-fn each_container(spec: &Value, path: &Trail<'_>, mut visit: impl FnMut(&Value, &Trail<'_>)) {
+fn each_container(spec: &Value, path: &FieldPath<'_>, mut visit: impl FnMut(&Value, &FieldPath<'_>)) {
     for kind in ["initContainers", "containers"] {
-        let path = path.at(kind);
+        let path = path.child(kind);
         for (index, container) in list(&spec[kind]).iter().enumerate() {
-            visit(container, &path.item(index));
+            visit(container, &path.index(index));
         }
     }
 }
 
-fn check_windows(spec: &Value, path: &Trail<'_>, findings: &mut Findings) {
+fn check_windows(spec: &Value, path: &FieldPath<'_>, errors: &mut ErrorList) {
     const WHY: &str = "cannot be set for a windows pod";
     let context = &spec["securityContext"];
     for key in [
@@ -234,16 +251,16 @@ fn check_windows(spec: &Value, path: &Trail<'_>, findings: &mut Findings) {
         "supplementalGroupsPolicy",
     ] {
         if !context[key].is_null() {
-            findings.forbidden(path.at("securityContext").at(key), WHY);
+            errors.forbidden(path.child("securityContext").child(key), WHY);
         }
     }
     for key in ["hostUsers", "hostPID", "hostIPC", "shareProcessNamespace"] {
         if spec[key] == true || (key == "hostUsers" && !spec[key].is_null()) {
-            findings.forbidden(path.at(key), WHY);
+            errors.forbidden(path.child(key), WHY);
         }
     }
     each_container(spec, path, |container, path| {
-        let own = path.at("securityContext");
+        let own = path.child("securityContext");
         for key in [
             "appArmorProfile",
             "seLinuxOptions",
@@ -257,7 +274,7 @@ fn check_windows(spec: &Value, path: &Trail<'_>, findings: &mut Findings) {
             "runAsGroup",
         ] {
             if !container["securityContext"][key].is_null() {
-                findings.forbidden(own.at(key), WHY);
+                errors.forbidden(own.child(key), WHY);
             }
         }
     });

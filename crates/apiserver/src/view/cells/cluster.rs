@@ -1,10 +1,10 @@
-//! The cells of what a cluster is made of: nodes, volumes, rights and events.
+//! The cells of nodes, volumes, RBAC bindings and events.
 
 use serde_json::Value;
 
-use super::{Shown, age, items, number, or_none, text};
+use super::{Row, age, items, number, or_none, text};
 
-impl Shown<'_> {
+impl Row<'_> {
     pub(super) fn node(&self) -> Vec<Value> {
         let ready = items(self.object, "/status/conditions").find(|c| c["type"] == "Ready");
         let mut status = match ready.map(|c| c["status"] == "True") {
@@ -93,16 +93,16 @@ impl Shown<'_> {
         };
         vec![
             self.text("/metadata/name").into(),
-            self.or("/spec/capacity/storage", "0"),
+            self.text_or("/spec/capacity/storage", "0"),
             access_modes(self.object.pointer("/spec/accessModes")).into(),
             self.text("/spec/persistentVolumeReclaimPolicy").into(),
             self.phase(),
             claim.into(),
             self.text("/spec/storageClassName").into(),
-            self.or("/spec/volumeAttributesClassName", "<unset>"),
+            self.text_or("/spec/volumeAttributesClassName", "<unset>"),
             self.text("/status/reason").into(),
             self.age(),
-            self.or("/spec/volumeMode", "<unset>"),
+            self.text_or("/spec/volumeMode", "<unset>"),
         ]
     }
 
@@ -114,15 +114,15 @@ impl Shown<'_> {
             self.phase(),
             self.text("/spec/volumeName").into(),
             if bound {
-                self.or("/status/capacity/storage", "0")
+                self.text_or("/status/capacity/storage", "0")
             } else {
                 "".into()
             },
             if bound { modes.into() } else { "".into() },
             self.text("/spec/storageClassName").into(),
-            self.or("/spec/volumeAttributesClassName", "<unset>"),
+            self.text_or("/spec/volumeAttributesClassName", "<unset>"),
             self.age(),
-            self.or("/spec/volumeMode", "<unset>"),
+            self.text_or("/spec/volumeMode", "<unset>"),
         ]
     }
 

@@ -1,4 +1,4 @@
-//! The cells of custom objects: what their definition's columns point at.
+//! The cells of custom resources, from their definition's printer columns.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -20,14 +20,14 @@ pub(super) fn cells(resource: &Resource, object: &Value, now: Timestamp) -> Vec<
             .unwrap_or_default();
         match found.first() {
             None => Value::Null,
-            Some(value) => typed(value, &column.kind, now),
+            Some(value) => typed_cell(value, &column.kind, now),
         }
     });
     std::iter::once(name).chain(own).collect()
 }
 
-/// A value as a column of a type shows it; `null` where it is of another type.
-fn typed(value: &Value, kind: &str, now: Timestamp) -> Value {
+/// A value as shown in a column of a type; `null` if it has another type.
+fn typed_cell(value: &Value, kind: &str, now: Timestamp) -> Value {
     match (kind, value) {
         ("integer", Value::Number(number)) if number.is_i64() => value.clone(),
         #[expect(clippy::cast_possible_truncation, reason = "as Go converts it")]

@@ -1,4 +1,4 @@
-//! What stands in the cells of a kind's table.
+//! The cells of table rows.
 
 mod cluster;
 mod custom;
@@ -11,12 +11,12 @@ use serde_json::{Value, json};
 use super::{JsonPath, age, pods, quota};
 use crate::{registry::Resource, selector::LabelSelector};
 
-/// The cells of one object, one for each column of its kind.
-pub(super) fn of(resource: &Resource, object: &Value, now: Timestamp) -> Vec<Value> {
-    if resource.custom {
+/// The cells of one object, one per column of its kind.
+pub(super) fn ratio(resource: &Resource, object: &Value, now: Timestamp) -> Vec<Value> {
+    if resource.is_custom {
         return custom::cells(resource, object, now);
     }
-    let shown = Shown { object, now };
+    let shown = Row { object, now };
     match (&*resource.group, &*resource.kind) {
         ("", "Pod") => pods::cells(object, now),
         ("" | "events.k8s.io", "Event") => shown.event(),
@@ -48,12 +48,12 @@ pub(super) fn or_none(text: &str) -> Value {
     }
 }
 
-struct Shown<'a> {
+struct Row<'a> {
     object: &'a Value,
     now: Timestamp,
 }
 
-impl Shown<'_> {
+impl Row<'_> {
     fn text(&self, pointer: &str) -> &str {
         text(self.object, pointer)
     }
@@ -91,8 +91,8 @@ impl Shown<'_> {
         ]
     }
 
-    /// A text that may be absent.
-    fn or(&self, pointer: &str, otherwise: &str) -> Value {
+    /// A value as text, or a default if it is absent.
+    fn text_or(&self, pointer: &str, otherwise: &str) -> Value {
         match self.object.pointer(pointer) {
             None | Some(Value::Null) => otherwise.into(),
             Some(Value::String(text)) => text.as_str().into(),
@@ -153,7 +153,7 @@ impl Shown<'_> {
                 age,
                 containers,
                 images,
-                // A Deployment's selector is shown as a selector, so that an empty one is empty.
+                // A Deployment shows an empty selector as empty.
                 if selector == "<none>" { "".into() } else { selector },
             ],
             ("apps", "ReplicaSet") => vec![
@@ -209,7 +209,7 @@ impl Shown<'_> {
                 vec![
                     name,
                     self.text("/spec/schedule").into(),
-                    self.or("/spec/timeZone", "<none>"),
+                    self.text_or("/spec/timeZone", "<none>"),
                     match self.object.pointer("/spec/suspend") {
                         Some(Value::Bool(true)) => "True".into(),
                         Some(Value::Bool(false)) => "False".into(),
@@ -260,8 +260,8 @@ impl Shown<'_> {
             }
             ("policy", "PodDisruptionBudget") => vec![
                 name,
-                self.or("/spec/minAvailable", "N/A"),
-                self.or("/spec/maxUnavailable", "N/A"),
+                self.text_or("/spec/minAvailable", "N/A"),
+                self.text_or("/spec/maxUnavailable", "N/A"),
                 self.number("/status/disruptionsAllowed").into(),
                 age,
             ],
@@ -276,8 +276,8 @@ impl Shown<'_> {
                 vec![
                     format!("{}{suffix}", self.text("/metadata/name")).into(),
                     self.text("/provisioner").into(),
-                    self.or("/reclaimPolicy", "Delete"),
-                    self.or("/volumeBindingMode", "Immediate"),
+                    self.text_or("/reclaimPolicy", "Delete"),
+                    self.text_or("/volumeBindingMode", "Immediate"),
                     (self.object.pointer("/allowVolumeExpansion") == Some(&Value::Bool(true))).into(),
                     age,
                 ]
@@ -295,12 +295,12 @@ impl Shown<'_> {
                 self.number("/value").into(),
                 (self.object.pointer("/globalDefault") == Some(&Value::Bool(true))).into(),
                 age,
-                self.or("/preemptionPolicy", "PreemptLowerPriority"),
+                self.text_or("/preemptionPolicy", "PreemptLowerPriority"),
             ],
             ("coordination.k8s.io", "Lease") => vec![name, self.text("/spec/holderIdentity").into(), age],
             ("node.k8s.io", "RuntimeClass") => vec![name, self.text("/handler").into(), age],
             ("discovery.k8s.io", "EndpointSlice") => self.slice(),
-            // The kinds without a table of their own show when they were made.
+            // Kinds without a table of their own show the creation time.
             _ => vec![name, self.text("/metadata/creationTimestamp").into()],
         }
     }
@@ -321,7 +321,7 @@ fn labels(map: Option<&Value>) -> String {
     }
 }
 
-/// A label selector as people write it.
+/// A label selector as text, or `<none>`.
 fn label_selector(selector: Option<&Value>) -> String {
     match selector.map(|selector| LabelSelector::of(selector).to_string()) {
         Some(text) if !text.is_empty() => text,

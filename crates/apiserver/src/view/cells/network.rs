@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use super::{Shown, items, labels, number, or_none, text};
+use super::{Row, items, labels, number, or_none, text};
 
-impl Shown<'_> {
+impl Row<'_> {
     pub(super) fn service(&self) -> Vec<Value> {
         let external: Vec<_> = items(self.object, "/spec/externalIPs")
             .filter_map(Value::as_str)
@@ -57,7 +57,7 @@ impl Shown<'_> {
                 });
             }
         }
-        shortened(&all, 3)
+        join_shortened(&all, 3)
     }
 
     pub(super) fn slice(&self) -> Vec<Value> {
@@ -66,7 +66,7 @@ impl Shown<'_> {
             .collect();
         let ports = match self.object.pointer("/ports") {
             None | Some(Value::Null) => "<unset>".to_owned(),
-            Some(_) => shortened(&ports, 3),
+            Some(_) => join_shortened(&ports, 3),
         };
         let addresses: Vec<_> = items(self.object, "/endpoints")
             .flat_map(|endpoint| items(endpoint, "/addresses"))
@@ -75,7 +75,7 @@ impl Shown<'_> {
         let endpoints = if addresses.is_empty() {
             "<unset>".to_owned()
         } else {
-            shortened(&addresses, 3)
+            join_shortened(&addresses, 3)
         };
         vec![
             self.text("/metadata/name").into(),
@@ -108,7 +108,7 @@ impl Shown<'_> {
             .collect();
         vec![
             self.text("/metadata/name").into(),
-            self.or("/spec/ingressClassName", "<none>"),
+            self.text_or("/spec/ingressClassName", "<none>"),
             hosts.into(),
             addresses.join(",").into(),
             if self.count("/spec/tls") > 0 {
@@ -122,7 +122,7 @@ impl Shown<'_> {
     }
 }
 
-fn shortened(list: &[String], most: usize) -> String {
+fn join_shortened(list: &[String], most: usize) -> String {
     if list.len() > most {
         format!("{} + {} more...", list[..most].join(","), list.len() - most)
     } else {

@@ -3,9 +3,9 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::{Shown, age, items, text};
+use super::{Row, age, items, text};
 
-impl Shown<'_> {
+impl Row<'_> {
     pub(super) fn job_status(&self) -> Value {
         let holds = |kind: &str| {
             items(self.object, "/status/conditions").any(|c| c["type"] == kind && c["status"] == "True")
@@ -42,7 +42,7 @@ impl Shown<'_> {
             return "".into();
         };
         let end = time("/status/completionTime").unwrap_or(self.now);
-        age::human(end.as_second() - start.as_second()).into()
+        age::human_duration(end.as_second() - start.as_second()).into()
     }
 
     pub(super) fn autoscaler(&self) -> Vec<Value> {
@@ -66,7 +66,7 @@ impl Shown<'_> {
             )
             .into(),
             targets.into(),
-            self.or("/spec/minReplicas", "<unset>"),
+            self.text_or("/spec/minReplicas", "<unset>"),
             self.number("/spec/maxReplicas").into(),
             self.number("/status/currentReplicas").into(),
             self.age(),
@@ -83,7 +83,7 @@ impl Shown<'_> {
         let current = self
             .object
             .pointer(&format!("/status/currentMetrics/{index}/{field}/current"));
-        let now = |key: &str| current.and_then(|c| c.get(key)).map(shown_quantity);
+        let now = |key: &str| current.and_then(|c| c.get(key)).map(quantity_text);
         let target = &source["target"];
         let named = if matches!(kind, "Resource" | "ContainerResource") {
             format!("{}: ", text(source, "/name"))
@@ -98,7 +98,7 @@ impl Shown<'_> {
                 ""
             };
             let current = now("averageValue").unwrap_or_else(unknown);
-            return format!("{named}{current}/{}{average}", shown_quantity(wanted));
+            return format!("{named}{current}/{}{average}", quantity_text(wanted));
         }
         if matches!(kind, "Resource" | "ContainerResource") {
             let percent = |value: Option<&Value>| value.and_then(Value::as_i64).map(|p| format!("{p}%"));
@@ -109,11 +109,11 @@ impl Shown<'_> {
         let current = now("value").unwrap_or_else(unknown);
         format!(
             "{current}/{}",
-            target.get("value").map(shown_quantity).unwrap_or_default()
+            target.get("value").map(quantity_text).unwrap_or_default()
         )
     }
 }
 
-fn shown_quantity(value: &Value) -> String {
+fn quantity_text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }

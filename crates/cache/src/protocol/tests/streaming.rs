@@ -1,16 +1,16 @@
-//! The initial state as a stream (watch-list), 68 to 78.
+//! The initial state as a stream (WatchList).
 
 use super::*;
 
-fn play_streaming(script: &[(&str, Back, Effect)]) -> ListWatch {
+fn play_streaming(script: &[(&str, StepResult, Effect)]) -> ListWatch {
     let mut protocol = ListWatch::new(fastrand::Rng::with_seed(1), Instant::now());
     continue_with(&mut protocol, &mut Instant::now(), script);
     protocol
 }
 
-/// Synced by the marked bookmark, what changes before it is folded in, and the same watch goes on.
+/// The initial-events-end bookmark completes the list; changes before it are included.
 #[test]
-fn the_initial_state_is_streamed_and_the_same_watch_goes_on() {
+fn initial_events_are_staged_and_the_same_watch_continues() {
     let protocol = play_streaming(&[
         ("stream ''", Added("5"), Effect::Stage),
         ("stream ''", Added("3"), Effect::Stage),
@@ -25,7 +25,7 @@ fn the_initial_state_is_streamed_and_the_same_watch_goes_on() {
 }
 
 #[test]
-fn a_stream_that_is_cut_after_sync_goes_on_as_a_plain_watch() {
+fn stream_ended_after_sync_continues_as_a_plain_watch() {
     play_streaming(&[
         ("stream ''", InitialEnd("10"), Effect::Replace),
         ("stream ''", Applied("11"), Effect::Apply),
@@ -38,7 +38,7 @@ fn a_stream_that_is_cut_after_sync_goes_on_as_a_plain_watch() {
 }
 
 #[test]
-fn a_stream_that_is_cut_before_sync_starts_from_scratch() {
+fn stream_ended_before_sync_starts_over() {
     let protocol = play_streaming(&[
         ("stream ''", Added("5"), Effect::Stage),
         ("stream ''", Ends(60), Effect::Discard),
@@ -51,8 +51,12 @@ fn a_stream_that_is_cut_before_sync_starts_from_scratch() {
 
 /// Two 429s are three requests.
 #[test]
-fn a_busy_server_is_asked_again_for_a_stream() {
-    for back in [WatchFails(BUSY), WatchFails(Cause::Refused), StreamFails(BUSY)] {
+fn busy_server_is_retried_with_a_stream() {
+    for back in [
+        WatchFails(BUSY),
+        WatchFails(WatchErrorKind::ConnectionRefused),
+        StreamFails(BUSY),
+    ] {
         play_streaming(&[
             ("stream ''", back, Effect::Discard),
             ("wait", Waited, Effect::None),
@@ -63,18 +67,18 @@ fn a_busy_server_is_asked_again_for_a_stream() {
     }
 }
 
-/// Any other error: this round is a list, the next one tries to stream again.
+/// After any other error the protocol lists, and tries to stream again next time.
 #[test]
-fn a_server_that_cannot_stream_is_listed() {
+fn server_without_watch_list_is_listed() {
     for back in [
-        WatchFails(Cause::Other),
-        StreamFails(Cause::Other),
-        WatchFails(Cause::NotInstalled),
+        WatchFails(WatchErrorKind::Other),
+        StreamFails(WatchErrorKind::Other),
+        WatchFails(WatchErrorKind::NotInstalled),
     ] {
         play_streaming(&[
             ("stream ''", back, Effect::Discard),
             ("list '0' 500", Page("10", None), Effect::Replace),
-            ("watch '10'", StreamFails(Cause::Other), Effect::None),
+            ("watch '10'", StreamFails(WatchErrorKind::Other), Effect::None),
             ("wait", Waited, Effect::None),
             ("stream '10'", back, Effect::Discard),
             ("list '10' all", Page("12", None), Effect::Replace),
@@ -84,36 +88,55 @@ fn a_server_that_cannot_stream_is_listed() {
 }
 
 #[test]
-fn a_version_that_cannot_be_streamed_is_given_up_for_the_newest_at_once() {
-    for cause in [Cause::Expired, Cause::TooLarge] {
+fn unavailable_stream_version_falls_back_to_newest_immediately() {
+    for cause in [WatchErrorKind::Expired, WatchErrorKind::VersionTooLarge] {
         play_streaming(&[
             ("stream ''", InitialEnd("10"), Effect::Replace),
-            ("stream ''", StreamFails(Cause::Expired), Effect::None),
+            ("stream ''", StreamFails(WatchErrorKind::Expired), Effect::None),
             ("wait", Waited, Effect::None),
             ("stream '10'", WatchFails(cause), Effect::Discard),
             ("stream ''", StreamFails(cause), Effect::Discard),
             ("wait", Waited, Effect::None),
             ("stream ''", InitialEnd("30"), Effect::Replace),
-            ("stream ''", StreamFails(Cause::Other), Effect::None),
+            ("stream ''", StreamFails(WatchErrorKind::Other), Effect::None),
             ("wait", Waited, Effect::None),
             ("stream '30'", InitialEnd("30"), Effect::Replace),
         ]);
     }
 }
 
-/// 187.
 #[test]
-fn a_kind_that_goes_is_noticed_though_it_is_streamed() {
+fn uninstalled_kind_is_detected_while_streaming() {
     play_streaming(&[
         ("stream ''", InitialEnd("10"), Effect::Replace),
         ("stream ''", Ends(9), Effect::None),
-        ("watch '10'", WatchFails(Cause::NotInstalled), Effect::None),
+        (
+            "watch '10'",
+            WatchFails(WatchErrorKind::NotInstalled),
+            Effect::None,
+        ),
         ("wait", Waited, Effect::None),
-        ("stream '10'", WatchFails(Cause::NotInstalled), Effect::Discard),
-        ("list '10' all", ListFails(Cause::NotInstalled), Effect::Discard),
+        (
+            "stream '10'",
+            WatchFails(WatchErrorKind::NotInstalled),
+            Effect::Discard,
+        ),
+        (
+            "list '10' all",
+            ListFails(WatchErrorKind::NotInstalled),
+            Effect::Discard,
+        ),
         ("wait", Waited, Effect::None),
-        ("stream '10'", WatchFails(Cause::NotInstalled), Effect::Discard),
-        ("list '10' all", ListFails(Cause::NotInstalled), Effect::Clear),
+        (
+            "stream '10'",
+            WatchFails(WatchErrorKind::NotInstalled),
+            Effect::Discard,
+        ),
+        (
+            "list '10' all",
+            ListFails(WatchErrorKind::NotInstalled),
+            Effect::Clear,
+        ),
         ("wait", Waited, Effect::None),
         ("stream ''", InitialEnd("90"), Effect::Replace),
     ]);

@@ -1,12 +1,12 @@
-//! Indexes stay exact through updates, removals and lists (91), and queries use them or do without (168, 190).
+//! Indexes stay exact through updates, removals and lists, and queries work with and without them.
 
 use kube::core::Expression;
 use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    index::{Index, IndexBy},
-    query::{Fields, Query},
+    index::{Index, Indexer},
+    query::{FieldSelector, Query},
 };
 
 fn pod(name: &str, version: u64, app: &str, node: &str, owners: &[&str]) -> Arc<Entry> {
@@ -21,18 +21,18 @@ fn pod(name: &str, version: u64, app: &str, node: &str, owners: &[&str]) -> Arc<
         },
         "data": { "node": node, "list": "a b" },
     });
-    made(&data.to_string())
+    entry_from_json(&data.to_string())
 }
 
-fn apply(world: &World, entry: Arc<Entry>) {
+fn apply(world: &TestStore, entry: Arc<Entry>) {
     let version = entry.meta.resource_version.to_string();
     world
         .core
         .store
-        .commit(&world.scope, vec![Told::Applied(entry)], &version);
+        .commit(&world.scope, vec![WatchChange::Applied(entry)], &version);
 }
 
-fn names(world: &World, query: &Query) -> Vec<String> {
+fn names(world: &TestStore, query: &Query) -> Vec<String> {
     let snapshot = world.core.store.snapshot();
     let found = query.run(&snapshot, &world.core.store.definitions());
     found
@@ -41,12 +41,12 @@ fn names(world: &World, query: &Query) -> Vec<String> {
         .collect()
 }
 
-fn index(world: &World, by: IndexBy<ConfigMap>) -> Index<ConfigMap> {
+fn index(world: &TestStore, by: Indexer<ConfigMap>) -> Index<ConfigMap> {
     Index::of(world.core.store.index(by))
 }
 
-fn by_words() -> IndexBy<ConfigMap> {
-    IndexBy::function(decode::<ConfigMap>, |object| {
+fn by_words() -> Indexer<ConfigMap> {
+    Indexer::function(decode::<ConfigMap>, |object| {
         let text = object
             .data
             .as_ref()
@@ -58,13 +58,13 @@ fn by_words() -> IndexBy<ConfigMap> {
 }
 
 #[test]
-fn every_sort_of_index_finds_objects_and_moves_them_on_update() {
-    let world = World::new();
+fn indexes_find_objects_and_follow_updates() {
+    let world = TestStore::new();
     world.replace(&[], "0");
     apply(&world, pod("a", 1, "web", "n1", &["o1", "o2"]));
-    let label = index(&world, IndexBy::label("app"));
-    let owner = index(&world, IndexBy::owner());
-    let field = index(&world, IndexBy::field("data.node".parse().expect("a path")));
+    let label = index(&world, Indexer::label("app"));
+    let owner = index(&world, Indexer::owner());
+    let field = index(&world, Indexer::field("data.node".parse().expect("a path")));
     let words = index(&world, by_words());
     apply(&world, pod("b", 2, "web", "n2", &[]));
     let found = |index, value| names(&world, &Query::all().indexed(index, value));
@@ -102,17 +102,17 @@ fn every_sort_of_index_finds_objects_and_moves_them_on_update() {
         "empty buckets go"
     );
     assert_eq!(snapshot.indexes.len(), 4);
-    index(&world, IndexBy::label("app"));
+    index(&world, Indexer::label("app"));
     assert_eq!(
         world.core.store.definitions().len(),
         4,
-        "the same index is not kept twice"
+        "the same index is not created twice"
     );
 }
 
 #[test]
-fn conditions_add_up_and_a_limit_cuts() {
-    let world = World::new();
+fn query_combines_conditions_and_applies_the_limit() {
+    let world = TestStore::new();
     world.replace(&[], "0");
     for (number, (app, node)) in [("web", "n1"), ("web", "n2"), ("db", "n1"), ("web", "n1")]
         .iter()
@@ -124,14 +124,14 @@ fn conditions_add_up_and_a_limit_cuts() {
         );
     }
     let web = || Query::all().labels(Expression::Equal("app".into(), "web".into()));
-    let on_n1: Fields = "data.node=n1".parse().expect("fields");
+    let on_n1: FieldSelector = "data.node=n1".parse().expect("fields");
     let without_index = names(&world, &web().fields(on_n1.clone()));
     assert_eq!(without_index, ["p0", "p3"]);
     let (label, owner) = (
-        index(&world, IndexBy::label("app")),
-        index(&world, IndexBy::owner()),
+        index(&world, Indexer::label("app")),
+        index(&world, Indexer::owner()),
     );
-    index(&world, IndexBy::field("data.node".parse().expect("a path")));
+    index(&world, Indexer::field("data.node".parse().expect("a path")));
     assert_eq!(
         names(&world, &web().fields(on_n1.clone())),
         without_index,
@@ -155,7 +155,7 @@ fn conditions_add_up_and_a_limit_cuts() {
         ),
         ["p1"]
     );
-    let other = index(&World::new(), IndexBy::label("app"));
+    let other = index(&TestStore::new(), Indexer::label("app"));
     assert_eq!(
         names(&world, &Query::all().indexed(&other, "db")),
         ["p2"],
@@ -164,29 +164,29 @@ fn conditions_add_up_and_a_limit_cuts() {
 }
 
 #[test]
-fn an_index_function_that_panics_hurts_only_its_index() {
-    let world = World::new();
+fn panicking_index_function_affects_only_its_index() {
+    let world = TestStore::new();
     world.replace(&[], "0");
-    let bad = index(&world, IndexBy::function(decode::<ConfigMap>, |_| panic!("no")));
+    let bad = index(&world, Indexer::function(decode::<ConfigMap>, |_| panic!("no")));
     apply(&world, pod("a", 1, "web", "n1", &[]));
     assert_eq!(names(&world, &Query::all().indexed(&bad, "x")), [""; 0]);
     assert_eq!(world.content(), ["a@1"]);
 }
 
 proptest! {
-    /// After any history each index says exactly what a scan says.
+    /// After any history.
     #[test]
-    fn an_index_says_what_a_scan_says(history in prop::collection::vec((0..5_u8, 0..3_u8, 0..3_u8, 0..8_u8), 1..40)) {
-        let world = World::new();
+    fn index_matches_a_full_scan(history in prop::collection::vec((0..5_u8, 0..3_u8, 0..3_u8, 0..8_u8), 1..40)) {
+        let world = TestStore::new();
         world.replace(&[], "0");
-        let (label, field) = (index(&world, IndexBy::label("app")), index(&world, IndexBy::field("data.node".parse().expect("a path"))));
+        let (label, field) = (index(&world, Indexer::label("app")), index(&world, Indexer::field("data.node".parse().expect("a path"))));
         for (number, (name, app, node, what)) in history.into_iter().enumerate() {
             let (name, version) = (format!("p{name}"), number as u64 + 1);
             let entry = pod(&name, version, &format!("app{app}"), &format!("n{node}"), &[]);
             match what {
                 0 => world.remove(&name, &name, version),
                 1 => {
-                    let staged = Staged::from([(entry.meta.key.clone(), Some(entry))]);
+                    let staged = StagedObjects::from([(entry.meta.key.clone(), Some(entry))]);
                     world.core.store.replace(&world.scope, staged, &version.to_string());
                 }
                 _ => apply(&world, entry),
@@ -203,8 +203,8 @@ proptest! {
                 let scanned = Query::all().labels(Expression::Equal("app".into(), format!("app{value}")));
                 prop_assert_eq!(names(&world, &Query::all().indexed(&label, &format!("app{value}"))), names(&world, &scanned));
                 let path = "data.node".parse().expect("a path");
-                // Asked as "in", the index is not used.
-                let scanned = Query::all().fields(Fields::any().is_in(path, [format!("n{value}"), "no".to_owned()]));
+                // A query with "in" does not use the index.
+                let scanned = Query::all().fields(FieldSelector::any().is_in(path, [format!("n{value}"), "no".to_owned()]));
                 prop_assert_eq!(names(&world, &Query::all().indexed(&field, &format!("n{value}"))), names(&world, &scanned));
             }
         }

@@ -1,21 +1,23 @@
-//! What is on the screen, cell by cell.
+//! Snapshots and layout of the screen.
 
 use ratatui::{Terminal, backend::TestBackend, buffer::Buffer};
 
 use super::*;
 use crate::demo::{
     claims::Ledger,
-    model::{Happening, LastRow},
+    model::{DemoEvent, LastRow},
 };
 
-const FULL: Look = Look {
+const FULL: Capabilities = Capabilities {
     colour: true,
     unicode: true,
 };
 
-fn drawn(model: &Model, look: Look, width: u16, height: u16) -> Buffer {
+fn draw_to_buffer(model: &Model, capabilities: Capabilities, width: u16, height: u16) -> Buffer {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("memory");
-    let frame = terminal.draw(|frame| draw(frame, model, look)).expect("memory");
+    let frame = terminal
+        .draw(|frame| draw(frame, model, capabilities))
+        .expect("memory");
     frame.buffer.clone()
 }
 
@@ -33,24 +35,24 @@ fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// In the middle of a story: work is queued, one controller fails, a node is away and one is full.
-fn busy() -> Model {
+/// A demo in progress: work is queued, one controller fails, one node is not ready and one is full.
+fn model_in_progress() -> Model {
     let claims = ["ten nodes are ready", "the drift was repaired", "nothing is left"];
     let mut model = Model::new(
         "Kubernetes v1.36.4 in this process, 10 nodes".to_owned(),
-        Ledger::promise(claims),
+        Ledger::new(claims),
     );
-    let row = |name: &str, outcome: &str, well: bool| ControllerRow {
+    let row = |name: &str, outcome: &str, succeeded: bool| ControllerRow {
         name: name.to_owned(),
         state: "running",
         queued: 12,
         running: 1,
         rate: 61.7,
         total: 1234,
-        failing: usize::from(!well),
+        failing: usize::from(!succeeded),
         last: Some(LastRow {
             outcome: outcome.to_owned(),
-            well,
+            succeeded,
             key: "demo/crowd-17".to_owned(),
             took: millis(3),
         }),
@@ -77,31 +79,31 @@ fn busy() -> Model {
             pods_waiting: if number == 3 { 2 } else { 0 },
         })
         .collect();
-    let said = || Happening::Said {
-        who: "deployment-controller".to_owned(),
+    let message = || DemoEvent::Message {
+        component: "deployment-controller".to_owned(),
         topic: "ScalingReplicaSet".to_owned(),
         text: "ScalingReplicaSet Deployment demo/web: Scaled up replica set web-8649dd8d74 from 0 to 2"
             .to_owned(),
     };
-    for (at, happening) in [
-        (300, Happening::Chapter("A cluster in this process")),
+    for (at, event) in [
+        (300, DemoEvent::Chapter("A cluster in this process")),
         (
             310,
-            Happening::Settled {
+            DemoEvent::ClaimChecked {
                 claim: claims[0],
                 verdict: Verdict::Held { after: millis(2) },
             },
         ),
-        (500, Happening::Chapter("foo: a Foo gets its Deployment")),
+        (500, DemoEvent::Chapter("foo: a Foo gets its Deployment")),
         (
             501,
-            Happening::Act("change the Deployment by hand: 7 replicas of httpd".to_owned()),
+            DemoEvent::Action("change the Deployment by hand: 7 replicas of httpd".to_owned()),
         ),
-        (620, said()),
-        (630, said()),
+        (620, message()),
+        (630, message()),
         (
             10_900,
-            Happening::Settled {
+            DemoEvent::ClaimChecked {
                 claim: claims[1],
                 verdict: Verdict::Failed {
                     found: "Deployment demo/web has 7 replicas".to_owned(),
@@ -110,35 +112,41 @@ fn busy() -> Model {
         ),
     ] {
         model.elapsed = millis(at);
-        model.apply(happening);
+        model.apply(event);
     }
     model
 }
 
 #[test]
-fn a_small_terminal_shows_all_of_it() {
-    let shown = text(&drawn(&busy(), FULL, 80, 24));
+fn small_terminal_matches_snapshot() {
+    let shown = text(&draw_to_buffer(&model_in_progress(), FULL, 80, 24));
     let wanted = include_str!("80x24.txt");
-    assert_eq!(shown, wanted, "if it is better, put it into 80x24.txt:\n{shown}");
+    assert_eq!(
+        shown, wanted,
+        "if the change is intended, update 80x24.txt:\n{shown}"
+    );
 }
 
 #[test]
-fn a_large_terminal_has_the_log_beside_and_every_claim() {
-    let shown = text(&drawn(&busy(), FULL, 160, 50));
+fn large_terminal_matches_snapshot() {
+    let shown = text(&draw_to_buffer(&model_in_progress(), FULL, 160, 50));
     let wanted = include_str!("160x50.txt");
-    assert_eq!(shown, wanted, "if it is better, put it into 160x50.txt:\n{shown}");
+    assert_eq!(
+        shown, wanted,
+        "if the change is intended, update 160x50.txt:\n{shown}"
+    );
 }
 
 #[test]
-fn without_unicode_there_is_none() {
-    let poor = Look {
+fn screen_without_unicode_is_ascii() {
+    let poor = Capabilities {
         unicode: false,
         ..FULL
     };
     for (width, height) in [(80, 24), (160, 50)] {
-        let mut model = busy();
+        let mut model = model_in_progress();
         model.chapter = "";
-        let shown = text(&drawn(&model, poor, width, height));
+        let shown = text(&draw_to_buffer(&model, poor, width, height));
         assert!(shown.is_ascii(), "{shown}");
         assert!(
             shown.contains("NO  the drift was repaired") || shown.contains("NO the drift was repaired"),
@@ -148,9 +156,9 @@ fn without_unicode_there_is_none() {
 }
 
 #[test]
-fn colours_are_there_unless_nobody_wants_them() {
+fn colors_are_used_only_if_enabled() {
     let colours = |colour| {
-        let buffer = drawn(&busy(), Look { colour, ..FULL }, 80, 24);
+        let buffer = draw_to_buffer(&model_in_progress(), Capabilities { colour, ..FULL }, 80, 24);
         let mut colours: Vec<_> = buffer
             .content
             .iter()
@@ -167,24 +175,24 @@ fn colours_are_there_unless_nobody_wants_them() {
 }
 
 #[test]
-fn no_size_is_too_strange() {
+fn any_size_draws_without_panic() {
     for width in [1, 2, 10, 40, 79, 119, 120, 300] {
         for height in [1, 2, 5, 12, 23, 29, 30, 100] {
-            drawn(&busy(), FULL, width, height);
-            drawn(&Model::default(), FULL, width, height);
+            draw_to_buffer(&model_in_progress(), FULL, width, height);
+            draw_to_buffer(&Model::default(), FULL, width, height);
         }
     }
 }
 
 #[test]
-fn the_foot_says_how_it_stands_and_how_it_ended() {
+fn footer_shows_progress_and_result() {
     let foot = |model: &Model| {
-        let shown = text(&drawn(model, FULL, 80, 24));
+        let shown = text(&draw_to_buffer(model, FULL, 80, 24));
         shown.lines().last().expect("a line").to_owned()
     };
     let settled = |verdict: Verdict| {
-        let mut model = Model::new(String::new(), Ledger::promise(["a", "b"]));
-        model.apply(Happening::Settled { claim: "a", verdict });
+        let mut model = Model::new(String::new(), Ledger::new(["a", "b"]));
+        model.apply(DemoEvent::ClaimChecked { claim: "a", verdict });
         model
     };
     let held = || Verdict::Held { after: millis(1) };
@@ -194,13 +202,13 @@ fn the_foot_says_how_it_stands_and_how_it_ended() {
         "{}",
         foot(&model)
     );
-    model.over = true;
+    model.is_complete = true;
     assert!(
         foot(&model).contains("1 of 2 claims were not checked"),
         "{}",
         foot(&model)
     );
-    model.apply(Happening::Settled {
+    model.apply(DemoEvent::ClaimChecked {
         claim: "b",
         verdict: held(),
     });
@@ -213,9 +221,9 @@ fn the_foot_says_how_it_stands_and_how_it_ended() {
     );
 }
 
-/// What the rows of controllers with long names begin with.
+/// The first column of rows with long controller names.
 fn names_at(width: u16, height: u16) -> Vec<String> {
-    let mut model = busy();
+    let mut model = model_in_progress();
     let template = model.controllers[0].clone();
     model.controllers = ["reboot-nodes", "reboot-policies", "simulated-agents"]
         .map(|name| ControllerRow {
@@ -223,14 +231,14 @@ fn names_at(width: u16, height: u16) -> Vec<String> {
             ..template.clone()
         })
         .to_vec();
-    let shown = text(&drawn(&model, FULL, width, height));
+    let shown = text(&draw_to_buffer(&model, FULL, width, height));
     let rows = shown.lines().skip(3).take(3);
     let words = rows.map(|row| row.split_whitespace().next().unwrap_or_default().to_owned());
     words.collect()
 }
 
 #[test]
-fn controllers_names_are_whole_where_there_is_room() {
+fn controller_names_are_not_shortened_if_they_fit() {
     for size in [(80, 24), (100, 30), (119, 40), (120, 32), (160, 50), (250, 70)] {
         let names = names_at(size.0, size.1);
         assert_eq!(
@@ -242,29 +250,28 @@ fn controllers_names_are_whole_where_there_is_room() {
 }
 
 #[test]
-fn shortened_names_keep_their_ends_and_stay_apart() {
+fn shortened_names_stay_distinct() {
     assert_eq!(names_at(43, 24), ["rebo…odes", "rebo…cies", "simu…ents"]);
 }
 
-/// How long it took stands there whole, and the claim has a sign that there is more of it.
+/// The duration is shown in full.
 #[test]
-fn a_long_claim_is_cut_with_a_sign() {
+fn long_claim_is_truncated_with_ellipsis() {
     let claim =
-        "a claim of which there is so much to say that no column of any screen would be wide enough for it";
-    let mut model = Model::new(String::new(), Ledger::promise([claim]));
+        "a claim that is so long that it does not fit into the column for claims, however wide the screen is";
+    let mut model = Model::new(String::new(), Ledger::new([claim]));
     let verdict = Verdict::Held { after: millis(12) };
-    model.apply(Happening::Settled { claim, verdict });
-    let shown = text(&drawn(&model, FULL, 160, 50));
+    model.apply(DemoEvent::ClaimChecked { claim, verdict });
+    let shown = text(&draw_to_buffer(&model, FULL, 160, 50));
     assert!(shown.lines().any(|line| line.ends_with("…  12 ms")), "{shown}");
 }
 
-/// Only the newest lines fit, and those are shown.
 #[test]
-fn the_log_ends_with_what_happened_last() {
-    let mut model = busy();
+fn log_shows_the_newest_lines() {
+    let mut model = model_in_progress();
     for number in 0..100 {
-        model.apply(Happening::Act(format!("step {number}")));
+        model.apply(DemoEvent::Action(format!("step {number}")));
     }
-    let shown = text(&drawn(&model, FULL, 80, 24));
+    let shown = text(&draw_to_buffer(&model, FULL, 80, 24));
     assert!(shown.contains("step 99") && !shown.contains("step 80"), "{shown}");
 }

@@ -1,4 +1,4 @@
-//! What becomes of calls, without a server: tables, and a law that holds for every history.
+//! Correlator tests without a server: tables, and a property over random histories.
 
 use std::{cell::Cell, collections::HashMap, time::Duration};
 
@@ -10,25 +10,25 @@ use super::*;
 const BURST: usize = 25;
 const COMBINE_FROM: usize = 10;
 
-/// A correlator with a clock that the test moves, and a server that takes everything at once.
+/// A correlator with a manual clock, and a server that accepts every request at once.
 struct Bench {
     correlator: Correlator,
     now: Moment,
     /// The count of each event on the server, by name.
     server: HashMap<String, u32>,
-    /// The last one written.
-    shown: Option<Write>,
+    /// The last request.
+    last_write: Option<Write>,
 }
 
-/// What the last call came to.
+/// Result of the last call.
 #[derive(Debug, PartialEq)]
-enum Came {
+enum CallResult {
     Written { count: u32, message: String },
     Unwritten,
 }
 
 impl Bench {
-    fn new(options: Options) -> Self {
+    fn new(options: RecorderOptions) -> Self {
         Self {
             correlator: Correlator::new(options),
             now: Moment {
@@ -36,7 +36,7 @@ impl Bench {
                 time: Timestamp::UNIX_EPOCH,
             },
             server: HashMap::new(),
-            shown: None,
+            last_write: None,
         }
     }
 
@@ -45,50 +45,50 @@ impl Bench {
         self.now.time += time;
     }
 
-    fn observe(&mut self, said: &Said) -> Observed {
+    fn observe(&mut self, call: &Call) -> Observation {
         self.correlator
-            .observe(said.similar(), said.message.clone(), self.now)
+            .observe(call.similar(), call.message.clone(), self.now)
     }
 
-    /// Says it, and writes what comes of it.
-    fn say(&mut self, said: &Said) -> Came {
-        let observed = self.observe(said);
+    /// Records the event, and sends the resulting request.
+    fn record(&mut self, call: &Call) -> CallResult {
+        let observed = self.observe(call);
         match observed.decision {
             Decision::Create(key) | Decision::Patch { key, .. } => {
                 self.write(&key);
-                let write = self.shown.as_ref().expect("it was written just now");
-                let message = write.event().message.expect("every event has one");
-                Came::Written {
+                let write = self.last_write.as_ref().expect("a request was sent");
+                let message = write.event().message.expect("every event has a message");
+                CallResult::Written {
                     count: write.count,
                     message,
                 }
             }
-            _ => Came::Unwritten,
+            _ => CallResult::Unwritten,
         }
     }
 
-    fn write(&mut self, key: &Arc<Key>) -> Option<Next> {
+    fn write(&mut self, key: &Arc<SeriesKey>) -> Option<Next> {
         let Due::Write(write) = self.correlator.due(key, self.now.instant) else {
             return None;
         };
         self.server.insert(write.name.clone(), write.count);
-        let next = self.correlator.wrote(&write, self.now.instant);
-        self.shown = Some(write);
+        let next = self.correlator.on_written(&write, self.now.instant);
+        self.last_write = Some(write);
         Some(next)
     }
 }
 
 #[derive(Clone, Debug)]
-struct Said {
+struct Call {
     object: String,
     field: Option<String>,
-    kind: Type,
+    kind: EventType,
     reason: String,
     message: String,
 }
 
-impl Said {
-    fn similar(&self) -> Similar {
+impl Call {
+    fn similar(&self) -> AggregateKey {
         let about = ObjectReference {
             kind: Some("Pod".to_owned()),
             namespace: Some("n".to_owned()),
@@ -96,41 +96,41 @@ impl Said {
             field_path: self.field.clone(),
             ..ObjectReference::default()
         };
-        Similar::new("test".into(), about, self.kind, &self.reason)
+        AggregateKey::new("test".into(), about, self.kind, &self.reason)
     }
 }
 
-fn said(reason: &str, message: &str) -> Said {
-    Said {
+fn call(reason: &str, message: &str) -> Call {
+    Call {
         object: "a".to_owned(),
         field: None,
-        kind: Type::Normal,
+        kind: EventType::Normal,
         reason: reason.to_owned(),
         message: message.to_owned(),
     }
 }
 
-/// So many that differ in their message only.
-fn similar(count: usize) -> Vec<Said> {
+/// Events that differ only in their message.
+fn similar(count: usize) -> Vec<Call> {
     (0..count)
-        .map(|n| said("Similar", &format!("message {n}")))
+        .map(|n| call("Similar", &format!("message {n}")))
         .collect()
 }
 
-/// Statement 122, its nine scenarios.
+/// client-go's nine scenarios.
 #[test]
-fn what_is_said_is_counted_combined_or_not_written() {
-    let again = said("Again", "me again");
-    let one_more = said("Similar", "one more");
-    let elsewhere = Said {
+fn events_are_counted_combined_or_dropped() {
+    let again = call("Again", "me again");
+    let one_more = call("Similar", "one more");
+    let elsewhere = Call {
         field: Some("spec.containers{b}".to_owned()),
         ..one_more.clone()
     };
-    let unique = (0..30).map(|n| Said {
+    let unique = (0..30).map(|n| Call {
         object: format!("pod-{n}"),
-        ..said(&format!("Reason{n}"), &format!("message {n}"))
+        ..call(&format!("Reason{n}"), &format!("message {n}"))
     });
-    let written = |count, message: &str| Came::Written {
+    let written = |count, message: &str| CallResult::Written {
         count,
         message: message.to_owned(),
     };
@@ -150,7 +150,7 @@ fn what_is_said_is_counted_combined_or_not_written() {
             vec![again.clone(); BURST + 1],
             1,
             &again,
-            Came::Unwritten,
+            CallResult::Unwritten,
         ),
         ("unique ones", unique.collect(), 5, &again, written(1, "me again")),
         (
@@ -183,51 +183,60 @@ fn what_is_said_is_counted_combined_or_not_written() {
         ),
     ];
     for (what, before, seconds, last, expected) in table {
-        let mut bench = Bench::new(Options::default());
-        for said in before {
-            bench.say(&said);
+        let mut bench = Bench::new(RecorderOptions::default());
+        for call in before {
+            bench.record(&call);
             bench.wait(Duration::from_secs(seconds));
         }
-        assert_eq!(bench.say(last), expected, "{what}");
+        assert_eq!(bench.record(last), expected, "{what}");
     }
 }
 
-/// Statement 123: what shares an allowance is an option.
 #[test]
-fn an_allowance_is_for_an_object_or_for_each_reason() {
-    let other_reason = said("Other", "me again");
-    let other_message = said("Original", "me again");
+fn rate_limit_applies_per_object_or_per_reason() {
+    let other_reason = call("Other", "me again");
+    let other_message = call("Original", "me again");
     let table = [
         (Budget::PerObject, &other_reason, false),
         (Budget::PerReason, &other_reason, true),
         (Budget::PerReason, &other_message, false),
     ];
     for (budget, second, is_written) in table {
-        let options = Options::default().burst(1, Duration::from_mins(5)).budget(budget);
+        let options = RecorderOptions::default()
+            .burst(1, Duration::from_mins(5))
+            .budget(budget);
         let mut bench = Bench::new(options);
-        bench.say(&said("Original", "i am first"));
-        let came = bench.say(second);
-        assert_eq!(came != Came::Unwritten, is_written, "{budget:?} {second:?}");
+        bench.record(&call("Original", "i am first"));
+        let result = bench.record(second);
+        assert_eq!(
+            result != CallResult::Unwritten,
+            is_written,
+            "{budget:?} {second:?}"
+        );
     }
 }
 
 #[test]
-fn normal_events_do_not_use_up_the_allowance_of_warnings() {
-    let mut bench = Bench::new(Options::default());
-    let normal = said("Again", "me again");
-    while bench.say(&normal) != Came::Unwritten {}
-    let warning = Said {
-        kind: Type::Warning,
+fn normal_events_do_not_use_the_rate_limit_of_warnings() {
+    let mut bench = Bench::new(RecorderOptions::default());
+    let normal = call("Again", "me again");
+    while bench.record(&normal) != CallResult::Unwritten {}
+    let warning = Call {
+        kind: EventType::Warning,
         ..normal
     };
-    assert_ne!(bench.say(&warning), Came::Unwritten);
+    assert_ne!(bench.record(&warning), CallResult::Unwritten);
 }
 
 #[test]
-fn an_allowance_grows_back_one_by_one() {
-    let mut bench = Bench::new(Options::default());
-    let again = said("Again", "me again");
-    let written = |bench: &mut Bench| (0..100).filter(|_| bench.say(&again) != Came::Unwritten).count();
+fn rate_limit_refills_one_token_at_a_time() {
+    let mut bench = Bench::new(RecorderOptions::default());
+    let again = call("Again", "me again");
+    let written = |bench: &mut Bench| {
+        (0..100)
+            .filter(|_| bench.record(&again) != CallResult::Unwritten)
+            .count()
+    };
     assert_eq!(written(&mut bench), BURST);
     bench.wait(Duration::from_secs(299));
     assert_eq!(written(&mut bench), 0);
@@ -235,148 +244,151 @@ fn an_allowance_grows_back_one_by_one() {
     assert_eq!(written(&mut bench), 1);
     bench.wait(Duration::from_mins(10));
     assert_eq!(written(&mut bench), 2);
-    // What was not written is counted nevertheless.
+    // Unwritten events are counted too.
     assert_eq!(bench.server.into_values().collect::<Vec<_>>(), [302]);
 }
 
 #[test]
-fn no_allowance_is_too_large_or_too_slow() {
+fn rate_limit_accepts_extreme_values() {
     for (burst, refill) in [(u32::MAX, Duration::MAX), (u32::MAX, Duration::ZERO)] {
-        let mut bench = Bench::new(Options::default().burst(burst, refill));
+        let mut bench = Bench::new(RecorderOptions::default().burst(burst, refill));
         for _ in 0..3 {
-            assert_ne!(bench.say(&said("Again", "me again")), Came::Unwritten);
+            assert_ne!(bench.record(&call("Again", "me again")), CallResult::Unwritten);
         }
     }
-    let mut never = Bench::new(Options::default().burst(0, Duration::MAX));
-    assert_eq!(never.say(&said("Again", "me again")), Came::Unwritten);
+    let mut never = Bench::new(RecorderOptions::default().burst(0, Duration::MAX));
+    assert_eq!(never.record(&call("Again", "me again")), CallResult::Unwritten);
 }
 
 #[test]
-fn the_messages_that_came_first_keep_their_event() {
-    let mut bench = Bench::new(Options::default());
-    for said in similar(COMBINE_FROM + 3) {
-        bench.say(&said);
+fn first_messages_keep_their_event_when_others_are_combined() {
+    let mut bench = Bench::new(RecorderOptions::default());
+    for call in similar(COMBINE_FROM + 3) {
+        bench.record(&call);
     }
-    let first = said("Similar", "message 0");
-    let expected = Came::Written {
+    let first = call("Similar", "message 0");
+    let expected = CallResult::Written {
         count: 2,
         message: "message 0".to_owned(),
     };
-    assert_eq!(bench.say(&first), expected);
-    // Nine of their own, and one for all others.
+    assert_eq!(bench.record(&first), expected);
+    // Nine single events, and one aggregate.
     assert_eq!(bench.server.len(), COMBINE_FROM);
 }
 
 #[test]
-fn a_full_queue_takes_nothing_new_and_still_counts_what_it_has() {
-    let mut bench = Bench::new(Options::default().queued(2));
-    let (a, b, c) = (said("A", "x"), said("B", "x"), said("C", "x"));
-    bench.say(&c);
+fn full_queue_drops_new_events_and_counts_known_ones() {
+    let mut bench = Bench::new(RecorderOptions::default().max_queued(2));
+    let (a, b, c) = (call("A", "x"), call("B", "x"), call("C", "x"));
+    bench.record(&c);
     let Decision::Create(queued) = bench.observe(&a).decision else {
-        panic!("there is room");
+        panic!("the queue is not full");
     };
     assert!(matches!(bench.observe(&b).decision, Decision::Create(_)));
-    let refused = bench.observe(&said("D", "x")).decision;
+    let refused = bench.observe(&call("D", "x")).decision;
     assert_eq!(refused, Decision::Drop(DropReason::QueueFull));
     assert_eq!(bench.observe(&a).decision, Decision::Counted);
     assert!(matches!(bench.observe(&c).decision, Decision::Hold(..)));
     bench.write(&queued);
-    assert_eq!(bench.shown.as_ref().map(|write| write.count), Some(2));
+    assert_eq!(bench.last_write.as_ref().map(|write| write.count), Some(2));
     assert!(matches!(
-        bench.observe(&said("D", "x")).decision,
+        bench.observe(&call("D", "x")).decision,
         Decision::Create(_)
     ));
 }
 
 #[test]
-fn two_events_at_the_same_moment_have_different_names() {
-    let mut bench = Bench::new(Options::default());
-    bench.say(&said("A", "x"));
-    bench.say(&said("B", "x"));
+fn simultaneous_events_have_different_names() {
+    let mut bench = Bench::new(RecorderOptions::default());
+    bench.record(&call("A", "x"));
+    bench.record(&call("B", "x"));
     assert_eq!(bench.server.len(), 2);
 }
 
 #[test]
-fn a_late_answer_is_not_taken_for_that_of_a_newer_event() {
-    let mut bench = Bench::new(Options::default().remembered(1));
-    let (a, b) = (said("A", "x"), said("B", "x"));
+fn late_response_does_not_affect_a_newer_series() {
+    let mut bench = Bench::new(RecorderOptions::default().max_series(1));
+    let (a, b) = (call("A", "x"), call("B", "x"));
     let Decision::Create(key) = bench.observe(&a).decision else {
-        panic!("it is new");
+        panic!("the event is new");
     };
     let Due::Write(old) = bench.correlator.due(&key, bench.now.instant) else {
-        panic!("it is due");
+        panic!("the series is due");
     };
-    // The event is forgotten, and begins anew.
+    // The series is evicted, and starts again.
     let forgotten = bench.observe(&b).forgotten;
     assert_eq!(forgotten, Some((key, 1)));
     let Decision::Create(key) = bench.observe(&a).decision else {
-        panic!("it is new again");
+        panic!("the event is new again");
     };
-    assert_eq!(bench.correlator.wrote(&old, bench.now.instant), Next::Nothing);
-    bench.correlator.gave_up(&old);
+    assert_eq!(
+        bench.correlator.on_written(&old, bench.now.instant),
+        Next::Nothing
+    );
+    bench.correlator.on_given_up(&old);
     bench.write(&key);
     assert_eq!(bench.server.into_values().collect::<Vec<_>>(), [1]);
 }
 
 #[derive(Clone, Debug)]
 enum Step {
-    Say {
+    Record {
         object: u8,
         kind: bool,
         reason: u8,
         message: u8,
     },
     Wait(u16),
-    /// The turn of a key, by number; what the server makes of it.
-    Turn(usize, Answer),
+    /// Takes a key from the queue, by index; the server's response.
+    Take(usize, Answer),
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Answer {
-    Yes,
+    Accept,
     GiveUp,
-    /// More is said while the request is under way.
-    YesAfter(u8),
+    /// Events are recorded during the request.
+    AcceptAfter(u8),
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let say =
-        (0u8..3, any::<bool>(), 0u8..2, 0u8..14).prop_map(|(object, kind, reason, message)| Step::Say {
+    let record =
+        (0u8..3, any::<bool>(), 0u8..2, 0u8..14).prop_map(|(object, kind, reason, message)| Step::Record {
             object,
             kind,
             reason,
             message,
         });
     let answer = prop_oneof![
-        5 => Just(Answer::Yes),
+        5 => Just(Answer::Accept),
         1 => Just(Answer::GiveUp),
-        2 => (1u8..4).prop_map(Answer::YesAfter),
+        2 => (1u8..4).prop_map(Answer::AcceptAfter),
     ];
-    let turn = (any::<usize>(), answer).prop_map(|(key, answer)| Step::Turn(key, answer));
+    let take = (any::<usize>(), answer).prop_map(|(key, answer)| Step::Take(key, answer));
     prop::collection::vec(
-        prop_oneof![6 => say, 1 => (0u16..700).prop_map(Step::Wait), 5 => turn],
+        prop_oneof![6 => record, 1 => (0u16..700).prop_map(Step::Wait), 5 => take],
         0..400,
     )
 }
 
 proptest! {
-    /// Every call is on the server, or accounted for; the allowance and the limits hold at every step.
+    /// Every event is on the server or counted as dropped; rate and memory limits hold at every step.
     #[test]
-    fn no_call_is_lost_without_account(steps in steps(), remembered in 1usize..40, queued in 1usize..20, burst in 1u32..6) {
-        let options = Options::default()
+    fn every_event_is_written_or_counted_as_dropped(steps in steps(), remembered in 1usize..40, queued in 1usize..20, burst in 1u32..6) {
+        let options = RecorderOptions::default()
             .burst(burst, Duration::from_mins(5))
             .combine(4, Duration::from_mins(10))
-            .remembered(remembered)
-            .queued(queued);
+            .max_series(remembered)
+            .max_queued(queued);
         let mut bench = Bench::new(options);
         let started = bench.now.instant;
         let (mut calls, mut dropped, mut given_up) = (0u64, 0u64, 0u64);
         let paid = Cell::new(0u64);
-        // Those that were handed to the queue; a turn for one that needs none is harmless.
-        let mut keys: Vec<Arc<Key>> = Vec::new();
-        let mut say = |bench: &mut Bench, keys: &mut Vec<Arc<Key>>, said: &Said, room: usize| {
+        // The queued keys; taking one that is not due is harmless.
+        let mut keys: Vec<Arc<SeriesKey>> = Vec::new();
+        let mut record = |bench: &mut Bench, keys: &mut Vec<Arc<SeriesKey>>, call: &Call, room: usize| {
             calls += 1;
-            let Observed { decision, forgotten } = bench.observe(said);
+            let Observation { decision, forgotten } = bench.observe(call);
             dropped += forgotten.map_or(0, |(_, unwritten)| u64::from(unwritten));
             match decision {
                 Decision::Create(key) | Decision::Patch { key, .. } => {
@@ -391,50 +403,50 @@ proptest! {
         };
         for step in steps {
             match step {
-                Step::Say { object, kind, reason, message } => {
-                    let said = Said {
+                Step::Record { object, kind, reason, message } => {
+                    let call = Call {
                         object: format!("o{object}"),
-                        kind: if kind { Type::Normal } else { Type::Warning },
-                        ..said(&format!("R{reason}"), &format!("m{message}"))
+                        kind: if kind { EventType::Normal } else { EventType::Warning },
+                        ..call(&format!("R{reason}"), &format!("m{message}"))
                     };
                     let room = queued.saturating_sub(bench.correlator.queued);
-                    say(&mut bench, &mut keys, &said, room);
+                    record(&mut bench, &mut keys, &call, room);
                 }
                 Step::Wait(seconds) => bench.wait(Duration::from_secs(seconds.into())),
-                Step::Turn(at, answer) if !keys.is_empty() => {
+                Step::Take(at, answer) if !keys.is_empty() => {
                     let key = Arc::clone(&keys[at % keys.len()]);
                     let Due::Write(write) = bench.correlator.due(&key, bench.now.instant) else { continue };
-                    if let Answer::YesAfter(times) = answer {
-                        let said = Said {
-                            object: key.similar.object.name.clone(),
-                            kind: key.similar.kind,
-                            ..said(&key.similar.reason, key.message.as_deref().unwrap_or("m13"))
+                    if let Answer::AcceptAfter(times) = answer {
+                        let call = Call {
+                            object: key.aggregate.object.name.clone(),
+                            kind: key.aggregate.kind,
+                            ..call(&key.aggregate.reason, key.message.as_deref().unwrap_or("m13"))
                         };
                         for _ in 0..times {
                             let room = queued.saturating_sub(bench.correlator.queued);
-                            say(&mut bench, &mut keys, &said, room);
+                            record(&mut bench, &mut keys, &call, room);
                         }
                     }
                     if let Answer::GiveUp = answer {
                         let before = bench.correlator.unwritten();
-                        bench.correlator.gave_up(&write);
+                        bench.correlator.on_given_up(&write);
                         given_up += before - bench.correlator.unwritten();
                         continue;
                     }
                     bench.server.insert(write.name.clone(), write.count);
-                    match bench.correlator.wrote(&write, bench.now.instant) {
+                    match bench.correlator.on_written(&write, bench.now.instant) {
                         Next::Again => paid.set(paid.get() + 1),
                         Next::Later(_) | Next::Nothing => {}
                     }
                 }
-                Step::Turn(..) => {}
+                Step::Take(..) => {}
             }
             let correlator = &bench.correlator;
             let phases = correlator.series.values().filter(|series| series.phase == Phase::Queued).count();
             prop_assert_eq!(correlator.queued, phases);
             prop_assert!(correlator.series.len() <= remembered);
-            prop_assert!(correlator.groups.len() <= remembered && correlator.budgets.len() <= remembered);
-            // Three objects of two types; an allowance that was forgotten starts afresh.
+            prop_assert!(correlator.aggregates.len() <= remembered && correlator.budgets.len() <= remembered);
+            // Three objects of two types; an evicted bucket starts full.
             if remembered >= 6 {
                 let refilled = (bench.now.instant - started).as_secs() / 300 + 1;
                 prop_assert!(paid.get() <= 6 * (u64::from(burst) + refilled));
@@ -446,7 +458,7 @@ proptest! {
         }
         let on_server: u64 = bench.server.values().map(|count| u64::from(*count)).sum();
         prop_assert_eq!(calls, on_server + dropped + given_up + bench.correlator.unwritten());
-        // What gave up stays unwritten until it is said again; all else is written.
+        // A series that gave up stays unwritten until its next event; all others are written.
         let held = bench.correlator.series.values().filter(|series| series.phase != Phase::Settled).count();
         prop_assert_eq!(held, 0);
     }

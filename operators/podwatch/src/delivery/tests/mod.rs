@@ -1,7 +1,7 @@
-//! What the hub promises, on a paused clock, with sinks whose mood the test decides.
+//! The hub's guarantees, on a paused clock with scripted sinks.
 
+mod fixture;
 mod journal;
-mod lives;
+mod lifetimes;
 mod pacing;
 mod sinks;
-mod world;

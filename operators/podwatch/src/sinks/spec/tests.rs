@@ -1,5 +1,3 @@
-//! What a text names, and what is wrong with one that names nothing.
-
 use proptest::prelude::*;
 
 use super::*;
@@ -9,7 +7,7 @@ fn parsed(text: &str) -> SinkSpec {
 }
 
 #[test]
-fn each_kind_has_its_place_name_and_defaults() {
+fn each_kind_parses_with_location_name_and_defaults() {
     let cases = [
         ("stdout", "stdout", "Stdout(Text)"),
         ("stdout:text", "stdout", "Stdout(Text)"),
@@ -38,12 +36,12 @@ fn each_kind_has_its_place_name_and_defaults() {
 }
 
 #[test]
-fn options_say_more() {
+fn options_override_defaults() {
     let spec = parsed("file:/a,name=audit,rate=30/m,queue=5,retries=2,keep=1,rotate=10MiB");
     assert_eq!(spec.name, "audit");
     assert_eq!((spec.limits.queue.get(), spec.limits.retries), (5, Some(2)));
     let rate = spec.limits.rate.expect("a rate");
-    assert_eq!((rate.notices, rate.every), (30, Duration::from_mins(1)));
+    assert_eq!((rate.notices, rate.period), (30, Duration::from_mins(1)));
     let Address::File(_, Some(rotation)) = spec.address else {
         panic!("{:?}", spec.address)
     };
@@ -69,19 +67,19 @@ fn options_say_more() {
 }
 
 #[test]
-fn what_is_wrong_is_told_with_what_would_be_right() {
+fn invalid_sink_is_rejected_with_expected_form() {
     let cases = [
         (
             "",
-            "no sink is called ``: use `stdout`, `stdout:json`, `file:PATH` or `webhook:URL`",
+            "unknown sink ``: use `stdout`, `stdout:json`, `file:PATH` or `webhook:URL`",
         ),
         (
             "slack",
-            "no sink is called `slack`: use `stdout`, `stdout:json`, `file:PATH` or `webhook:URL`",
+            "unknown sink `slack`: use `stdout`, `stdout:json`, `file:PATH` or `webhook:URL`",
         ),
         (
             "stdout:xml",
-            "no sink is called `stdout:xml`: use `stdout`, `stdout:json`, `file:PATH` or `webhook:URL`",
+            "unknown sink `stdout:xml`: use `stdout`, `stdout:json`, `file:PATH` or `webhook:URL`",
         ),
         (
             "file:",
@@ -89,52 +87,55 @@ fn what_is_wrong_is_told_with_what_would_be_right() {
         ),
         (
             "webhook:",
-            "`webhook:` needs an address, as in `webhook:https://example.com/hook`",
+            "`webhook:` needs a URL, as in `webhook:https://example.com/hook`",
         ),
         (
             "webhook:ftp://h/",
-            "`webhook:` needs an address that begins with http:// or https://, as in `webhook:https://example.com/hook`",
+            "`webhook:` needs a URL that starts with http:// or https://, as in `webhook:https://example.com/hook`",
         ),
         (
             "webhook:example.com/s3cret",
-            "`webhook:` needs an address, as in `webhook:https://example.com/hook`",
+            "`webhook:` needs a URL, as in `webhook:https://example.com/hook`",
         ),
         (
             "webhook:http://me:s3cret@h/",
-            "`webhook:` needs an address without a user (give a token with `token-file=`), as in `webhook:https://example.com/hook`",
+            "`webhook:` needs a URL without user information (pass a token with `token-file=`), as in `webhook:https://example.com/hook`",
         ),
         (
             "webhook:http://h/,token-file=/s3cret",
-            "`token-file` would be sent over plain HTTP, where everyone on the way can read it: use an address with https://, or add `insecure-token=allow`",
+            "`token-file` would be sent unencrypted: use an https:// URL, or add `insecure-token=allow`",
         ),
         (
             "webhook:http://127.0.0.1:80/,token-file=/s3cret",
-            "`token-file` would be sent over plain HTTP, where everyone on the way can read it: use an address with https://, or add `insecure-token=allow`",
+            "`token-file` would be sent unencrypted: use an https:// URL, or add `insecure-token=allow`",
         ),
         (
             "webhook:http://h/,insecure-token=yes,token-file=/t",
-            "`insecure-token=yes` is not `allow`",
+            "invalid option `insecure-token=yes`: expected `allow`",
         ),
         (
             "stdout,rotate=1MB",
-            "`stdout` has no option `rotate`: it has `name`, `rate`, `queue`, `retries` (a comma in a path or address is written as `,,`)",
+            "unknown option `rotate` of `stdout`: use `name`, `rate`, `queue`, `retries` (write a comma in a path or URL as `,,`)",
         ),
         (
             "file:a,b",
-            "`file` has no option `b`: it has `name`, `rate`, `queue`, `retries`, `rotate`, `keep` (a comma in a path or address is written as `,,`)",
+            "unknown option `b` of `file`: use `name`, `rate`, `queue`, `retries`, `rotate`, `keep` (write a comma in a path or URL as `,,`)",
         ),
         (
             "stdout,rate=0/s",
-            "`rate=0/s` is not a number above 0 in a second or minute, as in `10/s` or `30/m`",
+            "invalid option `rate=0/s`: expected a positive number per second or minute, as in `10/s` or `30/m`",
         ),
-        ("stdout,queue=0", "`queue=0` is not a number from 1 on"),
+        (
+            "stdout,queue=0",
+            "invalid option `queue=0`: expected a positive number",
+        ),
         (
             "webhook:http://h,timeout=5",
-            "`timeout=5` is not a time, as in `500ms`, `10s` or `2m`",
+            "invalid option `timeout=5`: expected a duration, as in `500ms`, `10s` or `2m`",
         ),
         (
             "file:a,rotate=18446744073709551615GB",
-            "`rotate=18446744073709551615GB` is not a size, as in `100MB` or `1GiB`",
+            "invalid option `rotate=18446744073709551615GB`: expected a size, as in `100MB` or `1GiB`",
         ),
     ];
     for (text, expected) in cases {
@@ -146,12 +147,12 @@ fn what_is_wrong_is_told_with_what_would_be_right() {
 
 proptest! {
     #[test]
-    fn any_text_is_a_sink_or_an_error(text in "(stdout|file|webhook)?:?.{0,40}(,[a-z-]{0,8}=.{0,8}){0,3}") {
+    fn any_text_parses_or_fails_without_panic(text in "(stdout|file|webhook)?:?.{0,40}(,[a-z-]{0,8}=.{0,8}){0,3}") {
         let _ = text.parse::<SinkSpec>();
     }
 
     #[test]
-    fn a_path_with_commas_comes_back(path in "[a-z,/]{1,20}") {
+    fn path_with_escaped_commas_round_trips(path in "[a-z,/]{1,20}") {
         let spec = parsed(&format!("file:{}", path.replace(',', ",,")));
         let Address::File(found, _) = spec.address else { panic!("a file") };
         prop_assert_eq!(found, PathBuf::from(path));

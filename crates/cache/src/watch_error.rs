@@ -1,0 +1,194 @@
+//! Errors of lists and watches, classified as the protocol needs it.
+
+use std::{error::Error, io, time::Duration};
+
+use kube::core::Status;
+
+/// A failed list, watch request or watch stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WatchError {
+    /// Decides how the protocol continues.
+    pub kind: WatchErrorKind,
+    /// The message for logs and status.
+    pub message: String,
+}
+
+/// The kinds of errors that the resource version rules distinguish.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WatchErrorKind {
+    /// The resource version or continue token is older than the server's history (410).
+    Expired,
+    /// The resource version is newer than the newest that this server has.
+    VersionTooLarge,
+    /// The server is overloaded (429).
+    TooManyRequests {
+        /// The server's `Retry-After`, if it sent one.
+        retry_after: Option<Duration>,
+    },
+    /// The connection was refused: the server restarts and keeps its state.
+    ConnectionRefused,
+    /// The server does not know the resource (404): its CRD is not installed.
+    NotInstalled,
+    /// Anything else: forbidden, broken connections, internal errors, invalid bodies.
+    Other,
+}
+
+/// Upper bound for the server's `Retry-After`: one response must not stop a cache for hours.
+const MAX_RETRY_AFTER: Duration = Duration::from_mins(5);
+
+impl WatchError {
+    /// Creates an error that the protocol does not distinguish.
+    pub fn other(message: impl Into<String>) -> Self {
+        Self {
+            kind: WatchErrorKind::Other,
+            message: message.into(),
+        }
+    }
+
+    /// Classifies a status, from an error response or an `ERROR` event of a watch.
+    pub fn from_status(status: &Status, retry_after: Option<Duration>) -> Self {
+        let kind = match (status.code, status.reason.as_str()) {
+            _ if is_too_large(status) => WatchErrorKind::VersionTooLarge,
+            (410, _) | (_, "Expired" | "Gone") => WatchErrorKind::Expired,
+            (429, _) | (_, "TooManyRequests") => WatchErrorKind::TooManyRequests {
+                retry_after: retry_after
+                    .or_else(|| {
+                        let seconds = status.details.as_ref()?.retry_after_seconds;
+                        (seconds > 0).then(|| Duration::from_secs(seconds.into()))
+                    })
+                    .map(|wait| wait.min(MAX_RETRY_AFTER)),
+            },
+            (404, _) | (_, "NotFound") => WatchErrorKind::NotInstalled,
+            _ => WatchErrorKind::Other,
+        };
+        let message = match (status.message.as_str(), status.reason.as_str()) {
+            ("", "") => format!("the server answered {}", status.code),
+            ("", reason) => reason.to_owned(),
+            (message, _) => message.to_owned(),
+        };
+        Self { kind, message }
+    }
+
+    /// Classifies the error of a request that got no response.
+    pub fn from_client(error: &kube::Error) -> Self {
+        let kind = if is_refused(error) {
+            WatchErrorKind::ConnectionRefused
+        } else {
+            WatchErrorKind::Other
+        };
+        Self {
+            kind,
+            message: with_sources(error),
+        }
+    }
+}
+
+/// The API server has reported this in three ways over time; client-go recognises the same three.
+fn is_too_large(status: &Status) -> bool {
+    const MESSAGE: &str = "Too large resource version";
+    let causes = || status.details.iter().flat_map(|details| &details.causes);
+    causes().any(|cause| cause.reason == "ResourceVersionTooLarge" || cause.message == MESSAGE)
+        || (status.reason == "Timeout" && status.message.contains(MESSAGE))
+}
+
+fn is_refused(error: &(dyn Error + 'static)) -> bool {
+    sources(error).any(|error| {
+        error
+            .downcast_ref::<io::Error>()
+            .is_some_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+    })
+}
+
+/// Returns an error and its sources in one line: hyper's own message alone is only "client error".
+pub(crate) fn with_sources(error: &(dyn Error + 'static)) -> String {
+    let mut text = String::new();
+    for error in sources(error) {
+        let message = error.to_string();
+        if text.is_empty() {
+            text = message;
+        } else if !text.contains(&message) {
+            text = format!("{text}: {message}");
+        }
+    }
+    text
+}
+
+fn sources<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |&error| error.source())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(json: serde_json::Value) -> Status {
+        serde_json::from_value(json).expect("a status")
+    }
+
+    /// "Too large resource version" is recognised in three ways, as in client-go.
+    #[test]
+    fn status_is_classified_for_the_protocol() {
+        use serde_json::json;
+        let too_large = "Too large resource version";
+        let cases = [
+            (json!({"code": 410, "reason": "Expired"}), WatchErrorKind::Expired),
+            (json!({"code": 410, "reason": "Gone"}), WatchErrorKind::Expired),
+            (json!({"reason": "Expired"}), WatchErrorKind::Expired),
+            (
+                json!({"code": 504, "reason": "Timeout", "details": {"causes": [{"reason": "ResourceVersionTooLarge", "message": "x", "field": ""}]}}),
+                WatchErrorKind::VersionTooLarge,
+            ),
+            (
+                json!({"code": 504, "reason": "Timeout", "details": {"causes": [{"reason": "", "message": too_large, "field": ""}]}}),
+                WatchErrorKind::VersionTooLarge,
+            ),
+            (
+                json!({"code": 504, "reason": "Timeout", "message": format!("{too_large}: 9, current: 1")}),
+                WatchErrorKind::VersionTooLarge,
+            ),
+            (
+                json!({"code": 504, "reason": "Timeout", "message": "slow"}),
+                WatchErrorKind::Other,
+            ),
+            (
+                json!({"code": 404, "reason": "NotFound"}),
+                WatchErrorKind::NotInstalled,
+            ),
+            (
+                json!({"code": 429, "reason": "TooManyRequests", "details": {"retryAfterSeconds": 3}}),
+                WatchErrorKind::TooManyRequests {
+                    retry_after: Some(Duration::from_secs(3)),
+                },
+            ),
+            (
+                json!({"code": 429, "reason": "TooManyRequests", "details": {"retryAfterSeconds": 65_536}}),
+                WatchErrorKind::TooManyRequests {
+                    retry_after: Some(Duration::from_mins(5)),
+                },
+            ),
+            (json!({"code": 403, "reason": "Forbidden"}), WatchErrorKind::Other),
+        ];
+        for (json, expected) in cases {
+            assert_eq!(
+                WatchError::from_status(&status(json.clone()), None).kind,
+                expected,
+                "{json}"
+            );
+        }
+    }
+
+    #[test]
+    fn refused_connection_is_found_in_the_error_sources() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("client error")]
+        struct Connect(#[source] io::Error);
+        let refused = io::Error::new(io::ErrorKind::ConnectionRefused, "refused");
+        let wrapped = kube::Error::Service(Box::new(Connect(refused)));
+        assert_eq!(
+            WatchError::from_client(&wrapped).kind,
+            WatchErrorKind::ConnectionRefused
+        );
+        let reset = kube::Error::Service(Box::new(io::Error::new(io::ErrorKind::ConnectionReset, "reset")));
+        assert_eq!(WatchError::from_client(&reset).kind, WatchErrorKind::Other);
+    }
+}

@@ -1,0 +1,434 @@
+//! A client that writes through to the caches: the response to a write is stored in the caches of that kind before the
+//! caller gets it.
+//!
+//! ```text
+//!   reconcile ──► Client ──► WriteThrough ──► API server
+//!                               │ response to a write
+//!                               ├──► Store::apply_own_write, apply_own_delete   (kept until the watch has reached it)
+//!                               └──► or, if its shape is not the cached one, wait for the watch
+//! ```
+
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::{Arc, Weak},
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::{Method, Request, Response, Uri};
+use http_body_util::BodyExt;
+use kube::{Client, client::Body, core::Status};
+use parking_lot::Mutex;
+use serde::Deserialize;
+use tokio::time::timeout;
+use tower::Service;
+use windlass_rights::{Access, AccessTarget};
+
+use crate::{
+    cache::Shared,
+    cache_set::State,
+    ingest::Ingested,
+    key::ObjectKey,
+    meta::{Interner, Meta, Uid},
+    query::FieldSelector,
+    scan::{Cursor, ScannedObject},
+    selector::labels_match,
+    wire::Page,
+};
+
+/// How long a response waits for the watch if it cannot be stored in a cache.
+const WATCH_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Wraps a client so that its writes go into the caches.
+pub(crate) fn write_through(client: Client, caches: Weak<Mutex<State>>) -> Client {
+    let namespace = client.default_namespace().to_owned();
+    Client::new(WriteThrough { client, caches }, namespace)
+}
+
+struct WriteThrough {
+    client: Client,
+    caches: Weak<Mutex<State>>,
+}
+
+impl Service<Request<Body>> for WriteThrough {
+    type Response = Response<Body>;
+    type Error = kube::Error;
+    type Future = Pin<Box<dyn Future<Output = kube::Result<Response<Body>>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<kube::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let (client, caches) = (self.client.clone(), self.caches.clone());
+        let write = Write::of(request.method(), request.uri());
+        Box::pin(async move {
+            let response = client.send(request).await?;
+            let Some(write) = write.filter(|_| response.status().is_success()) else {
+                return Ok(response);
+            };
+            let (parts, body) = response.into_parts();
+            let body = body.collect().await?.to_bytes();
+            if let Some(caches) = caches.upgrade() {
+                let shared = caches.lock().in_use();
+                write.apply_response(&shared, &body).await;
+            }
+            Ok(Response::from_parts(parts, Body::from(body)))
+        })
+    }
+}
+
+/// A request that changes objects.
+#[derive(Debug, PartialEq, Eq)]
+struct Write {
+    group: String,
+    version: String,
+    plural: String,
+    namespace: String,
+    /// Empty for a create and for deletecollection.
+    name: String,
+    delete: bool,
+}
+
+impl Write {
+    fn of(method: &Method, uri: &Uri) -> Option<Self> {
+        let query = form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes());
+        let is_dry_run = query
+            .into_iter()
+            .any(|(name, value)| name == "dryRun" && !value.is_empty());
+        let Access { verb, target } = Access::of(method, uri.path(), uri.query());
+        let delete = match verb.as_str() {
+            "create" | "update" | "patch" => false,
+            "delete" | "deletecollection" => true,
+            _ => return None,
+        };
+        let AccessTarget::Resource {
+            group,
+            version,
+            resource,
+            subresource,
+            namespace,
+            name,
+        } = target
+        else {
+            return None;
+        };
+        // A proxied request does not write to the API.
+        if is_dry_run || subresource == "proxy" {
+            return None;
+        }
+        // Request info puts a namespace into itself.
+        let is_namespace = group.is_empty() && resource == "namespaces";
+        Some(Self {
+            namespace: if is_namespace { String::new() } else { namespace },
+            group,
+            version,
+            plural: resource,
+            name,
+            delete,
+        })
+    }
+
+    /// Makes the response visible in the affected caches.
+    async fn apply_response(&self, caches: &[Arc<Shared>], body: &Bytes) {
+        let concerned = caches
+            .iter()
+            .filter(|shared| shared.target.group == self.group && shared.target.plural == self.plural);
+        for shared in concerned {
+            let mut unconfirmed = Vec::new();
+            self.update_cache(shared, body, &mut unconfirmed);
+            for write in unconfirmed {
+                if timeout(WATCH_TIMEOUT, write.wait(shared)).await.is_err() {
+                    tracing::warn!(
+                        kind = %shared.core.kind, key = %write.key, version = self.version,
+                        "the watch did not report a write in time; the cache does not reflect it yet"
+                    );
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Stores the response; writes that only the watch can confirm are added to `unconfirmed`.
+    fn update_cache(&self, shared: &Shared, body: &[u8], unconfirmed: &mut Vec<UnconfirmedWrite>) {
+        let Ok(found) = Cursor::new(body).object() else {
+            return;
+        };
+        let kind = &shared.core.kind.kind;
+        if self.delete && found.kind == "Status" {
+            let status = serde_json::from_slice::<Status>(body).ok();
+            if let Some(details) = status.and_then(|status| status.details)
+                && !details.uid.is_empty()
+                && !self.name.is_empty()
+            {
+                let key = ObjectKey::namespaced(self.namespace.as_str(), self.name.as_str());
+                shared
+                    .core
+                    .store
+                    .apply_own_delete(&key, Uid::from(details.uid.as_str()));
+            }
+        } else if self.delete && found.kind.strip_suffix("List") == Some(kind) {
+            let mut page = Page::default();
+            // An invalid list is ignored; the watch reports the changes.
+            let _ = page.push(body);
+            // The list has the states before the deletion. Only the watch reports whether each object is gone or
+            // terminating.
+            let _ = page.finish(|_, found| {
+                // An object that was terminating already may not change.
+                if !found.deleting {
+                    unconfirmed.extend(UnconfirmedWrite::after(shared, found));
+                }
+            });
+        } else {
+            self.update_object(shared, body, &found, unconfirmed);
+        }
+    }
+
+    fn update_object(
+        &self,
+        shared: &Shared,
+        raw: &[u8],
+        found: &ScannedObject<'_>,
+        unconfirmed: &mut Vec<UnconfirmedWrite>,
+    ) {
+        let target = &shared.target;
+        // List items have no kind. A metadata-only response suffices for a metadata-only cache, unless its field
+        // selector needs more.
+        let is_partial = found.kind == "PartialObjectMetadata";
+        let is_of_kind = found.kind.is_empty()
+            || *found.kind == *shared.core.kind.kind
+            || is_partial && target.watch_scope.metadata_only && selects_by_metadata(shared);
+        if self.delete && is_of_kind && is_gone(raw) {
+            let key = ObjectKey::namespaced(&*found.namespace, &*found.name);
+            return shared.core.store.apply_own_delete(&key, Uid::from(&*found.uid));
+        }
+        if !is_of_kind || self.version != target.version {
+            unconfirmed.extend(UnconfirmedWrite::of(shared, found, is_of_kind));
+            return;
+        }
+        let arrival = shared.core.ingest.lock().make_and_queue(raw, found);
+        if let Ingested::Object(entry) = arrival
+            && let Some(selected) = is_selected(shared, &entry.meta, raw)
+        {
+            shared.core.store.apply_own_write(entry, selected);
+        }
+    }
+}
+
+/// A write whose response does not have the cached shape: another API version, or a subresource such as scale. Only the
+/// watch can confirm it.
+struct UnconfirmedWrite {
+    key: ObjectKey,
+    resource_version: u64,
+    /// The cache's label selector excludes the object.
+    excluded: bool,
+    /// The write produced the version after this one.
+    next_version: bool,
+}
+
+impl UnconfirmedWrite {
+    /// Returns `None` if the response has no name or no resource version.
+    fn of(shared: &Shared, found: &ScannedObject<'_>, is_of_kind: bool) -> Option<Self> {
+        let meta = Interner::default().meta(found);
+        if meta.key.name.is_empty() || meta.resource_version == 0 {
+            return None;
+        }
+        // Labels are the same in every API version; fields may differ, and a subresource has its own.
+        let selector = shared.target.watch_scope.labels.as_deref().filter(|_| is_of_kind);
+        let excluded = selector.and_then(|selector| labels_match(selector, &meta)) == Some(false);
+        Some(Self {
+            key: meta.key,
+            resource_version: meta.resource_version,
+            excluded,
+            next_version: false,
+        })
+    }
+
+    /// Like `of`, for the version after the scanned one.
+    fn after(shared: &Shared, found: &ScannedObject<'_>) -> Option<Self> {
+        let before = Self::of(shared, found, true)?;
+        Some(Self {
+            next_version: true,
+            ..before
+        })
+    }
+
+    /// Waits until reads reflect the write.
+    async fn wait(&self, shared: &Shared) {
+        let store = &shared.core.store;
+        let mut written = store.written();
+        let is_there = || {
+            if self.next_version {
+                store.reflects_later(&self.key, self.resource_version)
+            } else {
+                store.reflects(&self.key, self.resource_version, self.excluded)
+            }
+        };
+        while !is_there() {
+            if written.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// Returns whether a deleted object is gone, rather than waiting for finalizers or its grace period.
+fn is_gone(raw: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Object {
+        metadata: DeletionMeta,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct DeletionMeta {
+        deletion_timestamp: Option<String>,
+        deletion_grace_period_seconds: Option<i64>,
+        #[serde(default)]
+        finalizers: Option<Vec<String>>,
+    }
+    let Ok(Object { metadata }) = serde_json::from_slice::<Object>(raw) else {
+        return false;
+    };
+    let waits =
+        metadata.deletion_timestamp.is_some() && metadata.deletion_grace_period_seconds.unwrap_or(0) > 0;
+    !waits && metadata.finalizers.unwrap_or_default().is_empty()
+}
+
+/// Returns whether the cache's field selector needs only metadata.
+fn selects_by_metadata(shared: &Shared) -> bool {
+    let fields = shared.target.watch_scope.fields.as_deref();
+    fields.is_none_or(|fields| {
+        fields
+            .parse::<FieldSelector>()
+            .is_ok_and(|fields| fields.is_metadata_only())
+    })
+}
+
+/// Returns whether the object is in the cache's scope; `None` if that cannot be evaluated here.
+fn is_selected(shared: &Shared, meta: &Meta, raw: &[u8]) -> Option<bool> {
+    let selection = &shared.target.watch_scope;
+    let by_label = match &selection.labels {
+        Some(selector) => labels_match(selector, meta)?,
+        None => true,
+    };
+    let by_field = match &selection.fields {
+        Some(selector) => selector.parse::<FieldSelector>().ok()?.matches(raw),
+        None => true,
+    };
+    Some(by_label && by_field)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(method: &Method, uri: &str) -> Option<(String, String)> {
+        let write = Write::of(method, &uri.parse().expect("a path"))?;
+        Some((
+            format!("{}/{}/{}", write.group, write.version, write.plural),
+            format!("{}/{}", write.namespace, write.name),
+        ))
+    }
+
+    #[test]
+    fn write_is_parsed_from_the_request_path() {
+        let cases = [
+            ("/api/v1/namespaces/n/configmaps/a", "/v1/configmaps", "n/a"),
+            ("/api/v1/namespaces/n/pods", "/v1/pods", "n/"),
+            (
+                "/api/v1/namespaces/n/pods/p/status?fieldManager=x",
+                "/v1/pods",
+                "n/p",
+            ),
+            ("/api/v1/namespaces/n", "/v1/namespaces", "/n"),
+            ("/api/v1/namespaces/n/finalize", "/v1/namespaces", "/n"),
+            ("/api/v1/nodes/x", "/v1/nodes", "/x"),
+            (
+                "/apis/apps/v1/namespaces/n/deployments/d",
+                "apps/v1/deployments",
+                "n/d",
+            ),
+        ];
+        for (uri, resource, key) in cases {
+            assert_eq!(
+                write(&Method::PUT, uri),
+                Some((resource.to_owned(), key.to_owned())),
+                "{uri}"
+            );
+        }
+        assert_eq!(write(&Method::GET, "/api/v1/nodes/x"), None);
+        assert_eq!(write(&Method::POST, "/api/v1/nodes?dryRun=All"), None);
+        assert_eq!(write(&Method::POST, "/api/v1/nodes/x/proxy/a"), None);
+        assert_eq!(write(&Method::POST, "/version"), None);
+        assert_eq!(write(&Method::POST, "/apis/apps"), None);
+    }
+
+    /// A server whose watches send no events.
+    async fn silent(request: Request<Body>) -> Result<Response<Body>, std::convert::Infallible> {
+        let query = request.uri().query().unwrap_or_default();
+        let answer = if query.contains("sendInitialEvents") {
+            Response::builder()
+                .status(422)
+                .body(Body::empty())
+                .expect("an answer")
+        } else if query.contains("watch") {
+            std::future::pending().await
+        } else if request.method() == Method::GET {
+            let empty = r#"{"metadata":{"resourceVersion":"5"},"items":[]}"#;
+            Response::new(Body::from(empty.as_bytes().to_vec()))
+        } else {
+            let written = r#"{"kind":"HorizontalPodAutoscaler","apiVersion":"autoscaling/v1","metadata":{"namespace":"n","name":"a","resourceVersion":"6"}}"#;
+            Response::new(Body::from(written.as_bytes().to_vec()))
+        };
+        Ok(answer)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn write_in_another_version_waits_until_the_timeout() {
+        use k8s_openapi::api::autoscaling::{v1, v2};
+
+        let caches = crate::CacheSet::new(Client::new(tower::service_fn(silent), "n"));
+        let cache = caches.get::<v2::HorizontalPodAutoscaler>(&crate::WatchScope::all());
+        cache.synced(WATCH_TIMEOUT).await.expect("an empty list");
+        let api = kube::Api::<v1::HorizontalPodAutoscaler>::namespaced(caches.client().clone(), "n");
+        let start = tokio::time::Instant::now();
+        let object = v1::HorizontalPodAutoscaler::default();
+        api.create(&kube::api::PostParams::default(), &object)
+            .await
+            .expect("the server took it");
+        assert_eq!(start.elapsed().as_secs(), WATCH_TIMEOUT.as_secs());
+        cache.close().await;
+        let start = tokio::time::Instant::now();
+        api.create(&kube::api::PostParams::default(), &object)
+            .await
+            .expect("the server took it");
+        assert!(
+            start.elapsed() < WATCH_TIMEOUT,
+            "no watch is left that could confirm it"
+        );
+    }
+
+    #[test]
+    fn object_is_gone_without_finalizers_and_grace_period() {
+        for (json, expected) in [
+            (r#"{"metadata":{}}"#, true),
+            (
+                r#"{"metadata":{"deletionTimestamp":"t","deletionGracePeriodSeconds":0}}"#,
+                true,
+            ),
+            (
+                r#"{"metadata":{"deletionTimestamp":"t","deletionGracePeriodSeconds":30}}"#,
+                false,
+            ),
+            (
+                r#"{"metadata":{"deletionTimestamp":"t","finalizers":["f"]}}"#,
+                false,
+            ),
+            ("5", false),
+        ] {
+            assert_eq!(is_gone(json.as_bytes()), expected, "{json}");
+        }
+    }
+}

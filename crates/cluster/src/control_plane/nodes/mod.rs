@@ -1,0 +1,57 @@
+//! Nodes: simulated machines and their kubelets, the scheduler, and the node controllers.
+//!
+//! ```text
+//!   Machines (in memory, the ground truth) ◄── tests: reboot, hang, disconnect
+//!      │   ▲
+//!      │   └─ reboot_request ◄── annotation of the Node
+//!      ├─ register, heartbeat ──► Node, Lease ──► lifecycle ──► conditions, taints, evictions
+//!      │                            └──► schedule ──► binding
+//!      └─ kubelet ◄── Pod ◄───────────────────────────┘
+//! ```
+//!
+//! They interact through the API only, like the real ones; only the kubelets access the machines.
+
+mod faults;
+mod heartbeat;
+mod identity;
+mod kubelet;
+mod lifecycle;
+mod machines;
+mod node;
+mod node_spec;
+mod quantity;
+mod reboot_request;
+mod register;
+pub(in crate::control_plane) mod schedule;
+mod wake_queue;
+
+use windlass_apiserver::Logs;
+use windlass_runtime::{Error, Manager};
+
+pub use self::node_spec::NodeSpec;
+pub(crate) use self::{faults::Fault, machines::Machines};
+use crate::control_plane::settings::Settings;
+
+/// Adds the node controllers, the scheduler and the kubelets.
+pub(crate) fn add(manager: Manager, settings: &Settings, machines: &Machines, logs: &Logs) -> Manager {
+    let manager = lifecycle::add(manager, settings);
+    let manager = schedule::add(manager, settings, machines);
+    let pulse = heartbeat::LeaseClock::start();
+    let manager = register::add(manager, settings, machines, pulse);
+    let manager = heartbeat::add(manager, settings, machines, pulse);
+    kubelet::add(manager, settings, machines, logs)
+}
+
+/// Ignores the error if the object does not exist or was replaced by one with another UID.
+fn ignore_gone<T>(answer: Result<T, kube::Error>) -> Result<(), Error> {
+    match answer {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.is_not_found() || is_uid_mismatch(&status) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether the request failed because the object of this name has another UID.
+fn is_uid_mismatch(status: &kube::core::Status) -> bool {
+    status.is_conflict() && status.message.to_lowercase().contains("uid")
+}

@@ -1,0 +1,33 @@
+//! Controllers that maintain a cluster: garbage collection, namespace deletion, service accounts, disruption budgets and
+//! event expiry.
+//!
+//! ```text
+//!   garbage_collector ──► deletes objects without owners ─────────┐
+//!   namespaces ─────────► deletes the content of terminating ones ┴──► kinds: discovery
+//!   namespace_defaults ─► creates the default service account and kube-root-ca.crt
+//!   budgets ────────────► updates the status of PodDisruptionBudgets
+//!   expiry ─────────────► deletes old events
+//! ```
+
+mod budgets;
+mod expiry;
+mod garbage_collector;
+mod kinds;
+mod namespace_defaults;
+mod namespaces;
+mod objects;
+
+use windlass_runtime::Manager;
+
+use super::Settings;
+
+/// Field manager of the writes, as on a real control plane.
+const FIELD_MANAGER: &str = "kube-controller-manager";
+
+pub(crate) fn add(manager: Manager, settings: &Settings) -> Manager {
+    let manager = garbage_collector::add(manager);
+    let manager = namespaces::add(manager, settings);
+    let manager = namespace_defaults::add(manager, settings);
+    let manager = budgets::add(manager, settings);
+    expiry::add(manager)
+}

@@ -1,0 +1,217 @@
+//! The declarative style.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use windlass::{
+    k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::Condition},
+    kube::api::DeleteParams,
+    prelude::*,
+    runtime::CONTROLLER_LABEL,
+};
+use windlass_suite::{Context as Case, RunningManager};
+
+use crate::{
+    fixture::Fixture,
+    garden::{Garden, desired, gardener, gardens},
+};
+
+pub(crate) async fn children_are_created_once_with_owner_references(case: Case) -> anyhow::Result<()> {
+    let world = Fixture::new(&case).await?;
+    let running = RunningManager::start(world.manager().controller(gardener()));
+    let garden = world.garden("kitchen", &["herbs", "roots"]).await?;
+    world
+        .wait_for::<Garden>("kitchen", |garden| garden.status.is_some())
+        .await?;
+    for bed in ["herbs", "roots"] {
+        let child = world.get::<ConfigMap>(&format!("kitchen-{bed}")).await?;
+        assert_eq!(
+            child.data.as_ref().map(|data| &data["bed"]),
+            Some(&bed.to_owned())
+        );
+        assert_eq!(
+            child.labels().get(CONTROLLER_LABEL).map(String::as_str),
+            Some("gardener")
+        );
+        let [owner] = child.owner_references() else {
+            panic!("one owner: {:?}", child.owner_references())
+        };
+        assert_eq!(
+            (&owner.kind, Some(&owner.uid)),
+            (&"Garden".to_owned(), garden.metadata.uid.as_ref())
+        );
+        assert_eq!(
+            (owner.controller, owner.block_owner_deletion),
+            (Some(true), Some(true))
+        );
+    }
+    world.wait_until_processed().await?;
+    assert_eq!(
+        world.writes("kitchen"),
+        [
+            "patch configmaps/kitchen-herbs",
+            "patch configmaps/kitchen-roots",
+            "patch gardens/kitchen/status"
+        ]
+    );
+
+    // Neither an irrelevant change nor a restart causes a write.
+    world
+        .patch::<Garden>(
+            "kitchen",
+            json!({ "metadata": { "annotations": { "visited": "yes" } } }),
+        )
+        .await?;
+    world.wait_until_processed().await?;
+    running.stop().await?;
+    let running = RunningManager::start(world.manager().controller(gardener()));
+    world.wait_until_processed().await?;
+    assert_eq!(world.writes("kitchen"), [""; 0]);
+    running.stop().await
+}
+
+pub(crate) async fn condition_has_the_observed_generation(case: Case) -> anyhow::Result<()> {
+    let world = Fixture::new(&case).await?;
+    let running = RunningManager::start(world.manager().controller(gardener()));
+    world.garden("kitchen", &["herbs"]).await?;
+    let planted = |beds: usize| {
+        move |garden: &Garden| {
+            garden
+                .status
+                .as_ref()
+                .is_some_and(|status| status.planted == beds)
+        }
+    };
+    let first = world.wait_for("kitchen", planted(1)).await?;
+    world
+        .patch::<Garden>("kitchen", json!({ "spec": { "beds": ["herbs", "roots"] } }))
+        .await?;
+    let second = world.wait_for("kitchen", planted(2)).await?;
+    let condition = |garden: &Garden| -> Condition {
+        let conditions = garden.status.as_ref().map(|status| status.conditions.clone());
+        conditions.and_then(|mut all| all.pop()).expect("a condition")
+    };
+    let (first, second) = (condition(&first), condition(&second));
+    assert_eq!(
+        (first.type_.as_str(), first.status.as_str(), first.reason.as_str()),
+        ("Planted", "True", "AllBeds")
+    );
+    assert_eq!(
+        (first.observed_generation, second.observed_generation),
+        (Some(1), Some(2))
+    );
+    assert_eq!(
+        first.last_transition_time, second.last_transition_time,
+        "the condition did not change"
+    );
+    running.stop().await
+}
+
+pub(crate) async fn undesired_children_are_pruned_and_foreign_objects_stay(case: Case) -> anyhow::Result<()> {
+    let world = Fixture::new(&case).await?;
+    let theirs = |name: &str| -> ConfigMap {
+        from_value(json!({ "metadata": { "name": name, "labels": { CONTROLLER_LABEL: "gardener" } } }))
+            .expect("a config map")
+    };
+    world.create(theirs("kitchen-weeds")).await?;
+    let running = RunningManager::start(world.manager().controller(gardener()));
+    world.garden("kitchen", &["herbs", "roots"]).await?;
+    world.garden("other", &["herbs"]).await?;
+    world.wait_for::<ConfigMap>("kitchen-roots", |_| true).await?;
+    world
+        .patch::<Garden>("kitchen", json!({ "spec": { "beds": ["herbs", "fruit"] } }))
+        .await?;
+    world
+        .wait_until::<ConfigMap>("kitchen-roots", |bed| bed.is_none())
+        .await?;
+    world.wait_until_processed().await?;
+    for stays in ["kitchen-herbs", "kitchen-fruit", "kitchen-weeds", "other-herbs"] {
+        world.get::<ConfigMap>(stays).await?;
+    }
+    running.stop().await
+}
+
+pub(crate) async fn drift_is_corrected_and_foreign_fields_stay(case: Case) -> anyhow::Result<()> {
+    let world = Fixture::new(&case).await?;
+    let running = RunningManager::start(world.manager().controller(gardener()));
+    world.garden("kitchen", &["herbs"]).await?;
+    world.wait_for::<ConfigMap>("kitchen-herbs", |_| true).await?;
+    world.wait_until_processed().await?;
+    world.writes("kitchen");
+    world
+        .patch::<ConfigMap>(
+            "kitchen-herbs",
+            json!({ "data": { "bed": "weeds", "note": "theirs" } }),
+        )
+        .await?;
+    let value = |bed: &ConfigMap, name: &str| bed.data.as_ref().and_then(|data| data.get(name).cloned());
+    let repaired = world
+        .wait_for::<ConfigMap>("kitchen-herbs", |bed| {
+            value(bed, "bed").as_deref() == Some("herbs")
+        })
+        .await?;
+    assert_eq!(value(&repaired, "note").as_deref(), Some("theirs"));
+    world.wait_until_processed().await?;
+    assert_eq!(world.writes("kitchen"), ["patch configmaps/kitchen-herbs"]);
+
+    case.api::<ConfigMap>()
+        .delete("kitchen-herbs", &DeleteParams::default())
+        .await?;
+    world
+        .wait_for::<ConfigMap>("kitchen-herbs", |bed| bed.uid() != repaired.uid())
+        .await?;
+    running.stop().await
+}
+
+pub(crate) async fn foreign_object_is_reported_and_not_touched(case: Case) -> anyhow::Result<()> {
+    let world = Fixture::new(&case).await?;
+    let theirs: ConfigMap =
+        from_value(json!({ "metadata": { "name": "kitchen-herbs" }, "data": { "mine": "yes" } }))?;
+    let theirs = world.create(theirs).await?;
+    let running = RunningManager::start(world.manager().controller(gardener()));
+    let garden = world.garden("kitchen", &["herbs"]).await?;
+    let event = world
+        .wait_for_event(&garden, |event| {
+            event.reason.as_deref() == Some("ErrResourceExists")
+        })
+        .await?;
+    assert_eq!(event.type_.as_deref(), Some("Warning"));
+    let message = event.message.unwrap_or_default();
+    assert!(message.contains("kitchen-herbs"), "{message}");
+    assert_eq!(world.get::<ConfigMap>("kitchen-herbs").await?, theirs);
+    assert_eq!(world.writes("kitchen"), [""; 0]);
+    assert!(world.get::<Garden>("kitchen").await?.status.is_none());
+    running.stop().await
+}
+
+pub(crate) async fn cleanup_runs_before_deletion_and_is_retried(case: Case) -> anyhow::Result<()> {
+    const FINALIZER: &str = "suite.windlass.dev/tidy";
+    let world = Fixture::new(&case).await?;
+    let tries = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&tries);
+    let tidy = gardens().declare(desired).cleanup(FINALIZER, move |_, _| {
+        let attempt = counted.fetch_add(1, Ordering::Relaxed);
+        async move {
+            // A failed cleanup is retried, and the object waits for it.
+            if attempt == 0 {
+                Err("the gate is shut".into())
+            } else {
+                Ok(())
+            }
+        }
+    });
+    let running = RunningManager::start(world.manager().controller(tidy));
+    world.garden("kitchen", &["herbs"]).await?;
+    let garden = world
+        .wait_for::<Garden>("kitchen", |garden| garden.status.is_some())
+        .await?;
+    assert_eq!(garden.finalizers(), [FINALIZER]);
+    assert_eq!(tries.load(Ordering::Relaxed), 0);
+    case.api::<Garden>()
+        .delete("kitchen", &DeleteParams::default())
+        .await?;
+    world
+        .wait_until::<Garden>("kitchen", |garden| garden.is_none())
+        .await?;
+    assert_eq!(tries.load(Ordering::Relaxed), 2);
+    running.stop().await
+}

@@ -1,0 +1,96 @@
+//! The transitions that end a run.
+
+use std::time::Duration;
+
+use super::{Cleanup, Core};
+use crate::list::NONE;
+use crate::now::LazyNow;
+use crate::slots::Pending;
+use crate::{Priority, RetryDecision};
+
+impl<K> Core<K> {
+    /// Ends a run that needs no retry: success, or a failure that a retry cannot fix.
+    #[inline]
+    pub(crate) fn done(&mut self, run: u32) -> Cleanup<K> {
+        let now = LazyNow::default();
+        let id = self.end_run(run, &now);
+        self.slots.get_mut(id).failures = 0;
+        self.remove_unless_pending(id)
+    }
+
+    /// Ends a run and schedules another one after `delay`.
+    pub(crate) fn requeue(&mut self, run: u32, priority: Priority, delay: Duration) -> Cleanup<K> {
+        let now = LazyNow::default();
+        let id = self.end_run(run, &now);
+        self.slots.get_mut(id).failures = 0;
+        if !self.closed {
+            self.schedule(id, priority, delay, false, &now);
+        }
+        self.remove_unless_pending(id)
+    }
+
+    /// Ends a run that failed.
+    pub(crate) fn fail(&mut self, run: u32, priority: Priority) -> (RetryDecision, Cleanup<K>) {
+        let now = LazyNow::default();
+        let id = self.end_run(run, &now);
+        let outcome = self.decide_retry(id, priority, &now);
+        (outcome, self.remove_unless_pending(id))
+    }
+
+    /// Ends the run of a slot, and queues the slot if it became pending meanwhile.
+    #[inline]
+    fn end_run(&mut self, run: u32, now: &LazyNow) -> u32 {
+        self.promote_due_keys(now);
+        let (id, started) = self.runs.end(run);
+        if let (Some(metrics), Some(started)) = (&self.config.metrics, started) {
+            metrics.finished(now.get().saturating_duration_since(started));
+        }
+        let slot = self.slots.get_mut(id);
+        slot.run = NONE;
+        if let Pending::Now(priority) = slot.pending {
+            self.ready.push(id, priority);
+        }
+        id
+    }
+
+    /// Removes the key unless it is still pending.
+    #[inline]
+    fn remove_unless_pending(&mut self, id: u32) -> Cleanup<K> {
+        let removed = (self.slots.get(id).pending == Pending::No).then(|| self.remove(id));
+        Cleanup {
+            removed,
+            drained: self.closed && self.slots.is_empty(),
+        }
+    }
+
+    /// Decides whether a failed key is retried, and schedules the retry.
+    fn decide_retry(&mut self, id: u32, priority: Priority, now: &LazyNow) -> RetryDecision {
+        let slot = self.slots.get_mut(id);
+        if self.config.max_retries.is_some_and(|max| slot.failures >= max) {
+            let failures = slot.failures.saturating_add(1);
+            slot.failures = 0;
+            if let Some(metrics) = &self.config.metrics {
+                metrics.dropped();
+            }
+            return RetryDecision::Dropped { failures };
+        }
+        if let Pending::Now(_) = slot.pending {
+            // It was added during the run, so it runs again immediately and needs no retry on top.
+            slot.failures = slot.failures.saturating_add(1);
+            self.schedule_now(id, priority, now);
+            return RetryDecision::Retry {
+                after: Duration::ZERO,
+            };
+        }
+        if self.closed {
+            return RetryDecision::Closed;
+        }
+        let delay = self.count_failure(id, now);
+        self.schedule(id, priority, delay, false, now);
+        let after = match self.slots.get(id).pending {
+            Pending::Later(_) => self.delays.at(id).saturating_duration_since(now.get()),
+            Pending::Now(_) | Pending::No => Duration::ZERO,
+        };
+        RetryDecision::Retry { after }
+    }
+}

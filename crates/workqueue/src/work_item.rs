@@ -1,0 +1,149 @@
+//! The guard of a key that a worker processes.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::Priority;
+use crate::core::{Cleanup, Core, StartedRun};
+use crate::queue::Shared;
+
+/// A key that a worker processes. No other worker gets the key until this guard is gone.
+///
+/// Finish it with the outcome: [`done`](Self::done), [`fail`](Self::fail), [`requeue_after`](Self::requeue_after) or
+/// [`give_up`](Self::give_up). Dropping it, by a panic or because the task was cancelled, counts as a failure: the key
+/// is retried after its backoff and is never lost or stuck.
+///
+/// Whatever the outcome, a key that was added in the meantime is queued again immediately.
+#[must_use = "dropping it counts as a failure; finish it with `done`, `fail`, `requeue_after` or `give_up`"]
+pub struct WorkItem<K> {
+    shared: Arc<Shared<K>>,
+    key: K,
+    run: u32,
+    priority: Priority,
+    ended: bool,
+}
+
+/// What the queue does with a key after a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RetryDecision {
+    /// The key is retried.
+    Retry {
+        /// The delay from now on; zero if the key was added again in the meantime.
+        after: Duration,
+    },
+    /// The key failed more often than [`max_retries`](crate::Builder::max_retries) allows: it is dropped and its
+    /// failures are forgotten. An add during the run still queues it, and later adds start at zero failures.
+    Dropped {
+        /// Number of consecutive failures, including this one.
+        failures: u32,
+    },
+    /// The queue is closed and does not retry.
+    Closed,
+}
+
+impl<K> WorkItem<K> {
+    pub(crate) fn new(shared: Arc<Shared<K>>, hand: StartedRun<K>) -> Self {
+        let StartedRun { run, key, priority } = hand;
+        Self {
+            shared,
+            key,
+            run,
+            priority,
+            ended: false,
+        }
+    }
+
+    /// Returns the key. The guard also derefs to it.
+    pub fn key(&self) -> &K {
+        &self.key
+    }
+
+    /// Returns the priority at which the key was queued, which a retry or requeue keeps.
+    pub fn priority(&self) -> Priority {
+        self.priority
+    }
+
+    /// Sets the priority of a retry or requeue.
+    pub fn set_priority(&mut self, priority: Priority) {
+        self.priority = priority;
+    }
+
+    /// Returns whether the key was added again during this run: the worker may have read stale data and can stop early.
+    pub fn is_queued_again(&self) -> bool {
+        self.shared.with_core(|core| core.is_queued_again(self.run))
+    }
+
+    /// Finishes the run with success and forgets the key's failures.
+    pub fn done(mut self) {
+        self.end(Core::done);
+    }
+
+    /// Finishes the run with a failure. The key is retried at the same priority after the rate limiter's delay, or
+    /// dropped.
+    pub fn fail(mut self) -> RetryDecision {
+        self.end_with_failure()
+    }
+
+    /// Finishes the run with success and queues the key again after a delay, at the same priority. Forgets the key's
+    /// failures. An earlier delayed add made in the meantime wins; on a closed queue this is [`done`](Self::done).
+    pub fn requeue_after(mut self, delay: Duration) {
+        let priority = self.priority;
+        self.end(|core, run| core.requeue(run, priority, delay));
+    }
+
+    /// Finishes the run with a failure that a retry cannot fix: no retry, and the key's failures are forgotten.
+    pub fn give_up(self) {
+        self.done();
+    }
+
+    #[inline(never)]
+    fn end_with_failure(&mut self) -> RetryDecision {
+        let mut outcome = RetryDecision::Closed;
+        let priority = self.priority;
+        self.end(|core, run| {
+            let (decision, ended) = core.fail(run, priority);
+            outcome = decision;
+            ended
+        });
+        if let RetryDecision::Dropped { failures } = outcome {
+            self.shared.report_dropped(&self.key, failures);
+        }
+        outcome
+    }
+
+    #[inline]
+    fn end(&mut self, how: impl FnOnce(&mut Core<K>, u32) -> Cleanup<K>) {
+        self.ended = true;
+        let run = self.run;
+        let ended = self.shared.with_core(|core| how(core, run));
+        self.shared.clean_up(ended);
+    }
+}
+
+impl<K> Drop for WorkItem<K> {
+    #[inline]
+    fn drop(&mut self) {
+        if !self.ended {
+            self.end_with_failure();
+        }
+    }
+}
+
+impl<K> Deref for WorkItem<K> {
+    type Target = K;
+
+    fn deref(&self) -> &K {
+        &self.key
+    }
+}
+
+impl<K: fmt::Debug> fmt::Debug for WorkItem<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WorkItem")
+            .field("key", &self.key)
+            .field("priority", &self.priority)
+            .finish_non_exhaustive()
+    }
+}

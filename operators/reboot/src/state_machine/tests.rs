@@ -1,0 +1,356 @@
+//! Tests every arrow of the diagram, and that there are no others.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::*;
+use crate::state::{InvalidAnnotation, Phase, Progress, RebootCommand, State};
+
+const MINUTE: Duration = Duration::from_mins(1);
+const EPOCH: u64 = 7;
+
+fn now() -> Timestamp {
+    "2026-01-02T03:04:05Z".parse().expect("a valid time")
+}
+
+fn rules() -> RebootRules {
+    RebootRules {
+        drain: Some(DrainRule {
+            timeout: 10 * MINUTE,
+            force: false,
+        }),
+        reboot_timeout: 15 * MINUTE,
+        health_check_timeout: 10 * MINUTE,
+        soak: Duration::ZERO,
+        backoff: 5 * MINUTE,
+    }
+}
+
+/// A node in this phase, as the controller leaves it, before its deadline.
+fn node(phase: Phase) -> NodeView {
+    let cordoned = phase != Phase::Granted && phase != Phase::Aborted;
+    NodeView {
+        name: "n".to_owned(),
+        uid: "u".to_owned(),
+        resource_version: "1".to_owned(),
+        boot_id: "before".to_owned(),
+        is_ready: true,
+        unschedulable: cordoned,
+        cordoned,
+        request: Some(String::new()),
+        state: Some(Ok(State {
+            phase,
+            policy: "default".to_owned(),
+            epoch: EPOCH,
+            attempt: 1,
+            since: now(),
+            deadline: now().checked_add(MINUTE).ok(),
+            boot_id_before: (phase >= Phase::Armed).then(|| "before".to_owned()),
+            healthy_deadline: None,
+            cordoned,
+            reason: None,
+            unknown_fields: [].into(),
+        })),
+        command: (phase == Phase::Armed).then(|| {
+            Ok(RebootCommand {
+                boot_id: "before".to_owned(),
+                epoch: EPOCH,
+                not_before: None,
+                not_after: None,
+            })
+        }),
+        ..NodeView::default()
+    }
+}
+
+fn progress(edit: impl FnOnce(&mut Progress)) -> Progress {
+    let mut progress = Progress {
+        boot_id: "before".to_owned(),
+        epoch: EPOCH,
+        attempt: 1,
+        attempted_at: now(),
+        new_boot_id: None,
+        checked_boot_id: None,
+        failure_reason: None,
+        more: [].into(),
+    };
+    edit(&mut progress);
+    progress
+}
+
+/// Summarizes the step: the phase that is written, or the action.
+fn next_with(node: &NodeView, edit: impl FnOnce(&mut StepInput<'_>)) -> String {
+    let rules = rules();
+    let mut facts = StepInput {
+        now: now(),
+        policy: "default",
+        rules: &rules,
+        slot: Some(EPOCH),
+        halt: None,
+    };
+    edit(&mut facts);
+    match step(node, &facts) {
+        Step::Wait => "rest".to_owned(),
+        Step::WaitUntil(_) => "until".to_owned(),
+        Step::Drain { force } => format!("drain {force}"),
+        Step::Verify => "verify".to_owned(),
+        Step::Write(change) | Step::WriteIfSlotHeld(change) => {
+            let phase = change.state.map_or("nothing", |state| state.phase.name());
+            let cordon = change
+                .cordon
+                .map_or(String::new(), |cordon| format!(" {cordon:?}"));
+            let done = if change.remove_request { " done" } else { "" };
+            format!("{phase}{cordon}{done}")
+        }
+    }
+}
+
+fn next(node: &NodeView) -> String {
+    next_with(node, |_| {})
+}
+
+fn with(phase: Phase, edit: impl FnOnce(&mut NodeView)) -> NodeView {
+    let mut node = node(phase);
+    edit(&mut node);
+    node
+}
+
+fn past_deadline(facts: &mut StepInput<'_>) {
+    facts.now = now().checked_add(2 * MINUTE).expect("a valid time");
+}
+
+#[test]
+fn healthy_node_passes_through_all_phases() {
+    let fresh = with(Phase::Aborted, |node| node.state = None);
+    assert_eq!(next(&fresh), "Granted");
+    assert_eq!(next(&node(Phase::Granted)), "Cordoned Set");
+    assert_eq!(next(&node(Phase::Cordoned)), "Draining");
+    assert_eq!(next(&node(Phase::Draining)), "drain false");
+    assert_eq!(next(&node(Phase::Drained)), "Armed");
+    assert_eq!(next(&node(Phase::Armed)), "until");
+    let back = |phase| with(phase, |node| node.boot_id = "after".to_owned());
+    assert_eq!(next(&back(Phase::Armed)), "Rebooted");
+    assert_eq!(next(&back(Phase::Rebooted)), "verify");
+    assert_eq!(next(&back(Phase::Soaking)), "until");
+    assert_eq!(
+        next_with(&back(Phase::Soaking), past_deadline),
+        "nothing Lift done"
+    );
+    assert_eq!(next(&node(Phase::Failed)), "rest");
+}
+
+/// Only the two irreversible steps read the live policy.
+#[test]
+fn cordoning_and_arming_confirm_the_slot() {
+    let rules = rules();
+    let facts = StepInput {
+        now: now(),
+        policy: "default",
+        rules: &rules,
+        slot: Some(EPOCH),
+        halt: None,
+    };
+    for phase in Phase::ALL {
+        let confirms = matches!(step(&node(phase), &facts), Step::WriteIfSlotHeld(_));
+        assert_eq!(
+            confirms,
+            matches!(phase, Phase::Granted | Phase::Drained),
+            "{phase}"
+        );
+    }
+}
+
+#[test]
+fn node_that_is_not_armed_aborts_on_halt_or_lost_slot() {
+    type Edit = fn(&mut StepInput<'_>);
+    let reasons: [Edit; 3] = [
+        |facts| facts.halt = Some(HaltReason::Paused),
+        |facts| facts.slot = None,
+        |facts| facts.slot = Some(EPOCH + 1),
+    ];
+    for reason in reasons {
+        assert_eq!(next_with(&node(Phase::Granted), reason), "Aborted");
+        for phase in [Phase::Cordoned, Phase::Draining, Phase::Drained, Phase::Armed] {
+            assert_eq!(next_with(&node(phase), reason), "Aborted Lift", "{phase}");
+            let theirs = with(phase, |node| node.cordoned = false);
+            assert_eq!(
+                next_with(&theirs, reason),
+                "Aborted",
+                "{phase}: an administrator's cordon stays"
+            );
+        }
+        let begun = with(Phase::Armed, |node| node.progress = Some(Ok(progress(|_| {}))));
+        assert_eq!(next_with(&begun, reason), "until", "the agent may have acted");
+        let odd = with(Phase::Armed, |node| {
+            node.progress = Some(Err(InvalidAnnotation {
+                key: String::new(),
+                error: String::new(),
+            }));
+        });
+        assert_eq!(
+            next_with(&odd, reason),
+            "until",
+            "an agent of another version too"
+        );
+        for phase in [Phase::Rebooted, Phase::Failed] {
+            let back = with(phase, |node| node.boot_id = "after".to_owned());
+            assert_ne!(next_with(&back, reason), "Aborted Lift", "{phase}");
+        }
+    }
+}
+
+#[test]
+fn removing_the_request_cancels_until_the_agent_has_started() {
+    let cancelled = |phase| with(phase, |node| node.request = None);
+    assert_eq!(next(&cancelled(Phase::Granted)), "nothing");
+    for phase in [Phase::Cordoned, Phase::Draining, Phase::Drained, Phase::Armed] {
+        assert_eq!(next(&cancelled(phase)), "nothing Lift", "{phase}");
+    }
+    assert_eq!(next(&cancelled(Phase::Aborted)), "nothing");
+    let begun = with(Phase::Armed, |node| {
+        (node.request, node.progress) = (None, Some(Ok(progress(|_| {}))));
+    });
+    assert_eq!(next(&begun), "until", "the agent may have acted");
+    assert_eq!(next(&cancelled(Phase::Failed)), "rest");
+    // State and request were removed from a failed node.
+    let cleared = with(Phase::Failed, |node| (node.state, node.request) = (None, None));
+    assert_eq!(next(&cleared), "nothing Lift");
+}
+
+#[test]
+fn only_a_new_boot_id_of_this_grant_is_proof() {
+    let armed = |edit: fn(&mut Progress)| with(Phase::Armed, |node| node.progress = Some(Ok(progress(edit))));
+    assert_eq!(
+        next(&armed(|one| one.new_boot_id = Some("after".to_owned()))),
+        "Rebooted"
+    );
+    assert_eq!(
+        next(&armed(|one| one.new_boot_id = Some("before".to_owned()))),
+        "until"
+    );
+    let other = armed(|one| (one.new_boot_id, one.epoch) = (Some("after".to_owned()), EPOCH - 1));
+    assert_eq!(next(&other), "until");
+    let silent = with(Phase::Armed, |node| node.boot_id.clear());
+    assert_eq!(next(&silent), "until", "an empty boot ID proves nothing");
+    // The agent knows about the reboot before the kubelet does: the node's conditions are still those of the old
+    // boot.
+    assert_eq!(next(&node(Phase::Rebooted)), "until");
+}
+
+#[test]
+fn timeouts_fail_the_node_and_keep_its_cordon() {
+    assert_eq!(next_with(&node(Phase::Armed), past_deadline), "Failed");
+    let begun = with(Phase::Armed, |node| node.progress = Some(Ok(progress(|_| {}))));
+    assert_eq!(next_with(&begun, past_deadline), "Failed");
+    let gave_up = with(Phase::Armed, |node| {
+        node.progress = Some(Ok(progress(|one| one.failure_reason = Some("no".to_owned()))));
+    });
+    assert_eq!(next(&gave_up), "Failed");
+    let back = with(Phase::Rebooted, |node| node.boot_id = "after".to_owned());
+    assert_eq!(next_with(&back, past_deadline), "Failed");
+    assert_eq!(next_with(&node(Phase::Draining), past_deadline), "Aborted Lift");
+    let unproved = with(Phase::Drained, |node| node.boot_id.clear());
+    assert_eq!(next(&unproved), "Aborted Lift", "a reboot could not be verified");
+}
+
+#[test]
+fn forced_drain_deletes_pods_and_then_continues() {
+    let forced = |minutes: u32| {
+        let mut rules = rules();
+        rules.drain = Some(DrainRule {
+            timeout: 10 * MINUTE,
+            force: true,
+        });
+        let facts = StepInput {
+            now: now().checked_add(minutes * MINUTE).expect("a valid time"),
+            policy: "default",
+            rules: &rules,
+            slot: Some(EPOCH),
+            halt: None,
+        };
+        match step(&node(Phase::Draining), &facts) {
+            Step::Write(change) => change.state.map(|state| state.phase),
+            Step::Drain { force } => force.then_some(Phase::Draining),
+            _ => None,
+        }
+    };
+    assert_eq!(forced(0), None);
+    assert_eq!(forced(1), Some(Phase::Draining));
+    assert_eq!(forced(11), Some(Phase::Drained));
+}
+
+#[test]
+fn uncordoning_by_an_administrator_is_respected() {
+    let open = |phase| with(phase, |node| node.unschedulable = false);
+    for phase in [Phase::Cordoned, Phase::Draining, Phase::Drained, Phase::Armed] {
+        assert_eq!(next(&open(phase)), "Aborted Leave", "{phase}");
+    }
+    for phase in [Phase::Rebooted, Phase::Soaking] {
+        let back = with(phase, |node| {
+            (node.unschedulable, node.boot_id) = (false, "after".to_owned());
+        });
+        assert_eq!(next(&back), format!("{phase} Leave"));
+    }
+    let theirs = with(Phase::Granted, |node| node.unschedulable = true);
+    assert_eq!(next(&theirs), "Cordoned Leave");
+}
+
+#[test]
+fn aborted_node_waits_for_a_new_slot() {
+    assert_eq!(
+        next(&node(Phase::Aborted)),
+        "until",
+        "its old slot is about to be taken back"
+    );
+    let slot = |facts: &mut StepInput<'_>| facts.slot = Some(EPOCH + 1);
+    assert_eq!(next_with(&node(Phase::Aborted), slot), "Granted");
+    let none = |facts: &mut StepInput<'_>| {
+        past_deadline(facts);
+        facts.slot = None;
+    };
+    assert_eq!(next_with(&node(Phase::Aborted), none), "rest");
+}
+
+#[test]
+fn soaking_node_that_is_not_ready_starts_over() {
+    let lost = with(Phase::Soaking, |node| {
+        (node.is_ready, node.boot_id) = (false, "after".to_owned());
+    });
+    assert_eq!(next_with(&lost, past_deadline), "Rebooted");
+}
+
+#[test]
+fn flapping_node_fails_after_the_health_deadline() {
+    let mut rules = rules();
+    rules.soak = 5 * MINUTE;
+    let at = |minutes: u32| StepInput {
+        now: now().checked_add(minutes * MINUTE).expect("a valid time"),
+        policy: "default",
+        rules: &rules,
+        slot: Some(EPOCH),
+        halt: None,
+    };
+    let mut node = with(Phase::Armed, |node| node.boot_id = "after".to_owned());
+    let mut phases = Vec::new();
+    // Every four minutes the node becomes unready, and a minute later healthy again.
+    for minute in 0..60 {
+        node.is_ready = minute % 4 != 3;
+        let facts = at(minute);
+        let change = match step(&node, &facts) {
+            Step::Write(change) => Some(change),
+            Step::Verify if node.is_ready => verified(&node, &facts),
+            _ => None,
+        };
+        if let Some(change) = change {
+            change.apply(&mut node);
+            phases.push((minute, node.phase().expect("it has a phase")));
+        }
+    }
+    let ends = phases
+        .iter()
+        .filter(|(_, phase)| *phase == Phase::Rebooted)
+        .count();
+    assert_eq!(phases.last(), Some(&(15, Phase::Failed)), "{phases:?}");
+    assert_eq!(ends, 4, "{phases:?}");
+}

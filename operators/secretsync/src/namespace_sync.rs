@@ -1,0 +1,196 @@
+//! Reconciles one sync in one namespace: removes unwanted copies, then creates and updates the others.
+//!
+//! ```text
+//!   Plan (desired) ──────────┐
+//!                            ├─► prune unwanted copies ─► reconcile each copy ─► NamespaceResult
+//!   CopyMetadata (existing) ─┘
+//! ```
+//!
+//! It is level-triggered, so it can stop anywhere and run again. A copy that cannot be written does not stop the
+//! others.
+
+use std::{sync::Arc, time::Duration};
+
+use windlass::prelude::{Action, Context, Error, ObjectKey};
+
+use crate::{
+    api::SourceKind,
+    copy_metadata::CopyMetadata,
+    copy_reconciler::{CopyOutcome, CopyReconciler, RetryPolicy, request_failure},
+    engine::Engine,
+    identity::SyncId,
+    plan::{ActiveSync, Plan},
+    work_tracker::{CopyFailure, NamespaceResult},
+};
+
+/// How often to check whether a conflicting object still exists, since it is not watched.
+///
+/// With many conflicts at most one check per second, and each object at least every ten minutes.
+const MIN_CONFLICT_POLL: Duration = Duration::from_secs(30);
+const MAX_CONFLICT_POLL: Duration = Duration::from_mins(10);
+
+fn conflict_poll_interval(conflicts: u32) -> Duration {
+    Duration::from_secs(conflicts.into()).clamp(MIN_CONFLICT_POLL, MAX_CONFLICT_POLL)
+}
+
+impl Engine {
+    /// Reconciles the copies of a sync in a namespace.
+    pub(crate) async fn sync_namespace(
+        &self,
+        sync: &SyncId,
+        namespace: &Arc<str>,
+        ctx: &Context,
+    ) -> Result<Action, Error> {
+        let began = self.tracker.lock().begin(sync, namespace);
+        let (mut plan, annotation) = {
+            let roster = self.index.read();
+            (
+                roster.plan(sync, namespace),
+                Arc::clone(&roster.config.annotation),
+            )
+        };
+        if matches!(plan, Plan::Wait) {
+            // The plan may have changed since: it is computed again while the waiting namespace is registered.
+            plan = self.index.write().plan_or_register(sync, namespace);
+        }
+        let order = match plan {
+            Plan::Sync(order) => order,
+            Plan::NamespaceGone => {
+                self.record_result(
+                    sync,
+                    namespace,
+                    began,
+                    Some(NamespaceResult::default()),
+                    None,
+                    ctx,
+                );
+                return Ok(Action::done());
+            }
+            Plan::Wait => {
+                self.record_result(sync, namespace, began, None, None, ctx);
+                return Ok(Action::done());
+            }
+        };
+        let visit = CopyReconciler {
+            engine: self,
+            client: ctx.client(),
+            namespace,
+            annotation,
+        };
+        let mut tally = NamespaceResult::default();
+        let mut again = RetryPolicy::Never;
+        let mut note = |tally: &mut NamespaceResult, trouble: CopyFailure, how: RetryPolicy| {
+            again = match (again, how) {
+                (RetryPolicy::Backoff, _) | (_, RetryPolicy::Backoff) => RetryPolicy::Backoff,
+                (RetryPolicy::Poll, _) | (_, RetryPolicy::Poll) => RetryPolicy::Poll,
+                (RetryPolicy::Never, RetryPolicy::Never) => RetryPolicy::Never,
+            };
+            tally.add_failure(trouble);
+        };
+        for (kind, name, held) in self.copies_of(sync, namespace) {
+            if let Err(failure) = visit.prune(&order, kind, &name, &held).await {
+                note(&mut tally, request_failure(&name, &failure), RetryPolicy::Backoff);
+            }
+        }
+        let is_over = order.sync.as_ref().is_some_and(|live| live.exceeds_limits);
+        if let Some(live) = order.sync.as_ref().filter(|live| !live.exceeds_limits) {
+            for wish in &order.wanted {
+                if ctx.is_stopping() {
+                    return Err("interrupted by shutdown".into());
+                }
+                let outcome = visit.reconcile(live, wish).await;
+                if !matches!(outcome, CopyOutcome::Excluded) {
+                    tally.targets += 1;
+                }
+                match outcome {
+                    CopyOutcome::Synced => tally.synced += 1,
+                    CopyOutcome::Excluded => tally.excluded += 1,
+                    CopyOutcome::Pending => {}
+                    CopyOutcome::Failed(trouble, how) => note(&mut tally, trouble, how),
+                }
+            }
+        }
+        let worst = tally.failures.first().cloned();
+        let conflicts = tally.conflicts;
+        // If nothing was checked, the previous result stays.
+        let is_known = !is_over || order.wanted.is_empty() || worst.is_some();
+        self.record_result(
+            sync,
+            namespace,
+            began,
+            is_known.then_some(tally),
+            order.sync.as_ref(),
+            ctx,
+        );
+        match (again, worst) {
+            (RetryPolicy::Backoff, Some(CopyFailure { name, message, .. })) => {
+                Err(format!("cannot copy {name} into {namespace}: {message}").into())
+            }
+            (RetryPolicy::Poll, _) => Ok(Action::requeue_after(conflict_poll_interval(conflicts))),
+            _ => Ok(Action::done()),
+        }
+    }
+
+    /// Records the result, and records events for new failures.
+    fn record_result(
+        &self,
+        sync: &SyncId,
+        namespace: &Arc<str>,
+        began: u32,
+        found: Option<NamespaceResult>,
+        live: Option<&ActiveSync>,
+        ctx: &Context,
+    ) {
+        let settled = self.tracker.lock().finish(sync, namespace, began, found);
+        if let Some(lag) = settled.propagation {
+            self.metrics.propagation.observe(lag);
+        }
+        for trouble in &settled.new_failures {
+            if trouble.is_conflict {
+                self.metrics.record_conflict();
+            }
+            if let Some(live) = live {
+                let message = format!("{namespace}/{}: {}", trouble.name, trouble.message);
+                ctx.recorder().warning(&live.reference, &trouble.reason, message);
+            }
+        }
+        // While many copies are being written, the status is updated from time to time.
+        if settled.is_idle || self.is_status_write_due(sync) {
+            self.enqueue_status(sync);
+        }
+        if settled.is_idle && self.index.read().sync(sync).is_none() {
+            self.tracker.lock().forget(sync);
+        }
+    }
+
+    /// Returns the copies of a sync in a namespace.
+    fn copies_of(&self, sync: &SyncId, namespace: &str) -> Vec<(SourceKind, Arc<str>, Arc<CopyMetadata>)> {
+        let listers = self.listers();
+        let is_of = |kind, name: &str, held: &CopyMetadata| {
+            self.sync_of_copy(kind, name, held).as_ref() == Some(sync)
+        };
+        match sync {
+            // It has at most one: a copy has the name of its source.
+            SyncId::Annotated { kind, name } => {
+                let key = ObjectKey::namespaced(namespace, &**name);
+                let found = listers.copies(*kind).get(&key);
+                let own = found.filter(|held| is_of(*kind, name, held));
+                own.into_iter()
+                    .map(|held| (*kind, Arc::clone(name), held))
+                    .collect()
+            }
+            SyncId::Declared {
+                namespace: home,
+                name,
+            } => {
+                let declared = ObjectKey::namespaced(&**home, &**name);
+                let of_kind = |kind| {
+                    let held = listers.copies(kind).of_sync(&declared, Some(namespace));
+                    held.into_iter()
+                        .map(move |(key, held)| (kind, Arc::from(key.name()), held))
+                };
+                SourceKind::ALL.into_iter().flat_map(of_kind).collect()
+            }
+        }
+    }
+}

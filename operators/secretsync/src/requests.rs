@@ -1,0 +1,271 @@
+//! The requests that read and write content; their bodies are zeroed.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Request, StatusCode, header};
+use http_body_util::BodyExt;
+use serde::Deserialize;
+use tokio::time::timeout;
+use windlass::{
+    kube::{
+        self,
+        api::ObjectMeta,
+        client::{Body, Client},
+        core::{Status, response::reason},
+    },
+    prelude::json,
+};
+
+use crate::{
+    api::SourceKind,
+    content::{Content, ZeroizedBuffer},
+    field_ownership::FIELD_MANAGER,
+};
+
+/// Requests only metadata, so that a write's response does not contain the content.
+const ACCEPT_METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+
+/// Timeout of a request, including the client's retries.
+const REQUEST_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// Precedes the message of a webhook or an admission policy in the server's message.
+const DENIALS: [&str; 2] = ["denied the request", "denied request"];
+
+/// Why a request failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RequestError {
+    /// The server refused it.
+    #[error("{}", status_message(.0))]
+    Server(Box<Status>),
+    /// The content of a source exceeds the limit of its namespace.
+    #[error("the sources of its namespace exceed the limit of {limit} bytes (`--max-content-mib`)")]
+    ContentLimitExceeded {
+        /// The limit.
+        limit: usize,
+    },
+    /// It could not be sent, or the response could not be parsed.
+    #[error("{0}")]
+    Other(String),
+}
+
+fn status_message(status: &Status) -> String {
+    format!("the server returned {}: {}", status.code, status.message)
+}
+
+impl RequestError {
+    fn has_status(&self, code: StatusCode) -> bool {
+        matches!(self, Self::Server(status) if status.code == code.as_u16())
+    }
+
+    /// An object of that name exists.
+    pub(crate) fn is_already_exists(&self) -> bool {
+        matches!(self, Self::Server(status) if status.reason == reason::ALREADY_EXISTS)
+    }
+
+    /// The resource version or UID has changed.
+    pub(crate) fn is_conflict(&self) -> bool {
+        self.has_status(StatusCode::CONFLICT) && !self.is_already_exists()
+    }
+
+    pub(crate) fn is_not_found(&self) -> bool {
+        self.has_status(StatusCode::NOT_FOUND)
+    }
+
+    /// The namespace is terminating.
+    pub(crate) fn is_terminating(&self) -> bool {
+        let Self::Server(status) = self else {
+            return false;
+        };
+        let causes = status.details.iter().flat_map(|details| &details.causes);
+        self.has_status(StatusCode::FORBIDDEN)
+            && causes
+                .into_iter()
+                .any(|cause| cause.reason == "NamespaceTerminating")
+    }
+
+    /// Removes the message if it quotes this content, as an admission webhook may do.
+    pub(crate) fn redact(mut self, content: &Content) -> Self {
+        if let Some(message) = self.message()
+            && content.is_quoted_in(message)
+        {
+            "message hidden: it contains a value of the object".clone_into(message);
+        }
+        self
+    }
+
+    /// Removes the reason of an admission denial, if the object's content is not known and might be quoted.
+    pub(crate) fn redact_denial(mut self) -> Self {
+        let Some(message) = self.message() else {
+            return self;
+        };
+        let ends = DENIALS
+            .iter()
+            .filter_map(|denial| Some(message.find(denial)? + denial.len()));
+        if let Some(end) = ends.min() {
+            message.truncate(end);
+            message.push_str("; reason hidden: it may contain a value of the object");
+        }
+        self
+    }
+
+    /// The message of the server or the client.
+    fn message(&mut self) -> Option<&mut String> {
+        match self {
+            Self::Server(status) => Some(&mut status.message),
+            Self::Other(message) => Some(message),
+            Self::ContentLimitExceeded { .. } => None,
+        }
+    }
+
+    /// Returns the reason, in CamelCase.
+    pub(crate) fn reason(&self) -> &str {
+        match self {
+            Self::Server(status) if !status.reason.is_empty() => &status.reason,
+            Self::Server(_) => "ServerError",
+            Self::ContentLimitExceeded { .. } => "LimitExceeded",
+            Self::Other(_) => "RequestFailed",
+        }
+    }
+}
+
+fn path(kind: SourceKind, namespace: &str, name: Option<&str>) -> String {
+    let collection = format!("/api/v1/namespaces/{namespace}/{}", kind.plural());
+    name.map_or(collection.clone(), |name| format!("{collection}/{name}"))
+}
+
+/// Gets the whole object; `None` if it does not exist.
+pub(crate) async fn get(
+    client: &Client,
+    kind: SourceKind,
+    namespace: &str,
+    name: &str,
+) -> Result<Option<Content>, RequestError> {
+    let request = Request::get(path(kind, namespace, Some(name)))
+        .header(header::ACCEPT, "application/json")
+        .body(Body::empty());
+    match send(client, request).await {
+        Ok(answer) => Content::parse(&answer).map(Some).map_err(RequestError::Other),
+        Err(failure) if failure.is_not_found() => Ok(None),
+        Err(failure) => Err(failure),
+    }
+}
+
+/// Gets the metadata of an object; `None` if it does not exist.
+pub(crate) async fn get_metadata(
+    client: &Client,
+    kind: SourceKind,
+    namespace: &str,
+    name: &str,
+) -> Result<Option<ObjectMeta>, RequestError> {
+    #[derive(Deserialize)]
+    struct Partial {
+        metadata: ObjectMeta,
+    }
+    let request = Request::get(path(kind, namespace, Some(name)))
+        .header(header::ACCEPT, ACCEPT_METADATA)
+        .body(Body::empty());
+    match send(client, request).await {
+        Ok(answer) => serde_json::from_slice::<Partial>(answer.as_slice())
+            .map(|found| Some(found.metadata))
+            .map_err(|_| RequestError::Other("cannot parse the server's response".to_owned())),
+        Err(failure) if failure.is_not_found() => Ok(None),
+        Err(failure) => Err(failure),
+    }
+}
+
+/// Creates an object; fails if it exists.
+pub(crate) async fn create(
+    client: &Client,
+    kind: SourceKind,
+    namespace: &str,
+    body: Bytes,
+) -> Result<(), RequestError> {
+    let path = path(kind, namespace, None);
+    write(client, Method::POST, &path, body).await
+}
+
+/// Replaces an object, conditional on the resource version in the body.
+pub(crate) async fn replace(
+    client: &Client,
+    kind: SourceKind,
+    namespace: &str,
+    name: &str,
+    body: Bytes,
+) -> Result<(), RequestError> {
+    let path = path(kind, namespace, Some(name));
+    write(client, Method::PUT, &path, body).await
+}
+
+async fn write(client: &Client, method: Method, path: &str, body: Bytes) -> Result<(), RequestError> {
+    let request = Request::builder()
+        .method(method)
+        .uri(format!("{path}?fieldManager={FIELD_MANAGER}"))
+        .header(header::ACCEPT, ACCEPT_METADATA)
+        .header(header::CONTENT_TYPE, "application/json")
+        .body(Body::from(body));
+    send(client, request).await.map(drop)
+}
+
+/// Deletes an object, conditional on its UID and resource version. A deleted or changed object is no error: the watch
+/// triggers another reconcile, which decides again.
+pub(crate) async fn delete(
+    client: &Client,
+    kind: SourceKind,
+    namespace: &str,
+    name: &str,
+    uid: &str,
+    version: u64,
+) -> Result<(), RequestError> {
+    let options = json!({
+        "apiVersion": "v1", "kind": "DeleteOptions", "preconditions": { "uid": uid, "resourceVersion": version.to_string() },
+    });
+    let request = Request::delete(path(kind, namespace, Some(name)))
+        .header(header::ACCEPT, ACCEPT_METADATA)
+        .header(header::CONTENT_TYPE, "application/json")
+        .body(Body::from(options.to_string().into_bytes()));
+    match send(client, request).await {
+        Err(failure) if !failure.is_not_found() && !failure.is_conflict() => Err(failure),
+        _ => Ok(()),
+    }
+}
+
+/// Sends a request, and reads the response into a buffer that is zeroed. Has a timeout: a hanging request would block
+/// a worker.
+async fn send(
+    client: &Client,
+    request: Result<Request<Body>, http::Error>,
+) -> Result<ZeroizedBuffer, RequestError> {
+    let late = |_| RequestError::Other(format!("the server did not answer within {REQUEST_TIMEOUT:?}"));
+    timeout(REQUEST_TIMEOUT, exchange(client, request))
+        .await
+        .map_err(late)?
+}
+
+async fn exchange(
+    client: &Client,
+    request: Result<Request<Body>, http::Error>,
+) -> Result<ZeroizedBuffer, RequestError> {
+    let failed = |error: kube::Error| RequestError::Other(error.to_string());
+    let request = request.map_err(|error| RequestError::Other(error.to_string()))?;
+    let response = client.send(request).await.map_err(failed)?;
+    let (parts, mut body) = response.into_parts();
+    let length = parts.headers.get(header::CONTENT_LENGTH);
+    let length = length.and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
+    // Limited to the size of an object, whatever the header says.
+    let mut answer = ZeroizedBuffer::with_capacity(length.unwrap_or(4096).min(4 << 20));
+    while let Some(frame) = body.frame().await {
+        if let Ok(part) = frame.map_err(failed)?.into_data() {
+            answer.append_and_zero(part);
+        }
+    }
+    if parts.status.is_success() {
+        return Ok(answer);
+    }
+    let status = serde_json::from_slice::<Status>(answer.as_slice()).unwrap_or_else(|_| {
+        let reason = parts.status.canonical_reason().unwrap_or("unknown");
+        // The body is not included: its content is unknown.
+        Status::failure("the response is not a Status", reason).with_code(parts.status.as_u16())
+    });
+    Err(RequestError::Server(Box::new(status)))
+}

@@ -1,0 +1,319 @@
+//! A SecretSync's finalizer and status.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::Instant;
+use windlass::{
+    k8s_openapi::api::core::v1::ObjectReference,
+    prelude::{Action, ConditionUpdate, Conditions, Context, Error, ObjectKey, ResourceExt},
+    runtime::Clock,
+};
+
+use crate::{
+    api::{FINALIZER, SecretSync, SecretSyncStatus, SourceKind, SyncFailure},
+    engine::Engine,
+    identity::{SyncId, SyncOwner},
+    work_tracker::Summary,
+};
+
+/// Maximum number of failures in a status.
+const MAX_FAILURES: usize = 10;
+
+/// Minimum time between two writes of a status.
+const STATUS_WRITE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// When a status was last written.
+pub(crate) struct StatusWrite {
+    at: Instant,
+}
+
+/// The input of a status besides the sums.
+struct SyncState {
+    /// The validation error of the spec.
+    spec_error: Option<String>,
+    is_deleting: bool,
+    is_paused: bool,
+    /// The limit that it exceeds.
+    limit_error: Option<String>,
+    /// It neither names nor selects anything.
+    is_empty: bool,
+    sources: u32,
+    /// Number of selected objects that are not copied because they are copies themselves.
+    skipped: u32,
+    namespaces: u32,
+    /// Names that do not exist or may not be copied.
+    failures: Vec<SyncFailure>,
+}
+
+impl Engine {
+    /// Reconciles a SecretSync's finalizer and status.
+    pub(crate) async fn reconcile_status(
+        &self,
+        namespace: &Arc<str>,
+        name: &Arc<str>,
+        ctx: &Context,
+    ) -> Result<Action, Error> {
+        let id = SyncId::Declared {
+            namespace: Arc::clone(namespace),
+            name: Arc::clone(name),
+        };
+        let key = ObjectKey::namespaced(&**namespace, &**name);
+        let Some(sync) = self.listers().syncs.try_get(&key)? else {
+            self.tracker.lock().forget(&id);
+            self.status_writes.lock().remove(&id);
+            return Ok(Action::done());
+        };
+        let has_finalizer = sync.finalizers().iter().any(|one| one == FINALIZER);
+        if sync.metadata.deletion_timestamp.is_none() && !has_finalizer {
+            // The write triggers another reconcile, and then the work begins.
+            ctx.writer().add_finalizer(&*sync, FINALIZER).await?;
+            return Ok(Action::done());
+        }
+        if sync.metadata.deletion_timestamp.is_some() && has_finalizer && !self.has_copies(&sync) {
+            ctx.writer().remove_finalizer(&*sync, FINALIZER).await?;
+            return Ok(Action::done());
+        }
+        let Some(standing) = self.sync_state(&id, &sync) else {
+            return Ok(Action::done());
+        };
+        let summary = {
+            let mut ledger = self.tracker.lock();
+            ledger.mark_complete(&id);
+            ledger.summary(&id, MAX_FAILURES)
+        };
+        let is_idle = standing.spec_error.is_some() || standing.is_paused || standing.limit_error.is_some();
+        if !summary.is_complete && !is_idle {
+            return Ok(Action::done());
+        }
+        // While it is being deleted, a status is written only if deletions fail. Each deletion of a copy triggers
+        // another reconcile.
+        if standing.is_deleting && summary.result.failed == 0 {
+            return Ok(Action::done());
+        }
+        let status = status(&sync, &standing, &summary);
+        if sync.status.as_ref() == Some(&status) {
+            return Ok(Action::done());
+        }
+        if let Some(wait) = self.status_write_delay(&id) {
+            return Ok(Action::requeue_after(wait));
+        }
+        let mut told = SecretSync::clone(&sync);
+        told.status = Some(status);
+        ctx.writer().apply_status(&told).await?;
+        Ok(Action::done())
+    }
+
+    /// Returns whether a changed status may be written now.
+    pub(crate) fn is_status_write_due(&self, id: &SyncId) -> bool {
+        let told = self.status_writes.lock();
+        told.get(id)
+            .is_some_and(|last| last.at.elapsed() >= STATUS_WRITE_INTERVAL)
+    }
+
+    /// Returns how long to wait until the status may be written again.
+    fn status_write_delay(&self, id: &SyncId) -> Option<Duration> {
+        let mut told = self.status_writes.lock();
+        let now = Instant::now();
+        let since = told.get(id).map(|last| now - last.at);
+        if let Some(wait) = since.and_then(|since| {
+            STATUS_WRITE_INTERVAL
+                .checked_sub(since)
+                .filter(|wait| !wait.is_zero())
+        }) {
+            return Some(wait);
+        }
+        told.insert(id.clone(), StatusWrite { at: now });
+        None
+    }
+
+    /// Returns `None` while its sources are not known.
+    fn sync_state(&self, id: &SyncId, object: &SecretSync) -> Option<SyncState> {
+        let roster = self.index.read();
+        let sync = roster.sync(id)?;
+        let (spec_error, is_paused) = match &sync.rules {
+            Ok(rules) => (None, rules.is_paused),
+            Err(wrong) => (Some(wrong.clone()), false),
+        };
+        // A SecretSync that is being deleted has no sources.
+        if !sync.is_deleting && !roster.is_ready(sync) {
+            return None;
+        }
+        let refusal = |name: &str, reason: &str, message: &str| SyncFailure {
+            namespace: sync.namespace.to_string(),
+            name: name.to_owned(),
+            reason: reason.to_owned(),
+            message: message.to_owned(),
+        };
+        let mut failures = Vec::new();
+        // Names are not looked up while it is being deleted, or if its spec is invalid.
+        let mut names = if sync.is_deleting || sync.rules.is_err() {
+            Vec::new()
+        } else {
+            object.spec.names.clone()
+        };
+        names.sort_unstable();
+        names.dedup();
+        for name in &names {
+            match sync.members.get(name.as_str()) {
+                None => failures.push(refusal(name, "NotFound", "the object does not exist")),
+                Some(member) => {
+                    failures.extend(member.skip_reason.map(|why| refusal(name, "SourceIsCopy", why)));
+                }
+            }
+        }
+        let copied = |one: &bool| *one;
+        let members = sync.members.values();
+        let matched = members
+            .map(|member| member.skip_reason.is_none())
+            .filter(copied)
+            .count();
+        Some(SyncState {
+            spec_error,
+            is_deleting: sync.is_deleting,
+            is_paused,
+            limit_error: roster.limit_error(id, sync),
+            is_empty: object.spec.source_selector.is_none() && object.spec.names.is_empty(),
+            sources: count(matched),
+            skipped: count(sync.members.len() - matched),
+            namespaces: count(roster.targets_of(id)),
+            failures,
+        })
+    }
+
+    /// Returns whether copies of this SecretSync, by UID, still have to be removed. Copies that are terminating, or
+    /// whose namespace is, do not count.
+    fn has_copies(&self, sync: &SecretSync) -> bool {
+        let uid = sync.metadata.uid.as_deref().unwrap_or_default();
+        let roster = self.index.read();
+        let is_left = |namespace: &str| {
+            roster
+                .namespace(namespace)
+                .is_some_and(|place| !place.is_terminating)
+        };
+        SourceKind::ALL.into_iter().any(|kind| {
+            let copies = self.listers().copies(kind).of_sync(&ObjectKey::of(sync), None);
+            copies.iter().any(|(key, held)| {
+                let is_own =
+                    matches!(held.owner.as_deref(), Some(SyncOwner::Sync { uid: of, .. }) if &**of == uid);
+                is_own
+                    && held.ownership.is_ours
+                    && !held.is_deleting
+                    && is_left(key.namespace().unwrap_or_default())
+            })
+        })
+    }
+
+    /// Records an event for a namespace with an invalid consent.
+    pub(crate) fn report_consent_errors(&self, namespace: &Arc<str>, ctx: &Context) -> Action {
+        let roster = self.index.read();
+        let Some(place) = roster.namespace(namespace) else {
+            return Action::done();
+        };
+        for invalid in place.consent_errors() {
+            let reference = ObjectReference {
+                api_version: Some("v1".to_owned()),
+                kind: Some("Namespace".to_owned()),
+                name: Some(namespace.to_string()),
+                uid: Some(place.uid.to_string()),
+                ..ObjectReference::default()
+            };
+            ctx.recorder().warning(&reference, "InvalidConsent", invalid);
+        }
+        Action::done()
+    }
+}
+
+fn count(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+/// Computes the status.
+fn status(sync: &SecretSync, standing: &SyncState, summary: &Summary) -> SecretSyncStatus {
+    let tally = &summary.result;
+    let failed = tally.failed.saturating_add(count(standing.failures.len()));
+    let mut failures = standing.failures.clone();
+    failures.extend(summary.failures.iter().cloned());
+    failures.truncate(MAX_FAILURES);
+    let before = sync.status.as_ref();
+    let mut status = SecretSyncStatus {
+        observed_generation: sync.metadata.generation,
+        sources: standing.sources.saturating_sub(tally.excluded),
+        excluded: tally.excluded.saturating_add(standing.skipped),
+        namespaces: standing.namespaces,
+        targets: tally.targets,
+        synced: tally.synced,
+        failed,
+        conflicts: tally.conflicts,
+        failures,
+        conditions: before.map(|status| status.conditions.clone()).unwrap_or_default(),
+    };
+    let generation = sync.metadata.generation;
+    let clock = Clock::system();
+    let ready = ready(standing, summary, &status);
+    status
+        .conditions
+        .set(ready.observed_generation(generation), &clock);
+    let conflict = if tally.conflicts == 0 {
+        ConditionUpdate::false_("Conflict", "NoConflicts")
+    } else {
+        ConditionUpdate::true_("Conflict", "TargetsOccupied").message(format!(
+            "{} of {} targets exist and are not copies of this sync; they are left unchanged, see failures",
+            tally.conflicts, tally.targets
+        ))
+    };
+    status
+        .conditions
+        .set(conflict.observed_generation(generation), &clock);
+    status
+}
+
+fn ready(standing: &SyncState, summary: &Summary, status: &SecretSyncStatus) -> ConditionUpdate {
+    let no = |reason: &str, message: String| ConditionUpdate::false_("Ready", reason).message(message);
+    let SecretSyncStatus {
+        targets,
+        synced,
+        failed,
+        conflicts,
+        ..
+    } = status;
+    if standing.is_deleting {
+        return no(
+            "Deleting",
+            format!("{failed} copies could not be removed; see failures"),
+        );
+    }
+    if let Some(wrong) = &standing.spec_error {
+        return no("InvalidSpec", wrong.clone());
+    }
+    if standing.is_paused {
+        return no(
+            "Paused",
+            "spec.paused is true: nothing is written or deleted".to_owned(),
+        );
+    }
+    if let Some(excess) = &standing.limit_error {
+        return no(
+            "LimitExceeded",
+            format!("{excess}; nothing is written until it selects less"),
+        );
+    }
+    if standing.is_empty {
+        return no(
+            "NothingSelected",
+            "neither spec.sourceSelector nor spec.names is set".to_owned(),
+        );
+    }
+    if *failed > 0 {
+        return no("Failed", format!("{failed} copies failed; see failures"));
+    }
+    if *conflicts > 0 {
+        return no(
+            "Conflict",
+            format!("{conflicts} of {targets} targets exist and are not copies of this sync"),
+        );
+    }
+    if summary.has_pending_change || synced < targets {
+        return no("Syncing", format!("{synced} of {targets} copies are up to date"));
+    }
+    ConditionUpdate::true_("Ready", "Synced").message(format!("{synced} copies are up to date"))
+}

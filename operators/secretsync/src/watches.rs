@@ -1,0 +1,356 @@
+//! The watches: they update the sync index, and enqueue the affected items.
+//!
+//! The watches of namespaces, SecretSyncs, copies, and annotated objects of the source namespace are permanent; all
+//! of them have to be complete before anything is reconciled. The source watches of SecretSyncs are opened and closed
+//! with them, and only the syncs that use one wait for it.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+    time::Duration,
+};
+
+use tokio::sync::watch;
+use windlass::{
+    cache::{Cache, CacheSet, Cacheable, CachedObject, Change, Lister, Settings, WatchScope},
+    k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret},
+    kube::core::PartialObjectMeta,
+    prelude::{Error, Resource, ResourceExt},
+    runtime::{SourceContext, SourceEvent, WatchHandle},
+    workqueue::Priority,
+};
+
+use crate::{
+    api::{ADOPT_ANNOTATION, FINALIZER, SOURCE_UID_LABEL, SecretSync, SourceKind},
+    consent::Consent,
+    copy_metadata::{CopyMetadata, SyncOwners},
+    engine::{Cause, CopyLister, Engine, Listers},
+    identity::{Job, SyncId},
+    source_watch::{SourceMetadata, SourceWatchKey},
+    sync_index::{Affected, SyncChange, SyncIndex, TargetNamespace, WatchInstance},
+};
+
+/// How often a wait for a cache is logged.
+const SYNC_LOG_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Number of watches that have to be complete before anything is reconciled.
+const PERMANENT_WATCHES: usize = 6;
+
+/// Runs all watches until the caches stop.
+pub(crate) async fn run_watches(engine: Arc<Engine>, feed: SourceContext) -> Result<(), Error> {
+    engine.set_source_context(&feed);
+    let (complete, mut completed) = watch::channel(0);
+    let one_more = move || complete.send_modify(|count| *count += 1);
+    let caches = feed.caches();
+
+    let annotation = Arc::clone(&engine.index.read().config.annotation);
+    let places = caches.projected(
+        &WatchScope::all().metadata_only(),
+        Settings::projected(move |namespace: &PartialObjectMeta<Namespace>| {
+            target_namespace(namespace, &annotation)
+        }),
+    );
+    let syncs = caches.get::<SecretSync>(feed.scope());
+    let marks = Arc::new(SyncOwners::default());
+    let secrets = copies::<Secret>(caches, feed.scope(), &marks);
+    let config_maps = copies::<ConfigMap>(caches, feed.scope(), &marks);
+
+    let mut rooms = SourceWatches {
+        engine: Arc::clone(&engine),
+        feed: feed.clone(),
+        open: HashMap::new(),
+    };
+    let mut watching = vec![
+        feed.watch(
+            &places,
+            forward(&engine, &one_more, |engine, change| engine.on_namespace(change)),
+        ),
+        feed.watch(
+            &secrets,
+            forward(&engine, &one_more, |engine, change| {
+                engine.on_copy(SourceKind::Secret, change);
+            }),
+        ),
+        feed.watch(
+            &config_maps,
+            forward(&engine, &one_more, |engine, change| {
+                engine.on_copy(SourceKind::ConfigMap, change);
+            }),
+        ),
+        feed.watch(
+            &syncs,
+            forward(&engine, &one_more, move |_, change| rooms.on_sync(change)),
+        ),
+    ];
+    let annotated = engine.index.read().annotated_watches();
+    for opening in annotated {
+        watching.push(open_watch(&engine, &feed, &opening, one_more.clone()));
+    }
+
+    let listers = Listers {
+        secrets: CopyLister::new(wait_for_sync(&secrets).await?),
+        config_maps: CopyLister::new(wait_for_sync(&config_maps).await?),
+        syncs: wait_for_sync(&syncs).await?,
+    };
+    // Set once in the lifetime of a controller.
+    let _ = engine.listers.set(listers);
+    completed.wait_for(|count| *count == PERMANENT_WATCHES).await?;
+    engine.tracker.lock().start();
+    feed.mark_ready();
+    // If one stops, all caches do.
+    for one in &mut watching {
+        one.ended().await;
+    }
+    Ok(())
+}
+
+/// Returns a callback that passes changes to `see`, and calls `complete` after the initial list.
+fn forward<T: Send + Sync + 'static>(
+    engine: &Arc<Engine>,
+    complete: &(impl Fn() + Clone + Send + 'static),
+    mut see: impl FnMut(&Arc<Engine>, &Change<T>) + Send + 'static,
+) -> impl FnMut(SourceEvent<T>) + Send + 'static {
+    let (engine, complete) = (Arc::clone(engine), complete.clone());
+    move |told| match told {
+        SourceEvent::Change(change) => see(&engine, &change),
+        SourceEvent::Synced => complete(),
+    }
+}
+
+/// Caches the metadata of all copies of a kind.
+fn copies<K>(caches: &CacheSet, within: &WatchScope, marks: &Arc<SyncOwners>) -> Cache<CopyMetadata>
+where
+    K: Resource<DynamicType = (), Scope: 'static> + Send + Sync + 'static,
+    PartialObjectMeta<K>: Cacheable<DynamicType = ()>,
+{
+    let marks = Arc::clone(marks);
+    let settings =
+        Settings::projected(move |copy: &PartialObjectMeta<K>| CopyMetadata::of(&copy.metadata, &marks));
+    let labelled = within.clone().labels(SOURCE_UID_LABEL).metadata_only();
+    caches.projected(&labelled, settings.managed_fields())
+}
+
+/// Caches the metadata of all possible sources of a watch.
+fn sources<K>(caches: &CacheSet, room: &SourceWatchKey, annotation: &Arc<str>) -> Cache<SourceMetadata>
+where
+    K: Resource<DynamicType = (), Scope: 'static> + Send + Sync + 'static,
+    PartialObjectMeta<K>: Cacheable<DynamicType = ()>,
+{
+    let annotation = Arc::clone(annotation);
+    let settings = Settings::projected(move |object: &PartialObjectMeta<K>| {
+        SourceMetadata::from_metadata(&object.metadata, &annotation)
+    });
+    caches.projected(&room.selection(), settings)
+}
+
+/// Opens a source watch; `complete` is called after the initial list.
+fn open_watch(
+    engine: &Arc<Engine>,
+    feed: &SourceContext,
+    opening: &WatchInstance,
+    complete: impl Fn() + Send + 'static,
+) -> WatchHandle {
+    let room = &opening.key;
+    let annotation = Arc::clone(&engine.index.read().config.annotation);
+    let cache = match room.kind {
+        SourceKind::Secret => sources::<Secret>(feed.caches(), room, &annotation),
+        SourceKind::ConfigMap => sources::<ConfigMap>(feed.caches(), room, &annotation),
+    };
+    let (engine, opening) = (Arc::clone(engine), opening.clone());
+    feed.watch(&cache, move |told| {
+        // Statuses count sources, even if no namespace wants them and nothing is copied.
+        let touched = match &told {
+            SourceEvent::Change(change) => engine.on_source(&opening, change),
+            SourceEvent::Synced => engine.update_index_and_statuses(Cause::Initial, |roster| {
+                (roster.mark_complete(&opening), roster.syncs_using(&opening.key))
+            }),
+        };
+        for sync in touched {
+            engine.enqueue_status(&sync);
+        }
+        if matches!(told, SourceEvent::Synced) {
+            complete();
+        }
+    })
+}
+
+/// The open source watches of SecretSyncs.
+struct SourceWatches {
+    engine: Arc<Engine>,
+    feed: SourceContext,
+    open: HashMap<SourceWatchKey, WatchHandle>,
+}
+
+impl SourceWatches {
+    /// Handles that a SecretSync was added, changed or deleted.
+    fn on_sync(&mut self, change: &Change<SecretSync>) {
+        let key = change.key();
+        let id = SyncId::Declared {
+            namespace: key.namespace().unwrap_or_default().into(),
+            name: key.name().into(),
+        };
+        let object = match change {
+            Change::Deleted { .. } => None,
+            Change::Applied { new, .. } => match new.object() {
+                Ok(object) => Some(object),
+                // The object cannot be decoded; the cache reports that.
+                Err(_) => return,
+            },
+        };
+        if is_unchanged_spec(change) {
+            self.engine.enqueue_status(&id);
+            return;
+        }
+        let (opened, closed) = self
+            .engine
+            .update_index_and_statuses(sync_cause(change), |roster| {
+                let SyncChange {
+                    affected,
+                    opened,
+                    closed,
+                } = roster.set_sync(&id, object.as_deref());
+                (affected, (opened, closed))
+            });
+        if let Some(room) = closed {
+            self.open.remove(&room);
+        }
+        if let Some(opening) = opened {
+            let watching = open_watch(&self.engine, &self.feed, &opening, || ());
+            self.open.insert(opening.key, watching);
+        }
+        self.engine.enqueue_status(&id);
+    }
+}
+
+/// Returns whether only the status, or irrelevant metadata, of a SecretSync has changed.
+fn is_unchanged_spec(change: &Change<SecretSync>) -> bool {
+    let state = |stored: &CachedObject<SecretSync>| {
+        let object = stored.object().ok()?;
+        let has_finalizer = object.finalizers().iter().any(|one| one == FINALIZER);
+        let metadata = &object.metadata;
+        let is_deleting = metadata.deletion_timestamp.is_some();
+        Some((
+            metadata.uid.clone(),
+            metadata.generation,
+            is_deleting,
+            has_finalizer,
+        ))
+    };
+    let before = change.old().and_then(state);
+    matches!(change, Change::Applied { .. }) && before.is_some() && before == state(change.latest())
+}
+
+/// Changes of the status or the finalizers do not change the desired copies.
+fn sync_cause(change: &Change<SecretSync>) -> Cause {
+    let before = change.old().map(|old| old.meta().generation());
+    match cause_of(change) {
+        Cause::Other if before != Some(change.meta().generation()) => Cause::Change,
+        cause => cause,
+    }
+}
+
+fn cause_of<T>(change: &Change<T>) -> Cause {
+    match change {
+        Change::Applied { initial: true, .. } => Cause::Initial,
+        _ => Cause::Other,
+    }
+}
+
+/// Extracts the relevant parts of a namespace.
+fn target_namespace(namespace: &PartialObjectMeta<Namespace>, annotation: &str) -> TargetNamespace {
+    TargetNamespace {
+        uid: namespace.metadata.uid.as_deref().unwrap_or_default().into(),
+        consent: Consent::from_metadata(&namespace.metadata, annotation),
+        adoption_consent: Consent::from_metadata(&namespace.metadata, ADOPT_ANNOTATION),
+        labels: namespace.labels().clone(),
+        is_terminating: namespace.metadata.deletion_timestamp.is_some(),
+    }
+}
+
+impl Engine {
+    /// Updates the index, and enqueues the status of all affected syncs.
+    fn update_index_and_statuses<T>(
+        &self,
+        cause: Cause,
+        change: impl FnOnce(&mut SyncIndex) -> (Vec<Affected>, T),
+    ) -> T {
+        let (concerned, rest) = self.update_index(cause, |roster| {
+            let (affected, rest) = change(roster);
+            let concerned: BTreeSet<_> = affected.iter().map(|one| one.sync.clone()).collect();
+            (affected, (concerned, rest))
+        });
+        for sync in &concerned {
+            self.enqueue_status(sync);
+        }
+        rest
+    }
+
+    fn on_namespace(&self, change: &Change<TargetNamespace>) {
+        let namespace: Arc<str> = change.key().name().into();
+        let place = match change {
+            Change::Deleted { .. } => None,
+            Change::Applied { new, .. } => new.object().ok(),
+        };
+        let is_strange = place
+            .as_ref()
+            .is_some_and(|place| place.consent_errors().next().is_some());
+        self.update_index_and_statuses(cause_of(change), |roster| {
+            (roster.set_namespace(&namespace, place), ())
+        });
+        if is_strange {
+            self.add(&Job::Consent { namespace }, Priority::NORMAL);
+        }
+    }
+
+    /// Handles a change of a possible source; returns the affected syncs.
+    fn on_source(&self, opening: &WatchInstance, change: &Change<SourceMetadata>) -> Vec<SyncId> {
+        let name: Arc<str> = change.key().name().into();
+        let seen = match change {
+            Change::Deleted { .. } => None,
+            Change::Applied { new, .. } => match new.object() {
+                Ok(seen) => Some(seen),
+                Err(_) => return Vec::new(),
+            },
+        };
+        self.update_index_and_statuses(Cause::Change, |roster| {
+            roster.set_source(opening, &name, seen.as_ref())
+        })
+    }
+
+    /// Handles a change of a copy, which affects the sync that wrote it and all that want one of that name.
+    fn on_copy(&self, kind: SourceKind, change: &Change<CopyMetadata>) {
+        let key = change.key();
+        let (name, namespace) = (key.name(), Arc::<str>::from(key.namespace().unwrap_or_default()));
+        if matches!(change, Change::Deleted { .. }) || change.is_recreated() {
+            self.verified.lock().remove(&(kind, key.clone()));
+        }
+        let states = change.old().into_iter().chain([change.latest()]);
+        let owners = states.filter_map(|state| self.sync_of_copy(kind, name, &*state.object().ok()?));
+        let mut concerned: Vec<_> = owners.collect();
+        concerned.extend_from_slice(self.index.read().claimants(kind, name));
+        concerned.sort_unstable();
+        concerned.dedup();
+        let affected = concerned.into_iter().map(|sync| Affected {
+            sync,
+            namespace: Arc::clone(&namespace),
+            is_removal: false,
+        });
+        match cause_of(change) {
+            Cause::Initial => self.enqueue_initial(affected.collect()),
+            _ => self.enqueue(affected.collect()),
+        }
+    }
+}
+
+/// Waits without a deadline: the resource may be installed later.
+async fn wait_for_sync<T: Send + Sync + 'static>(cache: &Cache<T>) -> Result<Lister<T>, Error> {
+    loop {
+        match cache.synced(SYNC_LOG_INTERVAL).await {
+            Ok(lister) => return Ok(lister),
+            Err(waiting @ windlass::cache::SyncError::Deadline { .. }) => {
+                tracing::warn!("waiting to start: {waiting}");
+            }
+            Err(ended) => return Err(ended.into()),
+        }
+    }
+}

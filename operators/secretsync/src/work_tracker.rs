@@ -1,0 +1,418 @@
+//! Tracks queue items: which are pending, their results, and since when there was no progress.
+//!
+//! ```text
+//!   mark_pending ──► begin ──► finish ──► NamespaceResult ──► status, metrics
+//!            └── the health check looks at the time without progress
+//! ```
+//!
+//! The engine owns it behind one lock, held for one entry at a time.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+use crate::{api::SyncFailure, identity::SyncId};
+
+/// Maximum number of failures per namespace that are kept in detail.
+const MAX_FAILURES: usize = 10;
+
+/// Maximum length of a message, in bytes: a webhook's message may be arbitrarily long, a status may not.
+const MAX_MESSAGE_LEN: usize = 512;
+
+/// The result of one sync in one namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct NamespaceResult {
+    pub(crate) targets: u32,
+    pub(crate) synced: u32,
+    pub(crate) excluded: u32,
+    pub(crate) failed: u32,
+    pub(crate) conflicts: u32,
+    /// The first failures; their namespace is that of the result.
+    pub(crate) failures: Vec<CopyFailure>,
+}
+
+/// A failure or conflict of one copy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CopyFailure {
+    pub(crate) name: Arc<str>,
+    pub(crate) reason: String,
+    pub(crate) message: String,
+    pub(crate) is_conflict: bool,
+}
+
+impl CopyFailure {
+    /// Creates a failure.
+    pub(crate) fn new(name: &Arc<str>, reason: &str, mut message: String) -> Self {
+        if message.len() > MAX_MESSAGE_LEN {
+            message.truncate(message.floor_char_boundary(MAX_MESSAGE_LEN));
+            message.push('…');
+        }
+        Self {
+            name: Arc::clone(name),
+            reason: reason.to_owned(),
+            message,
+            is_conflict: false,
+        }
+    }
+}
+
+impl NamespaceResult {
+    pub(crate) fn add_failure(&mut self, trouble: CopyFailure) {
+        let count = if trouble.is_conflict {
+            &mut self.conflicts
+        } else {
+            &mut self.failed
+        };
+        *count += 1;
+        if self.failures.len() < MAX_FAILURES {
+            self.failures.push(trouble);
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Sums over all syncs and namespaces.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Totals {
+    pub(crate) synced: u64,
+    pub(crate) failed: u64,
+    pub(crate) conflicts: u64,
+    /// Number of pending items.
+    pub(crate) pending: u64,
+}
+
+/// The state of all queue items.
+pub(crate) struct WorkTracker {
+    syncs: HashMap<SyncId, SyncProgress>,
+    totals: Totals,
+    /// The last time that an item was finished, or became pending while none was.
+    last_progress: Instant,
+}
+
+#[derive(Default)]
+struct SyncProgress {
+    namespaces: HashMap<Arc<str>, NamespaceProgress>,
+    /// Number of pending namespaces.
+    pending: usize,
+    /// All of its items were processed once.
+    is_complete: bool,
+    /// When the change that is being copied was made.
+    changed_at: Option<Instant>,
+}
+
+#[derive(Default)]
+struct NamespaceProgress {
+    /// Incremented whenever the item is enqueued.
+    requested: u32,
+    /// The value of `requested` when the item was last finished.
+    finished: u32,
+    result: NamespaceResult,
+}
+
+impl NamespaceProgress {
+    fn is_pending(&self) -> bool {
+        self.requested != self.finished
+    }
+}
+
+/// The effects of a finished item.
+#[derive(Debug, Default)]
+pub(crate) struct Completion {
+    /// Nothing of this sync is pending any more.
+    pub(crate) is_idle: bool,
+    /// Failures that are new.
+    pub(crate) new_failures: Vec<CopyFailure>,
+    /// How long it took until the change was in all namespaces.
+    pub(crate) propagation: Option<Duration>,
+}
+
+/// The sums of one sync.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Summary {
+    pub(crate) result: NamespaceResult,
+    pub(crate) failures: Vec<SyncFailure>,
+    /// A change is being copied.
+    pub(crate) has_pending_change: bool,
+    /// All items were processed once.
+    pub(crate) is_complete: bool,
+}
+
+impl WorkTracker {
+    pub(crate) fn new() -> Self {
+        Self {
+            syncs: HashMap::new(),
+            totals: Totals::default(),
+            last_progress: Instant::now(),
+        }
+    }
+
+    /// Marks an item as pending. `is_change`: because of a change whose duration is measured.
+    pub(crate) fn mark_pending(&mut self, sync: &SyncId, namespace: &Arc<str>, is_change: bool) {
+        let account = match self.syncs.get_mut(sync) {
+            Some(account) => account,
+            None => self.syncs.entry(sync.clone()).or_default(),
+        };
+        if is_change {
+            account.changed_at.get_or_insert_with(Instant::now);
+        }
+        let entry = account.namespaces.entry(Arc::clone(namespace)).or_default();
+        if !entry.is_pending() {
+            account.pending += 1;
+            if self.totals.pending == 0 {
+                self.last_progress = Instant::now();
+            }
+            self.totals.pending += 1;
+        }
+        entry.requested = entry.requested.wrapping_add(1);
+        if !entry.is_pending() {
+            // The counter has wrapped around while the item was pending.
+            entry.requested = entry.requested.wrapping_add(1);
+        }
+    }
+
+    /// Begins to process an item; if it is enqueued again later, it stays pending.
+    pub(crate) fn begin(&self, sync: &SyncId, namespace: &str) -> u32 {
+        let entry = self
+            .syncs
+            .get(sync)
+            .and_then(|account| account.namespaces.get(namespace));
+        entry.map_or(0, |entry| entry.requested)
+    }
+
+    /// Records the result of an item that was begun with this number. `None`: unchanged.
+    pub(crate) fn finish(
+        &mut self,
+        sync: &SyncId,
+        namespace: &Arc<str>,
+        began: u32,
+        found: Option<NamespaceResult>,
+    ) -> Completion {
+        self.last_progress = Instant::now();
+        let Some(account) = self.syncs.get_mut(sync) else {
+            return Completion::default();
+        };
+        let Some(entry) = account.namespaces.get_mut(namespace) else {
+            return Completion::default();
+        };
+        let mut settled = Completion::default();
+        if entry.is_pending() && entry.requested == began {
+            entry.finished = began;
+            account.pending -= 1;
+            self.totals.pending -= 1;
+        }
+        if let Some(tally) = found {
+            let is_new = |trouble: &&CopyFailure| !entry.result.failures.contains(trouble);
+            settled.new_failures = tally.failures.iter().filter(is_new).cloned().collect();
+            self.totals.subtract(&entry.result);
+            self.totals.add(&tally);
+            entry.result = tally;
+        }
+        if !entry.is_pending() && entry.result.is_empty() {
+            account.namespaces.remove(namespace);
+        }
+        if account.pending == 0 {
+            settled.is_idle = true;
+            settled.propagation = account.changed_at.take().map(|since| since.elapsed());
+        }
+        settled
+    }
+
+    /// Marks a sync as complete if nothing of it is pending: from now on its status is meaningful.
+    pub(crate) fn mark_complete(&mut self, sync: &SyncId) {
+        let account = self.syncs.entry(sync.clone()).or_default();
+        account.is_complete |= account.pending == 0;
+    }
+
+    /// Forgets a deleted sync that has nothing left.
+    pub(crate) fn forget(&mut self, sync: &SyncId) {
+        let Some(account) = self.syncs.get(sync) else {
+            return;
+        };
+        if account.namespaces.is_empty() {
+            self.syncs.remove(sync);
+        }
+    }
+
+    /// Returns the sums of one sync; failures are sorted by namespace.
+    pub(crate) fn summary(&self, sync: &SyncId, most: usize) -> Summary {
+        let Some(account) = self.syncs.get(sync) else {
+            return Summary::default();
+        };
+        let mut sum = NamespaceResult::default();
+        let mut troubled = BTreeMap::new();
+        for (namespace, NamespaceProgress { result, .. }) in &account.namespaces {
+            sum.targets += result.targets;
+            sum.synced += result.synced;
+            sum.excluded = sum.excluded.max(result.excluded);
+            sum.failed += result.failed;
+            sum.conflicts += result.conflicts;
+            if !result.failures.is_empty() {
+                troubled.insert(namespace, &result.failures);
+            }
+        }
+        let failures = troubled.iter().flat_map(|(namespace, troubles)| {
+            troubles.iter().map(|trouble| SyncFailure {
+                namespace: namespace.to_string(),
+                name: trouble.name.to_string(),
+                reason: trouble.reason.clone(),
+                message: trouble.message.clone(),
+            })
+        });
+        Summary {
+            result: sum,
+            failures: failures.take(most).collect(),
+            has_pending_change: account.changed_at.is_some(),
+            is_complete: account.is_complete,
+        }
+    }
+
+    /// Returns whether the last result for this name was a conflict.
+    pub(crate) fn is_in_conflict(&self, sync: &SyncId, namespace: &str, name: &str) -> bool {
+        let entry = self
+            .syncs
+            .get(sync)
+            .and_then(|account| account.namespaces.get(namespace));
+        entry.is_some_and(|entry| {
+            // If there are more than are kept in detail, this may be one of them.
+            let NamespaceResult {
+                conflicts, failures, ..
+            } = &entry.result;
+            let known = failures
+                .iter()
+                .any(|trouble| trouble.is_conflict && &*trouble.name == name);
+            known || *conflicts as usize >= MAX_FAILURES
+        })
+    }
+
+    pub(crate) fn totals(&self) -> Totals {
+        self.totals
+    }
+
+    /// Returns how long items have been pending without progress.
+    pub(crate) fn stalled_for(&self) -> Duration {
+        if self.totals.pending == 0 {
+            Duration::ZERO
+        } else {
+            self.last_progress.elapsed()
+        }
+    }
+
+    /// Restarts the measurement when work may begin: earlier waiting does not count as a stall.
+    pub(crate) fn start(&mut self) {
+        self.last_progress = Instant::now();
+    }
+}
+
+impl Totals {
+    fn add(&mut self, tally: &NamespaceResult) {
+        self.synced += u64::from(tally.synced);
+        self.failed += u64::from(tally.failed);
+        self.conflicts += u64::from(tally.conflicts);
+    }
+
+    fn subtract(&mut self, tally: &NamespaceResult) {
+        self.synced -= u64::from(tally.synced);
+        self.failed -= u64::from(tally.failed);
+        self.conflicts -= u64::from(tally.conflicts);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::SourceKind;
+
+    fn sync() -> SyncId {
+        SyncId::Annotated {
+            kind: SourceKind::Secret,
+            name: "a".into(),
+        }
+    }
+
+    fn good() -> NamespaceResult {
+        NamespaceResult {
+            targets: 1,
+            synced: 1,
+            ..NamespaceResult::default()
+        }
+    }
+
+    fn bad() -> NamespaceResult {
+        let mut tally = NamespaceResult {
+            targets: 1,
+            ..NamespaceResult::default()
+        };
+        tally.add_failure(CopyFailure {
+            name: "a".into(),
+            reason: "Forbidden".to_owned(),
+            message: "quota".to_owned(),
+            is_conflict: false,
+        });
+        tally
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn item_enqueued_during_processing_stays_pending() {
+        let (mut ledger, ns) = (WorkTracker::new(), Arc::from("n"));
+        ledger.mark_pending(&sync(), &ns, true);
+        let began = ledger.begin(&sync(), &ns);
+        ledger.mark_pending(&sync(), &ns, false);
+        let first = ledger.finish(&sync(), &ns, began, Some(good()));
+        assert!(!first.is_idle && first.propagation.is_none());
+        tokio::time::advance(Duration::from_secs(3)).await;
+        let began = ledger.begin(&sync(), &ns);
+        let second = ledger.finish(&sync(), &ns, began, Some(good()));
+        assert_eq!(
+            (second.is_idle, second.propagation),
+            (true, Some(Duration::from_secs(3)))
+        );
+        assert_eq!(ledger.totals().pending, 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn failure_is_new_once_and_counted_while_it_lasts() {
+        let (mut ledger, ns) = (WorkTracker::new(), Arc::from("n"));
+        for expected in [1, 0] {
+            ledger.mark_pending(&sync(), &ns, false);
+            let began = ledger.begin(&sync(), &ns);
+            assert_eq!(
+                ledger.finish(&sync(), &ns, began, Some(bad())).new_failures.len(),
+                expected
+            );
+            assert_eq!(ledger.totals().failed, 1);
+        }
+        ledger.mark_pending(&sync(), &ns, false);
+        let began = ledger.begin(&sync(), &ns);
+        ledger.finish(&sync(), &ns, began, Some(NamespaceResult::default()));
+        assert_eq!(ledger.totals(), Totals::default());
+        ledger.forget(&sync());
+        assert!(ledger.syncs.is_empty(), "nothing is kept of a deleted sync");
+    }
+
+    #[test]
+    fn long_messages_are_truncated() {
+        let trouble = CopyFailure::new(&"a".into(), "Forbidden", "ä".repeat(10_000));
+        assert!(trouble.message.len() <= MAX_MESSAGE_LEN + '…'.len_utf8() && trouble.message.ends_with("ä…"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_pending_items_without_progress_are_a_stall() {
+        let (mut ledger, one, two) = (WorkTracker::new(), Arc::from("1"), Arc::from("2"));
+        tokio::time::advance(Duration::from_mins(1)).await;
+        assert_eq!(ledger.stalled_for(), Duration::ZERO);
+        ledger.mark_pending(&sync(), &one, false);
+        ledger.mark_pending(&sync(), &two, false);
+        tokio::time::advance(Duration::from_mins(1)).await;
+        assert_eq!(ledger.stalled_for(), Duration::from_mins(1));
+        let began = ledger.begin(&sync(), &one);
+        ledger.finish(&sync(), &one, began, Some(bad()));
+        assert_eq!(ledger.stalled_for(), Duration::ZERO);
+    }
+}
