@@ -16,7 +16,7 @@ use windlass_rights::Recorder;
 /// let (cluster, recorder) = (Cluster::embedded().start().await?, Recorder::new());
 /// let client = record_rbac(&cluster.client(), &recorder, "robot");
 /// client.apiserver_version().await?;
-/// assert_eq!(recorder.uses().of("robot").all[0].access.to_string(), "get /version");
+/// assert_eq!(recorder.records().for_user("robot").records[0].access.to_string(), "get /version");
 /// # Ok(()) }
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(example()).unwrap();
 /// ```

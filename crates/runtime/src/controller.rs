@@ -192,13 +192,13 @@ impl<K: Cacheable, R> Controller<K, R> {
     ///
     /// ```
     /// use k8s_openapi::api::core::v1::ConfigMap;
-    /// use windlass_cache::Selection;
+    /// use windlass_cache::WatchScope;
     /// use windlass_runtime::{Action, Controller, SourceContext, SourceEvent};
     /// use windlass_workqueue::Priority;
     ///
     /// let controller = Controller::keyed("settings")
     ///     .source(|source: SourceContext| async move {
-    ///         let settings = source.caches().get::<ConfigMap>(&Selection::all().labels("settings"));
+    ///         let settings = source.caches().get::<ConfigMap>(&WatchScope::all().labels("settings"));
     ///         let keys = source.clone();
     ///         let mut watch = source.watch(&settings, move |event| match event {
     ///             SourceEvent::Change(change) => keys.add(change.key().clone(), Priority::NORMAL),

@@ -138,7 +138,8 @@ impl Bus {
             calls: Arc::default(),
             services: JoinSet::new(),
         };
-        while !bus.socket().exists() {
+        // The socket's file exists before the daemon listens on it.
+        while std::os::unix::net::UnixStream::connect(bus.socket()).is_err() {
             if bus.daemon.try_wait()?.is_some() {
                 let log = std::fs::read_to_string(bus.folder.path().join("log"))?;
                 anyhow::bail!("the bus did not start: {log}");
