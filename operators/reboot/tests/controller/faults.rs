@@ -110,11 +110,7 @@ pub(crate) async fn aborted_drain_restores_the_node(case: Case) -> anyhow::Resul
             json!({ "exclusions": never }),
             json!({ "exclusions": [] }),
         ),
-        (
-            "dry run",
-            json!({ "dryRun": true }),
-            json!({ "dryRun": false }),
-        ),
+        ("dry run", json!({ "dryRun": true }), json!({ "dryRun": false })),
     ];
     fleet.request(&node).await?;
     for (why, off, on) in policies {
