@@ -67,7 +67,7 @@ fn report(tracker: &ChangeTracker<ConfigMap>, name: &str) -> Vec<String> {
 /// A tracker that has started to report.
 fn started() -> ChangeTracker<ConfigMap> {
     let tracker = ChangeTracker::new([]);
-    assert_eq!(report(&tracker, ""), [""; 0]);
+    tracker.start();
     tracker
 }
 
@@ -78,7 +78,7 @@ fn each_change_is_reported_once_with_the_previously_reported_state() {
         (applied(None, (1, 1), false), vec!["added 1@1"]),
         (applied(Some((1, 1)), (1, 2), false), vec!["updated 1@1 1@2"]),
         (applied(Some((1, 2)), (1, 2), false), vec![]),
-        (deleted((1, 3), Deletion::Observed), vec!["deleted 1@3 Seen"]),
+        (deleted((1, 3), Deletion::Observed), vec!["deleted 1@3 Observed"]),
         (applied(None, (2, 4), false), vec!["added 2@4"]),
         (deleted((2, 4), Deletion::Inferred), vec!["deleted 2@4 Inferred"]),
     ] {
@@ -98,7 +98,7 @@ fn pending_changes_collapse_without_losing_deletions() {
         // Added and deleted.
         (
             &[applied(None, (1, 1), false), deleted((1, 2), Deletion::Observed)],
-            &["added 1@2", "deleted 1@2 Seen"],
+            &["added 1@2", "deleted 1@2 Observed"],
         ),
         // Recreated under the same name.
         (
@@ -107,7 +107,7 @@ fn pending_changes_collapse_without_losing_deletions() {
                 deleted((1, 2), Deletion::Observed),
                 applied(None, (2, 3), false),
             ],
-            &["added 1@2", "deleted 1@2 Seen", "added 2@3"],
+            &["added 1@2", "deleted 1@2 Observed", "added 2@3"],
         ),
         // Recreated, seen in a relist.
         (
@@ -121,7 +121,7 @@ fn pending_changes_collapse_without_losing_deletions() {
                 applied(None, (2, 3), false),
                 deleted((2, 4), Deletion::Observed),
             ],
-            &["added 1@2", "deleted 1@2 Seen"],
+            &["added 1@2", "deleted 1@2 Observed"],
         ),
         (&[applied(None, (1, 1), true)], &["added 1@1"]),
     ];
@@ -164,7 +164,7 @@ fn initial_objects_complete_without_undecodable_ones() {
         initial: true,
     };
     tracker.observe(&broken, false);
-    assert_eq!(report(&tracker, ""), [""; 0]);
+    tracker.start();
     assert!(!tracker.initial_just_reported());
     assert_eq!(report(&tracker, "a"), ["synced 1@1"]);
     assert!(!tracker.initial_just_reported());
@@ -178,7 +178,7 @@ fn known_object_that_exists_is_not_missing() {
     tracker.observe(&applied(None, (1, 1), true), true);
     assert_eq!(report(&tracker, "a"), ["synced 1@1"]);
     tracker.observe(&deleted((1, 1), Deletion::Observed), true);
-    assert_eq!(report(&tracker, "a"), ["deleted 1@1 Seen"]);
+    assert_eq!(report(&tracker, "a"), ["deleted 1@1 Observed"]);
     assert_eq!(report(&tracker, "a"), [""; 0]);
 }
 
@@ -191,7 +191,7 @@ fn uncommitted_events_are_pending_again_with_newer_ones() {
     let changes = tracker.open(&key("a"));
     tracker.observe(&applied(None, (2, 5), false), true);
     drop(changes);
-    assert_eq!(report(&tracker, "a"), ["deleted 1@1 Seen", "added 2@5"]);
+    assert_eq!(report(&tracker, "a"), ["deleted 1@1 Observed", "added 2@5"]);
 }
 
 #[test]
