@@ -3,10 +3,7 @@
 use std::{future::Future, num::NonZeroUsize, sync::Arc, time::Duration};
 
 use futures::Stream;
-use kube::{
-    Resource,
-    core::{ApiResource, DynamicObject, GroupVersionKind},
-};
+use kube::Resource;
 use serde::Serialize;
 use windlass_cache::{Cacheable, Meta, ObjectKey};
 use windlass_workqueue::{Builder, RateLimiter, WorkQueue};
@@ -15,13 +12,15 @@ use crate::{
     children::{DesiredState, DesiredStateReconciler},
     custom_source::{self, SourceContext},
     error::Error,
+    key::{Keyed, Reconcilable, ReconcileKey},
     outcomes::OutcomeCounters,
+    own_objects::{self, OwnObjectsFn},
     reconcile::Reconciler,
     source::{self, EventFilter, OwnerKind, SourceBuilder},
     watch::{Watch, WatchSelector},
 };
 
-/// Reconciles the objects of one kind. A [`Manager`](crate::Manager) runs it.
+/// Reconciles the objects of one kind, or [keys](Keyed) of a type of its own. A [`Manager`](crate::Manager) runs it.
 ///
 /// ```
 /// use k8s_openapi::api::{apps::v1::Deployment, core::v1::{ConfigMap, Secret}};
@@ -53,23 +52,26 @@ use crate::{
 /// # }
 /// ```
 #[must_use = "a controller does nothing until a manager runs it"]
-pub struct Controller<K: Cacheable, R = NoReconciler> {
+pub struct Controller<K: Reconcilable, R = NoReconciler> {
     pub(crate) name: String,
-    pub(crate) kind: K::DynamicType,
-    pub(crate) declared: Vec<SourceBuilder>,
-    pub(crate) options: ControllerOptions,
+    pub(crate) declared: Vec<SourceBuilder<K::Key>>,
+    pub(crate) options: ControllerOptions<K::Key>,
     pub(crate) reconciler: R,
-    owner: OwnerKind,
+    /// `None` without a kind.
+    pub(crate) own_objects: Option<OwnObjectsFn<K::Key>>,
+    kind: K::Kind,
+    /// `None` without a kind.
+    owner: Option<OwnerKind>,
     /// Which objects of the kind it reconciles.
     selector: WatchSelector,
 }
 
 /// Options that do not depend on the kind or the reconciler.
-pub(crate) struct ControllerOptions {
+pub(crate) struct ControllerOptions<Key> {
     pub(crate) concurrency: NonZeroUsize,
     pub(crate) timeout: Option<Duration>,
     pub(crate) sync_timeout: Option<Duration>,
-    pub(crate) queue: Builder<ObjectKey>,
+    pub(crate) queue: Builder<Key>,
     pub(crate) event_filter: Option<EventFilter>,
     pub(crate) leader_only: bool,
     pub(crate) field_manager: Option<String>,
@@ -100,53 +102,14 @@ impl<K: Cacheable + Resource<DynamicType: Clone + Send + Sync>> Controller<K> {
     /// let controller = Controller::from_watch("cron-tabs", watch);
     /// ```
     pub fn from_watch(name: impl Into<String>, watch: Watch<K>) -> Self {
-        let mut controller = Self::without_watch(name.into(), &watch);
-        let itself = source::from_watch(watch.for_same_object(), &controller.owner);
+        let (kind, owner) = (watch.dynamic.clone(), OwnerKind::from_watch(&watch));
+        let mut controller = Self::without_watch(name.into(), kind.clone());
+        controller.own_objects = Some(own_objects::of_kind::<K>(kind));
+        controller.selector = watch.selector.clone();
+        let itself = source::from_watch(watch.map_key(ObjectKey::clone), Some(&owner));
         controller.declared.push(itself);
+        controller.owner = Some(owner);
         controller
-    }
-
-    fn without_watch(name: String, watch: &Watch<K>) -> Self {
-        Self {
-            name,
-            kind: watch.dynamic.clone(),
-            declared: Vec::new(),
-            options: ControllerOptions {
-                concurrency: NonZeroUsize::MIN,
-                timeout: None,
-                sync_timeout: None,
-                queue: WorkQueue::builder(),
-                event_filter: None,
-                leader_only: true,
-                field_manager: None,
-                outcomes: Arc::default(),
-            },
-            reconciler: NoReconciler(()),
-            owner: OwnerKind::from_watch(watch),
-            selector: watch.selector.clone(),
-        }
-    }
-
-    /// Sets the reconciler.
-    pub fn reconcile<R: Reconciler>(self, reconciler: R) -> Controller<K, R> {
-        let Self {
-            name,
-            kind,
-            declared,
-            options,
-            reconciler: _,
-            owner,
-            selector,
-        } = self;
-        Controller {
-            name,
-            kind,
-            declared,
-            options,
-            reconciler,
-            owner,
-            selector,
-        }
     }
 
     /// Reconciles declaratively: the function returns the desired children and status of an object, and the controller
@@ -160,96 +123,82 @@ impl<K: Cacheable + Resource<DynamicType: Clone + Send + Sync>> Controller<K> {
     }
 }
 
-impl Controller<DynamicObject> {
-    /// Creates a controller whose keys do not name objects of one kind: their meaning is up to the reconciler. Keys come
-    /// from [mapped](Watch::mapped) watches, [streams](Self::triggered_by) and [custom sources](Self::source). A new term
-    /// of leadership queues no other keys.
+impl Controller<Keyed<ObjectKey>> {
+    /// Creates a controller whose keys have a type of your own and do not name objects of one kind; see [`Keyed`]. Keys
+    /// come from [mapped](Watch::mapped) watches, [streams](Self::triggered_by) and [custom sources](Self::source). A new
+    /// term of leadership queues no other keys.
     ///
     /// ```
     /// use k8s_openapi::api::core::v1::Namespace;
     /// use kube::ResourceExt;
-    /// use windlass_runtime::{Action, Controller, ObjectKey};
+    /// use windlass_runtime::{Action, Controller};
     ///
-    /// let greetings = Controller::keyed("greetings")
+    /// let greetings = Controller::keyed::<String>("greetings")
     ///     .watches::<Namespace>(|namespace| {
-    ///         ["hello", "goodbye"].map(|word| ObjectKey::namespaced(namespace.name_any(), word)).to_vec()
+    ///         ["hello", "goodbye"].map(|word| format!("{word}, {}", namespace.name_any())).to_vec()
     ///     })
     ///     .reconcile(|_, _| async { Ok(Action::done()) });
     /// ```
-    pub fn keyed(name: impl Into<String>) -> Self {
-        let nothing = GroupVersionKind::gvk("", "", "");
-        Self::without_watch(
-            name.into(),
-            &Watch::dynamic(ApiResource::from_gvk_with_plural(&nothing, "")),
-        )
+    pub fn keyed<Key: ReconcileKey>(name: impl Into<String>) -> Controller<Keyed<Key>> {
+        Controller::without_watch(name.into(), ())
+    }
+}
+
+impl<K: Reconcilable> Controller<K> {
+    fn without_watch(name: String, kind: K::Kind) -> Self {
+        Self {
+            name,
+            declared: Vec::new(),
+            options: ControllerOptions {
+                concurrency: NonZeroUsize::MIN,
+                timeout: None,
+                sync_timeout: None,
+                queue: WorkQueue::builder(),
+                event_filter: None,
+                leader_only: true,
+                field_manager: None,
+                outcomes: Arc::default(),
+            },
+            reconciler: NoReconciler(()),
+            own_objects: None,
+            kind,
+            owner: None,
+            selector: WatchSelector::default(),
+        }
+    }
+
+    /// Sets the reconciler.
+    pub fn reconcile<R: Reconciler<K::Key>>(self, reconciler: R) -> Controller<K, R> {
+        let Self {
+            name,
+            declared,
+            options,
+            reconciler: _,
+            own_objects,
+            kind,
+            owner,
+            selector,
+        } = self;
+        Controller {
+            name,
+            declared,
+            options,
+            reconciler,
+            own_objects,
+            kind,
+            owner,
+            selector,
+        }
     }
 }
 
 impl<K: Cacheable, R> Controller<K, R> {
-    /// Adds a custom source of keys: for watches that are opened and closed at run time, caches of projections, and keys
-    /// whose priority depends on the change. It runs as long as the controller, on every replica. Reconciles begin after
-    /// [`SourceContext::mark_ready`]. The controller stops with an error if the source returns.
-    ///
-    /// ```
-    /// use k8s_openapi::api::core::v1::ConfigMap;
-    /// use windlass_cache::WatchScope;
-    /// use windlass_runtime::{Action, Controller, SourceContext, SourceEvent};
-    /// use windlass_workqueue::Priority;
-    ///
-    /// let controller = Controller::keyed("settings")
-    ///     .source(|source: SourceContext| async move {
-    ///         let settings = source.caches().get::<ConfigMap>(&WatchScope::all().labels("settings"));
-    ///         let keys = source.clone();
-    ///         let mut watch = source.watch(&settings, move |event| match event {
-    ///             SourceEvent::Change(change) => keys.add(change.key().clone(), Priority::NORMAL),
-    ///             SourceEvent::Synced => keys.mark_ready(),
-    ///         });
-    ///         watch.ended().await;
-    ///         Ok(())
-    ///     })
-    ///     .reconcile(|_, _| async { Ok(Action::done()) });
-    /// ```
-    pub fn source<F, Fut>(mut self, feeder: F) -> Self
-    where
-        F: FnOnce(SourceContext) -> Fut + Send + 'static,
-        Fut: Future<Output = Result<(), Error>> + Send + 'static,
-    {
-        self.declared.push(custom_source::from_fn(feeder));
-        self
-    }
-
     /// Reconciles a `K` when an object that it controls (by owner reference) changes or is deleted.
     pub fn owns<Child>(self) -> Self
     where
         Child: Cacheable + Resource<DynamicType: Clone + Default + Send + Sync>,
     {
         self.watch(Watch::<Child>::new().owned())
-    }
-
-    /// Reconciles the keys that `map` returns when an `Other` changes or is deleted. `map` is called with the old and the
-    /// new state, so objects that are no longer referenced are reconciled too.
-    pub fn watches<Other>(self, map: impl Fn(&Other) -> Vec<ObjectKey> + Send + 'static) -> Self
-    where
-        Other: Cacheable + Resource<DynamicType: Clone + Default + Send + Sync>,
-    {
-        self.watch(Watch::<Other>::new().mapped(map))
-    }
-
-    /// Caches `Other` for [`Context::lister`](crate::Context::lister) without reconciling anything when it changes.
-    pub fn reads<Other>(self) -> Self
-    where
-        Other: Cacheable + Resource<DynamicType: Clone + Default + Send + Sync>,
-    {
-        self.watch(Watch::<Other>::new())
-    }
-
-    /// Watches another kind, with all the options of a [`Watch`].
-    pub fn watch<Other>(mut self, watch: Watch<Other>) -> Self
-    where
-        Other: Cacheable + Resource<DynamicType: Clone + Send + Sync>,
-    {
-        self.declared.push(source::from_watch(watch, &self.owner));
-        self
     }
 
     /// Reconciles the `K`s that share an index value with an object of another kind, when that object changes or is
@@ -282,15 +231,105 @@ impl<K: Cacheable, R> Controller<K, R> {
         K: Resource<DynamicType: Clone + Send + Sync>,
         Other: Cacheable + Resource<DynamicType: Clone + Send + Sync>,
     {
-        let (kind, part) = (self.kind.clone(), self.selector.clone());
-        self.declared
-            .push(source::from_index(kind, part, ours, watch, theirs));
+        let own = (self.kind.clone(), self.selector.clone());
+        self.declared.push(source::from_index(own, ours, watch, theirs));
+        self
+    }
+
+    /// Reconciles every `K` when an object of another kind changes or is deleted, for objects that affect all of them.
+    ///
+    /// Of the watch, only the selectors, the filter and the tap are used.
+    ///
+    /// ```
+    /// use k8s_openapi::api::{apps::v1::DaemonSet, core::v1::Node};
+    /// use windlass_runtime::{Controller, Predicate, Watch};
+    ///
+    /// let controller = Controller::<DaemonSet>::new("daemons")
+    ///     .watches_for_all(Watch::<Node>::new().filter(Predicate::labels_changed()));
+    /// ```
+    pub fn watches_for_all<Other>(mut self, watch: Watch<Other>) -> Self
+    where
+        K: Resource<DynamicType: Clone + Send + Sync>,
+        Other: Cacheable + Resource<DynamicType: Clone + Send + Sync>,
+    {
+        let own = (self.kind.clone(), self.selector.clone());
+        self.declared.push(source::from_all::<K, Other>(own, watch));
+        self
+    }
+}
+
+impl<K: Reconcilable, R> Controller<K, R> {
+    /// Adds a custom source of keys: for watches that are opened and closed at run time, caches of projections, and keys
+    /// whose priority depends on the change. It runs as long as the controller, on every replica. Reconciles begin after
+    /// [`SourceContext::mark_ready`]. The controller stops with an error if the source returns.
+    ///
+    /// ```
+    /// use k8s_openapi::api::core::v1::ConfigMap;
+    /// use windlass_cache::WatchScope;
+    /// use windlass_runtime::{Action, Controller, SourceContext, SourceEvent};
+    /// use windlass_workqueue::Priority;
+    ///
+    /// let controller = Controller::keyed("settings")
+    ///     .source(|source: SourceContext| async move {
+    ///         let settings = source.caches().get::<ConfigMap>(&WatchScope::all().labels("settings"));
+    ///         let keys = source.clone();
+    ///         let mut watch = source.watch(&settings, move |event| match event {
+    ///             SourceEvent::Change(change) => keys.add(change.key().clone(), Priority::NORMAL),
+    ///             SourceEvent::Synced => keys.mark_ready(),
+    ///         });
+    ///         watch.ended().await;
+    ///         Ok(())
+    ///     })
+    ///     .reconcile(|_, _| async { Ok(Action::done()) });
+    /// ```
+    pub fn source<F, Fut>(mut self, feeder: F) -> Self
+    where
+        F: FnOnce(SourceContext<K::Key>) -> Fut + Send + 'static,
+        Fut: Future<Output = Result<(), Error>> + Send + 'static,
+    {
+        self.declared.push(custom_source::from_fn(feeder));
+        self
+    }
+
+    /// Reconciles the keys that `map` returns when an `Other` changes or is deleted. `map` is called with the old and the
+    /// new state, so objects that are no longer referenced are reconciled too.
+    pub fn watches<Other>(self, map: impl Fn(&Other) -> Vec<K::Key> + Send + 'static) -> Self
+    where
+        Other: Cacheable + Resource<DynamicType: Clone + Default + Send + Sync>,
+    {
+        self.watch(Watch::<Other>::new().mapped(map))
+    }
+
+    /// Caches `Other` for [`Context::lister`](crate::Context::lister) without reconciling anything when it changes.
+    pub fn reads<Other>(self) -> Self
+    where
+        Other: Cacheable + Resource<DynamicType: Clone + Default + Send + Sync>,
+    {
+        self.read(Watch::<Other>::new())
+    }
+
+    /// Caches the objects of a [`Watch`] for listers without reconciling anything when they change: of the watch, only the
+    /// selectors are used.
+    pub fn read<Other>(mut self, watch: Watch<Other>) -> Self
+    where
+        Other: Cacheable + Resource<DynamicType: Clone + Send + Sync>,
+    {
+        self.declared.push(source::read_only(watch));
+        self
+    }
+
+    /// Watches another kind, with all the options of a [`Watch`].
+    pub fn watch<Other>(mut self, watch: Watch<Other, K::Key>) -> Self
+    where
+        Other: Cacheable + Resource<DynamicType: Clone + Send + Sync>,
+    {
+        self.declared.push(source::from_watch(watch, self.owner.as_ref()));
         self
     }
 
     /// Reconciles the keys of this stream, for triggers outside the API. The stream may end. Keys that arrive before
     /// reconciles begin wait in the queue, each key once.
-    pub fn triggered_by(mut self, keys: impl Stream<Item = ObjectKey> + Send + 'static) -> Self {
+    pub fn triggered_by(mut self, keys: impl Stream<Item = K::Key> + Send + 'static) -> Self {
         self.declared.push(source::from_stream(keys));
         self
     }
@@ -338,7 +377,7 @@ impl<K: Cacheable, R> Controller<K, R> {
 
     /// Backoff after a failed reconcile. Default: 5 ms doubling to 1000 s, and ten retries per second overall with bursts
     /// of a hundred ([`DefaultRateLimiter`](windlass_workqueue::DefaultRateLimiter)).
-    pub fn rate_limiter(mut self, limiter: impl RateLimiter<ObjectKey> + 'static) -> Self {
+    pub fn rate_limiter(mut self, limiter: impl RateLimiter<K::Key> + 'static) -> Self {
         self.options.queue = self.options.queue.rate_limiter(limiter);
         self
     }
@@ -351,7 +390,7 @@ impl<K: Cacheable, R> Controller<K, R> {
 
     /// Called with the number of failures when an object exceeds [`max_retries`](Self::max_retries). Must not block.
     /// Default: the failure is logged.
-    pub fn on_dropped(mut self, report: impl Fn(&ObjectKey, u32) + Send + Sync + 'static) -> Self {
+    pub fn on_dropped(mut self, report: impl Fn(&K::Key, u32) + Send + Sync + 'static) -> Self {
         self.options.queue = self.options.queue.on_dropped(report);
         self
     }

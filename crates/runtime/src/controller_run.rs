@@ -3,17 +3,18 @@
 use std::{future::Future, sync::Arc, time::Duration};
 
 use futures::future::try_join_all;
-use kube::Resource;
 use tokio::{
     task::{JoinError, JoinSet},
     time::timeout,
 };
-use windlass_cache::{CacheSet, Cacheable, Lister, ObjectKey, Query, SyncError, WatchScope};
-use windlass_workqueue::{AddOptions, Priority, WorkQueue};
+use windlass_cache::{CacheSet, SyncError, WatchScope};
+use windlass_workqueue::WorkQueue;
 
 use crate::{
     controller::Controller,
     events::Recorder,
+    key::{Reconcilable, ReconcileKey},
+    key_tracker::KeyTracker,
     listers::Listers,
     metrics::Metrics,
     reconcile::{Reconciler, TermContext},
@@ -100,20 +101,21 @@ fn pump_ended(ended: Option<Result<(), JoinError>>) -> ControllerError {
     }
 }
 
-impl<K: Cacheable + Resource<DynamicType: Send + Sync>, R: Reconciler> Controller<K, R> {
+impl<K: Reconcilable, R: Reconciler<K::Key>> Controller<K, R> {
     /// Runs until stopped. Dropping it cancels running reconciles at their next await.
     pub(crate) async fn run(self, env: ControllerEnv) -> Result<(), ControllerError> {
         let Self {
             name,
-            kind,
             declared,
             options,
             reconciler,
+            own_objects,
             ..
         } = self;
         let (mut stop, quiet) = (env.stop.clone(), env.quiet);
         let queue = options.queue.metrics(env.metrics.queue(&name)).build();
-        env.tracker.set_queue(&queue);
+        let tracker = Arc::new(KeyTracker::new(queue.clone()));
+        env.tracker.set_keys(Arc::clone(&tracker) as _);
         let measured = queue.clone();
         env.metrics.before_scrape(move || measured.report_metrics());
         log_lifecycle!(env.quiet, controller = name, "setting up event handlers");
@@ -133,8 +135,7 @@ impl<K: Cacheable + Resource<DynamicType: Send + Sync>, R: Reconciler> Controlle
                 for ready in ready {
                     ready(&mut listers);
                 }
-                let own = listers.get::<K>(&kind).ok().cloned();
-                let everything = enqueue_all_fn(own.clone(), queue.clone());
+                let own_objects = own_objects.and_then(|of_kind| of_kind(&listers));
                 let work = Arc::new(Worker {
                     listers: Arc::new(listers),
                     queue: queue.clone(),
@@ -142,22 +143,11 @@ impl<K: Cacheable + Resource<DynamicType: Send + Sync>, R: Reconciler> Controlle
                     timeout: options.timeout,
                     outcomes: options.outcomes,
                     metrics: env.metrics.controller(&name, options.concurrency),
-                    tracker: Arc::clone(&env.tracker),
-                    exists: Box::new(move |key| {
-                        own.as_ref()
-                            .map_or(Ok(true), |own| Ok(own.try_get(key)?.is_some()))
-                    }),
+                    tracker,
+                    own_objects,
                 });
                 let field_manager = options.field_manager.unwrap_or(name.clone());
-                run_terms(
-                    options.concurrency.get(),
-                    &work,
-                    &field_manager,
-                    env,
-                    &mut pumps,
-                    everything,
-                )
-                .await
+                run_terms(options.concurrency.get(), &work, &field_manager, env, &mut pumps).await
             }
         };
         queue.close();
@@ -170,11 +160,11 @@ impl<K: Cacheable + Resource<DynamicType: Send + Sync>, R: Reconciler> Controlle
 type ReadyFuture = BoxFuture<Result<RegisterListerFn, SyncError>>;
 
 /// Starts every source. Returns the pumps, and a future per source that waits until it can be read.
-fn start_sources(
-    declared: Vec<SourceBuilder>,
+fn start_sources<Key: ReconcileKey>(
+    declared: Vec<SourceBuilder<Key>>,
     env: &ControllerEnv,
     event_filter: Option<&EventFilter>,
-    queue: &WorkQueue<ObjectKey>,
+    queue: &WorkQueue<Key>,
 ) -> (Pumps, Vec<ReadyFuture>) {
     let mut pumps = Pumps {
         endless: JoinSet::new(),
@@ -216,13 +206,12 @@ async fn with_sync_timeout<T>(
 }
 
 /// Runs the workers, term after term, until stopped.
-async fn run_terms<R: Reconciler>(
+async fn run_terms<Key: ReconcileKey, R: Reconciler<Key>>(
     workers: usize,
-    work: &Arc<Worker<R>>,
+    work: &Arc<Worker<R, Key>>,
     field_manager: &str,
     env: ControllerEnv,
     pumps: &mut Pumps,
-    queue_all: impl Fn(),
 ) -> Result<(), ControllerError> {
     let name = &work.listers.controller;
     let ControllerEnv {
@@ -246,7 +235,7 @@ async fn run_terms<R: Reconciler>(
         };
         if !std::mem::take(&mut first) {
             // Another leader may have changed objects that were reconciled in an earlier term.
-            queue_all();
+            work.enqueue_all();
         }
         tracker.set_state(ControllerState::Running);
         log_lifecycle!(
@@ -301,19 +290,6 @@ async fn run_terms<R: Reconciler>(
     }
 }
 
-/// Queues every object of the controller's own kind with low priority, behind real changes.
-fn enqueue_all_fn<K: Cacheable>(own: Option<Lister<K>>, queue: WorkQueue<ObjectKey>) -> impl Fn() {
-    let add = AddOptions {
-        priority: Priority::LOW,
-        ..AddOptions::default()
-    };
-    move || {
-        for object in own.iter().flat_map(|own| own.list_cached(&Query::all())) {
-            queue.add_with(object.key().clone(), add);
-        }
-    }
-}
-
 /// A controller with its types erased, for the manager.
 pub(crate) struct ErasedController {
     pub(crate) name: String,
@@ -325,7 +301,7 @@ pub(crate) struct ErasedController {
 
 type RunFn = Box<dyn FnOnce(ControllerEnv) -> BoxFuture<Result<(), ControllerError>> + Send>;
 
-impl<K: Cacheable + Resource<DynamicType: Send + Sync>, R: Reconciler> From<Controller<K, R>>
+impl<K: Reconcilable<Kind: Send> + 'static, R: Reconciler<K::Key>> From<Controller<K, R>>
     for ErasedController
 {
     fn from(controller: Controller<K, R>) -> Self {

@@ -17,19 +17,20 @@ use windlass_workqueue::{AddOptions, Priority, WorkQueue};
 
 use crate::{
     error::Error,
+    key::ReconcileKey,
     source::{Pump, Source, SourceBuilder},
 };
 
 /// Gives a [custom source](crate::Controller::source) its caches and the controller's queue. Clones share both.
 #[derive(Clone)]
-pub struct SourceContext {
+pub struct SourceContext<Key = ObjectKey> {
     caches: CacheSet,
     scope: WatchScope,
-    queue: WorkQueue<ObjectKey>,
+    queue: WorkQueue<Key>,
     ready: Arc<watch::Sender<bool>>,
 }
 
-impl SourceContext {
+impl<Key: ReconcileKey> SourceContext<Key> {
     /// Returns the manager's shared caches.
     pub fn caches(&self) -> &CacheSet {
         &self.caches
@@ -41,7 +42,7 @@ impl SourceContext {
     }
 
     /// Adds a key to the queue. A key that is already queued gets the higher of both priorities.
-    pub fn add(&self, key: ObjectKey, priority: Priority) {
+    pub fn add(&self, key: Key, priority: Priority) {
         let add = AddOptions {
             priority,
             ..AddOptions::default()
@@ -115,9 +116,9 @@ impl Drop for WatchHandle {
 }
 
 /// The source of a custom function.
-pub(crate) fn from_fn<F, Fut>(source: F) -> SourceBuilder
+pub(crate) fn from_fn<Key: ReconcileKey, F, Fut>(source: F) -> SourceBuilder<Key>
 where
-    F: FnOnce(SourceContext) -> Fut + Send + 'static,
+    F: FnOnce(SourceContext<Key>) -> Fut + Send + 'static,
     Fut: Future<Output = Result<(), Error>> + Send + 'static,
 {
     Box::new(move |caches, within, _| {

@@ -12,6 +12,9 @@
 //! done, requeued, retried or dropped. No worker starts before every cache has synced and every pump has queued its
 //! initial objects.
 //!
+//! Keys are [`ObjectKey`]s: the namespace and name of an object of the controller's own kind. A controller without an own
+//! kind has keys of a type of its own; see [`Keyed`].
+//!
 //! Ownership: [`Manager::run_until`] owns the controllers' tasks, a controller's task owns its pumps and workers.
 //! Caches are shared by their readers and closed at the end. Nothing outlives the run.
 //!
@@ -29,6 +32,8 @@ mod election;
 mod error;
 pub mod events;
 mod install;
+mod key;
+mod key_tracker;
 #[cfg(all(feature = "clap", feature = "logging"))]
 mod launch;
 pub mod layers;
@@ -41,6 +46,7 @@ mod model;
 pub mod names;
 mod options;
 mod outcomes;
+mod own_objects;
 mod predicate;
 pub mod quantity;
 mod reconcile;
@@ -67,6 +73,7 @@ pub use election::{
 };
 pub use error::Error;
 pub use install::{CrdInstaller, InstallError};
+pub use key::{Keyed, Reconcilable, ReconcileKey};
 #[cfg(all(feature = "clap", feature = "logging"))]
 pub use launch::{launch, launch_with};
 pub use manager::{Controllers, Manager, ManagerError, TaskContext};

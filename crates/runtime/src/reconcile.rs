@@ -8,14 +8,16 @@ use windlass_cache::{Cacheable, Lister, ObjectKey};
 use windlass_workqueue::{Priority, WorkQueue};
 
 use crate::{
-    children::ApplyHistory, election::Epoch, error::Error, events::Recorder, listers::Listers,
-    stop::StopSignal, writer::Writer,
+    children::ApplyHistory, election::Epoch, error::Error, events::Recorder, key::ReconcileKey,
+    listers::Listers, stop::StopSignal, writer::Writer,
 };
 
 /// Moves the cluster towards the desired state of one object.
 ///
 /// It receives the object's key, not the event: it reads the current state and acts on it, so a missed or repeated call
 /// does no harm. It is also called for deleted objects. Calls for one key never overlap.
+///
+/// `Key` is the type of the controller's keys; only a [keyed](crate::Keyed) controller has other keys than [`ObjectKey`]s.
 ///
 /// Implemented for every `Fn(Request, Context) -> impl Future` with the right result. For a type of your own:
 ///
@@ -59,32 +61,35 @@ use crate::{
 ///     Ok(Action::done())
 /// }
 /// ```
-pub trait Reconciler: Send + Sync + 'static {
+pub trait Reconciler<Key = ObjectKey>: Send + Sync + 'static {
     /// Reconciles one object. After an error or a panic it is retried with exponential backoff.
-    fn reconcile(&self, request: Request, ctx: Context)
-    -> impl Future<Output = Result<Action, Error>> + Send;
+    fn reconcile(
+        &self,
+        request: Request<Key>,
+        ctx: Context<Key>,
+    ) -> impl Future<Output = Result<Action, Error>> + Send;
 }
 
-impl<F, Fut> Reconciler for F
+impl<Key, F, Fut> Reconciler<Key> for F
 where
-    F: Fn(Request, Context) -> Fut + Send + Sync + 'static,
+    F: Fn(Request<Key>, Context<Key>) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Result<Action, Error>> + Send,
 {
     fn reconcile(
         &self,
-        request: Request,
-        ctx: Context,
+        request: Request<Key>,
+        ctx: Context<Key>,
     ) -> impl Future<Output = Result<Action, Error>> + Send {
         self(request, ctx)
     }
 }
 
-/// Which object to reconcile.
+/// Which object, or other key, to reconcile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Request {
+pub struct Request<Key = ObjectKey> {
     /// The object's key; the object may be deleted.
-    pub key: ObjectKey,
+    pub key: Key,
 }
 
 /// What to do after a successful reconcile.
@@ -157,26 +162,40 @@ impl Action {
 /// Gives a reconcile its client, writer, listers and event recorder. It exists only after every cache of the controller
 /// has synced. Clones are cheap.
 #[derive(Clone)]
-pub struct Context {
-    pub(crate) term: Arc<TermContext>,
-    pub(crate) key: ObjectKey,
+pub struct Context<Key = ObjectKey> {
+    pub(crate) term: Arc<TermContext<Key>>,
+    pub(crate) key: Key,
     pub(crate) id: ReconcileId,
     /// Stop signal of the current term.
     pub(crate) stop: StopSignal,
 }
 
 /// State shared by the reconciles of one controller in one term of leadership.
-pub(crate) struct TermContext {
+pub(crate) struct TermContext<Key = ObjectKey> {
     pub(crate) writer: Writer,
     pub(crate) recorder: Recorder,
     pub(crate) listers: Arc<Listers>,
-    pub(crate) queue: WorkQueue<ObjectKey>,
+    pub(crate) queue: WorkQueue<Key>,
     pub(crate) epoch: Option<Epoch>,
     /// Locked briefly, never across an await.
     pub(crate) history: Mutex<ApplyHistory>,
 }
 
 impl Context {
+    /// Returns the cached object of this kind and name in the namespace of the reconciled object, most often a child.
+    pub fn get<K: Cacheable + Resource<DynamicType: Default>>(
+        &self,
+        name: &str,
+    ) -> Result<Option<Arc<K>>, Error> {
+        let key = match self.key.namespace() {
+            Some(namespace) => ObjectKey::namespaced(namespace, name),
+            None => ObjectKey::cluster_scoped(name),
+        };
+        Ok(self.lister::<K>()?.try_get(&key)?)
+    }
+}
+
+impl<Key: ReconcileKey> Context<Key> {
     /// Returns the client, for writes and for reads that must not be stale. Its writes are visible to the next cached
     /// read. With leader election it writes only while this process is the leader.
     pub fn client(&self) -> &Client {
@@ -203,18 +222,6 @@ impl Context {
     /// Like [`lister`](Self::lister), for a kind known only at run time.
     pub fn dynamic_lister<K: Cacheable>(&self, kind: &K::DynamicType) -> Result<&Lister<K>, Error> {
         self.term.listers.get::<K>(kind)
-    }
-
-    /// Returns the cached object of this kind and name in the namespace of the reconciled object, most often a child.
-    pub fn get<K: Cacheable + Resource<DynamicType: Default>>(
-        &self,
-        name: &str,
-    ) -> Result<Option<Arc<K>>, Error> {
-        let key = match self.key.namespace() {
-            Some(namespace) => ObjectKey::namespaced(namespace, name),
-            None => ObjectKey::cluster_scoped(name),
-        };
-        Ok(self.lister::<K>()?.try_get(&key)?)
     }
 
     /// The id of this reconcile, which is also in the span of its log lines.

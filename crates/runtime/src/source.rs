@@ -6,13 +6,14 @@ use futures::{Stream, StreamExt};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Resource;
 use windlass_cache::{
-    Cache, CacheSet, Cacheable, Change, Index, Indexer, Lister, Meta, ObjectKey, Query, Subscription,
-    SyncError, WatchScope,
+    Cache, CacheSet, Cacheable, CachedObject, Change, Index, Indexer, Lister, Meta, ObjectKey, Query,
+    Subscription, SyncError, WatchScope,
 };
 use windlass_workqueue::{AddOptions, Priority, WorkQueue};
 
 use crate::{
     children::ChildLister,
+    key::ReconcileKey,
     listers::Listers,
     predicate::{Predicate, always_triggers},
     watch::{KeyMapping, TapFn, Watch, WatchSelector},
@@ -22,30 +23,31 @@ use crate::{
 const SYNC_WARNING_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Starts a declared source when the controller runs.
-pub(crate) type SourceBuilder = Box<dyn FnOnce(&CacheSet, &WatchScope, Option<EventFilter>) -> Source + Send>;
+pub(crate) type SourceBuilder<Key> =
+    Box<dyn FnOnce(&CacheSet, &WatchScope, Option<EventFilter>) -> Source<Key> + Send>;
 
 /// Filters the changes of all watched kinds of a controller.
 pub(crate) type EventFilter = Arc<dyn Fn(Option<&Meta>, &Meta) -> bool + Send + Sync>;
 
 /// A started watch of a kind, or a stream.
-pub(crate) struct Source {
+pub(crate) struct Source<Key> {
     /// The kind's name; `None` for a stream.
     pub(crate) kind: Option<String>,
     /// Adds keys to the queue until the source ends. `None` for a kind that is only read.
-    pub(crate) pump: Option<Pump>,
+    pub(crate) pump: Option<Pump<Key>>,
     /// Waits until the kind can be read. `None` for a stream.
     pub(crate) ready: Option<WaitReadyFn>,
 }
 
-pub(crate) enum Pump {
+pub(crate) enum Pump<Key> {
     /// Follows a cache; its end is an error.
-    Endless(PumpFn),
+    Endless(PumpFn<Key>),
     /// Follows a stream, which may end.
-    Finite(PumpFn),
+    Finite(PumpFn<Key>),
 }
 
 type WaitReadyFn = Box<dyn FnOnce() -> BoxFuture<Result<RegisterListerFn, SyncError>> + Send>;
-pub(crate) type PumpFn = Box<dyn FnOnce(WorkQueue<ObjectKey>) -> BoxFuture<()> + Send>;
+pub(crate) type PumpFn<Key> = Box<dyn FnOnce(WorkQueue<Key>) -> BoxFuture<()> + Send>;
 pub(crate) type RegisterListerFn = Box<dyn FnOnce(&mut Listers) + Send>;
 pub(crate) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
@@ -80,12 +82,18 @@ impl OwnerKind {
     }
 }
 
-/// The source of a watch.
-pub(crate) fn from_watch<K: Cacheable>(watch: Watch<K>, owner: &OwnerKind) -> SourceBuilder
+/// The source of a watch. `owner` is the controller's own kind, if it has one.
+pub(crate) fn from_watch<K: Cacheable, Key: ReconcileKey>(
+    watch: Watch<K, Key>,
+    owner: Option<&OwnerKind>,
+) -> SourceBuilder<Key>
 where
     K::DynamicType: Clone + Send + Sync,
 {
-    let owner = owner.clone();
+    if matches!(watch.mapping, KeyMapping::ReadOnly) {
+        return read_only(watch);
+    }
+    let owner = owner.cloned();
     Box::new(move |caches, within, event_filter| {
         let cache = caches.get_dynamic::<K>(&watch.dynamic, &watch.selector.scope(within));
         let Watch {
@@ -95,7 +103,14 @@ where
             tap,
             ..
         } = watch;
-        let by_owner = matches!(mapping, KeyMapping::ControllingOwner).then(|| cache.index(Indexer::owner()));
+        let are_children = matches!(
+            mapping,
+            KeyMapping::Owners {
+                are_children: true,
+                ..
+            }
+        );
+        let by_owner = are_children.then(|| cache.index(Indexer::owner()));
         let register = move |lister: Lister<K>| -> RegisterListerFn {
             Box::new(move |listers| {
                 if let Some(by_owner) = by_owner {
@@ -104,21 +119,12 @@ where
                 listers.insert(&dynamic, lister);
             })
         };
-        if matches!(mapping, KeyMapping::ReadOnly) {
-            return Source {
-                kind: Some(cache.kind().kind.clone()),
-                pump: None,
-                ready: Some(Box::new(move || {
-                    Box::pin(async move { Ok(register(synced(&cache).await?)) })
-                })),
-            };
-        }
         let keys_of = move |change: &Change<K>| match &mapping {
             KeyMapping::ReadOnly => Vec::new(),
-            KeyMapping::SameObject => vec![change.key().clone()],
-            KeyMapping::ControllingOwner => owners(change, &owner, |owner| owner.controller == Some(true)),
-            KeyMapping::AnyOwner => owners(change, &owner, |_| true),
-            KeyMapping::Mapped(map) => mapped(change, map),
+            KeyMapping::Mapped(map) => map(change),
+            KeyMapping::Owners { map, .. } => {
+                owner.as_ref().map_or_else(Vec::new, |owner| map(change, owner))
+            }
         };
         let filter = ChangeFilter {
             predicate,
@@ -131,22 +137,83 @@ where
     })
 }
 
+/// The source of a kind that is only read: it adds no keys.
+pub(crate) fn read_only<K: Cacheable, Any: 'static, Key>(watch: Watch<K, Any>) -> SourceBuilder<Key>
+where
+    K::DynamicType: Send + Sync,
+{
+    Box::new(move |caches, within, _| {
+        let cache = caches.get_dynamic::<K>(&watch.dynamic, &watch.selector.scope(within));
+        let dynamic = watch.dynamic;
+        Source {
+            kind: Some(cache.kind().kind.clone()),
+            pump: None,
+            ready: Some(Box::new(move || {
+                Box::pin(async move {
+                    let lister = synced(&cache).await?;
+                    let register: RegisterListerFn =
+                        Box::new(move |listers| listers.insert(&dynamic, lister));
+                    Ok(register)
+                })
+            })),
+        }
+    })
+}
+
+/// A controller's own kind, and which objects of it.
+type OwnKind<K> = (<K as Resource>::DynamicType, WatchSelector);
+
 /// The source of an indexed watch: a change of the other kind triggers the controller's objects that share an index value
 /// with it, in the same namespace if both kinds are namespaced.
 pub(crate) fn from_index<K: Cacheable, Other: Cacheable>(
-    own: K::DynamicType,
-    part: WatchSelector,
+    own: OwnKind<K>,
     ours: impl Fn(&K) -> Vec<String> + Send + Sync + 'static,
     watch: Watch<Other>,
     theirs: impl Fn(&Other) -> Vec<String> + Send + 'static,
-) -> SourceBuilder
+) -> SourceBuilder<ObjectKey>
 where
     K::DynamicType: Send + Sync,
     Other::DynamicType: Clone + Send + Sync,
 {
-    Box::new(move |caches, within, event_filter| {
-        let own = caches.get_dynamic::<K>(&own, &part.scope(within));
+    from_lookup(own, watch, |own: &Cache<K>| {
         let index = own.index_by(ours);
+        move |own: &Lister<K>, change: &Change<Other>| {
+            mapped(change, |other| {
+                keys_with_values(own, &index, other, &theirs(other))
+            })
+        }
+    })
+}
+
+/// The source of a watch whose changes trigger every object of the controller's own kind.
+pub(crate) fn from_all<K: Cacheable, Other: Cacheable>(
+    own: OwnKind<K>,
+    watch: Watch<Other>,
+) -> SourceBuilder<ObjectKey>
+where
+    K::DynamicType: Send + Sync,
+    Other::DynamicType: Clone + Send + Sync,
+{
+    from_lookup(own, watch, |_: &Cache<K>| {
+        |own: &Lister<K>, _: &Change<Other>| keys(own.list_cached(&Query::all())).collect()
+    })
+}
+
+/// The source of a watch whose changes are mapped to keys with the objects of the controller's own kind. `prepare` gets
+/// their cache before it has synced, and returns the mapping.
+fn from_lookup<K: Cacheable, Other: Cacheable, Lookup>(
+    (kind, selector): OwnKind<K>,
+    watch: Watch<Other>,
+    prepare: impl FnOnce(&Cache<K>) -> Lookup + Send + 'static,
+) -> SourceBuilder<ObjectKey>
+where
+    K::DynamicType: Send + Sync,
+    Other::DynamicType: Clone + Send + Sync,
+    Lookup: Fn(&Lister<K>, &Change<Other>) -> Vec<ObjectKey> + Send + 'static,
+{
+    Box::new(move |caches, within, event_filter| {
+        let own = caches.get_dynamic::<K>(&kind, &selector.scope(within));
+        let lookup = prepare(&own);
         let cache = caches.get_dynamic::<Other>(&watch.dynamic, &watch.selector.scope(within));
         let Watch {
             dynamic,
@@ -166,11 +233,7 @@ where
             Box::pin(async move {
                 // Objects that are added to the own cache later are queued by its own pump.
                 let Ok(own) = synced(&own).await else { return };
-                let keys_of = move |change: &Change<Other>| {
-                    mapped(change, |other| {
-                        keys_with_values(&own, &index, other, &theirs(other))
-                    })
-                };
+                let keys_of = move |change: &Change<Other>| lookup(&own, change);
                 pump(subscription, filter, keys_of, queue).await;
             })
         })
@@ -189,18 +252,19 @@ fn keys_with_values<K: Cacheable>(
     let found = values
         .iter()
         .flat_map(|value| own.list_cached(&Query::all().indexed(index, value)));
-    found
-        .map(|object| object.key().clone())
-        .filter(is_in_scope)
-        .collect()
+    keys(found).filter(is_in_scope).collect()
+}
+
+fn keys<K: Cacheable>(objects: impl IntoIterator<Item = CachedObject<K>>) -> impl Iterator<Item = ObjectKey> {
+    objects.into_iter().map(|object| object.key().clone())
 }
 
 /// A source whose changes a pump maps to keys.
-fn with_pump<K: Cacheable>(
+fn with_pump<K: Cacheable, Key: ReconcileKey>(
     cache: Cache<K>,
     register: impl FnOnce(Lister<K>) -> RegisterListerFn + Send + 'static,
-    pump: impl FnOnce(Subscription<K>, WorkQueue<ObjectKey>) -> BoxFuture<()> + Send + 'static,
-) -> Source {
+    pump: impl FnOnce(Subscription<K>, WorkQueue<Key>) -> BoxFuture<()> + Send + 'static,
+) -> Source<Key> {
     let subscription = cache.subscribe();
     let mut handled = subscription.synced();
     Source {
@@ -217,7 +281,9 @@ fn with_pump<K: Cacheable>(
 }
 
 /// The source of a stream of keys. The stream may end.
-pub(crate) fn from_stream(keys: impl Stream<Item = ObjectKey> + Send + 'static) -> SourceBuilder {
+pub(crate) fn from_stream<Key: ReconcileKey>(
+    keys: impl Stream<Item = Key> + Send + 'static,
+) -> SourceBuilder<Key> {
     Box::new(move |_, _, _| Source {
         kind: None,
         pump: Some(Pump::Finite(Box::new(move |queue| {
@@ -239,7 +305,7 @@ struct ChangeFilter<K: Cacheable> {
 
 impl<K: Cacheable> ChangeFilter<K> {
     fn passes(&mut self, change: &Change<K>) -> bool {
-        let old = change.old().map(windlass_cache::CachedObject::meta);
+        let old = change.old().map(CachedObject::meta);
         let passes = self
             .predicate
             .as_ref()
@@ -255,11 +321,11 @@ impl<K: Cacheable> ChangeFilter<K> {
     }
 }
 
-async fn pump<K: Cacheable>(
+async fn pump<K: Cacheable, Key: ReconcileKey>(
     mut subscription: Subscription<K>,
     mut filter: ChangeFilter<K>,
-    keys_of: impl Fn(&Change<K>) -> Vec<ObjectKey>,
-    queue: WorkQueue<ObjectKey>,
+    keys_of: impl Fn(&Change<K>) -> Vec<Key>,
+    queue: WorkQueue<Key>,
 ) {
     while let Some(change) = subscription.next().await {
         if !filter.passes(&change) {
@@ -294,14 +360,25 @@ async fn synced<K: Cacheable>(cache: &Cache<K>) -> Result<Lister<K>, SyncError> 
 }
 
 /// The old state, if any, and the current or last known state.
-fn states<K: Cacheable>(change: &Change<K>) -> impl Iterator<Item = &windlass_cache::CachedObject<K>> {
+fn states<K: Cacheable>(change: &Change<K>) -> impl Iterator<Item = &CachedObject<K>> {
     change.old().into_iter().chain([change.latest()])
 }
 
-fn mapped<K: Cacheable>(change: &Change<K>, map: impl Fn(&K) -> Vec<ObjectKey>) -> Vec<ObjectKey> {
+/// The keys of an object's old and new state.
+pub(crate) fn mapped<K: Cacheable, Key>(change: &Change<K>, map: impl Fn(&K) -> Vec<Key>) -> Vec<Key> {
     // The cache reports objects that do not decode.
     let objects = states(change).filter_map(|state| state.object().ok());
     objects.flat_map(|object| map(&object)).collect()
+}
+
+/// Keys of the object's controlling owners.
+pub(crate) fn controlling_owners<K: Cacheable>(change: &Change<K>, kind: &OwnerKind) -> Vec<ObjectKey> {
+    owners(change, kind, |owner| owner.controller == Some(true))
+}
+
+/// Keys of all the object's owners.
+pub(crate) fn all_owners<K: Cacheable>(change: &Change<K>, kind: &OwnerKind) -> Vec<ObjectKey> {
+    owners(change, kind, |_| true)
 }
 
 /// Keys of the object's owners of the controller's kind, before and after the change.
@@ -331,8 +408,6 @@ mod tests {
     use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap, core::v1::Node};
     use kube::Resource;
 
-    use windlass_cache::CachedObject;
-
     use super::*;
     use crate::model::{CONFIG_MAPS, Server, config_map};
 
@@ -346,7 +421,7 @@ mod tests {
         let server = Server::with(&[CONFIG_MAPS]);
         server.put(CONFIG_MAPS, config_map("a", ""));
         let caches = CacheSet::new(server.client());
-        let declared = from_watch(Watch::<ConfigMap>::new().for_same_object(), &owner::<ConfigMap>());
+        let declared = from_watch(Watch::<ConfigMap>::new().map_key(ObjectKey::clone), None);
         let Source { pump, ready, .. } = declared(&caches, &WatchScope::all(), None);
         let (queue, mut ready) = (WorkQueue::new(), ready.expect("a watched kind can be read")());
         let early = tokio::time::timeout(Duration::from_mins(1), &mut ready).await;
@@ -382,7 +457,7 @@ mod tests {
     }
 
     fn controllers(change: &Change<ConfigMap>, kind: &OwnerKind) -> Vec<String> {
-        let keys = owners(change, kind, |owner| owner.controller == Some(true));
+        let keys = controlling_owners(change, kind);
         keys.iter().map(ToString::to_string).collect()
     }
 
@@ -407,7 +482,7 @@ mod tests {
     #[test]
     fn child_maps_to_non_controlling_owners_if_requested() {
         let change = new(owned_by("apps/v1", "Deployment", "d", false));
-        assert_eq!(owners(&change, &owner::<Deployment>(), |_| true).len(), 1);
+        assert_eq!(all_owners(&change, &owner::<Deployment>()).len(), 1);
     }
 
     #[test]

@@ -3,7 +3,11 @@
 use kube::Resource;
 use windlass_cache::{Cacheable, Change, ObjectKey, WatchScope, is_cluster_scoped};
 
-use crate::predicate::Predicate;
+use crate::{
+    key::ReconcileKey,
+    predicate::Predicate,
+    source::{self, OwnerKind},
+};
 
 /// A kind that a controller watches: which objects of it, which changes trigger, and which keys these reconcile.
 ///
@@ -24,11 +28,14 @@ use crate::predicate::Predicate;
 ///
 /// A kind known only at run time is a `DynamicObject` with its
 /// [`ApiResource`](kube::core::ApiResource): [`Watch::dynamic`].
+///
+/// `Key` is the type of the keys that changes reconcile: [`ObjectKey`], or what the function of [`mapped`](Self::mapped) or
+/// [`map_key`](Self::map_key) returns. It must be the type of the controller's keys.
 #[must_use = "a watch does nothing until a controller has it"]
-pub struct Watch<K: Cacheable> {
+pub struct Watch<K: Cacheable, Key = ObjectKey> {
     pub(crate) dynamic: K::DynamicType,
     pub(crate) predicate: Option<Predicate<K>>,
-    pub(crate) mapping: KeyMapping<K>,
+    pub(crate) mapping: KeyMapping<K, Key>,
     pub(crate) tap: Option<TapFn<K>>,
     pub(crate) selector: WatchSelector,
 }
@@ -44,20 +51,21 @@ pub(crate) struct WatchSelector {
 }
 
 /// Which keys a change triggers.
-pub(crate) enum KeyMapping<K> {
+pub(crate) enum KeyMapping<K, Key> {
     /// None: the kind is only read.
     ReadOnly,
-    /// The changed object's own.
-    SameObject,
-    /// That of the owner with `controller: true`.
-    ControllingOwner,
-    /// Those of all owners of the controller's kind.
-    AnyOwner,
     /// Those that a function returns.
-    Mapped(MapFn<K>),
+    Mapped(MapFn<K, Key>),
+    /// Those of owners of the controller's kind. The function needs that kind, which only the controller knows.
+    Owners {
+        /// Children have a controlling owner, and are indexed by it.
+        are_children: bool,
+        map: OwnersFn<K, Key>,
+    },
 }
 
-type MapFn<K> = Box<dyn Fn(&K) -> Vec<ObjectKey> + Send>;
+type MapFn<K, Key> = Box<dyn Fn(&Change<K>) -> Vec<Key> + Send>;
+type OwnersFn<K, Key> = fn(&Change<K>, &OwnerKind) -> Vec<Key>;
 pub(crate) type TapFn<K> = Box<dyn FnMut(&Change<K>) + Send>;
 
 impl<K: Cacheable + Resource<DynamicType: Default>> Watch<K> {
@@ -90,26 +98,80 @@ impl<K: Cacheable> Watch<K> {
 
     /// Changes reconcile the owner whose owner reference has `controller: true`.
     pub fn owned(mut self) -> Self {
-        self.mapping = KeyMapping::ControllingOwner;
+        self.mapping = KeyMapping::Owners {
+            are_children: true,
+            map: source::controlling_owners,
+        };
         self
     }
 
     /// Changes reconcile every owner of the controller's kind, whether or not it is the controlling owner.
     pub fn owned_by_any(mut self) -> Self {
-        self.mapping = KeyMapping::AnyOwner;
+        self.mapping = KeyMapping::Owners {
+            are_children: false,
+            map: source::all_owners,
+        };
         self
     }
+}
 
+impl<K: Cacheable, Key> Watch<K, Key> {
     /// Changes reconcile the keys that `map` returns. `map` is called with the old and the new state, so objects that are no
     /// longer referenced are reconciled too.
-    pub fn mapped(mut self, map: impl Fn(&K) -> Vec<ObjectKey> + Send + 'static) -> Self {
-        self.mapping = KeyMapping::Mapped(Box::new(map));
-        self
+    pub fn mapped<New: ReconcileKey>(self, map: impl Fn(&K) -> Vec<New> + Send + 'static) -> Watch<K, New> {
+        self.map_changes(move |change| source::mapped(change, &map))
     }
 
-    pub(crate) fn for_same_object(mut self) -> Self {
-        self.mapping = KeyMapping::SameObject;
-        self
+    /// Changes reconcile the key that `map` makes of the changed object's own, which need not be decoded for it. For
+    /// [keyed](crate::Keyed) controllers:
+    ///
+    /// ```
+    /// use std::fmt;
+    ///
+    /// use k8s_openapi::api::core::v1::{Pod, Secret};
+    /// use windlass_runtime::{Controller, ObjectKey, Watch};
+    ///
+    /// #[derive(Clone, PartialEq, Eq, Hash)]
+    /// enum Key {
+    ///     Pod(ObjectKey),
+    ///     Secret(ObjectKey),
+    /// }
+    ///
+    /// impl fmt::Display for Key {
+    ///     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    ///         match self {
+    ///             Self::Pod(key) => write!(f, "pod {key}"),
+    ///             Self::Secret(key) => write!(f, "secret {key}"),
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// let controller = Controller::keyed("inventory")
+    ///     .watch(Watch::<Pod>::new().map_key(|key| Key::Pod(key.clone())))
+    ///     .watch(Watch::<Secret>::new().map_key(|key| Key::Secret(key.clone())));
+    /// ```
+    pub fn map_key<New: ReconcileKey>(
+        self,
+        map: impl Fn(&ObjectKey) -> New + Send + 'static,
+    ) -> Watch<K, New> {
+        self.map_changes(move |change| vec![map(change.key())])
+    }
+
+    fn map_changes<New>(self, map: impl Fn(&Change<K>) -> Vec<New> + Send + 'static) -> Watch<K, New> {
+        let Self {
+            dynamic,
+            predicate,
+            mapping: _,
+            tap,
+            selector,
+        } = self;
+        Watch {
+            dynamic,
+            predicate,
+            mapping: KeyMapping::Mapped(Box::new(map)),
+            tap,
+            selector,
+        }
     }
 
     /// Only changes that pass trigger; see [`Predicate`] for those that always do. When called more than once, all

@@ -5,34 +5,32 @@ use std::{any::Any, future::Future, panic::AssertUnwindSafe, sync::Arc, time::Du
 use futures::FutureExt;
 use tokio::time::Instant;
 use tracing::Instrument;
-use windlass_cache::{DecodeError, ObjectKey};
-use windlass_workqueue::{RetryDecision, WorkItem, WorkQueue};
+use windlass_workqueue::{AddOptions, Priority, RetryDecision, WorkItem, WorkQueue};
 
 use crate::{
     error::Error,
+    key::ReconcileKey,
+    key_tracker::KeyTracker,
     listers::Listers,
     metrics::ControllerMetrics,
     outcomes::{OutcomeCounters, ReconcileOutcome},
+    own_objects::OwnObjects,
     reconcile::{Action, Context, ReconcileId, Reconciler, Request, TermContext},
-    status_tracker::StatusTracker,
     stop::StopSignal,
 };
 
 /// State shared by the workers of one controller.
-pub(crate) struct Worker<R> {
+pub(crate) struct Worker<R, Key> {
     pub(crate) listers: Arc<Listers>,
-    pub(crate) queue: WorkQueue<ObjectKey>,
+    pub(crate) queue: WorkQueue<Key>,
     pub(crate) reconciler: R,
     pub(crate) timeout: Option<Duration>,
     pub(crate) outcomes: Arc<OutcomeCounters>,
     pub(crate) metrics: ControllerMetrics,
-    pub(crate) tracker: Arc<StatusTracker>,
-    /// Whether an object of the controller's own kind exists. Fails for an object that does not decode, which must not be
-    /// taken for deleted.
-    pub(crate) exists: ExistsFn,
+    pub(crate) tracker: Arc<KeyTracker<Key>>,
+    /// `None` without a kind.
+    pub(crate) own_objects: Option<OwnObjects<Key>>,
 }
-
-pub(crate) type ExistsFn = Box<dyn Fn(&ObjectKey) -> Result<bool, DecodeError> + Send + Sync>;
 
 /// Result of one attempt.
 enum AttemptResult {
@@ -41,9 +39,9 @@ enum AttemptResult {
     TimedOut(Duration),
 }
 
-impl<R: Reconciler> Worker<R> {
+impl<Key: ReconcileKey, R: Reconciler<Key>> Worker<R, Key> {
     /// Works until stopped; a running reconcile is finished first.
-    pub(crate) async fn run(self: Arc<Self>, term: Arc<TermContext>, mut stop: StopSignal) {
+    pub(crate) async fn run(self: Arc<Self>, term: Arc<TermContext<Key>>, mut stop: StopSignal) {
         loop {
             // Yields to other tasks even if reconciles never wait.
             tokio::task::consume_budget().await;
@@ -67,7 +65,18 @@ impl<R: Reconciler> Worker<R> {
         }
     }
 
-    async fn reconcile(&self, item: WorkItem<ObjectKey>, term: &Arc<TermContext>, stop: &StopSignal) {
+    /// Queues every object of the controller's own kind with low priority, behind real changes.
+    pub(crate) fn enqueue_all(&self) {
+        let add = AddOptions {
+            priority: Priority::LOW,
+            ..AddOptions::default()
+        };
+        for key in self.own_objects.iter().flat_map(|own| (own.keys)()) {
+            self.queue.add_with(key, add);
+        }
+    }
+
+    async fn reconcile(&self, item: WorkItem<Key>, term: &Arc<TermContext<Key>>, stop: &StopSignal) {
         let id = ReconcileId::new();
         let controller = &self.listers.controller;
         let span = tracing::info_span!("reconcile", controller, object = %item.key(), %id);
@@ -83,8 +92,8 @@ impl<R: Reconciler> Worker<R> {
         let (entry, active) = (self.tracker.track(item.key(), id), self.metrics.start());
         // Includes the call itself: a closure may panic before it returns its future.
         let attempt = async {
-            if !(self.exists)(&request.key).map_err(Error::terminal)? {
-                ctx.term.history.lock().forget_object(&request.key);
+            if let Some(own) = &self.own_objects {
+                (own.check)(&request.key, &ctx.term.history).map_err(Error::terminal)?;
             }
             self.reconciler.reconcile(request, ctx).await
         };
@@ -111,7 +120,7 @@ impl<R: Reconciler> Worker<R> {
         ended.map_or_else(AttemptResult::Panicked, AttemptResult::Returned)
     }
 
-    fn settle(&self, mut item: WorkItem<ObjectKey>, ended: AttemptResult) -> ReconcileOutcome {
+    fn settle(&self, mut item: WorkItem<Key>, ended: AttemptResult) -> ReconcileOutcome {
         let (outcome, error) = match ended {
             AttemptResult::Returned(Ok(action)) => {
                 self.tracker.clear_failure(item.key());

@@ -23,14 +23,14 @@ use model::{CONFIG_MAPS, config_map, key};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use windlass_cache::{CachedObject, Change};
-use windlass_runtime::{Action, Controller, Manager, Predicate, Watch};
+use windlass_runtime::{Action, Controller, Manager, ObjectKey, Predicate, Watch};
 use windlass_workqueue::{Exponential, Priority};
 
 fn secret(name: &str, generation: i64) -> Value {
     json!({ "metadata": { "namespace": "n", "name": name, "generation": generation } })
 }
 
-fn named(secret: &Secret) -> Vec<windlass_runtime::ObjectKey> {
+fn named(secret: &Secret) -> Vec<ObjectKey> {
     secret.metadata.name.iter().map(|name| key(name)).collect()
 }
 
@@ -96,6 +96,32 @@ fn coloured(namespace: &str, name: &str, colour: &str) -> Value {
 
 /// Objects that share an index value are reconciled when the other object changes: by its old and new value, and only in
 /// its namespace.
+#[tokio::test(start_paused = true)]
+async fn watch_for_all_reconciles_every_object_of_the_own_kind() {
+    let (server, log) = (server(), Log::default());
+    server.put(CONFIG_MAPS, config_map("a", ""));
+    server.put(CONFIG_MAPS, config_map("b", ""));
+    let all = controller().watches_for_all(Watch::<Secret>::new());
+    let (running, _) = run(&server, all.reconcile(recording(&log, done)));
+    settle().await;
+    let reconciled = || {
+        let mut names = std::mem::take(&mut *log.lock());
+        names.sort();
+        names
+    };
+    assert_eq!(reconciled(), ["a", "b"], "at the start");
+    server.put(SECRETS, coloured("elsewhere", "s", "red"));
+    settle().await;
+    assert_eq!(reconciled(), ["a", "b"], "a new object in another namespace");
+    server.put(CONFIG_MAPS, config_map("c", ""));
+    settle().await;
+    assert_eq!(reconciled(), ["c"]);
+    server.delete(SECRETS, &ObjectKey::namespaced("elsewhere", "s"));
+    settle().await;
+    assert_eq!(reconciled(), ["a", "b", "c"], "a deletion");
+    running.stop().await.expect("stops cleanly");
+}
+
 #[tokio::test(start_paused = true)]
 async fn indexed_watch_reconciles_objects_with_the_old_or_new_value() {
     let (server, log) = (server(), Log::default());

@@ -57,6 +57,9 @@
 //! The styles can be combined: [`Context::apply_desired`](runtime::Context::apply_desired) applies a desired state as
 //! one step of such a function. `operators/icecream` is a complete example, with joins, an index and a status.
 //!
+//! If the work is not about the objects of one kind, a controller has keys of its own type instead:
+//! [`Keyed`](runtime::Keyed). `operators/secretsync` is an example, where a key is a sync in a namespace.
+//!
 //! # Where to look
 //!
 //! [`runtime`] has the controller and the manager, [`cache`] the listers and their caches, [`workqueue`] the queue with

@@ -99,7 +99,12 @@ impl<K> ChangeTracker<K> {
         self.state.lock().observe(change, readable);
     }
 
-    /// Opens the unreported events of an object. At most one may be open per object.
+    /// Starts reporting: objects that are observed from now on are not initial.
+    pub(crate) fn start(&self) {
+        self.state.lock().started = true;
+    }
+
+    /// Opens the unreported events of an object, and starts reporting. At most one may be open per object.
     pub(crate) fn open(&self, key: &ObjectKey) -> ChangeSet<'_, K> {
         let mut state = self.state.lock();
         state.started = true;

@@ -8,12 +8,16 @@
 //! The queue orders keys and retries failures; [`ChangeTracker`] knows what happened, [`NoticeBuilder`] decides what to report.
 //! Reporting never blocks: sinks have queues of their own.
 
-use std::sync::{Arc, OnceLock};
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+};
 
 use windlass::{
     cache::{CachedObject, Lister, ObjectKey, Query},
     kube::core::{ApiResource, DynamicObject},
     prelude::{Action, Context, Controller, Error, Reconciler, Request, Watch},
+    runtime::Keyed,
 };
 
 use crate::{
@@ -48,9 +52,22 @@ impl CachedState {
     }
 }
 
-/// A key that no object has. Its reconcile marks the start of reporting, also if there are no objects.
-fn start_key() -> ObjectKey {
-    ObjectKey::cluster_scoped("")
+/// A queue key of a watcher.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum WatchKey {
+    /// The start of reporting, also if there are no objects.
+    Start,
+    /// An object, which may be deleted.
+    Object(ObjectKey),
+}
+
+impl fmt::Display for WatchKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Start => f.write_str("(start)"),
+            Self::Object(key) => key.fmt(f),
+        }
+    }
 }
 
 /// The controller that reports a kind's objects to `feed`.
@@ -60,7 +77,7 @@ pub(crate) fn controller(
     namespaced: bool,
     current: &Arc<CachedState>,
     feed: Feed,
-) -> Controller<DynamicObject, Watcher> {
+) -> Controller<Keyed<WatchKey>, Watcher> {
     let tracker = Arc::new(ChangeTracker::new(scope.known.iter().cloned()));
     let observer = Arc::clone(&tracker);
     let mut watch = Watch::dynamic(current.builder.resource().clone())
@@ -68,13 +85,11 @@ pub(crate) fn controller(
     if !namespaced {
         watch = watch.cluster_scoped();
     }
-    let first = scope
-        .known
-        .iter()
-        .cloned()
-        .chain([start_key()])
-        .collect::<Vec<_>>();
-    Controller::from_watch(name, scope.apply_to(watch))
+    let known = scope.known.iter().cloned().map(WatchKey::Object);
+    let first: Vec<_> = known.chain([WatchKey::Start]).collect();
+    let objects = scope.apply_to(watch).map_key(|key| WatchKey::Object(key.clone()));
+    Controller::keyed(name)
+        .watch(objects)
         .field_manager("podwatch")
         .concurrency(scope.workers)
         .triggered_by(futures::stream::iter(first))
@@ -85,28 +100,19 @@ pub(crate) fn controller(
         })
 }
 
-impl Reconciler for Watcher {
-    async fn reconcile(&self, request: Request, ctx: Context) -> Result<Action, Error> {
+impl Reconciler<WatchKey> for Watcher {
+    async fn reconcile(&self, request: Request<WatchKey>, ctx: Context<WatchKey>) -> Result<Action, Error> {
         let kind: &ApiResource = self.current.builder.resource();
-        if self.current.lister.get().is_none() {
-            let lister = ctx.dynamic_lister::<DynamicObject>(kind)?.clone();
-            // Another worker may have set it first.
-            let _ = self.current.lister.set(lister);
-        }
-        let changes = self.tracker.open(&request.key);
-        for step in changes.events() {
-            match self
-                .current
-                .builder
-                .decide(&request.key, &step)
-                .map_err(Error::terminal)?
-            {
-                // A sink whose queue is full catches up later.
-                Decision::Report(notice) => drop(self.feed.notify(notice)),
-                Decision::Suppress => self.skip(&request.key, &step),
+        let lister = ctx.dynamic_lister::<DynamicObject>(kind)?;
+        self.current.lister.get_or_init(|| lister.clone());
+        match &request.key {
+            WatchKey::Start => self.tracker.start(),
+            WatchKey::Object(key) => {
+                // An object that does not decode must not be taken for deleted.
+                lister.try_get(key).map_err(Error::terminal)?;
+                self.report(key)?;
             }
         }
-        changes.commit();
         if self.tracker.initial_just_reported() {
             self.feed.initial_list_done();
         }
@@ -115,6 +121,20 @@ impl Reconciler for Watcher {
 }
 
 impl Watcher {
+    /// Reports the unreported changes of an object.
+    fn report(&self, key: &ObjectKey) -> Result<(), Error> {
+        let changes = self.tracker.open(key);
+        for step in changes.events() {
+            match self.current.builder.decide(key, &step).map_err(Error::terminal)? {
+                // A sink whose queue is full catches up later.
+                Decision::Report(notice) => drop(self.feed.notify(notice)),
+                Decision::Suppress => self.skip(key, &step),
+            }
+        }
+        changes.commit();
+        Ok(())
+    }
+
     /// Advances the sinks' progress over a change that is not reported.
     fn skip(&self, key: &ObjectKey, step: &ObjectEvent<DynamicObject>) {
         let version = |stored: &CachedObject<DynamicObject>| ObjectVersion::from_meta(stored.meta());

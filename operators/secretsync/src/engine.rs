@@ -37,7 +37,7 @@ pub(crate) struct Engine {
     /// Set before the first reconcile.
     pub(crate) listers: OnceLock<Listers>,
     /// Set before the first change is reported.
-    source_context: OnceLock<SourceContext>,
+    source_context: OnceLock<SourceContext<Job>>,
     /// Copies that were read and found up to date although others own fields of them, with the resource version.
     pub(crate) verified: Mutex<HashMap<(SourceKind, ObjectKey), (Uid, u64)>>,
     /// When the status of each SecretSync was last written.
@@ -127,7 +127,7 @@ impl Engine {
         }
     }
 
-    pub(crate) fn set_source_context(&self, feed: &SourceContext) {
+    pub(crate) fn set_source_context(&self, feed: &SourceContext<Job>) {
         // Set once in the lifetime of a controller.
         let _ = self.source_context.set(feed.clone());
     }
@@ -138,9 +138,9 @@ impl Engine {
             .expect("no reconcile starts before the watches are complete")
     }
 
-    pub(crate) fn add(&self, job: &Job, priority: Priority) {
+    pub(crate) fn add(&self, job: Job, priority: Priority) {
         if let Some(feed) = self.source_context.get() {
-            feed.add(job.key(), priority);
+            feed.add(job, priority);
         }
     }
 
@@ -192,7 +192,7 @@ impl Engine {
                 Cause::Initial => Priority::LOW,
                 Cause::Change | Cause::Other => Priority::NORMAL,
             };
-            self.add(&Job::Copy { sync, namespace }, priority);
+            self.add(Job::Copy { sync, namespace }, priority);
         }
     }
 
@@ -203,7 +203,7 @@ impl Engine {
                 namespace: Arc::clone(namespace),
                 name: Arc::clone(name),
             };
-            self.add(&job, Priority::HIGH);
+            self.add(job, Priority::HIGH);
         }
     }
 
@@ -222,13 +222,12 @@ impl Engine {
 /// The controller's reconciler.
 pub(crate) struct SyncReconciler(pub(crate) Arc<Engine>);
 
-impl Reconciler for SyncReconciler {
-    async fn reconcile(&self, request: Request, ctx: Context) -> Result<Action, Error> {
-        match Job::from_key(&request.key) {
-            Some(Job::Copy { sync, namespace }) => self.0.sync_namespace(&sync, &namespace, &ctx).await,
-            Some(Job::Status { namespace, name }) => self.0.reconcile_status(&namespace, &name, &ctx).await,
-            Some(Job::Consent { namespace }) => Ok(self.0.report_consent_errors(&namespace, &ctx)),
-            None => Err(Error::terminal(format!("invalid queue key `{}`", request.key))),
+impl Reconciler<Job> for SyncReconciler {
+    async fn reconcile(&self, request: Request<Job>, ctx: Context<Job>) -> Result<Action, Error> {
+        match request.key {
+            Job::Copy { sync, namespace } => self.0.sync_namespace(&sync, &namespace, &ctx).await,
+            Job::Status { namespace, name } => self.0.reconcile_status(&namespace, &name, &ctx).await,
+            Job::Consent { namespace } => Ok(self.0.report_consent_errors(&namespace, &ctx)),
         }
     }
 }

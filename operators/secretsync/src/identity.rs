@@ -1,8 +1,6 @@
-//! Identities of syncs and queue items, as they appear in queue keys and on copies.
+//! Identities of syncs and queue keys, and the identity that is written on copies.
 
 use std::{fmt, sync::Arc};
-
-use windlass::prelude::ObjectKey;
 
 use crate::api::SourceKind;
 
@@ -34,25 +32,6 @@ impl fmt::Display for SyncId {
     }
 }
 
-impl SyncId {
-    fn parse(text: &str) -> Option<Self> {
-        let (front, rest) = text.split_once('/')?;
-        let (first, name) = rest.split_once('/')?;
-        let name = name.into();
-        match front {
-            "annotated" => Some(Self::Annotated {
-                kind: SourceKind::from_name(first)?,
-                name,
-            }),
-            "declared" => Some(Self::Declared {
-                namespace: first.into(),
-                name,
-            }),
-            _ => None,
-        }
-    }
-}
-
 impl SourceKind {
     /// All kinds.
     pub(crate) const ALL: [Self; 2] = [Self::Secret, Self::ConfigMap];
@@ -72,14 +51,10 @@ impl SourceKind {
             Self::ConfigMap => "configmaps",
         }
     }
-
-    fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.name() == name)
-    }
 }
 
-/// A queue item.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A queue key of the controller.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Job {
     /// The copies of a sync in a namespace.
     Copy { sync: SyncId, namespace: Arc<str> },
@@ -89,26 +64,13 @@ pub(crate) enum Job {
     Consent { namespace: Arc<str> },
 }
 
-impl Job {
-    pub(crate) fn key(&self) -> ObjectKey {
+impl fmt::Display for Job {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Copy { sync, namespace } => ObjectKey::namespaced(&**namespace, sync.to_string()),
-            Self::Status { namespace, name } => ObjectKey::namespaced(&**namespace, format!("status/{name}")),
-            Self::Consent { namespace } => ObjectKey::namespaced(&**namespace, "consent"),
+            Self::Copy { sync, namespace } => write!(f, "{namespace}/{sync}"),
+            Self::Status { namespace, name } => write!(f, "{namespace}/status/{name}"),
+            Self::Consent { namespace } => write!(f, "{namespace}/consent"),
         }
-    }
-
-    pub(crate) fn from_key(key: &ObjectKey) -> Option<Self> {
-        let namespace: Arc<str> = key.namespace()?.into();
-        if key.name() == "consent" {
-            return Some(Self::Consent { namespace });
-        }
-        if let Some(name) = key.name().strip_prefix("status/") {
-            let name = name.into();
-            return Some(Self::Status { namespace, name });
-        }
-        let sync = SyncId::parse(key.name())?;
-        Some(Self::Copy { sync, namespace })
     }
 }
 
@@ -171,43 +133,6 @@ impl fmt::Display for SyncOwner {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn job_keys_round_trip() {
-        let annotated = SyncId::Annotated {
-            kind: SourceKind::ConfigMap,
-            name: "ca.crt".into(),
-        };
-        let declared = SyncId::Declared {
-            namespace: "team-a".into(),
-            name: "tls".into(),
-        };
-        for sync in [annotated, declared] {
-            let job = Job::Copy {
-                sync,
-                namespace: "shop".into(),
-            };
-            assert_eq!(Job::from_key(&job.key()), Some(job));
-        }
-        for job in [
-            Job::Status {
-                namespace: "team-a".into(),
-                name: "tls".into(),
-            },
-            Job::Consent {
-                namespace: "shop".into(),
-            },
-        ] {
-            assert_eq!(Job::from_key(&job.key()), Some(job));
-        }
-        for strange in ["", "annotated", "annotated/Pod/x", "other/a/b"] {
-            assert_eq!(
-                Job::from_key(&ObjectKey::namespaced("a", strange)),
-                None,
-                "{strange}"
-            );
-        }
-    }
 
     #[test]
     fn sync_owner_round_trips() {

@@ -18,7 +18,7 @@ use crate::{
     copy_metadata::CopyMetadata,
     copy_reconciler::{CopyOutcome, CopyReconciler, RetryPolicy, request_failure},
     engine::Engine,
-    identity::SyncId,
+    identity::{Job, SyncId},
     plan::{ActiveSync, Plan},
     work_tracker::{CopyFailure, NamespaceResult},
 };
@@ -39,7 +39,7 @@ impl Engine {
         &self,
         sync: &SyncId,
         namespace: &Arc<str>,
-        ctx: &Context,
+        ctx: &Context<Job>,
     ) -> Result<Action, Error> {
         let began = self.tracker.lock().begin(sync, namespace);
         let (mut plan, annotation) = {
@@ -139,7 +139,7 @@ impl Engine {
         began: u32,
         found: Option<NamespaceResult>,
         live: Option<&ActiveSync>,
-        ctx: &Context,
+        ctx: &Context<Job>,
     ) {
         let settled = self.tracker.lock().finish(sync, namespace, began, found);
         if let Some(lag) = settled.propagation {

@@ -12,7 +12,7 @@ use windlass::{
 use crate::{
     api::{FINALIZER, SecretSync, SecretSyncStatus, SourceKind, SyncFailure},
     engine::Engine,
-    identity::{SyncId, SyncOwner},
+    identity::{Job, SyncId, SyncOwner},
     work_tracker::Summary,
 };
 
@@ -51,7 +51,7 @@ impl Engine {
         &self,
         namespace: &Arc<str>,
         name: &Arc<str>,
-        ctx: &Context,
+        ctx: &Context<Job>,
     ) -> Result<Action, Error> {
         let id = SyncId::Declared {
             namespace: Arc::clone(namespace),
@@ -204,7 +204,7 @@ impl Engine {
     }
 
     /// Records an event for a namespace with an invalid consent.
-    pub(crate) fn report_consent_errors(&self, namespace: &Arc<str>, ctx: &Context) -> Action {
+    pub(crate) fn report_consent_errors(&self, namespace: &Arc<str>, ctx: &Context<Job>) -> Action {
         let roster = self.index.read();
         let Some(place) = roster.namespace(namespace) else {
             return Action::done();

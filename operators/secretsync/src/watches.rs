@@ -37,7 +37,7 @@ const SYNC_LOG_INTERVAL: Duration = Duration::from_secs(10);
 const PERMANENT_WATCHES: usize = 6;
 
 /// Runs all watches until the caches stop.
-pub(crate) async fn run_watches(engine: Arc<Engine>, feed: SourceContext) -> Result<(), Error> {
+pub(crate) async fn run_watches(engine: Arc<Engine>, feed: SourceContext<Job>) -> Result<(), Error> {
     engine.set_source_context(&feed);
     let (complete, mut completed) = watch::channel(0);
     let one_more = move || complete.send_modify(|count| *count += 1);
@@ -146,7 +146,7 @@ where
 /// Opens a source watch; `complete` is called after the initial list.
 fn open_watch(
     engine: &Arc<Engine>,
-    feed: &SourceContext,
+    feed: &SourceContext<Job>,
     opening: &WatchInstance,
     complete: impl Fn() + Send + 'static,
 ) -> WatchHandle {
@@ -177,7 +177,7 @@ fn open_watch(
 /// The open source watches of SecretSyncs.
 struct SourceWatches {
     engine: Arc<Engine>,
-    feed: SourceContext,
+    feed: SourceContext<Job>,
     open: HashMap<SourceWatchKey, WatchHandle>,
 }
 
@@ -298,7 +298,7 @@ impl Engine {
             (roster.set_namespace(&namespace, place), ())
         });
         if is_strange {
-            self.add(&Job::Consent { namespace }, Priority::NORMAL);
+            self.add(Job::Consent { namespace }, Priority::NORMAL);
         }
     }
 

@@ -8,8 +8,8 @@ mod task_set;
 
 use std::{future::Future, io, time::Duration};
 
-use kube::{Client, Resource};
-use windlass_cache::{Cacheable, WatchScope};
+use kube::Client;
+use windlass_cache::WatchScope;
 
 use self::task::{Task, TaskScope};
 pub use self::{controllers::Controllers, task::TaskContext};
@@ -19,6 +19,7 @@ use crate::{
     election::{ElectionConfig, ElectionConfigError, ElectionError},
     error::Error,
     install::{CrdInstaller, InstallError},
+    key::Reconcilable,
     layers::ClientOptions,
     metrics::Metrics,
     reconcile::Reconciler,
@@ -170,9 +171,10 @@ impl Manager {
     }
 
     /// Adds a controller.
-    pub fn controller<K, R: Reconciler>(mut self, controller: Controller<K, R>) -> Self
+    pub fn controller<K, R>(mut self, controller: Controller<K, R>) -> Self
     where
-        K: Cacheable + Resource<DynamicType: Send + Sync>,
+        K: Reconcilable<Kind: Send> + 'static,
+        R: Reconciler<K::Key>,
     {
         self.controllers.push(controller.into());
         self

@@ -132,15 +132,10 @@ pub(crate) fn node_controller(shared: &Arc<SharedState>) -> Controller<Node, imp
 
 /// The controller that grants and releases slots.
 pub(crate) fn policy_controller(shared: &Arc<SharedState>) -> Controller<RebootPolicy, impl Reconciler> {
-    // Any node may belong to any policy.
-    let all = || vec![String::new()];
     Controller::<RebootPolicy>::new("reboot-policies")
         .field_manager(FIELD_MANAGER)
-        .watches_by_index(
-            Watch::<Node>::new().filter(relevant_changes(shared)),
-            move |_| all(),
-            move |_| all(),
-        )
+        // Any node may belong to any policy.
+        .watches_for_all(Watch::<Node>::new().filter(relevant_changes(shared)))
         .reconcile(policies::PolicyReconciler(Arc::clone(shared)))
 }
 
