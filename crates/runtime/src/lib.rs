@@ -42,7 +42,6 @@ pub mod names;
 mod options;
 mod outcomes;
 mod predicate;
-pub mod quantity;
 mod reconcile;
 pub mod serving;
 mod source;

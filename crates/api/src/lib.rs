@@ -1,0 +1,11 @@
+//! Rules of the Kubernetes API that clients and servers share.
+//!
+//! - [`quantity`]: exact amounts such as `250m` or `1Gi`.
+//!
+//! Everything is a pure function or a plain value: the crate does no I/O, and knows nothing about queues, caches,
+//! controllers or servers. Messages that a server sends are those of kube-apiserver.
+//!
+//! The feature `kube` adds conversions from the types of `kube` and `k8s-openapi`; without it, the crate depends on
+//! neither.
+
+pub mod quantity;
