@@ -1,5 +1,6 @@
 //! Rules of the Kubernetes API that clients and servers share.
 //!
+//! - [`naming`]: the rules for names, label keys and label values.
 //! - [`quantity`]: exact amounts such as `250m` or `1Gi`.
 //!
 //! Everything is a pure function or a plain value: the crate does no I/O, and knows nothing about queues, caches,
@@ -8,4 +9,5 @@
 //! The feature `kube` adds conversions from the types of `kube` and `k8s-openapi`; without it, the crate depends on
 //! neither.
 
+pub mod naming;
 pub mod quantity;

@@ -3,9 +3,10 @@
 use std::fmt;
 
 use serde_json::Value;
+use windlass_api::naming;
 use windlass_rights::FieldTerm;
 
-use crate::{conversion, naming, object::Encoded, registry::Resource, status::Status};
+use crate::{conversion, object::Encoded, registry::Resource, status::Status};
 
 /// Selects the objects of a list or watch, by labels and fields.
 #[derive(Clone, Debug, Default)]

@@ -38,7 +38,6 @@ pub mod metrics;
 #[cfg(test)]
 #[path = "../../cache/tests/model/mod.rs"]
 mod model;
-pub mod names;
 mod options;
 mod outcomes;
 mod predicate;

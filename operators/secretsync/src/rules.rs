@@ -6,9 +6,9 @@ use std::{
 };
 
 use windlass::{
+    api::naming::{check_label_key, check_label_value, check_name},
     k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement},
     kube::core::{Selector, SelectorExt},
-    runtime::names::{check_label_key, check_label_value, check_name},
 };
 
 use crate::{

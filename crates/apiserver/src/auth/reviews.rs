@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
+use windlass_api::naming;
 use windlass_rights::Access;
 
 use super::{Caller, ISSUER, User, policy::aggregate_messages};
 use crate::{
     media::Encoding,
-    naming,
     object::Object,
     registry::Resource,
     request::Target,

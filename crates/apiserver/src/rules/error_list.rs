@@ -6,10 +6,10 @@
 use std::fmt::Display;
 
 use serde_json::Value;
+use windlass_api::naming;
 
 use crate::{
     field_path::FieldPath,
-    naming,
     schema::{FieldError, Problem},
 };
 
