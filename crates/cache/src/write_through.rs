@@ -34,7 +34,6 @@ use crate::{
     meta::{Interner, Meta, Uid},
     query::FieldSelector,
     scan::{Cursor, ScannedObject},
-    selector::labels_match,
     wire::Page,
 };
 
@@ -236,8 +235,7 @@ impl UnconfirmedWrite {
             return None;
         }
         // Labels are the same in every API version; fields may differ, and a subresource has its own.
-        let selector = shared.target.watch_scope.labels.as_deref().filter(|_| is_of_kind);
-        let excluded = selector.and_then(|selector| labels_match(selector, &meta)) == Some(false);
+        let excluded = is_of_kind && shared.target.labels_match(&meta) == Some(false);
         Some(Self {
             key: meta.key,
             resource_version: meta.resource_version,
@@ -308,12 +306,8 @@ fn selects_by_metadata(shared: &Shared) -> bool {
 
 /// Returns whether the object is in the cache's scope; `None` if that cannot be evaluated here.
 fn is_selected(shared: &Shared, meta: &Meta, raw: &[u8]) -> Option<bool> {
-    let selection = &shared.target.watch_scope;
-    let by_label = match &selection.labels {
-        Some(selector) => labels_match(selector, meta)?,
-        None => true,
-    };
-    let by_field = match &selection.fields {
+    let by_label = shared.target.labels_match(meta)?;
+    let by_field = match &shared.target.watch_scope.fields {
         Some(selector) => selector.parse::<FieldSelector>().ok()?.matches(raw),
         None => true,
     };

@@ -32,7 +32,6 @@
 mod access;
 mod access_records;
 mod coverage;
-mod field_selector;
 mod query;
 mod recorder;
 mod request_info;
@@ -41,7 +40,6 @@ mod rule;
 pub use access::{Access, AccessTarget};
 pub use access_records::{AccessRecord, AccessRecords, Names, Rights};
 pub use coverage::{CoverageLimits, MissingRules};
-pub use field_selector::FieldTerm;
 pub use query::{InvalidNumber, Query};
 pub use recorder::{Recorder, RecorderLayer, RecorderService};
 pub use request_info::{PathVerb, RequestInfo};

@@ -2,10 +2,10 @@
 
 use http::Method;
 use percent_encoding::percent_decode_str;
+use windlass_api::fields;
 
 use crate::{
     access::{Access, AccessTarget},
-    field_selector::FieldTerm,
     query::{Query, has_valid_escapes},
 };
 
@@ -158,13 +158,10 @@ fn selected_name(query: &Query) -> Option<String> {
     for number in ["limit", "timeoutSeconds"] {
         query.number(number).ok()?;
     }
-    let terms = FieldTerm::parse_all(query.text("fieldSelector")?).ok()?;
-    let name = terms
-        .into_iter()
-        .find(|term| term.equal && term.field == "metadata.name")?
-        .value;
-    let is_segment = !matches!(&*name, "" | "." | "..") && !name.contains(['/', '%']);
-    is_segment.then_some(name)
+    let selector: fields::Selector = query.text("fieldSelector")?.parse().ok()?;
+    let name = selector.required_value("metadata.name")?;
+    let is_segment = !matches!(name, "" | "." | "..") && !name.contains(['/', '%']);
+    is_segment.then(|| name.to_owned())
 }
 
 #[cfg(test)]

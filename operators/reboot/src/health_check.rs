@@ -17,7 +17,7 @@ use windlass::{
         api::core::v1::{Node, NodeCondition, Pod},
         apimachinery::pkg::apis::meta::v1::LabelSelector,
     },
-    kube::{ResourceExt, core::SelectorExt},
+    kube::ResourceExt,
 };
 
 use crate::{
@@ -128,7 +128,7 @@ pub fn check(
         let is_selected = || {
             selected
                 .as_ref()
-                .is_some_and(|selector| selector.matches(pod.labels()))
+                .is_some_and(|selector| selector.matches_map(pod.labels()))
         };
         drain::node_name(pod) == Some(&*node.name_any())
             && !drain::is_finished(pod)

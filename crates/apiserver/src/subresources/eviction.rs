@@ -1,12 +1,12 @@
 //! `pods/eviction`: a deletion that respects disruption budgets.
 
 use serde_json::{Value, json};
+use windlass_api::labels;
 
 use super::{SubresourceRequest, binding::set_condition, created_status};
 use crate::{
     object::Object,
     request::{Query, Target},
-    selector::LabelSelector,
     status::Status,
     verbs::{Answer, Api, DeleteOptions, Generation, WriteOptions},
 };
@@ -68,7 +68,8 @@ impl Api {
                 .fields()
                 .get("spec")
                 .map_or(&Value::Null, |spec| &spec["selector"]);
-            selector.is_object() && LabelSelector::of(selector).matches(|key| find_label(&labels, key))
+            selector.is_object()
+                && labels::Selector::from_json(selector).matches(|key| find_label(&labels, key))
         };
         let snapshot = self.snapshot(&budgets, None)?;
         let mut covering = snapshot

@@ -6,12 +6,9 @@ use k8s_openapi::{
     NamespaceResourceScope,
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
 };
-use kube::{
-    Api, Resource,
-    api::Patch,
-    core::{Selector, SelectorExt},
-};
+use kube::{Api, Resource, api::Patch};
 use serde_json::json;
+use windlass_api::labels::Selector;
 use windlass_runtime::{Context, Error, Writable};
 
 use super::{name, namespace, patch_params, uid};
@@ -51,7 +48,7 @@ where
     let mut claimed = Vec::with_capacity(candidates.len());
     let mut checked = false;
     for object in candidates {
-        let fits = selector.matches(object.meta().labels.as_ref().unwrap_or(&unlabelled));
+        let fits = selector.matches_map(object.meta().labels.as_ref().unwrap_or(&unlabelled));
         match controller_of(&*object) {
             Some(controller) if controller.uid != uid(owner) => {}
             Some(_) if fits => claimed.push(object),
