@@ -1,5 +1,6 @@
 //! Rules of the Kubernetes API that clients and servers share.
 //!
+//! - [`conditions`]: looks up conditions in a status.
 //! - [`fields`] and [`labels`]: selectors.
 //! - [`naming`]: the rules for names, label keys and label values.
 //! - [`quantity`]: exact amounts such as `250m` or `1Gi`.
@@ -10,6 +11,7 @@
 //! The feature `kube` adds conversions from the types of `kube` and `k8s-openapi`; without it, the crate depends on
 //! neither.
 
+pub mod conditions;
 pub mod fields;
 pub mod labels;
 pub mod naming;

@@ -12,11 +12,10 @@
 use std::time::Duration;
 
 use futures::future::try_join_all;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceDefinition, CustomResourceDefinitionCondition,
-};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{Api, Client, ResourceExt};
 use tokio::time::{Instant, sleep, timeout};
+use windlass_api::conditions;
 
 use crate::writer::{ApplyOptions, WriteError, Writer};
 
@@ -299,20 +298,9 @@ fn check_stored_versions(
     Err(InstallError::DropsStoredVersions { crd, stored, known })
 }
 
-fn condition<'a>(
-    crd: &'a CustomResourceDefinition,
-    kind: &str,
-) -> Option<&'a CustomResourceDefinitionCondition> {
-    let mut conditions = crd
-        .status
-        .iter()
-        .flat_map(|status| status.conditions.iter().flatten());
-    conditions.find(|condition| condition.type_ == kind)
-}
-
 /// The server's message if it does not accept the names.
 fn rejected_names_message(crd: &CustomResourceDefinition) -> Option<String> {
-    let names = condition(crd, "NamesAccepted").filter(|names| names.status == "False")?;
+    let names = conditions::find(crd, "NamesAccepted").filter(|names| names.status == "False")?;
     Some(
         names
             .message
@@ -327,7 +315,7 @@ fn not_established_reason(crd: &CustomResourceDefinition) -> Option<String> {
     if crd.metadata.deletion_timestamp.is_some() {
         return Some("it is being deleted, with all its objects".to_owned());
     }
-    match condition(crd, "Established") {
+    match conditions::find(crd, "Established") {
         Some(established) if established.status == "True" => None,
         Some(established) => {
             let why = established.message.as_deref().or(established.reason.as_deref());

@@ -9,6 +9,7 @@ use k8s_openapi::{
     jiff::{SignedDuration, Timestamp},
 };
 use kube::Resource;
+use windlass_api::conditions;
 use windlass_runtime::{Context, DeleteOutcome, WriteError, events::Regarding};
 
 use super::{name, namespace, writer};
@@ -42,8 +43,7 @@ pub(super) fn is_finished(pod: &Pod) -> bool {
 }
 
 fn ready_condition(pod: &Pod) -> Option<&PodCondition> {
-    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
-    conditions.iter().find(|condition| condition.type_ == "Ready")
+    conditions::find(pod, "Ready")
 }
 
 pub(super) fn is_ready(pod: &Pod) -> bool {
