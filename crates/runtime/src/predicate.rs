@@ -163,7 +163,7 @@ mod tests {
     }
 
     fn web() -> Predicate<ConfigMap> {
-        Predicate::labelled(Expression::Equal("app".into(), "web".into()).into())
+        Predicate::labelled(Expression::Equal("app".into(), "web".into()))
     }
 
     /// Every predicate against a new object, each kind of change, and no change.
