@@ -15,7 +15,7 @@ use futures::future::try_join_all;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{Api, Client, ResourceExt};
 use tokio::time::{Instant, sleep, timeout};
-use windlass_api::conditions;
+use windlass_api::{conditions, status::StatusClass};
 
 use crate::writer::{ApplyOptions, WriteError, Writer};
 
@@ -190,7 +190,7 @@ impl<'a> CrdProgress<'a> {
         loop {
             match definitions.get_opt(&crd).await {
                 Ok(live) => return Ok(live),
-                Err(kube::Error::Api(status)) if !is_transient(status.code) => {
+                Err(kube::Error::Api(status)) if !StatusClass::of(&status).is_transient() => {
                     return Err(InstallError::Read {
                         crd,
                         message: status.message,
@@ -228,7 +228,7 @@ impl<'a> CrdProgress<'a> {
                 Err(error) if error.is_conflict() || error.is_uid_mismatch() => {
                     self.pause("it changed during the apply").await;
                 }
-                Err(error) if error.status().is_none_or(|status| is_transient(status.code)) => {
+                Err(error) if error.class().is_none_or(StatusClass::is_transient) => {
                     self.pause(error.to_string()).await;
                 }
                 Err(error) => return Err(error.into()),
@@ -266,11 +266,6 @@ impl<'a> CrdProgress<'a> {
             }
         }
     }
-}
-
-/// Whether a request with this status code may succeed later.
-fn is_transient(code: u16) -> bool {
-    code == 429 || code >= 500
 }
 
 fn check_stored_versions(

@@ -16,7 +16,7 @@ use k8s_openapi::api::{
     policy::v1::{PodDisruptionBudget, PodDisruptionBudgetStatus},
 };
 use kube::{Api, ResourceExt, api::PostParams};
-use windlass_api::labels::Selector;
+use windlass_api::{labels::Selector, status::StatusClass};
 use windlass_cache::{Indexer, ObjectKey, Query};
 use windlass_runtime::{
     Action, Clock, Context, Controller, Error, Manager, Predicate, Reconciler, Request, Watch,
@@ -167,7 +167,7 @@ async fn write_status(
         ..PostParams::default()
     };
     match api.replace_status(&budget.name_any(), &params, &wanted).await {
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        Err(kube::Error::Api(status)) if StatusClass::of(&status) == StatusClass::NotFound => Ok(()),
         other => {
             other?;
             Ok(())

@@ -173,7 +173,7 @@ impl<'a> Rollout<'a> {
         let created = match self.writer.create(&wanted).await {
             Ok(created) => created,
             Err(error) if error.is_already_exists() => return Err(self.handle_name_collision(&wanted).await),
-            Err(error) if pod::is_namespace_terminating(&error) => {
+            Err(error) if error.is_namespace_terminating() => {
                 return Err(PassError::Failed(Error::terminal(error)));
             }
             Err(error) => {
