@@ -4,6 +4,7 @@
 //! - [`fields`] and [`labels`]: selectors.
 //! - [`naming`]: the rules for names, label keys and label values.
 //! - [`quantity`]: exact amounts such as `250m` or `1Gi`.
+//! - [`request`]: the reading of a request's method, path and query.
 //! - [`status`]: what the status of a failed request means.
 //!
 //! Everything is a pure function or a plain value: the crate does no I/O, and knows nothing about queues, caches,
@@ -17,4 +18,5 @@ pub mod fields;
 pub mod labels;
 pub mod naming;
 pub mod quantity;
+pub mod request;
 pub mod status;

@@ -24,7 +24,7 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 use tokio::time::timeout;
 use tower::Service;
-use windlass_rights::{Access, AccessTarget};
+use windlass_api::request::{Access, AccessTarget, RequestInfo};
 
 use crate::{
     cache::Shared,
@@ -93,11 +93,9 @@ struct Write {
 
 impl Write {
     fn of(method: &Method, uri: &Uri) -> Option<Self> {
-        let query = form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes());
-        let is_dry_run = query
-            .into_iter()
-            .any(|(name, value)| name == "dryRun" && !value.is_empty());
-        let Access { verb, target } = Access::of(method, uri.path(), uri.query());
+        let info = RequestInfo::of(method, uri.path(), uri.query());
+        let is_dry_run = info.is_dry_run();
+        let Access { verb, target } = info.access;
         let delete = match verb.as_str() {
             "create" | "update" | "patch" => false,
             "delete" | "deletecollection" => true,

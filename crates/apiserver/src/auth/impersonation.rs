@@ -11,7 +11,7 @@ use http::HeaderMap;
 use parking_lot::Mutex;
 use percent_encoding::percent_decode_str;
 use windlass_api::naming;
-use windlass_rights::Access;
+use windlass_api::request::Access;
 
 use super::user::{User, is_masters_group, service_account_groups, service_account_of};
 use crate::{status::Status, verbs::Api};

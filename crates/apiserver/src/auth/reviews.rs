@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
+use windlass_api::request::Access;
 use windlass_api::{fields, labels, naming};
-use windlass_rights::Access;
 
 use super::{Caller, ISSUER, User, policy::aggregate_messages};
 use crate::{

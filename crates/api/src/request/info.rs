@@ -1,13 +1,10 @@
-//! The single parser of a request's method, path and query, shared by the authorizer, the server and clients.
+//! The attributes of a request.
 
 use http::Method;
 use percent_encoding::percent_decode_str;
-use windlass_api::fields;
 
-use crate::{
-    access::{Access, AccessTarget},
-    query::{Query, has_valid_escapes},
-};
+use super::{Access, AccessTarget, Query, query::has_valid_escapes};
+use crate::fields;
 
 /// Attributes of a request, parsed from its method, path and query as by kube-apiserver's `RequestInfo`.
 ///
@@ -130,6 +127,11 @@ impl RequestInfo {
     /// Returns whether the name of `access` is in the path, rather than in a field selector.
     pub fn is_named(&self) -> bool {
         self.depth > 1 && !self.access.name().is_empty()
+    }
+
+    /// Returns whether the request asks not to store anything.
+    pub fn is_dry_run(&self) -> bool {
+        self.query.all("dryRun").iter().any(|value| !value.is_empty())
     }
 
     /// Returns whether the request is long-running: a watch, or a subresource that streams.
@@ -265,6 +267,8 @@ mod tests {
         let info = read("POST /api/v1/watch/namespaces/a/pods");
         assert_eq!(info.path_verb, Some(PathVerb::Watch));
         assert!(info.is_long_running());
+        assert!(read("PATCH /api/v1/namespaces/a?dryRun=All").is_dry_run());
+        assert!(!read("PATCH /api/v1/namespaces/a?dryRun=&force=true").is_dry_run());
         assert!(!read("GET /api/%zz").is_well_formed);
         assert_eq!(read("GET //api//v1/").segments(), ["api", "", "v1"]);
     }
