@@ -59,7 +59,6 @@ mod limits;
 mod listing;
 mod logs;
 mod media;
-mod naming;
 mod object;
 mod openapi;
 mod patch;

@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use http::Method;
-pub(crate) use windlass_rights::Query;
-use windlass_rights::{AccessTarget, InvalidNumber, PathVerb, RequestInfo};
+pub(crate) use windlass_api::request::Query;
+use windlass_api::request::{AccessTarget, InvalidNumber, PathVerb, RequestInfo};
 
 use crate::{
     registry::{Catalogue, Resource},

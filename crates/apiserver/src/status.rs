@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use serde_json::{Map, Value, json};
-use windlass_rights::{Access, AccessTarget};
+use windlass_api::request::{Access, AccessTarget};
 
 use crate::{fields::Conflicts, registry::Resource, schema::FieldError};
 

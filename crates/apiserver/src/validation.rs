@@ -1,9 +1,9 @@
 //! Validation of object metadata, for every kind.
 
 use serde_json::Value;
+use windlass_api::naming;
 
 use crate::{
-    naming,
     object::Object,
     registry::{NameRule, Resource},
     rules::UpdateErrors,

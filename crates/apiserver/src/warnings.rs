@@ -6,8 +6,9 @@ use std::{
 };
 
 use serde_json::Value;
+use windlass_api::naming;
 
-use crate::{crd, naming, object::Object, pick::pick, registry::Resource, schema::quantity};
+use crate::{crd, object::Object, pick::pick, registry::Resource, schema::quantity};
 
 /// Deprecated node labels: label, deprecated since, replacement.
 const DEPRECATED_NODE_LABELS: [(&str, &str, &str); 4] = [

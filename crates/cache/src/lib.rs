@@ -87,7 +87,6 @@ pub mod protocol;
 mod query;
 mod report;
 mod scan;
-mod selector;
 mod settings;
 mod snapshot;
 mod stats;

@@ -1,7 +1,7 @@
 //! The metadata of an object that is always in memory: key, owners, labels and versions.
 
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::HashSet,
     fmt,
     hash::{DefaultHasher, Hash, Hasher},
     sync::Arc,
@@ -65,12 +65,6 @@ impl Meta {
         self.labels()
             .find(|(found, _)| *found == name)
             .map(|(_, value)| value)
-    }
-
-    pub(crate) fn label_map(&self) -> BTreeMap<String, String> {
-        self.labels()
-            .map(|(name, value)| (name.to_owned(), value.to_owned()))
-            .collect()
     }
 
     /// Returns whether this is the state with this UID and resource version.

@@ -2,7 +2,7 @@
 
 use std::{str::FromStr, sync::Arc};
 
-use kube::core::{Selector, SelectorExt};
+use windlass_api::{fields, labels};
 
 use crate::{
     entry::Entry,
@@ -24,7 +24,7 @@ use crate::{
 #[must_use]
 pub struct Query {
     namespace: Option<Box<str>>,
-    labels: Option<Selector>,
+    labels: labels::Selector,
     fields: FieldSelector,
     indexes: Vec<(Arc<IndexDefinition>, Arc<str>)>,
     limit: Option<usize>,
@@ -42,9 +42,10 @@ impl Query {
         self
     }
 
-    /// Selects only objects whose labels match. Decodes nothing.
-    pub fn labels(mut self, selector: impl Into<Selector>) -> Self {
-        self.labels = Some(selector.into());
+    /// Selects only objects whose labels match: a `Selector` or `Expression` of kube, or a [`labels::Selector`], which can
+    /// also be parsed. Decodes nothing.
+    pub fn labels(mut self, selector: impl Into<labels::Selector>) -> Self {
+        self.labels = selector.into();
         self
     }
 
@@ -133,10 +134,7 @@ impl Query {
             .as_deref()
             .is_none_or(|namespace| *meta.key.namespace == *namespace)
             && plan.sets.iter().all(|set| set.contains_key(&meta.key))
-            && self
-                .labels
-                .as_ref()
-                .is_none_or(|selector| selector.selects_all() || selector.matches(&meta.label_map()))
+            && self.labels.matches(|name| meta.label(name))
             && plan
                 .unindexed
                 .iter()
@@ -223,16 +221,11 @@ impl FromStr for FieldSelector {
     type Err = InvalidFieldPath;
 
     fn from_str(text: &str) -> Result<Self, InvalidFieldPath> {
+        let selector: fields::Selector = text.parse().map_err(|_| InvalidFieldPath::from(text))?;
         let mut fields = Self::default();
-        for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
-            let (path, value, wanted) = if let Some((path, value)) = part.split_once("!=") {
-                (path, value, false)
-            } else if let Some((path, value)) = part.split_once("==").or_else(|| part.split_once('=')) {
-                (path, value, true)
-            } else {
-                return Err(InvalidFieldPath::from(part));
-            };
-            fields = fields.and(path.trim().parse()?, vec![value.trim().into()], wanted);
+        for requirement in selector {
+            let path = requirement.field.trim().parse()?;
+            fields = fields.and(path, vec![requirement.value.trim().into()], requirement.equal);
         }
         Ok(fields)
     }
@@ -275,5 +268,6 @@ mod tests {
                 .matches(text)
         );
         assert!("spec.nodeName".parse::<FieldSelector>().is_err());
+        assert!("spec.nodeName=a=b".parse::<FieldSelector>().is_err());
     }
 }

@@ -4,9 +4,11 @@ use std::collections::BTreeSet;
 
 use http::{Request, header};
 use kube::client::Body;
+use windlass_api::labels;
 
 use crate::{
     kind::{Cacheable, WatchScope, is_cluster_scoped},
+    meta::Meta,
     protocol::{ListCall, WatchCall},
     store::NamespaceScope,
     watch_error::WatchError,
@@ -23,6 +25,8 @@ pub(crate) struct Target {
     /// For example `pods`.
     pub(crate) plural: String,
     pub(crate) watch_scope: WatchScope,
+    /// The label selector of the scope; `None` if it does not parse.
+    labels: Option<labels::Selector>,
     cluster_scoped: bool,
     accept: &'static str,
 }
@@ -41,6 +45,7 @@ impl Target {
             version: K::version(dynamic).into_owned(),
             plural: plural.to_owned(),
             watch_scope: selection.clone(),
+            labels: selection.labels.as_deref().unwrap_or_default().parse().ok(),
             cluster_scoped: is_cluster_scoped::<K>(),
             accept: if metadata_only || selection.metadata_only {
                 "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
@@ -48,6 +53,12 @@ impl Target {
                 "application/json"
             },
         }
+    }
+
+    /// Returns whether the labels of a written object match the scope; `None` if the selector cannot be evaluated here.
+    pub(crate) fn labels_match(&self, meta: &Meta) -> Option<bool> {
+        let selector = self.labels.as_ref()?;
+        Some(selector.matches(|name| meta.label(name)))
     }
 
     /// Returns the namespaces that need a watch each; the empty one stands for all.

@@ -3,6 +3,7 @@
 use std::{error::Error, io, time::Duration};
 
 use kube::core::Status;
+use windlass_api::status::{self, StatusClass};
 
 /// A failed list, watch request or watch stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,18 +48,15 @@ impl WatchError {
 
     /// Classifies a status, from an error response or an `ERROR` event of a watch.
     pub fn from_status(status: &Status, retry_after: Option<Duration>) -> Self {
-        let kind = match (status.code, status.reason.as_str()) {
-            _ if is_too_large(status) => WatchErrorKind::VersionTooLarge,
-            (410, _) | (_, "Expired" | "Gone") => WatchErrorKind::Expired,
-            (429, _) | (_, "TooManyRequests") => WatchErrorKind::TooManyRequests {
+        let kind = match StatusClass::of(status) {
+            StatusClass::VersionTooLarge => WatchErrorKind::VersionTooLarge,
+            StatusClass::Expired => WatchErrorKind::Expired,
+            StatusClass::TooManyRequests => WatchErrorKind::TooManyRequests {
                 retry_after: retry_after
-                    .or_else(|| {
-                        let seconds = status.details.as_ref()?.retry_after_seconds;
-                        (seconds > 0).then(|| Duration::from_secs(seconds.into()))
-                    })
+                    .or_else(|| status::retry_after(status))
                     .map(|wait| wait.min(MAX_RETRY_AFTER)),
             },
-            (404, _) | (_, "NotFound") => WatchErrorKind::NotInstalled,
+            StatusClass::NotFound => WatchErrorKind::NotInstalled,
             _ => WatchErrorKind::Other,
         };
         let message = match (status.message.as_str(), status.reason.as_str()) {
@@ -81,14 +79,6 @@ impl WatchError {
             message: with_sources(error),
         }
     }
-}
-
-/// The API server has reported this in three ways over time; client-go recognises the same three.
-fn is_too_large(status: &Status) -> bool {
-    const MESSAGE: &str = "Too large resource version";
-    let causes = || status.details.iter().flat_map(|details| &details.causes);
-    causes().any(|cause| cause.reason == "ResourceVersionTooLarge" || cause.message == MESSAGE)
-        || (status.reason == "Timeout" && status.message.contains(MESSAGE))
 }
 
 fn is_refused(error: &(dyn Error + 'static)) -> bool {

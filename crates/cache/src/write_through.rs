@@ -24,7 +24,7 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 use tokio::time::timeout;
 use tower::Service;
-use windlass_rights::{Access, AccessTarget};
+use windlass_api::request::{Access, AccessTarget, RequestInfo};
 
 use crate::{
     cache::Shared,
@@ -34,7 +34,6 @@ use crate::{
     meta::{Interner, Meta, Uid},
     query::FieldSelector,
     scan::{Cursor, ScannedObject},
-    selector::labels_match,
     wire::Page,
 };
 
@@ -94,11 +93,9 @@ struct Write {
 
 impl Write {
     fn of(method: &Method, uri: &Uri) -> Option<Self> {
-        let query = form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes());
-        let is_dry_run = query
-            .into_iter()
-            .any(|(name, value)| name == "dryRun" && !value.is_empty());
-        let Access { verb, target } = Access::of(method, uri.path(), uri.query());
+        let info = RequestInfo::of(method, uri.path(), uri.query());
+        let is_dry_run = info.is_dry_run();
+        let Access { verb, target } = info.access;
         let delete = match verb.as_str() {
             "create" | "update" | "patch" => false,
             "delete" | "deletecollection" => true,
@@ -236,8 +233,7 @@ impl UnconfirmedWrite {
             return None;
         }
         // Labels are the same in every API version; fields may differ, and a subresource has its own.
-        let selector = shared.target.watch_scope.labels.as_deref().filter(|_| is_of_kind);
-        let excluded = selector.and_then(|selector| labels_match(selector, &meta)) == Some(false);
+        let excluded = is_of_kind && shared.target.labels_match(&meta) == Some(false);
         Some(Self {
             key: meta.key,
             resource_version: meta.resource_version,
@@ -308,12 +304,8 @@ fn selects_by_metadata(shared: &Shared) -> bool {
 
 /// Returns whether the object is in the cache's scope; `None` if that cannot be evaluated here.
 fn is_selected(shared: &Shared, meta: &Meta, raw: &[u8]) -> Option<bool> {
-    let selection = &shared.target.watch_scope;
-    let by_label = match &selection.labels {
-        Some(selector) => labels_match(selector, meta)?,
-        None => true,
-    };
-    let by_field = match &selection.fields {
+    let by_label = shared.target.labels_match(meta)?;
+    let by_field = match &shared.target.watch_scope.fields {
         Some(selector) => selector.parse::<FieldSelector>().ok()?.matches(raw),
         None => true,
     };

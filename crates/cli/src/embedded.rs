@@ -11,6 +11,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use windlass::{
+    api::conditions,
     cache::{Cache, WatchScope},
     k8s_openapi::api::core::v1::Node,
     kube::{ResourceExt, config::Kubeconfig},
@@ -91,13 +92,7 @@ pub(crate) async fn wait_until_ready(client: Client, nodes: usize) -> anyhow::Re
 
 /// Whether a node's condition `Ready` is true.
 pub(crate) fn is_ready(node: &Node) -> bool {
-    let conditions = node
-        .status
-        .iter()
-        .flat_map(|status| status.conditions.iter().flatten());
-    conditions
-        .into_iter()
-        .any(|condition| condition.type_ == "Ready" && condition.status == "True")
+    conditions::is_true(node, "Ready")
 }
 
 /// The kubeconfig announced to the user. Deleted on drop if it was [copied](Self::copy_to).

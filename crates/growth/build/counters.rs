@@ -6,7 +6,10 @@
 
 use std::path::Path;
 
-use crate::tokens::{Kind, Token, tokens};
+use crate::{
+    MODULES,
+    tokens::{Kind, Token, tokens},
+};
 
 /// Methods that call their closures n log n times.
 const SORTING: [&str; 9] = [
@@ -21,20 +24,31 @@ const SORTING: [&str; 9] = [
     "is_sorted_by",
 ];
 
-/// Returns the text with counters, and adds their locations to `sites`.
-pub(crate) fn insert(text: &str, file: &Path, folder: &Path, sites: &mut Vec<String>) -> String {
+/// Returns the text with counters, and adds their locations to `sites`. `module` is the module that the file's crate
+/// becomes, if it does not become the root.
+pub(crate) fn insert(
+    text: &str,
+    file: &Path,
+    folder: &Path,
+    module: Option<&str>,
+    sites: &mut Vec<String>,
+) -> String {
     let tokens = tokens(text);
     let mut file = File {
         tokens: &tokens,
         folder,
         text,
-        name: file.display().to_string(),
+        name: Path::new(module.unwrap_or_default())
+            .join(file)
+            .display()
+            .to_string(),
         sites,
         insertions: Vec::new(),
         replaced: Vec::new(),
     };
     file.walk();
     file.make_absolute();
+    file.rewrite_paths(module);
     file.finish()
 }
 
@@ -339,6 +353,21 @@ impl File<'_> {
                 self.replaced.push((literal.start, literal.end()));
                 self.insertions
                     .push((literal.start, format!("{:?}", path.display().to_string())));
+            }
+        }
+    }
+
+    /// Makes paths lead to the modules that the crates become: `windlass_api::…` is `crate::windlass_api::…`, and in
+    /// such a module `crate::…` is `crate::windlass_api::…`.
+    fn rewrite_paths(&mut self, module: Option<&str>) {
+        for (index, name) in self.tokens.iter().enumerate() {
+            if !(self.is(index + 1, b':') && self.is(index + 2, b':')) {
+                continue;
+            }
+            if MODULES.iter().any(|(module, _)| name.is_word(module)) {
+                self.insertions.push((name.start, "crate::".to_owned()));
+            } else if let Some(module) = module.filter(|_| name.is_word("crate")) {
+                self.insertions.push((name.end(), format!("::{module}")));
             }
         }
     }

@@ -1,8 +1,8 @@
 //! The API server, compiled a second time with every step counted.
 //!
 //! ```text
-//!   crates/apiserver/src ──build script──► the same source, with a counter in every function, loop and closure
-//!                                                   │
+//!   crates/{apiserver,api,rights}/src ──build script──► the same source, with a counter in every function, loop and
+//!                                                   │                                                      closure
 //!   tests/growth ───── requests with n, 2n, 4n ─────┘──► which counters grew faster than the request?
 //! ```
 //!

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    access::{Access, AccessTarget},
+    Access, AccessTarget,
     rule::{Rule, compact_rules},
 };
 

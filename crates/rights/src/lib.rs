@@ -1,4 +1,4 @@
-//! Request info, RBAC rules, and the rights that a program uses.
+//! RBAC rules, and the rights that a program uses.
 //!
 //! ```text
 //!   http::Request ─► Access (verb, group, resource, namespace, name | path) ◄── allows ── Rule
@@ -7,9 +7,8 @@
 //!                                            └─► unused: rules that were granted and never used
 //! ```
 //!
-//! [`RequestInfo`] parses a request as kube-apiserver does: from method, path and query alone, without knowing which
-//! resources are served. [`Access`] is the part of it that an authorizer decides about. [`Rule`] is RBAC's `PolicyRule`
-//! and has its JSON form. [`Recorder`] is a [`tower::Layer`] for a `kube::Client`'s service on any cluster, or for the
+//! [`Access`] is the part of a request that an authorizer decides about, parsed as kube-apiserver does: from method, path
+//! and query alone, without knowing which resources are served. [`Rule`] is RBAC's `PolicyRule` and has its JSON form. [`Recorder`] is a [`tower::Layer`] for a `kube::Client`'s service on any cluster, or for the
 //! embedded server, where it also knows the user.
 //!
 //! ```
@@ -29,20 +28,13 @@
 //!
 //! The crate does not know about authentication, role bindings or any server.
 
-mod access;
 mod access_records;
 mod coverage;
-mod field_selector;
-mod query;
 mod recorder;
-mod request_info;
 mod rule;
 
-pub use access::{Access, AccessTarget};
 pub use access_records::{AccessRecord, AccessRecords, Names, Rights};
 pub use coverage::{CoverageLimits, MissingRules};
-pub use field_selector::FieldTerm;
-pub use query::{InvalidNumber, Query};
 pub use recorder::{Recorder, RecorderLayer, RecorderService};
-pub use request_info::{PathVerb, RequestInfo};
 pub use rule::{Rule, compact_rules, missing};
+pub use windlass_api::request::{Access, AccessTarget};

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use tower::{Layer, Service};
 
 use crate::{
-    access::Access,
+    Access,
     access_records::{AccessRecord, AccessRecords, Names},
 };
 

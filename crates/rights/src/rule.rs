@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::access::{Access, AccessTarget};
+use crate::{Access, AccessTarget};
 
 /// RBAC's `PolicyRule`: allows every verb on every resource or path in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

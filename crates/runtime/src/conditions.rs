@@ -1,6 +1,7 @@
 //! Status conditions, with their transition times and observed generations.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use windlass_api::conditions;
 
 use crate::clock::Clock;
 
@@ -140,7 +141,7 @@ impl Conditions for Vec<Condition> {
     }
 
     fn of_type(&self, kind: &str) -> Option<&Condition> {
-        self.iter().find(|condition| condition.type_ == kind)
+        conditions::find(self, kind)
     }
 
     fn unset(&mut self, kind: &str) -> bool {

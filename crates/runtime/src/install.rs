@@ -12,11 +12,10 @@
 use std::time::Duration;
 
 use futures::future::try_join_all;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceDefinition, CustomResourceDefinitionCondition,
-};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{Api, Client, ResourceExt};
 use tokio::time::{Instant, sleep, timeout};
+use windlass_api::{conditions, status::StatusClass};
 
 use crate::writer::{ApplyOptions, WriteError, Writer};
 
@@ -191,7 +190,7 @@ impl<'a> CrdProgress<'a> {
         loop {
             match definitions.get_opt(&crd).await {
                 Ok(live) => return Ok(live),
-                Err(kube::Error::Api(status)) if !is_transient(status.code) => {
+                Err(kube::Error::Api(status)) if !StatusClass::of(&status).is_transient() => {
                     return Err(InstallError::Read {
                         crd,
                         message: status.message,
@@ -229,7 +228,7 @@ impl<'a> CrdProgress<'a> {
                 Err(error) if error.is_conflict() || error.is_uid_mismatch() => {
                     self.pause("it changed during the apply").await;
                 }
-                Err(error) if error.status().is_none_or(|status| is_transient(status.code)) => {
+                Err(error) if error.class().is_none_or(StatusClass::is_transient) => {
                     self.pause(error.to_string()).await;
                 }
                 Err(error) => return Err(error.into()),
@@ -269,11 +268,6 @@ impl<'a> CrdProgress<'a> {
     }
 }
 
-/// Whether a request with this status code may succeed later.
-fn is_transient(code: u16) -> bool {
-    code == 429 || code >= 500
-}
-
 fn check_stored_versions(
     wanted: &CustomResourceDefinition,
     live: &CustomResourceDefinition,
@@ -299,20 +293,9 @@ fn check_stored_versions(
     Err(InstallError::DropsStoredVersions { crd, stored, known })
 }
 
-fn condition<'a>(
-    crd: &'a CustomResourceDefinition,
-    kind: &str,
-) -> Option<&'a CustomResourceDefinitionCondition> {
-    let mut conditions = crd
-        .status
-        .iter()
-        .flat_map(|status| status.conditions.iter().flatten());
-    conditions.find(|condition| condition.type_ == kind)
-}
-
 /// The server's message if it does not accept the names.
 fn rejected_names_message(crd: &CustomResourceDefinition) -> Option<String> {
-    let names = condition(crd, "NamesAccepted").filter(|names| names.status == "False")?;
+    let names = conditions::find(crd, "NamesAccepted").filter(|names| names.status == "False")?;
     Some(
         names
             .message
@@ -327,7 +310,7 @@ fn not_established_reason(crd: &CustomResourceDefinition) -> Option<String> {
     if crd.metadata.deletion_timestamp.is_some() {
         return Some("it is being deleted, with all its objects".to_owned());
     }
-    match condition(crd, "Established") {
+    match conditions::find(crd, "Established") {
         Some(established) if established.status == "True" => None,
         Some(established) => {
             let why = established.message.as_deref().or(established.reason.as_deref());

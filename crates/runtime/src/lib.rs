@@ -43,12 +43,10 @@ pub mod metrics;
 #[cfg(test)]
 #[path = "../../cache/tests/model/mod.rs"]
 mod model;
-pub mod names;
 mod options;
 mod outcomes;
 mod own_objects;
 mod predicate;
-pub mod quantity;
 mod reconcile;
 pub mod serving;
 mod source;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kube::core::{Selector, SelectorExt};
+use windlass_api::labels;
 use windlass_cache::{Cacheable, CachedObject, Change, Meta};
 
 /// Decides from the old and the new state of an object whether a change triggers a reconcile.
@@ -58,13 +58,10 @@ impl<K> Predicate<K> {
     ///
     /// An object that stops matching therefore passes once more. To filter on the server instead, use
     /// [`Watch::labels`](crate::Watch::labels).
-    pub fn labelled(selector: Selector) -> Self {
+    pub fn labelled(selector: impl Into<labels::Selector>) -> Self {
+        let selector = selector.into();
         Self::new(move |old, new| {
-            let matches = |state: &CachedObject<K>| {
-                let labels = state.meta().labels();
-                let labels = labels.map(|(name, value)| (name.to_owned(), value.to_owned()));
-                selector.matches(&labels.collect())
-            };
+            let matches = |state: &CachedObject<K>| selector.matches(|name| state.meta().label(name));
             matches(new) || old.is_some_and(matches)
         })
     }
@@ -166,7 +163,7 @@ mod tests {
     }
 
     fn web() -> Predicate<ConfigMap> {
-        Predicate::labelled(Expression::Equal("app".into(), "web".into()).into())
+        Predicate::labelled(Expression::Equal("app".into(), "web".into()))
     }
 
     /// Every predicate against a new object, each kind of change, and no change.

@@ -5,7 +5,7 @@ use std::fmt;
 use http::{Method, request::Parts};
 use serde_json::Value;
 use tokio::time::Instant;
-use windlass_rights::{Access, AccessTarget};
+use windlass_api::request::{Access, AccessTarget, RequestInfo};
 
 /// A request that a controller sent.
 #[derive(Clone, Debug)]
@@ -24,16 +24,14 @@ pub struct RecordedRequest {
 
 impl RecordedRequest {
     pub(crate) fn new(parts: &Parts, body: &[u8], at: Instant) -> Self {
-        let query = parts.uri.query();
         let body: Value = serde_json::from_slice(body).unwrap_or_default();
-        let mut access = Access::of(&parts.method, parts.uri.path(), query);
+        let RequestInfo {
+            mut access, query, ..
+        } = RequestInfo::of(&parts.method, parts.uri.path(), parts.uri.query());
         if parts.method == Method::POST && access.name().is_empty() {
             access = access.with_name(body["metadata"]["name"].as_str().unwrap_or_default());
         }
-        let mut parameters = query.unwrap_or_default().split('&');
-        let field_manager = parameters
-            .find_map(|parameter| parameter.strip_prefix("fieldManager="))
-            .map(str::to_owned);
+        let field_manager = query.text("fieldManager").map(str::to_owned);
         let accept = parts.headers.get(http::header::ACCEPT);
         Self {
             access,

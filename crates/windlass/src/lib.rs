@@ -62,6 +62,7 @@
 //!
 //! # Where to look
 //!
+//! [`api`] has rules of the Kubernetes API, such as quantities and names.
 //! [`runtime`] has the controller and the manager, [`cache`] the listers and their caches, [`workqueue`] the queue with
 //! priorities and backoff. This crate only re-exports them, with dependencies in matching versions.
 
@@ -71,6 +72,7 @@ pub use schemars;
 pub use serde;
 pub use serde_json;
 pub use tracing;
+pub use windlass_api as api;
 pub use windlass_cache as cache;
 pub use windlass_macros::{api_type, resource};
 pub use windlass_runtime as runtime;

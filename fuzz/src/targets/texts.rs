@@ -203,9 +203,9 @@ fn json_round_trip<T: DeserializeOwned + Serialize + PartialEq>(
 
 fn quantity(text: &str) -> Result<Option<String>, String> {
     let one = [Quantity(text.to_owned())];
-    match windlass_runtime::quantity::sum(&one) {
+    match windlass_api::quantity::sum(&one) {
         Err(error) => Ok(Some(error.to_string())),
-        Ok(sum) => match windlass_runtime::quantity::sum([&sum]) {
+        Ok(sum) => match windlass_api::quantity::sum([&sum]) {
             Ok(again) if again == sum => Ok(None),
             Ok(again) => Err(format!("{text:?} sums up to {sum:?}, and that to {again:?}")),
             Err(error) => Err(format!("{text:?} sums up to {sum:?}: {error}")),

@@ -38,10 +38,10 @@
 mod status;
 
 use windlass::{
+    api::naming::{InvalidName, check_label_value, check_name},
     cache::{CachedObject, Indexer},
     k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod},
     prelude::*,
-    runtime::names::{InvalidName, check_label_value, check_name},
     tracing::info,
 };
 

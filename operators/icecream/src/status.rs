@@ -3,12 +3,12 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use windlass::{
+    api::quantity::{InvalidQuantity, sum},
     k8s_openapi::{
         api::core::v1::{Pod, PodStatus},
         apimachinery::pkg::api::resource::Quantity,
     },
     prelude::*,
-    runtime::quantity::{InvalidQuantity, sum},
 };
 
 use crate::IcecreamStatus;

@@ -19,12 +19,10 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use windlass::{
+    api::labels::Selector,
     api_type,
     k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::LabelSelector},
-    kube::{
-        ResourceExt,
-        core::{Selector, SelectorExt},
-    },
+    kube::ResourceExt,
 };
 
 use crate::go_duration::GoDuration;
@@ -232,7 +230,7 @@ pub fn plan(
     let mut pods: Vec<_> = pods.iter().filter(|pod| node_name(pod) == Some(node)).collect();
     pods.sort_by_cached_key(|pod| (pod.namespace(), pod.name_any()));
     for pod in pods {
-        let matches = |selector: &Selector| selector.matches(pod.labels());
+        let matches = |selector: &Selector| selector.matches_map(pod.labels());
         let passed_over = selected.as_ref().is_some_and(|selector| !matches(selector))
             || ignored.as_ref().is_some_and(matches);
         if passed_over || is_ignored(pod) {
@@ -257,7 +255,7 @@ pub(crate) fn parse_selector(
     field: &'static str,
     selector: Option<&LabelSelector>,
 ) -> Result<Option<Selector>, InvalidSelector> {
-    let read = selector.map(|selector| Selector::try_from(selector.clone()));
+    let read = selector.map(Selector::try_from);
     read.transpose().map_err(|_| InvalidSelector { field })
 }
 

@@ -12,12 +12,13 @@ use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use windlass::{
+    api::conditions,
     api_type,
     k8s_openapi::{
         api::core::v1::{Node, NodeCondition, Pod},
         apimachinery::pkg::apis::meta::v1::LabelSelector,
     },
-    kube::{ResourceExt, core::SelectorExt},
+    kube::ResourceExt,
 };
 
 use crate::{
@@ -101,14 +102,14 @@ pub fn check(
     if boot_id == Some(booted.boot_id_before) {
         return waiting("the kubelet has not reported since the reboot".to_owned(), None);
     }
-    let Some(ready) = condition(node, "Ready").filter(|ready| ready.status == "True") else {
-        let message = condition(node, "Ready")
+    let Some(ready) = conditions::find(node, "Ready").filter(|ready| ready.status == "True") else {
+        let message = conditions::find(node, "Ready")
             .and_then(|ready| ready.message.clone())
             .filter(|text| !text.is_empty());
         let why = message.map_or_else(String::new, |message| format!(": {message}"));
         return waiting(format!("the node is not Ready{why}"), None);
     };
-    if condition(node, "NetworkUnavailable").is_some_and(|network| network.status == "True") {
+    if conditions::is_true(node, "NetworkUnavailable") {
         return waiting("the node's network is unavailable".to_owned(), None);
     }
     if spec.agent_check && booted.checked_boot_id != boot_id {
@@ -128,7 +129,7 @@ pub fn check(
         let is_selected = || {
             selected
                 .as_ref()
-                .is_some_and(|selector| selector.matches(pod.labels()))
+                .is_some_and(|selector| selector.matches_map(pod.labels()))
         };
         drain::node_name(pod) == Some(&*node.name_any())
             && !drain::is_finished(pod)
@@ -152,14 +153,6 @@ pub fn check(
     waiting(format!("pods are not ready: {}{more}", unready.join(", ")), None)
 }
 
-fn condition<'a>(node: &'a Node, kind: &str) -> Option<&'a NodeCondition> {
-    let mut conditions = node
-        .status
-        .iter()
-        .flat_map(|status| status.conditions.iter().flatten());
-    conditions.find(|condition| condition.type_ == kind)
-}
-
 /// Since when the node counts as Ready: not before the reboot was verified, since after a quick reboot its condition
 /// never changed. The kubelet uses its own clock; a time in the future is ignored.
 fn ready_since(ready: &NodeCondition, proved: Timestamp, now: Timestamp) -> Timestamp {
@@ -170,12 +163,7 @@ fn ready_since(ready: &NodeCondition, proved: Timestamp, now: Timestamp) -> Time
 }
 
 fn is_ready(pod: &Pod) -> bool {
-    let mut conditions = pod
-        .status
-        .iter()
-        .flat_map(|status| status.conditions.iter().flatten());
-    let ready = conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True");
-    ready && pod.metadata.deletion_timestamp.is_none()
+    conditions::is_true(pod, "Ready") && pod.metadata.deletion_timestamp.is_none()
 }
 
 fn pod_name(pod: &Arc<Pod>) -> String {

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use windlass::{
-    kube::core::{ParseExpressionError, Selector, SelectorExt},
+    api::labels::{InvalidSelector, Selector},
     prelude::ResourceExt,
 };
 
@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// All policies with their parsed selectors, in order of precedence.
-pub(crate) struct PolicySet(Vec<(Arc<RebootPolicy>, Result<Selector, ParseExpressionError>)>);
+pub(crate) struct PolicySet(Vec<(Arc<RebootPolicy>, Result<Selector, InvalidSelector>)>);
 
 impl PolicySet {
     /// Sorts the policies by precedence and parses their selectors.
@@ -21,7 +21,7 @@ impl PolicySet {
         let mut all: Vec<_> = policies
             .into_iter()
             .map(|policy| {
-                let selector = Selector::try_from(policy.spec.node_selector.clone());
+                let selector = Selector::try_from(&policy.spec.node_selector);
                 (policy, selector)
             })
             .collect();
@@ -43,7 +43,7 @@ impl PolicySet {
     }
 
     /// Returns the error in this policy's selector.
-    pub(crate) fn selector_error(&self, name: &str) -> Option<&ParseExpressionError> {
+    pub(crate) fn selector_error(&self, name: &str) -> Option<&InvalidSelector> {
         let (_, selector) = self.0.iter().find(|(policy, _)| policy.name_any() == name)?;
         selector.as_ref().err()
     }
@@ -71,7 +71,7 @@ impl PolicySet {
         let selects = |selector: &Result<Selector, _>| {
             selector
                 .as_ref()
-                .is_ok_and(|selector| selector.matches(&node.labels))
+                .is_ok_and(|selector| selector.matches_map(&node.labels))
         };
         self.0
             .iter()

@@ -18,7 +18,7 @@ use crate::{
 pub enum SetupError {
     /// The annotation prefix is invalid.
     #[error("--annotation-prefix: {0}")]
-    Prefix(#[from] windlass::runtime::names::InvalidName),
+    Prefix(#[from] windlass::api::naming::InvalidName),
 }
 
 /// Adds the controller to a manager.

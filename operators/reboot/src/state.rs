@@ -17,7 +17,7 @@ use std::{collections::BTreeMap, fmt};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
-use windlass::runtime::names::{InvalidName, check_name};
+use windlass::api::naming::{InvalidName, check_name};
 
 /// Default prefix of all annotations.
 pub const DEFAULT_ANNOTATION_PREFIX: &str = "reboot.windlass.dev";

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use windlass::kube::api::ObjectMeta;
+use windlass::{api::naming::is_dns_label, kube::api::ObjectMeta};
 
 /// The source namespaces that a namespace accepts copies from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,7 +42,7 @@ impl Consent {
             "*" => self.anywhere = true,
             list => {
                 for name in list.split(',').map(str::trim) {
-                    if !is_namespace_name(name) {
+                    if !is_dns_label(name) {
                         return Err(name);
                     }
                     self.from.insert(name.into());
@@ -56,15 +56,6 @@ impl Consent {
     pub(crate) fn allows(&self, source: &str, configured: &str) -> bool {
         self.anywhere || self.from.contains(source) || self.configured && source == configured
     }
-}
-
-/// Returns whether this is a valid namespace name: an RFC 1123 label.
-pub(crate) fn is_namespace_name(text: &str) -> bool {
-    let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    (1..=63).contains(&text.len())
-        && text.bytes().all(is_inner)
-        && !text.starts_with('-')
-        && !text.ends_with('-')
 }
 
 /// Returns whether this is a system namespace.

@@ -3,16 +3,17 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Method, Request, StatusCode, header};
+use http::{Method, Request, header};
 use http_body_util::BodyExt;
 use serde::Deserialize;
 use tokio::time::timeout;
 use windlass::{
+    api::status::StatusClass,
     kube::{
         self,
         api::ObjectMeta,
         client::{Body, Client},
-        core::{Status, response::reason},
+        core::Status,
     },
     prelude::json,
 };
@@ -54,34 +55,27 @@ fn status_message(status: &Status) -> String {
 }
 
 impl RequestError {
-    fn has_status(&self, code: StatusCode) -> bool {
-        matches!(self, Self::Server(status) if status.code == code.as_u16())
+    fn is(&self, class: StatusClass) -> bool {
+        matches!(self, Self::Server(status) if StatusClass::of(status) == class)
     }
 
     /// An object of that name exists.
     pub(crate) fn is_already_exists(&self) -> bool {
-        matches!(self, Self::Server(status) if status.reason == reason::ALREADY_EXISTS)
+        self.is(StatusClass::AlreadyExists)
     }
 
     /// The resource version or UID has changed.
     pub(crate) fn is_conflict(&self) -> bool {
-        self.has_status(StatusCode::CONFLICT) && !self.is_already_exists()
+        self.is(StatusClass::Conflict)
     }
 
     pub(crate) fn is_not_found(&self) -> bool {
-        self.has_status(StatusCode::NOT_FOUND)
+        self.is(StatusClass::NotFound)
     }
 
     /// The namespace is terminating.
     pub(crate) fn is_terminating(&self) -> bool {
-        let Self::Server(status) = self else {
-            return false;
-        };
-        let causes = status.details.iter().flat_map(|details| &details.causes);
-        self.has_status(StatusCode::FORBIDDEN)
-            && causes
-                .into_iter()
-                .any(|cause| cause.reason == "NamespaceTerminating")
+        self.is(StatusClass::NamespaceTerminating)
     }
 
     /// Removes the message if it quotes this content, as an admission webhook may do.

@@ -6,9 +6,11 @@ use std::{
 };
 
 use windlass::{
+    api::{
+        labels::Selector,
+        naming::{check_label_key, check_label_value, check_name},
+    },
     k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement},
-    kube::core::{Selector, SelectorExt},
-    runtime::names::{check_label_key, check_label_value, check_name},
 };
 
 use crate::{
@@ -89,13 +91,13 @@ impl SyncRules {
     /// Returns whether it selects the object with this name and these labels.
     pub(crate) fn selects(&self, name: &str, labels: &BTreeMap<String, String>) -> bool {
         let selector = self.sources.as_ref();
-        self.names_source(name) || selector.is_some_and(|selector| selector.matches(labels))
+        self.names_source(name) || selector.is_some_and(|selector| selector.matches_map(labels))
     }
 
     pub(crate) fn selects_namespace(&self, labels: &BTreeMap<String, String>) -> bool {
         self.namespaces
             .as_ref()
-            .is_none_or(|selector| selector.matches(labels))
+            .is_none_or(|selector| selector.matches_map(labels))
     }
 
     pub(crate) fn names_source(&self, name: &str) -> bool {
@@ -148,7 +150,7 @@ fn parse(selector: &LabelSelector) -> Result<Selector, String> {
     for requirement in selector.match_expressions.iter().flatten() {
         check(requirement)?;
     }
-    Selector::try_from(selector.clone()).map_err(|wrong| wrong.to_string())
+    Selector::try_from(selector).map_err(|wrong| wrong.to_string())
 }
 
 fn check(

@@ -6,8 +6,8 @@ use std::{
 };
 
 use windlass::{
+    api::naming::{check_label_key, is_dns_label},
     prelude::{Client, Controller, Manager},
-    runtime::names::check_label_key,
     workqueue::Exponential,
 };
 
@@ -17,7 +17,6 @@ use crate::{
         SOURCE_UID_LABEL, SYNCED_BY_ANNOTATION,
     },
     arguments::Arguments,
-    consent::is_namespace_name,
     engine::{Engine, SyncReconciler},
     field_ownership::FIELD_MANAGER,
     metrics::{self, SyncMetrics},
@@ -127,7 +126,7 @@ fn validate(arguments: &Arguments) -> Result<(), SetupError> {
         .iter()
         .map(|name| ("--allow-system-namespace", name));
     for (flag, name) in allowed.chain([("--source-namespace", &arguments.source_namespace)]) {
-        if !is_namespace_name(name) {
+        if !is_dns_label(name) {
             return wrong(flag, name, "not a valid namespace name");
         }
     }

@@ -7,7 +7,7 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use flate2::read::GzDecoder;
 use serde::Deserialize;
 use serde_json::json;
-use windlass_rights::Access;
+use windlass_api::request::Access;
 
 use super::User;
 use crate::{

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value;
-use windlass_rights::{Access, CoverageLimits, MissingRules, Rule, compact_rules};
+use windlass_api::request::Access;
+use windlass_rights::{CoverageLimits, MissingRules, Rule, compact_rules};
 
 use super::{Caller, policy::aggregate_messages};
 use crate::{object::Object, registry::Resource, status::Status, verbs::Api};

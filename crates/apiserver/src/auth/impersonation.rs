@@ -10,10 +10,11 @@ use std::{collections::HashMap, sync::Arc};
 use http::HeaderMap;
 use parking_lot::Mutex;
 use percent_encoding::percent_decode_str;
-use windlass_rights::Access;
+use windlass_api::naming;
+use windlass_api::request::Access;
 
 use super::user::{User, is_masters_group, service_account_groups, service_account_of};
-use crate::{naming, status::Status, verbs::Api};
+use crate::{status::Status, verbs::Api};
 
 const USER: &str = "impersonate-user";
 const UID: &str = "impersonate-uid";
@@ -219,7 +220,7 @@ impl Mode {
 /// The node that a user name stands for.
 fn node_name_of(user: &str) -> Option<&str> {
     let node = user.strip_prefix("system:node:")?;
-    naming::subdomain(node).is_empty().then_some(node)
+    naming::is_dns_subdomain(node).then_some(node)
 }
 
 /// The constrained modes reject the groups `system:masters` and "".

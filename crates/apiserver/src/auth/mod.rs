@@ -32,7 +32,8 @@ mod user;
 
 use std::{collections::HashMap, sync::Arc};
 
-use windlass_rights::{Access, Recorder};
+use windlass_api::request::Access;
+use windlass_rights::Recorder;
 
 pub(crate) use authenticator::{AnonymousAuth, Authenticator, Peer};
 pub(crate) use certificate::ClientVerifier;

@@ -16,7 +16,8 @@ use std::{
 
 use parking_lot::RwLock;
 use tokio::sync::watch;
-use windlass_rights::{Access, Rule};
+use windlass_api::request::Access;
+use windlass_rights::Rule;
 
 use super::{
     role_objects::{ParsedRole, parse_binding, parse_role},

@@ -3,17 +3,16 @@
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
-use windlass_rights::Access;
+use windlass_api::request::Access;
+use windlass_api::{fields, labels, naming};
 
 use super::{Caller, ISSUER, User, policy::aggregate_messages};
 use crate::{
     media::Encoding,
-    naming,
     object::Object,
     registry::Resource,
     request::Target,
     schema::{FieldError, Problem},
-    selector,
     status::Status,
     verbs::{Answer, Api, WriteOptions, decode},
 };
@@ -344,8 +343,8 @@ fn selector_errors(attributes: &Value) -> String {
         let understood = requirements.iter().filter(|one| is_parsable(one, kind)).count();
         let raw_is_bad = !raw.is_empty()
             && match kind {
-                "fieldSelector" => !selector::is_field_selector(raw),
-                _ => !selector::is_label_selector(raw),
+                "fieldSelector" => raw.parse::<fields::Selector>().is_err(),
+                _ => raw.parse::<labels::Selector>().is_err(),
             };
         if raw_is_bad || understood < requirements.len() {
             let partly = if understood > 0 { "partially " } else { "" };

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::Value;
+use windlass_api::labels;
 use windlass_rights::Rule;
 
 use super::policy::{Binding, Subject};
-use crate::{selector::LabelSelector, storage::Entry};
+use crate::storage::Entry;
 
 /// A parsed role.
 #[derive(Debug, Default)]
@@ -15,7 +16,7 @@ pub(crate) struct ParsedRole {
     pub(super) rules: Vec<Rule>,
     pub(super) labels: BTreeMap<String, String>,
     /// The aggregation rule's selectors; empty for roles that aggregate nothing.
-    pub(super) aggregation_selectors: Vec<LabelSelector>,
+    pub(super) aggregation_selectors: Vec<labels::Selector>,
 }
 
 #[derive(Default, Deserialize)]
@@ -49,7 +50,7 @@ pub(super) fn parse_role(entry: &Entry) -> ParsedRole {
             .and_then(|rule| rule.cluster_role_selectors)
             .unwrap_or_default()
             .iter()
-            .map(LabelSelector::of)
+            .map(labels::Selector::from_json)
             .collect(),
     }
 }

@@ -1,7 +1,7 @@
 //! Rights to approve and sign certificate signing requests, which depend on the request's signer.
 
 use serde_json::Value;
-use windlass_rights::Access;
+use windlass_api::request::Access;
 
 use super::Caller;
 use crate::{object::Object, request::Target, status::Status, verbs::Api};

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
+use windlass_api::naming;
 
 /// A user, as determined by authentication and used by RBAC.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -131,6 +132,6 @@ pub(super) fn service_account_groups(namespace: &str) -> [String; 2] {
 /// The namespace and name of the service account that a user name stands for.
 pub(super) fn service_account_of(user: &str) -> Option<(&str, &str)> {
     let (namespace, name) = user.strip_prefix(SERVICE_ACCOUNT_PREFIX)?.split_once(':')?;
-    let sound = crate::naming::label(namespace).is_empty() && crate::naming::subdomain(name).is_empty();
+    let sound = naming::is_dns_label(namespace) && naming::is_dns_subdomain(name);
     sound.then_some((namespace, name))
 }

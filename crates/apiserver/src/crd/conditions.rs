@@ -1,6 +1,7 @@
 //! The conditions of a CRD.
 
 use serde_json::{Value, json};
+use windlass_api::conditions;
 
 use super::list;
 use crate::object::Object;
@@ -78,9 +79,7 @@ impl From<ConditionTemplate> for Condition {
 /// The condition of this type in a CRD's status.
 pub(super) fn find<'a>(crd: &'a Object, kind: &str) -> Option<&'a Value> {
     let status = crd.fields().get("status")?;
-    list(&status["conditions"])
-        .iter()
-        .find(|condition| condition["type"] == kind)
+    conditions::find(list(&status["conditions"]), kind)
 }
 
 /// Whether a condition is present and true.

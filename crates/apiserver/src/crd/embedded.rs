@@ -2,10 +2,10 @@
 //! other.
 
 use serde_json::{Map, Value};
+use windlass_api::naming;
 
 use crate::{
     field_path::FieldPath,
-    naming,
     object::Object,
     registry::object_meta,
     schema::{FieldError, Problem, SchemaView, Source, decode},

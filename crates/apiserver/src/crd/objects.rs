@@ -3,11 +3,11 @@
 use std::collections::HashSet;
 
 use serde_json::Value;
+use windlass_api::naming;
 
 use super::embedded::{OnMalformed, check_embedded, coerce_embedded, coerce_metadata};
 use crate::{
     field_path::FieldPath,
-    naming,
     object::Object,
     registry::Resource,
     schema::{FieldError, Problem, Source, check_lists, drop_nulls, fill_defaults, prune_object, validate},

@@ -1,9 +1,10 @@
 //! Webhook configurations.
 
 use serde_json::Value;
+use windlass_api::naming;
 
 use super::error_list::{ErrorList, list, text};
-use crate::{field_path::FieldPath, naming};
+use crate::field_path::FieldPath;
 
 pub(super) fn check(configuration: &Value, errors: &mut ErrorList) {
     for (index, webhook) in list(&configuration["webhooks"]).iter().enumerate() {

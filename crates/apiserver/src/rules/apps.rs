@@ -1,12 +1,13 @@
 //! Deployments, ReplicaSets, StatefulSets, DaemonSets, and disruption budgets.
 
 use serde_json::{Value, json};
+use windlass_api::naming;
 
 use super::{
     error_list::{ErrorList, list, percent, selector_matches, text},
     pods, storage,
 };
-use crate::{field_path::FieldPath, internal_types, naming, schema::Problem};
+use crate::{field_path::FieldPath, internal_types, schema::Problem};
 
 pub(super) fn check(kind: &str, app: &Value, is_new: bool, errors: &mut ErrorList) {
     let spec = &app["spec"];

@@ -1,9 +1,10 @@
 //! Autoscalers: scale target, metrics and behavior.
 
 use serde_json::Value;
+use windlass_api::naming;
 
 use super::error_list::{ErrorList, list, text};
-use crate::{field_path::FieldPath, naming, schema::quantity};
+use crate::{field_path::FieldPath, schema::quantity};
 
 /// Metric source types and their fields.
 const SOURCES: [(&str, &str); 5] = [

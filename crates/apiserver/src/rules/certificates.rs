@@ -1,6 +1,7 @@
 //! The status of certificate signing requests. `approval` may only decide, `status` may only issue.
 
 use serde_json::Value;
+use windlass_api::conditions;
 
 use super::error_list::{ErrorList, list, text};
 use crate::field_path::FieldPath;
@@ -43,7 +44,7 @@ pub(super) fn check_status(part: &str, request: &Value, old: &Value, errors: &mu
 
 fn check_conditions(conditions: &Value, before: &Value, errors: &mut ErrorList) {
     let path = FieldPath::from_root("status.conditions");
-    let has = |conditions: &[Value], kind: &str| conditions.iter().any(|c| c["type"] == kind);
+    let has = |conditions: &[Value], kind: &str| conditions::find(conditions, kind).is_some();
     let was_contradictory = has(list(before), "Approved") && has(list(before), "Denied");
     for (index, condition) in list(conditions).iter().enumerate() {
         let path = path.index(index);

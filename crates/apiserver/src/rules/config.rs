@@ -2,11 +2,11 @@
 
 use base64::Engine;
 use serde_json::Value;
+use windlass_api::naming;
 
 use super::error_list::{ErrorList, list, text};
 use crate::{
-    field_path::FieldPath, golang, json, naming, object::Object, schema::Problem,
-    validation::STANDARD_FINALIZERS,
+    field_path::FieldPath, golang, json, object::Object, schema::Problem, validation::STANDARD_FINALIZERS,
 };
 
 /// Limit on the data of a `ConfigMap` or Secret, in bytes.

@@ -6,10 +6,10 @@
 use std::fmt::Display;
 
 use serde_json::Value;
+use windlass_api::{labels, naming};
 
 use crate::{
     field_path::FieldPath,
-    naming,
     schema::{FieldError, Problem},
 };
 
@@ -229,17 +229,5 @@ pub(super) fn selector_matches(selector: &Value, labels: &Value) -> bool {
     if selector.is_null() {
         return false;
     }
-    let has = |key: &str| labels.get(key).and_then(Value::as_str);
-    let all =
-        entries(&selector["matchLabels"]).all(|(key, value)| has(key).is_some_and(|found| *value == found));
-    all && list(&selector["matchExpressions"]).iter().all(|term| {
-        let found = has(text(&term["key"]));
-        let named = found.is_some_and(|found| list(&term["values"]).iter().any(|value| value == found));
-        match text(&term["operator"]) {
-            "In" => named,
-            "NotIn" => !named,
-            "Exists" => found.is_some(),
-            _ => found.is_none(),
-        }
-    })
+    labels::Selector::from_json(selector).matches(|key| labels.get(key).and_then(Value::as_str))
 }

@@ -3,9 +3,10 @@
 use std::net::IpAddr;
 
 use serde_json::Value;
+use windlass_api::naming;
 
 use super::error_list::{ErrorList, list, text};
-use crate::{field_path::FieldPath, naming};
+use crate::field_path::FieldPath;
 
 const CLASS_ANNOTATION: &str = "kubernetes.io/ingress.class";
 

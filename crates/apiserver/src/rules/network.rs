@@ -3,13 +3,14 @@
 use std::net::IpAddr;
 
 use serde_json::Value;
+use windlass_api::naming;
 
 use super::{
     duplicates::Duplicates,
     error_list::{ErrorList, list, text},
     services,
 };
-use crate::{field_path::FieldPath, naming, object::Object};
+use crate::{field_path::FieldPath, object::Object};
 
 pub(super) fn check_policy(spec: &Value, errors: &mut ErrorList) {
     errors.selector(&FieldPath::from_root("spec.podSelector"), &spec["podSelector"]);

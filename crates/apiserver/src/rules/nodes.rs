@@ -1,6 +1,7 @@
 //! Nodes and runtime classes.
 
 use serde_json::Value;
+use windlass_api::naming;
 
 use super::{
     duplicates::Duplicates,
@@ -9,7 +10,7 @@ use super::{
 };
 use crate::{
     field_path::FieldPath,
-    internal_types, json, naming,
+    internal_types, json,
     schema::{Problem, quantity},
 };
 

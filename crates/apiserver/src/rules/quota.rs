@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use serde_json::Value;
+use windlass_api::naming;
 
 use super::{
     duplicates::Duplicates,
@@ -11,7 +12,7 @@ use super::{
 };
 use crate::{
     field_path::FieldPath,
-    internal_types, naming,
+    internal_types,
     schema::{Problem, quantity},
 };
 

@@ -1,9 +1,10 @@
 //! Roles and their bindings.
 
 use serde_json::Value;
+use windlass_api::naming;
 
 use super::error_list::{ErrorList, list, text};
-use crate::{field_path::FieldPath, naming};
+use crate::field_path::FieldPath;
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 

@@ -7,12 +7,13 @@
 use std::net::IpAddr;
 
 use serde_json::{Value, json};
+use windlass_api::naming;
 
 use super::{
     duplicates::Duplicates,
     error_list::{ErrorList, entries, list, text},
 };
-use crate::{field_path::FieldPath, internal_types, naming, schema::Problem};
+use crate::{field_path::FieldPath, internal_types, schema::Problem};
 
 const TYPES: [&str; 4] = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
 const LOAD_BALANCER_ONLY: &str = "may only be used when `type` is 'LoadBalancer'";

@@ -3,12 +3,13 @@
 use std::net::IpAddr;
 
 use serde_json::Value;
+use windlass_api::naming;
 
 use super::{
     error_list::{ErrorList, entries, list, text},
     nodes,
 };
-use crate::{field_path::FieldPath, naming, schema::quantity};
+use crate::{field_path::FieldPath, schema::quantity};
 
 /// The counters in a kind's status, which cannot be negative.
 fn counters(kind: (&str, &str)) -> &'static [&'static str] {

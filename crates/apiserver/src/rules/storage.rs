@@ -1,11 +1,11 @@
 //! Persistent volumes, claims, and classes.
 
 use serde_json::Value;
+use windlass_api::naming;
 
 use super::error_list::{ErrorList, list, text};
 use crate::{
     field_path::FieldPath,
-    naming,
     schema::{Problem, quantity},
 };
 

@@ -6,6 +6,7 @@ use std::{
 };
 
 use regex::Regex;
+use windlass_api::naming;
 
 /// The checked formats, without dashes.
 const STRING_FORMATS: [&str; 26] = [
@@ -65,8 +66,8 @@ pub(super) fn check(format: &str, text: &str) -> Option<bool> {
         "isbn" => is_isbn10(text) || is_isbn13(text),
         "isbn10" => is_isbn10(text),
         "isbn13" => is_isbn13(text),
-        "k8slongname" => text.len() <= 253 && LONG_NAME.is_match(text),
-        "k8sshortname" => text.len() <= 63 && SHORT_NAME.is_match(text),
+        "k8slongname" => naming::is_dns_subdomain(text),
+        "k8sshortname" => naming::is_dns_label(text),
         "mac" => is_mac(text),
         "password" => true,
         "rgbcolor" => RGB_COLOR.is_match(text),
@@ -101,14 +102,9 @@ pattern!(
     r"^([a-zA-Z0-9\p{S}\p{L}]((-?[a-zA-Z0-9\p{S}\p{L}]{0,62})?)|([a-zA-Z0-9\p{S}\p{L}](([a-zA-Z0-9-\p{S}\p{L}]{0,61}[a-zA-Z0-9\p{S}\p{L}])?)(\.)){1,}([a-zA-Z\p{L}]){2,63})$"
 );
 pattern!(
-    LONG_NAME,
-    r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
-);
-pattern!(
     RGB_COLOR,
     r"^rgb\([\t\n\x0C\r ]*(0|[1-9][0-9]?|1[0-9][0-9]?|2[0-4][0-9]|25[0-5])[\t\n\x0C\r ]*,[\t\n\x0C\r ]*(0|[1-9][0-9]?|1[0-9][0-9]?|2[0-4][0-9]|25[0-5])[\t\n\x0C\r ]*,[\t\n\x0C\r ]*(0|[1-9][0-9]?|1[0-9][0-9]?|2[0-4][0-9]|25[0-5])[\t\n\x0C\r ]*\)$"
 );
-pattern!(SHORT_NAME, "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$");
 pattern!(SSN, "^[0-9]{3}[- ]?[0-9]{2}[- ]?[0-9]{4}$");
 pattern!(
     TIME,

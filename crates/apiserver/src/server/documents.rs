@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header, request::Parts};
 use jiff::Timestamp;
 use serde_json::Value;
-use windlass_rights::RequestInfo;
+use windlass_api::request::RequestInfo;
 
 use super::respond::{body_response, json_response, text_response};
 use crate::{

@@ -8,7 +8,7 @@ use tokio::{
     runtime::{Handle, RuntimeFlavor},
     sync::{OwnedSemaphorePermit, Semaphore},
 };
-use windlass_rights::RequestInfo;
+use windlass_api::request::RequestInfo;
 
 use super::Server;
 use crate::{

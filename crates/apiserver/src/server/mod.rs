@@ -22,7 +22,7 @@ pub use builder::Builder;
 pub(crate) use in_flight::InFlight;
 use in_flight::LargeWorkLimit;
 use respond::{add_warning, error_response, text_response};
-use windlass_rights::RequestInfo;
+use windlass_api::request::RequestInfo;
 
 use crate::{
     auth::{Authenticator, Caller, Peer, User},

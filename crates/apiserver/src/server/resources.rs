@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::{Response, request::Parts};
 use tokio::sync::OwnedSemaphorePermit;
-use windlass_rights::RequestInfo;
+use windlass_api::request::RequestInfo;
 
 use super::{Server, in_flight::ReceivedBody};
 use crate::{

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::{Method, Response, header, request::Parts};
 use serde_json::json;
-use windlass_rights::RequestInfo;
+use windlass_api::request::RequestInfo;
 
 use super::{
     Server,

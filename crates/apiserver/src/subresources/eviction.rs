@@ -1,12 +1,12 @@
 //! `pods/eviction`: a deletion that respects disruption budgets.
 
 use serde_json::{Value, json};
+use windlass_api::{conditions, labels};
 
 use super::{SubresourceRequest, binding::set_condition, created_status};
 use crate::{
     object::Object,
     request::{Query, Target},
-    selector::LabelSelector,
     status::Status,
     verbs::{Answer, Api, DeleteOptions, Generation, WriteOptions},
 };
@@ -68,7 +68,8 @@ impl Api {
                 .fields()
                 .get("spec")
                 .map_or(&Value::Null, |spec| &spec["selector"]);
-            selector.is_object() && LabelSelector::of(selector).matches(|key| find_label(&labels, key))
+            selector.is_object()
+                && labels::Selector::from_json(selector).matches(|key| find_label(&labels, key))
         };
         let snapshot = self.snapshot(&budgets, None)?;
         let mut covering = snapshot
@@ -163,17 +164,14 @@ fn is_free_eviction(pod: &Object, budget: &Object) -> bool {
 fn is_ready(pod: &Object) -> bool {
     let status = pod.fields().get("status");
     let conditions = status.and_then(|status| status["conditions"].as_array());
-    conditions
-        .into_iter()
-        .flatten()
-        .any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+    conditions.is_some_and(|conditions| conditions::is_true(conditions, "Ready"))
 }
 
 fn blocked_message(name: &str, status: &Value) -> String {
-    let conditions = status["conditions"].as_array().into_iter().flatten();
+    let conditions = status["conditions"].as_array();
     let condition = conditions
-        .into_iter()
-        .find(|c| c["type"] == "DisruptionAllowed" && c["status"] == "False" && c["message"] != "");
+        .and_then(|conditions| conditions::find(conditions, "DisruptionAllowed"))
+        .filter(|condition| condition["status"] == "False" && condition["message"] != "");
     let text = |key: &str| condition.and_then(|c| c[key].as_str()).unwrap_or_default();
     let (healthy, desired) = (
         number_of(status, "currentHealthy"),

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
+use windlass_api::labels;
 
 use super::SubresourceRequest;
 use crate::{
@@ -11,7 +12,6 @@ use crate::{
     registry::Resource,
     request::Target,
     schema::{FieldError, Problem},
-    selector::LabelSelector,
     status::Status,
     verbs::{Answer, Api, Configuration, Generation},
 };
@@ -241,7 +241,7 @@ fn selector_text(selector: &Value) -> String {
     } else {
         selector.clone()
     };
-    LabelSelector::of(&selector).to_string()
+    labels::Selector::from_json(&selector).to_string()
 }
 
 /// Sets a value at a pointer, and creates missing objects.

@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
+use windlass_api::conditions;
 
 use super::{
     age,
@@ -53,8 +54,7 @@ struct PodSummary<'a> {
 impl<'a> PodSummary<'a> {
     fn of(pod: &'a Value) -> Self {
         let phase = text(pod, "/status/phase");
-        let gated = items(pod, "/status/conditions")
-            .any(|c| c["type"] == "PodScheduled" && c["reason"] == "SchedulingGated");
+        let gated = conditions::find(pod, "PodScheduled").is_some_and(|c| c["reason"] == "SchedulingGated");
         let reason = match text(pod, "/status/reason") {
             _ if gated => "SchedulingGated",
             "" => phase,
@@ -71,9 +71,7 @@ impl<'a> PodSummary<'a> {
             last_restart: None,
         };
         let initializing = state.add_init_containers(pod);
-        let initialized =
-            items(pod, "/status/conditions").any(|c| c["type"] == "Initialized" && c["status"] == "True");
-        if !initializing || initialized {
+        if !initializing || conditions::is_true(pod, "Initialized") {
             state.add_containers(pod);
         }
         if !text(pod, "/metadata/deletionTimestamp").is_empty() {
@@ -147,8 +145,7 @@ impl<'a> PodSummary<'a> {
             }
         }
         if self.reason == "Completed" {
-            let ready =
-                items(pod, "/status/conditions").any(|c| c["type"] == "Ready" && c["status"] == "True");
+            let ready = conditions::is_true(pod, "Ready");
             self.reason = match failure {
                 _ if running && ready => "Running".to_owned(),
                 Some(failure) => failure,
@@ -172,8 +169,6 @@ fn readiness_gates(pod: &Value) -> Value {
     if gates.is_empty() {
         return "<none>".into();
     }
-    let holds = |gate: &&&Value| {
-        items(pod, "/status/conditions").any(|c| c["type"] == gate["conditionType"] && c["status"] == "True")
-    };
+    let holds = |gate: &&&Value| conditions::is_true(pod, gate["conditionType"].as_str().unwrap_or_default());
     format!("{}/{}", gates.iter().filter(holds).count(), gates.len()).into()
 }

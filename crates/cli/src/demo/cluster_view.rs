@@ -17,6 +17,7 @@ use tokio::{
     time::Instant,
 };
 use windlass::{
+    api::conditions,
     cache::{CacheSet, Cacheable, Change, Lister, Query, SubscriberHandle, Subscription, WatchScope},
     k8s_openapi::api::core::v1::{Event, Node, Pod},
     kube::{Client, Resource, ResourceExt},
@@ -206,14 +207,7 @@ fn state(node: &Node) -> NodeState {
 
 /// Whether a pod is ready and not terminating.
 pub(super) fn pod_is_ready(pod: &Pod) -> bool {
-    let conditions = pod
-        .status
-        .iter()
-        .flat_map(|status| status.conditions.iter().flatten());
-    let ready = conditions
-        .into_iter()
-        .any(|condition| condition.type_ == "Ready" && condition.status == "True");
-    ready && pod.metadata.deletion_timestamp.is_none()
+    conditions::is_true(pod, "Ready") && pod.metadata.deletion_timestamp.is_none()
 }
 
 /// The window over which a rate is computed.

@@ -8,6 +8,7 @@ use kube::{
 };
 use serde::Serialize;
 use serde_json::Value;
+use windlass_api::naming::is_path_segment;
 use windlass_cache::{Cacheable, GroupVersionKind, ObjectKey, is_cluster_scoped};
 
 use super::{
@@ -19,7 +20,6 @@ use super::{
 use crate::{
     error::Error,
     listers::Listers,
-    names::is_path_segment,
     reconcile::TermContext,
     writer::{ApplyOptions, Writer},
 };

@@ -1,6 +1,7 @@
 //! Warning events for errors that retries do not fix.
 
 use kube::Resource;
+use windlass_api::status::StatusClass;
 use windlass_cache::Cacheable;
 
 use super::Parent;
@@ -27,10 +28,9 @@ fn warning_reason(error: &Error) -> Option<&'static str> {
     if error.is_terminal() {
         return Some(INVALID_REASON);
     }
-    let write = error.cause().downcast_ref::<WriteError>()?;
-    match write.status()?.code {
-        400 | 422 if !write.is_uid_mismatch() => Some(INVALID_REASON),
-        403 if !write.is_namespace_terminating() => Some(FORBIDDEN_REASON),
+    match error.cause().downcast_ref::<WriteError>()?.class()? {
+        StatusClass::Invalid => Some(INVALID_REASON),
+        StatusClass::Forbidden => Some(FORBIDDEN_REASON),
         _ => None,
     }
 }

@@ -9,6 +9,7 @@ use tokio::{
     time::{Instant, sleep, sleep_until, timeout, timeout_at},
 };
 use uuid::Uuid;
+use windlass_api::status::StatusClass;
 
 use super::{
     config::{ElectionConfig, ElectionConfigError, OnLoss, Timing},
@@ -287,13 +288,17 @@ impl LeaseClient {
             Ok(lease) => return LeaseResponse::Lease(Box::new(lease)),
             Err(error) => error,
         };
-        match &error {
-            kube::Error::Api(status) if status.code == 404 && is_read => return LeaseResponse::Absent,
-            kube::Error::Api(status) if status.code == 409 => {
+        let class = match &error {
+            kube::Error::Api(status) => StatusClass::of(status),
+            _ => StatusClass::Other,
+        };
+        match class {
+            StatusClass::NotFound if is_read => return LeaseResponse::Absent,
+            StatusClass::Conflict | StatusClass::AlreadyExists => {
                 tracing::debug!(lease = %self, %error, "conflict on the lease");
                 return LeaseResponse::Conflict;
             }
-            kube::Error::Api(status) if status.code == 403 => tracing::warn!(
+            StatusClass::Forbidden => tracing::warn!(
                 lease = %self, %error,
                 "access to the lease is forbidden: grant get, create and update on leases.coordination.k8s.io"
             ),

@@ -21,6 +21,7 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 use tower::{BoxError, Layer, Service, util::service_fn};
+use windlass_api::request::{AccessTarget, RequestInfo};
 
 use super::{elector::Grant, status::Epoch};
 
@@ -228,22 +229,22 @@ fn open_grant(grant: &watch::Receiver<Option<Grant>>, epoch: Option<Epoch>) -> O
 }
 
 fn is_write(method: &Method, uri: &Uri) -> bool {
+    let info = RequestInfo::of(method, uri.path(), uri.query());
+    let (group, resource, subresource) = match &info.access.target {
+        AccessTarget::Resource {
+            group,
+            resource,
+            subresource,
+            ..
+        } => (&**group, &**resource, &**subresource),
+        AccessTarget::Path(_) => ("", "", ""),
+    };
     if *method == Method::GET {
-        let mut end = uri.path().rsplit('/');
-        let connects = matches!(end.next(), Some("exec" | "attach"));
-        return connects && end.nth(1) == Some("pods");
+        return resource == "pods" && matches!(subresource, "exec" | "attach");
     }
     let writes = [Method::POST, Method::PUT, Method::PATCH, Method::DELETE];
-    let is_dry_run = || {
-        let query = uri.query().unwrap_or_default();
-        form_urlencoded::parse(query.as_bytes()).any(|(name, value)| name == "dryRun" && !value.is_empty())
-    };
-    let is_review = || {
-        ["/apis/authentication.k8s.io/", "/apis/authorization.k8s.io/"]
-            .iter()
-            .any(|group| uri.path().starts_with(group))
-    };
-    writes.contains(method) && !is_dry_run() && !is_review()
+    let is_review = matches!(group, "authentication.k8s.io" | "authorization.k8s.io");
+    writes.contains(method) && !info.is_dry_run() && !is_review
 }
 
 #[cfg(test)]

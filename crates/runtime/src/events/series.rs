@@ -9,6 +9,7 @@ use k8s_openapi::{
 };
 use serde_json::{Value, json};
 use tokio::time::Instant;
+use windlass_api::naming::is_dns_subdomain;
 
 /// Namespace of events about cluster-scoped objects; the server accepts no other.
 const DEFAULT_NAMESPACE: &str = "default";
@@ -258,23 +259,11 @@ fn truncate(mut text: String, limit: usize) -> String {
 /// Falls back to a UUID for object names that are invalid for events (roles have colons) or too long.
 pub(super) fn name(object: &str, stamp: u64) -> String {
     let name = format!("{object}.{stamp:x}");
-    if is_subdomain(&name) {
+    if is_dns_subdomain(&name) {
         name
     } else {
         uuid::Uuid::new_v4().to_string()
     }
-}
-
-/// RFC 1123, as the API server checks names.
-fn is_subdomain(name: &str) -> bool {
-    let inner = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit();
-    let is_label = |label: &str| {
-        let label = label.as_bytes();
-        label.iter().all(|c| inner(*c) || *c == b'-')
-            && label.first().copied().is_some_and(inner)
-            && label.last().copied().is_some_and(inner)
-    };
-    name.len() <= 253 && name.split('.').all(is_label)
 }
 
 #[cfg(test)]
@@ -301,7 +290,7 @@ mod tests {
 
         #[test]
         fn event_names_are_valid(object in "[a-zA-Z0-9:.-]{0,300}", stamp: u64) {
-            prop_assert!(is_subdomain(&name(&object, stamp)));
+            prop_assert!(is_dns_subdomain(&name(&object, stamp)));
         }
     }
 

@@ -7,9 +7,9 @@ use k8s_openapi::api::core::v1::Event;
 use kube::{
     Api, Client,
     api::{Patch, PatchParams, PostParams},
-    core::Status,
 };
 use tokio::time::{Instant, timeout};
+use windlass_api::status::StatusClass;
 use windlass_workqueue::{Priority, RetryDecision, WorkItem};
 
 use super::{
@@ -141,12 +141,16 @@ impl EventWriter {
     }
 
     fn give_up(&self, write: &Write, error: &kube::Error) {
-        match error {
+        let class = match error {
+            kube::Error::Api(status) => StatusClass::of(status),
+            _ => StatusClass::Other,
+        };
+        match class {
             // Expected while a namespace is being deleted.
-            kube::Error::Api(status) if status.is_already_exists() || is_terminating(status) => {
+            StatusClass::AlreadyExists | StatusClass::NamespaceTerminating => {
                 tracing::debug!(event = %write, %error, "the server rejected an event");
             }
-            kube::Error::Api(status) if status.is_forbidden() => {
+            StatusClass::Forbidden => {
                 tracing::warn!(
                     event = %write, %error,
                     "cannot write event: grant `create` and `patch` on `events` in its namespace"
@@ -192,15 +196,8 @@ async fn with_timeout<T>(request: impl Future<Output = kube::Result<T>>) -> Resu
         Err(elapsed) => kube::Error::Service(elapsed.into()),
     };
     Err(match &error {
-        kube::Error::Api(status) if status.code != 429 && status.code < 500 => WriteFailure::Permanent(error),
+        kube::Error::Api(status) if !StatusClass::of(status).is_transient() => WriteFailure::Permanent(error),
         kube::Error::BuildRequest(_) | kube::Error::HttpError(_) => WriteFailure::Permanent(error),
         _ => WriteFailure::Transient(error),
     })
-}
-
-fn is_terminating(status: &Status) -> bool {
-    let causes = status.details.iter().flat_map(|details| &details.causes);
-    causes
-        .into_iter()
-        .any(|cause| cause.reason == "NamespaceTerminating")
 }

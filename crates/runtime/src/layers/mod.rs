@@ -26,6 +26,7 @@ use std::{
 use http::{Request, Response, header};
 use kube::{Client, client::Body};
 use tower::{Service, ServiceBuilder};
+use windlass_api::request::Query;
 
 pub use self::{
     count::{Count, CountLayer},
@@ -110,8 +111,5 @@ impl Service<Request<Body>> for ClientService {
 
 /// Whether the response is an endless stream: a watch, or a protocol upgrade.
 fn is_stream<B>(request: &Request<B>) -> bool {
-    let query = request.uri().query().unwrap_or_default();
-    let watches = form_urlencoded::parse(query.as_bytes())
-        .any(|(name, value)| name == "watch" && matches!(&*value, "true" | "1"));
-    watches || request.headers().contains_key(header::UPGRADE)
+    Query::parse(request.uri().query()).flag("watch") || request.headers().contains_key(header::UPGRADE)
 }

@@ -12,6 +12,7 @@ use http_body_util::{BodyExt as _, Limited};
 use kube::client::Body;
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tower::{Layer, Service, ServiceExt as _};
+use windlass_api::status::parse_retry_after;
 
 use super::{ResponseFuture, is_stream};
 
@@ -90,10 +91,8 @@ impl RetryPolicy {
     }
 }
 
-/// The `Retry-After` header in seconds. Kubernetes never sends a date.
 fn retry_after(response: &Response<Body>) -> Option<Duration> {
-    let seconds = response.headers().get(RETRY_AFTER)?.to_str().ok()?;
-    seconds.trim().parse().ok().map(Duration::from_secs)
+    parse_retry_after(response.headers().get(RETRY_AFTER)?.to_str().ok()?)
 }
 
 /// Whether the connection failed, rather than a layer rejecting the request.

@@ -14,6 +14,7 @@ use tokio::{
     sync::oneshot,
     time::{Instant, timeout},
 };
+use windlass_api::naming::is_qualified_name;
 use windlass_cache::{CacheSet, WatchScope};
 
 use super::{
@@ -150,14 +151,7 @@ async fn serve(listener: Option<Listener>, endpoints: Endpoints, mut closed: Sto
 fn check_names(controllers: &[ErasedController]) -> Result<(), ManagerError> {
     let mut names = HashSet::new();
     for ErasedController { name, .. } in controllers {
-        let edge = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
-        let inner = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-        let bytes = name.as_bytes();
-        if bytes.len() > 63
-            || !edge(bytes.first())
-            || !edge(bytes.last())
-            || !bytes.iter().all(|byte| inner(*byte))
-        {
+        if !is_qualified_name(name) {
             return Err(ManagerError::InvalidName(name.clone()));
         }
         if !names.insert(name) {

@@ -2,6 +2,8 @@
 
 use std::ffi::OsString;
 
+use windlass_api::naming::is_dns_subdomain;
+
 /// Environment variable, set in the pod's manifest.
 const NODE_NAME_VARIABLE: &str = "NODE_NAME";
 
@@ -37,15 +39,8 @@ fn read(value: Option<OsString>) -> Result<String, NodeNameError> {
         .filter(|value| !value.is_empty())
         .ok_or(NodeNameError::Missing)?;
     let name = value.into_string().map_err(NodeNameError::Invalid)?;
-    let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
-    let is_edge = |byte: Option<&u8>| byte.is_some_and(|byte| !b"-.".contains(byte));
-    let bytes = name.as_bytes();
     // Rejects names that are not DNS subdomains, such as an unexpanded `$(NODE_NAME)`.
-    if bytes.len() <= 253
-        && bytes.iter().copied().all(is_inner)
-        && is_edge(bytes.first())
-        && is_edge(bytes.last())
-    {
+    if is_dns_subdomain(&name) {
         Ok(name)
     } else {
         Err(NodeNameError::Invalid(name.into()))

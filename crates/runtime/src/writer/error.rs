@@ -3,6 +3,7 @@
 use std::{error::Error as StdError, fmt, time::Duration};
 
 use kube::core::Status;
+use windlass_api::status::{StatusClass, retry_after};
 use windlass_cache::ObjectKey;
 
 /// A failed write: verb, object and cause.
@@ -85,47 +86,39 @@ impl WriteError {
         }
     }
 
+    /// The class of the server's status, if it answered.
+    pub fn class(&self) -> Option<StatusClass> {
+        self.status().map(StatusClass::of)
+    }
+
     /// Whether the object, its kind or its namespace does not exist.
     pub fn is_not_found(&self) -> bool {
-        self.has_code(404)
+        self.class() == Some(StatusClass::NotFound)
     }
 
     /// Whether an object of that name already exists.
     pub fn is_already_exists(&self) -> bool {
-        self.status()
-            .is_some_and(|status| status.reason == "AlreadyExists")
+        self.class() == Some(StatusClass::AlreadyExists)
     }
 
     /// Whether the object changed concurrently, or another manager owns a field: read it again.
     pub fn is_conflict(&self) -> bool {
-        self.has_code(409) && !self.is_already_exists()
+        self.class() == Some(StatusClass::Conflict)
     }
 
     /// Whether the object was deleted and another one of that name has a different UID.
     pub fn is_uid_mismatch(&self) -> bool {
-        // The server's answer to a patch; kube-apiserver repeats the cause.
-        let immutable = |status: &Status| {
-            let causes = status.details.iter().flat_map(|details| &details.causes);
-            status.code == 422 && causes.into_iter().any(|cause| cause.field == "metadata.uid")
-        };
-        self.status().is_some_and(immutable)
+        self.class() == Some(StatusClass::UidMismatch)
     }
 
     /// Whether the namespace is being deleted and accepts no new objects.
     pub fn is_namespace_terminating(&self) -> bool {
-        let details = self.status().and_then(|status| status.details.as_ref());
-        let mut causes = details.into_iter().flat_map(|details| &details.causes);
-        causes.any(|cause| cause.reason == "NamespaceTerminating")
+        self.class() == Some(StatusClass::NamespaceTerminating)
     }
 
     /// The delay before the next attempt that the server asks for.
     pub fn retry_after(&self) -> Option<Duration> {
-        let seconds = self.status()?.details.as_ref()?.retry_after_seconds;
-        (seconds > 0).then(|| Duration::from_secs(seconds.into()))
-    }
-
-    fn has_code(&self, code: u16) -> bool {
-        self.status().is_some_and(|status| status.code == code)
+        retry_after(self.status()?)
     }
 }
 

@@ -2,9 +2,9 @@
 
 use kube::ResourceExt;
 use serde_json::json;
+use windlass_api::naming::{is_dns_subdomain, is_qualified_name};
 
 use super::{InvalidWrite, Writable, WriteError, Writer};
-use crate::names::{is_dns_subdomain, is_qualified_name};
 
 impl<D> Writer<D> {
     /// Adds the finalizer if it is missing, and returns the object with it, so that the same reconcile can continue.

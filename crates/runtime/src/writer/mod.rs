@@ -26,9 +26,8 @@ use kube::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
+use windlass_api::naming::is_path_segment;
 use windlass_cache::{ObjectKey, is_cluster_scoped};
-
-use crate::names::is_path_segment;
 
 pub use apply::{ApplyOptions, ApplyOutcome};
 pub use delete::DeleteOutcome;

@@ -21,10 +21,11 @@ mod simulated;
 mod trigger;
 
 use windlass::{
+    api::naming::InvalidName,
     k8s_openapi::api::core::v1::Node,
     kube::{self, Api},
     prelude::{Client, Controller, Manager},
-    runtime::{Clock, NodeNameError, Watch, names::InvalidName, node_name},
+    runtime::{Clock, NodeNameError, Watch, node_name},
 };
 
 pub use self::{

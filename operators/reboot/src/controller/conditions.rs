@@ -5,6 +5,7 @@
 
 use jiff::Timestamp;
 use windlass::{
+    api::conditions::{HasConditions, find},
     k8s_openapi::{
         api::core::v1::{Node, NodeCondition, NodeStatus},
         apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
@@ -31,16 +32,9 @@ const MANAGED_TYPES: [&str; 4] = [
 
 /// Returns the type, status, reason and message of the node's conditions that this controller manages.
 pub(super) fn managed_conditions(node: &Node) -> Vec<[String; 4]> {
-    let there = conditions(node).filter(|condition| MANAGED_TYPES.contains(&condition.type_.as_str()));
+    let there = node.conditions().iter();
+    let there = there.filter(|condition| MANAGED_TYPES.contains(&condition.type_.as_str()));
     there.map(comparable_fields).collect()
-}
-
-fn conditions(node: &Node) -> impl Iterator<Item = &NodeCondition> {
-    let conditions = node
-        .status
-        .as_ref()
-        .and_then(|status| status.conditions.as_deref());
-    conditions.into_iter().flatten()
 }
 
 fn comparable_fields(condition: &NodeCondition) -> [String; 4] {
@@ -65,7 +59,7 @@ pub(super) fn desired_conditions(
 ) -> Option<Node> {
     let mut wanted = Vec::new();
     let mut holds = |kind: &str, reason: &str, message: &str| {
-        let before = conditions(node).find(|one| one.type_ == kind && one.status == "True");
+        let before = find(node, kind).filter(|one| one.status == "True");
         let since = before.and_then(|before| before.last_transition_time.clone());
         wanted.push(NodeCondition {
             type_: kind.to_owned(),
@@ -165,7 +159,7 @@ mod tests {
         }));
         edit(&mut view);
         let wanted = desired_conditions(&node, &view, waits_for, now).expect("the conditions differ");
-        let conditions = conditions(&wanted).map(comparable_fields);
+        let conditions = wanted.conditions().iter().map(comparable_fields);
         conditions
             .map(|[kind, _, reason, message]| [kind, reason, message])
             .collect()

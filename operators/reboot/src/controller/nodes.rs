@@ -5,6 +5,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use tracing::info;
 use windlass::{
+    api::conditions::is_true,
     cache::{CachedObject, FieldPath, Indexer},
     k8s_openapi::api::core::v1::{Node, Pod},
     kube::{
@@ -37,12 +38,10 @@ const MAX_NAMED_BLOCKERS: usize = 3;
 pub(super) fn pod_fingerprint(pod: &CachedObject<Pod>) -> Option<(bool, Option<String>, bool)> {
     let pod = pod.object().ok()?;
     let status = pod.status.as_ref();
-    let conditions = status.and_then(|status| status.conditions.as_deref());
-    let mut conditions = conditions.into_iter().flatten();
     Some((
         pod.metadata.deletion_timestamp.is_some(),
         status.and_then(|status| status.phase.clone()),
-        conditions.any(|one| one.type_ == "Ready" && one.status == "True"),
+        is_true(&*pod, "Ready"),
     ))
 }
 

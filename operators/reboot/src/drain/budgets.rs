@@ -1,12 +1,9 @@
 //! Finds the PodDisruptionBudgets that cover a pod. The server does not name them if there are several.
 
 use windlass::{
+    api::labels::Selector,
     k8s_openapi::api::{core::v1::Pod, policy::v1::PodDisruptionBudget},
-    kube::{
-        self, Api, Client, ResourceExt,
-        api::ListParams,
-        core::{Selector, SelectorExt},
-    },
+    kube::{self, Api, Client, ResourceExt, api::ListParams},
 };
 
 /// Returns their names, sorted.
@@ -27,7 +24,7 @@ pub(super) async fn covering(client: &Client, pod: &Pod) -> Result<Vec<String>, 
 
 /// An empty selector covers every pod of the namespace, a missing one covers none.
 fn covers(budget: &PodDisruptionBudget, pod: &Pod) -> bool {
-    let selector = budget.spec.as_ref().and_then(|spec| spec.selector.clone());
+    let selector = budget.spec.as_ref().and_then(|spec| spec.selector.as_ref());
     let selector = selector.and_then(|selector| Selector::try_from(selector).ok());
-    selector.is_some_and(|selector| selector.matches(pod.labels()))
+    selector.is_some_and(|selector| selector.matches_map(pod.labels()))
 }

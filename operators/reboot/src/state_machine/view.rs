@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::de::DeserializeOwned;
 use windlass::{
+    api::conditions,
     k8s_openapi::api::core::v1::Node,
     prelude::{Resource, ResourceExt},
 };
@@ -47,8 +48,6 @@ impl NodeView {
         let annotations = node.annotations();
         let status = node.status.as_ref();
         let info = status.and_then(|status| status.node_info.as_ref());
-        let conditions = status.and_then(|status| status.conditions.as_deref());
-        let mut conditions = conditions.into_iter().flatten();
         let meta = node.meta();
         Self {
             name: node.name_any(),
@@ -56,7 +55,7 @@ impl NodeView {
             resource_version: meta.resource_version.clone().unwrap_or_default(),
             labels: node.labels().clone(),
             boot_id: info.map(|info| info.boot_id.clone()).unwrap_or_default(),
-            is_ready: conditions.any(|one| one.type_ == "Ready" && one.status == "True"),
+            is_ready: conditions::is_true(node, "Ready"),
             unschedulable: node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true),
             request: annotations
                 .get(&names.reboot_needed)

@@ -13,6 +13,7 @@ mod structural;
 use std::collections::HashSet;
 
 use serde_json::{Value, json};
+use windlass_api::naming;
 
 use super::{
     conditions::{self, ESTABLISHED},
@@ -20,7 +21,6 @@ use super::{
     list, spec, text,
 };
 use crate::{
-    naming,
     object::Object,
     schema::{FieldError, Problem, Schema, is_known_format},
 };

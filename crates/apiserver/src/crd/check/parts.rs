@@ -1,12 +1,13 @@
 //! Validation of a CRD beside its schema: subresources, columns, selectable fields, conversion, CEL rules.
 
 use serde_json::Value;
+use windlass_api::naming;
 
 use super::{
     super::{list, text},
     ErrorList,
 };
-use crate::{naming, schema::Problem};
+use crate::schema::Problem;
 
 const COLUMN_TYPES: [&str; 5] = ["boolean", "date", "integer", "number", "string"];
 const COLUMN_FORMATS: [&str; 8] = [

@@ -4,13 +4,14 @@ mod policies;
 mod schedule;
 
 use serde_json::Value;
+use windlass_api::naming;
 
 use super::{
     apps,
     error_list::{ErrorList, selector_matches, text},
     pods,
 };
-use crate::{field_path::FieldPath, naming, object::Object, schema::Problem};
+use crate::{field_path::FieldPath, object::Object, schema::Problem};
 
 /// Maximum parallelism of an indexed job.
 const MAX_INDEXED_PARALLELISM: i64 = 100_000;
@@ -44,7 +45,7 @@ pub(super) fn check_job(job: &Value, errors: &mut ErrorList) {
 fn check_hostname(job: &str, last: i64, errors: &mut ErrorList) {
     let digits = usize::try_from(last.checked_ilog10().unwrap_or(0)).unwrap_or(0) + 1;
     // Appending a number affects only the length.
-    if job.len() + 1 + digits > 63 || !naming::label(job).is_empty() {
+    if job.len() + 1 + digits > 63 || !naming::is_dns_label(job) {
         let why = format!("will not able to create pod with invalid DNS label: {job}-{last}");
         errors.invalid("metadata.name", job, &why);
     }

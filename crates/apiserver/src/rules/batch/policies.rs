@@ -3,12 +3,13 @@
 use std::collections::HashSet;
 
 use serde_json::Value;
+use windlass_api::naming;
 
 use super::super::{
     duplicates::{Duplicates, field_values},
     error_list::{ErrorList, list, text},
 };
-use crate::{field_path::FieldPath, internal_types, naming, schema::Problem};
+use crate::{field_path::FieldPath, internal_types, schema::Problem};
 
 const ACTIONS: [&str; 4] = ["Count", "FailIndex", "FailJob", "Ignore"];
 

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use serde_json::Value;
+use windlass_api::naming;
 
 use super::{
     super::{
@@ -11,7 +12,7 @@ use super::{
     },
     Pod, env, probes, resources, security,
 };
-use crate::{field_path::FieldPath, naming, pick::pick, schema::Problem};
+use crate::{field_path::FieldPath, pick::pick, schema::Problem};
 
 pub(super) fn check(pod: &Pod<'_>, path: &FieldPath<'_>, errors: &mut ErrorList) {
     let regular = list(&pod.spec["containers"]);

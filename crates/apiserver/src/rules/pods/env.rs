@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 
 use serde_json::Value;
+use windlass_api::naming;
 
 use super::super::error_list::{ErrorList, list, text};
 use crate::{
     field_path::FieldPath,
-    naming,
     pick::pick,
     schema::{Problem, quantity},
 };

@@ -17,6 +17,7 @@ mod volumes;
 use std::collections::{HashMap, HashSet};
 
 use serde_json::Value;
+use windlass_api::naming;
 
 pub(super) use changes::{check as check_changes, check_annotations as check_annotation_changes};
 pub(crate) use names::MIRROR_ANNOTATION;
@@ -29,7 +30,7 @@ use super::{
     duplicates::Duplicates,
     error_list::{ErrorList, list, text},
 };
-use crate::{field_path::FieldPath, naming};
+use crate::field_path::FieldPath;
 
 /// A pod spec and its context.
 struct Pod<'a> {

@@ -3,9 +3,10 @@
 use std::collections::HashSet;
 
 use serde_json::Value;
+use windlass_api::naming;
 
 use super::super::error_list::{ErrorList, entries, list, text};
-use crate::{field_path::FieldPath, internal_types, json, naming, schema::Problem};
+use crate::{field_path::FieldPath, internal_types, json, schema::Problem};
 
 const SEARCH_MESSAGE: &str = r"a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\._?[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*')";
 

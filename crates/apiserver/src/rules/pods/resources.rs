@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use serde_json::{Value, json};
+use windlass_api::naming;
 
 use super::{
     super::{
@@ -14,7 +15,6 @@ use super::{
 };
 use crate::{
     field_path::FieldPath,
-    naming,
     schema::{Problem, quantity},
 };
 

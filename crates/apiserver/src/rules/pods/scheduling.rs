@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 
 use serde_json::Value;
+use windlass_api::naming;
 
 use super::super::error_list::{ErrorList, list, text};
-use crate::{field_path::FieldPath, naming};
+use crate::field_path::FieldPath;
 
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use serde_json::Value;
+use windlass_api::naming;
 
 use super::{
     super::{
@@ -12,7 +13,7 @@ use super::{
     },
     Pod, env,
 };
-use crate::{field_path::FieldPath, naming, schema::quantity};
+use crate::{field_path::FieldPath, schema::quantity};
 
 /// The volume sources, in the order in which they are checked.
 const SOURCES: [&str; 30] = [

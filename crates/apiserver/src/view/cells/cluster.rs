@@ -1,12 +1,13 @@
 //! The cells of nodes, volumes, RBAC bindings and events.
 
 use serde_json::Value;
+use windlass_api::conditions;
 
 use super::{Row, age, items, number, or_none, text};
 
 impl Row<'_> {
     pub(super) fn node(&self) -> Vec<Value> {
-        let ready = items(self.object, "/status/conditions").find(|c| c["type"] == "Ready");
+        let ready = conditions::find(self.object, "Ready");
         let mut status = match ready.map(|c| c["status"] == "True") {
             Some(true) => "Ready",
             Some(false) => "NotReady",

@@ -7,9 +7,10 @@ mod workloads;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
+use windlass_api::labels;
 
 use super::{JsonPath, age, pods, quota};
-use crate::{registry::Resource, selector::LabelSelector};
+use crate::registry::Resource;
 
 /// The cells of one object, one per column of its kind.
 pub(super) fn ratio(resource: &Resource, object: &Value, now: Timestamp) -> Vec<Value> {
@@ -323,7 +324,7 @@ fn labels(map: Option<&Value>) -> String {
 
 /// A label selector as text, or `<none>`.
 fn label_selector(selector: Option<&Value>) -> String {
-    match selector.map(|selector| LabelSelector::of(selector).to_string()) {
+    match selector.map(|selector| labels::Selector::from_json(selector).to_string()) {
         Some(text) if !text.is_empty() => text,
         _ => "<none>".to_owned(),
     }

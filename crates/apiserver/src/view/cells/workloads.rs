@@ -2,14 +2,13 @@
 
 use jiff::Timestamp;
 use serde_json::Value;
+use windlass_api::conditions;
 
 use super::{Row, age, items, text};
 
 impl Row<'_> {
     pub(super) fn job_status(&self) -> Value {
-        let holds = |kind: &str| {
-            items(self.object, "/status/conditions").any(|c| c["type"] == kind && c["status"] == "True")
-        };
+        let holds = |kind: &str| conditions::is_true(self.object, kind);
         let deleting = !self.text("/metadata/deletionTimestamp").is_empty();
         [
             (holds("Complete"), "Complete"),

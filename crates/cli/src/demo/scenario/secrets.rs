@@ -3,6 +3,7 @@
 use anyhow::Context;
 use futures::FutureExt;
 use windlass::{
+    api::conditions::is_true,
     k8s_openapi::api::core::v1::{Namespace, Secret},
     kube::{
         Api, ResourceExt,
@@ -67,10 +68,7 @@ async fn run(scenario: &Scenario) -> anyhow::Result<()> {
             }
             let sync = clients.syncs().get(NAME).await?;
             let conditions = sync.status.unwrap_or_default().conditions;
-            let conflict = conditions
-                .iter()
-                .any(|condition| condition.type_ == "Conflict" && condition.status == "True");
-            Ok(conflict
+            Ok(is_true(&conditions, "Conflict")
                 .then_some(())
                 .ok_or(format!("its conditions are {conditions:?}")))
         })

@@ -19,7 +19,6 @@ mod lifecycle;
 mod machines;
 mod node;
 mod node_spec;
-mod quantity;
 mod reboot_request;
 mod register;
 pub(in crate::control_plane) mod schedule;

@@ -2,6 +2,7 @@
 
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
+use windlass_api::conditions;
 
 use super::{identity::uuid, machines::Machine};
 use crate::{KUBERNETES_VERSION, simulation};
@@ -115,11 +116,8 @@ fn conditions(ready: Readiness, now: Timestamp, known: Option<&Value>) -> Value 
     ];
     let now = now.to_string();
     let since = |kind: &str, status: &str| {
-        let known = known.and_then(|known| known["conditions"].as_array());
-        let same = known
-            .into_iter()
-            .flatten()
-            .find(|c| c["type"] == kind && c["status"] == status);
+        let known = known.and_then(|known| conditions::find(known["conditions"].as_array()?, kind));
+        let same = known.filter(|known| known["status"] == status);
         same.and_then(|same| same["lastTransitionTime"].as_str())
             .unwrap_or(&now)
             .to_owned()

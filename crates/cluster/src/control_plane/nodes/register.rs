@@ -12,6 +12,7 @@ use kube::{
     api::{Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
+use windlass_api::conditions::{self, Condition};
 use windlass_runtime::{Action, Context, Controller, Error, Manager, ObjectKey, Reconciler, Request};
 
 use super::{
@@ -226,11 +227,9 @@ impl Registrar {
 }
 
 fn ready_status(status: &Value) -> &str {
-    let mut conditions = status["conditions"].as_array().into_iter().flatten();
-    let ready = conditions.find(|condition| condition["type"] == "Ready");
-    ready
-        .and_then(|ready| ready["status"].as_str())
-        .unwrap_or_default()
+    let conditions = status["conditions"].as_array();
+    let ready = conditions.and_then(|conditions| conditions::find(conditions, "Ready"));
+    ready.map(Condition::status).unwrap_or_default()
 }
 
 /// Whether `known` has all of `status`, apart from the heartbeat times.

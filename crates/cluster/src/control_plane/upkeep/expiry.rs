@@ -13,6 +13,7 @@ use kube::{
     core::PartialObjectMeta,
 };
 use tokio::time::Instant;
+use windlass_api::status::StatusClass;
 use windlass_cache::ObjectKey;
 use windlass_runtime::{Action, Context, Controller, Error, Manager, Reconciler, Request, Watch};
 
@@ -55,8 +56,9 @@ impl Reconciler for EventExpiry {
             }),
             ..DeleteParams::default()
         };
+        let is_gone = |class| matches!(class, StatusClass::NotFound | StatusClass::Conflict);
         match api.delete(key.name(), &options).await {
-            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
+            Err(kube::Error::Api(status)) if is_gone(StatusClass::of(&status)) => {}
             other => drop(other?),
         }
         Ok(Action::done())

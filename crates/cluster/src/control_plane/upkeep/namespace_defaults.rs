@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ServiceAccount};
 use kube::{Resource, core::ObjectMeta};
+use windlass_api::status::StatusClass;
 use windlass_cache::{Cacheable, ObjectKey};
 use windlass_runtime::{Action, Context, Controller, Error, Manager, Request, Watch, Writable, WriteError};
 
@@ -115,13 +116,16 @@ fn named(key: &ObjectKey) -> ObjectMeta {
 
 /// Creates the object, unless it exists or its namespace is terminating.
 async fn create<K: Writable<DynamicType = ()>>(ctx: &Context, object: &K) -> Result<(), WriteError> {
-    let terminates = |error: &WriteError| {
-        let details = error.status().and_then(|status| status.details.as_ref());
-        let mut causes = details.into_iter().flat_map(|details| &details.causes);
-        error.is_not_found() || causes.any(|cause| cause.reason == "NamespaceTerminating")
-    };
+    use StatusClass::{AlreadyExists, NamespaceTerminating, NotFound};
     match ctx.writer().create(object).await {
-        Err(error) if error.is_already_exists() || terminates(&error) => Ok(()),
+        Err(error)
+            if matches!(
+                error.class(),
+                Some(AlreadyExists | NamespaceTerminating | NotFound)
+            ) =>
+        {
+            Ok(())
+        }
         other => other.map(drop),
     }
 }

@@ -6,12 +6,9 @@ use k8s_openapi::{
     NamespaceResourceScope,
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
 };
-use kube::{
-    Api, Resource,
-    api::Patch,
-    core::{Selector, SelectorExt},
-};
+use kube::{Api, Resource, api::Patch};
 use serde_json::json;
+use windlass_api::{labels::Selector, status::StatusClass};
 use windlass_runtime::{Context, Error, Writable};
 
 use super::{name, namespace, patch_params, uid};
@@ -51,7 +48,7 @@ where
     let mut claimed = Vec::with_capacity(candidates.len());
     let mut checked = false;
     for object in candidates {
-        let fits = selector.matches(object.meta().labels.as_ref().unwrap_or(&unlabelled));
+        let fits = selector.matches_map(object.meta().labels.as_ref().unwrap_or(&unlabelled));
         match controller_of(&*object) {
             Some(controller) if controller.uid != uid(owner) => {}
             Some(_) if fits => claimed.push(object),
@@ -93,7 +90,7 @@ where
     let metadata = json!({ "ownerReferences": [controller_reference(owner)], "uid": uid(object) });
     match write(ctx, object, metadata).await {
         Ok(adopted) => Ok(Some(adopted)),
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+        Err(kube::Error::Api(status)) if StatusClass::of(&status) == StatusClass::NotFound => Ok(None),
         Err(error) => Err(error.into()),
     }
 }
@@ -107,9 +104,15 @@ where
         "ownerReferences": [{ "$patch": "delete", "uid": uid(owner) }],
         "uid": uid(object),
     });
+    let is_no_owner = |class| {
+        matches!(
+            class,
+            StatusClass::NotFound | StatusClass::UidMismatch | StatusClass::Invalid
+        )
+    };
     match write(ctx, object, metadata).await {
         // It no longer exists, has another UID, or does not have this owner.
-        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 422) => Ok(()),
+        Err(kube::Error::Api(status)) if is_no_owner(StatusClass::of(&status)) => Ok(()),
         Err(error) => Err(error.into()),
         Ok(_) => Ok(()),
     }

@@ -24,6 +24,7 @@ use kube::{
     Api, Resource,
     api::{PatchParams, PostParams},
 };
+use windlass_api::status::StatusClass;
 use windlass_runtime::{Context, Error, Manager, Writable, Writer};
 
 use self::orphans::Orphans;
@@ -68,7 +69,7 @@ where
     let mut next = object.clone();
     put(&mut next);
     match all.replace_status(name(object), &post_params(), &next).await {
-        Err(kube::Error::Api(refused)) if refused.code == 409 => {
+        Err(kube::Error::Api(refused)) if StatusClass::of(&refused) == StatusClass::Conflict => {
             let mut live = all.get(name(object)).await?;
             put(&mut live);
             all.replace_status(name(object), &post_params(), &live).await?;

@@ -13,10 +13,8 @@ use std::{
 };
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use kube::{
-    Resource,
-    core::{Selector, SelectorExt},
-};
+use kube::Resource;
+use windlass_api::labels::Selector;
 use windlass_cache::{Cacheable, Index, Indexer, Lister, ObjectKey, Query};
 use windlass_runtime::{Context, Error};
 
@@ -127,10 +125,10 @@ impl<O: Cacheable, K: Cacheable> Clone for Orphans<O, K> {
 }
 
 fn selects<O: Owner>(owner: &O, child: &impl Resource) -> bool {
-    let selector = owner.selector().cloned().map(Selector::try_from);
+    let selector = owner.selector().map(Selector::try_from);
     let labels = child.meta().labels.as_ref();
     match (selector, labels) {
-        (Some(Ok(selector)), Some(labels)) => !selector.selects_all() && selector.matches(labels),
+        (Some(Ok(selector)), Some(labels)) => !selector.is_empty() && selector.matches_map(labels),
         _ => false,
     }
 }

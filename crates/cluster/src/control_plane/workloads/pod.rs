@@ -9,6 +9,7 @@ use k8s_openapi::{
     jiff::{SignedDuration, Timestamp},
 };
 use kube::Resource;
+use windlass_api::conditions;
 use windlass_runtime::{Context, DeleteOutcome, WriteError, events::Regarding};
 
 use super::{name, namespace, writer};
@@ -42,8 +43,7 @@ pub(super) fn is_finished(pod: &Pod) -> bool {
 }
 
 fn ready_condition(pod: &Pod) -> Option<&PodCondition> {
-    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
-    conditions.iter().find(|condition| condition.type_ == "Ready")
+    conditions::find(pod, "Ready")
 }
 
 pub(super) fn is_ready(pod: &Pod) -> bool {
@@ -131,7 +131,7 @@ async fn create_one<How>(ctx: &Context, owner: &impl Regarding<How>, pod: &Pod) 
             Ok(())
         }
         // Every creation would fail, and the owner will be deleted too.
-        Err(error) if is_namespace_terminating(&error) => Ok(()),
+        Err(error) if error.is_namespace_terminating() => Ok(()),
         Err(error) => {
             let message = format!("Error creating: {}", error_message(&error));
             ctx.recorder().warning(owner, "FailedCreate", message);
@@ -164,15 +164,6 @@ async fn delete_one<How>(ctx: &Context, owner: &impl Regarding<How>, pod: &Pod) 
             Err(error)
         }
     }
-}
-
-pub(super) fn is_namespace_terminating(error: &WriteError) -> bool {
-    let details = error.status().and_then(|status| status.details.as_ref());
-    let causes = details.map(|details| details.causes.as_slice());
-    causes
-        .unwrap_or_default()
-        .iter()
-        .any(|cause| cause.reason == "NamespaceTerminating")
 }
 
 /// Returns the server's message, if the error has one.

@@ -23,6 +23,7 @@ use kube::{
     api::{Patch, PatchParams},
 };
 use serde_json::{Value, json};
+use windlass_api::conditions;
 use windlass_cache::{Indexer, Lister, Query};
 use windlass_runtime::{Action, Context, Controller, Error, Manager, ObjectKey, Reconciler, Request, Watch};
 
@@ -111,15 +112,10 @@ impl NodeController {
     async fn mark_unknown(&self, node: &Node, ctx: &Context) -> Result<(), Error> {
         let name = node.metadata.name.as_deref().unwrap_or_default();
         let now = self.settings.clock.now().to_string();
-        let known = node
-            .status
-            .iter()
-            .flat_map(|status| status.conditions.iter().flatten());
-        let known: Vec<_> = known.collect();
         let conditions: Vec<_> = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"]
             .iter()
             .map(|kind| {
-                let before = known.iter().find(|condition| condition.type_ == *kind);
+                let before = conditions::find(node, kind);
                 let (reason, message) = match before {
                     Some(_) => ("NodeStatusUnknown", "Kubelet stopped posting node status."),
                     None => ("NodeStatusNeverUpdated", "Kubelet never posted node status."),
@@ -153,14 +149,7 @@ impl NodeController {
     /// Sets the Ready condition of the node's pods to false.
     async fn mark_pods_not_ready(&self, node: &str, ctx: &Context) -> Result<(), Error> {
         for pod in pods_on(ctx.lister::<Pod>()?, node) {
-            let conditions = pod
-                .status
-                .iter()
-                .flat_map(|status| status.conditions.iter().flatten());
-            if !conditions
-                .into_iter()
-                .any(|c| c.type_ == "Ready" && c.status == "True")
-            {
+            if !conditions::is_true(&*pod, "Ready") {
                 continue;
             }
             let now = self.settings.clock.now().to_string();
@@ -192,11 +181,7 @@ async fn patch_pod_status(pod: &Pod, status: &Value, ctx: &Context) -> Result<()
 }
 
 fn ready_condition(node: &Node) -> Option<&NodeCondition> {
-    let conditions = node
-        .status
-        .as_ref()
-        .and_then(|status| status.conditions.as_deref());
-    conditions?.iter().find(|condition| condition.type_ == "Ready")
+    conditions::find(node, "Ready")
 }
 
 /// Returns the pods on a node, from an index.

@@ -5,6 +5,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::Time,
     jiff::Timestamp,
 };
+use windlass_api::conditions;
 
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
@@ -68,17 +69,9 @@ pub(super) fn desired(node: &Node, now: Timestamp) -> Option<Vec<Taint>> {
 
 /// Returns key and effect of the taints that follow from the node's conditions and spec.
 fn managed_taints(node: &Node) -> Vec<(&'static str, &'static str)> {
-    let conditions = node
-        .status
-        .as_ref()
-        .and_then(|status| status.conditions.as_deref());
-    let says = |kind: &str, status: &str| {
-        let mut all = conditions.unwrap_or_default().iter();
-        all.any(|condition| condition.type_ == kind && condition.status == status)
-    };
     let mut taints = Vec::new();
     for (kind, status, key) in CONDITION_TAINTS {
-        if says(kind, status) {
+        if conditions::has_status(node, kind, status) {
             taints.push((key, "NoSchedule"));
             if kind == "Ready" {
                 taints.push((key, "NoExecute"));
@@ -94,10 +87,7 @@ fn managed_taints(node: &Node) -> Vec<(&'static str, &'static str)> {
         taints.push((UNSCHEDULABLE, "NoSchedule"));
     }
     // A node that never reported a status keeps its initial taint.
-    let spoke = conditions
-        .unwrap_or_default()
-        .iter()
-        .any(|condition| condition.type_ == "Ready");
+    let spoke = conditions::find(node, "Ready").is_some();
     if !spoke && has_taint(node, NOT_READY, "NoSchedule") {
         taints.push((NOT_READY, "NoSchedule"));
     }

@@ -21,9 +21,8 @@ use windlass_runtime::ObjectKey;
 use super::{
     fit_error::{FitError, Reason},
     node_matching::{node_names, repels, term_matches, tolerated},
-    requirements::{HostPort, PodRequirements, PodResources, Resources},
+    requirements::{HostPort, PodRequirements, PodResources, Resources, amount},
 };
-use crate::control_plane::nodes::quantity::value;
 
 /// The score of an empty node.
 const MAX_SCORE: i64 = 10_000;
@@ -356,7 +355,9 @@ impl NodeDetails {
                 .collect(),
             unschedulable: spec.and_then(|spec| spec.unschedulable).unwrap_or(false),
             allocatable: Resources::of(allocatable),
-            max_pods: allocatable.and_then(|all| all.get("pods")).map_or(0, value),
+            max_pods: allocatable
+                .and_then(|all| all.get("pods"))
+                .map_or(0, |pods| amount(pods).value()),
         }
     }
 

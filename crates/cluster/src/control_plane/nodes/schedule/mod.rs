@@ -26,6 +26,7 @@ use kube::{
     core::Status,
 };
 use serde_json::json;
+use windlass_api::conditions;
 use windlass_runtime::{Action, Context, Controller, Error, Manager, ObjectKey, Reconciler, Request};
 
 use self::{
@@ -130,15 +131,7 @@ impl Scheduler {
         ctx.recorder()
             .source(DEFAULT_SCHEDULER)
             .warning(pod, "FailedScheduling", message.clone());
-        let known = pod
-            .status
-            .as_ref()
-            .and_then(|status| status.conditions.as_ref())
-            .and_then(|conditions| {
-                conditions
-                    .iter()
-                    .find(|condition| condition.type_ == "PodScheduled")
-            });
+        let known = conditions::find(pod, "PodScheduled");
         let refused =
             known.filter(|known| known.status == "False" && known.reason.as_deref() == Some("Unschedulable"));
         if refused.is_some_and(|known| known.message.as_deref() == Some(&message)) {

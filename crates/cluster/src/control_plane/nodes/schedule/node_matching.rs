@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, Taint, Toleration};
+use windlass_api::labels::Operator;
 
 /// Whether the term selects a node with this name and these labels. An empty term selects none.
 pub(in crate::control_plane) fn term_matches(
@@ -26,21 +27,7 @@ pub(in crate::control_plane) fn term_matches(
 
 fn requirement_holds(requirement: &NodeSelectorRequirement, value: Option<&str>) -> bool {
     let values = requirement.values.as_deref().unwrap_or_default();
-    let listed = || value.is_some_and(|value| values.iter().any(|known| known == value));
-    let compared = |test: fn(i64, i64) -> bool| {
-        let own = value.and_then(|value| value.parse().ok());
-        let limit = values.first().and_then(|limit| limit.parse().ok());
-        matches!((own, limit), (Some(own), Some(limit)) if test(own, limit))
-    };
-    match requirement.operator.as_str() {
-        "In" => listed(),
-        "NotIn" => !listed(),
-        "Exists" => value.is_some(),
-        "DoesNotExist" => value.is_none(),
-        "Gt" => compared(|own, limit| own > limit),
-        "Lt" => compared(|own, limit| own < limit),
-        _ => false,
-    }
+    Operator::from_name(&requirement.operator).is_some_and(|operator| operator.matches(values, value))
 }
 
 /// Returns the node names in the terms if every term selects by name, so that other nodes can be skipped.

@@ -8,12 +8,16 @@ use k8s_openapi::{
     },
     apimachinery::pkg::api::resource::Quantity,
 };
-
-use crate::control_plane::nodes::quantity::{milli_value, value};
+use windlass_api::quantity::Amount;
 
 /// Requests that are assumed for pods without any, so that such pods spread too. The numbers are kube-scheduler's.
 const ASSUMED_CPU: i64 = 100;
 const ASSUMED_MEMORY: i64 = 200 << 20;
+
+/// The server has validated the quantity, so an invalid one may count as zero.
+pub(super) fn amount(quantity: &Quantity) -> Amount {
+    quantity.try_into().unwrap_or(Amount::ZERO)
+}
 
 /// Resource amounts: a pod's requests, or a node's allocatable or used resources.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,17 +34,16 @@ impl Resources {
     pub(super) fn of(list: Option<&BTreeMap<String, Quantity>>) -> Self {
         let mut amounts = Self::default();
         for (name, quantity) in list.into_iter().flatten() {
+            let amount = amount(quantity);
             match name.as_str() {
-                "cpu" => amounts.cpu = milli_value(quantity),
-                "memory" => amounts.memory = value(quantity),
-                "ephemeral-storage" => amounts.ephemeral_storage = value(quantity),
+                "cpu" => amounts.cpu = amount.milli_value(),
+                "memory" => amounts.memory = amount.value(),
+                "ephemeral-storage" => amounts.ephemeral_storage = amount.value(),
                 "pods" => {}
-                _ => {
-                    let amount = value(quantity);
-                    if amount != 0 {
-                        amounts.others.insert(name.clone(), amount);
-                    }
+                _ if amount.value() != 0 => {
+                    amounts.others.insert(name.clone(), amount.value());
                 }
+                _ => {}
             }
         }
         amounts

@@ -14,6 +14,7 @@ use k8s_openapi::{
     jiff::{SignedDuration, Timestamp},
 };
 use kube::ResourceExt;
+use windlass_api::conditions;
 
 /// How long an evicted pod may take until its deletion begins. After that it counts as healthy again.
 const DELETION_TIMEOUT: SignedDuration = SignedDuration::from_mins(2);
@@ -192,11 +193,7 @@ fn with_condition(
 }
 
 fn is_ready(pod: &Pod) -> bool {
-    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
-    conditions
-        .into_iter()
-        .flatten()
-        .any(|condition| condition.type_ == "Ready" && condition.status == "True")
+    conditions::is_true(pod, "Ready")
 }
 
 #[cfg(test)]

@@ -15,7 +15,8 @@ use k8s_openapi::api::{
     core::v1::Pod,
     policy::v1::{PodDisruptionBudget, PodDisruptionBudgetStatus},
 };
-use kube::{Api, ResourceExt, api::PostParams, core::Selector};
+use kube::{Api, ResourceExt, api::PostParams};
+use windlass_api::{labels::Selector, status::StatusClass};
 use windlass_cache::{Indexer, ObjectKey, Query};
 use windlass_runtime::{
     Action, Clock, Context, Controller, Error, Manager, Predicate, Reconciler, Request, Watch,
@@ -127,7 +128,7 @@ impl DisruptionController {
 
 /// Returns the budget's selector. A budget without one selects no pods.
 fn selector(budget: &PodDisruptionBudget) -> Option<Selector> {
-    let selector = budget.spec.as_ref()?.selector.clone()?;
+    let selector = budget.spec.as_ref()?.selector.as_ref()?;
     Selector::try_from(selector).ok()
 }
 
@@ -166,7 +167,7 @@ async fn write_status(
         ..PostParams::default()
     };
     match api.replace_status(&budget.name_any(), &params, &wanted).await {
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        Err(kube::Error::Api(status)) if StatusClass::of(&status) == StatusClass::NotFound => Ok(()),
         other => {
             other?;
             Ok(())

@@ -14,6 +14,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::OwnerReference,
 };
 use kube::{Resource, ResourceExt, api::Request as ApiRequest};
+use windlass_api::status::StatusClass;
 use windlass_cache::{Cacheable, ObjectKey};
 use windlass_runtime::{Context, Error};
 
@@ -140,7 +141,9 @@ async fn scale_subresource(
         .get_subresource("scale", &reference.name)
         .map_err(kube::Error::BuildRequest)?;
     let scale = match ctx.client().request::<Scale>(request).await {
-        Err(kube::Error::Api(status)) if status.code == 404 => return Ok(None),
+        Err(kube::Error::Api(status)) if StatusClass::of(&status) == StatusClass::NotFound => {
+            return Ok(None);
+        }
         other => other?,
     };
     if scale.metadata.uid.as_ref() != Some(&reference.uid) {

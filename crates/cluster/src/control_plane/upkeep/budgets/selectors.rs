@@ -9,7 +9,7 @@ use std::{
 };
 
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::LabelSelector};
-use kube::core::{Selector, SelectorExt};
+use windlass_api::labels::Selector;
 use windlass_cache::{Meta, ObjectKey};
 
 type Labels = BTreeMap<String, String>;
@@ -49,7 +49,9 @@ impl Selectors {
         };
         let none = Labels::new();
         let labels = pod.metadata.labels.as_ref().unwrap_or(&none);
-        let covering = budgets.iter().filter(|(_, selector)| selector.matches(labels));
+        let covering = budgets
+            .iter()
+            .filter(|(_, selector)| selector.matches_map(labels));
         covering
             .map(|(name, _)| ObjectKey::namespaced(namespace, name.as_str()))
             .collect()
@@ -91,7 +93,7 @@ mod tests {
         let key = |name| ObjectKey::namespaced("a", name);
         let web: LabelSelector =
             serde_json::from_value(serde_json::json!({"matchLabels": {"app": "web"}})).expect("a selector");
-        selectors.set(&key("web"), Some(web.try_into().expect("a selector")));
+        selectors.set(&key("web"), Some((&web).try_into().expect("a selector")));
         selectors.set(&key("all"), Some(Selector::default()));
         let mut found = selectors.budgets_of(&pod(&serde_json::json!({"app": "web"})));
         found.sort();

@@ -9,8 +9,9 @@ use k8s_openapi::{
     },
     apimachinery::pkg::{apis::meta::v1::ObjectMeta, runtime::RawExtension},
 };
-use kube::{Api, core::Selector};
+use kube::Api;
 use serde_json::{Value, json};
+use windlass_api::labels::Selector;
 use windlass_runtime::{Context, Error};
 
 use super::template::HASH_LABEL;

@@ -23,7 +23,7 @@ use k8s_openapi::{
     },
     apimachinery::pkg::apis::meta::v1::LabelSelector,
 };
-use kube::core::Selector;
+use windlass_api::labels::Selector;
 use windlass_cache::{CachedObject, Index, Indexer, Lister, ObjectKey, Query};
 use windlass_runtime::{
     Action, Clock, Context, Controller, Error, Manager, Predicate, Reconciler, Request, Watch,
@@ -164,7 +164,7 @@ impl Reconciler for DaemonSets {
         if set.metadata.deletion_timestamp.is_some() {
             return Ok(Action::done());
         }
-        let selector = Selector::try_from(selector).map_err(Error::terminal)?;
+        let selector = Selector::try_from(&selector).map_err(Error::terminal)?;
         let pods = self.claimed(&ctx, &set, &selector).await?;
         let history = history::sync_history(&ctx, &set, &selector, &self.revisions, &pods).await?;
         let hash = history.hash.clone();

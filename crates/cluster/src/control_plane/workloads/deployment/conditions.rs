@@ -5,6 +5,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::Time,
     jiff::Timestamp,
 };
+use windlass_api::conditions;
 
 pub(super) const AVAILABLE: &str = "Available";
 pub(super) const PROGRESSING: &str = "Progressing";
@@ -33,7 +34,7 @@ pub(super) fn condition(
 
 pub(super) fn find<'a>(status: &'a DeploymentStatus, type_: &str) -> Option<&'a DeploymentCondition> {
     let conditions = status.conditions.as_deref().unwrap_or_default();
-    conditions.iter().find(|condition| condition.type_ == type_)
+    conditions::find(conditions, type_)
 }
 
 pub(super) fn has_reason(condition: Option<&DeploymentCondition>, reason: &str) -> bool {

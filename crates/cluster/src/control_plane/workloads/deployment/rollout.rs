@@ -6,7 +6,8 @@ use k8s_openapi::{
     api::apps::v1::{Deployment, DeploymentStatus, ReplicaSet, ReplicaSetSpec},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
-use kube::{Api, core::Selector};
+use kube::Api;
+use windlass_api::labels::Selector;
 use windlass_runtime::{Clock, Context, Error, Writer};
 
 use super::{
@@ -62,8 +63,9 @@ impl<'a> Rollout<'a> {
     }
 
     pub(super) async fn claim(&mut self, candidates: Vec<Arc<ReplicaSet>>) -> Result<(), Error> {
-        let selector = self.deployment.spec.as_ref().map(|spec| spec.selector.clone());
-        let selector = Selector::try_from(selector.unwrap_or_default()).map_err(Error::terminal)?;
+        let selector = self.deployment.spec.as_ref().map(|spec| &spec.selector);
+        let selector = selector.map(Selector::try_from).transpose();
+        let selector = selector.map_err(Error::terminal)?.unwrap_or_default();
         self.sets = claim(self.ctx, &self.deployment, &selector, candidates).await?;
         self.sets.sort_by_cached_key(|set| age_key(set));
         Ok(())
@@ -171,7 +173,7 @@ impl<'a> Rollout<'a> {
         let created = match self.writer.create(&wanted).await {
             Ok(created) => created,
             Err(error) if error.is_already_exists() => return Err(self.handle_name_collision(&wanted).await),
-            Err(error) if pod::is_namespace_terminating(&error) => {
+            Err(error) if error.is_namespace_terminating() => {
                 return Err(PassError::Failed(Error::terminal(error)));
             }
             Err(error) => {

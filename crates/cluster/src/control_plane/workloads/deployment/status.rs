@@ -181,13 +181,7 @@ pub(super) fn next_deadline_check(
 
 /// Returns the `ReplicaFailure` condition of the new ReplicaSet, or else of any old one.
 fn failure(sets: &ReplicaSets) -> Option<DeploymentCondition> {
-    let of = |set: &ReplicaSet| {
-        let conditions = set.status.as_ref().and_then(|status| status.conditions.clone());
-        conditions
-            .into_iter()
-            .flatten()
-            .find(|condition| condition.type_ == FAILURE)
-    };
+    let of = |set: &ReplicaSet| windlass_api::conditions::find(set, FAILURE).cloned();
     let found = sets.new.as_deref().and_then(of);
     let found: ReplicaSetCondition = found.or_else(|| sets.old.iter().find_map(|set| of(set)))?;
     Some(DeploymentCondition {

@@ -12,7 +12,7 @@ use k8s_openapi::{
     },
     apimachinery::pkg::apis::meta::v1::LabelSelector,
 };
-use kube::core::{Selector, SelectorExt};
+use windlass_api::labels::Selector;
 use windlass_cache::Indexer;
 use windlass_runtime::{Action, Clock, Context, Controller, Error, Manager, Reconciler, Request, Watch};
 
@@ -60,7 +60,7 @@ impl Reconciler for ReplicaSets {
         let Some(spec) = &set.spec else {
             return Ok(Action::done());
         };
-        let selector = Selector::try_from(spec.selector.clone()).map_err(Error::terminal)?;
+        let selector = Selector::try_from(&spec.selector).map_err(Error::terminal)?;
         let pods = self.orphans.candidates(&ctx, &set)?;
         let terminating = pods
             .iter()
@@ -150,5 +150,5 @@ pub(super) fn min_ready_seconds(set: &ReplicaSet) -> i32 {
 fn is_own_terminating(set: &ReplicaSet, selector: &Selector, pod: &Pod) -> bool {
     let ours = controller_of(pod).is_some_and(|controller| controller.uid == super::uid(set));
     let labels = pod.metadata.labels.as_ref();
-    ours && pod::is_terminating(pod) && labels.is_some_and(|labels| selector.matches(labels))
+    ours && pod::is_terminating(pod) && labels.is_some_and(|labels| selector.matches_map(labels))
 }

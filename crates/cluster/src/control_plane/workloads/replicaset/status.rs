@@ -10,6 +10,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::Time,
     jiff::Timestamp,
 };
+use windlass_api::conditions;
 
 use super::{
     super::{omit_zero, pod, to_count},
@@ -64,7 +65,7 @@ fn conditions(
     found: &Observed<'_>,
 ) -> Option<Vec<ReplicaSetCondition>> {
     let mut conditions = before.unwrap_or_default();
-    let known = conditions.iter().any(|condition| condition.type_ == FAILURE);
+    let known = conditions::find(&conditions, FAILURE).is_some();
     match found.failure {
         Some(failure) if !known => conditions.push(ReplicaSetCondition {
             type_: FAILURE.to_owned(),

@@ -4,7 +4,7 @@ use std::fmt;
 
 use http::Method;
 
-use crate::request_info::RequestInfo;
+use super::RequestInfo;
 
 /// The verb and target of a request (kube-apiserver's `authorizer.Attributes`).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

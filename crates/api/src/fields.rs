@@ -1,8 +1,27 @@
-//! Field selectors: `metadata.name=a,spec.nodeName!=b`.
+//! Field selectors, as in apimachinery's package `fields`: `metadata.name=a,spec.nodeName!=b`.
+//!
+//! ```
+//! use windlass_api::fields::Selector;
+//!
+//! let selector: Selector = "spec.nodeName=n1,status.phase!=Failed".parse()?;
+//! assert!(selector.matches(|field| if field == "spec.nodeName" { "n1" } else { "" }));
+//! # Ok::<_, windlass_api::fields::InvalidSelector>(())
+//! ```
 
-/// One condition of a field selector.
+use std::str::FromStr;
+
+/// A selector that does not parse; displays kube-apiserver's message.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct InvalidSelector(String);
+
+/// Selects objects by their fields; all requirements must hold. The default selects everything.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Selector(Vec<Requirement>);
+
+/// A requirement on one field.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FieldTerm {
+pub struct Requirement {
     /// The field as written. Whether it exists depends on the resource.
     pub field: String,
     /// The value that the field is compared with, unescaped.
@@ -11,28 +30,62 @@ pub struct FieldTerm {
     pub equal: bool,
 }
 
-impl FieldTerm {
-    /// Parses a selector into its conditions, all of which must hold. Errors have the API server's text.
-    ///
-    /// Backslashes escape `,`, `=` and themselves in values. Terms are sorted by their text, as the API server sorts
-    /// them.
-    pub fn parse_all(selector: &str) -> Result<Vec<Self>, String> {
+impl Requirement {
+    /// Whether a field with this value meets the requirement. An absent field is empty.
+    pub fn matches(&self, value: &str) -> bool {
+        (self.value == value) == self.equal
+    }
+}
+
+impl Selector {
+    /// Whether the fields meet all requirements. `field` returns the value of a field, empty if it is absent.
+    pub fn matches<'a>(&self, field: impl Fn(&str) -> &'a str) -> bool {
+        self.0
+            .iter()
+            .all(|requirement| requirement.matches(field(&requirement.field)))
+    }
+
+    /// Returns the value that a field must equal, if the selector requires one.
+    pub fn required_value(&self, field: &str) -> Option<&str> {
+        let found = self
+            .0
+            .iter()
+            .find(|requirement| requirement.equal && requirement.field == field);
+        found.map(|requirement| &*requirement.value)
+    }
+}
+
+impl IntoIterator for Selector {
+    type Item = Requirement;
+    type IntoIter = std::vec::IntoIter<Requirement>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+/// Backslashes escape `,`, `=` and themselves in values. Requirements are sorted by their text, as the API server sorts
+/// them.
+impl FromStr for Selector {
+    type Err = InvalidSelector;
+
+    fn from_str(selector: &str) -> Result<Self, InvalidSelector> {
         let mut texts = split(selector);
         texts.sort_unstable();
-        let mut terms = Vec::new();
+        let mut requirements = Vec::new();
         for text in texts.into_iter().filter(|text| !text.is_empty()) {
             let Some((field, equal, value)) = operands(text) else {
-                return Err(format!(
+                return Err(InvalidSelector(format!(
                     "invalid selector: '{selector}'; can't understand '{text}'"
-                ));
+                )));
             };
-            terms.push(Self {
+            requirements.push(Requirement {
                 field: field.to_owned(),
-                value: unescape(value)?,
+                value: unescape(value).map_err(InvalidSelector)?,
                 equal,
             });
         }
-        Ok(terms)
+        Ok(Self(requirements))
     }
 }
 
@@ -96,12 +149,14 @@ mod tests {
     use super::*;
 
     fn read(selector: &str) -> Result<Vec<String>, String> {
-        let terms = FieldTerm::parse_all(selector)?;
-        let text = |term: FieldTerm| {
+        let selector: Selector = selector
+            .parse()
+            .map_err(|error: InvalidSelector| error.to_string())?;
+        let text = |term: Requirement| {
             let sign = if term.equal { "=" } else { "!=" };
             format!("{}{sign}{}", term.field, term.value)
         };
-        Ok(terms.into_iter().map(text).collect())
+        Ok(selector.into_iter().map(text).collect())
     }
 
     #[test]
@@ -121,6 +176,27 @@ mod tests {
             let expected: Vec<_> = expected.iter().map(|term| (*term).to_owned()).collect();
             assert_eq!(read(selector), Ok(expected), "{selector}");
         }
+    }
+
+    #[test]
+    fn selector_matches_by_value() {
+        let field = |name: &str| if name == "a" { "1" } else { "" };
+        for (selector, expected) in [
+            ("", true),
+            ("a=1", true),
+            ("a=2", false),
+            ("a!=1", false),
+            ("a!=2", true),
+            ("b=", true),
+            ("b!=x,a=1", true),
+            ("b=x,a=1", false),
+        ] {
+            let selector: Selector = selector.parse().expect(selector);
+            assert_eq!(selector.matches(field), expected, "{selector:?}");
+        }
+        let selector: Selector = "b!=1,a=2,a=1".parse().expect("valid");
+        assert_eq!(selector.required_value("a"), Some("1"), "the first by text");
+        assert_eq!(selector.required_value("b"), None);
     }
 
     #[test]

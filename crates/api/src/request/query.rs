@@ -8,7 +8,7 @@ use percent_encoding::percent_decode_str;
 /// counts, except where the API takes a list ([`Query::all`]).
 ///
 /// ```
-/// use windlass_rights::Query;
+/// use windlass_api::request::Query;
 ///
 /// let query = Query::parse(Some("watch=FALSE&force=&limit=5"));
 /// assert!(!query.flag("watch"));
@@ -119,7 +119,7 @@ fn unescape(text: &str) -> Option<String> {
 }
 
 /// Returns whether two hexadecimal digits follow every `%`.
-pub(crate) fn has_valid_escapes(text: &str) -> bool {
+pub(super) fn has_valid_escapes(text: &str) -> bool {
     let mut bytes = text.bytes();
     while let Some(byte) = bytes.next() {
         if byte == b'%' {

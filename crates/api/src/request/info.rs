@@ -1,13 +1,10 @@
-//! The single parser of a request's method, path and query, shared by the authorizer, the server and clients.
+//! The attributes of a request.
 
 use http::Method;
 use percent_encoding::percent_decode_str;
 
-use crate::{
-    access::{Access, AccessTarget},
-    field_selector::FieldTerm,
-    query::{Query, has_valid_escapes},
-};
+use super::{Access, AccessTarget, Query, query::has_valid_escapes};
+use crate::fields;
 
 /// Attributes of a request, parsed from its method, path and query as by kube-apiserver's `RequestInfo`.
 ///
@@ -132,6 +129,11 @@ impl RequestInfo {
         self.depth > 1 && !self.access.name().is_empty()
     }
 
+    /// Returns whether the request asks not to store anything.
+    pub fn is_dry_run(&self) -> bool {
+        self.query.all("dryRun").iter().any(|value| !value.is_empty())
+    }
+
     /// Returns whether the request is long-running: a watch, or a subresource that streams.
     pub fn is_long_running(&self) -> bool {
         let streams = match &self.access.target {
@@ -158,13 +160,10 @@ fn selected_name(query: &Query) -> Option<String> {
     for number in ["limit", "timeoutSeconds"] {
         query.number(number).ok()?;
     }
-    let terms = FieldTerm::parse_all(query.text("fieldSelector")?).ok()?;
-    let name = terms
-        .into_iter()
-        .find(|term| term.equal && term.field == "metadata.name")?
-        .value;
-    let is_segment = !matches!(&*name, "" | "." | "..") && !name.contains(['/', '%']);
-    is_segment.then_some(name)
+    let selector: fields::Selector = query.text("fieldSelector")?.parse().ok()?;
+    let name = selector.required_value("metadata.name")?;
+    let is_segment = !matches!(name, "" | "." | "..") && !name.contains(['/', '%']);
+    is_segment.then(|| name.to_owned())
 }
 
 #[cfg(test)]
@@ -268,6 +267,8 @@ mod tests {
         let info = read("POST /api/v1/watch/namespaces/a/pods");
         assert_eq!(info.path_verb, Some(PathVerb::Watch));
         assert!(info.is_long_running());
+        assert!(read("PATCH /api/v1/namespaces/a?dryRun=All").is_dry_run());
+        assert!(!read("PATCH /api/v1/namespaces/a?dryRun=&force=true").is_dry_run());
         assert!(!read("GET /api/%zz").is_well_formed);
         assert_eq!(read("GET //api//v1/").segments(), ["api", "", "v1"]);
     }

@@ -1,5 +1,15 @@
-//! Validates names and labels like the API server, to report an invalid one where the user wrote it rather than as a
-//! rejected write of a generated object.
+//! The rules for names, label keys and label values.
+//!
+//! There are three forms of each rule: a predicate such as [`is_dns_subdomain`]; a check such as [`check_name`], whose
+//! error tells a user what to write, to report an invalid name where the user wrote it rather than as a rejected write of
+//! a generated object; and a function such as [`subdomain`], which returns kube-apiserver's messages.
+
+mod problems;
+
+pub use problems::{
+    cidr, config_key, domain_path, ip_address, label, label_1035, label_value, path_segment, percent,
+    port_name, qualified, subdomain, wildcard,
+};
 
 /// An invalid name, label value or label key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -13,7 +23,7 @@ pub struct InvalidName {
 /// Checks an object name, by the rules of most kinds.
 ///
 /// ```
-/// use windlass_runtime::names::check_name;
+/// use windlass_api::naming::check_name;
 /// assert!(check_name("web").is_ok());
 /// let error = check_name("Web").unwrap_err();
 /// assert!(error.to_string().starts_with("invalid name \"Web\": use at most 253 lower-case letters"));
@@ -25,7 +35,7 @@ pub fn check_name(text: &str) -> Result<(), InvalidName> {
 /// Checks a label value. It may be empty.
 ///
 /// ```
-/// use windlass_runtime::names::check_label_value;
+/// use windlass_api::naming::check_label_value;
 /// assert!(check_label_value("Salted_Caramel").is_ok());
 /// assert!(check_label_value("salted caramel").is_err());
 /// ```
@@ -41,7 +51,7 @@ pub fn check_label_value(text: &str) -> Result<(), InvalidName> {
 /// Checks the key of a label or an annotation: a name, or a DNS domain, `/` and a name.
 ///
 /// ```
-/// use windlass_runtime::names::check_label_key;
+/// use windlass_api::naming::check_label_key;
 /// assert!(check_label_key("example.com/team").is_ok());
 /// assert!(check_label_key("my team").is_err());
 /// ```
@@ -69,26 +79,46 @@ fn check(holds: bool, text: &str, what: &'static str, rule: &'static str) -> Res
     })
 }
 
-/// Whether this is a DNS subdomain. Like the API server, it limits only the total length.
-pub(crate) fn is_dns_subdomain(text: &str) -> bool {
-    let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    let is_part = |part: &str| {
-        part.bytes().all(is_inner) && !part.is_empty() && !part.starts_with('-') && !part.ends_with('-')
-    };
-    text.len() <= 253 && text.split('.').all(is_part)
+/// Whether this is an RFC 1123 subdomain, the rule of most names. Like the API server, it limits only the total length.
+pub fn is_dns_subdomain(text: &str) -> bool {
+    text.len() <= 253 && has_subdomain_form(text)
 }
 
-/// Whether this is a valid label value, or the name part of a label key or a finalizer.
-pub(crate) fn is_qualified_name(text: &str) -> bool {
-    let is_end = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
-    let bytes = text.as_bytes();
+/// Whether this is an RFC 1123 label, such as the name of a namespace.
+pub fn is_dns_label(text: &str) -> bool {
+    text.len() <= 63 && has_label_form(text)
+}
+
+/// Whether this is a label value that is not empty, or the name part of a label key or a finalizer.
+pub fn is_qualified_name(text: &str) -> bool {
+    text.len() <= 63 && has_name_form(text)
+}
+
+/// Labels separated by dots, of any length.
+fn has_subdomain_form(text: &str) -> bool {
+    text.split('.').all(has_label_form)
+}
+
+/// Lower-case letters, digits and `-`, with a letter or digit at both ends.
+fn has_label_form(text: &str) -> bool {
+    let is_end = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    has_form(text, is_end, |byte| is_end(byte) || *byte == b'-')
+}
+
+/// Letters, digits, `-`, `_` and `.`, with a letter or digit at both ends.
+fn has_name_form(text: &str) -> bool {
     let is_inner = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.".contains(byte);
-    bytes.len() <= 63 && is_end(bytes.first()) && is_end(bytes.last()) && bytes.iter().all(is_inner)
+    has_form(text, u8::is_ascii_alphanumeric, is_inner)
+}
+
+fn has_form(text: &str, is_end: impl Fn(&u8) -> bool, is_inner: impl Fn(&u8) -> bool) -> bool {
+    let bytes = text.as_bytes();
+    bytes.first().is_some_and(&is_end) && bytes.last().is_some_and(&is_end) && bytes.iter().all(is_inner)
 }
 
 /// Whether this is one segment of a URL path. Names go into request paths unescaped, and one from a spec may try to reach
 /// another resource: `../secrets/x`, `x/status`, `x?force=true`.
-pub(crate) fn is_path_segment(text: &str) -> bool {
+pub fn is_path_segment(text: &str) -> bool {
     // Characters that RFC 3986 allows in a segment, without escapes.
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@".contains(&byte);
     !matches!(text, "" | "." | "..") && text.bytes().all(plain)

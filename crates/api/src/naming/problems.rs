@@ -1,4 +1,6 @@
-//! Syntax of names, keys and values, with the real server's messages for invalid ones.
+//! The rules with kube-apiserver's messages: each function returns one for every problem of a text.
+
+use super::{has_label_form, has_name_form, has_subdomain_form};
 
 const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
@@ -11,19 +13,19 @@ const PERCENT: &str = "a valid percent string must be a numeric string followed 
 const WILDCARD: &str = "a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which must consist of lower case alphanumeric characters, '-' or '.' and end with an alphanumeric character (e.g. '*.example.com', regex used for validation is '\\*\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 
 /// Lower-case letters, digits, `-` and `.`, at most 253.
-pub(crate) fn subdomain(text: &str) -> Vec<String> {
+pub fn subdomain(text: &str) -> Vec<String> {
     let mut problems = too_long(text, 253);
-    if !is_subdomain(text) {
+    if !has_subdomain_form(text) {
         problems.push(SUBDOMAIN.to_owned());
     }
     problems
 }
 
 /// Lower-case letters, digits and `-`, at most 63.
-pub(crate) fn label(text: &str) -> Vec<String> {
+pub fn label(text: &str) -> Vec<String> {
     let mut problems = too_long(text, 63);
-    if !is_label(text) {
-        let dots_only = is_subdomain(text) && text.contains('.');
+    if !has_label_form(text) {
+        let dots_only = has_subdomain_form(text) && text.contains('.');
         problems.push(if dots_only {
             "must not contain dots".to_owned()
         } else {
@@ -34,16 +36,16 @@ pub(crate) fn label(text: &str) -> Vec<String> {
 }
 
 /// Like a label, but it starts with a letter: kinds, resources and versions.
-pub(crate) fn label_1035(text: &str) -> Vec<String> {
+pub fn label_1035(text: &str) -> Vec<String> {
     let mut problems = too_long(text, 63);
-    if !is_label(text) || text.starts_with(|c: char| c.is_ascii_digit()) {
+    if !has_label_form(text) || text.starts_with(|c: char| c.is_ascii_digit()) {
         problems.push(LABEL_1035.to_owned());
     }
     problems
 }
 
 /// Anything valid as a path segment: the RBAC kinds have names such as `system:node`.
-pub(crate) fn path_segment(text: &str) -> Vec<String> {
+pub fn path_segment(text: &str) -> Vec<String> {
     if matches!(text, "." | "..") {
         return vec![format!("may not be '{text}'")];
     }
@@ -52,7 +54,7 @@ pub(crate) fn path_segment(text: &str) -> Vec<String> {
 }
 
 /// A qualified name (a key of labels, annotations and such): a name with an optional DNS subdomain prefix.
-pub(crate) fn qualified(key: &str) -> Vec<String> {
+pub fn qualified(key: &str) -> Vec<String> {
     if key.matches('/').count() > 1 {
         let name = QUALIFIED.replace("name part", "a valid label key");
         return vec![format!(
@@ -80,25 +82,26 @@ pub(crate) fn qualified(key: &str) -> Vec<String> {
     } else if name.len() > 63 {
         problems.push("name part must be no more than 63 bytes".to_owned());
     }
-    if !is_word(name) {
+    if !has_name_form(name) {
         problems.push(QUALIFIED.to_owned());
     }
     problems
 }
 
-pub(crate) fn label_value(text: &str) -> Vec<String> {
+/// A label value, which may be empty.
+pub fn label_value(text: &str) -> Vec<String> {
     let mut problems = Vec::new();
     if text.len() > 63 {
         problems.push("must be no more than 63 bytes".to_owned());
     }
-    if !text.is_empty() && !is_word(text) {
+    if !text.is_empty() && !has_name_form(text) {
         problems.push(LABEL_VALUE.to_owned());
     }
     problems
 }
 
 /// The name of a port: an IANA service name.
-pub(crate) fn port_name(text: &str) -> Vec<String> {
+pub fn port_name(text: &str) -> Vec<String> {
     let mut problems = Vec::new();
     if text.len() > 15 {
         problems.push("must be no more than 15 characters".to_owned());
@@ -127,7 +130,7 @@ pub(crate) fn port_name(text: &str) -> Vec<String> {
 }
 
 /// A key of a `ConfigMap` or Secret.
-pub(crate) fn config_key(key: &str) -> Vec<String> {
+pub fn config_key(key: &str) -> Vec<String> {
     let mut problems = too_long(key, 253);
     if key.is_empty()
         || !key
@@ -144,7 +147,8 @@ pub(crate) fn config_key(key: &str) -> Vec<String> {
     problems
 }
 
-pub(crate) fn percent(text: &str) -> Vec<String> {
+/// A percentage: `25%`.
+pub fn percent(text: &str) -> Vec<String> {
     let is_percent = text
         .strip_suffix('%')
         .is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()));
@@ -155,7 +159,8 @@ pub(crate) fn percent(text: &str) -> Vec<String> {
     }
 }
 
-pub(crate) fn ip_address(text: &str) -> Vec<String> {
+/// An IP address.
+pub fn ip_address(text: &str) -> Vec<String> {
     if text.parse::<std::net::IpAddr>().is_ok() {
         return Vec::new();
     }
@@ -168,7 +173,8 @@ pub(crate) fn ip_address(text: &str) -> Vec<String> {
     vec![why.to_owned()]
 }
 
-pub(crate) fn cidr(text: &str) -> Vec<String> {
+/// An address and the length of its prefix, without bits beyond it: `10.0.0.0/8`.
+pub fn cidr(text: &str) -> Vec<String> {
     let bits = |text: &str| -> Option<(u128, u32)> {
         Some(match text.parse::<std::net::IpAddr>().ok()? {
             std::net::IpAddr::V4(ip) => (u128::from(u32::from(ip)), 32),
@@ -206,16 +212,16 @@ fn without_zeros(digits: &str) -> &str {
 }
 
 /// A domain whose first label is a wildcard: `*.example.com`.
-pub(crate) fn wildcard(text: &str) -> Vec<String> {
+pub fn wildcard(text: &str) -> Vec<String> {
     let mut problems = too_long(text, 253);
-    if !text.strip_prefix("*.").is_some_and(is_subdomain) {
+    if !text.strip_prefix("*.").is_some_and(has_subdomain_form) {
         problems.push(WILDCARD.to_owned());
     }
     problems
 }
 
 /// A domain-prefixed path: `acme.io/foo`. Reports each problem with the part that has it.
-pub(crate) fn domain_path(text: &str, mut report: impl FnMut(&str, &str)) {
+pub fn domain_path(text: &str, mut report: impl FnMut(&str, &str)) {
     const PATH: &str = r"Invalid path (regex used for validation is '[A-Za-z0-9/\-._~%!$&'()*+,;=:]+')";
     let Some((domain, path)) = text
         .split_once('/')
@@ -238,29 +244,6 @@ fn too_long(text: &str, limit: usize) -> Vec<String> {
         return Vec::new();
     }
     vec![format!("must be no more than {limit} characters")]
-}
-
-/// Letters, digits, `-`, `_` and `.`, with a letter or digit at both ends.
-fn is_word(text: &str) -> bool {
-    let end = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
-    end(text.chars().next())
-        && end(text.chars().last())
-        && text
-            .chars()
-            .all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
-}
-
-fn is_label(text: &str) -> bool {
-    let end = |c: Option<char>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
-    end(text.chars().next())
-        && end(text.chars().last())
-        && text
-            .chars()
-            .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
-}
-
-fn is_subdomain(text: &str) -> bool {
-    text.split('.').all(is_label)
 }
 
 #[cfg(test)]
