@@ -137,7 +137,7 @@ impl Graph {
                 self.insert(kind, new, &mut requests);
             }
             Change::Deleted { last, deletion, .. } => {
-                self.remove(last.meta().uid(), Some(*deletion), &mut requests)
+                self.remove(last.meta().uid(), Some(*deletion), &mut requests);
             }
         }
         requests
