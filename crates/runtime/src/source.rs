@@ -117,7 +117,6 @@ where
             KeyMapping::ReadOnly => Vec::new(),
             KeyMapping::SameObject => vec![change.key().clone()],
             KeyMapping::ControllingOwner => owners(change, &owner, |owner| owner.controller == Some(true)),
-            KeyMapping::AnyOwner => owners(change, &owner, |_| true),
             KeyMapping::Mapped(map) => mapped(change, map),
         };
         let filter = ChangeFilter {

@@ -51,8 +51,6 @@ pub(crate) enum KeyMapping<K> {
     SameObject,
     /// That of the owner with `controller: true`.
     ControllingOwner,
-    /// Those of all owners of the controller's kind.
-    AnyOwner,
     /// Those that a function returns.
     Mapped(MapFn<K>),
 }
@@ -91,12 +89,6 @@ impl<K: Cacheable> Watch<K> {
     /// Changes reconcile the owner whose owner reference has `controller: true`.
     pub fn owned(mut self) -> Self {
         self.mapping = KeyMapping::ControllingOwner;
-        self
-    }
-
-    /// Changes reconcile every owner of the controller's kind, whether or not it is the controlling owner.
-    pub fn owned_by_any(mut self) -> Self {
-        self.mapping = KeyMapping::AnyOwner;
         self
     }
 
