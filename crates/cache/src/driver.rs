@@ -21,14 +21,8 @@ use crate::{
     wire::{Frame, Lines, Page},
 };
 
-/// How long after its requested timeout a watch is ended here: the server or the connection to it is dead.
-const WATCH_GRACE: Duration = Duration::from_secs(30);
-
 /// How long to wait for a response. kube-apiserver itself ends a request after a minute.
 const RESPONSE_TIMEOUT: Duration = Duration::from_mins(2);
-
-/// A server that pauses for this long in the middle of the initial events does not mark their end.
-const INITIAL_EVENTS_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How much of an error response is read.
 const MAX_ERROR_BODY: usize = 1 << 20;
@@ -100,15 +94,7 @@ impl Driver {
                 self.protocol.input(&Input::ListFailed(&failure), now())
             }
         };
-        match effect {
-            Effect::Replace => self.replace(),
-            Effect::Discard => self.staged.clear(),
-            Effect::Clear => {
-                self.staged.clear();
-                self.core.store.replace(&self.scope, StagedObjects::new(), "");
-            }
-            Effect::Stage | Effect::Unstage | Effect::None | Effect::Apply | Effect::Remove => {}
-        }
+        self.execute(effect);
     }
 
     /// Fetches a page; its items are staged as they arrive.
@@ -180,33 +166,23 @@ impl Driver {
         self.core.mark_complete(&self.scope);
     }
 
+    /// Follows a watch until the protocol ends it.
     async fn watch(&mut self, call: WatchCall) {
         let request = self.target.watch(&self.scope, &call);
-        let deadline = Instant::now() + call.timeout + WATCH_GRACE;
         let response = match with_response_timeout(async { send(&self.client, request?).await }).await {
             Ok(response) => response,
-            Err(failure) => {
-                // A server without WatchList is listed instead; that is not an error.
-                if !call.initial_events {
-                    self.core.record_error(&self.scope, CacheError::Watch(&failure));
-                }
-                self.end_watch(&Input::WatchFailed(&failure));
-                return;
-            }
+            Err(failure) => return self.fail_watch(&Input::WatchFailed(&failure), &failure),
         };
         self.core.stats.watch();
         self.core.clear_error(&self.scope);
-        let mut synced = !call.initial_events;
         let mut body = response.into_body();
         let mut lines = Lines::default();
         loop {
             let mut count = 0;
             while let Some(line) = lines.next() {
-                if let Err(failure) = self.process_line(&line, &mut synced) {
+                if let Err(failure) = self.process_line(&line) {
                     self.commit();
-                    self.core.record_error(&self.scope, CacheError::Watch(&failure));
-                    self.end_watch(&Input::StreamFailed(&failure));
-                    return;
+                    return self.fail_watch(&Input::StreamFailed(&failure), &failure);
                 }
                 count += 1;
                 if count % YIELD_EVERY == 0 {
@@ -215,38 +191,28 @@ impl Driver {
             }
             self.commit();
             self.core.pack_queue.wait_for_room().await;
-            let silence = if synced {
-                deadline
-            } else {
-                deadline.min(Instant::now() + INITIAL_EVENTS_TIMEOUT)
-            };
-            let chunk = match self.next_chunk(&mut body, silence).await {
-                Some(chunk) => chunk,
-                None if !synced && Instant::now() < deadline && Instant::now() >= silence => {
-                    let failure = WatchError::other("the server does not mark the end of the initial events");
-                    self.end_watch(&Input::StreamFailed(&failure));
-                    return;
+            let deadline = self.protocol.read_deadline(now());
+            let end = match timeout_at(deadline.into(), self.next_chunk(&mut body)).await {
+                Ok(Some(chunk)) => {
+                    if lines.push(chunk).is_ok() {
+                        continue;
+                    }
+                    let failure = WatchError::other("a watch event is too large");
+                    return self.fail_watch(&Input::StreamFailed(&failure), &failure);
                 }
                 // A broken connection is like an ended one: the complete lines received so far are valid.
-                None => {
-                    self.end_watch(&Input::StreamEnded);
-                    return;
-                }
+                Ok(None) => Input::StreamEnded,
+                Err(_) => Input::TimedOut,
             };
-            if lines.push(chunk).is_err() {
-                let failure = WatchError::other("a watch event is too large");
-                self.core.record_error(&self.scope, CacheError::Watch(&failure));
-                self.end_watch(&Input::StreamFailed(&failure));
-                return;
-            }
+            let effect = self.protocol.input(&end, now());
+            return self.execute(effect);
         }
     }
 
-    /// Returns the next chunk of the body, `None` at its end or at the deadline.
-    async fn next_chunk(&self, body: &mut Body, deadline: Instant) -> Option<Bytes> {
+    /// Returns the next chunk of the body, `None` at its end.
+    async fn next_chunk(&self, body: &mut Body) -> Option<Bytes> {
         loop {
-            let frame = timeout_at(deadline, body.frame()).await.ok()??;
-            if let Ok(chunk) = frame.ok()?.into_data() {
+            if let Ok(chunk) = body.frame().await?.ok()?.into_data() {
                 self.core.stats.record_contact();
                 return Some(chunk);
             }
@@ -254,7 +220,7 @@ impl Driver {
     }
 
     /// Processes one line of a watch; an error ends the watch.
-    fn process_line(&mut self, line: &[u8], synced: &mut bool) -> Result<(), WatchError> {
+    fn process_line(&mut self, line: &[u8]) -> Result<(), WatchError> {
         let (event_type, raw, found) = match Frame::parse(line) {
             Ok(Frame::Event(event, raw, found)) => (event, raw, found),
             Ok(Frame::Bookmark {
@@ -265,12 +231,8 @@ impl Driver {
                     resource_version: &resource_version,
                     initial_events_end,
                 };
-                if self.protocol.input(&bookmark, now()) == Effect::Replace {
-                    self.replace();
-                    *synced = true;
-                } else if *synced {
-                    self.write();
-                }
+                let effect = self.protocol.input(&bookmark, now());
+                self.execute(effect);
                 return Ok(());
             }
             Ok(Frame::Error(status)) => return Err(WatchError::from_status(&status, None)),
@@ -299,12 +261,36 @@ impl Driver {
                 Ingested::Object(last) => self.pending.push(WatchChange::Removed(last)),
                 Ingested::Invalid(broken) => self.pending.extend(broken.key.map(WatchChange::RemovedInvalid)),
             },
-            Effect::None | Effect::Replace | Effect::Discard | Effect::Clear => {}
+            effect => self.execute(effect),
         }
         if self.pending.len() >= MAX_BATCH {
             self.commit();
         }
         Ok(())
+    }
+
+    /// Executes an effect that concerns no single object.
+    fn execute(&mut self, effect: Effect) {
+        match effect {
+            Effect::Replace => self.replace(),
+            Effect::Advance => self.write(),
+            Effect::Discard | Effect::Fallback => self.staged.clear(),
+            Effect::Clear => {
+                self.staged.clear();
+                self.core.store.replace(&self.scope, StagedObjects::new(), "");
+            }
+            // The objects of a page are staged as they arrive.
+            Effect::Stage | Effect::Unstage | Effect::Apply | Effect::Remove | Effect::None => {}
+        }
+    }
+
+    /// Reports a failed watch to the protocol and, unless the protocol falls back to a list, to users.
+    fn fail_watch(&mut self, input: &Input<'_>, failure: &WatchError) {
+        let effect = self.protocol.input(input, now());
+        if effect != Effect::Fallback {
+            self.core.record_error(&self.scope, CacheError::Watch(failure));
+        }
+        self.execute(effect);
     }
 
     fn commit(&mut self) {
@@ -319,13 +305,6 @@ impl Driver {
         self.core
             .store
             .commit(&self.scope, changes, self.protocol.resource_version());
-    }
-
-    /// Reports the end of a watch to the protocol, and drops the staged objects if it says so.
-    fn end_watch(&mut self, input: &Input<'_>) {
-        if self.protocol.input(input, now()) == Effect::Discard {
-            self.staged.clear();
-        }
     }
 }
 

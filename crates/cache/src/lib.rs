@@ -111,6 +111,6 @@ pub use meta::{Meta, Uid};
 pub use query::{FieldSelector, Query};
 pub use report::Report;
 pub use settings::Settings;
-pub use stats::Stats;
+pub use stats::{STATISTICS, Statistic, StatisticKind, StatisticValue, Stats};
 pub use subscription::{SubscriberHandle, Subscription, SyncHandle};
 pub use watch_error::{WatchError, WatchErrorKind};

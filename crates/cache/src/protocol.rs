@@ -40,6 +40,12 @@ const WATCH_SECONDS: std::ops::Range<u64> = 300..600;
 /// A watch that ends sooner than this without an event is a failure. Otherwise a broken proxy would cause a busy loop.
 const MIN_WATCH_DURATION: Duration = Duration::from_secs(1);
 
+/// How long after its requested timeout a watch is given up: the server or the connection to it is dead.
+const WATCH_GRACE: Duration = Duration::from_secs(30);
+
+/// A server that pauses for this long in the middle of the initial events does not mark their end.
+const INITIAL_EVENTS_TIMEOUT: Duration = Duration::from_secs(20);
+
 /// Number of consecutive 404s that prove that the kind is gone. A single one may come from a server that is starting.
 const NOT_INSTALLED_THRESHOLD: u32 = 2;
 
@@ -134,6 +140,17 @@ impl ListWatch {
         &self.resource_version
     }
 
+    /// Returns when a read of the current watch that starts now has to be given up, with [`Input::TimedOut`].
+    pub fn read_deadline(&self, now: Instant) -> Instant {
+        match &self.phase {
+            Phase::Stream { call, since, .. } => {
+                watch_deadline(call, *since).min(now + INITIAL_EVENTS_TIMEOUT)
+            }
+            Phase::Watch { call, since, .. } => watch_deadline(call, *since),
+            Phase::List { .. } | Phase::Wait { .. } => now,
+        }
+    }
+
     /// Processes a result of the current [`step`](Self::step).
     ///
     /// An input that does not belong to the current step is a bug of the driver and changes nothing.
@@ -204,9 +221,9 @@ impl ListWatch {
                 *frames += 1;
                 *unordered = false;
                 self.advance(resource_version);
-                Effect::None
+                Effect::Advance
             }
-            (Input::StreamEnded, Phase::Watch { since, frames, .. }) => {
+            (Input::StreamEnded | Input::TimedOut, Phase::Watch { since, frames, .. }) => {
                 if *frames == 0 && now.duration_since(*since) < MIN_WATCH_DURATION {
                     self.wait(WatchErrorKind::Other, AfterWait::Start, now);
                 } else if self.is_unversioned() {
@@ -234,8 +251,10 @@ impl ListWatch {
     /// Processes a result of a WatchList that has not sent all initial objects yet.
     fn stream_input(&mut self, input: &Input<'_>, now: Instant) -> Effect {
         match (input, &mut self.phase) {
-            (Input::WatchFailed(failure) | Input::StreamFailed(failure), Phase::Stream { .. }) => {
-                self.initial_stream_failed(failure, now)
+            (Input::WatchFailed(failure), Phase::Stream { .. }) => self.initial_stream_failed(failure, now),
+            (Input::StreamFailed(failure), Phase::Stream { .. }) => {
+                let _ = self.initial_stream_failed(failure, now);
+                Effect::Discard
             }
             (Input::Event { event_type, .. }, Phase::Stream { frames, .. }) => {
                 *frames += 1;
@@ -266,7 +285,11 @@ impl ListWatch {
                 };
                 Effect::Replace
             }
-            (Input::StreamEnded, Phase::Stream { since, frames, .. }) => {
+            (Input::TimedOut, Phase::Stream { call, since, .. }) if now < watch_deadline(call, *since) => {
+                self.relist();
+                Effect::Fallback
+            }
+            (Input::StreamEnded | Input::TimedOut, Phase::Stream { since, frames, .. }) => {
                 if *frames == 0 && now.duration_since(*since) < MIN_WATCH_DURATION {
                     self.wait(WatchErrorKind::Other, AfterWait::Start, now);
                 } else {
@@ -300,7 +323,10 @@ impl ListWatch {
                 self.wait(failure.kind, AfterWait::Start, now);
             }
             // The server does not support it, or not now: list instead.
-            WatchErrorKind::NotInstalled | WatchErrorKind::Other => self.relist(),
+            WatchErrorKind::NotInstalled | WatchErrorKind::Other => {
+                self.relist();
+                return Effect::Fallback;
+            }
         }
         Effect::Discard
     }
@@ -406,6 +432,10 @@ impl ListWatch {
             resource_version.clone_into(&mut self.resource_version);
         }
     }
+}
+
+fn watch_deadline(call: &WatchCall, since: Instant) -> Instant {
+    since + call.timeout + WATCH_GRACE
 }
 
 /// The server's watch cache serves a list at a version in one piece, and would read pages from etcd. So only lists

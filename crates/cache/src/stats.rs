@@ -1,4 +1,4 @@
-//! Statistics of a cache.
+//! Statistics of a cache: how they are counted, and the one list of them that metrics and debug pages show.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -102,4 +102,134 @@ impl Counters {
             ..Stats::default()
         }
     }
+}
+
+/// A statistic of a cache as metrics and debug pages show it; [`STATISTICS`] has all of them.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Statistic {
+    /// The name in snake case; a time ends in `_seconds`.
+    pub name: &'static str,
+    /// One sentence for people, without a full stop.
+    pub help: &'static str,
+    /// Whether it only grows.
+    pub kind: StatisticKind,
+    /// The header of its column in text tables; `None`: not shown there.
+    pub column: Option<&'static str>,
+    /// Returns its value, `None` if it is not known yet.
+    pub value: fn(&Stats) -> Option<StatisticValue>,
+}
+
+/// The kind of a [`Statistic`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatisticKind {
+    /// A value that rises and falls.
+    Gauge,
+    /// A value that only grows.
+    Counter,
+}
+
+/// The value of a [`Statistic`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatisticValue {
+    /// A number of things.
+    Count(u64),
+    /// A time.
+    Time(Duration),
+}
+
+/// Every statistic of a cache. Metrics, the debug page and its text table are made from this list.
+pub const STATISTICS: &[Statistic] = &[
+    gauge("objects", "Objects in the cache", |stats| size(stats.objects)).column("OBJECTS"),
+    gauge("bytes", "Bytes of JSON in the cache", |stats| size(stats.bytes)).column("BYTES"),
+    gauge(
+        "decoded_bytes",
+        "Bytes of decoded objects kept for the next reader",
+        |stats| size(stats.decoded_bytes),
+    ),
+    counter("dictionaries", "Compression dictionaries trained", |stats| {
+        count(stats.dictionaries.into())
+    }),
+    counter("events", "Watch events for an object", |stats| {
+        count(stats.events)
+    }),
+    counter("lists", "Complete lists received", |stats| count(stats.lists)),
+    counter("watches", "Watches opened", |stats| count(stats.watches)),
+    counter("failures", "Lists and watches that failed", |stats| {
+        count(stats.failures)
+    }),
+    counter("undecodable", "Objects that did not decode", |stats| {
+        count(stats.undecodable)
+    }),
+    counter("decodes", "Objects decoded for readers", |stats| {
+        count(stats.decodes)
+    }),
+    counter(
+        "decode_seconds",
+        "Time spent decoding objects for readers",
+        |stats| time(stats.decode_time),
+    ),
+    gauge(
+        "lag_seconds",
+        "Time since the last message from the server about this kind",
+        |stats| stats.lag.and_then(time),
+    )
+    .column("LAG"),
+    gauge(
+        "subscribers",
+        "Subscriptions, including those with a callback",
+        |stats| size(stats.subscribers),
+    ),
+    gauge(
+        "pending_changes",
+        "Changes that subscribers have not taken",
+        |stats| size(stats.pending),
+    ),
+    gauge(
+        "unconfirmed_writes",
+        "Own writes that the watch has not confirmed",
+        |stats| size(stats.unconfirmed),
+    ),
+];
+
+type Read = fn(&Stats) -> Option<StatisticValue>;
+
+const fn gauge(name: &'static str, help: &'static str, value: Read) -> Statistic {
+    Statistic {
+        name,
+        help,
+        kind: StatisticKind::Gauge,
+        column: None,
+        value,
+    }
+}
+
+const fn counter(name: &'static str, help: &'static str, value: Read) -> Statistic {
+    Statistic {
+        kind: StatisticKind::Counter,
+        ..gauge(name, help, value)
+    }
+}
+
+impl Statistic {
+    const fn column(self, header: &'static str) -> Self {
+        Self {
+            column: Some(header),
+            ..self
+        }
+    }
+}
+
+#[allow(clippy::unnecessary_wraps, reason = "every statistic returns an option")]
+fn count(count: u64) -> Option<StatisticValue> {
+    Some(StatisticValue::Count(count))
+}
+
+fn size(size: usize) -> Option<StatisticValue> {
+    count(u64::try_from(size).unwrap_or(u64::MAX))
+}
+
+#[allow(clippy::unnecessary_wraps, reason = "every statistic returns an option")]
+fn time(time: Duration) -> Option<StatisticValue> {
+    Some(StatisticValue::Time(time))
 }

@@ -72,3 +72,14 @@ async fn server_without_watch_list_is_listed() {
     let lister = cache.synced(EVENTUALLY).await.expect("by a list");
     assert_eq!(content(&lister), unmarked.content(CONFIG_MAPS));
 }
+
+#[tokio::test(start_paused = true)]
+async fn busy_server_is_reported_while_the_cache_waits_for_the_stream() {
+    let busy = server();
+    busy.fail_next(RequestType::Watch, 429);
+    let cache = Cache::<ConfigMap>::start(busy.client(), &WatchScope::all());
+    run_until_idle().await;
+    assert_eq!(cache.last_error().as_deref(), Some("cannot watch: status 429"));
+    cache.synced(EVENTUALLY).await.expect("synced");
+    assert_eq!(cache.last_error(), None);
+}

@@ -80,21 +80,6 @@ impl AccessRecords {
         }
     }
 
-    /// Returns the records that the given rules do not allow, for example to leave out discovery, which every user may
-    /// use.
-    #[must_use]
-    pub fn not_allowed_by(&self, granted: &[Rule]) -> Self {
-        let allowed = |one: &AccessRecord| {
-            one.accesses()
-                .iter()
-                .all(|access| granted.iter().any(|rule| rule.allows(access)))
-        };
-        Self {
-            records: self.records.iter().filter(|one| !allowed(one)).cloned().collect(),
-            unrecorded: self.unrecorded,
-        }
-    }
-
     /// Returns the minimal rights for all records, for objects of any name.
     pub fn rights(&self) -> Rights {
         self.derive(|_| Vec::new())

@@ -65,16 +65,6 @@ fn minimal_rights_are_grouped_by_namespace_and_verbs() {
 }
 
 #[test]
-fn accesses_allowed_to_everyone_need_no_rule() {
-    let everyone = [Rule::for_paths(["get"], ["/version", "/apis/*"])];
-    let uses = recorded(&["GET /version", "GET /apis/apps/v1", "GET /api/v1/pods"]);
-    assert_eq!(
-        uses.not_allowed_by(&everyone).rights().cluster,
-        [Rule::for_resources(["list"], [""], ["pods"])]
-    );
-}
-
-#[test]
 fn unused_rights_are_listed() {
     let uses = recorded(&[
         "GET /api/v1/namespaces/a/pods/x",

@@ -92,7 +92,7 @@ fn run(
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let ended = runtime.block_on(async {
         let manager = options.manager(program).await?.install(install);
-        let client = options.client().await?;
+        let client = manager.client().clone();
         setup(manager, client).await?.run().await?;
         Ok(())
     });

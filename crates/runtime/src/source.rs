@@ -103,14 +103,8 @@ where
             tap,
             ..
         } = watch;
-        let are_children = matches!(
-            mapping,
-            KeyMapping::Owners {
-                are_children: true,
-                ..
-            }
-        );
-        let by_owner = are_children.then(|| cache.index(Indexer::owner()));
+        let by_owner =
+            matches!(mapping, KeyMapping::ControllingOwner(_)).then(|| cache.index(Indexer::owner()));
         let register = move |lister: Lister<K>| -> RegisterListerFn {
             Box::new(move |listers| {
                 if let Some(by_owner) = by_owner {
@@ -122,7 +116,7 @@ where
         let keys_of = move |change: &Change<K>| match &mapping {
             KeyMapping::ReadOnly => Vec::new(),
             KeyMapping::Mapped(map) => map(change),
-            KeyMapping::Owners { map, .. } => {
+            KeyMapping::ControllingOwner(map) => {
                 owner.as_ref().map_or_else(Vec::new, |owner| map(change, owner))
             }
         };
@@ -371,22 +365,8 @@ pub(crate) fn mapped<K: Cacheable, Key>(change: &Change<K>, map: impl Fn(&K) -> 
     objects.flat_map(|object| map(&object)).collect()
 }
 
-/// Keys of the object's controlling owners.
+/// Keys of the object's controlling owners, if they are of the controller's kind, before and after the change.
 pub(crate) fn controlling_owners<K: Cacheable>(change: &Change<K>, kind: &OwnerKind) -> Vec<ObjectKey> {
-    owners(change, kind, |owner| owner.controller == Some(true))
-}
-
-/// Keys of all the object's owners.
-pub(crate) fn all_owners<K: Cacheable>(change: &Change<K>, kind: &OwnerKind) -> Vec<ObjectKey> {
-    owners(change, kind, |_| true)
-}
-
-/// Keys of the object's owners of the controller's kind, before and after the change.
-fn owners<K: Cacheable>(
-    change: &Change<K>,
-    kind: &OwnerKind,
-    matters: impl Fn(&OwnerReference) -> bool,
-) -> Vec<ObjectKey> {
     let mut keys = Vec::new();
     for state in states(change) {
         // Most objects have no owner; this check does not decode them.
@@ -396,7 +376,9 @@ fn owners<K: Cacheable>(
         let Ok(object) = state.object() else { continue };
         let namespace = object.meta().namespace.as_deref();
         for owner in object.meta().owner_references.iter().flatten() {
-            let key = kind.key(owner, namespace).filter(|_| matters(owner));
+            let key = kind
+                .key(owner, namespace)
+                .filter(|_| owner.controller == Some(true));
             keys.extend(key.filter(|key| !keys.contains(key)));
         }
     }
@@ -477,12 +459,6 @@ mod tests {
             let found = controllers(&change, &owner::<Deployment>());
             assert_eq!(found, expected, "{api_version} {kind} {controller}");
         }
-    }
-
-    #[test]
-    fn child_maps_to_non_controlling_owners_if_requested() {
-        let change = new(owned_by("apps/v1", "Deployment", "d", false));
-        assert_eq!(all_owners(&change, &owner::<Deployment>()).len(), 1);
     }
 
     #[test]

@@ -56,12 +56,8 @@ pub(crate) enum KeyMapping<K, Key> {
     ReadOnly,
     /// Those that a function returns.
     Mapped(MapFn<K, Key>),
-    /// Those of owners of the controller's kind. The function needs that kind, which only the controller knows.
-    Owners {
-        /// Children have a controlling owner, and are indexed by it.
-        are_children: bool,
-        map: OwnersFn<K, Key>,
-    },
+    /// Those of controlling owners of the controller's kind. The function needs that kind, which only the controller knows.
+    ControllingOwner(OwnersFn<K, Key>),
 }
 
 type MapFn<K, Key> = Box<dyn Fn(&Change<K>) -> Vec<Key> + Send>;
@@ -98,19 +94,7 @@ impl<K: Cacheable> Watch<K> {
 
     /// Changes reconcile the owner whose owner reference has `controller: true`.
     pub fn owned(mut self) -> Self {
-        self.mapping = KeyMapping::Owners {
-            are_children: true,
-            map: source::controlling_owners,
-        };
-        self
-    }
-
-    /// Changes reconcile every owner of the controller's kind, whether or not it is the controlling owner.
-    pub fn owned_by_any(mut self) -> Self {
-        self.mapping = KeyMapping::Owners {
-            are_children: false,
-            map: source::all_owners,
-        };
+        self.mapping = KeyMapping::ControllingOwner(source::controlling_owners);
         self
     }
 }

@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use model::{CONFIG_MAPS, Server, config_map};
 use serde_json::{Value, json};
 use served::Served;
-use windlass_cache::{CacheSet, WatchScope};
+use windlass_cache::{CacheSet, STATISTICS, StatisticKind, WatchScope};
 use windlass_runtime::{
     ReconcileOutcome,
     layers::{ClientOptions, RateLimit, wrap},
@@ -162,7 +162,7 @@ async fn caches_page_and_metrics_show_each_cache() {
     let status: Value = serde_json::from_str(&served.get("/debug/caches").await.1).expect("JSON");
     assert_eq!(status[0]["kind"], "ConfigMap (v1)");
     assert_eq!(status[0]["scope"], "all namespaces");
-    assert_eq!(status[0]["counts"]["lists"], 1);
+    assert_eq!(status[0]["statistics"]["lists"], 1);
     let table = served.get("/debug/caches?format=text").await.1;
     let (head, row) = table.split_once('\n').expect("headers");
     assert!(
@@ -175,15 +175,23 @@ async fn caches_page_and_metrics_show_each_cache() {
     );
 
     let families = exposition::parse(&served.get("/metrics").await.1);
-    // The names of the cache report, each with its series.
-    for line in caches.reports()[0].metrics().lines() {
-        let name = line.split('{').next().expect("a name");
+    for statistic in STATISTICS {
+        let total = match statistic.kind {
+            StatisticKind::Counter => "_total",
+            StatisticKind::Gauge => "",
+        };
+        let name = format!("windlass_cache_{}{total}", statistic.name);
         let sample = &families
-            .get(name)
+            .get(name.as_str())
             .unwrap_or_else(|| panic!("{name} is missing"))
             .samples[0];
         assert_eq!(sample.labels["kind"], "ConfigMap (v1)");
         assert_eq!(sample.labels["scope"], "all namespaces");
+        assert!(
+            status[0]["statistics"][statistic.name].is_number(),
+            "{} is missing: {status}",
+            statistic.name
+        );
     }
     assert!((families["windlass_cache_lists_total"].samples[0].value - 1.0).abs() < f64::EPSILON);
     // The watch went through the client layers and is alive.

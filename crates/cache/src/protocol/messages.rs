@@ -10,7 +10,7 @@ pub enum Step {
     /// Send this list request; answer with [`Input::Page`] or [`Input::ListFailed`].
     List(ListCall),
     /// Send this watch request; answer with [`Input::WatchFailed`], or with any number of [`Input::Event`] and
-    /// [`Input::Bookmark`] and then [`Input::StreamEnded`] or [`Input::StreamFailed`].
+    /// [`Input::Bookmark`] and then [`Input::StreamEnded`], [`Input::StreamFailed`] or [`Input::TimedOut`].
     Watch(WatchCall),
     /// Do nothing for this long; answer with [`Input::Waited`].
     Wait(Duration),
@@ -68,8 +68,10 @@ pub enum Input<'a> {
     },
     /// An `ERROR` event.
     StreamFailed(&'a WatchError),
-    /// The stream ended, by the server, the network, or a timeout.
+    /// The stream ended, by the server or the network.
     StreamEnded,
+    /// Nothing was received until the [read deadline](super::ListWatch::read_deadline).
+    TimedOut,
     /// The time of [`Step::Wait`] has passed.
     Waited,
 }
@@ -99,10 +101,14 @@ pub enum Effect {
     Replace,
     /// Drop the staged objects: the list starts again.
     Discard,
+    /// Drop the staged objects. The server does not stream the initial state, so it is listed; that is not an error.
+    Fallback,
     /// Store the object.
     Apply,
     /// Remove the object.
     Remove,
+    /// Store only the resource version that was reached.
+    Advance,
     /// Remove all objects: the kind was uninstalled.
     Clear,
 }

@@ -18,11 +18,14 @@ enum StepResult {
     StreamFails(WatchErrorKind),
     /// The stream ends this many seconds after the watch was requested.
     Ends(u64),
+    /// Nothing is received until the read deadline, which is this many seconds after now.
+    TimesOut(u64),
     /// The wait is over.
     Waited,
 }
 use StepResult::{
-    Added, Applied, Bookmark, Deleted, Ends, InitialEnd, ListFails, Page, StreamFails, Waited, WatchFails,
+    Added, Applied, Bookmark, Deleted, Ends, InitialEnd, ListFails, Page, StreamFails, TimesOut, Waited,
+    WatchFails,
 };
 
 const BUSY: WatchErrorKind = WatchErrorKind::TooManyRequests { retry_after: None };
@@ -98,6 +101,12 @@ fn answer(protocol: &mut ListWatch, now: &mut Instant, back: StepResult) -> Effe
             *now += Duration::from_secs(seconds);
             protocol.input(&Input::StreamEnded, *now)
         }
+        TimesOut(seconds) => {
+            let deadline = protocol.read_deadline(*now);
+            assert_eq!((deadline - *now).as_secs(), seconds, "read deadline");
+            *now = deadline;
+            protocol.input(&Input::TimedOut, *now)
+        }
         Waited => {
             let Step::Wait(delay) = protocol.step() else {
                 panic!("it does not wait")
@@ -172,7 +181,7 @@ fn ended_watch_resumes_from_the_newest_version_without_delay() {
     run_script(&[
         ("list '0' 500", Page("10", None), Effect::Replace),
         ("watch '10'", Applied("20"), Effect::Apply),
-        ("watch '10'", Bookmark("30"), Effect::None),
+        ("watch '10'", Bookmark("30"), Effect::Advance),
         ("watch '10'", Ends(400), Effect::None),
         ("watch '30'", Deleted("40"), Effect::Remove),
         ("watch '30'", Ends(0), Effect::None),
@@ -181,6 +190,30 @@ fn ended_watch_resumes_from_the_newest_version_without_delay() {
         ("watch '40'", Ends(2), Effect::None),
         ("watch '40'", Ends(2), Effect::None),
     ]);
+}
+
+/// 30 s after the timeout that the watch has requested.
+#[test]
+fn dead_watch_is_given_up_after_its_timeout_and_resumed() {
+    let mut protocol = without_watch_list(1);
+    let mut now = Instant::now();
+    continue_with(
+        &mut protocol,
+        &mut now,
+        &[("list '0' 500", Page("10", None), Effect::Replace)],
+    );
+    let Step::Watch(WatchCall { timeout, .. }) = protocol.step() else {
+        panic!("it does not watch")
+    };
+    now += Duration::from_secs(10);
+    continue_with(
+        &mut protocol,
+        &mut now,
+        &[
+            ("watch '10'", TimesOut(timeout.as_secs() + 20), Effect::None),
+            ("watch '10'", Ends(9), Effect::None),
+        ],
+    );
 }
 
 #[test]

@@ -298,6 +298,11 @@ impl Manager {
         self
     }
 
+    /// The client without the rate limit and retries that [`client_options`](Self::client_options) add.
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
+    }
+
     /// Rate limit and retries of the client. Default: no rate limit; requests are retried when the server asks for it.
     pub fn client_options(mut self, options: ClientOptions) -> Self {
         self.client_options = options;

@@ -97,14 +97,20 @@ impl Connection {
     /// It has neither a rate limit nor retries: a manager adds these, see [`layers`](crate::layers). `kube`'s own retries are
     /// off, because they repeat writes that may have happened.
     pub async fn client(&self) -> Result<Client, ConnectError> {
+        Ok(self.connect().await?.0)
+    }
+
+    /// Returns a client, and the host and port of the server that it talks to.
+    pub(super) async fn connect(&self) -> Result<(Client, Option<String>), ConnectError> {
         let source = self.find_source(&Environment::from_process())?;
         let mut config = self.load(&source).await?;
         config.default_retry = false;
-        let client = Client::try_from(config);
-        client.map_err(|error| ConnectError::Client {
+        let host = config.cluster_url.authority().map(ToString::to_string);
+        let client = Client::try_from(config).map_err(|error| ConnectError::Client {
             origin: source.to_string(),
             source: Box::new(error),
-        })
+        })?;
+        Ok((client, host))
     }
 
     /// The rate limit of requests, if any.

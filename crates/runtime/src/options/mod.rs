@@ -154,9 +154,8 @@ impl Options {
     /// Returns a manager with these options and without controllers. `program` is the default name of the Lease and must be
     /// unique in its namespace.
     pub async fn manager(&self, program: &str) -> Result<Manager, ConnectError> {
-        let config = self.connection.config().await?;
-        let host = config.cluster_url.authority().map(ToString::to_string);
-        let manager = self.manager_with_client(self.client().await?, program);
+        let (client, host) = self.connection.connect().await?;
+        let manager = self.manager_with_client(client, program);
         Ok(match host {
             Some(host) => manager.host(host),
             None => manager,

@@ -1,9 +1,7 @@
 //! The data of the debug pages. Times are relative, in seconds, because the reader's clock may differ.
 
-use std::collections::BTreeMap;
-
-use serde::Serialize;
-use windlass_cache::Report;
+use serde::{Serialize, Serializer, ser::SerializeMap};
+use windlass_cache::{Report, STATISTICS, StatisticValue, Stats};
 
 use crate::outcomes::ReconcileOutcome;
 
@@ -121,48 +119,40 @@ pub struct CacheStatus {
     pub scope: String,
     /// The resource version that reads reflect; empty before the first list.
     pub resource_version: String,
-    /// Number of objects.
-    pub objects: usize,
-    /// Bytes of JSON.
-    pub bytes: usize,
     /// Listers and subscriptions that keep it alive.
     pub users: usize,
     /// Names of its indexes.
     pub indexes: Vec<String>,
-    /// Seconds since the last message from the server about this kind.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub lag_seconds: Option<f64>,
     /// The error that currently prevents it from following the server.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_error: Option<String>,
-    /// Counters, by name.
-    pub counts: BTreeMap<&'static str, u64>,
+    /// The statistics, by the names of [`STATISTICS`].
+    #[serde(rename = "statistics", serialize_with = "serialize_stats")]
+    pub stats: Stats,
 }
 
 impl From<Report> for CacheStatus {
     fn from(report: Report) -> Self {
-        let stats = &report.stats;
-        let size = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
         Self {
             kind: report.kind.to_string(),
             scope: report.scope.to_string(),
             resource_version: report.resource_version.to_string(),
-            objects: stats.objects,
-            bytes: stats.bytes,
             users: report.users,
-            lag_seconds: stats.lag.map(|lag| lag.as_secs_f64()),
-            counts: BTreeMap::from([
-                ("events", stats.events),
-                ("lists", stats.lists),
-                ("watches", stats.watches),
-                ("failures", stats.failures),
-                ("undecodable", stats.undecodable),
-                ("decodes", stats.decodes),
-                ("pendingChanges", size(stats.pending)),
-                ("unconfirmedWrites", size(stats.unconfirmed)),
-            ]),
             indexes: report.indexes,
             last_error: report.last_error,
+            stats: report.stats,
         }
     }
+}
+
+fn serialize_stats<S: Serializer>(stats: &Stats, serializer: S) -> Result<S::Ok, S::Error> {
+    let mut map = serializer.serialize_map(None)?;
+    for statistic in STATISTICS {
+        match (statistic.value)(stats) {
+            Some(StatisticValue::Count(count)) => map.serialize_entry(statistic.name, &count)?,
+            Some(StatisticValue::Time(time)) => map.serialize_entry(statistic.name, &time.as_secs_f64())?,
+            None => {}
+        }
+    }
+    map.end()
 }

@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use windlass_cache::{STATISTICS, StatisticValue};
+
 use super::{CacheStatus, ControllerState, ControllerStatus, OutcomeCounts};
 
 pub(super) fn controllers(status: &[ControllerStatus]) -> String {
@@ -58,29 +60,28 @@ pub(super) fn controllers(status: &[ControllerStatus]) -> String {
 }
 
 pub(super) fn caches(status: &[CacheStatus]) -> String {
-    let mut table = Table::new(&[
-        "KIND",
-        "SCOPE",
-        "OBJECTS",
-        "BYTES",
-        "VERSION",
-        "USERS",
-        "LAG",
-        "INDEXES",
-        "LAST ERROR",
-    ]);
+    let statistics = || {
+        let shown = STATISTICS.iter();
+        shown.filter_map(|statistic| Some((statistic.column?, statistic.value)))
+    };
+    let mut head = vec!["KIND", "SCOPE"];
+    head.extend(statistics().map(|(column, _)| column));
+    head.extend(["VERSION", "USERS", "INDEXES", "LAST ERROR"]);
+    let mut table = Table::new(&head);
     for cache in status {
-        table.row([
-            cache.kind.clone(),
-            cache.scope.clone(),
-            cache.objects.to_string(),
-            cache.bytes.to_string(),
+        let mut row = vec![cache.kind.clone(), cache.scope.clone()];
+        row.extend(statistics().map(|(_, value)| match value(&cache.stats) {
+            Some(StatisticValue::Count(count)) => count.to_string(),
+            Some(StatisticValue::Time(time)) => seconds(time.as_secs_f64()),
+            None => String::new(),
+        }));
+        row.extend([
             cache.resource_version.clone(),
             cache.users.to_string(),
-            cache.lag_seconds.map(seconds).unwrap_or_default(),
             cache.indexes.join(","),
             cache.last_error.clone().unwrap_or_default(),
         ]);
+        table.row(row);
     }
     table.to_text()
 }
@@ -130,10 +131,11 @@ impl Table {
         }
     }
 
-    fn row<const N: usize>(&mut self, cells: [String; N]) {
+    fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         // An empty cell would look like a gap.
+        let cells = cells.into_iter();
         let cells = cells.map(|cell| if cell.is_empty() { "-".to_owned() } else { cell });
-        self.rows.push(cells.into());
+        self.rows.push(cells.collect());
     }
 
     fn to_text(&self) -> String {

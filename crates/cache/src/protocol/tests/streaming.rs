@@ -70,17 +70,18 @@ fn busy_server_is_retried_with_a_stream() {
 /// After any other error the protocol lists, and tries to stream again next time.
 #[test]
 fn server_without_watch_list_is_listed() {
-    for back in [
-        WatchFails(WatchErrorKind::Other),
-        StreamFails(WatchErrorKind::Other),
-        WatchFails(WatchErrorKind::NotInstalled),
+    for (back, effect) in [
+        (WatchFails(WatchErrorKind::Other), Effect::Fallback),
+        (StreamFails(WatchErrorKind::Other), Effect::Discard),
+        (WatchFails(WatchErrorKind::NotInstalled), Effect::Fallback),
+        (TimesOut(20), Effect::Fallback),
     ] {
         play_streaming(&[
-            ("stream ''", back, Effect::Discard),
+            ("stream ''", back, effect),
             ("list '0' 500", Page("10", None), Effect::Replace),
             ("watch '10'", StreamFails(WatchErrorKind::Other), Effect::None),
             ("wait", Waited, Effect::None),
-            ("stream '10'", back, Effect::Discard),
+            ("stream '10'", back, effect),
             ("list '10' all", Page("12", None), Effect::Replace),
             ("watch '12'", Ends(9), Effect::None),
         ]);
@@ -119,7 +120,7 @@ fn uninstalled_kind_is_detected_while_streaming() {
         (
             "stream '10'",
             WatchFails(WatchErrorKind::NotInstalled),
-            Effect::Discard,
+            Effect::Fallback,
         ),
         (
             "list '10' all",
@@ -130,7 +131,7 @@ fn uninstalled_kind_is_detected_while_streaming() {
         (
             "stream '10'",
             WatchFails(WatchErrorKind::NotInstalled),
-            Effect::Discard,
+            Effect::Fallback,
         ),
         (
             "list '10' all",
