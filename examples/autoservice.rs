@@ -30,9 +30,8 @@ use windlass_examples::{User, example};
 pub(crate) const ANNOTATION: &str = "example.com/autoservice";
 
 pub(crate) fn controller() -> Controller<Deployment, impl Reconciler> {
-    // Most changes of Deployments are changes of their status, which do not matter here.
-    let changed = Predicate::generation_changed().or(Predicate::annotations_changed());
-    let deployments = Watch::<Deployment>::new().filter(changed);
+    // The generation of a Deployment changes with its spec and its annotations, but not with its status.
+    let deployments = Watch::<Deployment>::new().filter(Predicate::generation_changed());
     Controller::from_watch("autoservice", deployments)
         .owns::<Service>()
         .declare(desired)

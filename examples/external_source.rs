@@ -94,6 +94,8 @@ async fn demo(user: User, file: &Path) -> Result<(), Error> {
     };
     fs::write(file, "hello")?;
     wait_for_copy("hello").await?;
+    // The change of the file triggers the next copy, not the own write of the first one.
+    tokio::time::sleep(INTERVAL).await;
     fs::write(file, "goodbye")?;
     wait_for_copy("goodbye").await?;
     let by_hand = json!({ "data": { "message": "mine" } });

@@ -59,6 +59,8 @@ pub(crate) async fn removing_the_annotation_deletes_the_service(case: Case) -> a
     for disabled in [None, Some("false")] {
         fixture.annotate(Some("true")).await?;
         fixture.wait_for::<Service>("web", |_| true).await?;
+        // The change of the annotation must trigger it, not that of the Service.
+        fixture.wait_until_idle().await;
         fixture.annotate(disabled).await?;
         fixture.wait_until_deleted::<Service>("web").await?;
     }
@@ -72,6 +74,7 @@ pub(crate) async fn invalid_annotation_is_reported_and_keeps_the_service(case: C
     let running = fixture.start();
     let web = fixture.create_web(Some("true"), &[80]).await?;
     fixture.wait_for::<Service>("web", |_| true).await?;
+    fixture.wait_until_idle().await;
     fixture.annotate(Some("yes")).await?;
     let message = fixture.wait_for_warning(&web, "ErrInvalid").await?;
     assert!(

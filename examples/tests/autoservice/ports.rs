@@ -20,6 +20,7 @@ pub(crate) async fn changed_ports_update_the_service_in_place(case: Case) -> any
             &["tcp-8080: TCP 8080 to 8080"],
         ),
     ] {
+        fixture.wait_until_idle().await;
         fixture.set_containers(&[container("web", &ports)]).await?;
         let service = fixture.wait_for_ports(expected).await?;
         assert_eq!(service.uid(), first.uid());
