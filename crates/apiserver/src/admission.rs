@@ -11,12 +11,8 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    object::Object,
-    registry::Resource,
-    rules::MIRROR_ANNOTATION,
-    status::Status,
-    storage::{Entry, Key},
-    verbs::Api,
+    built_in_strategies::admit_runtime_class, object::Object, object_store::ObjectStore, registry::Resource,
+    rules::MIRROR_ANNOTATION, status::Status, storage::Key,
 };
 
 /// Path at which pods find their service account's token.
@@ -38,7 +34,13 @@ pub(crate) enum ServiceAccountAdmission {
     Ignored,
 }
 
-impl Api {
+/// The admission plugins.
+pub(crate) struct Admission {
+    pub(crate) store: Arc<ObjectStore>,
+    pub(crate) service_accounts: ServiceAccountAdmission,
+}
+
+impl Admission {
     /// Applies the admission plugins to a new object: completes it, or rejects it.
     pub(crate) fn admit(&self, resource: &Resource, object: &mut Object) -> Result<(), Status> {
         if resource.crd.as_ref().is_some_and(|defined| defined.terminating) {
@@ -58,7 +60,7 @@ impl Api {
                 }
                 self.admit_priority(resource, object)?;
                 add_default_tolerations(object);
-                self.admit_runtime_class(resource, object)?;
+                admit_runtime_class(&self.store, resource, object)?;
             }
             ("", "Node") => add_not_ready_taint(object),
             ("", "PersistentVolume") => add_finalizer(object, "kubernetes.io/pv-protection"),
@@ -84,10 +86,10 @@ impl Api {
 
     /// `NamespaceLifecycle`: a new object needs a namespace that exists and is not terminating.
     fn check_namespace(&self, resource: &Resource, object: &Object) -> Result<(), Status> {
-        let catalogue = self.registry.catalogue();
+        let catalogue = self.store.registry.catalogue();
         let namespaces = catalogue.find("", "v1", "namespaces").expect("built in");
         let name = object.namespace();
-        match self.storage.get(&namespaces.table, &Key::new("", name)) {
+        match self.store.storage.get(&namespaces.table, &Key::new("", name)) {
             None => Err(Status::not_found(namespaces, name)),
             Some(entry) if entry.object.is_deleting() => {
                 Err(Status::namespace_terminating(resource, object.name(), name))
@@ -114,7 +116,10 @@ impl Api {
             empty if empty.is_empty() => "default".to_owned(),
             name => name,
         };
-        let Some(account) = self.builtin_entry(("", "serviceaccounts"), &Key::new(&namespace, &name)) else {
+        let Some(account) = self
+            .store
+            .builtin_entry(("", "serviceaccounts"), &Key::new(&namespace, &name))
+        else {
             let why = format!(
                 "error looking up service account {namespace}/{name}: serviceaccount \"{name}\" not found"
             );
@@ -146,7 +151,7 @@ impl Api {
         if wanted {
             mount_token(
                 spec,
-                &format!("kube-api-access-{}", self.environment.name_suffix()),
+                &format!("kube-api-access-{}", self.store.environment.name_suffix()),
             );
         }
         Ok(())
@@ -163,7 +168,8 @@ impl Api {
         } else {
             let system = SYSTEM_PRIORITIES.iter().find(|(known, _)| *known == name);
             match (
-                self.builtin_entry(("scheduling.k8s.io", "priorityclasses"), &Key::new("", &name)),
+                self.store
+                    .builtin_entry(("scheduling.k8s.io", "priorityclasses"), &Key::new("", &name)),
                 system,
             ) {
                 (Some(entry), _) => {
@@ -205,7 +211,9 @@ impl Api {
     }
 
     fn default_priority_class(&self) -> Option<Object> {
-        let classes = self.builtin_objects(("scheduling.k8s.io", "priorityclasses"));
+        let classes = self
+            .store
+            .builtin_objects(("scheduling.k8s.io", "priorityclasses"));
         let defaults =
             classes.filter(|class| class.fields().get("globalDefault") == Some(&Value::Bool(true)));
         // If several are marked as the default, the one with the lowest value wins.
@@ -224,6 +232,7 @@ impl Api {
         };
         // If several are marked as the default, the newest wins.
         let class = self
+            .store
             .builtin_objects(resource)
             .filter(marked)
             .max_by_key(|class| class.meta("creationTimestamp").to_owned());
@@ -231,30 +240,6 @@ impl Api {
             let name = Value::from(class.name());
             object.fields_mut()["spec"][field] = name;
         }
-    }
-
-    pub(crate) fn builtin_entry(&self, (group, plural): (&str, &str), key: &Key) -> Option<Arc<Entry>> {
-        let catalogue = self.registry.catalogue();
-        let resource = catalogue.find(group, "v1", plural)?;
-        self.storage.get(&resource.table, key)
-    }
-
-    /// All objects of a built-in resource.
-    pub(crate) fn builtin_objects(
-        &self,
-        (group, plural): (&str, &str),
-    ) -> impl Iterator<Item = Object> + use<> {
-        let catalogue = self.registry.catalogue();
-        let table = catalogue
-            .find(group, "v1", plural)
-            .map(|resource| &resource.table);
-        let snapshot = table.and_then(|table| self.storage.snapshot(table, None).ok());
-        let entries: Vec<_> = snapshot
-            .iter()
-            .flat_map(|snapshot| snapshot.range(None, None))
-            .cloned()
-            .collect();
-        entries.into_iter().filter_map(|entry| entry.object.decode().ok())
     }
 }
 

@@ -18,7 +18,7 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::server::SharedApi;
+use crate::object_store::ObjectStore;
 
 /// The maximum size of a container's log in bytes; the oldest lines are dropped first.
 const MAX_LOG_BYTES: usize = 1024 * 1024;
@@ -26,30 +26,32 @@ const MAX_LOG_BYTES: usize = 1024 * 1024;
 /// Writes the logs of a server's pods; see [`crate::Server::logs`].
 #[derive(Clone)]
 pub struct Logs {
-    server: SharedApi,
+    /// Has the clock.
+    store: Arc<ObjectStore>,
+    pod_logs: Arc<LogStore>,
 }
 
 impl Logs {
-    pub(crate) fn new(server: SharedApi) -> Self {
-        Self { server }
+    pub(crate) fn new(store: Arc<ObjectStore>, pod_logs: Arc<LogStore>) -> Self {
+        Self { store, pod_logs }
     }
 
     /// Appends one or more lines to the log of a container; `pod` is the pod's UID.
     pub fn print(&self, pod: &str, container: &str, text: &str) {
-        let now = self.server.environment.now();
-        let log = self.server.pod_logs.log(pod, container);
+        let now = self.store.environment.now();
+        let log = self.pod_logs.log(pod, container);
         log.change(|state| text.lines().for_each(|line| state.run.push(now, line)));
     }
 
     /// Starts a new log after a container's restart. The current one becomes the previous one.
     pub fn restart(&self, pod: &str, container: &str) {
-        let log = self.server.pod_logs.log(pod, container);
+        let log = self.pod_logs.log(pod, container);
         log.change(|state| state.previous = Some(std::mem::take(&mut state.run)));
     }
 
     /// Ends a container's log, and with it all requests that follow it.
     pub fn end(&self, pod: &str, container: &str) {
-        self.server.pod_logs.log(pod, container).end();
+        self.pod_logs.log(pod, container).end();
     }
 }
 

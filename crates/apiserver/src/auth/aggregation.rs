@@ -5,20 +5,17 @@ use std::{collections::HashSet, sync::Arc};
 use serde_json::{Value, json};
 use windlass_rights::Rule;
 
-use super::role_objects::ParsedRole;
+use super::{AccessControl, role_objects::ParsedRole};
 use crate::{
     registry::Resource,
     request::Target,
     storage::{Change, Expect},
-    verbs::Api,
 };
 
-impl Api {
+impl AccessControl {
     /// Updates the roles that aggregate a role after a write to it.
     pub(crate) fn aggregate_after_write(&self, resource: &Resource) {
-        if self.access_control.policy.is_some()
-            && &*resource.table == "clusterroles.rbac.authorization.k8s.io"
-        {
+        if self.policy.is_some() && &*resource.table == "clusterroles.rbac.authorization.k8s.io" {
             self.update_aggregated_roles();
         }
     }
@@ -29,11 +26,11 @@ impl Api {
     /// that aggregate each other in a cycle could pass the order of their rules around endlessly, so the number of
     /// rounds is limited; after the last one each role has the rules of all.
     pub(super) fn update_aggregated_roles(&self) {
-        let Some(policy) = &self.access_control.policy else {
+        let Some(policy) = &self.policy else {
             return;
         };
-        let _one_at_a_time = self.access_control.aggregation_lock.lock();
-        let roles = policy.cluster_roles(&*self.storage);
+        let _one_at_a_time = self.aggregation_lock.lock();
+        let roles = policy.cluster_roles(&*self.store.storage);
         let gathering = roles
             .iter()
             .filter(|(_, role)| !role.aggregation_selectors.is_empty());
@@ -41,7 +38,7 @@ impl Api {
         for _round in 0..=names.len() {
             let mut written = false;
             for name in &names {
-                let roles = policy.cluster_roles(&*self.storage);
+                let roles = policy.cluster_roles(&*self.store.storage);
                 let Some((_, role)) = roles.iter().find(|(other, _)| other == *name) else {
                     continue;
                 };
@@ -57,7 +54,7 @@ impl Api {
     /// Writes the rules and returns whether the write succeeded. Returns `false` if the role was deleted in the
     /// meantime.
     fn write_rules(&self, name: &str, rules: &[Rule]) -> bool {
-        let catalogue = self.registry.catalogue();
+        let catalogue = self.store.registry.catalogue();
         let resource = catalogue.find("rbac.authorization.k8s.io", "v1", "clusterroles");
         let target = Target {
             resource: resource.expect("built in").clone(),
@@ -66,7 +63,7 @@ impl Api {
             subresource: "".into(),
         };
         loop {
-            let Ok(entry) = self.current(&target) else {
+            let Ok(entry) = self.store.current(&target) else {
                 return false;
             };
             let Ok(mut role) = entry.object.decode() else {
@@ -79,7 +76,7 @@ impl Api {
             };
             role.fields_mut().insert("rules".into(), rules);
             // Retries on a conflict, which needs another write to have succeeded.
-            let committed = self.commit(
+            let committed = self.store.commit(
                 &target.resource,
                 &mut role,
                 Expect::At(entry.revision),

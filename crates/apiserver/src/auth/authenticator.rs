@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use http::{HeaderMap, header};
 
-use super::{ISSUER, User, policy::aggregate_messages};
-use crate::{status::Status, verbs::Api};
+use super::{AccessControl, ISSUER, User, policy::aggregate_messages};
+use crate::status::Status;
 
 /// How the user of a request is determined.
 #[derive(Clone, Debug)]
@@ -50,7 +50,7 @@ const INVALID_TOKEN: &str = "invalid bearer token";
 const SPACE_WARNING: &str =
     "the provided Authorization header contains extra space before the bearer token, and is ignored";
 
-impl Api {
+impl AccessControl {
     /// Determines the user of a request. Fails if the request has credentials and none is valid.
     pub(crate) fn authenticate(
         &self,
@@ -73,7 +73,7 @@ impl Api {
                 }
             },
             _ if matches!(peer, Peer::Untrusted) => Err(Status::unauthorized()),
-            _ if self.access_control.anonymous == AnonymousAuth::Refused => Err(Status::unauthorized()),
+            _ if self.anonymous == AnonymousAuth::Refused => Err(Status::unauthorized()),
             other => Ok(Authenticated {
                 user: Arc::new(User::anonymous()),
                 warning: matches!(other, Bearer::ExtraSpace).then_some(SPACE_WARNING),
@@ -82,13 +82,13 @@ impl Api {
     }
 
     /// Returns the user of a token and the audiences that match, or why it is invalid.
-    pub(super) fn user_of_token(
+    pub(crate) fn user_of_token(
         &self,
         token: &str,
         audiences: &[String],
     ) -> Result<(Arc<User>, Vec<String>), String> {
         let ours = audiences.iter().any(|audience| audience == ISSUER);
-        if let Some(user) = self.access_control.tokens.get(token).filter(|_| ours) {
+        if let Some(user) = self.tokens.get(token).filter(|_| ours) {
             return Ok((user.clone(), vec![ISSUER.to_owned()]));
         }
         match self.service_account_of_token(token, audiences) {

@@ -6,10 +6,10 @@ use flate2::read::GzDecoder;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::AccessControl;
 use crate::{
     object::Object,
     storage::{Change, Expect},
-    verbs::Api,
 };
 
 /// Made by `hack/rbac/reduce`.
@@ -29,14 +29,14 @@ static BOOTSTRAP_OBJECTS: LazyLock<Vec<BootstrapObject>> = LazyLock::new(|| {
     serde_json::from_slice(&json).expect("shipped with the crate")
 });
 
-impl Api {
+impl AccessControl {
     /// Creates the bootstrap roles and bindings that do not exist yet.
     pub(crate) fn create_bootstrap_policy(&self) {
-        if self.access_control.policy.is_none() {
+        if self.policy.is_none() {
             return;
         }
-        let catalogue = self.registry.catalogue();
-        let now = self.environment.now_rfc3339();
+        let catalogue = self.store.registry.catalogue();
+        let now = self.store.environment.now_rfc3339();
         let mut used = false;
         for seed in BOOTSTRAP_OBJECTS.iter() {
             let resource = catalogue
@@ -46,10 +46,11 @@ impl Api {
             value["kind"] = resource.kind.to_string().into();
             value["apiVersion"] = resource.api_version().into();
             let mut object = Object::new(value).expect("bootstrap objects are valid");
-            object.set_meta("uid", self.environment.uid());
+            object.set_meta("uid", self.store.environment.uid());
             object.set_meta("creationTimestamp", now.clone());
             // In a storage that was used before, it exists already and may have been changed.
             used |= self
+                .store
                 .commit(resource, &mut object, Expect::Absent, Change::Put)
                 .is_err();
         }

@@ -10,12 +10,7 @@ use serde_json::json;
 use windlass_api::request::Access;
 
 use super::User;
-use crate::{
-    Server,
-    media::Encoding,
-    request::Target,
-    verbs::{Api, WriteOptions},
-};
+use crate::{Server, media::Encoding, request::Target, server::Api, verbs::WriteOptions};
 
 static DATA: &[u8] = include_bytes!("../../tests/recorded/rbac.json.gz");
 
@@ -53,7 +48,7 @@ fn access(question: &[String]) -> Access {
 }
 
 fn bind(api: &Api, plural: &str, namespace: &str, role: &str, user: &str) {
-    let catalogue = api.registry.catalogue();
+    let catalogue = api.store.registry.catalogue();
     let resource = catalogue.find("rbac.authorization.k8s.io", "v1", plural);
     let target = Target {
         resource: resource.expect("built in").clone(),
@@ -66,7 +61,7 @@ fn bind(api: &Api, plural: &str, namespace: &str, role: &str, user: &str) {
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
     });
-    let written = api.create(
+    let written = api.writes.create(
         &target,
         &WriteOptions::default(),
         body.to_string().as_bytes(),
@@ -104,7 +99,7 @@ async fn bootstrap_roles_and_subjects_have_the_rights_of_a_real_server() {
         for (place, question) in questions.iter().enumerate() {
             let expected = bits[place / 8] >> (place % 8) & 1 == 1;
             allowed += usize::from(expected);
-            if api.decide(&user, question).is_allowed() != expected {
+            if api.access.decide(&user, question).is_allowed() != expected {
                 wrong.push(format!(
                     "{} {:?}: {question} is {expected}",
                     user.name, user.groups
@@ -130,7 +125,7 @@ async fn bootstrap_roles_and_subjects_have_the_rights_of_a_real_server() {
 async fn bootstrap_roles_are_already_aggregated() {
     let server = Server::builder().rbac().build();
     let api: &Arc<Api> = server.api();
-    let before = api.storage.revision();
-    api.update_aggregated_roles();
-    assert_eq!(api.storage.revision(), before, "aggregation writes nothing");
+    let before = api.store.storage.revision();
+    api.access.update_aggregated_roles();
+    assert_eq!(api.store.storage.revision(), before, "aggregation writes nothing");
 }

@@ -6,12 +6,12 @@ use serde_json::Value;
 use windlass_api::request::Access;
 use windlass_rights::{CoverageLimits, MissingRules, Rule, compact_rules};
 
-use super::{Caller, policy::aggregate_messages};
-use crate::{object::Object, registry::Resource, status::Status, verbs::Api};
+use super::{AccessControl, Caller, policy::aggregate_messages};
+use crate::{object::Object, registry::Resource, status::Status};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
-impl Api {
+impl AccessControl {
     /// Rejects a role that allows more than its writer holds, and a binding to such a role, unless the writer may
     /// `escalate` or `bind`.
     pub(crate) fn check_escalation(
@@ -21,7 +21,7 @@ impl Api {
         object: &Object,
         old: Option<&Object>,
     ) -> Result<(), Status> {
-        let (Some(caller), Some(_)) = (caller, &self.access_control.policy) else {
+        let (Some(caller), Some(_)) = (caller, &self.policy) else {
             return Ok(());
         };
         if *resource.group != *GROUP
@@ -90,13 +90,9 @@ impl Api {
                 "unsupported role reference kind: {kind:?}"
             )));
         }
-        let policy = self
-            .access_control
-            .policy
-            .as_ref()
-            .expect("checked by the caller");
+        let policy = self.policy.as_ref().expect("checked by the caller");
         let role = policy
-            .role(&*self.storage, namespace, kind, name)
+            .role(&*self.store.storage, namespace, kind, name)
             .ok_or_else(|| Status::not_found(resource, name))?;
         self.check_holds_rules(caller, &role.rules)
             .map_err(|why| Status::forbidden(resource, binding.name(), &why))
@@ -104,13 +100,9 @@ impl Api {
 
     /// Checks that the caller holds all of the rules; the error lists the missing ones.
     fn check_holds_rules(&self, caller: &Caller, wanted: &[Rule]) -> Result<(), String> {
-        let policy = self
-            .access_control
-            .policy
-            .as_ref()
-            .expect("checked by the caller");
+        let policy = self.policy.as_ref().expect("checked by the caller");
         let user = &caller.user;
-        let (held, unresolved) = policy.rules_of(&*self.storage, user, caller.access.namespace());
+        let (held, unresolved) = policy.rules_of(&*self.store.storage, user, caller.access.namespace());
         let lacking = MissingRules::find(&held, wanted, CoverageLimits::default());
         if lacking.is_empty() {
             return Ok(());

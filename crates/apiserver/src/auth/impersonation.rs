@@ -10,11 +10,13 @@ use std::{collections::HashMap, sync::Arc};
 use http::HeaderMap;
 use parking_lot::Mutex;
 use percent_encoding::percent_decode_str;
-use windlass_api::naming;
-use windlass_api::request::Access;
+use windlass_api::{naming, request::Access};
 
-use super::user::{User, is_masters_group, service_account_groups, service_account_of};
-use crate::{status::Status, verbs::Api};
+use super::{
+    AccessControl,
+    user::{User, is_masters_group, service_account_groups, service_account_of},
+};
+use crate::status::Status;
 
 const USER: &str = "impersonate-user";
 const UID: &str = "impersonate-uid";
@@ -53,7 +55,7 @@ const MODES: [Mode; 5] = [
 #[derive(Default)]
 pub(crate) struct LastModes(Mutex<HashMap<Box<str>, Mode>>);
 
-impl Api {
+impl AccessControl {
     /// Returns the impersonated user, or the user itself without `Impersonate-` headers.
     pub(crate) fn impersonate(
         &self,
@@ -64,20 +66,14 @@ impl Api {
         let Some(wanted) = requested_user(headers)? else {
             return Ok(user);
         };
-        let last = self
-            .access_control
-            .impersonation_modes
-            .0
-            .lock()
-            .get(&*user.name)
-            .copied();
+        let last = self.impersonation_modes.0.lock().get(&*user.name).copied();
         let others = MODES.into_iter().filter(|mode| Some(*mode) != last);
         let mut refusal = None;
         for mode in last.into_iter().chain(others) {
             match self.try_mode(mode, &user, &wanted, access) {
                 None => {}
                 Some(Ok(found)) => {
-                    let mut known = self.access_control.impersonation_modes.0.lock();
+                    let mut known = self.impersonation_modes.0.lock();
                     if known.len() >= MAX_CACHED_MODES {
                         known.clear();
                     }

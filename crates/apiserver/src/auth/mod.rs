@@ -24,7 +24,6 @@ mod escalation;
 mod impersonation;
 mod policy;
 mod requester;
-mod reviews;
 mod role_objects;
 mod service_account_tokens;
 mod signers;
@@ -33,18 +32,17 @@ mod user;
 use std::{collections::HashMap, sync::Arc};
 
 use windlass_api::request::Access;
-use windlass_rights::Recorder;
+use windlass_rights::{Recorder, Rule};
 
 pub(crate) use authenticator::{AnonymousAuth, Authenticator, Peer};
 pub(crate) use certificate::ClientVerifier;
 pub(crate) use impersonation::LastModes;
-pub(crate) use policy::Policy;
+pub(crate) use policy::{Policy, aggregate_messages};
 pub(crate) use requester::record_requester;
-pub(crate) use reviews::is_review;
 pub(crate) use service_account_tokens::TokenSigner;
 pub use user::User;
 
-use crate::{status::Status, verbs::Api};
+use crate::{object_store::ObjectStore, status::Status};
 use policy::Decision;
 
 /// Issuer of service account tokens, and their audience if the client names none.
@@ -52,6 +50,8 @@ pub(crate) const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 
 /// Authentication and authorization state of a server.
 pub(crate) struct AccessControl {
+    /// Has the roles, bindings and service accounts.
+    pub(crate) store: Arc<ObjectStore>,
     /// Roles and bindings. `None` without RBAC: everything is allowed.
     pub(crate) policy: Option<Policy>,
     /// Whether requests without credentials are accepted as `system:anonymous`.
@@ -73,13 +73,19 @@ pub(crate) struct Caller {
     pub(crate) access: Access,
 }
 
-impl Api {
+impl AccessControl {
     /// Decides whether a user may do something, and by which binding.
     pub(crate) fn decide(&self, user: &User, access: &Access) -> Decision {
-        match &self.access_control.policy {
-            Some(policy) if !user.is_master() => policy.decide(&*self.storage, user, access),
+        match &self.policy {
+            Some(policy) if !user.is_master() => policy.decide(&*self.store.storage, user, access),
             _ => Decision::Unrestricted,
         }
+    }
+
+    /// The rules that apply to a user in a namespace, and errors of their evaluation; `None` without RBAC.
+    pub(crate) fn rules_of(&self, user: &User, namespace: &str) -> Option<(Vec<Rule>, Vec<String>)> {
+        let policy = self.policy.as_ref()?;
+        Some(policy.rules_of(&*self.store.storage, user, namespace))
     }
 
     /// An update or patch that creates the object needs the `create` verb too.
@@ -97,7 +103,7 @@ impl Api {
     /// Returns 403 if a user may not do something, and notes the access in the recorder.
     pub(crate) fn authorize(&self, user: &User, access: &Access) -> Result<(), Status> {
         let verdict = self.decide(user, access);
-        if let Some(recorder) = &self.access_control.recorder {
+        if let Some(recorder) = &self.recorder {
             recorder.record(&user.name, access);
             if !verdict.is_allowed() {
                 recorder.record_forbidden(&user.name, access);

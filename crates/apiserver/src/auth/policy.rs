@@ -138,7 +138,7 @@ impl Decision {
 }
 
 /// Joins messages like Go's `errors.Aggregate`.
-pub(super) fn aggregate_messages(problems: &[String]) -> String {
+pub(crate) fn aggregate_messages(problems: &[String]) -> String {
     let mut unique: Vec<&str> = Vec::new();
     for problem in problems {
         if !unique.contains(&problem.as_str()) {

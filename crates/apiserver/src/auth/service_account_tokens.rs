@@ -13,10 +13,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
-    ISSUER,
+    AccessControl, ISSUER,
     user::{CREDENTIAL_ID_KEY, User},
 };
-use crate::{object::Object, storage::Key, verbs::Api};
+use crate::{object::Object, storage::Key};
 
 /// Tolerated clock skew.
 const LEEWAY_SECONDS: i64 = 60;
@@ -131,7 +131,7 @@ impl TokenSigner {
     }
 }
 
-impl Api {
+impl AccessControl {
     /// Returns the service account of a token and the audiences that match. `None` if it is not a service account
     /// token.
     pub(super) fn service_account_of_token(
@@ -139,7 +139,7 @@ impl Api {
         token: &str,
         audiences: &[String],
     ) -> Result<Option<(User, Vec<String>)>, String> {
-        let Some(claims) = self.access_control.token_signer.claims(token)? else {
+        let Some(claims) = self.token_signer.claims(token)? else {
             return Ok(None);
         };
         let own = match &claims.aud {
@@ -163,7 +163,7 @@ impl Api {
     }
 
     fn check_claims(&self, claims: &Claims) -> Result<User, String> {
-        let now = self.environment.now().as_second();
+        let now = self.store.environment.now().as_second();
         if claims.exp + LEEWAY_SECONDS < now {
             return Err("service account token has expired".to_owned());
         }
@@ -238,15 +238,17 @@ impl Api {
     }
 
     fn core_object(&self, plural: &str, namespace: &str, name: &str) -> Option<Object> {
-        let catalogue = self.registry.catalogue();
-        let resource = catalogue.find("", "v1", plural).expect("built in");
-        let entry = self.storage.get(&resource.table, &Key::new(namespace, name))?;
+        let entry = self
+            .store
+            .builtin_entry(("", plural), &Key::new(namespace, name))?;
         entry.object.decode().ok()
     }
 
     fn is_deleted_past_leeway(&self, object: &Object) -> bool {
         let deleted = object.meta("deletionTimestamp").parse::<jiff::Timestamp>();
-        deleted.is_ok_and(|deleted| deleted.as_second() < self.environment.now().as_second() - LEEWAY_SECONDS)
+        deleted.is_ok_and(|deleted| {
+            deleted.as_second() < self.store.environment.now().as_second() - LEEWAY_SECONDS
+        })
     }
 }
 

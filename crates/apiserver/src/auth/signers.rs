@@ -3,10 +3,10 @@
 use serde_json::Value;
 use windlass_api::request::Access;
 
-use super::Caller;
-use crate::{object::Object, request::Target, status::Status, verbs::Api};
+use super::{AccessControl, Caller};
+use crate::{object::Object, request::Target, status::Status};
 
-impl Api {
+impl AccessControl {
     /// Rejects an approval or a signature by a caller without the right for the request's signer.
     pub(crate) fn check_signer(
         &self,

@@ -90,7 +90,7 @@ impl User {
     }
 
     /// The `UserInfo` of reviews; omits empty fields.
-    pub(super) fn to_user_info(&self) -> Value {
+    pub(crate) fn to_user_info(&self) -> Value {
         let mut shown = Map::new();
         let mut show = |key: &str, value: Value| {
             shown.insert(key.to_owned(), value);

@@ -7,7 +7,9 @@ mod runtime_class;
 mod services;
 mod workloads;
 
+pub(crate) use runtime_class::admit_runtime_class;
 use serde_json::{Map, Value, json};
+pub(crate) use services::ServiceAllocator;
 
 use crate::{crd, object::Object, registry::Resource, request::Target, status::Status};
 

@@ -8,16 +8,18 @@ use std::{
     collections::{HashMap, HashSet},
     net::Ipv4Addr,
     ops::Range,
+    sync::Arc,
 };
 
 use serde_json::{Value, json};
 
 use crate::{
     object::Object,
+    object_store::ObjectStore,
     registry::Resource,
     schema::{FieldError, Problem},
     status::Status,
-    verbs::{Api, WriteOptions},
+    verbs::WriteOptions,
 };
 
 /// The addresses that services may request: `10.0.0.0/24`, without the first and the last.
@@ -83,7 +85,21 @@ impl Allocations {
     }
 }
 
-impl Api {
+/// Allocates the addresses and ports of services.
+pub(crate) struct ServiceAllocator {
+    store: Arc<ObjectStore>,
+    /// Held from the allocation of a service's addresses and ports until the service is written.
+    lock: parking_lot::Mutex<()>,
+}
+
+impl ServiceAllocator {
+    pub(crate) fn new(store: Arc<ObjectStore>) -> Self {
+        Self {
+            store,
+            lock: parking_lot::Mutex::new(()),
+        }
+    }
+
     /// Allocates a service's addresses and ports. They are in use only once it is written, so the guard must be held
     /// until then: allocations may not run concurrently.
     pub(crate) fn allocate(
@@ -96,18 +112,18 @@ impl Api {
         if (&*resource.group, &*resource.kind) != ("", "Service") {
             return Ok(None);
         }
-        let guard = self.allocation.lock();
+        let guard = self.lock.lock();
         let mut allocations = Allocations {
             dry_run: options.dry_run,
             ..Allocations::default()
         };
-        for service in self.builtin_objects(("", "services")) {
+        for service in self.store.builtin_objects(("", "services")) {
             if old.is_none_or(|old| old.meta("uid") != service.meta("uid")) {
                 allocations.add_service(&service);
             }
         }
         allocate_for(object, &mut allocations, &mut |below| {
-            self.environment.random_below(below)
+            self.store.environment.random_below(below)
         })
         .map_err(|errors| Status::invalid(&resource.group, &resource.kind, object.name(), &errors))?;
         Ok(Some(guard))

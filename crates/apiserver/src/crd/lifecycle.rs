@@ -20,27 +20,42 @@ use super::{
 };
 use crate::{
     object::Object,
+    object_store::ObjectStore,
     registry::Resource,
     request::Target,
     storage::{Change, Entry, Expect, Key},
-    verbs::{Api, DeleteOptions, WriteOptions},
+    verbs::{DeleteOptions, WriteOptions, delete_object, set_managed_fields_on_update},
 };
 
 /// The annotation in which CRDs of protected groups refer to their approval.
 pub(super) const APPROVAL_ANNOTATION: &str = "api-approved.kubernetes.io";
 
-impl Api {
+/// The CustomResourceDefinitions of a server. A stored one is brought up to date step by step, and then served.
+pub(crate) struct Definitions {
+    store: Arc<ObjectStore>,
+    /// Held while the served resources are updated from a stored definition.
+    refresh: parking_lot::Mutex<()>,
+}
+
+impl Definitions {
+    pub(crate) fn new(store: Arc<ObjectStore>) -> Self {
+        Self {
+            store,
+            refresh: parking_lot::Mutex::new(()),
+        }
+    }
+
     /// Serves the stored CRDs.
-    pub(crate) fn load_definitions(&self) {
+    pub(crate) fn load(&self) {
         for name in self.definition_names() {
-            self.sync_definition(&name);
+            self.sync(&name);
         }
     }
 
     /// Brings what is served in line with a stored CRD, then retries CRDs of its group that may wait for names it
     /// released.
-    pub(crate) fn sync_definition(&self, name: &str) {
-        let _one_at_a_time = self.definition_refresh.lock();
+    pub(crate) fn sync(&self, name: &str) {
+        let _one_at_a_time = self.refresh.lock();
         let released = self.reconcile_definition(name);
         if let Some(group) = released {
             for other in self.definition_names() {
@@ -58,7 +73,7 @@ impl Api {
         let mut released = None;
         loop {
             let Some((resource, entry)) = self.definition(name) else {
-                self.registry.define(name, None);
+                self.store.registry.define(name, None);
                 return group();
             };
             let mut crd = match entry.object.decode() {
@@ -76,7 +91,7 @@ impl Api {
             let change = self.next_step(&mut crd);
             if crd == before && change == Change::Put {
                 match Definition::from_crd(&crd, entry.revision) {
-                    Ok(definition) => self.registry.define(name, definition),
+                    Ok(definition) => self.store.registry.define(name, definition),
                     Err(error) => tracing::error!(
                         crd = name,
                         error,
@@ -92,7 +107,8 @@ impl Api {
             let written = if change == Change::Remove {
                 before
             } else {
-                self.set_managed_fields_on_update(
+                set_managed_fields_on_update(
+                    &self.store,
                     &resource,
                     "status",
                     &WriteOptions::internal(),
@@ -101,13 +117,15 @@ impl Api {
                 );
                 crd
             };
-            let _ = self.commit(&resource, &mut { written }, Expect::At(entry.revision), change);
+            let _ = self
+                .store
+                .commit(&resource, &mut { written }, Expect::At(entry.revision), change);
         }
     }
 
     /// Changes a CRD by one step, or not at all if nothing is left to do.
     fn next_step(&self, crd: &mut Object) -> Change {
-        let now = self.environment.now_rfc3339();
+        let now = self.store.environment.now_rfc3339();
         if crd.is_deleting() && crd.finalizers().any(|finalizer| finalizer == CLEANUP_FINALIZER) {
             return self.finalize_definition(crd, &now);
         }
@@ -177,7 +195,7 @@ impl Api {
 
     /// Deletes a CRD's instances. Returns how many remain, held by their own finalizers.
     fn delete_instances(&self, crd: &Object) -> usize {
-        let catalogue = self.registry.catalogue();
+        let catalogue = self.store.registry.catalogue();
         let spec = spec(crd);
         let (group, plural) = (text(&spec["group"]), text(&spec["names"]["plural"]));
         let Some(served) = catalogue
@@ -187,7 +205,7 @@ impl Api {
         else {
             return 0;
         };
-        let Ok(snapshot) = self.storage.snapshot(&served.table, None) else {
+        let Ok(snapshot) = self.store.storage.snapshot(&served.table, None) else {
             return 0;
         };
         let mut left = 0;
@@ -199,8 +217,8 @@ impl Api {
                 subresource: "".into(),
             };
             // An instance that is already deleted is fine.
-            let _ = self.delete_object(&target, &DeleteOptions::default());
-            left += usize::from(self.storage.get(&served.table, &entry.key).is_some());
+            let _ = delete_object(&self.store, &target, &DeleteOptions::default());
+            left += usize::from(self.store.storage.get(&served.table, &entry.key).is_some());
         }
         left
     }
@@ -224,6 +242,7 @@ impl Api {
     fn definition_names(&self) -> Vec<Arc<str>> {
         let resource = self.definitions_resource();
         let snapshot = self
+            .store
             .storage
             .snapshot(&resource.table, None)
             .expect("the current revision is never compacted");
@@ -235,12 +254,12 @@ impl Api {
 
     fn definition(&self, name: &str) -> Option<(Arc<Resource>, Arc<Entry>)> {
         let resource = self.definitions_resource();
-        let entry = self.storage.get(&resource.table, &Key::new("", name))?;
+        let entry = self.store.storage.get(&resource.table, &Key::new("", name))?;
         Some((resource, entry))
     }
 
     fn definitions_resource(&self) -> Arc<Resource> {
-        let catalogue = self.registry.catalogue();
+        let catalogue = self.store.registry.catalogue();
         catalogue
             .find("apiextensions.k8s.io", "v1", "customresourcedefinitions")
             .expect("built in")

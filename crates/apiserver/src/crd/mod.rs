@@ -29,6 +29,7 @@ use serde_json::{Value, json};
 pub(crate) use check::{check, check_status, warnings};
 pub(crate) use conversion::{convert_for_read, convert_to_stored};
 pub(crate) use definition::{CrdInfo, Definition};
+pub(crate) use lifecycle::Definitions;
 pub(crate) use objects::{Part, check as check_object, finalizer_warnings, find_typed, prune_and_default};
 pub(crate) use versions::compare as compare_versions;
 

@@ -7,19 +7,22 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use windlass_rights::Recorder;
 
-use super::{Server, in_flight::InFlight};
+use super::{Api, Server, in_flight::InFlight};
 use crate::{
-    admission::ServiceAccountAdmission,
+    admission::{Admission, ServiceAccountAdmission},
     auth::{AccessControl, AnonymousAuth, Authenticator, LastModes, Policy, TokenSigner, User},
+    built_in_strategies::ServiceAllocator,
+    crd::Definitions,
     depth::DeepTables,
     environment::Environment,
     limits::Limits,
     logs::LogStore,
     media::Encoding,
+    object_store::ObjectStore,
     registry::Registry,
     request::Target,
     storage::{Memory, Storage},
-    verbs::{Api, WriteOptions},
+    verbs::{WriteOptions, WriteVerbs},
 };
 
 /// The namespaces that every cluster has, in the order in which a real server creates them.
@@ -128,28 +131,42 @@ impl Builder {
     pub fn build(self) -> Server {
         let environment = Environment::new(self.epoch, self.seed);
         let storage = self.storage.unwrap_or_else(|| Box::new(Memory::default()));
-        let access_control = AccessControl {
-            policy: (self.authorization == AuthorizationMode::Rbac).then(|| Policy::new(&*storage)),
-            anonymous: self.anonymous,
-            tokens: self.tokens,
-            token_signer: TokenSigner::new(environment.signing_key()),
-            impersonation_modes: LastModes::default(),
-            recorder: self.recorder,
-            aggregation_lock: parking_lot::Mutex::new(()),
-        };
-        let api = Arc::new(Api {
-            access_control,
+        let policy = (self.authorization == AuthorizationMode::Rbac).then(|| Policy::new(&*storage));
+        let token_signer = TokenSigner::new(environment.signing_key());
+        let store = Arc::new(ObjectStore {
             storage,
             registry: Registry::new(),
             environment,
+            deep_tables: DeepTables::default(),
+        });
+        let access = Arc::new(AccessControl {
+            store: store.clone(),
+            policy,
+            anonymous: self.anonymous,
+            tokens: self.tokens,
+            token_signer,
+            impersonation_modes: LastModes::default(),
+            recorder: self.recorder,
+            aggregation_lock: parking_lot::Mutex::new(()),
+        });
+        let writes = WriteVerbs {
+            store: store.clone(),
+            access: access.clone(),
+            admission: Admission {
+                store: store.clone(),
+                service_accounts: self.service_accounts,
+            },
+            services: ServiceAllocator::new(store.clone()),
+            definitions: Definitions::new(store.clone()),
+            pod_logs: Arc::new(LogStore::default()),
+        };
+        let api = Arc::new(Api {
+            store,
+            access,
+            writes,
             in_flight: InFlight::new(&self.limits),
             watch_permits: Arc::new(Semaphore::new(self.limits.watches.min(Semaphore::MAX_PERMITS))),
             limits: self.limits,
-            definition_refresh: parking_lot::Mutex::new(()),
-            allocation: parking_lot::Mutex::new(()),
-            service_accounts: self.service_accounts,
-            pod_logs: LogStore::default(),
-            deep_tables: DeepTables::default(),
         });
         api.bootstrap(self.service_port);
         let authenticator = Authenticator::Trusted(Arc::new(User::administrator()));
@@ -168,8 +185,8 @@ impl Api {
         for name in NAMESPACES {
             self.ensure_object("namespaces", "", &json!({"metadata": {"name": name}}));
         }
-        self.load_definitions();
-        self.create_bootstrap_policy();
+        self.writes.definitions.load();
+        self.access.create_bootstrap_policy();
         if let Some(port) = port {
             self.ensure_object("services", "default", &kubernetes_service_object(port));
         }
@@ -179,6 +196,7 @@ impl Api {
     fn ensure_object(&self, plural: &str, namespace: &str, object: &Value) {
         let target = Target {
             resource: self
+                .store
                 .registry
                 .catalogue()
                 .find("", "v1", plural)
@@ -189,7 +207,7 @@ impl Api {
             subresource: "".into(),
         };
         let body = object.to_string();
-        let _ = self.create(
+        let _ = self.writes.create(
             &target,
             &WriteOptions::internal(),
             body.as_bytes(),

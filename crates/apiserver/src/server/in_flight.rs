@@ -21,7 +21,7 @@ use crate::{
 const BODY_UNIT: usize = 1024;
 
 /// The remaining capacity for requests.
-pub(crate) struct InFlight {
+pub(super) struct InFlight {
     reads: Arc<Semaphore>,
     writes: Arc<Semaphore>,
     /// In units of [`BODY_UNIT`] bytes.

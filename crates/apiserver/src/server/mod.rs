@@ -19,28 +19,39 @@ use futures::{FutureExt, future::BoxFuture};
 use http::{HeaderName, HeaderValue, Method, Request, Response, header, request::Parts};
 
 pub use builder::Builder;
-pub(crate) use in_flight::InFlight;
-use in_flight::LargeWorkLimit;
+use in_flight::{InFlight, LargeWorkLimit};
 use respond::{add_warning, error_response, text_response};
+use tokio::sync::Semaphore;
 use windlass_api::request::RequestInfo;
 
 use crate::{
-    auth::{Authenticator, Caller, Peer, User},
+    auth::{AccessControl, Authenticator, Caller, Peer, User},
     body::Body,
     gzip,
     https::{Connection, ConnectionLimitReached},
     limits::{self, Limits},
     logs::Logs,
     media::Encoding,
+    object_store::ObjectStore,
     status::Status,
-    verbs::Api,
+    verbs::WriteVerbs,
 };
 
 /// The header with a request's audit ID, set by the client or else by the server.
 const AUDIT_ID_HEADER: HeaderName = HeaderName::from_static("audit-id");
 
-/// The state that all clones of a server and all its watches share.
-pub(crate) type SharedApi = Arc<Api>;
+/// The state that all clones of a server share.
+pub(crate) struct Api {
+    pub(crate) store: Arc<ObjectStore>,
+    /// Decides whether a request is allowed.
+    pub(crate) access: Arc<AccessControl>,
+    pub(crate) writes: WriteVerbs,
+    limits: Limits,
+    /// How much more work the limits allow now.
+    in_flight: InFlight,
+    /// One permit for each watch that may be open.
+    watch_permits: Arc<Semaphore>,
+}
 
 /// A Kubernetes API server inside the process.
 ///
@@ -48,7 +59,7 @@ pub(crate) type SharedApi = Arc<Api>;
 /// Clones share all state, which is dropped with the last of them.
 #[derive(Clone)]
 pub struct Server {
-    api: SharedApi,
+    api: Arc<Api>,
     authenticator: Authenticator,
     /// Limits large work on a socket; none in the process, where the caller's thread does it.
     large_work: Option<LargeWorkLimit>,
@@ -83,7 +94,7 @@ impl Server {
 
     /// The logs of its pods' containers. The server runs none: the code that simulates or runs pods writes them.
     pub fn logs(&self) -> Logs {
-        Logs::new(self.api.clone())
+        Logs::new(self.api.store.clone(), self.api.writes.pod_logs.clone())
     }
 
     /// The same server for requests of this user. They need no credentials, but with [`Builder::rbac`] the user needs
@@ -105,11 +116,11 @@ impl Server {
 
     /// Whether its keys are predictable; see [`Server::seeded`].
     pub fn is_seeded(&self) -> bool {
-        self.api.environment.is_seeded()
+        self.api.store.environment.is_seeded()
     }
 
     #[cfg(test)]
-    pub(crate) fn api(&self) -> &SharedApi {
+    pub(crate) fn api(&self) -> &Arc<Api> {
         &self.api
     }
 
@@ -157,7 +168,8 @@ impl Server {
             error_response(&status, encoding)
         });
         let audit_id = parts.headers.get(AUDIT_ID_HEADER).cloned();
-        let audit_id = audit_id.or_else(|| HeaderValue::from_str(&self.api.environment.audit_id()).ok());
+        let audit_id =
+            audit_id.or_else(|| HeaderValue::from_str(&self.api.store.environment.audit_id()).ok());
         if let Some(audit_id) = audit_id {
             response.headers_mut().insert(AUDIT_ID_HEADER, audit_id);
         }
@@ -207,7 +219,10 @@ impl Server {
         B::Data: Send,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let found = self.api.authenticate(&self.authenticator, &parts.headers)?;
+        let found = self
+            .api
+            .access
+            .authenticate(&self.authenticator, &parts.headers)?;
         let is_check = matches!(&*info.path, "/healthz" | "/livez" | "/readyz");
         if let Some(connection) = self.connection.as_ref().filter(|_| !is_check) {
             connection
@@ -217,9 +232,10 @@ impl Server {
         let access = &info.access;
         let entered = self
             .api
+            .access
             .impersonate(found.user, access, &parts.headers)
             .and_then(|user| {
-                self.api.authorize(&user, access)?;
+                self.api.access.authorize(&user, access)?;
                 let access = access.clone();
                 Ok(Arc::new(Caller { user, access }))
             });

@@ -6,18 +6,19 @@ use http::{Response, request::Parts};
 use tokio::sync::OwnedSemaphorePermit;
 use windlass_api::request::RequestInfo;
 
-use super::{Server, in_flight::ReceivedBody};
+use super::{Api, Server, in_flight::ReceivedBody, respond::respond};
 use crate::{
-    auth::{self, Caller},
+    auth::Caller,
     body::Body,
     depth,
     media::{self, Encoding},
     patch::PatchKind,
     request::{Target, Verb},
+    reviews,
     selector::Selector,
     status::Status,
     subresources::{self, SubresourceBody},
-    verbs::{Answer, Api, DeleteOptions, ListOptions, WatchStream, WriteOptions},
+    verbs::{self, Answer, DeleteOptions, ListOptions, WatchStream, WriteOptions},
     view::View,
 };
 
@@ -65,7 +66,7 @@ impl Server {
         let mut answer = Some(answer);
         let respond = || {
             let answer = answer.take().unwrap_or(Answer::NoContent);
-            self.api.respond(answer, target, wanted, view)
+            respond(answer, target, wanted, view, self.api.store.environment.now())
         };
         let mut response = request.work(size, respond).await?;
         response.body_mut().hold_permit(permit);
@@ -87,27 +88,29 @@ impl ResourceRequest<'_> {
     async fn read(&self, view: View) -> AnswerResult {
         let (api, target, query) = (self.api(), self.target, &self.info.query);
         if self.verb == Verb::Get && *target.subresource == *"log" {
-            return Ok((api.log(target, query)?, None));
+            return Ok((subresources::log(&api.writes, target, query)?, None));
         }
         if self.verb == Verb::Watch {
             let options = ListOptions::from_query(query, true)?;
             let permit = api.watch_permits.clone().try_acquire_owned();
             let permit = permit.map_err(|_| Status::busy())?;
             let selector = self.selector()?;
-            let stream = WatchStream::open(permit, api.clone(), target, &options, selector, view)?;
+            let stream = WatchStream::open(permit, api.store.clone(), target, &options, selector, view)?;
             return Ok((Answer::Watch(Box::new(stream)), None));
         }
         let permit = self.acquire_permit()?;
         let answer = if self.verb == Verb::List {
             let (options, selector) = (ListOptions::from_query(query, false)?, self.selector()?);
-            api.wait_for_list_revision(&options).await?;
-            let list = || api.list(target, &options, &selector);
+            verbs::wait_for_list_revision(&api.store, &options).await?;
+            let list = || verbs::list(&api.store, target, &options, &selector);
             self.work(self.scan_cost(), list).await?
         } else if matches!(&*target.subresource, "" | "status" | "approval") {
-            api.get(target, query).await?
+            verbs::get(&api.store, target, query).await?
         } else {
             let options = WriteOptions::default();
-            let part = || api.subresource(target, self.verb, &options, &SubresourceBody::None);
+            let part = || {
+                subresources::subresource(&api.writes, target, self.verb, &options, &SubresourceBody::None)
+            };
             self.work(0, part).await?
         };
         Ok((answer, permit))
@@ -147,22 +150,22 @@ impl ResourceRequest<'_> {
         let answer = match (early, self.verb) {
             (Some(BodyKind::Object(encoding)), Verb::Create) => {
                 let create = || {
-                    if auth::is_review(&target.resource) {
-                        api.review(target, &options, bytes, encoding, self.caller)
+                    if reviews::is_review(&target.resource) {
+                        reviews::review(&api.access, target, &options, bytes, encoding, self.caller)
                     } else if subresources::is_binding(&target.resource) {
-                        api.bind_by_name(target, &options, bytes, encoding)
+                        subresources::bind_by_name(&api.writes, target, &options, bytes, encoding)
                     } else {
-                        api.create(target, &options, bytes, encoding)
+                        api.writes.create(target, &options, bytes, encoding)
                     }
                 };
                 self.work(size, create).await?
             }
             (Some(BodyKind::Object(encoding)), _) => {
-                let update = || api.update(target, &options, bytes, encoding);
+                let update = || api.writes.update(target, &options, bytes, encoding);
                 self.work(size, update).await?
             }
             (Some(BodyKind::Patch(kind)), _) => {
-                let patch = || api.patch(target, &options, bytes, kind);
+                let patch = || api.writes.patch(target, &options, bytes, kind);
                 self.work(size, patch).await?
             }
             (None, verb) => {
@@ -170,7 +173,7 @@ impl ResourceRequest<'_> {
                     BodyKind::Object(encoding) => SubresourceBody::Object(bytes.clone(), encoding),
                     BodyKind::Patch(kind) => SubresourceBody::Patch(bytes.clone(), kind),
                 };
-                let part = || api.subresource(target, verb, &options, &input);
+                let part = || subresources::subresource(&api.writes, target, verb, &options, &input);
                 self.work(size, part).await?
             }
         };
@@ -201,9 +204,9 @@ impl ResourceRequest<'_> {
             };
             let options = DeleteOptions::from_request(query, value.as_ref())?;
             if is_one {
-                return api.delete(target, &options);
+                return api.writes.delete(target, &options);
             }
-            api.delete_collection(
+            api.writes.delete_collection(
                 target,
                 &options,
                 &ListOptions::from_query(query, false)?,
@@ -216,7 +219,7 @@ impl ResourceRequest<'_> {
 
     /// Like [`Server::work`], with a large stack if the body or the objects need one.
     async fn work<T: Send>(&self, size: usize, work: impl FnMut() -> T + Send) -> T {
-        let deep = self.api().deep_tables.has(&self.target.resource.table);
+        let deep = self.api().store.deep_tables.has(&self.target.resource.table);
         self.server.work(size, || depth::run(deep, work)).await
     }
 
@@ -239,7 +242,11 @@ impl ResourceRequest<'_> {
 
     /// The cost of scanning the table.
     fn scan_cost(&self) -> usize {
-        let table = self.api().storage.snapshot(&self.target.resource.table, None);
+        let table = self
+            .api()
+            .store
+            .storage
+            .snapshot(&self.target.resource.table, None);
         table.map_or(0, |table| table.count() * ENTRY_COST)
     }
 
@@ -250,6 +257,7 @@ impl ResourceRequest<'_> {
         }
         let entry = self
             .api()
+            .store
             .storage
             .get(&self.target.resource.table, &self.target.key());
         entry.map_or(0, |entry| entry.object.json().len())

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
+use jiff::Timestamp;
 
 use crate::{
     body::Body,
@@ -9,52 +10,49 @@ use crate::{
     media::Encoding,
     request::Target,
     status::{BUSY_MESSAGE, Status},
-    verbs::{Answer, Api},
+    verbs::Answer,
     view::View,
     warnings,
 };
 
-impl Api {
-    /// Converts an answer into a response in the requested encoding and view.
-    pub(super) fn respond(
-        &self,
-        answer: Answer,
-        target: &Target,
-        wanted: Encoding,
-        view: View,
-    ) -> Result<Response<Body>, Status> {
-        let resource = &target.resource;
-        let now = self.environment.now();
-        let mut response = match answer {
-            Answer::Object { code, json, warnings } => {
-                let json = view.render_json(resource, json, now)?;
-                let mut response = json_response(code, wanted.encode(json)?);
-                for warning in warnings::truncate_warnings(&warnings) {
-                    add_warning(&mut response, warning);
-                }
-                response
+/// Converts an answer into a response in the requested encoding and view.
+pub(super) fn respond(
+    answer: Answer,
+    target: &Target,
+    wanted: Encoding,
+    view: View,
+    now: Timestamp,
+) -> Result<Response<Body>, Status> {
+    let resource = &target.resource;
+    let mut response = match answer {
+        Answer::Object { code, json, warnings } => {
+            let json = view.render_json(resource, json, now)?;
+            let mut response = json_response(code, wanted.encode(json)?);
+            for warning in warnings::truncate_warnings(&warnings) {
+                add_warning(&mut response, warning);
             }
-            Answer::List(page) => {
-                let format = ListFormat {
-                    view,
-                    encoding: wanted,
-                    now,
-                };
-                body_response(200, "", Body::list(ListBody::new(resource, page, format)))
-            }
-            Answer::Watch(stream) => body_response(200, "", Body::watch(*stream)),
-            Answer::Text(text) => return Ok(body_response(200, "text/plain", Body::stream(text))),
-            Answer::NoContent => return Ok(body_response(204, "", Body::whole(Bytes::new()))),
-        };
-        if let Some(deprecation) = resource.strategy.deprecation {
-            add_warning(&mut response, deprecation);
+            response
         }
-        response.headers_mut().insert(
-            header::CONTENT_TYPE,
-            HeaderValue::from_static(wanted.content_type()),
-        );
-        Ok(response)
+        Answer::List(page) => {
+            let format = ListFormat {
+                view,
+                encoding: wanted,
+                now,
+            };
+            body_response(200, "", Body::list(ListBody::new(resource, page, format)))
+        }
+        Answer::Watch(stream) => body_response(200, "", Body::watch(*stream)),
+        Answer::Text(text) => return Ok(body_response(200, "text/plain", Body::stream(text))),
+        Answer::NoContent => return Ok(body_response(204, "", Body::whole(Bytes::new()))),
+    };
+    if let Some(deprecation) = resource.strategy.deprecation {
+        add_warning(&mut response, deprecation);
     }
+    response.headers_mut().insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static(wanted.content_type()),
+    );
+    Ok(response)
 }
 
 pub(super) fn add_warning(response: &mut Response<Body>, warning: &str) {

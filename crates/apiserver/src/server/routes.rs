@@ -27,7 +27,7 @@ impl Server {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let path = &*info.path;
-        let catalogue = self.api.registry.catalogue();
+        let catalogue = self.api.store.registry.catalogue();
         let as_json = |value: &serde_json::Value| json_response(200, value.to_string().into());
         let route = Route::resolve(info, &catalogue);
         let read_only = match &route {

@@ -3,91 +3,93 @@
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::{SubresourceBody, SubresourceRequest, created_status};
+use super::{SubresourceBody, SubresourceRequest, created_status, subresource};
 use crate::{
     media::{self, Encoding},
     object::Object,
     request::{Target, Verb},
     status::Status,
-    verbs::{Answer, Api, Generation, WriteOptions},
+    verbs::{Answer, Generation, WriteOptions, WriteVerbs},
 };
 
-impl Api {
-    /// Creates a binding in the collection `bindings`, which predates subresources. Its name is the pod's.
-    pub(crate) fn bind_by_name(
-        &self,
-        target: &Target,
-        options: &WriteOptions,
-        body: &Bytes,
-        encoding: Encoding,
-    ) -> Result<Answer, Status> {
-        let binding = media::decode(body, encoding, "Binding")?;
-        let name = binding
-            .pointer("/metadata/name")
-            .and_then(Value::as_str)
-            .unwrap_or_default();
-        let catalogue = self.registry.catalogue();
-        let pod = Target {
-            resource: catalogue.find("", "v1", "pods").expect("built in").clone(),
-            name: name.into(),
-            subresource: "binding".into(),
-            ..target.clone()
-        };
-        let input = SubresourceBody::Object(body.clone(), encoding);
-        self.subresource(&pod, Verb::Create, options, &input)
-    }
+/// Creates a binding in the collection `bindings`, which predates subresources. Its name is the pod's.
+pub(crate) fn bind_by_name(
+    writes: &WriteVerbs,
+    target: &Target,
+    options: &WriteOptions,
+    body: &Bytes,
+    encoding: Encoding,
+) -> Result<Answer, Status> {
+    let binding = media::decode(body, encoding, "Binding")?;
+    let name = binding
+        .pointer("/metadata/name")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
+    let catalogue = writes.store.registry.catalogue();
+    let pod = Target {
+        resource: catalogue.find("", "v1", "pods").expect("built in").clone(),
+        name: name.into(),
+        subresource: "binding".into(),
+        ..target.clone()
+    };
+    let input = SubresourceBody::Object(body.clone(), encoding);
+    subresource(writes, &pod, Verb::Create, options, &input)
+}
 
-    pub(super) fn bind(&self, request: SubresourceRequest<'_>, binding: &Value) -> Result<Answer, Status> {
-        let SubresourceRequest { target, options } = request;
-        request.check_name(binding, "Binding")?;
-        let text = |pointer: &str| {
-            binding
-                .pointer(pointer)
-                .and_then(Value::as_str)
-                .unwrap_or_default()
-        };
-        let kind = text("/target/kind");
-        if !matches!(kind, "" | "Node") {
-            return Err(Status::without_reason(format!(
-                "target.kind: Unsupported value: {kind:?}: supported values: \"Node\", \"<empty>\""
-            )));
-        }
-        let node = text("/target/name");
-        if node.is_empty() {
-            return Err(Status::without_reason("target.name: Required value"));
-        }
-        let annotations = binding
-            .pointer("/metadata/annotations")
-            .and_then(Value::as_object);
-        let uid = text("/metadata/uid");
-        self.modify(target, options, Generation::Keep, |pod| {
-            let refuse = |why: String| Err(Status::binding_conflict(&target.name, &why));
-            if !uid.is_empty() && uid != pod.meta("uid") {
-                return refuse(format!(
-                    "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
-                    pod.meta("uid")
-                ));
-            }
-            if pod.is_deleting() {
-                return refuse(format!("pod {} is being deleted, cannot be assigned to a host", target.name));
-            }
-            let assigned = pod.text_at("spec.nodeName");
-            if !assigned.is_empty() {
-                return refuse(format!("pod {} is already assigned to node {assigned:?}", target.name));
-            }
-            pod.fields_mut().entry("spec").or_insert_with(|| json!({}))["nodeName"] = node.into();
-            for (key, value) in annotations.into_iter().flatten() {
-                let kept = pod.metadata_mut().entry("annotations").or_insert_with(|| json!({}));
-                kept[key] = value.clone();
-            }
-            set_condition(
-                pod,
-                json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": self.environment.now_rfc3339()}),
-            );
-            Ok(())
-        })?;
-        Ok(Answer::from_value(201, &created_status()))
+pub(super) fn bind(
+    writes: &WriteVerbs,
+    request: SubresourceRequest<'_>,
+    binding: &Value,
+) -> Result<Answer, Status> {
+    let SubresourceRequest { target, options } = request;
+    request.check_name(binding, "Binding")?;
+    let text = |pointer: &str| {
+        binding
+            .pointer(pointer)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+    };
+    let kind = text("/target/kind");
+    if !matches!(kind, "" | "Node") {
+        return Err(Status::without_reason(format!(
+            "target.kind: Unsupported value: {kind:?}: supported values: \"Node\", \"<empty>\""
+        )));
     }
+    let node = text("/target/name");
+    if node.is_empty() {
+        return Err(Status::without_reason("target.name: Required value"));
+    }
+    let annotations = binding
+        .pointer("/metadata/annotations")
+        .and_then(Value::as_object);
+    let uid = text("/metadata/uid");
+    writes.modify(target, options, Generation::Keep, |pod| {
+        let refuse = |why: String| Err(Status::binding_conflict(&target.name, &why));
+        if !uid.is_empty() && uid != pod.meta("uid") {
+            return refuse(format!(
+                "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
+                pod.meta("uid")
+            ));
+        }
+        if pod.is_deleting() {
+            return refuse(format!("pod {} is being deleted, cannot be assigned to a host", target.name));
+        }
+        let assigned = pod.text_at("spec.nodeName");
+        if !assigned.is_empty() {
+            return refuse(format!("pod {} is already assigned to node {assigned:?}", target.name));
+        }
+        pod.fields_mut().entry("spec").or_insert_with(|| json!({}))["nodeName"] = node.into();
+        for (key, value) in annotations.into_iter().flatten() {
+            let kept = pod.metadata_mut().entry("annotations").or_insert_with(|| json!({}));
+            kept[key] = value.clone();
+        }
+        set_condition(
+            pod,
+            json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": writes.store.environment.now_rfc3339()}),
+        );
+        Ok(())
+    })?;
+    Ok(Answer::from_value(201, &created_status()))
 }
 
 /// Sets a condition of a pod's status. Keeps the transition time if the condition's status does not change.

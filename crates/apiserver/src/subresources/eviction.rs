@@ -1,149 +1,161 @@
 //! `pods/eviction`: a deletion that respects disruption budgets.
 
 use serde_json::{Value, json};
+
 use windlass_api::{conditions, labels};
 
 use super::{SubresourceRequest, binding::set_condition, created_status};
 use crate::{
+    environment::Environment,
     object::Object,
     request::{Query, Target},
     status::Status,
-    verbs::{Answer, Api, DeleteOptions, Generation, WriteOptions},
+    verbs::{Answer, DeleteOptions, Generation, WriteOptions, WriteVerbs, set_managed_fields_on_update},
 };
 
 /// The maximum number of unconfirmed evictions of a budget.
 const MAX_DISRUPTED_PODS: usize = 2000;
 
-impl Api {
-    pub(super) fn evict(&self, request: SubresourceRequest<'_>, eviction: &Value) -> Result<Answer, Status> {
-        let SubresourceRequest { target, options } = request;
-        request.check_name(eviction, "Eviction")?;
-        let mut deletion = DeleteOptions::from_request(&Query::default(), eviction.get("deleteOptions"))?;
-        deletion.dry_run |= options.dry_run;
-        let pod = self.current(target)?.object.decode()?;
-        if !ignores_budgets(&pod) {
-            self.consume_disruption_budget(target, &pod, deletion.dry_run)?;
-        }
-        if !deletion.dry_run {
-            self.modify(target, options, Generation::Keep, |pod| {
-                set_condition(
-                    pod,
-                    json!({
-                        "type": "DisruptionTarget",
-                        "status": "True",
-                        "lastProbeTime": null,
-                        "lastTransitionTime": self.environment.now_rfc3339(),
-                        "reason": "EvictionByEvictionAPI",
-                        "message": "Eviction API: evicting",
-                    }),
-                );
-                Ok(())
-            })?;
-        }
-        self.delete(
-            &Target {
-                subresource: "".into(),
-                ..target.clone()
-            },
-            &deletion,
-        )?;
-        Ok(Answer::from_value(201, &created_status()))
+pub(super) fn evict(
+    writes: &WriteVerbs,
+    request: SubresourceRequest<'_>,
+    eviction: &Value,
+) -> Result<Answer, Status> {
+    let SubresourceRequest { target, options } = request;
+    request.check_name(eviction, "Eviction")?;
+    let mut deletion = DeleteOptions::from_request(&Query::default(), eviction.get("deleteOptions"))?;
+    deletion.dry_run |= options.dry_run;
+    let pod = writes.store.current(target)?.object.decode()?;
+    if !ignores_budgets(&pod) {
+        consume_disruption_budget(writes, target, &pod, deletion.dry_run)?;
     }
-
-    /// Consumes one allowed disruption of the budget that covers the pod.
-    fn consume_disruption_budget(&self, target: &Target, pod: &Object, dry_run: bool) -> Result<(), Status> {
-        let catalogue = self.registry.catalogue();
-        let resource = catalogue
-            .find("policy", "v1", "poddisruptionbudgets")
-            .expect("built in");
-        let budgets = Target {
-            resource: resource.clone(),
-            namespace: target.namespace.clone(),
-            name: "".into(),
-            subresource: "".into(),
-        };
-        let labels: Vec<(&str, &str)> = pod.labels().collect();
-        let covers = |budget: &Object| {
-            let selector = budget
-                .fields()
-                .get("spec")
-                .map_or(&Value::Null, |spec| &spec["selector"]);
-            selector.is_object()
-                && labels::Selector::from_json(selector).matches(|key| find_label(&labels, key))
-        };
-        let snapshot = self.snapshot(&budgets, None)?;
-        let mut covering = snapshot
-            .range(Some(&target.namespace), None)
-            .filter_map(|entry| entry.object.decode().ok())
-            .filter(covers);
-        let Some(budget) = covering.next() else {
-            return Ok(());
-        };
-        if covering.next().is_some() {
-            return Err(Status::multiple_budgets());
-        }
-        if is_free_eviction(pod, &budget) {
-            return Ok(());
-        }
-        let one = Target {
-            name: budget.name().into(),
-            subresource: "status".into(),
-            ..budgets
-        };
-        let options = WriteOptions {
-            dry_run,
-            ..WriteOptions::internal()
-        };
-        self.modify(&one, &options, Generation::Keep, |budget| {
-            let before = budget.clone();
-            self.decrement_disruptions_allowed(budget, &target.name)?;
-            self.set_managed_fields_on_update(&one.resource, "status", &options, budget, &before);
+    if !deletion.dry_run {
+        writes.modify(target, options, Generation::Keep, |pod| {
+            set_condition(
+                pod,
+                json!({
+                    "type": "DisruptionTarget",
+                    "status": "True",
+                    "lastProbeTime": null,
+                    "lastTransitionTime": writes.store.environment.now_rfc3339(),
+                    "reason": "EvictionByEvictionAPI",
+                    "message": "Eviction API: evicting",
+                }),
+            );
             Ok(())
         })?;
-        Ok(())
     }
+    writes.delete(
+        &Target {
+            subresource: "".into(),
+            ..target.clone()
+        },
+        &deletion,
+    )?;
+    Ok(Answer::from_value(201, &created_status()))
+}
 
-    fn decrement_disruptions_allowed(&self, budget: &mut Object, pod: &str) -> Result<(), Status> {
-        let name = budget.name().to_owned();
-        let generation = budget
-            .metadata()
-            .get("generation")
-            .and_then(Value::as_i64)
-            .unwrap_or(0);
-        let status = budget.fields_mut().entry("status").or_insert_with(|| json!({}));
-        let number = |key: &str| status[key].as_i64().unwrap_or(0);
-        if number("observedGeneration") < generation {
-            let why = format!("The disruption budget {name} is still being processed by the server.");
-            return Err(Status::eviction_refused(&why, Some(10)));
-        }
-        if status["disruptedPods"]
-            .as_object()
-            .is_some_and(|pods| pods.len() > MAX_DISRUPTED_PODS)
-        {
-            let why = "DisruptedPods map too big - too many evictions not confirmed by PDB controller";
-            return Err(Status::eviction_refused(why, None));
-        }
-        let allowed = number("disruptionsAllowed");
-        if allowed <= 0 {
-            return Err(Status::eviction_refused(&blocked_message(&name, status), None));
-        }
-        status["disruptionsAllowed"] = (allowed - 1).into();
-        status["disruptedPods"][pod] = self.environment.now_rfc3339().into();
-        if allowed == 1 {
-            let condition = json!({
-                "type": "DisruptionAllowed",
-                "status": "False",
-                "observedGeneration": number_of(status, "observedGeneration"),
-                "lastTransitionTime": self.environment.now_rfc3339(),
-                "reason": "InsufficientPods",
-                "message": "",
-            });
-            let others = status["conditions"].as_array().into_iter().flatten();
-            let kept = others.filter(|c| c["type"] != "DisruptionAllowed").cloned();
-            status["conditions"] = kept.chain([condition]).collect();
-        }
-        Ok(())
+/// Consumes one allowed disruption of the budget that covers the pod.
+fn consume_disruption_budget(
+    writes: &WriteVerbs,
+    target: &Target,
+    pod: &Object,
+    dry_run: bool,
+) -> Result<(), Status> {
+    let catalogue = writes.store.registry.catalogue();
+    let resource = catalogue
+        .find("policy", "v1", "poddisruptionbudgets")
+        .expect("built in");
+    let budgets = Target {
+        resource: resource.clone(),
+        namespace: target.namespace.clone(),
+        name: "".into(),
+        subresource: "".into(),
+    };
+    let labels: Vec<(&str, &str)> = pod.labels().collect();
+    let covers = |budget: &Object| {
+        let selector = budget
+            .fields()
+            .get("spec")
+            .map_or(&Value::Null, |spec| &spec["selector"]);
+        selector.is_object() && labels::Selector::from_json(selector).matches(|key| find_label(&labels, key))
+    };
+    let snapshot = writes.store.snapshot(&budgets, None)?;
+    let mut covering = snapshot
+        .range(Some(&target.namespace), None)
+        .filter_map(|entry| entry.object.decode().ok())
+        .filter(covers);
+    let Some(budget) = covering.next() else {
+        return Ok(());
+    };
+    if covering.next().is_some() {
+        return Err(Status::multiple_budgets());
     }
+    if is_free_eviction(pod, &budget) {
+        return Ok(());
+    }
+    let one = Target {
+        name: budget.name().into(),
+        subresource: "status".into(),
+        ..budgets
+    };
+    let options = WriteOptions {
+        dry_run,
+        ..WriteOptions::internal()
+    };
+    writes.modify(&one, &options, Generation::Keep, |budget| {
+        let before = budget.clone();
+        decrement_disruptions_allowed(&writes.store.environment, budget, &target.name)?;
+        set_managed_fields_on_update(&writes.store, &one.resource, "status", &options, budget, &before);
+        Ok(())
+    })?;
+    Ok(())
+}
+
+fn decrement_disruptions_allowed(
+    environment: &Environment,
+    budget: &mut Object,
+    pod: &str,
+) -> Result<(), Status> {
+    let name = budget.name().to_owned();
+    let generation = budget
+        .metadata()
+        .get("generation")
+        .and_then(Value::as_i64)
+        .unwrap_or(0);
+    let status = budget.fields_mut().entry("status").or_insert_with(|| json!({}));
+    let number = |key: &str| status[key].as_i64().unwrap_or(0);
+    if number("observedGeneration") < generation {
+        let why = format!("The disruption budget {name} is still being processed by the server.");
+        return Err(Status::eviction_refused(&why, Some(10)));
+    }
+    if status["disruptedPods"]
+        .as_object()
+        .is_some_and(|pods| pods.len() > MAX_DISRUPTED_PODS)
+    {
+        let why = "DisruptedPods map too big - too many evictions not confirmed by PDB controller";
+        return Err(Status::eviction_refused(why, None));
+    }
+    let allowed = number("disruptionsAllowed");
+    if allowed <= 0 {
+        return Err(Status::eviction_refused(&blocked_message(&name, status), None));
+    }
+    status["disruptionsAllowed"] = (allowed - 1).into();
+    status["disruptedPods"][pod] = environment.now_rfc3339().into();
+    if allowed == 1 {
+        let condition = json!({
+            "type": "DisruptionAllowed",
+            "status": "False",
+            "observedGeneration": number_of(status, "observedGeneration"),
+            "lastTransitionTime": environment.now_rfc3339(),
+            "reason": "InsufficientPods",
+            "message": "",
+        });
+        let others = status["conditions"].as_array().into_iter().flatten();
+        let kept = others.filter(|c| c["type"] != "DisruptionAllowed").cloned();
+        status["conditions"] = kept.chain([condition]).collect();
+    }
+    Ok(())
 }
 
 /// Whether a pod can be evicted regardless of budgets: it is not running, or is being deleted.

@@ -5,79 +5,78 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use crate::{
+    environment::Environment,
     logs::LogOptions,
     registry::Resource,
     request::{Query, Target},
     schema::{FieldError, Problem, time},
     status::Status,
-    verbs::{Answer, Api},
+    verbs::{Answer, WriteVerbs},
 };
 
-impl Api {
-    /// Reads a container's log. There is none before the pod is assigned to a node.
-    pub(crate) fn log(&self, target: &Target, query: &Query) -> Result<Answer, Status> {
-        validate_options(query, &target.name)?;
-        let wanted = self.log_options(query)?;
-        let pod = self.current(target)?.object.decode()?;
-        let spec = pod.fields().get("spec").unwrap_or(&Value::Null);
-        let names = |list: &str| -> Vec<String> {
-            let containers = spec[list].as_array().into_iter().flatten();
-            containers
-                .filter_map(|c| c["name"].as_str().map(str::to_owned))
-                .collect()
-        };
-        let all: Vec<_> = ["initContainers", "containers", "ephemeralContainers"]
-            .into_iter()
-            .flat_map(names)
-            .collect();
-        let container = query.text("container");
-        match container {
-            Some(name) if !all.iter().any(|known| known == name) => {
-                return Err(Status::bad_request(format!(
-                    "container {name} is not valid for pod {}",
-                    target.name
-                )));
-            }
-            None if all.len() > 1 => {
-                return Err(Status::bad_request(format!(
-                    "a container name must be specified for pod {}, choose one of: [{}]",
-                    target.name,
-                    all.join(" ")
-                )));
-            }
-            _ => {}
+/// Reads a container's log. There is none before the pod is assigned to a node.
+pub(crate) fn log(writes: &WriteVerbs, target: &Target, query: &Query) -> Result<Answer, Status> {
+    validate_options(query, &target.name)?;
+    let wanted = log_options(&writes.store.environment, query)?;
+    let pod = writes.store.current(target)?.object.decode()?;
+    let spec = pod.fields().get("spec").unwrap_or(&Value::Null);
+    let names = |list: &str| -> Vec<String> {
+        let containers = spec[list].as_array().into_iter().flatten();
+        containers
+            .filter_map(|c| c["name"].as_str().map(str::to_owned))
+            .collect()
+    };
+    let all: Vec<_> = ["initContainers", "containers", "ephemeralContainers"]
+        .into_iter()
+        .flat_map(names)
+        .collect();
+    let container = query.text("container");
+    match container {
+        Some(name) if !all.iter().any(|known| known == name) => {
+            return Err(Status::bad_request(format!(
+                "container {name} is not valid for pod {}",
+                target.name
+            )));
         }
-        if pod.text_at("spec.nodeName").is_empty() {
-            return Ok(Answer::NoContent);
+        None if all.len() > 1 => {
+            return Err(Status::bad_request(format!(
+                "a container name must be specified for pod {}, choose one of: [{}]",
+                target.name,
+                all.join(" ")
+            )));
         }
-        let container = container.or(all.first().map(String::as_str)).unwrap_or_default();
-        let text = self.pod_logs.read(pod.meta("uid"), container, &wanted);
-        let text = text.ok_or_else(|| {
-            Status::bad_request(format!(
-                "previous terminated container {container:?} in pod {:?} not found",
-                &*target.name
-            ))
-        })?;
-        Ok(Answer::Text(
-            text.filter(|piece| std::future::ready(!piece.is_empty())).boxed(),
+        _ => {}
+    }
+    if pod.text_at("spec.nodeName").is_empty() {
+        return Ok(Answer::NoContent);
+    }
+    let container = container.or(all.first().map(String::as_str)).unwrap_or_default();
+    let text = writes.pod_logs.read(pod.meta("uid"), container, &wanted);
+    let text = text.ok_or_else(|| {
+        Status::bad_request(format!(
+            "previous terminated container {container:?} in pod {:?} not found",
+            &*target.name
         ))
-    }
+    })?;
+    Ok(Answer::Text(
+        text.filter(|piece| std::future::ready(!piece.is_empty())).boxed(),
+    ))
+}
 
-    fn log_options(&self, query: &Query) -> Result<LogOptions, Status> {
-        let count = |key: &str| -> Result<Option<usize>, Status> {
-            Ok(query.number(key)?.and_then(|number| usize::try_from(number).ok()))
-        };
-        let ago = query.number("sinceSeconds")?.map(SignedDuration::from_secs);
-        let since = ago.and_then(|ago| self.environment.now().checked_sub(ago).ok());
-        Ok(LogOptions {
-            follow: query.flag("follow"),
-            previous: query.flag("previous"),
-            timestamps: query.flag("timestamps"),
-            tail: count("tailLines")?,
-            since: since.or(since_time(query)?),
-            limit_bytes: count("limitBytes")?,
-        })
-    }
+fn log_options(environment: &Environment, query: &Query) -> Result<LogOptions, Status> {
+    let count = |key: &str| -> Result<Option<usize>, Status> {
+        Ok(query.number(key)?.and_then(|number| usize::try_from(number).ok()))
+    };
+    let ago = query.number("sinceSeconds")?.map(SignedDuration::from_secs);
+    let since = ago.and_then(|ago| environment.now().checked_sub(ago).ok());
+    Ok(LogOptions {
+        follow: query.flag("follow"),
+        previous: query.flag("previous"),
+        timestamps: query.flag("timestamps"),
+        tail: count("tailLines")?,
+        since: since.or(since_time(query)?),
+        limit_bytes: count("limitBytes")?,
+    })
 }
 
 fn since_time(query: &Query) -> Result<Option<Timestamp>, Status> {

@@ -17,10 +17,11 @@ use crate::{
     registry::Resource,
     request::{Target, Verb},
     status::Status,
-    verbs::{Answer, Api, WriteOptions, decode_subresource},
+    verbs::{Answer, WriteOptions, WriteVerbs, decode_subresource},
 };
 
-pub(crate) use log::has_log;
+pub(crate) use binding::bind_by_name;
+pub(crate) use log::{has_log, log};
 pub(crate) use scale::ScalePaths;
 
 /// The undecoded body of a request for a subresource.
@@ -50,43 +51,41 @@ impl SubresourceRequest<'_> {
     }
 }
 
-impl Api {
-    /// Handles a request for a subresource.
-    pub(crate) fn subresource(
-        &self,
-        target: &Target,
-        verb: Verb,
-        options: &WriteOptions,
-        input: &SubresourceBody,
-    ) -> Result<Answer, Status> {
-        let request = SubresourceRequest { target, options };
-        match (&*target.subresource, verb, input) {
-            ("scale", Verb::Get, _) => self.get_scale(target),
-            ("scale", Verb::Patch, SubresourceBody::Patch(body, kind)) => {
-                self.patch_scale(request, body, *kind)
-            }
-            (part, _, SubresourceBody::Object(body, encoding)) => {
-                let (group, kind, handle): (_, _, Handler) = match (part, verb) {
-                    ("scale", Verb::Update) => ("autoscaling", "Scale", Self::update_scale),
-                    ("binding", Verb::Create) => ("", "Binding", Self::bind),
-                    ("eviction", Verb::Create) => ("policy", "Eviction", Self::evict),
-                    ("token", Verb::Create) => ("authentication.k8s.io", "TokenRequest", Self::request_token),
-                    _ => return Err(Status::no_such_resource()),
-                };
-                let validation = options.field_validation;
-                let (wanted, warnings) = decode_subresource((group, kind), body, *encoding, validation)?;
-                match handle(self, request, &wanted) {
-                    Ok(answer) => Ok(answer.with_warnings(&warnings)),
-                    Err(status) => Err(status.with_warnings(&warnings)),
-                }
-            }
-            _ => Err(Status::no_such_resource()),
+/// Handles a request for a subresource.
+pub(crate) fn subresource(
+    writes: &WriteVerbs,
+    target: &Target,
+    verb: Verb,
+    options: &WriteOptions,
+    input: &SubresourceBody,
+) -> Result<Answer, Status> {
+    let request = SubresourceRequest { target, options };
+    match (&*target.subresource, verb, input) {
+        ("scale", Verb::Get, _) => scale::get_scale(&writes.store, target),
+        ("scale", Verb::Patch, SubresourceBody::Patch(body, kind)) => {
+            scale::patch_scale(writes, request, body, *kind)
         }
+        (part, _, SubresourceBody::Object(body, encoding)) => {
+            let (group, kind, handle): (_, _, Handler) = match (part, verb) {
+                ("scale", Verb::Update) => ("autoscaling", "Scale", scale::update_scale),
+                ("binding", Verb::Create) => ("", "Binding", binding::bind),
+                ("eviction", Verb::Create) => ("policy", "Eviction", eviction::evict),
+                ("token", Verb::Create) => ("authentication.k8s.io", "TokenRequest", token::request_token),
+                _ => return Err(Status::no_such_resource()),
+            };
+            let validation = options.field_validation;
+            let (wanted, warnings) = decode_subresource((group, kind), body, *encoding, validation)?;
+            match handle(writes, request, &wanted) {
+                Ok(answer) => Ok(answer.with_warnings(&warnings)),
+                Err(status) => Err(status.with_warnings(&warnings)),
+            }
+        }
+        _ => Err(Status::no_such_resource()),
     }
 }
 
 /// Handles the decoded body of a request for a subresource.
-type Handler = fn(&Api, SubresourceRequest<'_>, &Value) -> Result<Answer, Status>;
+type Handler = fn(&WriteVerbs, SubresourceRequest<'_>, &Value) -> Result<Answer, Status>;
 
 /// Whether the resource is `bindings`, the collection that predates `pods/binding`.
 pub(crate) fn is_binding(resource: &Resource) -> bool {

@@ -8,12 +8,13 @@ use super::SubresourceRequest;
 use crate::{
     crd,
     object::Object,
+    object_store::ObjectStore,
     patch::PatchKind,
     registry::Resource,
     request::Target,
     schema::{FieldError, Problem},
     status::Status,
-    verbs::{Answer, Api, Configuration, Generation},
+    verbs::{Answer, Configuration, Generation, WriteVerbs, apply_to_scale, managed_fields_after_scale},
 };
 
 /// The JSON pointers of the fields that a kind's Scale shows.
@@ -45,91 +46,96 @@ impl ScalePaths {
     }
 }
 
-impl Api {
-    pub(super) fn get_scale(&self, target: &Target) -> Result<Answer, Status> {
-        let object = self.current(target)?.object.decode()?;
-        let resource = &target.resource;
-        if resource.is_custom {
-            check_paths(&object, resource)?;
-            let paths = ScalePaths::for_resource(resource);
-            if Value::Object(object.fields().clone())
-                .pointer(&paths.spec_replicas)
-                .is_none()
-            {
-                return Err(Status::internal(format!(
-                    "the spec replicas field {:?} does not exist",
-                    paths.spec_replicas.replace('/', ".")
-                )));
-            }
+pub(super) fn get_scale(store: &ObjectStore, target: &Target) -> Result<Answer, Status> {
+    let object = store.current(target)?.object.decode()?;
+    let resource = &target.resource;
+    if resource.is_custom {
+        check_paths(&object, resource)?;
+        let paths = ScalePaths::for_resource(resource);
+        if Value::Object(object.fields().clone())
+            .pointer(&paths.spec_replicas)
+            .is_none()
+        {
+            return Err(Status::internal(format!(
+                "the spec replicas field {:?} does not exist",
+                paths.spec_replicas.replace('/', ".")
+            )));
         }
-        Ok(Answer::from_value(200, &scale_of(&object, resource)))
     }
+    Ok(Answer::from_value(200, &scale_of(&object, resource)))
+}
 
-    pub(super) fn update_scale(
-        &self,
-        request: SubresourceRequest<'_>,
-        wanted: &Value,
-    ) -> Result<Answer, Status> {
-        self.set_scale(request, |_| Ok(wanted.clone()))
-    }
+pub(super) fn update_scale(
+    writes: &WriteVerbs,
+    request: SubresourceRequest<'_>,
+    wanted: &Value,
+) -> Result<Answer, Status> {
+    set_scale(writes, request, |_| Ok(wanted.clone()))
+}
 
-    pub(super) fn patch_scale(
-        &self,
-        request: SubresourceRequest<'_>,
-        body: &Bytes,
-        kind: PatchKind,
-    ) -> Result<Answer, Status> {
-        if kind == PatchKind::Apply {
-            return self.apply_scale(request, body);
-        }
-        let (patch, _) = kind.decode(body)?;
-        self.set_scale(request, |mut scale| {
-            // A Scale has no lists, so a strategic merge needs no schema.
-            patch.apply(None, &mut scale)?;
-            Ok(scale)
-        })
+pub(super) fn patch_scale(
+    writes: &WriteVerbs,
+    request: SubresourceRequest<'_>,
+    body: &Bytes,
+    kind: PatchKind,
+) -> Result<Answer, Status> {
+    if kind == PatchKind::Apply {
+        return apply_scale(writes, request, body);
     }
+    let (patch, _) = kind.decode(body)?;
+    set_scale(writes, request, |mut scale| {
+        // A Scale has no lists, so a strategic merge needs no schema.
+        patch.apply(None, &mut scale)?;
+        Ok(scale)
+    })
+}
 
-    /// Server-side apply to the Scale.
-    fn apply_scale(&self, request: SubresourceRequest<'_>, body: &Bytes) -> Result<Answer, Status> {
-        let SubresourceRequest { target, options } = request;
-        let resource = &target.resource;
-        let config = Configuration::read(body)?.config;
-        let changed = self.modify(target, options, Generation::Increment, |object| {
-            let (current, unset) = current_scale(object, resource)?;
-            let (wanted, managed_fields) =
-                self.apply_to_scale(resource, options, object.managed_fields(), &current, &config)?;
-            set_replicas(object, target, &wanted, unset)?;
-            object.set_managed_fields(managed_fields);
-            Ok(())
-        })?;
-        Ok(Answer::from_value(200, &scale_of(&changed, resource)))
-    }
+/// Server-side apply to the Scale.
+fn apply_scale(writes: &WriteVerbs, request: SubresourceRequest<'_>, body: &Bytes) -> Result<Answer, Status> {
+    let SubresourceRequest { target, options } = request;
+    let resource = &target.resource;
+    let config = Configuration::read(body)?.config;
+    let changed = writes.modify(target, options, Generation::Increment, |object| {
+        let (current, unset) = current_scale(object, resource)?;
+        let (wanted, managed_fields) = apply_to_scale(
+            &writes.store,
+            resource,
+            options,
+            object.managed_fields(),
+            &current,
+            &config,
+        )?;
+        set_replicas(object, target, &wanted, unset)?;
+        object.set_managed_fields(managed_fields);
+        Ok(())
+    })?;
+    Ok(Answer::from_value(200, &scale_of(&changed, resource)))
+}
 
-    /// Changes the Scale with `change`, and writes its replicas into the object.
-    fn set_scale(
-        &self,
-        request: SubresourceRequest<'_>,
-        change: impl Fn(Value) -> Result<Value, Status>,
-    ) -> Result<Answer, Status> {
-        let (target, options) = (request.target, request.options);
-        let resource = &target.resource;
-        let changed = self.modify(target, options, Generation::Increment, |object| {
-            let (current, unset) = current_scale(object, resource)?;
-            let before = scale_of(object, resource);
-            set_replicas(object, target, &change(current)?, unset)?;
-            let after = scale_of(object, resource);
-            let managed_fields = self.managed_fields_after_scale(
-                resource,
-                options,
-                object.managed_fields(),
-                [&before, &after],
-            );
-            object.set_managed_fields(managed_fields);
-            Ok(())
-        })?;
-        Ok(Answer::from_value(200, &scale_of(&changed, resource)))
-    }
+/// Changes the Scale with `change`, and writes its replicas into the object.
+fn set_scale(
+    writes: &WriteVerbs,
+    request: SubresourceRequest<'_>,
+    change: impl Fn(Value) -> Result<Value, Status>,
+) -> Result<Answer, Status> {
+    let (target, options) = (request.target, request.options);
+    let resource = &target.resource;
+    let changed = writes.modify(target, options, Generation::Increment, |object| {
+        let (current, unset) = current_scale(object, resource)?;
+        let before = scale_of(object, resource);
+        set_replicas(object, target, &change(current)?, unset)?;
+        let after = scale_of(object, resource);
+        let managed_fields = managed_fields_after_scale(
+            &writes.store,
+            resource,
+            options,
+            object.managed_fields(),
+            [&before, &after],
+        );
+        object.set_managed_fields(managed_fields);
+        Ok(())
+    })?;
+    Ok(Answer::from_value(200, &scale_of(&changed, resource)))
 }
 
 /// The Scale of an object before a change, and whether the object has no replicas.

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use serde_json::{Map, Value};
 
 use super::{
-    Answer, Api, MAX_CONFLICT_RETRIES, WriteOptions,
+    Answer, MAX_CONFLICT_RETRIES, WriteOptions, WriteVerbs,
     decoding::{apply_field_validation, to_object},
     managed_fields::{ServedVersions, blank},
     prepare::{check_resource_version, match_request, require_name},
@@ -20,6 +20,7 @@ use crate::{
     },
     json,
     object::{ManagedFields, Object},
+    object_store::ObjectStore,
     patch::PatchKind,
     registry::Resource,
     request::Target,
@@ -37,7 +38,7 @@ const LAST_APPLIED_ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-config
 /// The manager of the fields that existed before the first apply.
 pub(super) const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
-impl Api {
+impl WriteVerbs {
     pub(super) fn apply(
         &self,
         target: &Target,
@@ -49,18 +50,18 @@ impl Api {
             config,
             duplicate_keys,
         } = Configuration::read(body)?;
-        let served = ServedVersions::new(self, resource, &target.subresource);
+        let served = ServedVersions::new(&self.store, resource, &target.subresource);
         for _ in 0..MAX_CONFLICT_RETRIES {
-            let entry = self.current(target).ok();
+            let entry = self.store.current(target).ok();
             let old = entry
                 .as_ref()
                 .map(|entry| conversion::decode_for_read(entry, resource))
                 .transpose()?;
             check_kind(&config, &resource.api_version(), &resource.kind)?;
-            let now = self.environment.now_rfc3339();
+            let now = self.store.environment.now_rfc3339();
             if let (Some(entry), Some(old)) = (&entry, &old)
                 && duplicate_keys.is_empty()
-                && self.is_stored_entry(resource, entry)
+                && is_stored_entry(&self.store, resource, entry)
                 && last_applied(old).is_none()
                 && served.updater(&options.field_manager, &now).is_noop_apply(
                     old.tree(),
@@ -123,7 +124,7 @@ impl Api {
             let (Some(entry), Some(old)) = (entry, old) else {
                 match self.create_applied(target, options, object, warnings) {
                     // Another client created it in between.
-                    Err(status) if status.code == 409 && self.current(target).is_ok() => continue,
+                    Err(status) if status.code == 409 && self.store.current(target).is_ok() => continue,
                     answer => return answer,
                 }
             };
@@ -137,13 +138,6 @@ impl Api {
             }
         }
         Err(Status::modified(resource, &target.name))
-    }
-
-    /// Whether the entry is the stored one, not converted to this version or the current schema.
-    fn is_stored_entry(&self, resource: &Resource, entry: &Arc<Entry>) -> bool {
-        let stored = || self.storage.get(&resource.table, &entry.key);
-        !conversion::needs_conversion(resource)
-            && (!resource.is_custom || stored().is_some_and(|stored| Arc::ptr_eq(&stored, entry)))
     }
 
     /// Creates the object of an apply that found none.
@@ -170,6 +164,13 @@ impl Api {
         object.metadata_mut().remove("resourceVersion");
         self.insert(resource, options, object, warnings)
     }
+}
+
+/// Whether the entry is the stored one, not converted to this version or the current schema.
+fn is_stored_entry(store: &ObjectStore, resource: &Resource, entry: &Arc<Entry>) -> bool {
+    let stored = || store.storage.get(&resource.table, &entry.key);
+    !conversion::needs_conversion(resource)
+        && (!resource.is_custom || stored().is_some_and(|stored| Arc::ptr_eq(&stored, entry)))
 }
 
 /// The decoded body of an apply.

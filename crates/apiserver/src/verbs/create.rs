@@ -1,14 +1,17 @@
 //! Create, and apply or update of objects that do not exist yet.
 
 use super::{
-    Answer, Api, WriteOptions,
+    Answer, WriteOptions, WriteVerbs,
     decoding::{check, decode, normalize},
     invalid,
+    managed_fields::set_managed_fields_on_create,
     prepare::{dry_run_answer, match_request},
     render_entry,
 };
 use crate::{
-    auth, built_in_strategies, limits,
+    auth, built_in_strategies,
+    environment::Environment,
+    limits,
     media::Encoding,
     object::Object,
     registry::Resource,
@@ -19,7 +22,7 @@ use crate::{
     strategy, validation, warnings,
 };
 
-impl Api {
+impl WriteVerbs {
     pub(crate) fn create(
         &self,
         target: &Target,
@@ -31,7 +34,7 @@ impl Api {
         let (mut object, warnings) = decode(resource, body, encoding, options.field_validation)?;
         let with_warnings = |status: Status| status.with_warnings(&warnings);
         match_request(&mut object, target).map_err(with_warnings)?;
-        self.set_managed_fields_on_create(resource, options, &mut object);
+        set_managed_fields_on_create(&self.store, resource, options, &mut object);
         self.insert(resource, options, object, warnings.clone())
             .map_err(with_warnings)
     }
@@ -44,10 +47,11 @@ impl Api {
         mut object: Object,
         mut warnings: Vec<String>,
     ) -> Result<Answer, Status> {
-        self.check_escalation(resource, options.caller.as_deref(), &object, None)?;
+        self.access
+            .check_escalation(resource, options.caller.as_deref(), &object, None)?;
         auth::record_requester(resource, options.caller.as_deref(), &mut object);
-        self.admit(resource, &mut object)?;
-        self.prepare_create(&mut object, resource);
+        self.admission.admit(resource, &mut object)?;
+        prepare_create(&self.store.environment, &mut object, resource);
         // A generated name may exist already: the real server tries eight times.
         let generated = object.name().is_empty() && !object.meta("generateName").is_empty();
         for attempt in 1.. {
@@ -56,7 +60,7 @@ impl Api {
                 let name = format!(
                     "{}{}",
                     &base[..base.floor_char_boundary(58)],
-                    self.environment.name_suffix()
+                    self.store.environment.name_suffix()
                 );
                 object.set_meta("name", name);
             }
@@ -71,13 +75,14 @@ impl Api {
                 return Err(invalid(resource, object.name(), &errors));
             }
             if attempt == 1 {
-                self.authorize_creation(options.caller.as_deref())?;
+                self.access.authorize_creation(options.caller.as_deref())?;
                 warnings.extend(warnings::for_object(resource, &object, None));
             }
             built_in_strategies::after_validation(resource, &mut object)?;
-            let _allotting = self.allocate(resource, &mut object, None, options)?;
+            let _allotting = self.services.allocate(resource, &mut object, None, options)?;
             if options.dry_run {
                 let existing = self
+                    .store
                     .storage
                     .get(&resource.table, &Key::new(object.namespace(), object.name()));
                 return match existing {
@@ -91,7 +96,10 @@ impl Api {
                 return Err(Status::without_reason(why));
             }
             limits::check_storable(resource, &object)?;
-            match self.commit(resource, &mut object, Expect::Absent, Change::Put) {
+            match self
+                .store
+                .commit(resource, &mut object, Expect::Absent, Change::Put)
+            {
                 Ok(entry) => {
                     self.after_write(resource, &entry);
                     return Ok(Answer::Object {
@@ -109,21 +117,21 @@ impl Api {
         }
         unreachable!("the loop ends by returning")
     }
+}
 
-    /// Sets the fields of a new object that the server decides, whatever the client sent.
-    fn prepare_create(&self, object: &mut Object, resource: &Resource) {
-        for key in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
-            object.metadata_mut().remove(key);
-        }
-        object.set_meta("uid", self.environment.uid());
-        object.set_meta("creationTimestamp", self.environment.now_rfc3339());
-        // Other kinds keep the client's value, which is never incremented.
-        if resource.strategy.has_generation {
-            object.set_meta("generation", 1);
-        }
-        strategy::prepare_create(resource, object, &self.environment.now_rfc3339());
-        normalize(object, resource);
+/// Sets the fields of a new object that the server decides, whatever the client sent.
+fn prepare_create(environment: &Environment, object: &mut Object, resource: &Resource) {
+    for key in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
+        object.metadata_mut().remove(key);
     }
+    object.set_meta("uid", environment.uid());
+    object.set_meta("creationTimestamp", environment.now_rfc3339());
+    // Other kinds keep the client's value, which is never incremented.
+    if resource.strategy.has_generation {
+        object.set_meta("generation", 1);
+    }
+    strategy::prepare_create(resource, object, &environment.now_rfc3339());
+    normalize(object, resource);
 }
 
 fn has_resource_version(object: &Object) -> bool {

@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{Answer, Api, DeleteOptions, ListOptions, options::Propagation, render_entry};
+use super::{Answer, DeleteOptions, ListOptions, WriteVerbs, options::Propagation, read::page, render_entry};
 use crate::{
     crd,
+    environment::Environment,
     object::Object,
+    object_store::ObjectStore,
     registry::Resource,
     request::Target,
     selector::Selector,
@@ -28,12 +30,12 @@ pub(crate) enum Deletion {
     Pending(Arc<Entry>),
 }
 
-impl Api {
+impl WriteVerbs {
     pub(crate) fn delete(&self, target: &Target, options: &DeleteOptions) -> Result<Answer, Status> {
         let resource = &target.resource;
         strategy::check_delete(resource, &target.name)?;
         let warnings = strategy::deletion_warnings(resource, options.propagation.is_some());
-        match self.delete_object(target, options)? {
+        match delete_object(&self.store, target, options)? {
             Deletion::Removed(removed) if resource.strategy.returns_deleted => {
                 self.after_removal(resource, &removed);
                 Ok(Answer::Object {
@@ -63,16 +65,6 @@ impl Api {
         }
     }
 
-    /// Deletes one object and retries on conflict. Runs no side effects.
-    pub(crate) fn delete_object(&self, target: &Target, options: &DeleteOptions) -> Result<Deletion, Status> {
-        loop {
-            let entry = self.current(target)?;
-            if let Some(outcome) = self.delete_entry(&target.resource, &entry, options)? {
-                return Ok(outcome);
-            }
-        }
-    }
-
     /// Deletes the selected objects, and answers with their list from before.
     pub(crate) fn delete_collection(
         &self,
@@ -81,7 +73,7 @@ impl Api {
         list: &ListOptions,
         selector: &Selector,
     ) -> Result<Answer, Status> {
-        let page = self.page(target, list, selector)?;
+        let page = page(&self.store, target, list, selector)?;
         for entry in &page.entries {
             let one = Target {
                 name: entry.key.name.as_ref().into(),
@@ -95,98 +87,111 @@ impl Api {
         }
         Ok(Answer::List(page))
     }
+}
 
-    /// Deletes an object if it is still in the given state; `None` on conflict.
-    fn delete_entry(
-        &self,
-        resource: &Resource,
-        entry: &Arc<Entry>,
-        options: &DeleteOptions,
-    ) -> Result<Option<Deletion>, Status> {
-        let old = entry.object.decode()?;
-        check_preconditions(resource, entry, &old, options)?;
-        let mut object = old.clone();
-        let default = resource.strategy.orphan_by_default.then_some(Propagation::Orphan);
-        // A definition's instances are always deleted with it.
-        if !crd::is_definition(resource) {
-            set_propagation(&mut object, options.propagation.or(default));
+/// Deletes one object and retries on conflict. Runs no side effects.
+pub(crate) fn delete_object(
+    store: &ObjectStore,
+    target: &Target,
+    options: &DeleteOptions,
+) -> Result<Deletion, Status> {
+    loop {
+        let entry = store.current(target)?;
+        if let Some(outcome) = delete_entry(store, &target.resource, &entry, options)? {
+            return Ok(outcome);
         }
-        if !old.is_deleting() {
-            strategy::prepare_deletion(resource, &mut object, &self.environment.now_rfc3339());
-        }
-        let grace = strategy::grace_seconds(resource, &object, options.grace_seconds);
-        let waits = object.finalizers().next().is_some()
-            || strategy::has_other_finalizers(resource, &object)
-            || grace > 0;
-        let graceful = strategy::is_graceful(resource);
-        if waits || graceful {
-            self.mark_deleting(resource, &mut object, grace);
-        }
-        if options.dry_run {
-            let object = object.encode(entry.revision, &[]);
-            let result = Arc::new(Entry {
-                key: entry.key.clone(),
-                revision: entry.revision,
-                object,
-            });
-            return Ok(Some(if waits {
-                Deletion::Pending(result)
-            } else {
-                Deletion::Removed(result)
-            }));
-        }
-        if object == old && waits {
-            return Ok(Some(Deletion::Pending(entry.clone())));
-        }
-        // A kind with grace periods is marked before its removal, even an immediate one: watchers see both.
-        let mut expect = Expect::At(entry.revision);
-        if graceful && !waits && object != old {
-            match self.commit(resource, &mut object, expect, Change::Put) {
-                Ok(marked) => expect = Expect::At(marked.revision),
-                Err(_) => return Ok(None),
-            }
-        }
-        let change = if waits { Change::Put } else { Change::Remove };
-        let written = self.commit(resource, &mut object, expect, change);
-        Ok(written.ok().map(|entry| {
-            if waits {
-                Deletion::Pending(entry)
-            } else {
-                Deletion::Removed(entry)
-            }
-        }))
     }
+}
 
-    /// Sets the deletion timestamp. A second deletion may only bring it forward.
-    fn mark_deleting(&self, resource: &Resource, object: &mut Object, grace: i64) {
-        let earlier = object
-            .metadata()
-            .get("deletionGracePeriodSeconds")
-            .and_then(Value::as_i64)
-            .unwrap_or(0);
-        if object.is_deleting() && crd::is_definition(resource) {
-            // Only the second deletion of a definition sets a grace period.
-            object.set_meta("deletionGracePeriodSeconds", 0);
-            return;
+/// Deletes an object if it is still in the given state; `None` on conflict.
+fn delete_entry(
+    store: &ObjectStore,
+    resource: &Resource,
+    entry: &Arc<Entry>,
+    options: &DeleteOptions,
+) -> Result<Option<Deletion>, Status> {
+    let old = entry.object.decode()?;
+    check_preconditions(resource, entry, &old, options)?;
+    let mut object = old.clone();
+    let default = resource.strategy.orphan_by_default.then_some(Propagation::Orphan);
+    // A definition's instances are always deleted with it.
+    if !crd::is_definition(resource) {
+        set_propagation(&mut object, options.propagation.or(default));
+    }
+    if !old.is_deleting() {
+        strategy::prepare_deletion(resource, &mut object, &store.environment.now_rfc3339());
+    }
+    let grace = strategy::grace_seconds(resource, &object, options.grace_seconds);
+    let waits = object.finalizers().next().is_some()
+        || strategy::has_other_finalizers(resource, &object)
+        || grace > 0;
+    let graceful = strategy::is_graceful(resource);
+    if waits || graceful {
+        mark_deleting(&store.environment, resource, &mut object, grace);
+    }
+    if options.dry_run {
+        let object = object.encode(entry.revision, &[]);
+        let result = Arc::new(Entry {
+            key: entry.key.clone(),
+            revision: entry.revision,
+            object,
+        });
+        return Ok(Some(if waits {
+            Deletion::Pending(result)
+        } else {
+            Deletion::Removed(result)
+        }));
+    }
+    if object == old && waits {
+        return Ok(Some(Deletion::Pending(entry.clone())));
+    }
+    // A kind with grace periods is marked before its removal, even an immediate one: watchers see both.
+    let mut expect = Expect::At(entry.revision);
+    if graceful && !waits && object != old {
+        match store.commit(resource, &mut object, expect, Change::Put) {
+            Ok(marked) => expect = Expect::At(marked.revision),
+            Err(_) => return Ok(None),
         }
-        if object.is_deleting() && grace >= earlier {
-            return;
+    }
+    let change = if waits { Change::Put } else { Change::Remove };
+    let written = store.commit(resource, &mut object, expect, change);
+    Ok(written.ok().map(|entry| {
+        if waits {
+            Deletion::Pending(entry)
+        } else {
+            Deletion::Removed(entry)
         }
-        let counts = object.metadata().contains_key("generation") && !crd::is_definition(resource);
-        if !object.is_deleting() && counts {
-            let generation = object.metadata()["generation"].as_i64().unwrap_or(0);
-            object.set_meta("generation", generation + 1);
-        }
-        let grace_period = std::time::Duration::from_secs(grace.unsigned_abs());
-        let when = self
-            .environment
-            .now()
-            .saturating_add(grace_period)
-            .unwrap_or(jiff::Timestamp::MAX);
-        object.set_meta("deletionTimestamp", crate::environment::rfc3339(when));
-        if strategy::shows_grace_period(resource) {
-            object.set_meta("deletionGracePeriodSeconds", grace);
-        }
+    }))
+}
+
+/// Sets the deletion timestamp. A second deletion may only bring it forward.
+fn mark_deleting(environment: &Environment, resource: &Resource, object: &mut Object, grace: i64) {
+    let earlier = object
+        .metadata()
+        .get("deletionGracePeriodSeconds")
+        .and_then(Value::as_i64)
+        .unwrap_or(0);
+    if object.is_deleting() && crd::is_definition(resource) {
+        // Only the second deletion of a definition sets a grace period.
+        object.set_meta("deletionGracePeriodSeconds", 0);
+        return;
+    }
+    if object.is_deleting() && grace >= earlier {
+        return;
+    }
+    let counts = object.metadata().contains_key("generation") && !crd::is_definition(resource);
+    if !object.is_deleting() && counts {
+        let generation = object.metadata()["generation"].as_i64().unwrap_or(0);
+        object.set_meta("generation", generation + 1);
+    }
+    let grace_period = std::time::Duration::from_secs(grace.unsigned_abs());
+    let when = environment
+        .now()
+        .saturating_add(grace_period)
+        .unwrap_or(jiff::Timestamp::MAX);
+    object.set_meta("deletionTimestamp", crate::environment::rfc3339(when));
+    if strategy::shows_grace_period(resource) {
+        object.set_meta("deletionGracePeriodSeconds", grace);
     }
 }
 

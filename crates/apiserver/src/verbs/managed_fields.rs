@@ -4,7 +4,7 @@ use std::{borrow::Cow, sync::Arc};
 
 use serde_json::{Map, Value};
 
-use super::{Api, WriteOptions, apply};
+use super::{WriteOptions, apply};
 use crate::{
     conversion,
     fields::{
@@ -12,6 +12,7 @@ use crate::{
         Versions,
     },
     object::{ManagedFields, Object},
+    object_store::ObjectStore,
     registry::{self, Catalogue, Resource},
     schema::{self, Schema, Source},
     status::Status,
@@ -26,9 +27,9 @@ pub(super) struct ServedVersions<'a> {
 }
 
 impl<'a> ServedVersions<'a> {
-    pub(super) fn new(api: &Api, resource: &'a Resource, subresource: &'a str) -> Self {
+    pub(super) fn new(store: &ObjectStore, resource: &'a Resource, subresource: &'a str) -> Self {
         Self {
-            catalogue: api.registry.catalogue(),
+            catalogue: store.registry.catalogue(),
             resource,
             version: resource.api_version(),
             subresource,
@@ -133,62 +134,60 @@ pub(super) fn blank(resource: &Resource) -> &Value {
     })
 }
 
-impl Api {
-    /// Sets the managed fields of a new object.
-    pub(crate) fn set_managed_fields_on_create(
-        &self,
-        resource: &Resource,
-        options: &WriteOptions,
-        object: &mut Object,
-    ) {
-        let served = ServedVersions::new(self, resource, "");
-        let now = self.environment.now_rfc3339();
-        let submitted = object.take_managed_fields();
-        let writer = served.updater(&options.field_manager, &now);
-        let blank = blank(resource);
-        let managed_fields = match SubmittedFields::of(&submitted) {
-            SubmittedFields::Set(submitted) => writer
-                .update(blank, object.tree(), || submitted.clone())
-                .map(|updated| updated.unwrap_or(submitted).into_json()),
-            _ => writer.managed_fields_of_new(blank, object.tree()),
-        };
-        object.set_managed_fields(ManagedFields::from_stored(managed_fields.unwrap_or_default()));
-    }
+/// Sets the managed fields of a new object.
+pub(crate) fn set_managed_fields_on_create(
+    store: &ObjectStore,
+    resource: &Resource,
+    options: &WriteOptions,
+    object: &mut Object,
+) {
+    let served = ServedVersions::new(store, resource, "");
+    let now = store.environment.now_rfc3339();
+    let submitted = object.take_managed_fields();
+    let writer = served.updater(&options.field_manager, &now);
+    let blank = blank(resource);
+    let managed_fields = match SubmittedFields::of(&submitted) {
+        SubmittedFields::Set(submitted) => writer
+            .update(blank, object.tree(), || submitted.clone())
+            .map(|updated| updated.unwrap_or(submitted).into_json()),
+        _ => writer.managed_fields_of_new(blank, object.tree()),
+    };
+    object.set_managed_fields(ManagedFields::from_stored(managed_fields.unwrap_or_default()));
+}
 
-    /// Sets the managed fields of an updated object.
-    pub(crate) fn set_managed_fields_on_update(
-        &self,
-        resource: &Resource,
-        subresource: &str,
-        options: &WriteOptions,
-        object: &mut Object,
-        old: &Object,
-    ) {
-        let served = ServedVersions::new(self, resource, subresource);
-        let now = self.environment.now_rfc3339();
-        let submitted = object.take_managed_fields();
-        // A write to a subresource cannot set managed fields.
-        let submitted = if subresource.is_empty() && submitted != *old.managed_fields() {
-            SubmittedFields::of(&submitted)
-        } else {
-            SubmittedFields::Unset
-        };
-        let unchanged = match &submitted {
-            SubmittedFields::Unset => Cow::Borrowed(old.managed_fields().stored_json()),
-            SubmittedFields::Reset => Cow::Borrowed(""),
-            SubmittedFields::Set(submitted) => Cow::Owned(submitted.clone().into_json()),
-        };
-        let managed = || match submitted {
-            SubmittedFields::Unset => Managed::parse(old.managed_fields().stored_json()),
-            SubmittedFields::Reset => Managed::default(),
-            SubmittedFields::Set(submitted) => submitted,
-        };
-        let updated = served
-            .updater(&options.field_manager, &now)
-            .update(old.tree(), object.tree(), managed)
-            .map(|updated| updated.map_or_else(|| unchanged.into_owned(), Managed::into_json));
-        object.set_managed_fields(ManagedFields::from_stored(updated.unwrap_or_default()));
-    }
+/// Sets the managed fields of an updated object.
+pub(crate) fn set_managed_fields_on_update(
+    store: &ObjectStore,
+    resource: &Resource,
+    subresource: &str,
+    options: &WriteOptions,
+    object: &mut Object,
+    old: &Object,
+) {
+    let served = ServedVersions::new(store, resource, subresource);
+    let now = store.environment.now_rfc3339();
+    let submitted = object.take_managed_fields();
+    // A write to a subresource cannot set managed fields.
+    let submitted = if subresource.is_empty() && submitted != *old.managed_fields() {
+        SubmittedFields::of(&submitted)
+    } else {
+        SubmittedFields::Unset
+    };
+    let unchanged = match &submitted {
+        SubmittedFields::Unset => Cow::Borrowed(old.managed_fields().stored_json()),
+        SubmittedFields::Reset => Cow::Borrowed(""),
+        SubmittedFields::Set(submitted) => Cow::Owned(submitted.clone().into_json()),
+    };
+    let managed = || match submitted {
+        SubmittedFields::Unset => Managed::parse(old.managed_fields().stored_json()),
+        SubmittedFields::Reset => Managed::default(),
+        SubmittedFields::Set(submitted) => submitted,
+    };
+    let updated = served
+        .updater(&options.field_manager, &now)
+        .update(old.tree(), object.tree(), managed)
+        .map(|updated| updated.map_or_else(|| unchanged.into_owned(), Managed::into_json));
+    object.set_managed_fields(ManagedFields::from_stored(updated.unwrap_or_default()));
 }
 
 /// The managed fields in a client's request.
@@ -218,76 +217,72 @@ impl<'a> SubmittedFields<'a> {
     }
 }
 
-impl Api {
-    /// The managed fields of an object after an update of its scale.
-    pub(crate) fn managed_fields_after_scale(
-        &self,
-        resource: &Resource,
-        options: &WriteOptions,
-        managed_fields: &ManagedFields,
-        [old, new]: [&Value; 2],
-    ) -> ManagedFields {
-        let served = ServedVersions::new(self, resource, "scale");
-        let now = self.environment.now_rfc3339();
-        let parent = Managed::parse(managed_fields.stored_json());
-        let scale = parent.to_scale(&served);
-        let updated = scale_updater(&options.field_manager, &now).update(old, new, || scale.clone());
-        let scale = updated.map(|updated| updated.unwrap_or(scale));
-        let scale = scale.unwrap_or_default();
-        ManagedFields::from_stored(parent.to_parent(scale, &served.version, &served).into_json())
-    }
+/// The managed fields of an object after an update of its scale.
+pub(crate) fn managed_fields_after_scale(
+    store: &ObjectStore,
+    resource: &Resource,
+    options: &WriteOptions,
+    managed_fields: &ManagedFields,
+    [old, new]: [&Value; 2],
+) -> ManagedFields {
+    let served = ServedVersions::new(store, resource, "scale");
+    let now = store.environment.now_rfc3339();
+    let parent = Managed::parse(managed_fields.stored_json());
+    let scale = parent.to_scale(&served);
+    let updated = scale_updater(&options.field_manager, &now).update(old, new, || scale.clone());
+    let scale = updated.map(|updated| updated.unwrap_or(scale));
+    let scale = scale.unwrap_or_default();
+    ManagedFields::from_stored(parent.to_parent(scale, &served.version, &served).into_json())
 }
 
-impl Api {
-    /// Applies a configuration to a scale. Returns the new scale and the object's new managed fields.
-    pub(crate) fn apply_to_scale(
-        &self,
-        resource: &Resource,
-        options: &WriteOptions,
-        managed_fields: &ManagedFields,
-        live: &Value,
-        config: &Value,
-    ) -> Result<(Value, ManagedFields), Status> {
-        apply::check_kind(config, SCALE_API_VERSION, "Scale")?;
-        let served = ServedVersions::new(self, resource, "scale");
-        let now = self.environment.now_rfc3339();
-        let parent = Managed::parse(managed_fields.stored_json());
-        let mut scale = parent.to_scale(&served);
-        let blank = serde_json::json!({"kind": "Scale", "apiVersion": SCALE_API_VERSION, "metadata": {}, "spec": {},
-            "status": {"replicas": 0}});
-        if scale.is_empty() && resource.is_custom {
-            return Err(Status::without_reason(format!(
-                "failed to create manager for existing fields: failed to convert live object (/; {SCALE_API_VERSION}, Kind=Scale) to \
-                 proper version: {CUSTOM_SCALE_ERROR}"
-            )));
-        }
-        if scale.is_empty() {
-            scale = scale_updater(apply::BEFORE_FIRST_APPLY, &now)
-                .create(&blank, live)
-                .unwrap_or_default();
-        }
-        let on_conflict = if options.force {
-            OnConflict::Force
-        } else {
-            OnConflict::Fail
-        };
-        let applied = scale_updater(&options.field_manager, &now)
-            .apply(live, config, scale, &on_conflict)
-            .map_err(|refused| apply::apply_error_status(&refused, config))?;
-        if resource.is_custom && applied.object.is_some() {
-            return Err(Status::without_reason(format!(
-                "failed to convert new object ({}) to proper version: {CUSTOM_SCALE_ERROR}",
-                apply::describe(config)
-            )));
-        }
-        let managed_fields = parent
-            .to_parent(applied.managed, &served.version, &served)
-            .into_json();
-        Ok((
-            applied.object.unwrap_or_else(|| live.clone()),
-            ManagedFields::from_stored(managed_fields),
-        ))
+/// Applies a configuration to a scale. Returns the new scale and the object's new managed fields.
+pub(crate) fn apply_to_scale(
+    store: &ObjectStore,
+    resource: &Resource,
+    options: &WriteOptions,
+    managed_fields: &ManagedFields,
+    live: &Value,
+    config: &Value,
+) -> Result<(Value, ManagedFields), Status> {
+    apply::check_kind(config, SCALE_API_VERSION, "Scale")?;
+    let served = ServedVersions::new(store, resource, "scale");
+    let now = store.environment.now_rfc3339();
+    let parent = Managed::parse(managed_fields.stored_json());
+    let mut scale = parent.to_scale(&served);
+    let blank = serde_json::json!({"kind": "Scale", "apiVersion": SCALE_API_VERSION, "metadata": {}, "spec": {},
+        "status": {"replicas": 0}});
+    if scale.is_empty() && resource.is_custom {
+        return Err(Status::without_reason(format!(
+            "failed to create manager for existing fields: failed to convert live object (/; {SCALE_API_VERSION}, Kind=Scale) to \
+             proper version: {CUSTOM_SCALE_ERROR}"
+        )));
     }
+    if scale.is_empty() {
+        scale = scale_updater(apply::BEFORE_FIRST_APPLY, &now)
+            .create(&blank, live)
+            .unwrap_or_default();
+    }
+    let on_conflict = if options.force {
+        OnConflict::Force
+    } else {
+        OnConflict::Fail
+    };
+    let applied = scale_updater(&options.field_manager, &now)
+        .apply(live, config, scale, &on_conflict)
+        .map_err(|refused| apply::apply_error_status(&refused, config))?;
+    if resource.is_custom && applied.object.is_some() {
+        return Err(Status::without_reason(format!(
+            "failed to convert new object ({}) to proper version: {CUSTOM_SCALE_ERROR}",
+            apply::describe(config)
+        )));
+    }
+    let managed_fields = parent
+        .to_parent(applied.managed, &served.version, &served)
+        .into_json();
+    Ok((
+        applied.object.unwrap_or_else(|| live.clone()),
+        ManagedFields::from_stored(managed_fields),
+    ))
 }
 
 fn scale_updater<'a>(manager_name: &'a str, now: &'a str) -> Updater<'a, ScaleVersions> {

@@ -29,50 +29,35 @@ use serde_json::Value;
 pub(crate) use apply::Configuration;
 pub(crate) use commit::Generation;
 pub(crate) use decoding::{decode, decode_subresource, normalize};
+pub(crate) use delete::delete_object;
+pub(crate) use managed_fields::{
+    apply_to_scale, managed_fields_after_scale, set_managed_fields_on_create, set_managed_fields_on_update,
+};
 pub(crate) use options::{DeleteOptions, FieldValidation, ListOptions, WriteOptions};
-pub(crate) use read::Page;
+pub(crate) use read::{Page, get, list, wait_for_list_revision};
 pub(crate) use watch::WatchStream;
 
 use crate::{
-    admission::ServiceAccountAdmission,
-    auth::AccessControl,
-    conversion, crd,
-    depth::DeepTables,
-    environment::Environment,
-    limits::Limits,
-    logs::LogStore,
-    registry::{Registry, Resource},
-    request::Target,
-    schema::FieldError,
-    server::InFlight,
-    status::Status,
-    storage::{Entry, Storage},
+    admission::Admission, auth::AccessControl, built_in_strategies::ServiceAllocator, conversion,
+    crd::Definitions, logs::LogStore, object_store::ObjectStore, registry::Resource, schema::FieldError,
+    status::Status, storage::Entry,
 };
 
 /// How often a write without a resource version is retried after a conflict.
 const MAX_CONFLICT_RETRIES: usize = 100;
 
-/// The state of one server, and the verbs on it.
-pub(crate) struct Api {
-    pub(crate) storage: Box<dyn Storage>,
-    pub(crate) registry: Registry,
-    pub(crate) environment: Environment,
-    pub(crate) limits: Limits,
-    /// How much more work the limits allow now.
-    pub(crate) in_flight: InFlight,
-    /// One permit for each watch that may be open.
-    pub(crate) watch_permits: Arc<tokio::sync::Semaphore>,
-    /// Decides whether a request is allowed.
-    pub(crate) access_control: AccessControl,
-    /// Held while the served resources are updated from a stored definition.
-    pub(crate) definition_refresh: parking_lot::Mutex<()>,
-    /// Held from the allocation of a service's addresses and ports until the service is written.
-    pub(crate) allocation: parking_lot::Mutex<()>,
-    pub(crate) service_accounts: ServiceAccountAdmission,
-    /// Output of pods' containers.
-    pub(crate) pod_logs: LogStore,
-    /// The tables whose requests need a large stack.
-    pub(crate) deep_tables: DeepTables,
+/// The verbs that write: create, update, patch, apply and delete, with everything that a write involves. The verbs that
+/// read need only the [`ObjectStore`].
+pub(crate) struct WriteVerbs {
+    pub(crate) store: Arc<ObjectStore>,
+    /// Checks what a caller may write into roles, bindings and signing requests.
+    pub(crate) access: Arc<AccessControl>,
+    pub(crate) admission: Admission,
+    pub(crate) services: ServiceAllocator,
+    /// Updated after every write of a CRD, and after the removal of an instance.
+    pub(crate) definitions: Definitions,
+    /// Output of pods' containers, removed with their pods.
+    pub(crate) pod_logs: Arc<LogStore>,
 }
 
 /// The answer of a verb.
@@ -108,17 +93,6 @@ impl Answer {
             warnings.extend_from_slice(more);
         }
         self
-    }
-}
-
-impl Api {
-    /// Returns the target's object, or the `NotFound` status.
-    pub(crate) fn current(&self, target: &Target) -> Result<Arc<Entry>, Status> {
-        let resource = &target.resource;
-        let entry = self.storage.get(&resource.table, &target.key());
-        entry
-            .map(|entry| crd::convert_for_read(resource, entry))
-            .ok_or_else(|| Status::not_found(resource, &target.name))
     }
 }
 

@@ -4,12 +4,12 @@ use bytes::Bytes;
 use serde_json::Value;
 
 use super::{
-    Answer, Api, MAX_CONFLICT_RETRIES, WriteOptions,
+    Answer, MAX_CONFLICT_RETRIES, WriteOptions, WriteVerbs,
     decoding::{
         apply_field_validation, check, check_kind, decode_update, not_a_struct, to_object, wrong_custom_kind,
     },
     invalid,
-    managed_fields::keep_unchanged_times,
+    managed_fields::{keep_unchanged_times, set_managed_fields_on_create, set_managed_fields_on_update},
     prepare::{check_resource_version, dry_run_answer, match_request, prepare_update, require_name},
     render_entry,
 };
@@ -17,6 +17,7 @@ use crate::{
     built_in_strategies, conversion, crd, limits,
     media::Encoding,
     object::Object,
+    object_store::ObjectStore,
     patch::PatchKind,
     registry::Resource,
     request::Target,
@@ -27,7 +28,7 @@ use crate::{
     strategy, validation, warnings,
 };
 
-impl Api {
+impl WriteVerbs {
     pub(crate) fn update(
         &self,
         target: &Target,
@@ -36,7 +37,7 @@ impl Api {
         encoding: Encoding,
     ) -> Result<Answer, Status> {
         let resource = &target.resource;
-        let known = self.storage.get(&resource.table, &target.key());
+        let known = self.store.storage.get(&resource.table, &target.key());
         let managed_fields = known.as_ref().map_or("", |entry| entry.object.managed_fields());
         let (object, warnings) =
             decode_update(managed_fields, resource, body, encoding, options.field_validation)?;
@@ -56,14 +57,14 @@ impl Api {
         match_request(&mut object, target)?;
         if resource.strategy.create_on_update
             && target.subresource.is_empty()
-            && self.current(target).is_err()
+            && self.store.current(target).is_err()
         {
             let uid = object.meta("uid");
             if !uid.is_empty() {
                 return Err(uid_mismatch(resource, &object, uid, ""));
             }
             object.metadata_mut().remove("resourceVersion");
-            self.set_managed_fields_on_create(resource, options, &mut object);
+            set_managed_fields_on_create(&self.store, resource, options, &mut object);
             return self.insert(resource, options, object, warnings.to_vec());
         }
         let version = object.meta("resourceVersion").to_owned();
@@ -79,14 +80,21 @@ impl Api {
             let Some(mut object) = attempt else {
                 break;
             };
-            let entry = self.current(target)?;
+            let entry = self.store.current(target)?;
             check_precondition(&version, &entry, target)?;
             let uid = object.meta("uid");
             let old = conversion::decode_for_read(&entry, resource)?;
             if !uid.is_empty() && uid != old.meta("uid") {
                 return Err(uid_mismatch(resource, &old, uid, old.meta("uid")));
             }
-            self.set_managed_fields_on_update(resource, &target.subresource, options, &mut object, &old);
+            set_managed_fields_on_update(
+                &self.store,
+                resource,
+                &target.subresource,
+                options,
+                &mut object,
+                &old,
+            );
             if let Some(answer) = self.replace(target, options, &entry, &old, object, warnings.to_vec())? {
                 return Ok(answer);
             }
@@ -108,7 +116,7 @@ impl Api {
         let (patch, duplicates) = kind.decode(body)?;
         let schema = resource.schema.as_ref().map(Schema::view);
         for _ in 0..MAX_CONFLICT_RETRIES {
-            let entry = self.current(target)?;
+            let entry = self.store.current(target)?;
             let old = conversion::decode_for_read(&entry, resource)?;
             // Few patches touch the managed fields.
             let mut value = if patch.touches_managed_fields() {
@@ -153,7 +161,14 @@ impl Api {
             if !version.is_empty() && version != entry.revision.to_string() {
                 return Err(with_warnings(Status::modified(resource, &target.name)));
             }
-            self.set_managed_fields_on_update(resource, &target.subresource, options, &mut object, &old);
+            set_managed_fields_on_update(
+                &self.store,
+                resource,
+                &target.subresource,
+                options,
+                &mut object,
+                &old,
+            );
             let written = self.replace(target, options, &entry, &old, object, warnings.clone());
             if let Some(answer) = written.map_err(with_warnings)? {
                 return Ok(answer);
@@ -173,12 +188,13 @@ impl Api {
         mut warnings: Vec<String>,
     ) -> Result<Option<Answer>, Status> {
         let resource = &target.resource;
-        self.check_escalation(resource, options.caller.as_deref(), &object, Some(old))?;
+        self.access
+            .check_escalation(resource, options.caller.as_deref(), &object, Some(old))?;
         built_in_strategies::complete_signing_request(
             target,
             &mut object,
             old,
-            &self.environment.now_rfc3339(),
+            &self.store.environment.now_rfc3339(),
         );
         let mut errors = prepare_update(&mut object, old, target);
         let found = check(resource, &target.subresource, &object, Some(old));
@@ -212,9 +228,12 @@ impl Api {
         if !errors.is_empty() {
             return Err(invalid(resource, &target.name, &errors));
         }
-        self.check_signer(target, options.caller.as_deref(), &object, old)?;
+        self.access
+            .check_signer(target, options.caller.as_deref(), &object, old)?;
         warnings.extend(warnings::for_object(resource, &object, Some(old)));
-        let _allotting = self.allocate(resource, &mut object, Some(old), options)?;
+        let _allotting = self
+            .services
+            .allocate(resource, &mut object, Some(old), options)?;
         if options.dry_run {
             object.keep_meta("resourceVersion", old);
             return Ok(Some(dry_run_answer(200, object, warnings)));
@@ -224,7 +243,10 @@ impl Api {
             // Watchers see its previous state.
             let mut last = old.clone();
             return Ok(
-                match self.commit(resource, &mut last, Expect::At(entry.revision), Change::Remove) {
+                match self
+                    .store
+                    .commit(resource, &mut last, Expect::At(entry.revision), Change::Remove)
+                {
                     Ok(removed) => {
                         self.after_removal(resource, &removed);
                         object.set_meta("resourceVersion", entry.revision.to_string());
@@ -245,7 +267,7 @@ impl Api {
             .fields_mut()
             .insert("apiVersion".into(), old.fields()["apiVersion"].clone());
         keep_unchanged_times(&mut object, old);
-        if object == *old && self.is_stored_unchanged(resource, &object, entry) {
+        if object == *old && is_stored_unchanged(&self.store, resource, &object, entry) {
             return Ok(Some(Answer::Object {
                 code: 200,
                 json: render_entry(entry, resource),
@@ -253,7 +275,10 @@ impl Api {
             }));
         }
         Ok(
-            match self.commit(resource, &mut object, Expect::At(entry.revision), Change::Put) {
+            match self
+                .store
+                .commit(resource, &mut object, Expect::At(entry.revision), Change::Put)
+            {
                 Ok(entry) => {
                     self.after_write(resource, &entry);
                     Some(Answer::Object {
@@ -266,18 +291,17 @@ impl Api {
             },
         )
     }
+}
 
-    /// Whether storing an object would change nothing. It would if the schema has changed since it was stored.
-    fn is_stored_unchanged(&self, resource: &Resource, object: &Object, entry: &Entry) -> bool {
-        let stored = self.storage.get(&resource.table, &entry.key);
-        !resource.is_custom
-            || stored.is_some_and(|stored| {
-                let mut object = object.clone();
-                crd::convert_to_stored(resource, &mut object);
-                stored.revision == entry.revision
-                    && stored.object.decode().is_ok_and(|stored| stored == object)
-            })
-    }
+/// Whether storing an object would change nothing. It would if the schema has changed since it was stored.
+fn is_stored_unchanged(store: &ObjectStore, resource: &Resource, object: &Object, entry: &Entry) -> bool {
+    let stored = store.storage.get(&resource.table, &entry.key);
+    !resource.is_custom
+        || stored.is_some_and(|stored| {
+            let mut object = object.clone();
+            crd::convert_to_stored(resource, &mut object);
+            stored.revision == entry.revision && stored.object.decode().is_ok_and(|stored| stored == object)
+        })
 }
 
 /// Rejects a write whose resource version is not the stored one. A write without one passes where the kind allows

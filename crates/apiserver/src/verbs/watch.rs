@@ -14,9 +14,9 @@ use tokio::{
 use super::{ListOptions, options::ResourceVersionMatch, render_entry};
 use crate::{
     crd, depth, json,
+    object_store::ObjectStore,
     request::Target,
     selector::Selector,
-    server::SharedApi,
     status::Status,
     storage::{Entry, Event, Expired, Revision},
     view::View,
@@ -42,7 +42,7 @@ const INITIAL_EVENTS_END_ANNOTATION: &str = "k8s.io/initial-events-end";
 
 /// One watch: yields frames until it ends.
 pub(crate) struct WatchStream {
-    api: SharedApi,
+    store: Arc<ObjectStore>,
     target: Target,
     selector: Selector,
     view: View,
@@ -98,7 +98,7 @@ const CLOSING: &[u8] = b"}\n";
 impl WatchStream {
     pub(crate) fn open(
         permit: OwnedSemaphorePermit,
-        api: SharedApi,
+        store: Arc<ObjectStore>,
         target: &Target,
         options: &ListOptions,
         selector: Selector,
@@ -112,11 +112,11 @@ impl WatchStream {
         let now = Instant::now();
         let length = options
             .timeout_seconds
-            .map_or_else(|| api.environment.watch_timeout(), Duration::from_secs)
+            .map_or_else(|| store.environment.watch_timeout(), Duration::from_secs)
             .min(MAX_DURATION);
         let deadline = now + length;
         // Subscribe first: every later commit wakes the watch.
-        let changes = api.storage.subscribe(&target.resource.table);
+        let changes = store.storage.subscribe(&target.resource.table);
         let mut stream = Self {
             target: target.clone(),
             selector,
@@ -135,7 +135,7 @@ impl WatchStream {
             failed: false,
             _permit: permit,
             definition: target.resource.crd.as_ref().map(|defined| defined.alive.clone()),
-            api,
+            store,
         };
         match (options.version_match, options.send_initial_events) {
             (
@@ -153,7 +153,7 @@ impl WatchStream {
                 }
             }
             // Neither a revision nor initial events: from now on.
-            (_, Some(false)) => stream.cursor = stream.api.storage.revision(),
+            (_, Some(false)) => stream.cursor = stream.store.storage.revision(),
             (_, wish) => stream.queue_initial_events(wish == Some(true))?,
         }
         Ok(stream)
@@ -161,7 +161,7 @@ impl WatchStream {
 
     /// Queues the current objects as `ADDED` events.
     fn queue_initial_events(&mut self, announce_end: bool) -> Result<(), Status> {
-        let snapshot = self.api.snapshot(&self.target, None)?;
+        let snapshot = self.store.snapshot(&self.target, None)?;
         let namespace = Some(&*self.target.namespace).filter(|namespace| !namespace.is_empty());
         let selected = snapshot
             .range(namespace, None)
@@ -199,7 +199,7 @@ impl WatchStream {
             }
             self.changes.mark_unchanged();
             match self
-                .api
+                .store
                 .storage
                 .events(&self.target.resource.table, self.cursor, BATCH)
             {
@@ -237,7 +237,12 @@ impl WatchStream {
             Status::internal(format!("a stored object cannot be read: {error}")).to_value()
         });
         self.view
-            .render(&self.target.resource, &object, self.api.environment.now(), first)
+            .render(
+                &self.target.resource,
+                &object,
+                self.store.environment.now(),
+                first,
+            )
             .to_string()
             .into()
     }
@@ -302,8 +307,8 @@ impl WatchStream {
         }
         self.next_bookmark = now + BOOKMARK_INTERVAL;
         // The table has nothing newer than the cursor, so the bookmark may have the server's revision.
-        let current = self.api.storage.revision();
-        if matches!(self.api.storage.events(&self.target.resource.table, self.cursor, 1), Ok(e) if e.is_empty())
+        let current = self.store.storage.revision();
+        if matches!(self.store.storage.events(&self.target.resource.table, self.cursor, 1), Ok(e) if e.is_empty())
         {
             self.cursor = self.cursor.max(current);
             let bookmark = self.bookmark(json!(null));
@@ -323,7 +328,7 @@ impl WatchStream {
         }
         let shown = self
             .view
-            .render(resource, &object, self.api.environment.now(), false);
+            .render(resource, &object, self.store.environment.now(), false);
         frame("BOOKMARK", &shown)
     }
 

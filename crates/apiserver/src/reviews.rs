@@ -6,15 +6,15 @@ use serde_json::{Map, Value, json};
 use windlass_api::request::Access;
 use windlass_api::{fields, labels, naming};
 
-use super::{Caller, ISSUER, User, policy::aggregate_messages};
 use crate::{
+    auth::{AccessControl, Caller, ISSUER, User, aggregate_messages},
     media::Encoding,
     object::Object,
     registry::Resource,
     request::Target,
     schema::{FieldError, Problem},
     status::Status,
-    verbs::{Answer, Api, WriteOptions, decode},
+    verbs::{Answer, WriteOptions, decode, set_managed_fields_on_create},
 };
 
 /// Whether a resource is a review.
@@ -24,143 +24,140 @@ pub(crate) fn is_review(resource: &Resource) -> bool {
         && resource.supports("create")
 }
 
-impl Api {
-    /// Answers a review.
-    pub(crate) fn review(
-        &self,
-        target: &Target,
-        options: &WriteOptions,
-        body: &[u8],
-        encoding: Encoding,
-        caller: &Caller,
-    ) -> Result<Answer, Status> {
-        let resource = &target.resource;
-        let (mut review, warnings) = decode(resource, body, encoding, options.field_validation)?;
-        if resource.namespaced {
-            match review.namespace() {
-                "" => review.set_meta("namespace", target.namespace.to_string()),
-                own if *own != *target.namespace => {
-                    return Err(Status::bad_request(
-                        "the namespace of the provided object does not match the namespace sent on the request",
-                    ));
-                }
-                _ => {}
+/// Answers a review.
+pub(crate) fn review(
+    access_control: &AccessControl,
+    target: &Target,
+    options: &WriteOptions,
+    body: &[u8],
+    encoding: Encoding,
+    caller: &Caller,
+) -> Result<Answer, Status> {
+    let resource = &target.resource;
+    let (mut review, warnings) = decode(resource, body, encoding, options.field_validation)?;
+    if resource.namespaced {
+        match review.namespace() {
+            "" => review.set_meta("namespace", target.namespace.to_string()),
+            own if *own != *target.namespace => {
+                return Err(Status::bad_request(
+                    "the namespace of the provided object does not match the namespace sent on the request",
+                ));
             }
+            _ => {}
         }
-        let user = &caller.user;
-        self.set_managed_fields_on_create(resource, options, &mut review);
-        match &*resource.kind {
-            "SelfSubjectReview" => {
-                let now = self.environment.now_rfc3339();
-                review.take_managed_fields();
-                review.fields_mut().remove("spec");
-                review
-                    .fields_mut()
-                    .insert("metadata".into(), json!({"creationTimestamp": now}));
-                set_status(&mut review, json!({"userInfo": user.to_user_info()}));
-            }
-            "SelfSubjectRulesReview" => {
-                let namespace = review.text_at("spec.namespace");
-                if namespace.is_empty() {
-                    return Err(Status::bad_request("no namespace on request"));
-                }
-                let status = self.rules_status(user, &namespace);
-                review.take_managed_fields();
-                review.fields_mut().insert("metadata".into(), json!({}));
-                review.fields_mut().insert("spec".into(), json!({}));
-                set_status(&mut review, status);
-            }
-            "TokenReview" => {
-                let status = self.token_status(&review)?;
-                set_status(&mut review, status);
-            }
-            kind => {
-                check_access_review(kind, &review)?;
-                let spec = review.fields()["spec"].clone();
-                let asked_for = if kind == "SelfSubjectAccessReview" {
-                    user.clone()
-                } else {
-                    Arc::new(named_user(&spec))
-                };
-                set_status(&mut review, self.access_status(&asked_for, &spec));
-            }
-        }
-        Ok(Answer::Object {
-            code: 201,
-            json: review.into_value().to_string().into(),
-            warnings,
-        })
     }
+    let user = &caller.user;
+    set_managed_fields_on_create(&access_control.store, resource, options, &mut review);
+    match &*resource.kind {
+        "SelfSubjectReview" => {
+            let now = access_control.store.environment.now_rfc3339();
+            review.take_managed_fields();
+            review.fields_mut().remove("spec");
+            review
+                .fields_mut()
+                .insert("metadata".into(), json!({"creationTimestamp": now}));
+            set_status(&mut review, json!({"userInfo": user.to_user_info()}));
+        }
+        "SelfSubjectRulesReview" => {
+            let namespace = review.text_at("spec.namespace");
+            if namespace.is_empty() {
+                return Err(Status::bad_request("no namespace on request"));
+            }
+            let status = rules_status(access_control, user, &namespace);
+            review.take_managed_fields();
+            review.fields_mut().insert("metadata".into(), json!({}));
+            review.fields_mut().insert("spec".into(), json!({}));
+            set_status(&mut review, status);
+        }
+        "TokenReview" => {
+            let status = token_status(access_control, &review)?;
+            set_status(&mut review, status);
+        }
+        kind => {
+            check_access_review(kind, &review)?;
+            let spec = review.fields()["spec"].clone();
+            let asked_for = if kind == "SelfSubjectAccessReview" {
+                user.clone()
+            } else {
+                Arc::new(named_user(&spec))
+            };
+            set_status(&mut review, access_status(access_control, &asked_for, &spec));
+        }
+    }
+    Ok(Answer::Object {
+        code: 201,
+        json: review.into_value().to_string().into(),
+        warnings,
+    })
+}
 
-    fn access_status(&self, user: &User, spec: &Value) -> Value {
-        let text = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
-        let (access, error) = match &spec["resourceAttributes"] {
-            Value::Null => {
-                let attributes = &spec["nonResourceAttributes"];
-                let access = Access::path(text(attributes, "verb"), text(attributes, "path"));
-                (access, String::new())
-            }
-            attributes => {
-                let said = |key: &str| text(attributes, key);
-                let access = Access::resource(&said("verb"), &said("group"), &said("resource"))
-                    .with_subresource(&said("subresource"))
-                    .in_namespace(&said("namespace"))
-                    .with_name(&said("name"));
-                (access, selector_errors(attributes))
-            }
-        };
-        let verdict = self.decide(user, &access);
-        let mut status = json!({"allowed": verdict.is_allowed()});
-        for (key, value) in [("reason", verdict.reason()), ("evaluationError", error)] {
-            if !value.is_empty() {
-                status[key] = value.into();
-            }
+fn access_status(access_control: &AccessControl, user: &User, spec: &Value) -> Value {
+    let text = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
+    let (access, error) = match &spec["resourceAttributes"] {
+        Value::Null => {
+            let attributes = &spec["nonResourceAttributes"];
+            let access = Access::path(text(attributes, "verb"), text(attributes, "path"));
+            (access, String::new())
         }
-        status
+        attributes => {
+            let said = |key: &str| text(attributes, key);
+            let access = Access::resource(&said("verb"), &said("group"), &said("resource"))
+                .with_subresource(&said("subresource"))
+                .in_namespace(&said("namespace"))
+                .with_name(&said("name"));
+            (access, selector_errors(attributes))
+        }
+    };
+    let verdict = access_control.decide(user, &access);
+    let mut status = json!({"allowed": verdict.is_allowed()});
+    for (key, value) in [("reason", verdict.reason()), ("evaluationError", error)] {
+        if !value.is_empty() {
+            status[key] = value.into();
+        }
     }
+    status
+}
 
-    fn rules_status(&self, user: &User, namespace: &str) -> Value {
-        let Some(policy) = &self.access_control.policy else {
-            // Without RBAC everything is allowed.
-            return json!({
-                "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}],
-                "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
-                "incomplete": false,
-            });
-        };
-        let (rules, missing) = policy.rules_of(&*self.storage, user, namespace);
-        let of_resources: Vec<_> = rules.iter().filter(|rule| !rule.resources.is_empty()).collect();
-        let of_paths: Vec<_> = rules
-            .iter()
-            .filter(|rule| !rule.non_resource_urls.is_empty())
-            .collect();
-        let mut status =
-            json!({"resourceRules": of_resources, "nonResourceRules": of_paths, "incomplete": false});
-        if !missing.is_empty() {
-            status["evaluationError"] = aggregate_messages(&missing).into();
-        }
-        status
+fn rules_status(access_control: &AccessControl, user: &User, namespace: &str) -> Value {
+    let Some((rules, missing)) = access_control.rules_of(user, namespace) else {
+        // Without RBAC everything is allowed.
+        return json!({
+            "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}],
+            "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
+            "incomplete": false,
+        });
+    };
+    let of_resources: Vec<_> = rules.iter().filter(|rule| !rule.resources.is_empty()).collect();
+    let of_paths: Vec<_> = rules
+        .iter()
+        .filter(|rule| !rule.non_resource_urls.is_empty())
+        .collect();
+    let mut status =
+        json!({"resourceRules": of_resources, "nonResourceRules": of_paths, "incomplete": false});
+    if !missing.is_empty() {
+        status["evaluationError"] = aggregate_messages(&missing).into();
     }
+    status
+}
 
-    fn token_status(&self, review: &Object) -> Result<Value, Status> {
-        let spec = &review.fields()["spec"];
-        let token = spec["token"].as_str().unwrap_or_default();
-        if token.is_empty() {
-            return Err(Status::bad_request(
-                "token is required for TokenReview in authentication",
-            ));
-        }
-        let mut audiences: Vec<String> = string_list(&spec["audiences"]);
-        if audiences.is_empty() {
-            audiences.push(ISSUER.to_owned());
-        }
-        Ok(match self.user_of_token(token, &audiences) {
-            Ok((user, audiences)) => {
-                json!({"authenticated": true, "user": user.to_user_info(), "audiences": audiences})
-            }
-            Err(why) => json!({"user": {}, "error": why}),
-        })
+fn token_status(access_control: &AccessControl, review: &Object) -> Result<Value, Status> {
+    let spec = &review.fields()["spec"];
+    let token = spec["token"].as_str().unwrap_or_default();
+    if token.is_empty() {
+        return Err(Status::bad_request(
+            "token is required for TokenReview in authentication",
+        ));
     }
+    let mut audiences: Vec<String> = string_list(&spec["audiences"]);
+    if audiences.is_empty() {
+        audiences.push(ISSUER.to_owned());
+    }
+    Ok(match access_control.user_of_token(token, &audiences) {
+        Ok((user, audiences)) => {
+            json!({"authenticated": true, "user": user.to_user_info(), "audiences": audiences})
+        }
+        Err(why) => json!({"user": {}, "error": why}),
+    })
 }
 
 fn set_status(review: &mut Object, status: Value) {

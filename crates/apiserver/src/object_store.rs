@@ -1,0 +1,137 @@
+//! The stored objects of a server, with what is needed to read and write them: the served resources, and the clock.
+//!
+//! ```text
+//!   server ─► subresources ─► verbs: WriteVerbs ─► Admission, AccessControl, Definitions, ServiceAllocator ─► ObjectStore
+//! ```
+//!
+//! Everything that serves objects is built on it. It knows nothing about users, admission or the side effects of a write.
+
+use std::{sync::Arc, time::Duration};
+
+use crate::{
+    conversion, crd,
+    depth::DeepTables,
+    environment::Environment,
+    object::Object,
+    registry::{Registry, Resource},
+    request::Target,
+    status::Status,
+    storage::{Change, Conflict, Entry, Expect, Key, Revision, Snapshot, Storage},
+};
+
+/// How long a read waits for a revision that the server has not reached yet, like the real server's watch cache.
+const FUTURE_REVISION_WAIT: Duration = Duration::from_secs(3);
+
+/// The stored objects of a server. Reads see all kinds and versions; a write is one commit, without side effects.
+pub(crate) struct ObjectStore {
+    pub(crate) storage: Box<dyn Storage>,
+    pub(crate) registry: Registry,
+    pub(crate) environment: Environment,
+    /// The tables whose requests need a large stack.
+    pub(crate) deep_tables: DeepTables,
+}
+
+impl ObjectStore {
+    /// Returns the target's object, or the `NotFound` status.
+    pub(crate) fn current(&self, target: &Target) -> Result<Arc<Entry>, Status> {
+        let resource = &target.resource;
+        let entry = self.storage.get(&resource.table, &target.key());
+        entry
+            .map(|entry| crd::convert_for_read(resource, entry))
+            .ok_or_else(|| Status::not_found(resource, &target.name))
+    }
+
+    /// The objects of the target's kind at a revision, or now.
+    pub(crate) fn snapshot(&self, target: &Target, at: Option<Revision>) -> Result<Snapshot, Status> {
+        self.storage
+            .snapshot(&target.resource.table, at)
+            .map_err(|_| Status::expired("The resourceVersion for the provided list is too old."))
+    }
+
+    /// Waits for a revision that the client has seen.
+    pub(crate) async fn wait_for_revision(&self, revision: Revision) -> Result<(), Status> {
+        // All revisions come from this server: a newer one is invented or another server's.
+        if revision > self.storage.revision() {
+            tokio::time::sleep(FUTURE_REVISION_WAIT).await;
+        }
+        let current = self.storage.revision();
+        if revision > current {
+            return Err(Status::resource_version_too_large(revision.0, current.0));
+        }
+        Ok(())
+    }
+
+    /// An object of a built-in resource.
+    pub(crate) fn builtin_entry(&self, (group, plural): (&str, &str), key: &Key) -> Option<Arc<Entry>> {
+        let catalogue = self.registry.catalogue();
+        let resource = catalogue.find(group, "v1", plural)?;
+        self.storage.get(&resource.table, key)
+    }
+
+    /// All objects of a built-in resource.
+    pub(crate) fn builtin_objects(
+        &self,
+        (group, plural): (&str, &str),
+    ) -> impl Iterator<Item = Object> + use<> {
+        let catalogue = self.registry.catalogue();
+        let table = catalogue
+            .find(group, "v1", plural)
+            .map(|resource| &resource.table);
+        let snapshot = table.and_then(|table| self.storage.snapshot(table, None).ok());
+        let entries: Vec<_> = snapshot
+            .iter()
+            .flat_map(|snapshot| snapshot.range(None, None))
+            .cloned()
+            .collect();
+        entries.into_iter().filter_map(|entry| entry.object.decode().ok())
+    }
+
+    /// Writes an object at the resource's storage version.
+    pub(crate) fn commit(
+        &self,
+        resource: &Resource,
+        object: &mut Object,
+        expect: Expect,
+        change: Change,
+    ) -> Result<Arc<Entry>, Conflict> {
+        let key = Key::new(object.namespace(), object.name());
+        conversion::convert_to_stored(resource, object);
+        // A removed object is shown as it was stored, whatever its version.
+        let removed = resource.is_custom && change == Change::Remove;
+        if removed
+            && let Some(stored) = self.storage.get(&resource.table, &key)
+            && let Ok(stored) = stored.object.decode()
+        {
+            *object = stored;
+        }
+        let form = if removed {
+            None
+        } else {
+            crd::convert_to_stored(resource, object)
+        };
+        let (selectable, shape) = form.unwrap_or((&resource.selectable_fields, 0));
+        // Commits are serialized, so the object is encoded before, with a guessed revision.
+        let guess = Revision(self.storage.revision().0 + 1);
+        let draft = object.draft(guess, selectable);
+        if draft.is_deep() {
+            // Must happen before the object can be read.
+            self.deep_tables.add(&resource.table);
+        }
+        let mut draft = Some(draft);
+        let committed = self.storage.commit(
+            &resource.table,
+            &key,
+            expect,
+            change,
+            &mut |revision: Revision| {
+                object.set_meta("resourceVersion", revision.to_string());
+                let encoded = match draft.take() {
+                    Some(draft) => draft.at_revision(revision),
+                    None => object.encode(revision, selectable),
+                };
+                encoded.with_schema_hash(shape)
+            },
+        );
+        committed.map(|entry| crd::convert_for_read(resource, entry))
+    }
+}
