@@ -62,9 +62,9 @@
 //!
 //! # Where to look
 //!
-//! [`api`] has rules of the Kubernetes API, such as quantities and names.
 //! [`runtime`] has the controller and the manager, [`cache`] the listers and their caches, [`workqueue`] the queue with
-//! priorities and backoff. This crate only re-exports them, with dependencies in matching versions.
+//! priorities and backoff, and [`api`] Kubernetes' rules for quantities, names, selectors and conditions. This crate
+//! only re-exports them, with dependencies in matching versions.
 
 pub use k8s_openapi;
 pub use kube;
