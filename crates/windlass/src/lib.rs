@@ -91,6 +91,8 @@ pub mod prelude {
     pub use windlass_cache::{Change, Lister, ObjectKey, Query};
     pub use windlass_runtime::{
         Action, ConditionUpdate, Conditions, Context, Controller, Desired, Error, Manager, Options,
-        Predicate, Reconciler, Request, Watch, launch, launch_with,
+        Predicate, Reconciler, Request, Watch,
     };
+    #[cfg(all(feature = "clap", feature = "logging"))]
+    pub use windlass_runtime::{launch, launch_with};
 }
