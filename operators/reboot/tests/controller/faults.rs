@@ -111,7 +111,7 @@ pub(crate) async fn aborted_drain_restores_the_node(case: Case) -> anyhow::Resul
             json!({ "exclusions": [] }),
         ),
         (
-            "only plans",
+            "in dry run",
             json!({ "dryRun": true }),
             json!({ "dryRun": false }),
         ),
