@@ -111,7 +111,7 @@ pub(crate) async fn aborted_drain_restores_the_node(case: Case) -> anyhow::Resul
             json!({ "exclusions": [] }),
         ),
         (
-            "in dry run",
+            "only plans",
             json!({ "dryRun": true }),
             json!({ "dryRun": false }),
         ),
