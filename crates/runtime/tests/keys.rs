@@ -202,7 +202,7 @@ async fn key_can_name_the_cluster_of_an_object() {
     let log = Arc::clone(&texts);
     let controller = Controller::keyed("clusters")
         .source(move |source: SourceContext<ClusterKey>| async move {
-            let watches: Vec<_> = watched
+            let open_watches: Vec<_> = watched
                 .iter()
                 .map(|(cluster, caches)| {
                     let (keys, cluster) = (source.clone(), Arc::clone(cluster));
