@@ -272,7 +272,10 @@ impl Normaliser<'_> {
         let replaced = TIME.replace_all(&replaced, |found: &Captures<'_>| self.time(found));
         let replaced = HASH.replace_all(&replaced, "hash=HASH");
         let mut replaced = replaced.into_owned();
-        for (name, replacement) in self.generated.iter().chain(&self.addresses) {
+        // The longest first: an address such as 10.0.0.5 is also the beginning of 10.0.0.54.
+        let mut names: Vec<_> = self.generated.iter().chain(&self.addresses).collect();
+        names.sort_by_key(|(name, _)| std::cmp::Reverse(name.len()));
+        for (name, replacement) in names {
             if replaced.contains(name.as_str()) {
                 replaced = replaced.replace(name.as_str(), replacement);
             }
@@ -436,6 +439,17 @@ mod tests {
             panic!("a list");
         };
         normalise(&scenario, outcomes).into()
+    }
+
+    #[test]
+    fn address_that_begins_another_is_not_replaced_in_it() {
+        let outcomes = json!([
+            {"spec": {"clusterIP": "10.0.0.5"}},
+            {"spec": {"clusterIP": "10.0.0.54"}},
+            {"message": "10.0.0.54 and 10.0.0.5 are allocated"}
+        ]);
+        let replaced = normalised("", outcomes);
+        assert_eq!(replaced[2]["message"], "IP2 and IP1 are allocated");
     }
 
     #[test]

@@ -216,7 +216,7 @@ async fn key_can_name_the_cluster_of_an_object() {
                 .collect();
             source.mark_ready();
             std::future::pending::<()>().await;
-            drop(watches);
+            drop(open_watches);
             Ok(())
         })
         .reconcile(move |request: Request<ClusterKey>, _: Context<ClusterKey>| {
