@@ -11,13 +11,13 @@ use std::{hash::BuildHasher, ops::Bound, sync::Arc};
 use foldhash::fast::RandomState;
 use imbl::{OrdMap, Vector};
 
-use crate::{entry::Entry, key::ObjectKey, paged::Paged, table::SlotTable};
+use crate::{entry::Entry, key::ObjectKey, paged::Paged, slot_table::SlotTable};
 
 /// Objects by namespace and name. Cluster-scoped objects have the empty namespace.
 #[derive(Clone, Default)]
 pub(crate) struct Objects {
     slots: Paged<Option<Arc<Entry>>>,
-    places: SlotTable,
+    table: SlotTable,
     /// Keeps the objects in order.
     namespaces: OrdMap<Arc<str>, Names>,
     /// Empty slots below the highest one in use.
@@ -56,7 +56,7 @@ impl Objects {
     /// Returns the slot of this key.
     #[inline]
     pub(crate) fn slot(&self, key: &ObjectKey) -> Option<Slot> {
-        self.places.find(self.hash(key), |slot| {
+        self.table.find(self.hash(key), |slot| {
             self.in_slot(slot).is_some_and(|entry| entry.meta.key == *key)
         })
     }
@@ -65,7 +65,7 @@ impl Objects {
     pub(crate) fn get_by_name(&self, namespace: &str, name: &str) -> Option<&Arc<Entry>> {
         // Same hash as that of a key.
         let hash = (self.hasher.hash_one((namespace, name)) >> 32) as u32;
-        let slot = self.places.find(hash, |slot| {
+        let slot = self.table.find(hash, |slot| {
             self.in_slot(slot).is_some_and(|entry| {
                 let ObjectKey {
                     namespace: ours,
@@ -94,7 +94,7 @@ impl Objects {
         }
         // Without an empty slot, all slots below the number of objects are in use.
         let slot = self.free.pop_back().unwrap_or(self.len);
-        self.places.insert(self.hash(key), slot);
+        self.table.insert(self.hash(key), slot);
         let ObjectKey { namespace, name } = key.clone();
         match self.namespaces.get_mut(&namespace) {
             Some(names) => drop(names.insert(name, slot)),
@@ -107,7 +107,7 @@ impl Objects {
 
     pub(crate) fn remove(&mut self, key: &ObjectKey) -> Option<Arc<Entry>> {
         let slot = self.slot(key)?;
-        self.places.remove(self.hash(key), slot);
+        self.table.remove(self.hash(key), slot);
         if let Some(names) = self.namespaces.get_mut(&key.namespace) {
             names.remove(&key.name);
             if names.is_empty() {

@@ -294,7 +294,7 @@ fn row(
     (include, version): (IncludeObject, MetaVersion),
     now: Timestamp,
 ) -> Value {
-    let mut row = json!({"cells": cells::ratio(resource, object, now)});
+    let mut row = json!({"cells": cells::row_cells(resource, object, now)});
     if let Some(conditions) = pods::row_conditions(resource, object) {
         row["conditions"] = conditions;
     }

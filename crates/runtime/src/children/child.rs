@@ -145,12 +145,12 @@ impl<K: Cacheable + Resource<DynamicType: Clone + Send + Sync> + Serialize> Pare
                 desired_hash: fingerprint(&body),
                 actual_hash: fingerprint(&content(actual)),
             };
-            self.memory
+            self.history
                 .lock()
                 .record_applied(&self.key, &kind.kind, &key, state);
         };
         let mut existing = (child.read_cached)(&key, listers)?;
-        if existing.is_none() && self.memory.lock().has_child(&self.key, &kind.kind, &key) {
+        if existing.is_none() && self.history.lock().has_child(&self.key, &kind.kind, &key) {
             // It was deleted, or the watch does not select it.
             existing = child.read_live(&key, writer).await?;
         }
@@ -274,7 +274,7 @@ impl<K: Cacheable + Resource<DynamicType: Clone + Send + Sync> + Serialize> Pare
             actual_hash: fingerprint(&content(actual.clone())),
         };
         let ChildRef { kind, key } = identity;
-        self.memory.lock().is_applied(&self.key, &kind.kind, key, state)
+        self.history.lock().is_applied(&self.key, &kind.kind, key, state)
     }
 
     fn report_foreign_object(&self, child: ChildRef) -> Error {

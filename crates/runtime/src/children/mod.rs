@@ -129,7 +129,7 @@ struct Parent<'a, K: Resource> {
     kind: &'a K::DynamicType,
     key: ObjectKey,
     ctx: &'a Context,
-    memory: &'a Mutex<ApplyHistory>,
+    history: &'a Mutex<ApplyHistory>,
 }
 
 impl<'a, K: Resource> Parent<'a, K> {
@@ -139,7 +139,7 @@ impl<'a, K: Resource> Parent<'a, K> {
             kind,
             key: ObjectKey::of(object),
             ctx,
-            memory: &ctx.term.history,
+            history: &ctx.term.history,
         }
     }
 }
@@ -276,18 +276,18 @@ where
         if change == ChildChange::Created
             && has_status
             && can_recompute
-            && self.memory.lock().defer_status(&self.key)
+            && self.history.lock().defer_status(&self.key)
         {
             return Ok(desired.action.with_earlier_requeue(Some(Duration::ZERO)));
         }
         let written = self.write_status(desired.status, desired.conditions).await?;
-        self.memory.lock().clear_deferred_status(&self.key);
+        self.history.lock().clear_deferred_status(&self.key);
         let has_written = change != ChildChange::Unchanged || deleted > 0 || written.is_some();
         let version = written
             .as_deref()
             .or(self.object.meta().resource_version.as_deref());
         if let Some((reason, message)) = desired.event
-            && (self.memory.lock().is_event_due(&self.key, version) || has_written)
+            && (self.history.lock().is_event_due(&self.key, version) || has_written)
         {
             let about = self.object.object_ref(self.kind);
             self.ctx.recorder().normal(&about, &reason, message);

@@ -98,7 +98,7 @@ impl<K: Cacheable> Parent<'_, K> {
                     .dynamic(owned.resource())
                     .delete_with(&unwanted, &options)
                     .await?;
-                self.memory.lock().forget_child(&self.key, &kind.kind, &key);
+                self.history.lock().forget_child(&self.key, &kind.kind, &key);
                 deleted += 1;
             }
         }

@@ -45,7 +45,7 @@ impl<K: Cacheable + Serialize> Parent<'_, K> {
             actual_hash: fingerprint(&actual),
         };
         let is_up_to_date = covers(&actual, &wanted) && covers(&wanted, &actual);
-        if is_up_to_date || self.memory.lock().status(&self.key) == Some(state) {
+        if is_up_to_date || self.history.lock().status(&self.key) == Some(state) {
             return Ok(None);
         }
         let resource = ApiResource::erase::<K>(self.kind);
@@ -59,7 +59,7 @@ impl<K: Cacheable + Serialize> Parent<'_, K> {
         // Round-tripped through the type, because it is compared like that.
         let written: K = serde_json::from_value(serde_json::to_value(written)?)?;
         let actual_hash = fingerprint(&serde_json::to_value(written)?["status"]);
-        self.memory
+        self.history
             .lock()
             .record_status(&self.key, AppliedState { actual_hash, ..state });
         Ok(version)

@@ -13,7 +13,7 @@ use super::{JsonPath, age, pods, quota};
 use crate::registry::Resource;
 
 /// The cells of one object, one per column of its kind.
-pub(super) fn ratio(resource: &Resource, object: &Value, now: Timestamp) -> Vec<Value> {
+pub(super) fn row_cells(resource: &Resource, object: &Value, now: Timestamp) -> Vec<Value> {
     if resource.is_custom {
         return custom::cells(resource, object, now);
     }
@@ -75,7 +75,7 @@ impl Row<'_> {
         age::since(self.text("/metadata/creationTimestamp"), self.now).into()
     }
 
-    fn of(&self, part: &str, whole: &str) -> Value {
+    fn ratio(&self, part: &str, whole: &str) -> Value {
         format!("{}/{}", self.number(part), self.number(whole)).into()
     }
 
@@ -148,7 +148,7 @@ impl Row<'_> {
             ("", "Endpoints") => vec![name, or_none(&self.endpoints()), age],
             ("apps", "Deployment") => vec![
                 name,
-                self.of("/status/readyReplicas", "/spec/replicas"),
+                self.ratio("/status/readyReplicas", "/spec/replicas"),
                 self.number("/status/updatedReplicas").into(),
                 self.number("/status/availableReplicas").into(),
                 age,
@@ -170,7 +170,7 @@ impl Row<'_> {
             ("apps", "StatefulSet") => {
                 vec![
                     name,
-                    self.of("/status/readyReplicas", "/spec/replicas"),
+                    self.ratio("/status/readyReplicas", "/spec/replicas"),
                     age,
                     containers,
                     images,

@@ -118,31 +118,31 @@ mod tests {
         fn slots_are_found_until_removed(
             acts in prop::collection::vec((any::<bool>(), 0_u32..300, 0_u32..5), 0..1500)
         ) {
-            let mut places = SlotTable::default();
+            let mut table = SlotTable::default();
             let mut model = HashMap::new();
             for (adds, slot, wide) in acts {
                 let known = model.get(&slot).copied();
                 match (adds, known) {
                     (true, None) => {
                         let hash = if wide == 0 { slot.wrapping_mul(0x9E37_79B9) } else { slot % 7 };
-                        places.insert(hash, slot);
+                        table.insert(hash, slot);
                         model.insert(slot, hash);
                     }
                     (false, Some(hash)) => {
-                        let before = places.clone();
-                        places.remove(hash, slot);
+                        let before = table.clone();
+                        table.remove(hash, slot);
                         model.remove(&slot);
                         prop_assert_eq!(before.find(hash, |found| found == slot), Some(slot));
-                        prop_assert_eq!(places.find(hash, |found| found == slot), None);
+                        prop_assert_eq!(table.find(hash, |found| found == slot), None);
                     }
                     _ => {}
                 }
             }
             for (slot, hash) in &model {
-                prop_assert_eq!(places.find(*hash, |found| found == *slot), Some(*slot));
+                prop_assert_eq!(table.find(*hash, |found| found == *slot), Some(*slot));
             }
-            prop_assert_eq!(places.len, model.len());
-            prop_assert!(places.used * 8 <= places.capacity * 7);
+            prop_assert_eq!(table.len, model.len());
+            prop_assert!(table.used * 8 <= table.capacity * 7);
         }
     }
 }
