@@ -94,11 +94,15 @@ async fn tokens_authenticate_and_anonymous_requests_are_forbidden() -> Result<()
     assert_eq!(groups, ["machines", "system:authenticated"]);
     assert_eq!(code(who(with_token("barley").await?).await), Some(401));
 
-    let nobody = client(with_credentials(admin.clone(), &AuthInfo::default())).await?;
-    nobody.apiserver_version().await?;
-    assert_eq!(code(nobody.list_api_groups().await), Some(403));
+    let unauthenticated = client(with_credentials(admin.clone(), &AuthInfo::default())).await?;
+    unauthenticated.apiserver_version().await?;
+    assert_eq!(code(unauthenticated.list_api_groups().await), Some(403));
     assert_eq!(
-        code(Api::<Namespace>::all(nobody).list(&ListParams::default()).await),
+        code(
+            Api::<Namespace>::all(unauthenticated)
+                .list(&ListParams::default())
+                .await
+        ),
         Some(403)
     );
     Ok(())

@@ -189,9 +189,9 @@ impl TestEnvironment {
             let mut about = lister.list(&Query::all()).into_iter();
             about.find(|event| event.involved_object.uid.as_deref() == Some(uid) && holds(event))
         });
-        let told = found.await?;
+        let outcome = found.await?;
         let events = self.events(object).await?;
-        match told {
+        match outcome {
             Ok(_) => events
                 .into_iter()
                 .find(holds)

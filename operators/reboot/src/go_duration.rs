@@ -135,8 +135,8 @@ mod tests {
             Ok("1m30s")
         );
         for wrong in ["", "10", "-1s", "1.5s", "500ms", "soon"] {
-            let told = wrong.parse::<GoDuration>().expect_err(wrong).to_string();
-            assert!(told.contains("`1h30m`"), "{told}");
+            let rendered = wrong.parse::<GoDuration>().expect_err(wrong).to_string();
+            assert!(rendered.contains("`1h30m`"), "{rendered}");
         }
     }
 }

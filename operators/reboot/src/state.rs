@@ -300,14 +300,14 @@ mod tests {
 
     #[test]
     fn unknown_phase_error_names_the_annotation() {
-        let told = parse_annotation::<State>("example.com/state", r#"{"phase":"Levitating"}"#)
+        let rendered = parse_annotation::<State>("example.com/state", r#"{"phase":"Levitating"}"#)
             .expect_err("not known");
-        let told = told.to_string();
+        let rendered = rendered.to_string();
         assert!(
-            told.starts_with("cannot parse annotation `example.com/state`"),
-            "{told}"
+            rendered.starts_with("cannot parse annotation `example.com/state`"),
+            "{rendered}"
         );
-        assert!(told.contains("Levitating"), "{told}");
+        assert!(rendered.contains("Levitating"), "{rendered}");
     }
 
     #[test]

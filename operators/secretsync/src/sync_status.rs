@@ -97,24 +97,25 @@ impl Engine {
         if let Some(wait) = self.status_write_delay(&id) {
             return Ok(Action::requeue_after(wait));
         }
-        let mut told = SecretSync::clone(&sync);
-        told.status = Some(status);
-        ctx.writer().apply_status(&told).await?;
+        let mut updated = SecretSync::clone(&sync);
+        updated.status = Some(status);
+        ctx.writer().apply_status(&updated).await?;
         Ok(Action::done())
     }
 
     /// Returns whether a changed status may be written now.
     pub(crate) fn is_status_write_due(&self, id: &SyncId) -> bool {
-        let told = self.status_writes.lock();
-        told.get(id)
+        let writes = self.status_writes.lock();
+        writes
+            .get(id)
             .is_some_and(|last| last.at.elapsed() >= STATUS_WRITE_INTERVAL)
     }
 
     /// Returns how long to wait until the status may be written again.
     fn status_write_delay(&self, id: &SyncId) -> Option<Duration> {
-        let mut told = self.status_writes.lock();
+        let mut writes = self.status_writes.lock();
         let now = Instant::now();
-        let since = told.get(id).map(|last| now - last.at);
+        let since = writes.get(id).map(|last| now - last.at);
         if let Some(wait) = since.and_then(|since| {
             STATUS_WRITE_INTERVAL
                 .checked_sub(since)
@@ -122,7 +123,7 @@ impl Engine {
         }) {
             return Some(wait);
         }
-        told.insert(id.clone(), StatusWrite { at: now });
+        writes.insert(id.clone(), StatusWrite { at: now });
         None
     }
 

@@ -111,7 +111,7 @@ fn forward<T: Send + Sync + 'static>(
     mut see: impl FnMut(&Arc<Engine>, &Change<T>) + Send + 'static,
 ) -> impl FnMut(SourceEvent<T>) + Send + 'static {
     let (engine, complete) = (Arc::clone(engine), complete.clone());
-    move |told| match told {
+    move |event| match event {
         SourceEvent::Change(change) => see(&engine, &change),
         SourceEvent::Synced => complete(),
     }
@@ -157,9 +157,9 @@ fn open_watch(
         SourceKind::ConfigMap => sources::<ConfigMap>(feed.caches(), room, &annotation),
     };
     let (engine, opening) = (Arc::clone(engine), opening.clone());
-    feed.watch(&cache, move |told| {
+    feed.watch(&cache, move |event| {
         // Statuses count sources, even if no namespace wants them and nothing is copied.
-        let touched = match &told {
+        let touched = match &event {
             SourceEvent::Change(change) => engine.on_source(&opening, change),
             SourceEvent::Synced => engine.update_index_and_statuses(Cause::Initial, |roster| {
                 (roster.mark_complete(&opening), roster.syncs_using(&opening.key))
@@ -168,7 +168,7 @@ fn open_watch(
         for sync in touched {
             engine.enqueue_status(&sync);
         }
-        if matches!(told, SourceEvent::Synced) {
+        if matches!(event, SourceEvent::Synced) {
             complete();
         }
     })

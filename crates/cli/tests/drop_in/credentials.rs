@@ -148,11 +148,19 @@ async fn anonymous_requests_depend_on_flags() {
         ),
     ] {
         let server = Server::start(at, &flags);
-        let nobody = server.client(json!({})).await;
-        assert_eq!(whoami(&nobody).await, whoami_code.map(str::to_owned), "{flags:?}");
-        let (code, _) = send(&nobody, http::Request::get("/healthz"), "").await;
+        let unauthenticated = server.client(json!({})).await;
+        assert_eq!(
+            whoami(&unauthenticated).await,
+            whoami_code.map(str::to_owned),
+            "{flags:?}"
+        );
+        let (code, _) = send(&unauthenticated, http::Request::get("/healthz"), "").await;
         assert_eq!(code, health, "{flags:?}");
-        assert_eq!(create_cluster_role(&nobody, "r").await, write, "{flags:?}");
+        assert_eq!(
+            create_cluster_role(&unauthenticated, "r").await,
+            write,
+            "{flags:?}"
+        );
         if flags.contains(&tokens) {
             let carol = server.client(json!({"token": "s3cret"})).await;
             wait_until_ok(&carol, "/readyz").await;

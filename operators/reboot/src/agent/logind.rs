@@ -98,15 +98,15 @@ mod tests {
         let socket = folder.path().join("bus");
         let listener = UnixListener::bind(&socket).expect("a socket");
         let played = tokio::spawn(fake_bus(listener, answer));
-        let told = reboot(Some(&format!("unix:path={}", socket.display()))).await;
+        let outcome = reboot(Some(&format!("unix:path={}", socket.display()))).await;
         let (call, interactive) = played.await.expect("the fake bus finished");
-        (told, call, interactive)
+        (outcome, call, interactive)
     }
 
     #[tokio::test]
     async fn logind_is_called_once_without_interactive_authorization() {
-        let (told, call, interactive) = reboot_with_answer(Ok(())).await;
-        assert_eq!(told, Ok(()));
+        let (outcome, call, interactive) = reboot_with_answer(Ok(())).await;
+        assert_eq!(outcome, Ok(()));
         assert_eq!(
             call,
             "org.freedesktop.login1 /org/freedesktop/login1 org.freedesktop.login1.Manager.Reboot"
@@ -116,8 +116,8 @@ mod tests {
 
     #[tokio::test]
     async fn logind_refusal_names_the_polkit_rule() {
-        let (told, ..) = reboot_with_answer(Err("org.freedesktop.DBus.Error.AccessDenied")).await;
-        let error = told.expect_err("refused");
+        let (outcome, ..) = reboot_with_answer(Err("org.freedesktop.DBus.Error.AccessDenied")).await;
+        let error = outcome.expect_err("refused");
         assert!(
             error.contains("not for you") && error.contains("polkit"),
             "{error}"

@@ -168,13 +168,13 @@ mod tests {
     #[test]
     fn conditions_show_every_phase() {
         for phase in Phase::ALL {
-            let told = conditions_in(phase, |_| {}, None);
+            let reported = conditions_in(phase, |_| {}, None);
             let reason = match phase {
                 Phase::Aborted => [MAINTENANCE_PLANNED, "RebootAborted"],
                 _ => [MAINTENANCE_IN_PROGRESS, phase.name()],
             };
-            let found = told.iter().any(|[kind, why, _]| [kind, why] == reason);
-            assert!(found, "{phase}: {told:?}");
+            let found = reported.iter().any(|[kind, why, _]| [kind, why] == reason);
+            assert!(found, "{phase}: {reported:?}");
         }
     }
 
@@ -197,7 +197,7 @@ mod tests {
                 state.reason = Some("no boot".to_owned());
             }
         };
-        for (told, message) in [
+        for (reported, message) in [
             (
                 conditions_in(Phase::Armed, |_| {}, None),
                 "waiting for the agent to reboot the node",
@@ -225,8 +225,8 @@ mod tests {
             ),
         ] {
             assert!(
-                told.iter().any(|[_, _, said]| said.contains(message)),
-                "`{message}` in {told:?}"
+                reported.iter().any(|[_, _, said]| said.contains(message)),
+                "`{message}` in {reported:?}"
             );
         }
     }

@@ -213,8 +213,8 @@ impl NodeReconciler {
             next_pass,
         } = progress;
         let waits_for = describe_drain(remaining, &blockers);
-        let told = self.update_conditions(ctx, node, view, Some(&waits_for)).await?;
-        if told && !blockers.is_empty() {
+        let updated = self.update_conditions(ctx, node, view, Some(&waits_for)).await?;
+        if updated && !blockers.is_empty() {
             let message = format!("node {}: {waits_for}", view.name);
             ctx.recorder().warning(node, "DrainBlocked", message);
         }

@@ -192,11 +192,11 @@ async fn run_story(case: &Case, called_off: bool) -> anyhow::Result<()> {
         fleet: Turns::default(),
         clock: Mutex::default(),
     };
-    let told = crash_at_every_request(case, &story).await?;
+    let report = crash_at_every_request(case, &story).await?;
     story.replace(None).await?;
-    assert!(told.requests >= 30, "{told:?}");
+    assert!(report.requests >= 30, "{report:?}");
     if case.cluster().backend() == Backend::Embedded {
-        assert!(told.crashes >= 2 * told.requests - 20, "{told:?}");
+        assert!(report.crashes >= 2 * report.requests - 20, "{report:?}");
     }
     Ok(())
 }

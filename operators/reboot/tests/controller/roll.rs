@@ -299,19 +299,19 @@ pub(crate) async fn invalid_policy_reports_its_error(case: Case) -> anyhow::Resu
         ),
     ];
     let node = fleet.name(0);
-    for (spec, told) in mistakes {
+    for (spec, reported) in mistakes {
         fleet.change_policy(spec).await?;
         let policy = fleet
             .wait_for_policy(|policy| {
                 status(policy)
                     .message
-                    .is_some_and(|message| message.contains(told))
+                    .is_some_and(|message| message.contains(reported))
             })
             .await?;
         assert!(!status(&policy).conditions.is_true("Ready"));
         fleet.request(&node).await?;
         fleet.pass_time(Duration::from_mins(10)).await;
-        assert!(fleet.view(&node).await?.state.is_none(), "{told}");
+        assert!(fleet.view(&node).await?.state.is_none(), "{reported}");
         fleet
             .change_policy(json!({ "maxUnavailable": 1, "windows": [] }))
             .await?;

@@ -233,9 +233,9 @@ fn older_sync_gets_the_name_and_the_younger_inherits_it() {
     let (other, moves) = declared(&mut roster, "team-a", "tls", &json!({ "names": ["token"] }));
     let room = &moves.opened.expect("one watch");
     roster.mark_complete(room);
-    let (told, _) = set_source(&mut roster, room, "token", &json!({}));
+    let (changed, _) = set_source(&mut roster, room, "token", &json!({}));
     assert_eq!(
-        describe(&told),
+        describe(&changed),
         ["asks annotated/Secret/token", "asks declared/team-a/tls"],
         "both are affected"
     );

@@ -95,11 +95,11 @@ pub(crate) async fn adoption_and_release_recover_from_a_crash_at_every_request(
             kind,
             uid: Mutex::new(Value::Null),
         };
-        let told = match case.cluster().backend() {
+        let report = match case.cluster().backend() {
             Backend::Embedded => crash_at_every_request(&case, &story).await?,
             _ => crash_at_requests(&case, &story, |n| n + n + 1).await?,
         };
-        assert!(told.requests >= 12, "{told:?}");
+        assert!(report.requests >= 12, "{report:?}");
     }
     Ok(())
 }

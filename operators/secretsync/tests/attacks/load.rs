@@ -219,8 +219,8 @@ pub(crate) async fn sync_over_its_limits_writes_nothing_and_reports_it(case: Cas
     world.proxy().clear();
     world.namespace("third", target(MALLORY, None)).await?;
     for kind in KINDS {
-        let told = world.wait_for_status(MALLORY, kind.plural(), over).await?;
-        let conditions = told.status.clone().unwrap_or_default().conditions;
+        let observed = world.wait_for_status(MALLORY, kind.plural(), over).await?;
+        let conditions = observed.status.clone().unwrap_or_default().conditions;
         let message = conditions.iter().find(|one| one.type_ == "Ready");
         let message = &message.expect("it has a status").message;
         assert!(message.contains('6') && message.contains('4'), "{message}");
@@ -293,10 +293,10 @@ pub(crate) async fn content_over_the_limit_is_not_held(case: Case) -> anyhow::Re
     world
         .wait_for_status("bob", "bobs", |status| status.synced == 1)
         .await?;
-    let told = world
+    let observed = world
         .wait_for_status(MALLORY, "two", |status| status.failed == 1)
         .await?;
-    let failures = &told.status.as_ref().expect("it has a status").failures;
+    let failures = &observed.status.as_ref().expect("it has a status").failures;
     assert_eq!(failures[0].reason, "LimitExceeded", "{failures:?}");
     assert!(world.find(kind, VICTIM, "one").await.is_ok());
     assert!(world.find(kind, VICTIM, "two").await.is_err());

@@ -139,10 +139,10 @@ pub(crate) async fn recreate_never_deletes_preexisting_objects(case: Case) -> an
         .await?;
     let changed = json!({ "stringData": { "password": "2" } });
     world.change(Kind::Secret, MALLORY, "late", changed).await?;
-    let told = world
+    let observed = world
         .wait_for_status(MALLORY, "late", |status| status.failed == 1)
         .await?;
-    assert_eq!(told.status.as_ref().map(|status| status.synced), Some(0));
+    assert_eq!(observed.status.as_ref().map(|status| status.synced), Some(0));
     world.settle().await;
     let after = world.find(Kind::Secret, VICTIM, "late").await?;
     assert_eq!(after["metadata"]["uid"], adopted["metadata"]["uid"]);

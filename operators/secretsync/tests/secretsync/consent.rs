@@ -118,10 +118,10 @@ pub(crate) async fn tenant_cannot_reach_other_tenants_or_system_namespaces(case:
         world.sync("mallory", name, spec).await?;
     }
     for name in ["all", "system", "silent"] {
-        let told = world
+        let observed = world
             .wait_for_status("mallory", name, |status| status.observed_generation.is_some())
             .await?;
-        let status = told.status.clone().unwrap_or_default();
+        let status = observed.status.clone().unwrap_or_default();
         assert_eq!((status.targets, status.namespaces), (0, 0), "{name}");
     }
     world.settle().await;

@@ -214,15 +214,15 @@ impl CrashScenario for Withdrawn {
 
 async fn run_story(case: &Case, story: &impl CrashScenario) -> anyhow::Result<()> {
     // Where each run starts a control plane, fewer runs are enough.
-    let told = match case.cluster().backend() {
+    let report = match case.cluster().backend() {
         Backend::Embedded => crash_at_every_request(case, story).await?,
         _ => crash_at_requests(case, story, |n| n + n + 1).await?,
     };
-    assert!(told.requests >= 15, "{told:?}");
+    assert!(report.requests >= 15, "{report:?}");
     if case.cluster().backend() == Backend::Embedded {
         assert_eq!(
-            told.crashes,
-            2 * told.requests,
+            report.crashes,
+            2 * report.requests,
             "at every request, before and after"
         );
     }
@@ -259,7 +259,7 @@ fn many(case: &Case) -> usize {
 
 /// A sample of crashes; where time is real, at the beginning and in the middle.
 async fn sample(case: &Case, story: &impl CrashScenario) -> anyhow::Result<()> {
-    let (least, told) = match case.cluster().backend() {
+    let (least, report) = match case.cluster().backend() {
         Backend::Embedded => (16, crash_at_requests(case, story, |n| n + n + 1).await?),
         _ => (
             4,
@@ -267,8 +267,8 @@ async fn sample(case: &Case, story: &impl CrashScenario) -> anyhow::Result<()> {
         ),
     };
     assert!(
-        told.requests > 2 * many(case) && told.crashes >= least,
-        "{told:?}"
+        report.requests > 2 * many(case) && report.crashes >= least,
+        "{report:?}"
     );
     Ok(())
 }

@@ -170,8 +170,8 @@ pub(crate) async fn applied_data_of_another_manager_is_reported_not_fought(case:
     let writes = world.copy_writes();
     assert!(writes.len() <= 1, "repeated writes: {writes:?}");
     let warned = |event: &Event| event.type_.as_deref() == Some("Warning");
-    let told = world.in_namespace(HOME).wait_for_event(&source, warned).await?;
-    let message = told.message.unwrap_or_default();
+    let observed = world.in_namespace(HOME).wait_for_event(&source, warned).await?;
+    let message = observed.message.unwrap_or_default();
     assert!(
         message.contains("asks/token") && message.contains("flux"),
         "{message}"

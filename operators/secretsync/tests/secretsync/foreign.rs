@@ -151,12 +151,12 @@ pub(crate) async fn secret_sync_never_changes_foreign_objects(case: Case) -> any
         )
         .await?;
     let foreign = u32::try_from(placed.len())?;
-    let told = world
+    let observed = world
         .wait_for_status("team-a", "shared", |status| {
             status.conflicts == foreign && status.synced == 1 && condition(status, "Conflict", "True")
         })
         .await?;
-    let status = told.status.clone().unwrap_or_default();
+    let status = observed.status.clone().unwrap_or_default();
     assert!(condition(&status, "Ready", "False"), "{status:?}");
     assert!(
         status.failures.len() == 10 && status.failures.iter().all(|one| one.name == "token"),

@@ -498,13 +498,13 @@ pub(crate) async fn invalid_spec_is_reported_and_removes_nothing(case: Case) -> 
     ] {
         let changed = json!({ "spec": { field: nonsense } });
         let changed = team.patch::<SecretSync>("shared", changed).await?;
-        let told = world
+        let observed = world
             .wait_for_status("team-a", "shared", |status| {
                 status.observed_generation == changed.metadata.generation
                     && condition(status, "Ready", "False")
             })
             .await?;
-        let conditions = &told.status.as_ref().expect("it has a status").conditions;
+        let conditions = &observed.status.as_ref().expect("it has a status").conditions;
         let names_it = |message: &str| message.starts_with(&format!("spec.{field}: "));
         assert!(
             conditions.iter().any(|one| names_it(&one.message)),
@@ -521,10 +521,10 @@ pub(crate) async fn invalid_spec_is_reported_and_removes_nothing(case: Case) -> 
     let nonsense =
         json!({ "names": ["token"], "namespaceSelector": { "matchLabels": { "no label!": "a" } } });
     world.sync("team-a", "born-so", nonsense).await?;
-    let told = world
+    let observed = world
         .wait_for_status("team-a", "born-so", |status| condition(status, "Ready", "False"))
         .await?;
-    assert_eq!(told.status.as_ref().map(|status| status.failed), Some(0));
+    assert_eq!(observed.status.as_ref().map(|status| status.failed), Some(0));
     let nonsense = json!({ "spec": { "names": ["No Name"] } });
     team.patch::<SecretSync>("shared", nonsense).await?;
     world.settle().await;

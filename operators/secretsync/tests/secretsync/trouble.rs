@@ -46,12 +46,12 @@ async fn assert_only_one_fails(world: &TestCluster, says: &str) -> anyhow::Resul
         Ok(())
     };
     world.within_two_seconds("the others", others).await?;
-    let told = world
+    let observed = world
         .wait_for_status(HOME, "shared", |status| {
             status.failed == 1 && status.synced == 3 && condition(status, "Ready", "False")
         })
         .await?;
-    let status = told.status.clone().unwrap_or_default();
+    let status = observed.status.clone().unwrap_or_default();
     let [failure] = &status.failures[..] else {
         anyhow::bail!("one failure: {status:?}")
     };
@@ -207,12 +207,12 @@ pub(crate) async fn old_values_quoted_by_a_refusal_are_hidden(case: Case) -> any
         .await?;
     assert_no_value_leaked(&world, "a change").await?;
     world
-        .patch_namespace("bad", json!({ "annotations": { SYNC_ANNOTATION: "nobody" } }))
+        .patch_namespace("bad", json!({ "annotations": { SYNC_ANNOTATION: "another" } }))
         .await?;
-    let told = world
+    let observed = world
         .wait_for_status(HOME, "shared", |status| status.failed == 1 && status.targets == 3)
         .await?;
-    let failures = &told.status.as_ref().expect("it has a status").failures;
+    let failures = &observed.status.as_ref().expect("it has a status").failures;
     assert!(failures[0].message.contains("denied the request"), "{failures:?}");
     assert_no_value_leaked(&world, "a deletion").await?;
     running.stop().await
@@ -220,9 +220,10 @@ pub(crate) async fn old_values_quoted_by_a_refusal_are_hidden(case: Case) -> any
 
 async fn assert_no_value_leaked(world: &TestCluster, after: &str) -> anyhow::Result<()> {
     world.settle().await;
-    let told = windlass::serde_json::to_string(&world.in_namespace(HOME).get::<SecretSync>("shared").await?)?;
+    let observed =
+        windlass::serde_json::to_string(&world.in_namespace(HOME).get::<SecretSync>("shared").await?)?;
     let events = windlass::serde_json::to_string(&world.events().await?)?;
-    for text in [told, events] {
+    for text in [observed, events] {
         assert!(
             !text.contains(CANARY) && !text.contains("YzRuNHJ5"),
             "after {after}: {text}"
@@ -249,12 +250,12 @@ pub(crate) async fn blocked_deletion_of_a_sync_reports_its_reason(case: Case) ->
             .wait_until_deleted::<Secret>("token")
             .await?;
     }
-    let told = world
+    let observed = world
         .wait_for_status(HOME, "shared", |status| {
             status.failed == 1 && status.synced == 0 && condition(status, "Ready", "False")
         })
         .await?;
-    let failures = &told.status.as_ref().expect("it has a status").failures;
+    let failures = &observed.status.as_ref().expect("it has a status").failures;
     assert!(
         failures.len() == 1 && failures[0].namespace == "bad" && failures[0].message.contains("\"keep\""),
         "{failures:?}"
