@@ -94,6 +94,11 @@ impl Object {
         &self.tree
     }
 
+    /// The tree, to change its fields. It stays an object with `metadata`.
+    pub(crate) fn tree_mut(&mut self) -> &mut Value {
+        &mut self.tree
+    }
+
     /// The tree, without `managedFields`.
     pub(crate) fn into_tree(self) -> Value {
         self.tree

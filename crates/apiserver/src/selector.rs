@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use windlass_api::{fields, labels};
 
-use crate::{conversion, object::Encoded, registry::Resource, status::Status};
+use crate::{object::Encoded, registry::Resource, status::Status};
 
 /// Selects the objects of a list or watch, by labels and fields.
 #[derive(Clone, Debug, Default)]
@@ -59,7 +59,7 @@ fn parse_fields(text: &str, resource: &Resource) -> Result<Vec<(usize, fields::R
     let selector: fields::Selector = text.parse().map_err(bad_request)?;
     let mut requirements = Vec::new();
     for requirement in selector {
-        let stored = conversion::stored_field(resource, &requirement.field);
+        let stored = resource.strategy.stored_field(&requirement.field);
         let place = stored.and_then(|stored| {
             resource
                 .selectable_fields

@@ -4,9 +4,9 @@ use serde_json::Value;
 use windlass_api::naming;
 
 use crate::{
+    kinds::{CheckOrder, NameRule, UpdateErrors},
     object::Object,
-    registry::{NameRule, Resource},
-    rules::UpdateErrors,
+    registry::Resource,
     schema::{FieldError, Problem},
 };
 
@@ -52,8 +52,7 @@ fn add_invalid(errors: &mut Vec<FieldError>, field: &str, value: &str, problems:
 /// Validates an object's labels, annotations, finalizers and owner references.
 pub(crate) fn check_metadata(object: &Object, resource: &Resource) -> Vec<FieldError> {
     let mut errors = check_custom_metadata(object);
-    // For custom resources an unqualified finalizer is only a warning.
-    let checked = !resource.is_custom && MetadataChecks::for_resource(resource).finalizers > 0;
+    let checked = resource.facts.metadata_checks.finalizers > 0;
     for (index, finalizer) in object.finalizers().enumerate().filter(|_| checked) {
         if !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(&finalizer) {
             let why = "name is neither a standard finalizer name nor is it fully qualified".to_owned();
@@ -194,7 +193,7 @@ pub(crate) fn update_errors(
     if metadata.is_empty() {
         return rules.into_iter().chain(immutable_fields).collect();
     }
-    let looks = MetadataChecks::for_resource(resource);
+    let looks = resource.facts.metadata_checks;
     let names = |error: &&FieldError| error.field.starts_with("metadata.finalizers[");
     let always = |error: &&FieldError| {
         matches!(&*error.field, "metadata.labels" | "metadata.annotations")
@@ -227,53 +226,6 @@ pub(crate) fn update_errors(
     }
     errors.extend(second);
     errors
-}
-
-/// How many of the real server's update checks validate the metadata.
-struct MetadataChecks {
-    metadata: usize,
-    /// How many checks validate finalizer names. Only the older checks do; without them, any name is valid.
-    finalizers: usize,
-    order: CheckOrder,
-}
-
-/// The order in which a kind's update checks run.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum CheckOrder {
-    /// All of the metadata, then the rules, then immutable fields.
-    MetadataFirst,
-    /// The metadata once more between rules and immutable fields.
-    MetadataBetween,
-    /// Like [`CheckOrder::MetadataBetween`], with immutable fields before the rules.
-    ChangesFirst,
-}
-
-impl MetadataChecks {
-    fn for_resource(resource: &Resource) -> Self {
-        let (metadata, finalizers) = match (&*resource.group, &*resource.kind) {
-            _ if resource.is_custom => (3, 1),
-            ("" | "events.k8s.io", "Event") | ("policy", "PodDisruptionBudget") => (2, 0),
-            ("coordination.k8s.io", "Lease") => (3, 0),
-            ("node.k8s.io", "RuntimeClass") => (4, 0),
-            ("", "LimitRange" | "ResourceQuota" | "Service")
-            | ("apps", "DaemonSet" | "Deployment" | "ReplicaSet" | "StatefulSet")
-            | ("autoscaling", _)
-            | ("batch", "CronJob")
-            | ("discovery.k8s.io", "EndpointSlice")
-            | ("networking.k8s.io", "NetworkPolicy") => (3, 1),
-            _ => (4, 2),
-        };
-        let order = match (&*resource.group, &*resource.kind) {
-            ("batch", "Job") | ("", "Node") | ("rbac.authorization.k8s.io", _) => CheckOrder::MetadataBetween,
-            ("networking.k8s.io", "IngressClass") => CheckOrder::ChangesFirst,
-            _ => CheckOrder::MetadataFirst,
-        };
-        Self {
-            metadata,
-            finalizers,
-            order,
-        }
-    }
 }
 
 #[cfg(test)]

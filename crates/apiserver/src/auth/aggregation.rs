@@ -7,25 +7,17 @@ use windlass_rights::Rule;
 
 use super::{AccessControl, role_objects::ParsedRole};
 use crate::{
-    registry::Resource,
     request::Target,
     storage::{Change, Expect},
 };
 
 impl AccessControl {
-    /// Updates the roles that aggregate a role after a write to it.
-    pub(crate) fn aggregate_after_write(&self, resource: &Resource) {
-        if self.policy.is_some() && &*resource.table == "clusterroles.rbac.authorization.k8s.io" {
-            self.update_aggregated_roles();
-        }
-    }
-
     /// Updates every aggregated role, one after the other, until nothing changes.
     ///
     /// Roles can aggregate aggregated roles, so a change may take as many rounds as there are roles in a chain. Roles
     /// that aggregate each other in a cycle could pass the order of their rules around endlessly, so the number of
     /// rounds is limited; after the last one each role has the rules of all.
-    pub(super) fn update_aggregated_roles(&self) {
+    pub(crate) fn update_aggregated_roles(&self) {
         let Some(policy) = &self.policy else {
             return;
         };

@@ -7,43 +7,28 @@ use windlass_api::request::Access;
 use windlass_rights::{CoverageLimits, MissingRules, Rule, compact_rules};
 
 use super::{AccessControl, Caller, policy::aggregate_messages};
-use crate::{object::Object, registry::Resource, status::Status};
+use crate::{kinds::Write, object::Object, status::Status};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
 impl AccessControl {
-    /// Rejects a role that allows more than its writer holds, and a binding to such a role, unless the writer may
-    /// `escalate` or `bind`.
-    pub(crate) fn check_escalation(
-        &self,
-        resource: &Resource,
-        caller: Option<&Caller>,
-        object: &Object,
-        old: Option<&Object>,
-    ) -> Result<(), Status> {
-        let (Some(caller), Some(_)) = (caller, &self.policy) else {
-            return Ok(());
+    /// The caller whose rights limit a write; `None` if nothing limits it.
+    fn limited_caller<'a>(&self, caller: Option<&'a Caller>, write: &Write<'_>) -> Option<&'a Caller> {
+        let unlimited = |caller: &Caller| {
+            caller.user.is_master()
+                || write
+                    .old
+                    .is_some_and(|old| only_gc_metadata_changed(write.object, old))
         };
-        if *resource.group != *GROUP
-            || caller.user.is_master()
-            || old.is_some_and(|old| only_gc_metadata_changed(object, old))
-        {
-            return Ok(());
-        }
-        match &*resource.plural {
-            "roles" | "clusterroles" => self.check_role(resource, caller, object, old),
-            "rolebindings" | "clusterrolebindings" => self.check_binding(resource, caller, object),
-            _ => Ok(()),
-        }
+        caller.filter(|caller| self.policy.is_some() && !unlimited(caller))
     }
 
-    fn check_role(
-        &self,
-        resource: &Resource,
-        caller: &Caller,
-        role: &Object,
-        old: Option<&Object>,
-    ) -> Result<(), Status> {
+    /// Rejects a role that allows more than its writer holds, unless the writer may `escalate`.
+    pub(crate) fn check_role(&self, caller: Option<&Caller>, write: &Write<'_>) -> Result<(), Status> {
+        let Some(caller) = self.limited_caller(caller, write) else {
+            return Ok(());
+        };
+        let (resource, role, old) = (write.resource, write.object, write.old);
         let escalate = Access::resource("escalate", GROUP, &resource.plural)
             .with_name(caller.access.name())
             .in_namespace(caller.access.namespace());
@@ -66,7 +51,12 @@ impl AccessControl {
         Ok(())
     }
 
-    fn check_binding(&self, resource: &Resource, caller: &Caller, binding: &Object) -> Result<(), Status> {
+    /// Rejects a binding to a role that allows more than its writer holds, unless the writer may `bind`.
+    pub(crate) fn check_binding(&self, caller: Option<&Caller>, write: &Write<'_>) -> Result<(), Status> {
+        let Some(caller) = self.limited_caller(caller, write) else {
+            return Ok(());
+        };
+        let (resource, binding) = (write.resource, write.object);
         let text = |key: &str| {
             let role = binding.fields().get("roleRef").unwrap_or(&Value::Null);
             role[key].as_str().unwrap_or_default()

@@ -23,10 +23,8 @@ mod certificate;
 mod escalation;
 mod impersonation;
 mod policy;
-mod requester;
 mod role_objects;
 mod service_account_tokens;
-mod signers;
 mod user;
 
 use std::{collections::HashMap, sync::Arc};
@@ -38,7 +36,6 @@ pub(crate) use authenticator::{AnonymousAuth, Authenticator, Peer};
 pub(crate) use certificate::ClientVerifier;
 pub(crate) use impersonation::LastModes;
 pub(crate) use policy::{Policy, aggregate_messages};
-pub(crate) use requester::record_requester;
 pub(crate) use service_account_tokens::TokenSigner;
 pub use user::User;
 

@@ -15,8 +15,9 @@ use super::{
     list, spec, text, versions,
 };
 use crate::{
+    kinds::{CustomResource, Strategy},
     object::Object,
-    registry::{PrinterColumn, Resource, Strategy, Subresource},
+    registry::{PrinterColumn, Resource, Subresource},
     schema::Schema,
     storage::Revision,
     subresources::ScalePaths,
@@ -142,7 +143,8 @@ impl Definition {
             crd_schema: Some(version.document.clone()),
             is_custom: true,
             selectable_fields: version.selectable_fields.clone(),
-            strategy: Strategy::CUSTOM,
+            strategy: &CustomResource,
+            facts: CustomResource.facts(),
             scale: version.scale.clone(),
             printer_columns: version.columns.clone(),
             empty_object: OnceLock::new(),

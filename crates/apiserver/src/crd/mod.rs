@@ -33,15 +33,10 @@ pub(crate) use lifecycle::Definitions;
 pub(crate) use objects::{Part, check as check_object, finalizer_warnings, find_typed, prune_and_default};
 pub(crate) use versions::compare as compare_versions;
 
-use crate::{object::Object, registry::Resource};
+use crate::object::Object;
 
 /// The finalizer that keeps a CRD until its instances are deleted.
 const CLEANUP_FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
-
-/// Whether the resource is `customresourcedefinitions`.
-pub(crate) fn is_definition(resource: &Resource) -> bool {
-    (&*resource.group, &*resource.kind) == ("apiextensions.k8s.io", "CustomResourceDefinition")
-}
 
 /// Applies the server-side defaults to a CRD.
 pub(crate) fn set_defaults(crd: &mut Object) {

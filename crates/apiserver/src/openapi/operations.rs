@@ -219,7 +219,7 @@ impl OperationBuilder<'_> {
             self.push(operation);
         }
         if has("delete") {
-            let answer = if returns_deleted(self.resource) {
+            let answer = if self.resource.facts.documents_returned {
                 object.clone()
             } else {
                 schemas.meta("Status")
@@ -394,25 +394,6 @@ impl OperationBuilder<'_> {
 
     fn push(&mut self, operation: Operation) {
         self.paths.entry(self.path.clone()).or_default().push(operation);
-    }
-}
-
-/// The kinds whose deletion returns the deleted object.
-fn returns_deleted(resource: &Resource) -> bool {
-    match &*resource.group {
-        "" => matches!(
-            &*resource.kind,
-            "PersistentVolume"
-                | "PersistentVolumeClaim"
-                | "Pod"
-                | "PodTemplate"
-                | "ResourceQuota"
-                | "Service"
-                | "ServiceAccount"
-        ),
-        "resource.k8s.io" => true,
-        "storage.k8s.io" => &*resource.kind != "CSIStorageCapacity",
-        _ => false,
     }
 }
 

@@ -9,8 +9,12 @@ use std::{
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::{Catalogue, Group, Resource, Strategy, Subresource, strategy};
-use crate::schema::{Graph, Schema};
+use super::{Catalogue, Group, Resource, Subresource, group_version};
+use crate::{
+    kinds,
+    schema::{Graph, Schema},
+    storage::TableName,
+};
 
 /// The built-in resources only; built once per process.
 pub(super) fn catalogue() -> Arc<Catalogue> {
@@ -174,6 +178,11 @@ impl KindsData {
             version: sub.version.clone(),
             verbs: sub.verbs.clone(),
         });
+        let strategy = kinds::for_kind(&group_version(&entry.api_group, &entry.api_version), &entry.kind);
+        let facts = strategy.facts();
+        let selectable_fields = ["metadata.name", "metadata.namespace"]
+            .iter()
+            .chain(facts.selectable_fields);
         let schema = self.kinds.get(&format!(
             "{}/{}/{}",
             entry.api_group, entry.api_version, entry.kind
@@ -190,19 +199,29 @@ impl KindsData {
             categories: entry.categories.clone(),
             verbs: entry.verbs.clone(),
             subresources: subresources.collect(),
-            table: strategy::table(&entry.api_group, &entry.name),
+            table: table(facts.stored_group.unwrap_or(&entry.api_group), &entry.name),
             storage_version: entry.api_version.clone(),
             storage_version_hash: entry.storage_version_hash.clone(),
             schema: schema.and_then(|name| graph.named(name)),
             crd_schema: None,
             is_custom: false,
-            selectable_fields: strategy::selectable_fields(&entry.api_group, &entry.name),
-            strategy: Strategy::for_built_in(&entry.api_group, &entry.kind),
+            selectable_fields: selectable_fields.map(|field| (*field).into()).collect(),
+            strategy,
+            facts,
             scale: None,
             printer_columns: Vec::new(),
             empty_object: OnceLock::new(),
             crd: None,
         }
+    }
+}
+
+/// The table of a resource.
+fn table(group: &str, plural: &str) -> TableName {
+    if group.is_empty() {
+        plural.into()
+    } else {
+        format!("{plural}.{group}").into()
     }
 }
 

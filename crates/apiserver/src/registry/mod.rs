@@ -7,12 +7,11 @@
 //! ```
 
 mod built_in;
-mod reset_fields;
-mod strategy;
 mod version;
 
 use std::{
     collections::HashMap,
+    fmt,
     sync::{Arc, OnceLock},
 };
 
@@ -20,10 +19,10 @@ use parking_lot::RwLock;
 use serde_json::Value;
 
 pub(crate) use built_in::BuiltInSchemas;
-pub(crate) use strategy::{NameRule, Strategy};
 
 use crate::{
     crd::{CrdInfo, Definition, compare_versions},
+    kinds::{Facts, Path, STATUS, Strategy},
     openapi,
     schema::Schema,
     storage::TableName,
@@ -31,7 +30,6 @@ use crate::{
 };
 
 /// One resource at one version, such as `/apis/apps/v1/deployments`.
-#[derive(Debug)]
 pub(crate) struct Resource {
     pub(crate) group: Box<str>,
     pub(crate) version: Box<str>,
@@ -56,7 +54,10 @@ pub(crate) struct Resource {
     pub(crate) is_custom: bool,
     /// The fields that field selectors may name, `metadata.name` and `metadata.namespace` first.
     pub(crate) selectable_fields: Vec<Box<str>>,
-    pub(crate) strategy: Strategy,
+    /// What is specific to its kind.
+    pub(crate) strategy: &'static dyn Strategy,
+    /// The strategy's facts.
+    pub(crate) facts: Facts,
     /// The paths of a custom resource's scale subresource.
     pub(crate) scale: Option<ScalePaths>,
     /// A CRD's printer columns; empty for built-in kinds, whose tables are code.
@@ -92,6 +93,12 @@ pub(crate) struct Subresource {
     pub(crate) verbs: Vec<Box<str>>,
 }
 
+impl fmt::Debug for Resource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Resource({} {})", self.api_version(), self.plural)
+    }
+}
+
 impl Resource {
     /// `deployments.apps`, as used in messages.
     pub(crate) fn qualified_name(&self) -> String {
@@ -117,6 +124,20 @@ impl Resource {
 
     pub(crate) fn has_status(&self) -> bool {
         self.subresource("status").is_some()
+    }
+
+    /// The fields that a write to the object (`""`) or to a subresource ignores, so that it never makes a field manager
+    /// own them.
+    pub(crate) fn reset_fields(&self, subresource: &str) -> &'static [Path] {
+        match subresource {
+            "" if !self.facts.reset_fields.is_empty() => self.facts.reset_fields,
+            "" if self.has_status() => &[STATUS],
+            _ => {
+                let mut own = self.facts.subresource_reset_fields.iter();
+                own.find(|(name, _)| *name == subresource)
+                    .map_or(&[], |(_, fields)| *fields)
+            }
+        }
     }
 }
 

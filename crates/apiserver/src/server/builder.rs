@@ -11,10 +11,10 @@ use super::{Api, Server, in_flight::InFlight};
 use crate::{
     admission::{Admission, ServiceAccountAdmission},
     auth::{AccessControl, AnonymousAuth, Authenticator, LastModes, Policy, TokenSigner, User},
-    built_in_strategies::ServiceAllocator,
     crd::Definitions,
     depth::DeepTables,
     environment::Environment,
+    kinds::ServiceAllocator,
     limits::Limits,
     logs::LogStore,
     media::Encoding,

@@ -7,7 +7,6 @@ use serde_json::Value;
 use crate::{
     environment::Environment,
     logs::LogOptions,
-    registry::Resource,
     request::{Query, Target},
     schema::{FieldError, Problem, time},
     status::Status,
@@ -85,11 +84,6 @@ fn since_time(query: &Query) -> Result<Option<Timestamp>, Status> {
     };
     let canonical = time::canonical(text, time::Precision::Seconds).map_err(Status::bad_request)?;
     Ok(canonical.parse().ok())
-}
-
-/// Whether the resource has logs.
-pub(crate) fn has_log(resource: &Resource) -> bool {
-    resource.subresource("log").is_some()
 }
 
 fn validate_options(query: &Query, pod: &str) -> Result<(), Status> {

@@ -21,7 +21,7 @@ use crate::{
 };
 
 pub(crate) use binding::bind_by_name;
-pub(crate) use log::{has_log, log};
+pub(crate) use log::log;
 pub(crate) use scale::ScalePaths;
 
 /// The undecoded body of a request for a subresource.

@@ -7,13 +7,11 @@ use super::{
     prepare::{desired_state_differs, next_generation},
 };
 use crate::{
-    crd,
     object::Object,
     registry::Resource,
     request::Target,
     status::Status,
     storage::{Change, Entry, Expect},
-    subresources,
 };
 
 /// Whether a change of the desired state by the server itself increments `metadata.generation`.
@@ -41,7 +39,7 @@ impl WriteVerbs {
             let old = entry.object.decode()?;
             let mut object = old.clone();
             change(&mut object)?;
-            let counts = generation == Generation::Increment && resource.strategy.has_generation;
+            let counts = generation == Generation::Increment && resource.facts.has_generation;
             if counts && desired_state_differs(&object, &old, resource) {
                 object.set_meta("generation", next_generation(&old));
             }
@@ -65,21 +63,12 @@ impl WriteVerbs {
 
     /// Runs the side effects of a write.
     pub(crate) fn after_write(&self, resource: &Resource, entry: &Entry) {
-        self.access.aggregate_after_write(resource);
-        if crd::is_definition(resource) {
-            self.definitions.sync(&entry.key.name);
-        }
+        resource.strategy.after_write(self, entry);
     }
 
     /// Runs the side effects of a removal.
     pub(crate) fn after_removal(&self, resource: &Resource, entry: &Entry) {
         self.after_write(resource, entry);
-        if subresources::has_log(resource) && !self.pod_logs.is_empty() {
-            self.pod_logs.remove_pod(&entry.object.uid());
-        }
-        if resource.is_custom {
-            // It may have been the last instance that a terminating definition waits for.
-            self.definitions.sync(&resource.qualified_name());
-        }
+        resource.strategy.after_removal(self, resource, entry);
     }
 }

@@ -9,17 +9,16 @@ use super::{
     render_entry,
 };
 use crate::{
-    auth, built_in_strategies,
     environment::Environment,
+    kinds::{self, InitialStatus, Write},
     limits,
     media::Encoding,
     object::Object,
     registry::Resource,
     request::Target,
-    rules,
     status::Status,
     storage::{Change, Conflict, Entry, Expect, Key},
-    strategy, validation, warnings,
+    validation,
 };
 
 impl WriteVerbs {
@@ -47,10 +46,14 @@ impl WriteVerbs {
         mut object: Object,
         mut warnings: Vec<String>,
     ) -> Result<Answer, Status> {
-        self.access
-            .check_escalation(resource, options.caller.as_deref(), &object, None)?;
-        auth::record_requester(resource, options.caller.as_deref(), &mut object);
-        self.admission.admit(resource, &mut object)?;
+        let (strategy, caller) = (resource.strategy, options.caller.as_deref());
+        let write = Write {
+            resource,
+            object: &object,
+            old: None,
+        };
+        strategy.check_escalation(&self.access, caller, &write)?;
+        self.admission.admit(resource, caller, &mut object)?;
         prepare_create(&self.store.environment, &mut object, resource);
         // A generated name may exist already: the real server tries eight times.
         let generated = object.name().is_empty() && !object.meta("generateName").is_empty();
@@ -64,22 +67,22 @@ impl WriteVerbs {
                 );
                 object.set_meta("name", name);
             }
-            built_in_strategies::after_naming(resource, &mut object);
-            let mut errors = rules::check_cluster_ips(resource, &object);
+            strategy.after_naming(&mut object);
+            let mut errors = kinds::validate_first(resource, &object);
             if errors.is_empty() {
-                errors = validation::check_name(&object, resource.strategy.name_rule);
+                errors = validation::check_name(&object, resource.facts.name_rule);
                 errors.extend(check(resource, "", &object, None));
-                errors.extend(rules::check(resource, &object));
+                errors.extend(kinds::validate(resource, &object));
             }
             if !errors.is_empty() {
                 return Err(invalid(resource, object.name(), &errors));
             }
             if attempt == 1 {
-                self.access.authorize_creation(options.caller.as_deref())?;
-                warnings.extend(warnings::for_object(resource, &object, None));
+                self.access.authorize_creation(caller)?;
+                warnings.extend(kinds::warnings(resource, &object, None));
             }
-            built_in_strategies::after_validation(resource, &mut object)?;
-            let _allotting = self.services.allocate(resource, &mut object, None, options)?;
+            strategy.after_validation(resource, &mut object)?;
+            let _allocation = strategy.allocate(self, resource, &mut object, None, options)?;
             if options.dry_run {
                 let existing = self
                     .store
@@ -127,10 +130,16 @@ fn prepare_create(environment: &Environment, object: &mut Object, resource: &Res
     object.set_meta("uid", environment.uid());
     object.set_meta("creationTimestamp", environment.now_rfc3339());
     // Other kinds keep the client's value, which is never incremented.
-    if resource.strategy.has_generation {
+    if resource.facts.has_generation {
         object.set_meta("generation", 1);
     }
-    strategy::prepare_create(resource, object, &environment.now_rfc3339());
+    resource.strategy.prepare_create(object);
+    let now = environment.now_rfc3339();
+    match resource.strategy.initial_status(resource, object, &now) {
+        InitialStatus::Keep => {}
+        InitialStatus::Remove => drop(object.fields_mut().remove("status")),
+        InitialStatus::Set(status) => drop(object.fields_mut().insert("status".into(), status)),
+    }
     normalize(object, resource);
 }
 

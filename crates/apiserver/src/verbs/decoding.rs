@@ -4,13 +4,14 @@ use serde_json::{Map, Value};
 
 use super::FieldValidation;
 use crate::{
-    built_in_strategies, crd, defaults, fields, golang, json,
+    crd, fields, golang, json,
+    kinds::{self, Write},
     media::{self, Encoding},
     object::{ManagedFields, Object},
     registry::{self, Resource, is_built_in_kind},
     schema::{self, FieldError, Problem, Source},
     status::Status,
-    validation, yaml,
+    yaml,
 };
 
 /// Decodes a body as an object of the resource's kind and drops unknown fields. Returns it with the warnings.
@@ -80,8 +81,7 @@ pub(super) fn to_object(
     if forgets {
         object.set_managed_fields(ManagedFields::Submitted(Value::Array(Vec::new())));
     }
-    defaults::apply_defaults(resource, &mut object);
-    built_in_strategies::set_defaults(resource, &mut object);
+    kinds::apply_defaults(resource, &mut object);
     if !resource.is_custom {
         unknown.sort_unstable();
     }
@@ -157,24 +157,12 @@ pub(super) fn check(
     object: &Object,
     old: Option<&Object>,
 ) -> Vec<FieldError> {
-    let is_status = subresource == "status";
-    if resource.is_custom {
-        let part = if is_status {
-            crd::Part::Status
-        } else {
-            crd::Part::Whole
-        };
-        return crd::check_object(resource, object, old, part);
-    }
-    let mut errors = validation::check_metadata(object, resource);
-    if crd::is_definition(resource) {
-        errors.extend(if is_status {
-            crd::check_status(object)
-        } else {
-            crd::check(object, old)
-        });
-    }
-    errors
+    let write = Write {
+        resource,
+        object,
+        old,
+    };
+    resource.strategy.validate_object(&write, subresource)
 }
 
 /// Go's message for a value that is not an object, where it expects `apiVersion` and `kind`.

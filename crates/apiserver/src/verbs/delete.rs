@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use super::{Answer, DeleteOptions, ListOptions, WriteVerbs, options::Propagation, read::page, render_entry};
 use crate::{
-    crd,
     environment::Environment,
+    kinds::DeletionMarks,
     object::Object,
     object_store::ObjectStore,
     registry::Resource,
@@ -15,7 +15,6 @@ use crate::{
     selector::Selector,
     status::Status,
     storage::{Change, Entry, Expect},
-    strategy,
 };
 
 /// Finalizers that keep an object until its dependents are deleted or orphaned.
@@ -33,10 +32,14 @@ pub(crate) enum Deletion {
 impl WriteVerbs {
     pub(crate) fn delete(&self, target: &Target, options: &DeleteOptions) -> Result<Answer, Status> {
         let resource = &target.resource;
-        strategy::check_delete(resource, &target.name)?;
-        let warnings = strategy::deletion_warnings(resource, options.propagation.is_some());
+        resource.strategy.check_delete(resource, &target.name)?;
+        let warning = resource
+            .facts
+            .deletion_warning
+            .filter(|_| options.propagation.is_none());
+        let warnings: Vec<_> = warning.map(str::to_owned).into_iter().collect();
         match delete_object(&self.store, target, options)? {
-            Deletion::Removed(removed) if resource.strategy.returns_deleted => {
+            Deletion::Removed(removed) if resource.facts.returns_deleted => {
                 self.after_removal(resource, &removed);
                 Ok(Answer::Object {
                     code: 200,
@@ -113,19 +116,19 @@ fn delete_entry(
     let old = entry.object.decode()?;
     check_preconditions(resource, entry, &old, options)?;
     let mut object = old.clone();
-    let default = resource.strategy.orphan_by_default.then_some(Propagation::Orphan);
-    // A definition's instances are always deleted with it.
-    if !crd::is_definition(resource) {
+    let default = resource.facts.orphan_by_default.then_some(Propagation::Orphan);
+    if resource.facts.deletion_marks != DeletionMarks::TimestampOnly {
         set_propagation(&mut object, options.propagation.or(default));
     }
     if !old.is_deleting() {
-        strategy::prepare_deletion(resource, &mut object, &store.environment.now_rfc3339());
+        resource
+            .strategy
+            .prepare_deletion(&mut object, &store.environment.now_rfc3339());
     }
-    let grace = strategy::grace_seconds(resource, &object, options.grace_seconds);
-    let waits = object.finalizers().next().is_some()
-        || strategy::has_other_finalizers(resource, &object)
-        || grace > 0;
-    let graceful = strategy::is_graceful(resource);
+    let grace = resource.strategy.grace_seconds(&object, options.grace_seconds);
+    let waits =
+        object.finalizers().next().is_some() || resource.strategy.has_other_finalizers(&object) || grace > 0;
+    let graceful = resource.facts.graceful_deletion;
     if waits || graceful {
         mark_deleting(&store.environment, resource, &mut object, grace);
     }
@@ -171,15 +174,15 @@ fn mark_deleting(environment: &Environment, resource: &Resource, object: &mut Ob
         .get("deletionGracePeriodSeconds")
         .and_then(Value::as_i64)
         .unwrap_or(0);
-    if object.is_deleting() && crd::is_definition(resource) {
-        // Only the second deletion of a definition sets a grace period.
+    let marks = resource.facts.deletion_marks;
+    if object.is_deleting() && marks == DeletionMarks::TimestampOnly {
         object.set_meta("deletionGracePeriodSeconds", 0);
         return;
     }
     if object.is_deleting() && grace >= earlier {
         return;
     }
-    let counts = object.metadata().contains_key("generation") && !crd::is_definition(resource);
+    let counts = object.metadata().contains_key("generation") && marks != DeletionMarks::TimestampOnly;
     if !object.is_deleting() && counts {
         let generation = object.metadata()["generation"].as_i64().unwrap_or(0);
         object.set_meta("generation", generation + 1);
@@ -190,7 +193,7 @@ fn mark_deleting(environment: &Environment, resource: &Resource, object: &mut Ob
         .saturating_add(grace_period)
         .unwrap_or(jiff::Timestamp::MAX);
     object.set_meta("deletionTimestamp", crate::environment::rfc3339(when));
-    if strategy::shows_grace_period(resource) {
+    if marks == DeletionMarks::All {
         object.set_meta("deletionGracePeriodSeconds", grace);
     }
 }

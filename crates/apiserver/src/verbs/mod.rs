@@ -4,8 +4,7 @@
 //!   body ─► decode ─► prune, default ─► keep what the client may not set ─► validate ─► commit ─► after
 //! ```
 //!
-//! No kind is mentioned by name here. Per-kind behaviour is in [`crate::registry::Strategy`] and
-//! [`crate::strategy`].
+//! No kind is mentioned by name here: what is specific to a kind is in its [`crate::kinds::Strategy`].
 
 mod apply;
 mod commit;
@@ -38,9 +37,9 @@ pub(crate) use read::{Page, get, list, wait_for_list_revision};
 pub(crate) use watch::WatchStream;
 
 use crate::{
-    admission::Admission, auth::AccessControl, built_in_strategies::ServiceAllocator, conversion,
-    crd::Definitions, logs::LogStore, object_store::ObjectStore, registry::Resource, schema::FieldError,
-    status::Status, storage::Entry,
+    admission::Admission, auth::AccessControl, conversion, crd::Definitions, kinds::ServiceAllocator,
+    logs::LogStore, object_store::ObjectStore, registry::Resource, schema::FieldError, status::Status,
+    storage::Entry,
 };
 
 /// How often a write without a resource version is retried after a conflict.
@@ -121,11 +120,6 @@ pub(crate) fn type_prefix(resource: &Resource) -> String {
 }
 
 fn invalid(resource: &Resource, name: &str, errors: &[FieldError]) -> Status {
-    // Events of `events.k8s.io` are stored in the core group, which errors name.
-    let group = if &*resource.group == "events.k8s.io" {
-        ""
-    } else {
-        &*resource.group
-    };
+    let group = resource.facts.stored_group.unwrap_or(&resource.group);
     Status::invalid(group, &resource.kind, name, errors)
 }

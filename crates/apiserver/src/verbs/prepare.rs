@@ -4,13 +4,11 @@ use serde_json::Value;
 
 use super::{Answer, decoding::normalize};
 use crate::{
-    admission, built_in_strategies,
     object::Object,
     registry::Resource,
     request::Target,
     schema::{FieldError, Problem},
     status::Status,
-    strategy,
 };
 
 /// Rejects a `resourceVersion` that is not a number, with the real server's internal error.
@@ -78,19 +76,18 @@ pub(super) fn prepare_update(object: &mut Object, old: &Object, target: &Target)
         keep_status(object, old);
     }
     if *target.subresource == *"finalize" {
-        built_in_strategies::after_naming(resource, object);
+        resource.strategy.after_naming(object);
         return errors;
     }
-    strategy::prepare_update(resource, object, old);
+    resource.strategy.prepare_update(object, old);
     if target.subresource.is_empty() {
-        admission::admit_update(resource, object);
+        resource.strategy.admit_update(object, old);
     }
     errors.extend(check_added_finalizers(object, old, resource));
     normalize(object, resource);
     let counts = desired_state_differs(object, old, resource)
-        || (target.subresource.is_empty()
-            && built_in_strategies::metadata_increments_generation(resource, object, old));
-    if resource.strategy.has_generation && counts {
+        || (target.subresource.is_empty() && resource.strategy.metadata_increments_generation(object, old));
+    if resource.facts.has_generation && counts {
         object.set_meta("generation", next_generation(old));
     }
     errors
@@ -134,7 +131,7 @@ fn keep_all_but_status(object: &mut Object, old: &Object, resource: &Resource) {
         return;
     }
     object.fields_mut().insert("metadata".into(), metadata);
-    strategy::keep_metadata_on_status_update(resource, object, old);
+    resource.strategy.keep_metadata_on_status_update(object, old);
 }
 
 /// Errors for finalizers that were added to an object that is being deleted.

@@ -14,18 +14,19 @@ use super::{
     render_entry,
 };
 use crate::{
-    built_in_strategies, conversion, crd, limits,
+    conversion, crd,
+    kinds::{self, UpdateErrors, Write},
+    limits,
     media::Encoding,
     object::Object,
     object_store::ObjectStore,
     patch::PatchKind,
     registry::Resource,
     request::Target,
-    rules::{self, UpdateErrors},
     schema::{FieldError, Problem, Schema},
     status::Status,
     storage::{Change, Entry, Expect},
-    strategy, validation, warnings,
+    validation,
 };
 
 impl WriteVerbs {
@@ -55,7 +56,7 @@ impl WriteVerbs {
         let resource = &target.resource;
         require_name(&object, target)?;
         match_request(&mut object, target)?;
-        if resource.strategy.create_on_update
+        if resource.facts.create_on_update
             && target.subresource.is_empty()
             && self.store.current(target).is_err()
         {
@@ -188,22 +189,22 @@ impl WriteVerbs {
         mut warnings: Vec<String>,
     ) -> Result<Option<Answer>, Status> {
         let resource = &target.resource;
-        self.access
-            .check_escalation(resource, options.caller.as_deref(), &object, Some(old))?;
-        built_in_strategies::complete_signing_request(
-            target,
-            &mut object,
-            old,
-            &self.store.environment.now_rfc3339(),
-        );
+        let (strategy, caller) = (resource.strategy, options.caller.as_deref());
+        let write = Write {
+            resource,
+            object: &object,
+            old: Some(old),
+        };
+        strategy.check_escalation(&self.access, caller, &write)?;
+        strategy.prepare_subresource(target, &mut object, old, &self.store.environment.now_rfc3339());
         let mut errors = prepare_update(&mut object, old, target);
         let found = check(resource, &target.subresource, &object, Some(old));
         // A subresource changes only its own fields; the rest was validated before.
         match &*target.subresource {
             "" => {
-                let misplaced = rules::check_cluster_ips(resource, &object);
+                let misplaced = kinds::validate_first(resource, &object);
                 if misplaced.is_empty() {
-                    let changed = rules::check_update(resource, &object, old);
+                    let changed = kinds::validate_update(resource, &object, old);
                     errors.extend(validation::update_errors(&found, changed, resource));
                 } else {
                     errors = misplaced;
@@ -211,7 +212,7 @@ impl WriteVerbs {
             }
             part => {
                 let immutable_fields = match part {
-                    "status" | "approval" => rules::check_status(resource, part, &object, old),
+                    "status" | "approval" => kinds::validate_status(resource, part, &object, old),
                     _ => Vec::new(),
                 };
                 let rules = Vec::new();
@@ -228,18 +229,15 @@ impl WriteVerbs {
         if !errors.is_empty() {
             return Err(invalid(resource, &target.name, &errors));
         }
-        self.access
-            .check_signer(target, options.caller.as_deref(), &object, old)?;
-        warnings.extend(warnings::for_object(resource, &object, Some(old)));
-        let _allotting = self
-            .services
-            .allocate(resource, &mut object, Some(old), options)?;
+        strategy.authorize_update(&self.access, caller, target, &object, old)?;
+        warnings.extend(kinds::warnings(resource, &object, Some(old)));
+        let _allocation = strategy.allocate(self, resource, &mut object, Some(old), options)?;
         if options.dry_run {
             object.keep_meta("resourceVersion", old);
             return Ok(Some(dry_run_answer(200, object, warnings)));
         }
         // Without finalizers the object is removed. The answer shows it as the client wrote it.
-        if strategy::can_be_removed(resource, &object) {
+        if kinds::can_be_removed(resource, &object) {
             // Watchers see its previous state.
             let mut last = old.clone();
             return Ok(
@@ -309,7 +307,7 @@ fn is_stored_unchanged(store: &ObjectStore, resource: &Resource, object: &Object
 pub(super) fn check_precondition(version: &str, entry: &Entry, target: &Target) -> Result<(), Status> {
     let resource = &target.resource;
     if version.is_empty() || version == "0" {
-        if resource.strategy.unconditional_update {
+        if resource.facts.unconditional_update {
             return Ok(());
         }
         let problem = Problem::Invalid(0.into(), "must be specified for an update".into());

@@ -3,12 +3,8 @@
 //! A client requests them with parameters of its `Accept` header (`application/json;as=Table;v=v1;g=meta.k8s.io`). They
 //! are rendered for each response and not stored.
 
-mod age;
-mod cells;
 mod columns;
 mod json_path;
-mod pods;
-mod quota;
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -18,7 +14,7 @@ use serde_json::{Map, Value, json};
 pub(crate) use json_path::JsonPath;
 
 use crate::{
-    built_in_strategies,
+    kinds::Row,
     registry::Resource,
     request::Query,
     schema::{FieldError, Problem},
@@ -270,7 +266,7 @@ fn go_type(resource: &Resource, kind: &str) -> String {
 
 fn partial_metadata(resource: &Resource, object: &Value, version: MetaVersion) -> Value {
     let mut metadata = object["metadata"].clone();
-    built_in_strategies::hide_from_views(resource, &mut metadata);
+    resource.strategy.hide_metadata(&mut metadata);
     json!({
         "kind": "PartialObjectMetadata",
         "apiVersion": version.api_version(),
@@ -294,8 +290,13 @@ fn row(
     (include, version): (IncludeObject, MetaVersion),
     now: Timestamp,
 ) -> Value {
-    let mut row = json!({"cells": cells::row_cells(resource, object, now)});
-    if let Some(conditions) = pods::row_conditions(resource, object) {
+    let cells = resource.strategy.cells(&Row {
+        resource,
+        object,
+        now,
+    });
+    let mut row = json!({"cells": cells});
+    if let Some(conditions) = resource.strategy.row_conditions(object) {
         row["conditions"] = conditions;
     }
     row["object"] = match include {

@@ -1,0 +1,402 @@
+//! Allocates services' cluster IPs and node ports.
+//!
+//! ```text
+//!   service ─► IP families ─► clusterIP from 10.0.0.0/24 ─► a node port per port, if the type has them
+//! ```
+
+use std::{
+    collections::{HashMap, HashSet},
+    net::Ipv4Addr,
+    ops::Range,
+    sync::Arc,
+};
+
+use serde_json::{Value, json};
+
+use crate::{
+    kinds::strategy::Allocation,
+    object::Object,
+    object_store::ObjectStore,
+    registry::Resource,
+    schema::{FieldError, Problem},
+    status::Status,
+    verbs::WriteOptions,
+};
+
+/// The addresses that services may request: `10.0.0.0/24`, without the first and the last.
+const ADDRESSES: Range<u8> = 1..255;
+/// Addresses for services that request none. When they are used up, [`STATIC_RANGE`] is used, which excludes `10.0.0.1`,
+/// the API server's own.
+const DYNAMIC_RANGE: Range<u8> = 17..255;
+const STATIC_RANGE: Range<u8> = 2..17;
+const NODE_PORTS: std::ops::RangeInclusive<u16> = 30000..=32767;
+
+/// The addresses and ports in use by other services.
+#[derive(Debug, Default)]
+struct Allocations {
+    addresses: HashSet<String>,
+    ports: HashSet<u16>,
+    /// The ports of the current service so far: it may use a port once per protocol.
+    own_ports: HashSet<(String, u16)>,
+    /// The free ports, sorted; computed on first use.
+    free: Option<Vec<u16>>,
+    /// For a dry run the real server returns the network's own address, and accepts any port.
+    dry_run: bool,
+}
+
+impl Allocations {
+    /// Adds the addresses and ports of another service.
+    fn add_service(&mut self, service: &Object) {
+        let Some(spec) = service.fields().get("spec") else {
+            return;
+        };
+        let addresses = spec["clusterIPs"].as_array().into_iter().flatten();
+        self.addresses
+            .extend(addresses.filter_map(Value::as_str).map(str::to_owned));
+        let ports = spec["ports"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|port| &port["nodePort"]);
+        let ports = ports.chain([&spec["healthCheckNodePort"]]);
+        self.ports.extend(
+            ports
+                .filter_map(Value::as_u64)
+                .filter_map(|port| u16::try_from(port).ok()),
+        );
+    }
+
+    /// Reserves a port for the current service; false if it is in use.
+    fn reserve_port(&mut self, protocol: &str, port: u16) -> bool {
+        if let Some(free) = &mut self.free
+            && let Ok(index) = free.binary_search(&port)
+        {
+            free.remove(index);
+        }
+        !self.ports.contains(&port) && self.own_ports.insert((protocol.to_owned(), port))
+    }
+
+    /// The ports that no service has.
+    fn free(&mut self) -> &[u16] {
+        self.free.get_or_insert_with(|| {
+            let own: HashSet<u16> = self.own_ports.iter().map(|(_, port)| *port).collect();
+            let is_free = |port: &u16| !self.ports.contains(port) && !own.contains(port);
+            NODE_PORTS.filter(is_free).collect()
+        })
+    }
+}
+
+/// Allocates the addresses and ports of services.
+pub(crate) struct ServiceAllocator {
+    store: Arc<ObjectStore>,
+    /// Held from the allocation of a service's addresses and ports until the service is written.
+    lock: parking_lot::Mutex<()>,
+}
+
+impl ServiceAllocator {
+    pub(crate) fn new(store: Arc<ObjectStore>) -> Self {
+        Self {
+            store,
+            lock: parking_lot::Mutex::new(()),
+        }
+    }
+
+    /// Allocates a service's addresses and ports. They are in use only once it is written, so the guard must be held
+    /// until then: allocations may not run concurrently.
+    pub(crate) fn allocate(
+        &self,
+        resource: &Resource,
+        object: &mut Object,
+        old: Option<&Object>,
+        options: &WriteOptions,
+    ) -> Result<Allocation<'_>, Status> {
+        let guard = self.lock.lock();
+        let mut allocations = Allocations {
+            dry_run: options.dry_run,
+            ..Allocations::default()
+        };
+        for service in self.store.builtin_objects(("", "services")) {
+            if old.is_none_or(|old| old.meta("uid") != service.meta("uid")) {
+                allocations.add_service(&service);
+            }
+        }
+        allocate_for(object, &mut allocations, &mut |below| {
+            self.store.environment.random_below(below)
+        })
+        .map_err(|errors| Status::invalid(&resource.group, &resource.kind, object.name(), &errors))?;
+        Ok(Some(guard))
+    }
+}
+
+/// Allocates a service's missing addresses and ports. `random_below` returns a random number below its argument.
+fn allocate_for(
+    service: &mut Object,
+    allocations: &mut Allocations,
+    random_below: &mut dyn FnMut(usize) -> usize,
+) -> Result<(), Vec<FieldError>> {
+    let Some(spec) = service
+        .fields_mut()
+        .get_mut("spec")
+        .filter(|spec| spec.is_object())
+    else {
+        return Ok(());
+    };
+    let kind = spec["type"].as_str().unwrap_or_default().to_owned();
+    if kind == "ExternalName" {
+        return Ok(());
+    }
+    set_ip_families(spec);
+    allocate_address(spec, allocations, random_below)?;
+    let wants_ports =
+        kind == "NodePort" || (kind == "LoadBalancer" && spec["allocateLoadBalancerNodePorts"] != false);
+    allocate_ports(spec, wants_ports, allocations, random_below)?;
+    if kind == "LoadBalancer"
+        && spec["externalTrafficPolicy"] == "Local"
+        && spec["healthCheckNodePort"].is_null()
+    {
+        spec["healthCheckNodePort"] = free_port("TCP", allocations, random_below).into();
+    }
+    Ok(())
+}
+
+fn set_ip_families(spec: &mut Value) {
+    let headless = spec["clusterIP"] == "None";
+    // A headless service without a selector may have endpoints of any family.
+    let open = headless && spec["selector"].as_object().is_none_or(serde_json::Map::is_empty);
+    let (policy, families) = if open {
+        ("RequireDualStack", json!(["IPv4", "IPv6"]))
+    } else {
+        ("SingleStack", json!(["IPv4"]))
+    };
+    if spec["ipFamilyPolicy"].is_null() {
+        spec["ipFamilyPolicy"] = policy.into();
+    }
+    if spec["ipFamilies"].is_null() {
+        spec["ipFamilies"] = if spec["ipFamilyPolicy"] == "SingleStack" {
+            json!(["IPv4"])
+        } else {
+            families
+        };
+    }
+}
+
+fn allocate_address(
+    spec: &mut Value,
+    allocations: &mut Allocations,
+    random_below: &mut dyn FnMut(usize) -> usize,
+) -> Result<(), Vec<FieldError>> {
+    let requested = spec["clusterIP"].as_str().unwrap_or_default().to_owned();
+    if requested.is_empty() && allocations.dry_run {
+        spec["clusterIP"] = "10.0.0.0".into();
+    } else if requested.is_empty() {
+        let free = |range: Range<u8>| -> Vec<String> {
+            let all = range.map(|last| Ipv4Addr::new(10, 0, 0, last).to_string());
+            all.filter(|address| !allocations.addresses.contains(address))
+                .collect()
+        };
+        let free = [free(DYNAMIC_RANGE), free(STATIC_RANGE)]
+            .into_iter()
+            .find(|free| !free.is_empty());
+        let Some(free) = free else {
+            let problem = Problem::Invalid(json!([]), "failed to allocate a serviceIP: range is full".into());
+            return Err(vec![FieldError::new("spec.clusterIPs", problem)]);
+        };
+        spec["clusterIP"] = free[random_below(free.len())].as_str().into();
+    } else if requested != "None" {
+        let parsed: Option<Ipv4Addr> = requested.parse().ok();
+        let inside = parsed.is_some_and(|address| {
+            let [a, b, c, last] = address.octets();
+            [a, b, c] == [10, 0, 0] && ADDRESSES.contains(&last)
+        });
+        let why = if !inside && !allocations.dry_run {
+            "the provided network does not match the current range".to_owned()
+        } else if !inside {
+            format!(
+                "the provided IP ({requested}) is not in the valid range. The range of valid IPs is 10.0.0.0/24"
+            )
+        } else if allocations.addresses.contains(&requested) {
+            "provided IP is already allocated".to_owned()
+        } else {
+            String::new()
+        };
+        if !why.is_empty() {
+            let problem = Problem::Invalid(
+                json!([requested]),
+                format!("failed to allocate IP {requested}: {why}"),
+            );
+            return Err(vec![FieldError::new("spec.clusterIPs", problem)]);
+        }
+    }
+    spec["clusterIPs"] = json!([spec["clusterIP"]]);
+    Ok(())
+}
+
+fn allocate_ports(
+    spec: &mut Value,
+    wanted: bool,
+    allocations: &mut Allocations,
+    random_below: &mut dyn FnMut(usize) -> usize,
+) -> Result<(), Vec<FieldError>> {
+    let mut errors = Vec::new();
+    let ports = spec
+        .get_mut("ports")
+        .and_then(Value::as_array_mut)
+        .into_iter()
+        .flatten();
+    for (index, port) in ports.enumerate() {
+        let protocol = port["protocol"].as_str().unwrap_or("TCP").to_owned();
+        match port.get("nodePort").and_then(Value::as_i64) {
+            Some(requested)
+                if requested != 0 && !(allocations.dry_run && u16::try_from(requested).is_err()) =>
+            {
+                let inside = |requested: &u16| NODE_PORTS.contains(requested) || allocations.dry_run;
+                let why = match u16::try_from(requested).ok().filter(inside) {
+                    None => {
+                        "provided port is not in the valid range. The range of valid ports is 30000-32767"
+                    }
+                    Some(requested) if allocations.reserve_port(&protocol, requested) => continue,
+                    Some(_) => "provided port is already allocated",
+                };
+                let problem = Problem::Invalid(requested.into(), why.into());
+                errors.push(FieldError::new(format!("spec.ports[{index}].nodePort"), problem));
+            }
+            None | Some(0) if wanted => {
+                port["nodePort"] = free_port(&protocol, allocations, random_below).into();
+            }
+            _ => {}
+        }
+    }
+    if errors.is_empty() { Ok(()) } else { Err(errors) }
+}
+
+/// A random free port; if all 2768 are in use, the first.
+fn free_port(
+    protocol: &str,
+    allocations: &mut Allocations,
+    random_below: &mut dyn FnMut(usize) -> usize,
+) -> u16 {
+    let free = allocations.free();
+    let port = if free.is_empty() {
+        *NODE_PORTS.start()
+    } else {
+        free[random_below(free.len())]
+    };
+    allocations.reserve_port(protocol, port);
+    port
+}
+
+/// Sets `clusterIPs` from `clusterIP`, which is all that older clients set.
+pub(super) fn set_cluster_ips(service: &mut Object) {
+    let spec = service.fields_mut().get_mut("spec");
+    if let Some(spec) = spec.filter(|spec| spec["clusterIPs"].is_null()) {
+        match spec["clusterIP"].as_str() {
+            Some(address) if !address.is_empty() => spec["clusterIPs"] = json!([address]),
+            _ => {}
+        }
+    }
+}
+
+/// Keeps allocated fields of an updated service that the client left out, and drops those that its new type does not use.
+pub(super) fn keep_allocated(service: &mut Object, old: &Object) {
+    let null = Value::Null;
+    let before = old.fields().get("spec").unwrap_or(&null).clone();
+    let Some(spec) = service
+        .fields_mut()
+        .get_mut("spec")
+        .filter(|spec| spec.is_object())
+    else {
+        return;
+    };
+    let kind = spec["type"].as_str().unwrap_or_default().to_owned();
+    let had = before["type"].as_str().unwrap_or_default();
+    if kind == "ExternalName" {
+        for key in [
+            "clusterIP",
+            "clusterIPs",
+            "ipFamilies",
+            "ipFamilyPolicy",
+            "internalTrafficPolicy",
+        ] {
+            // Unchanged values are dropped; validation rejects changed ones.
+            if spec[key] == before[key] {
+                remove(spec, key);
+            }
+        }
+    } else if had != "ExternalName" {
+        if spec["clusterIP"].is_null() {
+            spec["clusterIP"] = before["clusterIP"].clone();
+            spec["clusterIPs"] = before["clusterIPs"].clone();
+        } else if spec["clusterIPs"].is_null()
+            || (spec["clusterIP"] != before["clusterIP"] && spec["clusterIPs"] == before["clusterIPs"])
+        {
+            spec["clusterIPs"] = json!([spec["clusterIP"]]);
+        }
+        for key in ["ipFamilies", "ipFamilyPolicy"] {
+            if spec[key].is_null() {
+                spec[key] = before[key].clone();
+            }
+        }
+    }
+    let has_ports = |kind: &str| matches!(kind, "NodePort" | "LoadBalancer");
+    // Of several with one port and protocol, the first wins.
+    let mut old_ports = HashMap::new();
+    for port in before["ports"].as_array().into_iter().flatten() {
+        old_ports
+            .entry((&port["port"], &port["protocol"]))
+            .or_insert(&port["nodePort"]);
+    }
+    for port in spec["ports"].as_array_mut().into_iter().flatten() {
+        let known = old_ports
+            .get(&(&port["port"], &port["protocol"]))
+            .map(|known| (*known).clone());
+        if !has_ports(&kind) {
+            if has_ports(had) && known.is_some_and(|known| known == port["nodePort"]) {
+                remove(port, "nodePort");
+            }
+        } else if has_ports(had)
+            && port["nodePort"].is_null()
+            && let Some(known) = known.filter(|known| !known.is_null())
+        {
+            port["nodePort"] = known;
+        }
+    }
+    // Unchanged fields that only the old type uses are dropped.
+    for (key, needs) in [
+        (
+            "externalTrafficPolicy",
+            is_externally_reachable as fn(&Value) -> bool,
+        ),
+        ("allocateLoadBalancerNodePorts", is_load_balancer),
+        ("loadBalancerClass", is_load_balancer),
+        ("healthCheckNodePort", has_health_check_port),
+    ] {
+        if needs(&before) && !needs(spec) && spec[key] == before[key] {
+            remove(spec, key);
+        }
+    }
+    if has_health_check_port(spec) && spec["healthCheckNodePort"].is_null() {
+        spec["healthCheckNodePort"] = before["healthCheckNodePort"].clone();
+    }
+}
+
+fn is_load_balancer(spec: &Value) -> bool {
+    spec["type"] == "LoadBalancer"
+}
+
+fn has_health_check_port(spec: &Value) -> bool {
+    is_load_balancer(spec) && spec["externalTrafficPolicy"] == "Local"
+}
+
+fn is_externally_reachable(spec: &Value) -> bool {
+    match spec["type"].as_str() {
+        Some("NodePort" | "LoadBalancer") => true,
+        Some("ClusterIP") => spec["externalIPs"].as_array().is_some_and(|ips| !ips.is_empty()),
+        _ => false,
+    }
+}
+
+fn remove(value: &mut Value, key: &str) {
+    if let Some(fields) = value.as_object_mut() {
+        fields.remove(key);
+    }
+}
