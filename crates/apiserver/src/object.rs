@@ -5,7 +5,7 @@ use std::ops::Range;
 use bytes::Bytes;
 use serde_json::{Map, Value};
 
-use crate::{depth, encode, json, scratch, status::Status, storage::Revision};
+use crate::{depth, encode, json, kinds::SelectableField, scratch, status::Status, storage::Revision};
 
 /// The text before the list of managed fields in an encoded object.
 const MANAGED_FIELDS_KEY: &str = ",\"managedFields\":";
@@ -198,7 +198,7 @@ impl Object {
     }
 
     /// Encodes the object at a revision, with the values that selectors need.
-    pub(crate) fn encode(&mut self, revision: Revision, selectable: &[Box<str>]) -> Encoded {
+    pub(crate) fn encode(&mut self, revision: Revision, selectable: &[SelectableField]) -> Encoded {
         let draft = self.draft(revision, selectable);
         self.set_meta("resourceVersion", revision.to_string());
         draft.at_revision(revision)
@@ -206,7 +206,7 @@ impl Object {
 
     /// Encodes the object before its revision is known, with a guessed one. [`Draft::at_revision`] then only overwrites
     /// the digits.
-    pub(crate) fn draft(&mut self, guess: Revision, selectable: &[Box<str>]) -> Draft {
+    pub(crate) fn draft(&mut self, guess: Revision, selectable: &[SelectableField]) -> Draft {
         let digits = guess.to_string();
         let length = digits.len();
         self.set_meta("resourceVersion", digits);
@@ -224,7 +224,7 @@ impl Object {
             managed_fields,
             deleting: self.is_deleting(),
             labels,
-            fields: selectable.iter().map(|path| self.text_at(path).into()).collect(),
+            fields: selectable.iter().map(|field| field.value(self).into()).collect(),
         }
     }
 
@@ -416,7 +416,10 @@ mod tests {
             "spec": {"nodeName": "n1"},
         }))
         .expect("an object");
-        let encoded = object.encode(Revision(7), &["metadata.name".into(), "spec.nodeName".into()]);
+        let encoded = object.encode(
+            Revision(7),
+            &["metadata.name", "spec.nodeName"].map(SelectableField::text),
+        );
         assert_eq!(encoded.decode().ok(), Some(object.clone()));
         assert_eq!(object.meta("resourceVersion"), "7");
         assert!(

@@ -33,6 +33,11 @@ impl Target {
         resource.is_custom && resource.namespaced && self.namespace.is_empty() && method != Method::GET
     }
 
+    /// Whether it is the object, or a subresource that is a part of it.
+    pub(crate) fn is_object(&self) -> bool {
+        self.subresource.is_empty() || self.resource.is_part(&self.subresource)
+    }
+
     /// The storage key of the object.
     pub(crate) fn key(&self) -> Key {
         Key::new(&self.namespace, &self.name)

@@ -64,21 +64,13 @@ fn parse_fields(text: &str, resource: &Resource) -> Result<Vec<(usize, fields::R
             resource
                 .selectable_fields
                 .iter()
-                .position(|known| **known == *stored)
+                .position(|known| known.name == stored)
         });
-        let place = place.ok_or_else(|| unknown_field(&requirement.field, resource))?;
+        let unknown = || resource.strategy.unknown_field(resource, &requirement.field);
+        let place = place.ok_or_else(|| Status::bad_request(unknown()))?;
         requirements.push((place, requirement));
     }
     Ok(requirements)
-}
-
-/// The real server has two messages: one for kinds with further selectable fields, one for the rest.
-fn unknown_field(field: &str, resource: &Resource) -> Status {
-    Status::bad_request(if resource.is_custom || resource.selectable_fields.len() > 2 {
-        format!("field label not supported: {field}")
-    } else {
-        format!("{field:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
-    })
 }
 
 #[cfg(test)]

@@ -24,6 +24,7 @@ use super::{
 };
 use crate::{
     depth,
+    kinds::SelectableField,
     object::Object,
     registry::{Resource, group_version},
     schema::{Schema, SchemaView, drop_nulls, fill_defaults, prune_object},
@@ -42,7 +43,7 @@ pub(crate) struct Conversion {
 #[derive(Debug)]
 struct VersionSchema {
     schema: Schema,
-    selectable_fields: Vec<Box<str>>,
+    selectable_fields: Vec<SelectableField>,
     schema_hash: u64,
 }
 
@@ -133,7 +134,7 @@ fn convert_entry(
 pub(crate) fn convert_to_stored<'a>(
     resource: &'a Resource,
     object: &mut Object,
-) -> Option<(&'a [Box<str>], u64)> {
+) -> Option<(&'a [SelectableField], u64)> {
     let forms = &resource.crd.as_ref()?.conversion;
     let form = forms.by_version.get(&forms.storage_version)?;
     set_version(object, &group_version(&forms.group, &forms.storage_version));

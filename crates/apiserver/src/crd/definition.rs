@@ -15,7 +15,7 @@ use super::{
     list, spec, text, versions,
 };
 use crate::{
-    kinds::{CustomResource, Strategy},
+    kinds::{CustomResource, SelectableField, Strategy},
     object::Object,
     registry::{PrinterColumn, Resource, Subresource},
     schema::Schema,
@@ -64,7 +64,7 @@ struct Version {
     document: Arc<Value>,
     status: bool,
     scale: Option<ScalePaths>,
-    selectable_fields: Vec<Box<str>>,
+    selectable_fields: Vec<SelectableField>,
     columns: Vec<PrinterColumn>,
     warning: Option<Box<str>>,
 }
@@ -221,7 +221,7 @@ impl Version {
 }
 
 /// The fields that field selectors may name at a version.
-pub(super) fn selectable_fields(spec: &Value, version: &Value) -> Vec<Box<str>> {
+pub(super) fn selectable_fields(spec: &Value, version: &Value) -> Vec<SelectableField> {
     let of_all: &[&str] = match text(&spec["scope"]) {
         "Namespaced" => &["metadata.name", "metadata.namespace"],
         _ => &["metadata.name"],
@@ -229,7 +229,12 @@ pub(super) fn selectable_fields(spec: &Value, version: &Value) -> Vec<Box<str>> 
     let own = list(&version["selectableFields"])
         .iter()
         .map(|field| text(&field["jsonPath"]).trim_start_matches('.'));
-    of_all.iter().copied().chain(own).map(Into::into).collect()
+    of_all
+        .iter()
+        .copied()
+        .chain(own)
+        .map(SelectableField::custom)
+        .collect()
 }
 
 /// The deprecation warning of a version.

@@ -4,7 +4,10 @@ use serde_json::{Map, Value, json};
 use windlass_api::{conditions, request::Access};
 
 use super::{
+    age,
     error_list::{ErrorList, list, text},
+    row::{self, Row},
+    selectable::SelectableField,
     strategy::{Creation, Facts, SPEC, STATUS, Strategy},
 };
 use crate::{
@@ -20,7 +23,8 @@ pub(super) struct CertificateSigningRequest;
 impl Strategy for CertificateSigningRequest {
     fn facts(&self) -> Facts {
         Facts {
-            selectable_fields: &["spec.signerName"],
+            selects_namespace: false,
+            selectable_fields: const { &[SelectableField::text("spec.signerName")] },
             reset_fields: &[SPEC, STATUS],
             subresource_reset_fields: &[
                 ("status", &[SPEC, &["status", "conditions"]]),
@@ -49,7 +53,7 @@ impl Strategy for CertificateSigningRequest {
         }
     }
 
-    fn validate_status(&self, subresource: &str, request: &Value, old: &Value, errors: &mut ErrorList) {
+    fn validate_subresource(&self, subresource: &str, request: &Value, old: &Value, errors: &mut ErrorList) {
         check_status(subresource, request, old, errors);
     }
 
@@ -63,6 +67,45 @@ impl Strategy for CertificateSigningRequest {
     ) -> Result<(), Status> {
         check_signer(access, caller, target, request, old)
     }
+
+    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+        cells(row)
+    }
+}
+
+fn cells(row: &Row<'_>) -> Vec<Value> {
+    let has = |kind: &str| {
+        let mut conditions = row::items(row.object, "/status/conditions");
+        conditions.any(|condition| condition["type"] == kind)
+    };
+    let mut condition = if has("Denied") {
+        "Denied"
+    } else if has("Approved") {
+        "Approved"
+    } else {
+        "Pending"
+    }
+    .to_owned();
+    if has("Failed") {
+        condition.push_str(",Failed");
+    }
+    if !row.text("/status/certificate").is_empty() {
+        condition.push_str(",Issued");
+    }
+    let duration = row
+        .object
+        .pointer("/spec/expirationSeconds")
+        .and_then(Value::as_i64);
+    vec![
+        row.name(),
+        row.age(),
+        row.text_or("/spec/signerName", "<none>"),
+        row.text("/spec/username").into(),
+        duration
+            .map_or_else(|| "<none>".to_owned(), age::human_duration)
+            .into(),
+        condition.into(),
+    ]
 }
 
 /// Writes the caller into a new request, replacing what the client sent; signers decide by it.

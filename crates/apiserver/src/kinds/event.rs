@@ -11,9 +11,24 @@ use super::{
     age,
     error_list::{ErrorList, text},
     row::{Row, number},
+    selectable::SelectableField,
     strategy::{CheckOrder, Facts, MetadataChecks, Strategy, Write},
 };
 use crate::object::Object;
+
+static SELECTABLE_FIELDS: [SelectableField; 11] = [
+    SelectableField::text("involvedObject.kind"),
+    SelectableField::text("involvedObject.namespace"),
+    SelectableField::text("involvedObject.name"),
+    SelectableField::text("involvedObject.uid"),
+    SelectableField::text("involvedObject.apiVersion"),
+    SelectableField::text("involvedObject.resourceVersion"),
+    SelectableField::text("involvedObject.fieldPath"),
+    SelectableField::text("reason"),
+    SelectableField::text("reportingComponent"),
+    SelectableField::text("source").at(&["source.component", "reportingComponent"]),
+    SelectableField::text("type"),
+];
 
 /// An event of the core group.
 pub(super) struct Event;
@@ -30,19 +45,7 @@ impl Strategy for Event {
                 finalizers: 0,
                 order: CheckOrder::MetadataFirst,
             },
-            selectable_fields: &[
-                "involvedObject.kind",
-                "involvedObject.namespace",
-                "involvedObject.name",
-                "involvedObject.uid",
-                "involvedObject.apiVersion",
-                "involvedObject.resourceVersion",
-                "involvedObject.fieldPath",
-                "reason",
-                "reportingComponent",
-                "source",
-                "type",
-            ],
+            selectable_fields: &SELECTABLE_FIELDS,
             columns: Some("Last_Seen Type Reason Object +Subobject +Source Message +First_Seen +Count +Name"),
             ..Facts::DEFAULT
         }
@@ -73,7 +76,7 @@ impl Strategy for RegardingEvent {
             .find(|(new, old)| [*new, *old].contains(&first))
         {
             None => Some(field.to_owned()),
-            Some((new, old)) if *new == first && SELECTABLE_FIELDS.contains(new) => {
+            Some((new, old)) if *new == first && RENAMED_SELECTABLE_FIELDS.contains(new) => {
                 Some(format!("{old}{rest}"))
             }
             Some(_) => None,
@@ -119,8 +122,8 @@ const RENAMED_FIELDS: [(&str, &str); 7] = [
     ("reportingController", "reportingComponent"),
 ];
 
-/// The fields of these that field selectors may name.
-const SELECTABLE_FIELDS: [&str; 2] = ["regarding", "reportingController"];
+/// The renamed fields that field selectors may name.
+const RENAMED_SELECTABLE_FIELDS: [&str; 2] = ["regarding", "reportingController"];
 
 /// Immutable fields of `events.k8s.io` events, and their names in errors.
 const IMMUTABLE_FIELDS: [(&str, &str); 13] = [

@@ -34,7 +34,7 @@ impl Strategy for HorizontalPodAutoscaler {
     }
 
     fn validate(&self, write: &Write<'_>, errors: &mut ErrorList) {
-        validation::check(write.spec(), errors);
+        validation::check(write.spec(), write.old, errors);
     }
 
     fn cells(&self, row: &Row<'_>) -> Vec<Value> {
@@ -65,7 +65,7 @@ impl Strategy for HorizontalPodAutoscalerV1 {
     }
 
     fn validate(&self, write: &Write<'_>, errors: &mut ErrorList) {
-        validation::check_replicas_and_target(write.spec(), errors);
+        validation::check_replicas_and_target(write.spec(), write.old, errors);
     }
 
     fn cells(&self, row: &Row<'_>) -> Vec<Value> {

@@ -46,7 +46,13 @@ impl Strategy for Ingress {
         check(write.value(), write.is_new(), errors);
     }
 
-    fn validate_status(&self, _subresource: &str, ingress: &Value, _old: &Value, errors: &mut ErrorList) {
+    fn validate_subresource(
+        &self,
+        _subresource: &str,
+        ingress: &Value,
+        _old: &Value,
+        errors: &mut ErrorList,
+    ) {
         check_load_balancer_ingress(&ingress["status"]["loadBalancer"]["ingress"], errors);
     }
 

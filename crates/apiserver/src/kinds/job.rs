@@ -17,6 +17,7 @@ use super::{
     immutable::value_at,
     pod::{defaults::fill_template, warnings::warn_spec},
     row::{Row, label_selector},
+    selectable::SelectableField,
     strategy::{CheckOrder, Facts, MetadataChecks, Strategy, Write},
     warnings::warn_pod_names,
 };
@@ -59,7 +60,7 @@ impl Strategy for Job {
                     Text("True"),
                 ),
             ],
-            selectable_fields: &["status.successful"],
+            selectable_fields: const { &[SelectableField::number("status.successful").at(&["status.succeeded"])] },
             counters: &["active", "succeeded", "failed", "ready", "terminating"],
             columns: Some("Name Status Completions Duration Age +Containers +Images +Selector"),
             ..Facts::DEFAULT
@@ -93,6 +94,10 @@ impl Strategy for Job {
         }
     }
 
+    fn unknown_field(&self, _resource: &Resource, field: &str) -> String {
+        format!("field label {field:?} not supported for Job")
+    }
+
     fn prepare_create(&self, job: &mut Object) {
         generate_selector(job);
     }
@@ -107,7 +112,7 @@ impl Strategy for Job {
         check_changes(write.value(), old, errors);
     }
 
-    fn validate_status(&self, _subresource: &str, job: &Value, _old: &Value, errors: &mut ErrorList) {
+    fn validate_subresource(&self, _subresource: &str, job: &Value, _old: &Value, errors: &mut ErrorList) {
         let status = &job["status"];
         let number = |key: &str| status[key].as_i64().unwrap_or(0);
         if !status["ready"].is_null() && number("ready") > number("active") {

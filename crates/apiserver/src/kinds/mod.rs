@@ -66,6 +66,7 @@ mod replication_controller;
 mod row;
 mod runtime_class;
 mod secret;
+mod selectable;
 mod service;
 mod stateful_set;
 mod status;
@@ -78,6 +79,7 @@ pub(crate) use self::{
     custom_resource::CustomResource,
     defaulting::apply_defaults,
     row::Row,
+    selectable::SelectableField,
     service::ServiceAllocator,
     strategy::{
         CheckOrder, Creation, DeletionMarks, Facts, InitialStatus, NameRule, Path, STATUS, Strategy, Write,
@@ -94,7 +96,7 @@ static STRATEGIES: &[(&str, Strategies)] = &[
     (
         "v1",
         &[
-            ("ComponentStatus", &plain::COMPONENT_STATUS),
+            ("ComponentStatus", &plain::ComponentStatus),
             ("ConfigMap", &config_map::ConfigMap),
             ("Endpoints", &endpoint_slice::Endpoints),
             ("Event", &event::Event),
@@ -145,10 +147,7 @@ static STRATEGIES: &[(&str, Strategies)] = &[
             &custom_resource_definition::CustomResourceDefinition,
         )],
     ),
-    (
-        "apiregistration.k8s.io/v1",
-        &[("APIService", &plain::API_SERVICE)],
-    ),
+    ("apiregistration.k8s.io/v1", &[("APIService", &plain::ApiService)]),
     (
         "apps/v1",
         &[
@@ -197,11 +196,11 @@ static STRATEGIES: &[(&str, Strategies)] = &[
     (
         "networking.k8s.io/v1",
         &[
-            ("IPAddress", &plain::IP_ADDRESS),
+            ("IPAddress", &plain::IpAddress),
             ("Ingress", &ingress::Ingress),
             ("IngressClass", &ingress::IngressClass),
             ("NetworkPolicy", &network_policy::NetworkPolicy),
-            ("ServiceCIDR", &plain::SERVICE_CIDR),
+            ("ServiceCIDR", &plain::ServiceCidr),
         ],
     ),
     (
@@ -227,7 +226,7 @@ static STRATEGIES: &[(&str, Strategies)] = &[
             ("DeviceClass", &plain::DEVICE_CLASS),
             ("ResourceClaim", &plain::RESOURCE_CLAIM),
             ("ResourceClaimTemplate", &plain::RESOURCE_CLAIM_TEMPLATE),
-            ("ResourceSlice", &plain::RESOURCE_SLICE),
+            ("ResourceSlice", &plain::ResourceSlice),
         ],
     ),
     (
@@ -305,8 +304,8 @@ pub(crate) fn validate_first(resource: &Resource, object: &Object) -> Vec<FieldE
     errors.into_errors()
 }
 
-/// Validates a status update.
-pub(crate) fn validate_status(
+/// Validates a write to a subresource.
+pub(crate) fn validate_subresource(
     resource: &Resource,
     subresource: &str,
     object: &Object,
@@ -317,7 +316,7 @@ pub(crate) fn validate_status(
     status::check_counters(&resource.facts, &value["status"], &mut errors);
     resource
         .strategy
-        .validate_status(subresource, value, old.tree(), &mut errors);
+        .validate_subresource(subresource, value, old.tree(), &mut errors);
     errors.into_errors()
 }
 
@@ -350,6 +349,23 @@ mod tests {
 
     use super::*;
     use crate::registry::Registry;
+
+    #[test]
+    fn rows_have_a_cell_for_every_column() {
+        for resource in &Registry::new().catalogue().resources {
+            let object = serde_json::json!({"metadata": {"name": "a"}});
+            let row = Row {
+                resource,
+                object: &object,
+                now: jiff::Timestamp::UNIX_EPOCH,
+            };
+            let columns = resource.facts.columns.unwrap_or("Name Created_At");
+            let cells = resource.strategy.cells(&row);
+            // The real server's rows of IP addresses have one more.
+            let extra = usize::from(&*resource.kind == "IPAddress");
+            assert_eq!(cells.len(), columns.split(' ').count() + extra, "{resource:?}");
+        }
+    }
 
     #[test]
     fn every_strategy_is_of_a_served_kind() {

@@ -6,6 +6,7 @@ use windlass_api::naming;
 use super::{
     error_list::{ErrorList, list, text},
     row::Row,
+    selectable::SelectableField,
     strategy::{DeletionMarks, Facts, InitialStatus, NameRule, SPEC, STATUS, Strategy, Write},
 };
 use crate::{object::Object, registry::Resource, status::Status, validation::STANDARD_FINALIZERS};
@@ -21,7 +22,8 @@ impl Strategy for Namespace {
             returns_deleted: true,
             deletion_marks: DeletionMarks::WithoutGracePeriod,
             name_rule: NameRule::Label,
-            selectable_fields: &["status.phase"],
+            selects_namespace: false,
+            selectable_fields: const { &[SelectableField::text("status.phase")] },
             subresource_reset_fields: &[("status", &[SPEC]), ("finalize", &[STATUS])],
             columns: Some("Name Status Age"),
             ..Facts::DEFAULT

@@ -9,6 +9,7 @@ use super::{
     error_list::{ErrorList, entries, list, text},
     pod::validation::check_effect,
     row::{self, Row, or_none},
+    selectable::SelectableField,
     strategy::{CheckOrder, Creation, Facts, InitialStatus, MetadataChecks, Strategy, Write},
 };
 use crate::{
@@ -31,7 +32,8 @@ impl Strategy for Node {
                 order: CheckOrder::MetadataBetween,
                 ..Facts::DEFAULT.metadata_checks
             },
-            selectable_fields: &["spec.unschedulable"],
+            selects_namespace: false,
+            selectable_fields: const { &[SelectableField::flag("spec.unschedulable")] },
             columns: Some(
                 "Name Status Roles Age Version +Internal-IP +External-IP +OS-Image +Kernel-Version +Container-Runtime",
             ),
@@ -75,7 +77,7 @@ impl Strategy for Node {
         check_changes(write.value(), old, errors);
     }
 
-    fn validate_status(&self, _subresource: &str, node: &Value, _old: &Value, errors: &mut ErrorList) {
+    fn validate_subresource(&self, _subresource: &str, node: &Value, _old: &Value, errors: &mut ErrorList) {
         check_status(&node["status"], errors);
     }
 

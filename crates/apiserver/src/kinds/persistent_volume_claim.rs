@@ -52,7 +52,7 @@ impl Strategy for PersistentVolumeClaim {
         check_changes(write.spec(), &old["spec"], errors);
     }
 
-    fn validate_status(&self, _subresource: &str, claim: &Value, _old: &Value, errors: &mut ErrorList) {
+    fn validate_subresource(&self, _subresource: &str, claim: &Value, _old: &Value, errors: &mut ErrorList) {
         let path = FieldPath::from_root("status.capacity");
         for (name, amount) in entries(&claim["status"]["capacity"]) {
             let nanos = quantity::nanos(amount).unwrap_or(0);

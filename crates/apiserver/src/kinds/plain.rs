@@ -1,40 +1,128 @@
 //! Kinds about which the server knows little more than data.
 
+use serde_json::Value;
+use windlass_api::conditions;
+
 use super::{
     defaulting::DefaultValue::Number,
+    row::{self, Row, text},
+    selectable::SelectableField,
     strategy::{Facts, METADATA, NameAndAge, Path, Plain, SPEC, Strategy},
 };
-use crate::object::Object;
+use crate::{object::Object, registry::Resource};
 
 /// A write to the status ignores the metadata too.
 const STATUS_ONLY: &[(&str, &[Path])] = &[("status", &[METADATA, SPEC])];
 
-pub(super) const COMPONENT_STATUS: Plain = Plain(Facts {
-    deprecation: Some("v1 ComponentStatus is deprecated in v1.19+"),
-    columns: Some("Name Status Message Error"),
-    ..Facts::DEFAULT
-});
+pub(super) struct ComponentStatus;
+
+impl Strategy for ComponentStatus {
+    fn facts(&self) -> Facts {
+        Facts {
+            deprecation: Some("v1 ComponentStatus is deprecated in v1.19+"),
+            columns: Some("Name Status Message Error"),
+            ..Facts::DEFAULT
+        }
+    }
+
+    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+        let mut conditions = row::items(row.object, "/conditions");
+        let (status, message, error) = match conditions.find(|condition| condition["type"] == "Healthy") {
+            Some(healthy) => {
+                let status = if healthy["status"] == "True" {
+                    "Healthy"
+                } else {
+                    "Unhealthy"
+                };
+                (status, text(healthy, "/message"), text(healthy, "/error"))
+            }
+            None => ("Unknown", "", ""),
+        };
+        vec![row.name(), status.into(), message.into(), error.into()]
+    }
+}
 
 pub(super) const SERVICE_ACCOUNT: NameAndAge = NameAndAge(Facts::RETURNS_DELETED);
 
-pub(super) const API_SERVICE: Plain = Plain(Facts {
-    unconditional_update: false,
-    defaults: &[("spec.service.port", Number(443))],
-    subresource_reset_fields: STATUS_ONLY,
-    columns: Some("Name Service Available Age"),
-    ..Facts::DEFAULT
-});
+pub(super) struct ApiService;
 
-pub(super) const IP_ADDRESS: Plain = Plain(Facts {
-    columns: Some("Name ParentRef"),
-    ..Facts::DEFAULT
-});
+impl Strategy for ApiService {
+    fn facts(&self) -> Facts {
+        Facts {
+            unconditional_update: false,
+            defaults: &[("spec.service.port", Number(443))],
+            subresource_reset_fields: STATUS_ONLY,
+            columns: Some("Name Service Available Age"),
+            ..Facts::DEFAULT
+        }
+    }
 
-pub(super) const SERVICE_CIDR: Plain = Plain(Facts {
-    subresource_reset_fields: STATUS_ONLY,
-    columns: Some("Name CIDRs Age"),
-    ..Facts::DEFAULT
-});
+    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+        let service = match row.object.pointer("/spec/service") {
+            Some(service) if service.is_object() => {
+                format!("{}/{}", text(service, "/namespace"), text(service, "/name"))
+            }
+            _ => "Local".to_owned(),
+        };
+        let available = match conditions::find(row.object, "Available") {
+            Some(condition) if condition["status"] == "True" => "True".to_owned(),
+            Some(condition) => format!("{} ({})", text(condition, "/status"), text(condition, "/reason")),
+            None => "Unknown".to_owned(),
+        };
+        vec![row.name(), service.into(), available.into(), row.age()]
+    }
+}
+
+pub(super) struct IpAddress;
+
+impl Strategy for IpAddress {
+    fn facts(&self) -> Facts {
+        Facts {
+            // The real server has no column for the age in its rows.
+            columns: Some("Name ParentRef"),
+            ..Facts::DEFAULT
+        }
+    }
+
+    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+        let parent = match row.object.pointer("/spec/parentRef") {
+            Some(parent) if parent.is_object() => {
+                let (group, resource) = (text(parent, "/group"), text(parent, "/resource"));
+                let kind = if group.is_empty() {
+                    resource.to_lowercase()
+                } else {
+                    format!("{resource}.{group}").to_lowercase()
+                };
+                let namespace = match text(parent, "/namespace") {
+                    "" => String::new(),
+                    namespace => format!("/{namespace}"),
+                };
+                format!("{kind}{namespace}/{}", text(parent, "/name"))
+            }
+            _ => "<none>".to_owned(),
+        };
+        vec![row.name(), parent.into(), row.age()]
+    }
+}
+
+pub(super) struct ServiceCidr;
+
+impl Strategy for ServiceCidr {
+    fn facts(&self) -> Facts {
+        Facts {
+            subresource_reset_fields: STATUS_ONLY,
+            columns: Some("Name CIDRs Age"),
+            ..Facts::DEFAULT
+        }
+    }
+
+    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+        let cidrs: Vec<_> = row::items(row.object, "/spec/cidrs")
+            .filter_map(Value::as_str)
+            .collect();
+        vec![row.name(), cidrs.join(",").into(), row.age()]
+    }
+}
 
 /// What the kinds of dynamic resource allocation have in common.
 const RESOURCE: Facts = Facts {
@@ -51,11 +139,39 @@ pub(super) const RESOURCE_CLAIM: Plain = Plain(RESOURCE);
 
 pub(super) const RESOURCE_CLAIM_TEMPLATE: NameAndAge = NameAndAge(RESOURCE);
 
-pub(super) const RESOURCE_SLICE: Plain = Plain(Facts {
-    has_generation: true,
-    columns: Some("Name Node Driver Pool Age"),
-    ..RESOURCE
-});
+pub(super) struct ResourceSlice;
+
+impl Strategy for ResourceSlice {
+    fn facts(&self) -> Facts {
+        Facts {
+            has_generation: true,
+            selects_namespace: false,
+            selectable_fields: const {
+                &[
+                    SelectableField::text("spec.nodeName"),
+                    SelectableField::text("spec.driver"),
+                ]
+            },
+            columns: Some("Name Node Driver Pool Age"),
+            ..RESOURCE
+        }
+    }
+
+    fn unknown_field(&self, resource: &Resource, field: &str) -> String {
+        let version = resource.api_version();
+        format!("field label not supported for {version}, Kind=ResourceSlice: {field}")
+    }
+
+    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+        vec![
+            row.name(),
+            row.text("/spec/nodeName").into(),
+            row.text("/spec/driver").into(),
+            row.text("/spec/pool/name").into(),
+            row.age(),
+        ]
+    }
+}
 
 /// What the kinds of API priority and fairness have in common.
 const FLOW_CONTROL: Facts = Facts {

@@ -2,7 +2,9 @@
 
 mod admission;
 pub(super) mod defaults;
+mod ephemeral_containers;
 mod initial_status;
+mod resize;
 mod runtime_class;
 mod table;
 pub(super) mod validation;
@@ -14,12 +16,24 @@ use windlass_api::naming;
 use super::{
     error_list::{ErrorList, list, text},
     row::Row,
+    selectable::SelectableField,
     strategy::{Creation, Facts, InitialStatus, SPEC, Strategy, Write},
 };
 use crate::{
     admission::ServiceAccountAdmission, field_path::FieldPath, object::Object, registry::Resource,
     status::Status, storage::Entry, verbs::WriteVerbs,
 };
+
+static SELECTABLE_FIELDS: [SelectableField; 8] = [
+    SelectableField::text("spec.nodeName"),
+    SelectableField::text("spec.restartPolicy"),
+    SelectableField::text("spec.schedulerName"),
+    SelectableField::text("spec.serviceAccountName"),
+    SelectableField::flag("spec.hostNetwork"),
+    SelectableField::text("status.phase"),
+    SelectableField::text("status.podIP"),
+    SelectableField::text("status.nominatedNodeName"),
+];
 
 pub(super) struct Pod;
 
@@ -28,16 +42,7 @@ impl Strategy for Pod {
         Facts {
             has_generation: true,
             graceful_deletion: true,
-            selectable_fields: &[
-                "spec.nodeName",
-                "spec.restartPolicy",
-                "spec.schedulerName",
-                "spec.serviceAccountName",
-                "spec.hostNetwork",
-                "status.phase",
-                "status.podIP",
-                "status.nominatedNodeName",
-            ],
+            selectable_fields: &SELECTABLE_FIELDS,
             subresource_reset_fields: &[(
                 "status",
                 &[
@@ -55,6 +60,18 @@ impl Strategy for Pod {
         let spec = &mut pod.tree_mut()["spec"];
         defaults::fill_spec(spec);
         defaults::fill_pod(spec);
+    }
+
+    fn stored_field(&self, field: &str) -> Option<String> {
+        // An old name that is still accepted.
+        Some(
+            if field == "spec.host" {
+                "spec.nodeName"
+            } else {
+                field
+            }
+            .to_owned(),
+        )
     }
 
     fn admit(&self, creation: &Creation<'_>, pod: &mut Object) -> Result<(), Status> {
@@ -75,11 +92,20 @@ impl Strategy for Pod {
         InitialStatus::Set(initial_status::initial_status(pod, now))
     }
 
+    fn keep_outside_subresource(&self, subresource: &str, pod: &mut Object, old: &Object) {
+        match subresource {
+            "ephemeralcontainers" => ephemeral_containers::keep_rest(pod, old),
+            "resize" => resize::keep_rest(pod, old),
+            _ => {}
+        }
+    }
+
     fn keep_metadata_on_status_update(&self, pod: &mut Object, old: &Object) {
         pod.keep_meta("ownerReferences", old);
     }
 
-    fn admit_update(&self, pod: &mut Object, _old: &Object) {
+    fn admit_update(&self, pod: &mut Object, old: &Object) {
+        admission::keep_priority(pod, old);
         admission::add_default_tolerations(pod);
     }
 
@@ -91,10 +117,22 @@ impl Strategy for Pod {
         validation::check_changes(write.value(), old, errors);
     }
 
-    fn validate_status(&self, _subresource: &str, pod: &Value, old: &Value, errors: &mut ErrorList) {
-        // A status update of a pod can change its annotations.
-        validation::check_annotation_changes(pod, old, errors);
-        check_status(&pod["status"], errors);
+    fn validate_subresource(&self, subresource: &str, pod: &Value, old: &Value, errors: &mut ErrorList) {
+        match subresource {
+            "ephemeralcontainers" => {
+                validation::check_pod(pod, false, errors);
+                ephemeral_containers::validate(pod, old, errors);
+            }
+            "resize" => {
+                validation::check_pod(pod, false, errors);
+                resize::validate(pod, old, errors);
+            }
+            _ => {
+                // A status update of a pod can change its annotations.
+                validation::check_annotation_changes(pod, old, errors);
+                check_status(pod, old, errors);
+            }
+        }
     }
 
     fn warn(&self, write: &Write<'_>, warnings: &mut Vec<String>) {
@@ -133,10 +171,27 @@ impl Strategy for Pod {
     }
 }
 
-fn check_status(status: &Value, errors: &mut ErrorList) {
-    let node = text(&status["nominatedNodeName"]);
-    if !node.is_empty() {
-        errors.invalid_each("status.nominatedNodeName", node, naming::subdomain(node));
+/// Keeps the spec, the status, and the metadata that a write to a subresource may not change.
+fn keep_spec_and_status(pod: &mut Object, old: &Object) {
+    for key in ["labels", "annotations", "finalizers", "ownerReferences"] {
+        pod.keep_meta(key, old);
+    }
+    for key in ["spec", "status"] {
+        match old.fields().get(key) {
+            Some(value) => drop(pod.fields_mut().insert(key.to_owned(), value.clone())),
+            None => drop(pod.fields_mut().remove(key)),
+        }
+    }
+}
+
+fn check_status(pod: &Value, old: &Value, errors: &mut ErrorList) {
+    let status = &pod["status"];
+    let (field, node) = ("status.nominatedNodeName", text(&status["nominatedNodeName"]));
+    if !node.is_empty() && node != text(&old["status"]["nominatedNodeName"]) {
+        errors.invalid_each(field, node, naming::subdomain(node));
+        if !text(&old["spec"]["nodeName"]).is_empty() {
+            errors.forbidden(field, "may not be set on pods that are already bound to a node");
+        }
     }
     let path = FieldPath::from_root("status.podIPs");
     for (index, entry) in list(&status["podIPs"]).iter().enumerate() {

@@ -8,6 +8,7 @@ use super::{
     pod::{defaults::fill_template, validation::check_template},
     replica_set::{COLUMNS, COUNTERS, REPLICA_COUNTERS, cells},
     row::{Row, labels},
+    selectable::SelectableField,
     strategy::{Facts, Strategy, Write},
     workload::selector_mismatch,
 };
@@ -21,7 +22,7 @@ impl Strategy for ReplicationController {
             has_generation: true,
             orphan_by_default: true,
             defaults: &[("spec.replicas", Number(1))],
-            selectable_fields: &["status.replicas"],
+            selectable_fields: const { &[SelectableField::number("status.replicas")] },
             counters: &COUNTERS,
             replica_counters: &REPLICA_COUNTERS,
             columns: Some(COLUMNS),

@@ -10,6 +10,7 @@ use super::{
     error_list::{ErrorList, text},
     immutable::check_immutable_data,
     row::Row,
+    selectable::SelectableField,
     strategy::{Facts, Strategy, Write},
 };
 use crate::{field_path::FieldPath, golang, json, object::Object, schema::Problem};
@@ -21,7 +22,7 @@ impl Strategy for Secret {
         Facts {
             defaults: &[("type", Text("Opaque"))],
             immutable_fields: &["type"],
-            selectable_fields: &["type"],
+            selectable_fields: const { &[SelectableField::text("type")] },
             columns: Some("Name Type Data Age"),
             ..Facts::DEFAULT
         }

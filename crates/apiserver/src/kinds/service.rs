@@ -10,6 +10,7 @@ use super::{
     defaulting::{items, set_if_absent},
     error_list::{ErrorList, list},
     row::{self, Row, labels, number, or_none, text},
+    selectable::SelectableField,
     status,
     strategy::{Allocation, Facts, InitialStatus, MetadataChecks, NameRule, Strategy, Write},
 };
@@ -28,7 +29,12 @@ impl Strategy for Service {
             create_on_update: true,
             name_rule: NameRule::Label,
             metadata_checks: MetadataChecks::FEWER,
-            selectable_fields: &["spec.clusterIP", "spec.type"],
+            selectable_fields: const {
+                &[
+                    SelectableField::text("spec.clusterIP"),
+                    SelectableField::text("spec.type"),
+                ]
+            },
             columns: Some("Name Type Cluster-IP External-IP Port(s) Age +Selector"),
             ..Facts::RETURNS_DELETED
         }
@@ -58,7 +64,13 @@ impl Strategy for Service {
         validation::check(write.value(), write.old.map(Object::tree), errors);
     }
 
-    fn validate_status(&self, _subresource: &str, service: &Value, _old: &Value, errors: &mut ErrorList) {
+    fn validate_subresource(
+        &self,
+        _subresource: &str,
+        service: &Value,
+        _old: &Value,
+        errors: &mut ErrorList,
+    ) {
         let entries = &service["status"]["loadBalancer"]["ingress"];
         if service["spec"]["type"] != "LoadBalancer" && !list(entries).is_empty() {
             let why = "may only be used when `spec.type` is 'LoadBalancer'";

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{defaulting::DefaultRule, error_list::ErrorList, row::Row};
+use super::{defaulting::DefaultRule, error_list::ErrorList, row::Row, selectable::SelectableField};
 use crate::{
     admission::Admission,
     auth::{AccessControl, Caller},
@@ -32,6 +32,16 @@ pub(crate) trait Strategy: Send + Sync {
     /// The stored name of a field that a field selector names. `None` if only another version has that name.
     fn stored_field(&self, field: &str) -> Option<String> {
         Some(field.to_owned())
+    }
+
+    /// The error for a field that field selectors may not name. The real server has another one for kinds with
+    /// selectable fields of their own.
+    fn unknown_field(&self, resource: &Resource, field: &str) -> String {
+        if resource.is_custom || !resource.facts.selectable_fields.is_empty() {
+            format!("field label not supported: {field}")
+        } else {
+            format!("{field:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
+        }
     }
 
     /// Converts an object from the storage version to the resource's.
@@ -77,6 +87,9 @@ pub(crate) trait Strategy: Send + Sync {
     /// Completes an update of a subresource before anything else happens to it.
     fn prepare_subresource(&self, _target: &Target, _object: &mut Object, _old: &Object, _now: &str) {}
 
+    /// Keeps what a write to a subresource other than the status may not change.
+    fn keep_outside_subresource(&self, _subresource: &str, _object: &mut Object, _old: &Object) {}
+
     /// Keeps the metadata that a write to the status may not change.
     fn keep_metadata_on_status_update(&self, _object: &mut Object, _old: &Object) {}
 
@@ -107,8 +120,15 @@ pub(crate) trait Strategy: Send + Sync {
     /// Validates what an update changes. Fields that may not change at all are in [`Facts::immutable_fields`].
     fn validate_changes(&self, _write: &Write<'_>, _old: &Value, _errors: &mut ErrorList) {}
 
-    /// Validates a write to the subresource `status`, or another one of the status.
-    fn validate_status(&self, _subresource: &str, _object: &Value, _old: &Value, _errors: &mut ErrorList) {}
+    /// Validates a write to the status, or to another subresource that is a part of the object.
+    fn validate_subresource(
+        &self,
+        _subresource: &str,
+        _object: &Value,
+        _old: &Value,
+        _errors: &mut ErrorList,
+    ) {
+    }
 
     /// Rejects a valid update of a subresource by a caller without the right to this change.
     fn authorize_update(
@@ -277,8 +297,10 @@ pub(crate) struct Facts {
     pub(crate) defaults: &'static [DefaultRule],
     /// The fields that may not change.
     pub(crate) immutable_fields: &'static [&'static str],
+    /// Whether field selectors may name `metadata.namespace`.
+    pub(crate) selects_namespace: bool,
     /// The fields that field selectors may name, besides `metadata.name` and `metadata.namespace`.
-    pub(crate) selectable_fields: &'static [&'static str],
+    pub(crate) selectable_fields: &'static [SelectableField],
     /// The fields that a write to the object ignores, besides a status with its own subresource. They never get an owner
     /// in the managed fields.
     pub(crate) reset_fields: &'static [Path],
@@ -319,6 +341,7 @@ impl Facts {
         },
         defaults: &[],
         immutable_fields: &[],
+        selects_namespace: true,
         selectable_fields: &[],
         reset_fields: &[],
         subresource_reset_fields: &[("status", &[SPEC])],

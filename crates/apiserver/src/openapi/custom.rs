@@ -34,8 +34,8 @@ pub(super) fn schemas(resource: &Resource, names: &[String; 2], dialect: Dialect
     let selectable = resource
         .selectable_fields
         .iter()
-        .filter(|field| !field.starts_with("metadata."));
-    let selectable: Vec<_> = selectable.map(|field| json!({"fieldPath": &**field})).collect();
+        .filter(|field| !field.name.starts_with("metadata."));
+    let selectable: Vec<_> = selectable.map(|field| json!({"fieldPath": field.name})).collect();
     if !selectable.is_empty() {
         for schema in [&mut object, &mut list] {
             schema["x-kubernetes-selectable-fields"] = selectable.clone().into();

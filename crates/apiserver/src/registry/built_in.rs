@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use super::{Catalogue, Group, Resource, Subresource, group_version};
 use crate::{
-    kinds,
+    kinds::{self, SelectableField},
     schema::{Graph, Schema},
     storage::TableName,
 };
@@ -180,9 +180,11 @@ impl KindsData {
         });
         let strategy = kinds::for_kind(&group_version(&entry.api_group, &entry.api_version), &entry.kind);
         let facts = strategy.facts();
-        let selectable_fields = ["metadata.name", "metadata.namespace"]
-            .iter()
-            .chain(facts.selectable_fields);
+        let namespace = facts.selects_namespace.then_some("metadata.namespace");
+        let every = ["metadata.name"].into_iter().chain(namespace);
+        let selectable_fields = every
+            .map(SelectableField::text)
+            .chain(facts.selectable_fields.iter().cloned());
         let schema = self.kinds.get(&format!(
             "{}/{}/{}",
             entry.api_group, entry.api_version, entry.kind
@@ -205,7 +207,7 @@ impl KindsData {
             schema: schema.and_then(|name| graph.named(name)),
             crd_schema: None,
             is_custom: false,
-            selectable_fields: selectable_fields.map(|field| (*field).into()).collect(),
+            selectable_fields: selectable_fields.collect(),
             strategy,
             facts,
             scale: None,

@@ -22,7 +22,7 @@ pub(crate) use built_in::BuiltInSchemas;
 
 use crate::{
     crd::{CrdInfo, Definition, compare_versions},
-    kinds::{Facts, Path, STATUS, Strategy},
+    kinds::{Facts, Path, STATUS, SelectableField, Strategy},
     openapi,
     schema::Schema,
     storage::TableName,
@@ -53,7 +53,7 @@ pub(crate) struct Resource {
     pub(crate) crd_schema: Option<Arc<Value>>,
     pub(crate) is_custom: bool,
     /// The fields that field selectors may name, `metadata.name` and `metadata.namespace` first.
-    pub(crate) selectable_fields: Vec<Box<str>>,
+    pub(crate) selectable_fields: Vec<SelectableField>,
     /// What is specific to its kind.
     pub(crate) strategy: &'static dyn Strategy,
     /// The strategy's facts.
@@ -124,6 +124,18 @@ impl Resource {
 
     pub(crate) fn has_status(&self) -> bool {
         self.subresource("status").is_some()
+    }
+
+    /// The deprecation warning for every request.
+    pub(crate) fn deprecation(&self) -> Option<&str> {
+        let custom = self.crd.as_ref().and_then(|crd| crd.warning.as_deref());
+        self.facts.deprecation.or(custom)
+    }
+
+    /// Whether a subresource is a part of the object, such as `status`. Others, such as `scale`, have kinds of their own.
+    pub(crate) fn is_part(&self, subresource: &str) -> bool {
+        self.subresource(subresource)
+            .is_some_and(|part| part.kind == self.kind && part.verbs.iter().any(|verb| **verb == *"update"))
     }
 
     /// The fields that a write to the object (`""`) or to a subresource ignores, so that it never makes a field manager

@@ -104,7 +104,7 @@ impl ResourceRequest<'_> {
             verbs::wait_for_list_revision(&api.store, &options).await?;
             let list = || verbs::list(&api.store, target, &options, &selector);
             self.work(self.scan_cost(), list).await?
-        } else if matches!(&*target.subresource, "" | "status" | "approval") {
+        } else if target.is_object() {
             verbs::get(&api.store, target, query).await?
         } else {
             let options = WriteOptions::default();
@@ -133,8 +133,7 @@ impl ResourceRequest<'_> {
         };
         let is_object = match self.verb {
             Verb::Create => target.subresource.is_empty(),
-            Verb::Update => matches!(&*target.subresource, "" | "status" | "finalize" | "approval"),
-            _ => matches!(&*target.subresource, "" | "status" | "approval"),
+            _ => target.is_object(),
         };
         // The real server checks the content type of an object before it reads the body, that of other subresources after.
         let form = || {

@@ -45,9 +45,6 @@ pub(super) fn respond(
         Answer::Text(text) => return Ok(body_response(200, "text/plain", Body::stream(text))),
         Answer::NoContent => return Ok(body_response(204, "", Body::whole(Bytes::new()))),
     };
-    if let Some(deprecation) = resource.facts.deprecation {
-        add_warning(&mut response, deprecation);
-    }
     response.headers_mut().insert(
         header::CONTENT_TYPE,
         HeaderValue::from_static(wanted.content_type()),

@@ -44,10 +44,10 @@ impl Server {
             }
             Route::Resource(target) => {
                 let answer = self.resource(parts, info, &target, body, caller).await;
-                let Some(warning) = target.resource.crd.as_ref().and_then(|d| d.warning.as_deref()) else {
+                let Some(warning) = target.resource.deprecation() else {
                     return answer;
                 };
-                // Every answer of a deprecated version has the warning first.
+                // Every answer of a deprecated resource has the warning first.
                 let mut response = answer
                     .unwrap_or_else(|status| error_response(&status, Encoding::of_error(&parts.headers)));
                 let others: Vec<_> = response

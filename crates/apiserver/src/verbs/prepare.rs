@@ -70,10 +70,14 @@ pub(super) fn prepare_update(object: &mut Object, old: &Object, target: &Target)
     ] {
         object.keep_meta(key, old);
     }
-    if matches!(&*target.subresource, "status" | "approval") {
-        keep_all_but_status(object, old, resource);
-    } else if resource.has_status() {
-        keep_status(object, old);
+    match &*target.subresource {
+        "status" | "approval" => keep_all_but_status(object, old, resource),
+        part => {
+            if resource.has_status() {
+                keep_status(object, old);
+            }
+            resource.strategy.keep_outside_subresource(part, object, old);
+        }
     }
     if *target.subresource == *"finalize" {
         resource.strategy.after_naming(object);

@@ -211,10 +211,7 @@ impl WriteVerbs {
                 }
             }
             part => {
-                let immutable_fields = match part {
-                    "status" | "approval" => kinds::validate_status(resource, part, &object, old),
-                    _ => Vec::new(),
-                };
+                let immutable_fields = kinds::validate_subresource(resource, part, &object, old);
                 let rules = Vec::new();
                 errors.extend(validation::update_errors(
                     &found,

@@ -4,7 +4,7 @@ use serde_json::Value;
 use windlass_api::naming;
 
 use crate::kinds::error_list::{ErrorList, list, text};
-use crate::{field_path::FieldPath, schema::quantity};
+use crate::{field_path::FieldPath, object::Object, schema::quantity};
 
 /// Metric source types and their fields.
 const SOURCES: [(&str, &str); 5] = [
@@ -16,8 +16,8 @@ const SOURCES: [(&str, &str); 5] = [
 ];
 
 /// Validates the spec of `autoscaling/v2`.
-pub(super) fn check(spec: &Value, errors: &mut ErrorList) {
-    check_replicas_and_target(spec, errors);
+pub(super) fn check(spec: &Value, old: Option<&Object>, errors: &mut ErrorList) {
+    check_replicas_and_target(spec, old, errors);
     check_metrics(spec["minReplicas"].as_i64(), &spec["metrics"], errors);
     let path = FieldPath::from_root("spec.behavior");
     for key in ["scaleUp", "scaleDown"] {
@@ -28,7 +28,7 @@ pub(super) fn check(spec: &Value, errors: &mut ErrorList) {
 }
 
 /// Validates what both versions have.
-pub(super) fn check_replicas_and_target(spec: &Value, errors: &mut ErrorList) {
+pub(super) fn check_replicas_and_target(spec: &Value, old: Option<&Object>, errors: &mut ErrorList) {
     let least = spec["minReplicas"].as_i64();
     let most = spec["maxReplicas"].as_i64().unwrap_or(0);
     if let Some(least) = least.filter(|least| *least < 1) {
@@ -43,14 +43,25 @@ pub(super) fn check_replicas_and_target(spec: &Value, errors: &mut ErrorList) {
         let why = "must be greater than or equal to `minReplicas`";
         errors.invalid("spec.maxReplicas", most, why);
     }
-    check_target(&spec["scaleTargetRef"], errors);
+    check_target(&spec["scaleTargetRef"], old, errors);
 }
 
-fn check_target(target: &Value, errors: &mut ErrorList) {
+fn check_target(target: &Value, old: Option<&Object>, errors: &mut ErrorList) {
     let path = FieldPath::from_root("spec.scaleTargetRef");
     check_reference(target, &path, errors);
+    // An invalid version may stay.
+    let before = old.map(|old| &old.tree()["spec"]["scaleTargetRef"]);
+    if before.is_some_and(|before| {
+        ["apiVersion", "kind"]
+            .iter()
+            .all(|key| before[*key] == target[*key])
+    }) {
+        return;
+    }
     let version = text(&target["apiVersion"]);
     let why = match version.matches('/').count() {
+        // The only kind of the core group that can be scaled.
+        0 if target["kind"] == "ReplicationController" => return,
         0 => "apiVersion must specify API group",
         1 => return,
         _ => &format!("unexpected GroupVersion string: {version}"),

@@ -135,6 +135,19 @@ pub(super) fn admit_priority(
     Ok(())
 }
 
+/// `Priority`: an update that leaves them out keeps the priority and the preemption policy.
+pub(super) fn keep_priority(pod: &mut Object, old: &Object) {
+    let before = &old.tree()["spec"];
+    let Some(spec) = pod.tree_mut()["spec"].as_object_mut() else {
+        return;
+    };
+    for key in ["priority", "preemptionPolicy"] {
+        if !before[key].is_null() && spec.get(key).is_none_or(Value::is_null) {
+            spec.insert(key.to_owned(), before[key].clone());
+        }
+    }
+}
+
 fn default_priority_class(admission: &Admission) -> Option<Object> {
     let classes = admission
         .store

@@ -6,7 +6,7 @@ use crate::{object::Object, schema::quantity};
 
 /// The initial status of a pod: pending, with a condition if it has scheduling gates.
 pub(super) fn initial_status(pod: &Object, now: &str) -> Value {
-    let mut status = json!({"phase": "Pending", "qosClass": qos_class(pod)});
+    let mut status = json!({"phase": "Pending", "qosClass": qos_class(&pod.tree()["spec"])});
     let gates = pod
         .fields()
         .get("spec")
@@ -26,9 +26,7 @@ pub(super) fn initial_status(pod: &Object, now: &str) -> Value {
 
 /// The QoS class: `Guaranteed` if every container's limits of CPU and memory equal its requests, `BestEffort` if no
 /// container has requests or limits, `Burstable` otherwise.
-fn qos_class(pod: &Object) -> &'static str {
-    let null = Value::Null;
-    let spec = pod.fields().get("spec").unwrap_or(&null);
+pub(super) fn qos_class(spec: &Value) -> &'static str {
     let containers = ["containers", "initContainers"]
         .iter()
         .filter_map(|list| spec[*list].as_array())
@@ -88,8 +86,11 @@ mod tests {
                 .iter()
                 .map(|r| json!({"resources": r}))
                 .collect();
-            let pod = Object::new(json!({"spec": {"containers": containers}})).expect("an object");
-            assert_eq!(qos_class(&pod), class, "{resources}");
+            assert_eq!(
+                qos_class(&json!({"containers": containers})),
+                class,
+                "{resources}"
+            );
         }
     }
 }

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use serde_json::Value;
 use windlass_api::naming;
 
+use super::super::ephemeral_containers;
 use super::{
     super::super::{
         duplicates::{Duplicates, field_values},
@@ -54,6 +55,65 @@ pub(super) fn check(pod: &Pod<'_>, path: &FieldPath<'_>, errors: &mut ErrorList)
             probes::check(pod, container, &path, errors);
         } else {
             check_non_sidecar(container, &path, errors);
+        }
+    }
+    if !pod.is_template {
+        check_ephemeral(pod, &path.child("ephemeralContainers"), errors);
+    }
+}
+
+/// Validates the ephemeral containers of a pod. They may not be part of its work: no ports, probes or resources.
+fn check_ephemeral(pod: &Pod<'_>, path: &FieldPath<'_>, errors: &mut ErrorList) {
+    const NOT_ALLOWED: [&str; 9] = [
+        "ports",
+        "resources",
+        "resizePolicy",
+        "restartPolicy",
+        "restartPolicyRules",
+        "livenessProbe",
+        "readinessProbe",
+        "startupProbe",
+        "lifecycle",
+    ];
+    let why = "cannot be set for an Ephemeral Container";
+    let containers = list(&pod.spec["ephemeralContainers"]);
+    if containers.is_empty() {
+        return;
+    }
+    let others = ephemeral_containers::other_names(pod.spec);
+    let mut names = others.clone();
+    for (index, container) in containers.iter().enumerate() {
+        let path = path.index(index);
+        check_common(pod, container, &path, errors);
+        let image = text(&container["image"]);
+        if image.trim() != image {
+            let why = "must not have leading or trailing whitespace";
+            errors.invalid(path.child("image"), image, why);
+        }
+        let name = text(&container["name"]);
+        if !names.insert(name) {
+            errors.duplicate(path.child("name"), name);
+        }
+        let target = text(&container["targetContainerName"]);
+        if !target.is_empty() && !others.contains(target) {
+            errors.add(
+                path.child("targetContainerName"),
+                Problem::NotFound(target.into()),
+            );
+        }
+        for key in NOT_ALLOWED {
+            let value = &container[key];
+            if !value.is_null() && value.as_object().is_none_or(|fields| !fields.is_empty()) {
+                errors.forbidden(path.child(key), why);
+            }
+        }
+        let field = path.child("volumeMounts");
+        for (index, mount) in list(&container["volumeMounts"]).iter().enumerate() {
+            for key in ["subPath", "subPathExpr"] {
+                if !text(&mount[key]).is_empty() {
+                    errors.forbidden(field.index(index).child(key), why);
+                }
+            }
         }
     }
 }

@@ -104,6 +104,11 @@ pub(in crate::kinds) fn check_pod(object: &Value, is_new: bool, errors: &mut Err
     }
 }
 
+/// Whether it is the copy of a static pod, which only its kubelet changes.
+pub(in crate::kinds) fn is_mirror(pod: &Value) -> bool {
+    pod["metadata"]["annotations"].get(MIRROR_ANNOTATION).is_some()
+}
+
 /// Validates a template: labels, annotations and pod.
 pub(in crate::kinds) fn check_template(template: &Value, path: &FieldPath<'_>, errors: &mut ErrorList) {
     errors.labels(path.child("labels"), &template["metadata"]["labels"]);
