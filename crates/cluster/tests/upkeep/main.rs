@@ -6,6 +6,7 @@ mod kinds;
 mod namespace_defaults;
 mod namespaces;
 mod recorded_watch;
+mod storage_protection;
 
 use std::process::ExitCode;
 
@@ -44,6 +45,9 @@ fn main() -> ExitCode {
         budgets::expected_pods_follow_the_scale_subresource,
         budgets::controller_without_scale_subresource_fails_the_sync,
         budgets::evictions_reduce_the_allowed_disruptions,
+        storage_protection::deleted_claim_waits_for_the_pod_that_uses_it,
+        storage_protection::deleted_claim_does_not_wait_for_pods_without_a_node,
+        storage_protection::deleted_volume_waits_until_it_is_not_bound,
         budgets::replica_sets_count_with_the_scale_of_their_deployment,
     )
     .run()

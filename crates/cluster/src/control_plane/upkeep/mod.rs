@@ -1,5 +1,5 @@
-//! Controllers that maintain a cluster: garbage collection, namespace deletion, service accounts, disruption budgets and
-//! event expiry.
+//! Controllers that maintain a cluster: garbage collection, namespace deletion, service accounts, disruption budgets,
+//! event expiry and the protection of storage in use.
 //!
 //! ```text
 //!   garbage_collector ──► deletes objects without owners ─────────┐
@@ -7,6 +7,7 @@
 //!   namespace_defaults ─► creates the default service account and kube-root-ca.crt
 //!   budgets ────────────► updates the status of PodDisruptionBudgets
 //!   expiry ─────────────► deletes old events
+//!   storage_protection ─► removes the finalizers of deleted claims and volumes that nothing uses
 //! ```
 
 mod budgets;
@@ -16,6 +17,7 @@ mod kinds;
 mod namespace_defaults;
 mod namespaces;
 mod objects;
+mod storage_protection;
 
 use windlass_runtime::Manager;
 
@@ -29,5 +31,6 @@ pub(crate) fn add(manager: Manager, settings: &Settings) -> Manager {
     let manager = namespaces::add(manager, settings);
     let manager = namespace_defaults::add(manager, settings);
     let manager = budgets::add(manager, settings);
-    expiry::add(manager)
+    let manager = expiry::add(manager);
+    storage_protection::add(manager)
 }
