@@ -19,7 +19,7 @@ use std::{
 use parking_lot::RwLock;
 use serde_json::Value;
 
-pub(crate) use built_in::BuiltInSchemas;
+pub(crate) use built_in::{BuiltInSchemas, VersionInfo};
 pub(crate) use strategy::{NameRule, Strategy};
 
 use crate::{
@@ -133,12 +133,15 @@ pub(crate) fn group_version(group: &str, version: &str) -> String {
 #[derive(Clone, Debug)]
 pub(crate) struct Group {
     pub(crate) name: Box<str>,
+    /// Whether only CRDs define it.
+    pub(crate) is_custom: bool,
     pub(crate) versions: Vec<Box<str>>,
 }
 
 /// A snapshot of everything that is served.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Catalogue {
+    /// The built-in groups by priority, then those of CRDs by name: of an ambiguous short name, clients choose the first.
     pub(crate) groups: Vec<Group>,
     /// In the order of discovery.
     pub(crate) resources: Vec<Arc<Resource>>,
@@ -182,6 +185,7 @@ impl Catalogue {
             None => {
                 self.groups.push(Group {
                     name: resource.group.clone(),
+                    is_custom: resource.is_custom,
                     versions: Vec::new(),
                 });
                 self.groups.len() - 1
@@ -245,10 +249,11 @@ impl Registry {
                 catalogue.add(resource);
             }
         }
-        for group in &mut catalogue.groups {
-            if built_in::catalogue().group(&group.name).is_none() {
-                group.versions.sort_by(|a, b| compare_versions(a, b));
-            }
+        let built_in = catalogue.groups.partition_point(|group| !group.is_custom);
+        let custom = &mut catalogue.groups[built_in..];
+        custom.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        for group in custom {
+            group.versions.sort_by(|a, b| compare_versions(a, b));
         }
         state.catalogue = Arc::new(catalogue);
     }
@@ -260,7 +265,7 @@ pub(crate) fn built_in_schemas() -> &'static BuiltInSchemas {
 }
 
 /// The response of `/version`.
-pub(crate) fn version() -> &'static Value {
+pub(crate) fn version() -> &'static VersionInfo {
     built_in::version()
 }
 

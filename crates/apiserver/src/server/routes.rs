@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use http::{Method, Response, header, request::Parts};
+use serde::Serialize;
 use serde_json::json;
 use windlass_api::request::RequestInfo;
 
@@ -28,7 +29,6 @@ impl Server {
     {
         let path = &*info.path;
         let catalogue = self.api.store.registry.catalogue();
-        let as_json = |value: &serde_json::Value| json_response(200, value.to_string().into());
         let route = Route::resolve(info, &catalogue);
         let read_only = match &route {
             Route::Resource(_) | Route::NoSuchResource => false,
@@ -74,7 +74,7 @@ impl Server {
             Route::Version(group, version) => documents::version(&catalogue, &group, &version, parts),
             Route::NoSuchResource => Err(Status::no_such_resource()),
             Route::Other => Ok(match path {
-                "/version" | "/version/" => as_json(registry::version()),
+                "/version" | "/version/" => indented(registry::version()),
                 "/healthz" | "/livez" | "/readyz" => {
                     // Any value of `verbose` enables it.
                     health(path, !info.query.all("verbose").is_empty())
@@ -93,11 +93,17 @@ impl Server {
                     };
                     self.work(usize::MAX, document).await
                 }
-                "/" => as_json(
+                "/" => indented(
                     &json!({"paths": ["/api", "/apis", "/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]}),
                 ),
                 _ => text_response(404, "404 page not found\n"),
             }),
         }
     }
+}
+
+/// A document that the real server indents.
+fn indented(document: &impl Serialize) -> Response<Body> {
+    let json = serde_json::to_string_pretty(document).expect("keys are strings");
+    json_response(200, json.into())
 }
