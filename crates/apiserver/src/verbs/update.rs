@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::{
     Answer, MAX_CONFLICT_RETRIES, WriteOptions, WriteVerbs,
     decoding::{
-        apply_field_validation, check, check_kind, decode_update, not_a_struct, to_object, wrong_custom_kind,
+        all_problems, apply_field_validation, check, check_kind, decode_update, not_a_struct, to_object, wrong_custom_kind,
     },
     invalid,
     managed_fields::{keep_unchanged_times, set_managed_fields_on_create, set_managed_fields_on_update},
@@ -151,7 +151,7 @@ impl WriteVerbs {
             value["kind"] = resource.kind.to_string().into();
             value["apiVersion"] = resource.api_version().into();
             let (mut object, unknown) = to_object(value, resource, kind.source()).map_err(refused)?;
-            let problems = duplicates.iter().cloned().chain(unknown).collect();
+            let problems = all_problems(duplicates.clone(), unknown);
             let warnings = apply_field_validation(problems, options.field_validation).map_err(refused)?;
             let with_warnings = |status: Status| status.with_warnings(&warnings);
             require_name(&object, target).map_err(with_warnings)?;
