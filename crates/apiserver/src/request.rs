@@ -33,6 +33,17 @@ impl Target {
         resource.is_custom && resource.namespaced && self.namespace.is_empty() && method != Method::GET
     }
 
+    /// Whether responses can be tables. Those of what cannot be read, such as reviews, bindings and tokens, cannot.
+    pub(crate) fn has_table(&self) -> bool {
+        match &*self.subresource {
+            "" => self.resource.supports("get"),
+            part => {
+                let part = self.resource.subresource(part);
+                part.is_some_and(|part| part.verbs.iter().any(|verb| **verb == *"get"))
+            }
+        }
+    }
+
     /// The storage key of the object.
     pub(crate) fn key(&self) -> Key {
         Key::new(&self.namespace, &self.name)
