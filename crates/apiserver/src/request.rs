@@ -63,6 +63,8 @@ pub(crate) enum Route {
     Version(Box<str>, Box<str>),
     /// A resource that a known group and version does not have.
     NoSuchResource,
+    /// A resource that a CRD defines, but that cannot be served.
+    Unusable,
     /// None of these.
     Other,
 }
@@ -80,6 +82,9 @@ impl Route {
         else {
             return Self::non_resource(&info.segments(), catalogue);
         };
+        if catalogue.is_unusable(group, version, resource) {
+            return Self::Unusable;
+        }
         if let Some(unknown) = Self::unknown_version(group, version, catalogue) {
             return unknown;
         }

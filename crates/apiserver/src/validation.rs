@@ -254,7 +254,7 @@ impl MetadataChecks {
             _ if resource.is_custom => (3, 1),
             ("" | "events.k8s.io", "Event") | ("policy", "PodDisruptionBudget") => (2, 0),
             ("coordination.k8s.io", "Lease") => (3, 0),
-            ("node.k8s.io", "RuntimeClass") => (4, 0),
+            ("node.k8s.io", "RuntimeClass") | ("apiextensions.k8s.io", _) => (4, 0),
             ("", "LimitRange" | "ResourceQuota" | "Service")
             | ("apps", "DaemonSet" | "Deployment" | "ReplicaSet" | "StatefulSet")
             | ("autoscaling", _)

@@ -12,7 +12,7 @@ mod strategy;
 mod version;
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{Arc, OnceLock},
 };
 
@@ -147,6 +147,8 @@ pub(crate) struct Catalogue {
     pub(crate) resources: Vec<Arc<Resource>>,
     /// The same, sorted by plural, version and group.
     by_path: Vec<Arc<Resource>>,
+    /// Group, version and plural of resources that cannot be served because of their CRD.
+    unusable: HashSet<[Box<str>; 3]>,
     /// The cached OpenAPI v2 document.
     pub(crate) openapi_v2: openapi::DocumentCache,
 }
@@ -162,6 +164,11 @@ impl Catalogue {
     fn position(&self, path: (&str, &str, &str)) -> Result<usize, usize> {
         self.by_path
             .binary_search_by(|resource| (&*resource.plural, &*resource.version, &*resource.group).cmp(&path))
+    }
+
+    /// Whether a CRD defines a resource that cannot be served.
+    pub(crate) fn is_unusable(&self, group: &str, version: &str, plural: &str) -> bool {
+        !self.unusable.is_empty() && self.unusable.contains(&[group, version, plural].map(Box::from))
     }
 
     pub(crate) fn group(&self, name: &str) -> Option<&Group> {
@@ -212,6 +219,8 @@ pub(crate) struct Registry {
 struct State {
     catalogue: Arc<Catalogue>,
     definitions: HashMap<Box<str>, Arc<Definition>>,
+    /// By the name of the CRD.
+    unusable: HashMap<Box<str>, Vec<[Box<str>; 3]>>,
 }
 
 impl Registry {
@@ -221,6 +230,7 @@ impl Registry {
             state: RwLock::new(State {
                 catalogue: built_in::catalogue(),
                 definitions: HashMap::new(),
+                unusable: HashMap::new(),
             }),
         }
     }
@@ -229,19 +239,32 @@ impl Registry {
         self.state.read().catalogue.clone()
     }
 
-    /// Starts serving a CRD's resources, or stops if it is not established.
-    pub(crate) fn define(&self, name: &str, definition: Option<Definition>) {
+    /// Starts serving a CRD's resources, or stops if it is not established. `unusable` are group, version and plural of
+    /// those that it defines but that cannot be served.
+    pub(crate) fn define(
+        &self,
+        name: &str,
+        definition: Option<Definition>,
+        unusable: Vec<[Box<str>; 3]>,
+    ) {
         let mut state = self.state.write();
+        let was_unusable = if unusable.is_empty() {
+            state.unusable.remove(name).is_some()
+        } else {
+            state.unusable.insert(name.into(), unusable);
+            true
+        };
         match (definition, state.definitions.get(name)) {
             (Some(definition), Some(earlier)) => {
                 let definition = definition.keeping_watches_of(earlier);
                 state.definitions.insert(name.into(), Arc::new(definition))
             }
             (Some(definition), None) => state.definitions.insert(name.into(), Arc::new(definition)),
-            (None, None) => return,
-            (None, Some(_)) => state.definitions.remove(name),
+            (None, None) if !was_unusable => return,
+            (None, _) => state.definitions.remove(name),
         };
         let mut catalogue = Catalogue::clone(&built_in::catalogue());
+        catalogue.unusable = state.unusable.values().flatten().cloned().collect();
         let mut definitions: Vec<_> = state.definitions.iter().collect();
         definitions.sort_unstable_by_key(|(name, _)| *name);
         for (_, definition) in definitions {

@@ -31,7 +31,7 @@ impl Server {
         let catalogue = self.api.store.registry.catalogue();
         let route = Route::resolve(info, &catalogue);
         let read_only = match &route {
-            Route::Resource(_) | Route::NoSuchResource => false,
+            Route::Resource(_) | Route::NoSuchResource | Route::Unusable => false,
             Route::Other => path.starts_with("/version"),
             _ => true,
         };
@@ -72,6 +72,7 @@ impl Server {
                 documents::group(catalogue.group(&name).expect("the route found it"), parts)
             }
             Route::Version(group, version) => documents::version(&catalogue, &group, &version, parts),
+            Route::Unusable => Err(Status::internal("error resolving resource")),
             Route::NoSuchResource => Err(Status::no_such_resource()),
             Route::Other => Ok(match path {
                 "/version" | "/version/" => indented(registry::version()),

@@ -9,7 +9,7 @@ use super::{
     render_entry,
 };
 use crate::{
-    auth, built_in_strategies,
+    auth, built_in_strategies, crd,
     environment::Environment,
     limits,
     media::Encoding,
@@ -79,6 +79,7 @@ impl WriteVerbs {
                 warnings.extend(warnings::for_object(resource, &object, None));
             }
             built_in_strategies::after_validation(resource, &mut object)?;
+            crd::set_default_status(resource, &mut object);
             let _allotting = self.services.allocate(resource, &mut object, None, options)?;
             if options.dry_run {
                 let existing = self
