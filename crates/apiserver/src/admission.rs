@@ -11,8 +11,14 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    built_in_strategies::admit_runtime_class, object::Object, object_store::ObjectStore, registry::Resource,
-    rules::MIRROR_ANNOTATION, status::Status, storage::Key,
+    admission_plugins::{AdmissionPlugin, AdmissionPlugins},
+    built_in_strategies::admit_runtime_class,
+    object::Object,
+    object_store::ObjectStore,
+    registry::Resource,
+    rules::MIRROR_ANNOTATION,
+    status::Status,
+    storage::Key,
 };
 
 /// Path at which pods find their service account's token.
@@ -24,20 +30,10 @@ const SYSTEM_PRIORITIES: [(&str, i64); 2] = [
     ("system-node-critical", 2_000_001_000),
 ];
 
-/// Whether the `ServiceAccount` admission plugin runs for pods.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum ServiceAccountAdmission {
-    /// A pod needs an existing service account and gets its token mounted.
-    #[default]
-    Required,
-    /// The plugin is disabled.
-    Ignored,
-}
-
 /// The admission plugins.
 pub(crate) struct Admission {
     pub(crate) store: Arc<ObjectStore>,
-    pub(crate) service_accounts: ServiceAccountAdmission,
+    pub(crate) plugins: AdmissionPlugins,
 }
 
 impl Admission {
@@ -47,7 +43,8 @@ impl Admission {
             let why = "create not allowed while custom resource definition is terminating";
             return Err(Status::forbidden(resource, object.name(), why));
         }
-        if resource.namespaced {
+        let has = |plugin| self.plugins.has(plugin);
+        if resource.namespaced && has(AdmissionPlugin::NamespaceLifecycle) {
             self.check_namespace(resource, object)?;
         }
         if resource.is_custom {
@@ -55,30 +52,43 @@ impl Admission {
         }
         match (&*resource.group, &*resource.kind) {
             ("", "Pod") => {
-                if self.service_accounts == ServiceAccountAdmission::Required {
+                if has(AdmissionPlugin::ServiceAccount) {
                     self.admit_service_account(resource, object)?;
                 }
-                self.admit_priority(resource, object)?;
-                add_default_tolerations(object);
-                admit_runtime_class(&self.store, resource, object)?;
+                if has(AdmissionPlugin::Priority) {
+                    self.admit_priority(resource, object)?;
+                }
+                if has(AdmissionPlugin::DefaultTolerationSeconds) {
+                    add_default_tolerations(object);
+                }
+                if has(AdmissionPlugin::RuntimeClass) {
+                    admit_runtime_class(&self.store, resource, object)?;
+                }
             }
-            ("", "Node") => add_not_ready_taint(object),
-            ("", "PersistentVolume") => add_finalizer(object, "kubernetes.io/pv-protection"),
+            ("", "Node") if has(AdmissionPlugin::TaintNodesByCondition) => add_not_ready_taint(object),
+            ("", "PersistentVolume") if has(AdmissionPlugin::StorageObjectInUseProtection) => {
+                add_finalizer(object, "kubernetes.io/pv-protection");
+            }
             ("", "PersistentVolumeClaim") => {
-                add_finalizer(object, "kubernetes.io/pvc-protection");
-                self.set_default_class(
-                    object,
-                    "storageClassName",
-                    ("storage.k8s.io", "storageclasses"),
-                    "storageclass.kubernetes.io/is-default-class",
-                );
+                if has(AdmissionPlugin::StorageObjectInUseProtection) {
+                    add_finalizer(object, "kubernetes.io/pvc-protection");
+                }
+                if has(AdmissionPlugin::DefaultStorageClass) {
+                    self.set_default_class(
+                        object,
+                        "storageClassName",
+                        ("storage.k8s.io", "storageclasses"),
+                        "storageclass.kubernetes.io/is-default-class",
+                    );
+                }
             }
-            ("networking.k8s.io", "Ingress") => self.set_default_class(
-                object,
-                "ingressClassName",
-                ("networking.k8s.io", "ingressclasses"),
-                "ingressclass.kubernetes.io/is-default-class",
-            ),
+            ("networking.k8s.io", "Ingress") if has(AdmissionPlugin::DefaultIngressClass) => self
+                .set_default_class(
+                    object,
+                    "ingressClassName",
+                    ("networking.k8s.io", "ingressclasses"),
+                    "ingressclass.kubernetes.io/is-default-class",
+                ),
             _ => {}
         }
         Ok(())

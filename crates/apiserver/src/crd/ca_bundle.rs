@@ -66,7 +66,10 @@ mod tests {
         for (pem, why) in [
             (String::new(), None),
             (certificate.clone(), None),
-            (format!("text\n{broken}{}{certificate}", key.serialize_pem()), None),
+            (
+                format!("text\n{broken}{}{certificate}", key.serialize_pem()),
+                None,
+            ),
             (" \n".to_owned(), Some("unable to parse bytes as PEM block")),
             (
                 broken.to_owned(),

@@ -241,12 +241,7 @@ impl Registry {
 
     /// Starts serving a CRD's resources, or stops if it is not established. `unusable` are group, version and plural of
     /// those that it defines but that cannot be served.
-    pub(crate) fn define(
-        &self,
-        name: &str,
-        definition: Option<Definition>,
-        unusable: Vec<[Box<str>; 3]>,
-    ) {
+    pub(crate) fn define(&self, name: &str, definition: Option<Definition>, unusable: Vec<[Box<str>; 3]>) {
         let mut state = self.state.write();
         let was_unusable = if unusable.is_empty() {
             state.unusable.remove(name).is_some()

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::{Answer, DeleteOptions, ListOptions, WriteVerbs, options::Propagation, read::page, render_entry};
 use crate::{
+    admission_plugins::AdmissionPlugin,
     crd,
     environment::Environment,
     object::Object,
@@ -33,7 +34,9 @@ pub(crate) enum Deletion {
 impl WriteVerbs {
     pub(crate) fn delete(&self, target: &Target, options: &DeleteOptions) -> Result<Answer, Status> {
         let resource = &target.resource;
-        strategy::check_delete(resource, &target.name)?;
+        if self.admission.plugins.has(AdmissionPlugin::NamespaceLifecycle) {
+            strategy::check_delete(resource, &target.name)?;
+        }
         let warnings = strategy::deletion_warnings(resource, options.propagation.is_some());
         match delete_object(&self.store, target, options)? {
             Deletion::Removed(removed) if resource.strategy.returns_deleted => {

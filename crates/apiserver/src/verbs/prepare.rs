@@ -4,7 +4,9 @@ use serde_json::Value;
 
 use super::{Answer, decoding::normalize};
 use crate::{
-    admission, built_in_strategies,
+    admission,
+    admission_plugins::{AdmissionPlugin, AdmissionPlugins},
+    built_in_strategies,
     object::Object,
     registry::Resource,
     request::Target,
@@ -58,7 +60,12 @@ pub(super) fn match_request(object: &mut Object, target: &Target) -> Result<(), 
 }
 
 /// Sets the fields of an updated object that the server decides. Returns errors for changes of immutable metadata.
-pub(super) fn prepare_update(object: &mut Object, old: &Object, target: &Target) -> Vec<FieldError> {
+pub(super) fn prepare_update(
+    object: &mut Object,
+    old: &Object,
+    target: &Target,
+    plugins: AdmissionPlugins,
+) -> Vec<FieldError> {
     let resource = &target.resource;
     let mut errors = check_immutable_metadata(object, old);
     for key in [
@@ -82,7 +89,7 @@ pub(super) fn prepare_update(object: &mut Object, old: &Object, target: &Target)
         return errors;
     }
     strategy::prepare_update(resource, object, old);
-    if target.subresource.is_empty() {
+    if target.subresource.is_empty() && plugins.has(AdmissionPlugin::DefaultTolerationSeconds) {
         admission::admit_update(resource, object);
     }
     errors.extend(check_added_finalizers(object, old));

@@ -6,7 +6,8 @@ use serde_json::Value;
 use super::{
     Answer, MAX_CONFLICT_RETRIES, WriteOptions, WriteVerbs,
     decoding::{
-        all_problems, apply_field_validation, check, check_kind, decode_update, not_a_struct, to_object, wrong_custom_kind,
+        all_problems, apply_field_validation, check, check_kind, decode_update, not_a_struct, to_object,
+        wrong_custom_kind,
     },
     invalid,
     managed_fields::{keep_unchanged_times, set_managed_fields_on_create, set_managed_fields_on_update},
@@ -14,6 +15,7 @@ use super::{
     render_entry,
 };
 use crate::{
+    admission_plugins::AdmissionPlugin,
     built_in_strategies, conversion, crd, limits,
     media::Encoding,
     object::Object,
@@ -196,7 +198,7 @@ impl WriteVerbs {
             old,
             &self.store.environment.now_rfc3339(),
         );
-        let mut errors = prepare_update(&mut object, old, target);
+        let mut errors = prepare_update(&mut object, old, target, self.admission.plugins);
         let found = check(resource, &target.subresource, &object, Some(old));
         // A subresource changes only its own fields; the rest was validated before.
         match &*target.subresource {
@@ -228,8 +230,14 @@ impl WriteVerbs {
         if !errors.is_empty() {
             return Err(invalid(resource, &target.name, &errors));
         }
-        self.access
-            .check_signer(target, options.caller.as_deref(), &object, old)?;
+        let signing = match &*target.subresource {
+            "approval" => AdmissionPlugin::CertificateApproval,
+            _ => AdmissionPlugin::CertificateSigning,
+        };
+        if self.admission.plugins.has(signing) {
+            self.access
+                .check_signer(target, options.caller.as_deref(), &object, old)?;
+        }
         warnings.extend(warnings::for_object(resource, &object, Some(old)));
         let _allotting = self
             .services
