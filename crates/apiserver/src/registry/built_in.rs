@@ -130,6 +130,24 @@ pub(crate) struct VersionInfo {
     platform: Box<str>,
 }
 
+impl VersionInfo {
+    /// The labels of `kubernetes_build_info`.
+    pub(crate) fn to_labels(&self) -> String {
+        let labels = [
+            ("build_date", &self.build_date),
+            ("compiler", &self.compiler),
+            ("git_commit", &self.git_commit),
+            ("git_tree_state", &self.git_tree_state),
+            ("git_version", &self.git_version),
+            ("go_version", &self.go_version),
+            ("major", &self.major),
+            ("minor", &self.minor),
+            ("platform", &self.platform),
+        ];
+        labels.map(|(name, value)| format!("{name}={value:?}")).join(",")
+    }
+}
+
 #[derive(Deserialize)]
 struct GroupData {
     name: Box<str>,

@@ -10,6 +10,7 @@ use windlass_api::request::RequestInfo;
 use super::{
     Server,
     documents::{self, OPENAPI_V3_PREFIX, health, openapi_document},
+    metrics,
     respond::{add_warning, body_response, error_response, json_response, text_response},
 };
 use crate::{auth::Caller, body::Body, media::Encoding, openapi, registry, request::Route, status::Status};
@@ -80,6 +81,14 @@ impl Server {
                     // Any value of `verbose` enables it.
                     health(path, !info.query.all("verbose").is_empty())
                 }
+                "/metrics" => {
+                    let _permit = self.api.in_flight.acquire(&caller.user, info)?;
+                    body_response(
+                        200,
+                        metrics::CONTENT_TYPE,
+                        Body::whole(metrics::render(&self.api)),
+                    )
+                }
                 "/healthz/ping" | "/livez/ping" | "/readyz/ping" => text_response(200, "ok"),
                 _ if path.starts_with("/openapi/") => {
                     let _permit = self.api.in_flight.acquire(&caller.user, info)?;
@@ -95,7 +104,7 @@ impl Server {
                     self.work(usize::MAX, document).await
                 }
                 "/" => indented(
-                    &json!({"paths": ["/api", "/apis", "/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]}),
+                    &json!({"paths": ["/api", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]}),
                 ),
                 _ => text_response(404, "404 page not found\n"),
             }),
