@@ -16,6 +16,7 @@
 
 pub mod compare;
 pub mod corpus;
+mod key_order;
 pub mod kubectl;
 pub mod normalise;
 mod pick;

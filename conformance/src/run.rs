@@ -17,6 +17,7 @@ use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
 use crate::{
+    key_order,
     kubectl::Kubectl,
     pick,
     scenario::{Action, Payload, Request, ResponseCondition, Scenario, Step},
@@ -183,7 +184,7 @@ impl Run<'_> {
         let response = self
             .send(self.client_for(request), self.build_request(request)?)
             .await?;
-        let mut outcome = read_response(response).await?;
+        let mut outcome = read_response(response, request.ordered).await?;
         if request.method == "HEAD" {
             // HTTP sends no body for HEAD, but a server without a socket may return one.
             outcome.retain(|key, _| matches!(key.as_str(), "status" | "headers"));
@@ -253,7 +254,7 @@ impl Run<'_> {
             .send(self.client_for(request), self.build_request(request)?)
             .await?;
         if response.status() != 200 {
-            let mut outcome = read_response(response).await?;
+            let mut outcome = read_response(response, false).await?;
             outcome.insert("request".to_owned(), request_line(request).into());
             return Ok(outcome);
         }
@@ -313,7 +314,9 @@ impl Run<'_> {
 impl ResponseCondition {
     fn is_met_by(&self, outcome: &Map<String, Value>) -> bool {
         let found = |pointer: &String| outcome.get("body").and_then(|body| body.pointer(pointer));
+        let text = outcome.get("body").map(Value::to_string).unwrap_or_default();
         outcome["status"] == self.status
+            && self.contains.iter().all(|part| text.contains(part))
             && self
                 .pointer
                 .as_ref()
@@ -332,14 +335,18 @@ fn request_line(request: &Request) -> String {
     format!("{} {}{mark}{}", request.method, request.path, query.join("&"))
 }
 
-async fn read_response(response: Response<Body>) -> Result<Map<String, Value>> {
+async fn read_response(response: Response<Body>, ordered: bool) -> Result<Map<String, Value>> {
     let (parts, body) = response.into_parts();
     let whole = tokio::time::timeout(RESPONSE_TIMEOUT, body.collect()).await;
     let bytes = whole
         .context("the response body does not end: a watch needs `watch: NAME` in its step")?
         .context("the response body was cut off")?
         .to_bytes();
-    Ok(recorded_response(parts.status.as_u16(), &parts.headers, &bytes))
+    let mut outcome = recorded_response(parts.status.as_u16(), &parts.headers, &bytes);
+    if ordered && let Some(body) = outcome.get_mut("body") {
+        *body = key_order::parse(&bytes).context("not JSON, or compressed")?;
+    }
+    Ok(outcome)
 }
 
 /// Converts a response to its recorded form.

@@ -91,6 +91,8 @@ pub struct Request {
     pub capture: BTreeMap<String, String>,
     /// JSON pointers of the parts of the response to record. Default: all of it.
     pub pick: Vec<String>,
+    /// Whether the order of the keys in a JSON response is recorded, for documents that scripts match as text.
+    pub ordered: bool,
 }
 
 /// Body of a request.
@@ -117,6 +119,9 @@ pub struct ResponseCondition {
     /// Value required at the pointer.
     #[serde(default)]
     pub equals: Value,
+    /// Texts that the body must contain.
+    #[serde(default)]
+    pub contains: Vec<String>,
 }
 
 fn ok() -> u16 {
@@ -183,6 +188,8 @@ struct StepEntry {
     capture: BTreeMap<String, String>,
     #[serde(default)]
     pick: Vec<String>,
+    #[serde(default)]
+    ordered: bool,
     until: Option<ResponseCondition>,
     watch: Option<String>,
     #[serde(default)]
@@ -383,6 +390,7 @@ impl StepEntry {
             },
             capture: self.capture,
             pick: self.pick,
+            ordered: self.ordered,
         };
         Ok(match (self.until, self.watch) {
             (None, None) => Action::Request(request),
@@ -427,11 +435,13 @@ fn definition_steps(definition: &Value) -> Result<[(&'static str, Action); 3]> {
         body: Payload::Empty,
         capture: BTreeMap::new(),
         pick: Vec::new(),
+        ordered: false,
     };
     let condition = |pointer: Option<&str>, equals: Value| ResponseCondition {
         status: 200,
         pointer: pointer.map(str::to_owned),
         equals,
+        contains: Vec::new(),
     };
     let create = Request {
         method: "POST".to_owned(),

@@ -11,24 +11,20 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::{
-    auth::Caller, kinds::Creation, object::Object, object_store::ObjectStore, registry::Resource,
-    status::Status, storage::Key,
+    admission_plugins::{AdmissionPlugin, AdmissionPlugins},
+    auth::Caller,
+    kinds::Creation,
+    object::Object,
+    object_store::ObjectStore,
+    registry::Resource,
+    status::Status,
+    storage::Key,
 };
-
-/// Whether the `ServiceAccount` admission plugin runs for pods.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum ServiceAccountAdmission {
-    /// A pod needs an existing service account and gets its token mounted.
-    #[default]
-    Required,
-    /// The plugin is disabled.
-    Ignored,
-}
 
 /// The admission plugins.
 pub(crate) struct Admission {
     pub(crate) store: Arc<ObjectStore>,
-    pub(crate) service_accounts: ServiceAccountAdmission,
+    pub(crate) plugins: AdmissionPlugins,
 }
 
 impl Admission {
@@ -43,7 +39,8 @@ impl Admission {
             let why = "create not allowed while custom resource definition is terminating";
             return Err(Status::forbidden(resource, object.name(), why));
         }
-        if resource.namespaced {
+        let has = |plugin| self.plugins.has(plugin);
+        if resource.namespaced && has(AdmissionPlugin::NamespaceLifecycle) {
             self.check_namespace(resource, object)?;
         }
         let creation = Creation {

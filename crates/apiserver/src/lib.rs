@@ -38,6 +38,7 @@
 
 mod accept;
 mod admission;
+mod admission_plugins;
 mod auth;
 mod body;
 mod conversion;
@@ -80,7 +81,8 @@ mod view;
 mod warnings;
 mod yaml;
 
-pub use auth::User;
+pub use admission_plugins::AdmissionPlugin;
+pub use auth::{AuthorizationMode, User};
 pub use body::Body;
 pub use https::Tls;
 pub use limits::Limits;

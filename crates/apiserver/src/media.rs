@@ -4,7 +4,9 @@ use bytes::Bytes;
 use http::HeaderMap;
 use serde_json::Value;
 
-use crate::{json, protobuf, registry::Resource, status::Status, view::Representation, yaml};
+use crate::{
+    json, protobuf, registry::Resource, request::Target, status::Status, view::Representation, yaml,
+};
 
 /// The encoding of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +32,7 @@ impl Encoding {
     }
 
     /// The encoding that a client accepts for the response.
-    pub(crate) fn of_response(headers: &HeaderMap, resource: &Resource, watch: bool) -> Result<Self, Status> {
+    pub(crate) fn of_response(headers: &HeaderMap, target: &Target, watch: bool) -> Result<Self, Status> {
         let Some(accept) = headers
             .get(http::header::ACCEPT)
             .and_then(|value| value.to_str().ok())
@@ -45,7 +47,7 @@ impl Encoding {
                 "application/yaml" => Self::Yaml,
                 _ => continue,
             };
-            if !matches!(Representation::parse(offer), Representation::Unknown) {
+            if !matches!(Representation::of(offer, target), Representation::Unknown) {
                 return Ok(encoding);
             }
             only_the_form = true;
@@ -62,7 +64,7 @@ impl Encoding {
                 "application/vnd.kubernetes.protobuf;stream=watch",
             ]);
         }
-        offered.retain(|kind| !resource.is_custom || !kind.contains("protobuf"));
+        offered.retain(|kind| !target.resource.is_custom || !kind.contains("protobuf"));
         Err(if only_the_form {
             let offered = offered.join(", ");
             Status::unsupported_representation(&format!(
@@ -73,12 +75,23 @@ impl Encoding {
         })
     }
 
-    /// The encoding of an error: JSON if the client accepts none of ours.
+    /// The encoding of an error: JSON if the client accepts none of ours. An error has no other representation, so offers
+    /// of tables and the like do not count.
     pub(crate) fn of_error(headers: &HeaderMap) -> Self {
-        match media_type(headers, http::header::ACCEPT) {
-            "application/yaml" => Self::Yaml,
-            _ => Self::Json,
-        }
+        let accept = headers
+            .get(http::header::ACCEPT)
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default();
+        let plain = accept
+            .split(',')
+            .filter(|offer| matches!(Representation::parse(offer), Representation::Object));
+        let mut encodings =
+            plain.filter_map(|offer| match offer.split(';').next().unwrap_or_default().trim() {
+                "application/json" | "*/*" | "" => Some(Self::Json),
+                "application/yaml" => Some(Self::Yaml),
+                _ => None,
+            });
+        encodings.next().unwrap_or(Self::Json)
     }
 
     pub(crate) fn content_type(self) -> &'static str {

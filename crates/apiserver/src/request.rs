@@ -38,6 +38,17 @@ impl Target {
         self.subresource.is_empty() || self.resource.is_part(&self.subresource)
     }
 
+    /// Whether responses can be tables. Those of what cannot be read, such as reviews, bindings and tokens, cannot.
+    pub(crate) fn has_table(&self) -> bool {
+        match &*self.subresource {
+            "" => self.resource.supports("get"),
+            part => {
+                let part = self.resource.subresource(part);
+                part.is_some_and(|part| part.verbs.iter().any(|verb| **verb == *"get"))
+            }
+        }
+    }
+
     /// The storage key of the object.
     pub(crate) fn key(&self) -> Key {
         Key::new(&self.namespace, &self.name)
@@ -57,6 +68,8 @@ pub(crate) enum Route {
     Version(Box<str>, Box<str>),
     /// A resource that a known group and version does not have.
     NoSuchResource,
+    /// A resource that a CRD defines, but that cannot be served.
+    Unusable,
     /// None of these.
     Other,
 }
@@ -74,6 +87,9 @@ impl Route {
         else {
             return Self::non_resource(&info.segments(), catalogue);
         };
+        if catalogue.is_unusable(group, version, resource) {
+            return Self::Unusable;
+        }
         if let Some(unknown) = Self::unknown_version(group, version, catalogue) {
             return unknown;
         }

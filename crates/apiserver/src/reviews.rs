@@ -119,14 +119,7 @@ fn access_status(access_control: &AccessControl, user: &User, spec: &Value) -> V
 }
 
 fn rules_status(access_control: &AccessControl, user: &User, namespace: &str) -> Value {
-    let Some((rules, missing)) = access_control.rules_of(user, namespace) else {
-        // Without RBAC everything is allowed.
-        return json!({
-            "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}],
-            "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
-            "incomplete": false,
-        });
-    };
+    let (rules, missing) = access_control.rules_of(user, namespace);
     let of_resources: Vec<_> = rules.iter().filter(|rule| !rule.resources.is_empty()).collect();
     let of_paths: Vec<_> = rules
         .iter()

@@ -12,6 +12,12 @@ pub const KUBERNETES_VERSION: &str = "1.36.4";
 /// The etcd version that `hack/control-plane/build` builds.
 pub const ETCD_VERSION: &str = "3.6.16";
 
+/// Returns the path of one of the programs that `hack/control-plane/build` builds, such as `kube-scheduler`, for tests that
+/// start it themselves. It is looked for where [`Cluster::real`](crate::Cluster::real) finds its programs.
+pub fn control_plane_program(name: &'static str) -> Result<PathBuf, Error> {
+    Assets::find(None)?.binary(name)
+}
+
 /// This machine's operating system, as Go and `uname` name it.
 pub(crate) const OS: &str = if cfg!(target_os = "macos") {
     "darwin"

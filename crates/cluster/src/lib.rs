@@ -56,7 +56,7 @@ pub mod simulation;
 mod static_token;
 mod user;
 
-pub use assets::{ETCD_VERSION, KUBERNETES_VERSION};
+pub use assets::{ETCD_VERSION, KUBERNETES_VERSION, control_plane_program};
 pub use cluster::{Backend, Cluster};
 pub use control_plane::nodes::NodeSpec;
 pub use embedded::Embedded;

@@ -7,7 +7,7 @@
 //!     token, or trusted                      kept up from the storage's own history
 //! ```
 //!
-//! A server without RBAC allows everything to every user. With and without RBAC, a [`Server`](crate::Server) handle in
+//! A server without RBAC allows everything to every user, and so does one with RBAC and `AlwaysAllow`. In each case, a [`Server`](crate::Server) handle in
 //! the process is trusted as the administrator; [`Server::authenticated`](crate::Server::authenticated) and sockets check
 //! credentials.
 //!
@@ -45,11 +45,22 @@ use policy::Decision;
 /// Issuer of service account tokens, and their audience if the client names none.
 pub(crate) const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 
+/// An authorizer; see [`Builder::authorization`](crate::Builder::authorization).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AuthorizationMode {
+    /// Every user may do everything.
+    AlwaysAllow,
+    /// Users may do what roles and bindings allow.
+    Rbac,
+}
+
 /// Authentication and authorization state of a server.
 pub(crate) struct AccessControl {
     /// Has the roles, bindings and service accounts.
     pub(crate) store: Arc<ObjectStore>,
-    /// Roles and bindings. `None` without RBAC: everything is allowed.
+    /// The authorizers, in order: the first that allows a request decides.
+    pub(crate) modes: Vec<AuthorizationMode>,
+    /// Roles and bindings. `None` without RBAC.
     pub(crate) policy: Option<Policy>,
     /// Whether requests without credentials are accepted as `system:anonymous`.
     pub(crate) anonymous: AnonymousAuth,
@@ -73,16 +84,42 @@ pub(crate) struct Caller {
 impl AccessControl {
     /// Decides whether a user may do something, and by which binding.
     pub(crate) fn decide(&self, user: &User, access: &Access) -> Decision {
-        match &self.policy {
-            Some(policy) if !user.is_master() => policy.decide(&*self.store.storage, user, access),
-            _ => Decision::Unrestricted,
+        let mut decision = Decision::Unrestricted;
+        if user.is_master() {
+            return decision;
         }
+        for mode in &self.modes {
+            decision = match (mode, &self.policy) {
+                (AuthorizationMode::Rbac, Some(policy)) => policy.decide(&*self.store.storage, user, access),
+                _ => Decision::Unrestricted,
+            };
+            if decision.is_allowed() {
+                break;
+            }
+        }
+        decision
     }
 
-    /// The rules that apply to a user in a namespace, and errors of their evaluation; `None` without RBAC.
-    pub(crate) fn rules_of(&self, user: &User, namespace: &str) -> Option<(Vec<Rule>, Vec<String>)> {
-        let policy = self.policy.as_ref()?;
-        Some(policy.rules_of(&*self.store.storage, user, namespace))
+    /// The rules that apply to a user in a namespace, and errors of their evaluation.
+    pub(crate) fn rules_of(&self, user: &User, namespace: &str) -> (Vec<Rule>, Vec<String>) {
+        let (mut rules, mut errors) = (Vec::new(), Vec::new());
+        for mode in &self.modes {
+            let (more_rules, more_errors) = match (mode, &self.policy) {
+                (AuthorizationMode::Rbac, Some(policy)) => {
+                    policy.rules_of(&*self.store.storage, user, namespace)
+                }
+                _ => {
+                    let everything = vec![
+                        Rule::for_resources(["*"], ["*"], ["*"]),
+                        Rule::for_paths(["*"], ["*"]),
+                    ];
+                    (everything, Vec::new())
+                }
+            };
+            rules.extend(more_rules);
+            errors.extend(more_errors);
+        }
+        (rules, errors)
     }
 
     /// An update or patch that creates the object needs the `create` verb too.

@@ -40,6 +40,12 @@ pub(super) const IS_ESTABLISHED: ConditionTemplate = ConditionTemplate(
     "InitialNamesAccepted",
     "the initial names have been accepted",
 );
+pub(super) const INVALID_CA_BUNDLE: ConditionTemplate = ConditionTemplate(
+    ESTABLISHED,
+    "False",
+    "InvalidCABundle",
+    "The conversion webhook CABundle is invalid",
+);
 pub(super) const DELETION_PENDING: ConditionTemplate = ConditionTemplate(
     TERMINATING,
     "True",

@@ -15,7 +15,7 @@ use std::{
     sync::Arc,
 };
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::{
     definition::selectable_fields,
@@ -73,6 +73,11 @@ impl Conversion {
 
     pub(super) fn stored_version(&self) -> &str {
         &self.storage_version
+    }
+
+    /// The schema of a version such as `example.com/v1`, served or not. `None` if the CRD has no such version.
+    pub(crate) fn schema(&self, api_version: &str) -> Option<&Schema> {
+        self.version_schema(api_version).map(|version| &version.schema)
     }
 
     fn version_schema(&self, api_version: &str) -> Option<&VersionSchema> {
@@ -160,4 +165,21 @@ fn coerce(schema: SchemaView<'_>, object: &mut Object) {
     drop_nulls(schema, fields);
     // Dropping malformed parts never fails.
     let _ = coerce_embedded(schema, fields, OnMalformed::Drop);
+}
+
+/// Sets the default of the status of a new object whose status was dropped, because it is a subresource. The real server
+/// applies defaults whenever it reads an object from its storage, with the schema of the storage version.
+pub(crate) fn set_default_status(resource: &Resource, object: &mut Object) {
+    let Some(defined) = &resource.crd else { return };
+    if !resource.has_status() || object.fields().contains_key("status") {
+        return;
+    }
+    let forms = &defined.conversion;
+    if let Some(stored) = forms.by_version.get(&forms.storage_version) {
+        let mut defaults = Map::new();
+        fill_defaults(stored.schema.view(), &mut defaults);
+        if let Some(status) = defaults.remove("status") {
+            object.fields_mut().insert("status".into(), status);
+        }
+    }
 }

@@ -10,7 +10,8 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use super::{
-    conditions::{self, ESTABLISHED, TERMINATING},
+    ca_bundle,
+    conditions::{self, ESTABLISHED, NAMES_ACCEPTED, TERMINATING},
     conversion::Conversion,
     list, spec, text, versions,
 };
@@ -67,6 +68,24 @@ struct Version {
     selectable_fields: Vec<SelectableField>,
     columns: Vec<PrinterColumn>,
     warning: Option<Box<str>>,
+}
+
+/// The resources of a CRD that has its names, but is not established because of an invalid CA bundle: group, version and
+/// plural of each. The real server answers requests for them with an internal error.
+pub(crate) fn unusable_resources(crd: &Object) -> Vec<[Box<str>; 3]> {
+    if conditions::is_true(crd, ESTABLISHED)
+        || !conditions::is_true(crd, NAMES_ACCEPTED)
+        || ca_bundle::problem(ca_bundle::of(crd)).is_none()
+    {
+        return Vec::new();
+    }
+    let spec = spec(crd);
+    let served = versions(crd).iter().filter(|version| version["served"] == true);
+    served
+        .map(|version| {
+            [&spec["group"], &version["name"], &spec["names"]["plural"]].map(|part| text(part).into())
+        })
+        .collect()
 }
 
 impl Definition {

@@ -13,8 +13,9 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::{
-    CLEANUP_FINALIZER, Definition,
+    CLEANUP_FINALIZER, Definition, ca_bundle,
     conditions::{self, APPROVED, Condition, ESTABLISHED, NAMES_ACCEPTED},
+    definition,
     names::{self, NamesInUse},
     spec, text,
 };
@@ -73,7 +74,7 @@ impl Definitions {
         let mut released = None;
         loop {
             let Some((resource, entry)) = self.definition(name) else {
-                self.store.registry.define(name, None);
+                self.store.registry.define(name, None, Vec::new());
                 return group();
             };
             let mut crd = match entry.object.decode() {
@@ -91,7 +92,10 @@ impl Definitions {
             let change = self.next_step(&mut crd);
             if crd == before && change == Change::Put {
                 match Definition::from_crd(&crd, entry.revision) {
-                    Ok(definition) => self.store.registry.define(name, definition),
+                    Ok(definition) => {
+                        let unusable = definition::unusable_resources(&crd);
+                        self.store.registry.define(name, definition, unusable);
+                    }
                     Err(error) => tracing::error!(
                         crd = name,
                         error,
@@ -161,7 +165,11 @@ impl Definitions {
             return;
         }
         if conditions::is_true(crd, NAMES_ACCEPTED) && !conditions::is_true(crd, ESTABLISHED) {
-            conditions::set(crd, conditions::IS_ESTABLISHED, now);
+            let condition = match ca_bundle::problem(ca_bundle::of(crd)) {
+                Some(_) => conditions::INVALID_CA_BUNDLE,
+                None => conditions::IS_ESTABLISHED,
+            };
+            conditions::set(crd, condition, now);
         }
     }
 

@@ -14,6 +14,7 @@
 //! Not implemented: **CEL rules** (`x-kubernetes-validations`) are stored and published, but neither compiled nor
 //! enforced. **Conversion webhooks** are accepted, but conversion only changes `apiVersion`.
 
+mod ca_bundle;
 mod check;
 mod conditions;
 mod conversion;
@@ -27,7 +28,7 @@ mod versions;
 use serde_json::{Value, json};
 
 pub(crate) use check::{check, check_status, warnings};
-pub(crate) use conversion::{convert_for_read, convert_to_stored};
+pub(crate) use conversion::{convert_for_read, convert_to_stored, set_default_status};
 pub(crate) use definition::{CrdInfo, Definition};
 pub(crate) use lifecycle::Definitions;
 pub(crate) use objects::{Part, check as check_object, finalizer_warnings, find_typed, prune_and_default};

@@ -116,6 +116,16 @@ impl<'a> Managed<'a> {
         Self::understood(Vec::deserialize(submitted).ok()?)
     }
 
+    /// The versions at which stored managed fields were written, without parsing the fields.
+    pub(crate) fn versions_in(json: &str) -> impl Iterator<Item = &str> {
+        // Quotes inside strings are escaped, so every match is a key, and names of fields begin with `f:`.
+        const KEY: &str = "\"apiVersion\":\"";
+        json.match_indices(KEY).map(move |(offset, _)| {
+            let rest = &json[offset + KEY.len()..];
+            rest.split_once('"').map_or(rest, |(version, _)| version)
+        })
+    }
+
     fn understood(written: Vec<EntryJson<'a>>) -> Option<Self> {
         let entries: Option<Vec<_>> = written.into_iter().map(EntryJson::into_entry).collect();
         Some(Self::from_entries(entries?))

@@ -35,6 +35,12 @@ pub(crate) trait Versions {
 
     /// The fields that the strategy resets at a version (`GetResetFields`): a write never owns them.
     fn reset_fields(&self, version: &str) -> FieldSet<'static>;
+
+    /// Why managed fields that were written at a version cannot be computed any more. `None` if they can, and also if
+    /// entries of an unknown version are dropped, as those of built-in kinds.
+    fn conversion_error(&self, _version: &str) -> Option<String> {
+        None
+    }
 }
 
 /// Computes the managed fields after one write.
@@ -303,6 +309,9 @@ impl<'a, V: Versions> Updater<'a, V> {
         versions.sort_unstable();
         versions.dedup();
         for version in versions.into_iter().filter(|version| *version != self.version) {
+            if let Some(why) = self.versions.conversion_error(version) {
+                return Err(ManagedFieldsError(why));
+            }
             let (Some(shape), Some(object)) =
                 (self.versions.shape(version), self.at_version(object, version))
             else {

@@ -11,11 +11,13 @@ use super::{
     strategy::{Creation, Facts, SPEC, STATUS, Strategy},
 };
 use crate::{
+    admission_plugins::AdmissionPlugin,
     auth::{AccessControl, Caller},
     field_path::FieldPath,
     object::Object,
     request::Target,
     status::Status,
+    verbs::WriteVerbs,
 };
 
 pub(super) struct CertificateSigningRequest;
@@ -59,13 +61,20 @@ impl Strategy for CertificateSigningRequest {
 
     fn authorize_update(
         &self,
-        access: &AccessControl,
+        writes: &WriteVerbs,
         caller: Option<&Caller>,
         target: &Target,
         request: &Object,
         old: &Object,
     ) -> Result<(), Status> {
-        check_signer(access, caller, target, request, old)
+        let plugin = match &*target.subresource {
+            "approval" => AdmissionPlugin::CertificateApproval,
+            _ => AdmissionPlugin::CertificateSigning,
+        };
+        if writes.admission.plugins.has(plugin) {
+            check_signer(&writes.access, caller, target, request, old)?;
+        }
+        Ok(())
     }
 
     fn cells(&self, row: &Row<'_>) -> Vec<Value> {

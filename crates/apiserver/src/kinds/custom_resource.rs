@@ -9,8 +9,8 @@ use super::{
     strategy::{Facts, InitialStatus, METADATA, MetadataChecks, SPEC, Strategy, Write},
 };
 use crate::{
-    crd, object::Object, registry::Resource, schema::FieldError, storage::Entry, verbs::WriteVerbs,
-    view::JsonPath,
+    crd, object::Object, registry::Resource, schema::FieldError, status::Status, storage::Entry,
+    verbs::WriteVerbs, view::JsonPath,
 };
 
 /// An object of a kind that a CRD defines. Its schema and columns are in [`Resource`].
@@ -54,6 +54,11 @@ impl Strategy for CustomResource {
 
     fn warn(&self, write: &Write<'_>, warnings: &mut Vec<String>) {
         warnings.extend(crd::finalizer_warnings(write.object, write.old));
+    }
+
+    fn after_validation(&self, resource: &Resource, object: &mut Object) -> Result<(), Status> {
+        crd::set_default_status(resource, object);
+        Ok(())
     }
 
     fn after_removal(&self, writes: &WriteVerbs, resource: &Resource, _entry: &Entry) {

@@ -2,7 +2,7 @@
 
 use super::{
     defaulting::DefaultValue::Number,
-    strategy::{DeletionMarks, Facts, InitialStatus, Strategy, Write},
+    strategy::{DeletionMarks, Facts, InitialStatus, MetadataChecks, Strategy, Write},
 };
 use crate::{
     crd, object::Object, registry::Resource, schema::FieldError, storage::Entry, validation,
@@ -16,6 +16,10 @@ impl Strategy for CustomResourceDefinition {
         Facts {
             has_generation: true,
             unconditional_update: false,
+            metadata_checks: MetadataChecks {
+                finalizers: 0,
+                ..Facts::DEFAULT.metadata_checks
+            },
             // Its instances are always deleted with it, and its finalizer waits for them.
             deletion_marks: DeletionMarks::TimestampOnly,
             defaults: &[("spec.conversion.webhook.clientConfig.service.port", Number(443))],

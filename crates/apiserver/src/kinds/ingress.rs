@@ -13,7 +13,10 @@ use super::{
     strategy::{CheckOrder, Creation, Facts, InitialStatus, MetadataChecks, Strategy, Write},
     warnings::has_annotation,
 };
-use crate::{field_path::FieldPath, object::Object, registry::Resource, schema::Problem, status::Status};
+use crate::{
+    admission_plugins::AdmissionPlugin, field_path::FieldPath, object::Object, registry::Resource,
+    schema::Problem, status::Status,
+};
 
 const CLASS_ANNOTATION: &str = "kubernetes.io/ingress.class";
 
@@ -29,12 +32,14 @@ impl Strategy for Ingress {
     }
 
     fn admit(&self, creation: &Creation<'_>, ingress: &mut Object) -> Result<(), Status> {
-        creation.admission.set_default_class(
-            ingress,
-            "ingressClassName",
-            ("networking.k8s.io", "ingressclasses"),
-            "ingressclass.kubernetes.io/is-default-class",
-        );
+        if creation.has(AdmissionPlugin::DefaultIngressClass) {
+            creation.admission.set_default_class(
+                ingress,
+                "ingressClassName",
+                ("networking.k8s.io", "ingressclasses"),
+                "ingressclass.kubernetes.io/is-default-class",
+            );
+        }
         Ok(())
     }
 

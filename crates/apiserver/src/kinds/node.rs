@@ -13,6 +13,7 @@ use super::{
     strategy::{CheckOrder, Creation, Facts, InitialStatus, MetadataChecks, Strategy, Write},
 };
 use crate::{
+    admission_plugins::AdmissionPlugin,
     field_path::FieldPath,
     internal_types, json,
     object::Object,
@@ -55,8 +56,10 @@ impl Strategy for Node {
         }
     }
 
-    fn admit(&self, _creation: &Creation<'_>, node: &mut Object) -> Result<(), Status> {
-        add_not_ready_taint(node);
+    fn admit(&self, creation: &Creation<'_>, node: &mut Object) -> Result<(), Status> {
+        if creation.has(AdmissionPlugin::TaintNodesByCondition) {
+            add_not_ready_taint(node);
+        }
         Ok(())
     }
 

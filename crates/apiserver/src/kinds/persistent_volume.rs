@@ -12,6 +12,7 @@ use super::{
 };
 use crate::{
     admission::add_finalizer,
+    admission_plugins::AdmissionPlugin,
     field_path::FieldPath,
     internal_types,
     object::Object,
@@ -60,8 +61,10 @@ impl Strategy for PersistentVolume {
         fill_volume_source(&mut volume.tree_mut()["spec"]);
     }
 
-    fn admit(&self, _creation: &Creation<'_>, volume: &mut Object) -> Result<(), Status> {
-        add_finalizer(volume, "kubernetes.io/pv-protection");
+    fn admit(&self, creation: &Creation<'_>, volume: &mut Object) -> Result<(), Status> {
+        if creation.has(AdmissionPlugin::StorageObjectInUseProtection) {
+            add_finalizer(volume, "kubernetes.io/pv-protection");
+        }
         Ok(())
     }
 

@@ -12,8 +12,8 @@ use super::{
     warnings::{has_annotation, warn_fractional_bytes},
 };
 use crate::{
-    admission::add_finalizer, field_path::FieldPath, internal_types, object::Object, registry::Resource,
-    schema::quantity, status::Status,
+    admission::add_finalizer, admission_plugins::AdmissionPlugin, field_path::FieldPath, internal_types,
+    object::Object, registry::Resource, schema::quantity, status::Status,
 };
 
 pub(super) struct PersistentVolumeClaim;
@@ -30,13 +30,17 @@ impl Strategy for PersistentVolumeClaim {
     }
 
     fn admit(&self, creation: &Creation<'_>, claim: &mut Object) -> Result<(), Status> {
-        add_finalizer(claim, "kubernetes.io/pvc-protection");
-        creation.admission.set_default_class(
-            claim,
-            "storageClassName",
-            ("storage.k8s.io", "storageclasses"),
-            "storageclass.kubernetes.io/is-default-class",
-        );
+        if creation.has(AdmissionPlugin::StorageObjectInUseProtection) {
+            add_finalizer(claim, "kubernetes.io/pvc-protection");
+        }
+        if creation.has(AdmissionPlugin::DefaultStorageClass) {
+            creation.admission.set_default_class(
+                claim,
+                "storageClassName",
+                ("storage.k8s.io", "storageclasses"),
+                "storageclass.kubernetes.io/is-default-class",
+            );
+        }
         Ok(())
     }
 

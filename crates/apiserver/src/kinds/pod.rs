@@ -20,8 +20,13 @@ use super::{
     strategy::{Creation, Facts, InitialStatus, SPEC, Strategy, Write},
 };
 use crate::{
-    admission::ServiceAccountAdmission, field_path::FieldPath, object::Object, registry::Resource,
-    status::Status, storage::Entry, verbs::WriteVerbs,
+    admission_plugins::{AdmissionPlugin, AdmissionPlugins},
+    field_path::FieldPath,
+    object::Object,
+    registry::Resource,
+    status::Status,
+    storage::Entry,
+    verbs::WriteVerbs,
 };
 
 static SELECTABLE_FIELDS: [SelectableField; 8] = [
@@ -76,12 +81,19 @@ impl Strategy for Pod {
 
     fn admit(&self, creation: &Creation<'_>, pod: &mut Object) -> Result<(), Status> {
         let (admission, resource) = (creation.admission, creation.resource);
-        if admission.service_accounts == ServiceAccountAdmission::Required {
+        if creation.has(AdmissionPlugin::ServiceAccount) {
             admission::admit_service_account(admission, resource, pod)?;
         }
-        admission::admit_priority(admission, resource, pod)?;
-        admission::add_default_tolerations(pod);
-        runtime_class::admit_runtime_class(&admission.store, resource, pod)
+        if creation.has(AdmissionPlugin::Priority) {
+            admission::admit_priority(admission, resource, pod)?;
+        }
+        if creation.has(AdmissionPlugin::DefaultTolerationSeconds) {
+            admission::add_default_tolerations(pod);
+        }
+        if creation.has(AdmissionPlugin::RuntimeClass) {
+            runtime_class::admit_runtime_class(&admission.store, resource, pod)?;
+        }
+        Ok(())
     }
 
     fn prepare_create(&self, pod: &mut Object) {
@@ -104,9 +116,13 @@ impl Strategy for Pod {
         pod.keep_meta("ownerReferences", old);
     }
 
-    fn admit_update(&self, pod: &mut Object, old: &Object) {
-        admission::keep_priority(pod, old);
-        admission::add_default_tolerations(pod);
+    fn admit_update(&self, plugins: AdmissionPlugins, pod: &mut Object, old: &Object) {
+        if plugins.has(AdmissionPlugin::Priority) {
+            admission::keep_priority(pod, old);
+        }
+        if plugins.has(AdmissionPlugin::DefaultTolerationSeconds) {
+            admission::add_default_tolerations(pod);
+        }
     }
 
     fn validate(&self, write: &Write<'_>, errors: &mut ErrorList) {

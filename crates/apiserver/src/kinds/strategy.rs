@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::{defaulting::DefaultRule, error_list::ErrorList, row::Row, selectable::SelectableField};
 use crate::{
     admission::Admission,
+    admission_plugins::{AdmissionPlugin, AdmissionPlugins},
     auth::{AccessControl, Caller},
     object::Object,
     registry::Resource,
@@ -97,7 +98,7 @@ pub(crate) trait Strategy: Send + Sync {
     fn prepare_update(&self, _object: &mut Object, _old: &Object) {}
 
     /// Applies the admission plugins to an updated object.
-    fn admit_update(&self, _object: &mut Object, _old: &Object) {}
+    fn admit_update(&self, _plugins: AdmissionPlugins, _object: &mut Object, _old: &Object) {}
 
     /// Whether a change of metadata increments the generation. A change of anything but metadata and status does.
     fn metadata_increments_generation(&self, _object: &Object, _old: &Object) -> bool {
@@ -133,7 +134,7 @@ pub(crate) trait Strategy: Send + Sync {
     /// Rejects a valid update of a subresource by a caller without the right to this change.
     fn authorize_update(
         &self,
-        _access: &AccessControl,
+        _writes: &WriteVerbs,
         _caller: Option<&Caller>,
         _target: &Target,
         _object: &Object,
@@ -221,6 +222,13 @@ pub(crate) struct Creation<'a> {
     pub(crate) resource: &'a Resource,
     /// The client; `None` for writes of the server itself.
     pub(crate) caller: Option<&'a Caller>,
+}
+
+impl Creation<'_> {
+    /// Whether a plugin is enabled.
+    pub(super) fn has(&self, plugin: AdmissionPlugin) -> bool {
+        self.admission.plugins.has(plugin)
+    }
 }
 
 /// The status of a new object.

@@ -28,6 +28,7 @@ use std::{
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 pub(crate) use v2::{DocumentCache, DocumentFormat, v2_document};
@@ -44,8 +45,8 @@ pub(crate) struct Document {
 
 impl Document {
     /// A document whose hash is that of its content.
-    pub(crate) fn new(value: &Value) -> Self {
-        let json = value.to_string();
+    pub(crate) fn new(content: &impl Serialize) -> Self {
+        let json = serde_json::to_string(content).expect("keys are strings");
         let hash = hash(&json);
         Self {
             bytes: json.into(),

@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, LazyLock, OnceLock},
 };
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{Catalogue, Group, Resource, Subresource, group_version};
@@ -21,7 +21,7 @@ pub(super) fn catalogue() -> Arc<Catalogue> {
     BUILT_IN.catalogue.clone()
 }
 
-pub(super) fn version() -> &'static Value {
+pub(super) fn version() -> &'static VersionInfo {
     &BUILT_IN.version
 }
 
@@ -71,7 +71,7 @@ pub(super) fn is_built_in_kind(group: &str, version: &str, kind: &str) -> bool {
 }
 
 struct BuiltIn {
-    version: Value,
+    version: VersionInfo,
     catalogue: Arc<Catalogue>,
     kinds: BTreeMap<String, String>,
     object_meta: Schema,
@@ -107,12 +107,49 @@ fn read_data<T: serde::de::DeserializeOwned>(packed: &[u8]) -> T {
 
 #[derive(Deserialize)]
 struct KindsData {
-    version: Value,
+    version: VersionInfo,
     groups: Vec<GroupData>,
     resources: Vec<ResourceData>,
     /// `group/version/Kind` → the name of its schema.
     kinds: BTreeMap<String, String>,
     schemas: Map<String, Value>,
+}
+
+/// The response of `/version`, with its fields in the real server's order.
+#[derive(Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct VersionInfo {
+    major: Box<str>,
+    minor: Box<str>,
+    emulation_major: Box<str>,
+    emulation_minor: Box<str>,
+    min_compatibility_major: Box<str>,
+    min_compatibility_minor: Box<str>,
+    git_version: Box<str>,
+    git_commit: Box<str>,
+    git_tree_state: Box<str>,
+    build_date: Box<str>,
+    go_version: Box<str>,
+    compiler: Box<str>,
+    platform: Box<str>,
+}
+
+impl VersionInfo {
+    /// The labels of `kubernetes_build_info`.
+    pub(crate) fn to_labels(&self) -> String {
+        let labels = [
+            ("build_date", &self.build_date),
+            ("compiler", &self.compiler),
+            ("git_commit", &self.git_commit),
+            ("git_tree_state", &self.git_tree_state),
+            ("git_version", &self.git_version),
+            ("go_version", &self.go_version),
+            ("major", &self.major),
+            ("minor", &self.minor),
+            ("platform", &self.platform),
+        ];
+        labels.map(|(name, value)| format!("{name}={value:?}")).join(",")
+    }
 }
 
 #[derive(Deserialize)]
@@ -150,6 +187,7 @@ impl KindsData {
     fn catalogue(&self, graph: &Arc<Graph>) -> Catalogue {
         let groups = self.groups.iter().map(|g| Group {
             name: g.name.clone(),
+            is_custom: false,
             versions: g.versions.clone(),
         });
         let mut catalogue = Catalogue {
@@ -240,7 +278,7 @@ mod tests {
         let names: Vec<_> = deployments.subresources.iter().map(|s| &*s.name).collect();
         assert_eq!(names, ["scale", "status"]);
         assert_eq!(&*deployments.subresource("scale").expect("served").kind, "Scale");
-        assert_eq!(version()["gitVersion"], "v1.36.4");
+        assert_eq!(&*version().git_version, "v1.36.4");
     }
 
     #[test]

@@ -10,7 +10,7 @@ mod built_in;
 mod version;
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     fmt,
     sync::{Arc, OnceLock},
 };
@@ -18,7 +18,7 @@ use std::{
 use parking_lot::RwLock;
 use serde_json::Value;
 
-pub(crate) use built_in::BuiltInSchemas;
+pub(crate) use built_in::{BuiltInSchemas, VersionInfo};
 
 use crate::{
     crd::{CrdInfo, Definition, compare_versions},
@@ -166,17 +166,22 @@ pub(crate) fn group_version(group: &str, version: &str) -> String {
 #[derive(Clone, Debug)]
 pub(crate) struct Group {
     pub(crate) name: Box<str>,
+    /// Whether only CRDs define it.
+    pub(crate) is_custom: bool,
     pub(crate) versions: Vec<Box<str>>,
 }
 
 /// A snapshot of everything that is served.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Catalogue {
+    /// The built-in groups by priority, then those of CRDs by name: of an ambiguous short name, clients choose the first.
     pub(crate) groups: Vec<Group>,
     /// In the order of discovery.
     pub(crate) resources: Vec<Arc<Resource>>,
     /// The same, sorted by plural, version and group.
     by_path: Vec<Arc<Resource>>,
+    /// Group, version and plural of resources that cannot be served because of their CRD.
+    unusable: HashSet<[Box<str>; 3]>,
     /// The cached OpenAPI v2 document.
     pub(crate) openapi_v2: openapi::DocumentCache,
 }
@@ -192,6 +197,11 @@ impl Catalogue {
     fn position(&self, path: (&str, &str, &str)) -> Result<usize, usize> {
         self.by_path
             .binary_search_by(|resource| (&*resource.plural, &*resource.version, &*resource.group).cmp(&path))
+    }
+
+    /// Whether a CRD defines a resource that cannot be served.
+    pub(crate) fn is_unusable(&self, group: &str, version: &str, plural: &str) -> bool {
+        !self.unusable.is_empty() && self.unusable.contains(&[group, version, plural].map(Box::from))
     }
 
     pub(crate) fn group(&self, name: &str) -> Option<&Group> {
@@ -215,6 +225,7 @@ impl Catalogue {
             None => {
                 self.groups.push(Group {
                     name: resource.group.clone(),
+                    is_custom: resource.is_custom,
                     versions: Vec::new(),
                 });
                 self.groups.len() - 1
@@ -241,6 +252,8 @@ pub(crate) struct Registry {
 struct State {
     catalogue: Arc<Catalogue>,
     definitions: HashMap<Box<str>, Arc<Definition>>,
+    /// By the name of the CRD.
+    unusable: HashMap<Box<str>, Vec<[Box<str>; 3]>>,
 }
 
 impl Registry {
@@ -250,6 +263,7 @@ impl Registry {
             state: RwLock::new(State {
                 catalogue: built_in::catalogue(),
                 definitions: HashMap::new(),
+                unusable: HashMap::new(),
             }),
         }
     }
@@ -258,19 +272,27 @@ impl Registry {
         self.state.read().catalogue.clone()
     }
 
-    /// Starts serving a CRD's resources, or stops if it is not established.
-    pub(crate) fn define(&self, name: &str, definition: Option<Definition>) {
+    /// Starts serving a CRD's resources, or stops if it is not established. `unusable` are group, version and plural of
+    /// those that it defines but that cannot be served.
+    pub(crate) fn define(&self, name: &str, definition: Option<Definition>, unusable: Vec<[Box<str>; 3]>) {
         let mut state = self.state.write();
+        let was_unusable = if unusable.is_empty() {
+            state.unusable.remove(name).is_some()
+        } else {
+            state.unusable.insert(name.into(), unusable);
+            true
+        };
         match (definition, state.definitions.get(name)) {
             (Some(definition), Some(earlier)) => {
                 let definition = definition.keeping_watches_of(earlier);
                 state.definitions.insert(name.into(), Arc::new(definition))
             }
             (Some(definition), None) => state.definitions.insert(name.into(), Arc::new(definition)),
-            (None, None) => return,
-            (None, Some(_)) => state.definitions.remove(name),
+            (None, None) if !was_unusable => return,
+            (None, _) => state.definitions.remove(name),
         };
         let mut catalogue = Catalogue::clone(&built_in::catalogue());
+        catalogue.unusable = state.unusable.values().flatten().cloned().collect();
         let mut definitions: Vec<_> = state.definitions.iter().collect();
         definitions.sort_unstable_by_key(|(name, _)| *name);
         for (_, definition) in definitions {
@@ -278,10 +300,11 @@ impl Registry {
                 catalogue.add(resource);
             }
         }
-        for group in &mut catalogue.groups {
-            if built_in::catalogue().group(&group.name).is_none() {
-                group.versions.sort_by(|a, b| compare_versions(a, b));
-            }
+        let built_in = catalogue.groups.partition_point(|group| !group.is_custom);
+        let custom = &mut catalogue.groups[built_in..];
+        custom.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        for group in custom {
+            group.versions.sort_by(|a, b| compare_versions(a, b));
         }
         state.catalogue = Arc::new(catalogue);
     }
@@ -293,7 +316,7 @@ pub(crate) fn built_in_schemas() -> &'static BuiltInSchemas {
 }
 
 /// The response of `/version`.
-pub(crate) fn version() -> &'static Value {
+pub(crate) fn version() -> &'static VersionInfo {
     built_in::version()
 }
 

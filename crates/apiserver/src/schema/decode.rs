@@ -24,7 +24,7 @@ pub(crate) enum Source {
 }
 
 /// Normalizes `value` as a round trip through Go's structs would. Returns the paths of unknown fields, which are
-/// dropped.
+/// dropped, in the order of the tree.
 pub(crate) fn decode(
     schema: SchemaView<'_>,
     value: &mut Value,
@@ -36,10 +36,7 @@ pub(crate) fn decode(
     };
     let kind = schema.struct_name().map(|name| format!("v1.{name}"));
     decoder.value(schema, kind.as_deref().unwrap_or_default(), value, Position::ROOT)?;
-    // The real server reports them in the order of the text, and clients send sorted keys.
-    let mut unknown = decoder.unknown.into_paths();
-    unknown.sort_unstable();
-    Ok(unknown)
+    Ok(decoder.unknown.into_paths())
 }
 
 /// Normalizes a decoded object again after the server changed it. The server's own changes fit the schema, and can

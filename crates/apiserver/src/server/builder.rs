@@ -3,14 +3,17 @@
 use std::{collections::HashMap, sync::Arc};
 
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tokio::sync::Semaphore;
 use windlass_rights::Recorder;
 
 use super::{Api, Server, in_flight::InFlight};
 use crate::{
-    admission::{Admission, ServiceAccountAdmission},
-    auth::{AccessControl, AnonymousAuth, Authenticator, LastModes, Policy, TokenSigner, User},
+    admission::Admission,
+    admission_plugins::{AdmissionPlugin, AdmissionPlugins},
+    auth::{
+        AccessControl, AnonymousAuth, Authenticator, AuthorizationMode, LastModes, Policy, TokenSigner, User,
+    },
     crd::Definitions,
     depth::DeepTables,
     environment::Environment,
@@ -38,19 +41,15 @@ pub struct Builder {
     epoch: Option<Timestamp>,
     limits: Limits,
     anonymous: AnonymousAuth,
-    service_accounts: ServiceAccountAdmission,
-    authorization: AuthorizationMode,
+    plugins: AdmissionPlugins,
+    /// Empty: only `AlwaysAllow`.
+    authorization: Vec<AuthorizationMode>,
     tokens: HashMap<Box<str>, Arc<User>>,
     recorder: Option<Recorder>,
     service_port: Option<u16>,
-}
-
-/// Which authorization is used.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-enum AuthorizationMode {
-    #[default]
-    AlwaysAllow,
-    Rbac,
+    /// The data of the ConfigMap `extension-apiserver-authentication`; without any, there is none.
+    authentication: Map<String, Value>,
+    tracks_legacy_tokens: bool,
 }
 
 impl Builder {
@@ -95,16 +94,28 @@ impl Builder {
     /// Accepts pods whose service account does not exist, like a real server's
     /// `--disable-admission-plugins=ServiceAccount`. Useful where no controller creates the account `default` in every
     /// namespace. Default: such pods are rejected.
-    pub fn without_service_accounts(mut self) -> Self {
-        self.service_accounts = ServiceAccountAdmission::Ignored;
+    pub fn without_service_accounts(self) -> Self {
+        self.without_admission_plugin(AdmissionPlugin::ServiceAccount)
+    }
+
+    /// Disables an admission plugin, like a real server's `--disable-admission-plugins`. Default: all are enabled.
+    pub fn without_admission_plugin(mut self, plugin: AdmissionPlugin) -> Self {
+        self.plugins.disable(plugin);
         self
     }
 
     /// Enables RBAC, with the roles and bindings that every cluster has. Requests in the process are an
     /// administrator's; see [`Server::authenticated`], [`Server::as_user`] and [`Server::serve`] for other users.
     /// Default: every user may do everything.
-    pub fn rbac(mut self) -> Self {
-        self.authorization = AuthorizationMode::Rbac;
+    pub fn rbac(self) -> Self {
+        self.authorization([AuthorizationMode::Rbac])
+    }
+
+    /// Sets the authorizers, like a real server's `--authorization-mode`: the first that allows a request decides. With
+    /// [`AuthorizationMode::Rbac`] among them, the server has the roles and bindings of every cluster. Default: only
+    /// [`AuthorizationMode::AlwaysAllow`].
+    pub fn authorization(mut self, modes: impl IntoIterator<Item = AuthorizationMode>) -> Self {
+        self.authorization = modes.into_iter().collect();
         self
     }
 
@@ -127,11 +138,39 @@ impl Builder {
         self
     }
 
+    /// Creates the ConfigMap `kube-system/extension-apiserver-authentication` with this data, such as `client-ca-file`: the CA
+    /// certificates (PEM) that client certificates are verified against. kube-controller-manager, kube-scheduler and
+    /// extension API servers read it, to authenticate the same clients. Default: there is no such ConfigMap.
+    pub fn publish_authentication<K, V>(mut self, data: impl IntoIterator<Item = (K, V)>) -> Self
+    where
+        K: Into<String>,
+        V: Into<String>,
+    {
+        let data = data.into_iter();
+        self.authentication = data
+            .map(|(key, value)| (key.into(), Value::String(value.into())))
+            .collect();
+        self
+    }
+
+    /// Creates the ConfigMap `kube-system/kube-apiserver-legacy-service-account-token-tracking`, as every real server does;
+    /// kube-controller-manager reads it. Default: there is no such ConfigMap.
+    pub fn track_legacy_tokens(mut self) -> Self {
+        self.tracks_legacy_tokens = true;
+        self
+    }
+
     /// Creates the server.
     pub fn build(self) -> Server {
         let environment = Environment::new(self.epoch, self.seed);
         let storage = self.storage.unwrap_or_else(|| Box::new(Memory::default()));
-        let policy = (self.authorization == AuthorizationMode::Rbac).then(|| Policy::new(&*storage));
+        let mut modes = self.authorization;
+        if modes.is_empty() {
+            modes.push(AuthorizationMode::AlwaysAllow);
+        }
+        let policy = modes
+            .contains(&AuthorizationMode::Rbac)
+            .then(|| Policy::new(&*storage));
         let token_signer = TokenSigner::new(environment.signing_key());
         let store = Arc::new(ObjectStore {
             storage,
@@ -141,6 +180,7 @@ impl Builder {
         });
         let access = Arc::new(AccessControl {
             store: store.clone(),
+            modes,
             policy,
             anonymous: self.anonymous,
             tokens: self.tokens,
@@ -154,7 +194,7 @@ impl Builder {
             access: access.clone(),
             admission: Admission {
                 store: store.clone(),
-                service_accounts: self.service_accounts,
+                plugins: self.plugins,
             },
             services: ServiceAllocator::new(store.clone()),
             definitions: Definitions::new(store.clone()),
@@ -169,6 +209,14 @@ impl Builder {
             limits: self.limits,
         });
         api.bootstrap(self.service_port);
+        if !self.authentication.is_empty() {
+            api.ensure_config_map("extension-apiserver-authentication", self.authentication);
+        }
+        if self.tracks_legacy_tokens {
+            let today = api.store.environment.now().strftime("%Y-%m-%d").to_string();
+            let data = Map::from_iter([("since".to_owned(), today.into())]);
+            api.ensure_config_map("kube-apiserver-legacy-service-account-token-tracking", data);
+        }
         let authenticator = Authenticator::Trusted(Arc::new(User::administrator()));
         Server {
             api,
@@ -190,6 +238,12 @@ impl Api {
         if let Some(port) = port {
             self.ensure_object("services", "default", &kubernetes_service_object(port));
         }
+    }
+
+    /// Creates a ConfigMap in `kube-system`.
+    fn ensure_config_map(&self, name: &str, data: Map<String, Value>) {
+        let config_map = json!({"metadata": {"name": name}, "data": data});
+        self.ensure_object("configmaps", "kube-system", &config_map);
     }
 
     /// Creates an object that every cluster has. It may exist in a storage that was used before.

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header, request::Parts};
 use jiff::Timestamp;
-use serde_json::Value;
+use serde::Serialize;
 use windlass_api::request::RequestInfo;
 
 use super::respond::{body_response, json_response, text_response};
@@ -67,19 +67,20 @@ pub(super) fn version(
 }
 
 fn discovery_response(
-    value: &Value,
+    document: &impl Serialize,
     parts: &Parts,
     kind: DiscoveryDocument,
 ) -> Result<Response<Body>, Status> {
     match DiscoveryFormat::negotiate(parts, kind)? {
         DiscoveryFormat::Plain(encoding) | DiscoveryFormat::Aggregated(encoding) => {
-            encoded_response(value, encoding)
+            encoded_response(document, encoding)
         }
     }
 }
 
-fn encoded_response(value: &Value, encoding: Encoding) -> Result<Response<Body>, Status> {
-    let body = encoding.encode(value.to_string().into())?;
+fn encoded_response(document: &impl Serialize, encoding: Encoding) -> Result<Response<Body>, Status> {
+    let json = serde_json::to_vec(document).expect("keys are strings");
+    let body = encoding.encode(json.into())?;
     Ok(body_response(200, encoding.content_type(), Body::whole(body)))
 }
 

@@ -38,6 +38,12 @@ impl InFlight {
         }
     }
 
+    /// How many reads and writes are in flight.
+    pub(super) fn used(&self, limits: &Limits) -> (usize, usize) {
+        let used = |most: usize, permits: &Semaphore| most.saturating_sub(permits.available_permits());
+        (used(limits.reads, &self.reads), used(limits.writes, &self.writes))
+    }
+
     /// Acquires a permit for a request. Administrators and long-running requests need none.
     pub(super) fn acquire(
         &self,

@@ -3,6 +3,7 @@
 mod builder;
 mod documents;
 mod in_flight;
+mod metrics;
 mod resources;
 mod respond;
 mod routes;

@@ -43,9 +43,9 @@ impl Server {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let verb = Verb::from_request(&parts.method, target, info)?;
-        let wanted = Encoding::of_response(&parts.headers, &target.resource, verb == Verb::Watch)?;
+        let wanted = Encoding::of_response(&parts.headers, target, verb == Verb::Watch)?;
         let list = matches!(verb, Verb::List | Verb::DeleteCollection);
-        let view = View::negotiate(&parts.headers, &info.query, &target.resource, list)?;
+        let view = View::negotiate(&parts.headers, &info.query, target, list)?;
         let request = ResourceRequest {
             server: self,
             parts,

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use http::{Method, Response, header, request::Parts};
+use serde::Serialize;
 use serde_json::json;
 use windlass_api::request::RequestInfo;
 
 use super::{
     Server,
     documents::{self, OPENAPI_V3_PREFIX, health, openapi_document},
+    metrics,
     respond::{add_warning, body_response, error_response, json_response, text_response},
 };
 use crate::{auth::Caller, body::Body, media::Encoding, openapi, registry, request::Route, status::Status};
@@ -28,10 +30,9 @@ impl Server {
     {
         let path = &*info.path;
         let catalogue = self.api.store.registry.catalogue();
-        let as_json = |value: &serde_json::Value| json_response(200, value.to_string().into());
         let route = Route::resolve(info, &catalogue);
         let read_only = match &route {
-            Route::Resource(_) | Route::NoSuchResource => false,
+            Route::Resource(_) | Route::NoSuchResource | Route::Unusable => false,
             Route::Other => path.starts_with("/version"),
             _ => true,
         };
@@ -72,12 +73,21 @@ impl Server {
                 documents::group(catalogue.group(&name).expect("the route found it"), parts)
             }
             Route::Version(group, version) => documents::version(&catalogue, &group, &version, parts),
+            Route::Unusable => Err(Status::internal("error resolving resource")),
             Route::NoSuchResource => Err(Status::no_such_resource()),
             Route::Other => Ok(match path {
-                "/version" | "/version/" => as_json(registry::version()),
+                "/version" | "/version/" => indented(registry::version()),
                 "/healthz" | "/livez" | "/readyz" => {
                     // Any value of `verbose` enables it.
                     health(path, !info.query.all("verbose").is_empty())
+                }
+                "/metrics" => {
+                    let _permit = self.api.in_flight.acquire(&caller.user, info)?;
+                    body_response(
+                        200,
+                        metrics::CONTENT_TYPE,
+                        Body::whole(metrics::render(&self.api)),
+                    )
                 }
                 "/healthz/ping" | "/livez/ping" | "/readyz/ping" => text_response(200, "ok"),
                 _ if path.starts_with("/openapi/") => {
@@ -93,11 +103,17 @@ impl Server {
                     };
                     self.work(usize::MAX, document).await
                 }
-                "/" => as_json(
-                    &json!({"paths": ["/api", "/apis", "/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]}),
+                "/" => indented(
+                    &json!({"paths": ["/api", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]}),
                 ),
                 _ => text_response(404, "404 page not found\n"),
             }),
         }
     }
+}
+
+/// A document that the real server indents.
+fn indented(document: &impl Serialize) -> Response<Body> {
+    let json = serde_json::to_string_pretty(document).expect("keys are strings");
+    json_response(200, json.into())
 }

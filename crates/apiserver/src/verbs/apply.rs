@@ -63,6 +63,7 @@ impl WriteVerbs {
                 && duplicate_keys.is_empty()
                 && is_stored_entry(&self.store, resource, entry)
                 && last_applied(old).is_none()
+                && !served.has_removed_version(old.managed_fields().stored_json())
                 && served.updater(&options.field_manager, &now).is_noop_apply(
                     old.tree(),
                     &config,

@@ -53,14 +53,33 @@ pub(super) fn decode_update(
         }
         _ => duplicates,
     };
-    let problems = json::first_problems(duplicates.into_iter().chain(unknown));
+    let problems = match encoding {
+        // Custom resources are first read as a tree, and pruned afterwards.
+        Encoding::Json if !resource.is_custom => problems_in_order(body, duplicates, unknown),
+        _ => all_problems(duplicates, unknown),
+    };
     let warnings =
         apply_field_validation(problems, validation).map_err(|why| cannot_be_handled(resource, &why))?;
     Ok((object, warnings))
 }
 
-/// Converts a JSON tree into an object of the kind: drops unknown fields and fills in defaults. Returns it with messages
-/// about unknown fields, or the decoding error.
+/// Messages about the duplicate and unknown fields of a JSON body, as many and in the order that the real server reports.
+fn problems_in_order(body: &[u8], duplicates: Vec<String>, unknown: Vec<String>) -> Vec<String> {
+    if duplicates.len() + unknown.len() > 1 {
+        json::problems_in_order(body, &unknown)
+    } else {
+        all_problems(duplicates, unknown)
+    }
+}
+
+/// Messages about duplicate fields, then about unknown ones, as many as the real server reports.
+pub(super) fn all_problems(duplicates: Vec<String>, unknown: Vec<String>) -> Vec<String> {
+    let unknown = unknown.into_iter().map(|path| format!("unknown field {path:?}"));
+    json::first_problems(duplicates.into_iter().chain(unknown))
+}
+
+/// Converts a JSON tree into an object of the kind: drops unknown fields and fills in defaults. Returns it with the paths
+/// of unknown fields, or the decoding error.
 pub(super) fn to_object(
     mut value: Value,
     resource: &Resource,
@@ -68,7 +87,7 @@ pub(super) fn to_object(
 ) -> Result<(Object, Vec<String>), String> {
     // Go's encoder drops an empty list, but this one resets the managed fields.
     let forgets = value["metadata"].get("managedFields") == Some(&Value::Array(Vec::new()));
-    let mut unknown = if resource.is_custom {
+    let unknown = if resource.is_custom {
         crd::prune_and_default(resource, &mut value, source)?
     } else {
         match &resource.schema {
@@ -82,18 +101,7 @@ pub(super) fn to_object(
         object.set_managed_fields(ManagedFields::Submitted(Value::Array(Vec::new())));
     }
     kinds::apply_defaults(resource, &mut object);
-    if !resource.is_custom {
-        unknown.sort_unstable();
-    }
-    Ok((object, unknown_field_messages(unknown)))
-}
-
-/// Messages about fields that the schema does not declare.
-fn unknown_field_messages(mut unknown: Vec<String>) -> Vec<String> {
-    for path in &mut unknown {
-        *path = format!("unknown field {path:?}");
-    }
-    unknown
+    Ok((object, unknown))
 }
 
 /// Decodes the body of a subresource whose kind is not a resource, with the same field validation.
@@ -116,10 +124,10 @@ pub(crate) fn decode_subresource(
         Source::Json,
     )
     .map_err(refuse)?;
-    let problems = duplicates
-        .into_iter()
-        .chain(unknown_field_messages(unknown))
-        .collect();
+    let problems = match encoding {
+        Encoding::Json => problems_in_order(body, duplicates, unknown),
+        _ => all_problems(duplicates, unknown),
+    };
     let warnings = apply_field_validation(problems, validation).map_err(refuse)?;
     Ok((value, warnings))
 }

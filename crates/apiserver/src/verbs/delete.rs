@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::{Answer, DeleteOptions, ListOptions, WriteVerbs, options::Propagation, read::page, render_entry};
 use crate::{
+    admission_plugins::AdmissionPlugin,
     environment::Environment,
     kinds::DeletionMarks,
     object::Object,
@@ -32,7 +33,9 @@ pub(crate) enum Deletion {
 impl WriteVerbs {
     pub(crate) fn delete(&self, target: &Target, options: &DeleteOptions) -> Result<Answer, Status> {
         let resource = &target.resource;
-        resource.strategy.check_delete(resource, &target.name)?;
+        if self.admission.plugins.has(AdmissionPlugin::NamespaceLifecycle) {
+            resource.strategy.check_delete(resource, &target.name)?;
+        }
         let warning = resource
             .facts
             .deletion_warning

@@ -18,7 +18,8 @@ use crate::{
     status::Status,
 };
 
-/// The served versions of one resource, for field managers that wrote at different versions.
+/// The versions of one resource, for field managers that wrote at different versions: those that are served, and for
+/// custom resources all that the CRD has.
 pub(super) struct ServedVersions<'a> {
     catalogue: Arc<Catalogue>,
     resource: &'a Resource,
@@ -46,6 +47,21 @@ impl<'a> ServedVersions<'a> {
             .find(|other| other.table == self.resource.table && other.api_version() == version)
     }
 
+    /// The schema at a version; the outer option is `None` if the resource has no such version.
+    fn schema_at(&self, version: &str) -> Option<Option<&Schema>> {
+        match &self.resource.crd {
+            Some(crd) if version != self.version => crd.conversion.schema(version).map(Some),
+            _ => Some(self.resource_at(version)?.schema.as_ref()),
+        }
+    }
+
+    /// Whether stored managed fields have an entry in a version that a custom resource's CRD no longer has. A real server
+    /// cannot compute such managed fields: an apply fails, and every other write clears them.
+    pub(super) fn has_removed_version(&self, managed_fields: &str) -> bool {
+        self.resource.is_custom
+            && Managed::versions_in(managed_fields).any(|version| self.conversion_error(version).is_some())
+    }
+
     /// The updater for one write by the named field manager.
     pub(super) fn updater<'w>(&'w self, manager_name: &'w str, now: &'w str) -> Updater<'w, Self> {
         Updater {
@@ -60,22 +76,24 @@ impl<'a> ServedVersions<'a> {
 
 impl Versions for ServedVersions<'_> {
     fn shape<'s>(&'s self, version: &str) -> Option<Shape<'s>> {
-        let resource = self.resource_at(version)?;
+        let schema = self.schema_at(version)?;
         Some(Shape::for_resource(
-            resource.schema.as_ref().map(Schema::view),
-            resource.is_custom,
+            schema.map(Schema::view),
+            self.resource.is_custom,
         ))
     }
 
     fn convert(&self, object: &Value, version: &str) -> Option<Value> {
-        let to = self.resource_at(version)?;
-        let from = self.resource_at(object["apiVersion"].as_str().unwrap_or_default())?;
-        let mut object = Object::new(object.clone())?;
-        if to.is_custom {
+        if self.resource.is_custom {
+            self.schema_at(version)?;
+            let mut object = Object::new(object.clone())?;
             // Fields that the other version lacks stay, as in the real server.
             object.fields_mut().insert("apiVersion".into(), version.into());
             return Some(object.into_tree());
         }
+        let to = self.resource_at(version)?;
+        let from = self.resource_at(object["apiVersion"].as_str().unwrap_or_default())?;
+        let mut object = Object::new(object.clone())?;
         conversion::convert_to_stored(from, &mut object);
         Some(conversion::convert_for_read(object, to).into_tree())
     }
@@ -83,6 +101,11 @@ impl Versions for ServedVersions<'_> {
     fn reset_fields(&self, version: &str) -> FieldSet<'static> {
         let resource = self.resource_at(version).unwrap_or(self.resource);
         FieldSet::from_paths(resource.reset_fields(self.subresource))
+    }
+
+    fn conversion_error(&self, version: &str) -> Option<String> {
+        let removed = self.resource.is_custom && self.schema_at(version).is_none();
+        removed.then(|| format!("request to convert CR to an invalid group/version: {version}"))
     }
 }
 
@@ -147,6 +170,9 @@ pub(crate) fn set_managed_fields_on_create(
     let writer = served.updater(&options.field_manager, &now);
     let blank = blank(resource);
     let managed_fields = match SubmittedFields::of(&submitted) {
+        SubmittedFields::Set(submitted) if served.has_removed_version(&submitted.clone().into_json()) => {
+            Ok(String::new())
+        }
         SubmittedFields::Set(submitted) => writer
             .update(blank, object.tree(), || submitted.clone())
             .map(|updated| updated.unwrap_or(submitted).into_json()),
@@ -178,6 +204,9 @@ pub(crate) fn set_managed_fields_on_update(
         SubmittedFields::Reset => Cow::Borrowed(""),
         SubmittedFields::Set(submitted) => Cow::Owned(submitted.clone().into_json()),
     };
+    if served.has_removed_version(&unchanged) {
+        return;
+    }
     let managed = || match submitted {
         SubmittedFields::Unset => Managed::parse(old.managed_fields().stored_json()),
         SubmittedFields::Reset => Managed::default(),

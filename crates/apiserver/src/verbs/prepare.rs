@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::{Answer, decoding::normalize};
 use crate::{
+    admission_plugins::AdmissionPlugins,
     object::Object,
     registry::Resource,
     request::Target,
@@ -56,7 +57,12 @@ pub(super) fn match_request(object: &mut Object, target: &Target) -> Result<(), 
 }
 
 /// Sets the fields of an updated object that the server decides. Returns errors for changes of immutable metadata.
-pub(super) fn prepare_update(object: &mut Object, old: &Object, target: &Target) -> Vec<FieldError> {
+pub(super) fn prepare_update(
+    object: &mut Object,
+    old: &Object,
+    target: &Target,
+    plugins: AdmissionPlugins,
+) -> Vec<FieldError> {
     let resource = &target.resource;
     let mut errors = check_immutable_metadata(object, old);
     for key in [
@@ -85,9 +91,9 @@ pub(super) fn prepare_update(object: &mut Object, old: &Object, target: &Target)
     }
     resource.strategy.prepare_update(object, old);
     if target.subresource.is_empty() {
-        resource.strategy.admit_update(object, old);
+        resource.strategy.admit_update(plugins, object, old);
     }
-    errors.extend(check_added_finalizers(object, old, resource));
+    errors.extend(check_added_finalizers(object, old));
     normalize(object, resource);
     let counts = desired_state_differs(object, old, resource)
         || (target.subresource.is_empty() && resource.strategy.metadata_increments_generation(object, old));
@@ -139,7 +145,7 @@ fn keep_all_but_status(object: &mut Object, old: &Object, resource: &Resource) {
 }
 
 /// Errors for finalizers that were added to an object that is being deleted.
-fn check_added_finalizers(object: &Object, old: &Object, resource: &Resource) -> Vec<FieldError> {
+fn check_added_finalizers(object: &Object, old: &Object) -> Vec<FieldError> {
     let added = object
         .finalizers()
         .filter(|f| !old.finalizers().any(|known| known == *f));
@@ -152,8 +158,8 @@ fn check_added_finalizers(object: &Object, old: &Object, resource: &Resource) ->
         listed.join(", ")
     );
     let error = FieldError::new("metadata.finalizers", Problem::Forbidden(why));
-    // The real server checks this for all kinds, and again for each built-in one.
-    vec![error; if resource.is_custom { 1 } else { 2 }]
+    // Two of the real server's checks report it.
+    vec![error; 2]
 }
 
 /// Whether the desired state differs: everything but the metadata and, where it is a subresource, the status.

@@ -6,7 +6,8 @@ use serde_json::Value;
 use super::{
     Answer, MAX_CONFLICT_RETRIES, WriteOptions, WriteVerbs,
     decoding::{
-        apply_field_validation, check, check_kind, decode_update, not_a_struct, to_object, wrong_custom_kind,
+        all_problems, apply_field_validation, check, check_kind, decode_update, not_a_struct, to_object,
+        wrong_custom_kind,
     },
     invalid,
     managed_fields::{keep_unchanged_times, set_managed_fields_on_create, set_managed_fields_on_update},
@@ -152,7 +153,7 @@ impl WriteVerbs {
             value["kind"] = resource.kind.to_string().into();
             value["apiVersion"] = resource.api_version().into();
             let (mut object, unknown) = to_object(value, resource, kind.source()).map_err(refused)?;
-            let problems = duplicates.iter().cloned().chain(unknown).collect();
+            let problems = all_problems(duplicates.clone(), unknown);
             let warnings = apply_field_validation(problems, options.field_validation).map_err(refused)?;
             let with_warnings = |status: Status| status.with_warnings(&warnings);
             require_name(&object, target).map_err(with_warnings)?;
@@ -197,7 +198,7 @@ impl WriteVerbs {
         };
         strategy.check_escalation(&self.access, caller, &write)?;
         strategy.prepare_subresource(target, &mut object, old, &self.store.environment.now_rfc3339());
-        let mut errors = prepare_update(&mut object, old, target);
+        let mut errors = prepare_update(&mut object, old, target, self.admission.plugins);
         let found = check(resource, &target.subresource, &object, Some(old));
         // A subresource changes only its own fields; the rest was validated before.
         match &*target.subresource {
@@ -226,7 +227,7 @@ impl WriteVerbs {
         if !errors.is_empty() {
             return Err(invalid(resource, &target.name, &errors));
         }
-        strategy.authorize_update(&self.access, caller, target, &object, old)?;
+        strategy.authorize_update(self, caller, target, &object, old)?;
         warnings.extend(kinds::warnings(resource, &object, Some(old)));
         let _allocation = strategy.allocate(self, resource, &mut object, Some(old), options)?;
         if options.dry_run {

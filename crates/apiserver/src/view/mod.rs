@@ -16,7 +16,7 @@ pub(crate) use json_path::JsonPath;
 use crate::{
     kinds::Row,
     registry::Resource,
-    request::Query,
+    request::{Query, Target},
     schema::{FieldError, Problem},
     status::Status,
 };
@@ -68,6 +68,14 @@ pub(crate) enum Representation<'a> {
 }
 
 impl<'a> Representation<'a> {
+    /// The representation of the target's responses.
+    pub(crate) fn of(offer: &'a str, target: &Target) -> Self {
+        match Self::parse(offer) {
+            Self::Meta("Table", _) if !target.has_table() => Self::Unknown,
+            representation => representation,
+        }
+    }
+
     /// Parses `application/json;as=Table;v=v1;g=meta.k8s.io`.
     pub(crate) fn parse(offer: &'a str) -> Self {
         let (mut kind, mut group, mut version) = (None, None, None);
@@ -116,9 +124,10 @@ impl View {
     pub(crate) fn negotiate(
         headers: &HeaderMap,
         query: &Query,
-        resource: &Resource,
+        target: &Target,
         list: bool,
     ) -> Result<Self, Status> {
+        let resource = &target.resource;
         let accept = headers
             .get(http::header::ACCEPT)
             .and_then(|value| value.to_str().ok())
@@ -128,7 +137,7 @@ impl View {
             if !matches!(media_type, "application/json" | "application/yaml") {
                 continue;
             }
-            let (kind, version) = match Representation::parse(offer) {
+            let (kind, version) = match Representation::of(offer, target) {
                 Representation::Object => return Ok(Self::Object),
                 Representation::Meta(kind, version) => (kind, version),
                 Representation::Unknown => continue,

@@ -7,13 +7,14 @@ use std::{
 
 use anyhow::{Context, bail};
 use tokio::net::TcpListener;
-use windlass_apiserver::{Server, Tls, User};
+use windlass_apiserver::{AdmissionPlugin, AuthorizationMode, Server, Tls};
 
 use super::{
-    Program,
+    Program, admission_flags,
     certificate::{self, ServingCertificate},
     flags::{Flag, FlagError, Flags},
     stop_signal,
+    token_file::TokenFile,
 };
 
 /// The flags that envtest passes, and those that its users are likely to add.
@@ -33,6 +34,18 @@ pub(super) const FLAGS: &[Flag] = &[
         "client-ca-file",
         "CA certificates that client certificates are verified against",
     ),
+    Flag::value(
+        "requestheader-client-ca-file",
+        "published for other components, with the five lists: this server has no proxy in front of it",
+    ),
+    Flag::value("requestheader-allowed-names", "published for other components"),
+    Flag::value(
+        "requestheader-extra-headers-prefix",
+        "published for other components",
+    ),
+    Flag::value("requestheader-group-headers", "published for other components"),
+    Flag::value("requestheader-uid-headers", "published for other components"),
+    Flag::value("requestheader-username-headers", "published for other components"),
     Flag::switch(
         "anonymous-auth",
         "requests without credentials are from system:anonymous (default), except with AlwaysAllow and --client-ca-file \
@@ -44,13 +57,13 @@ pub(super) const FLAGS: &[Flag] = &[
     ),
     Flag::value(
         "authorization-mode",
-        "RBAC, or AlwaysAllow (default): every authenticated user may do everything; Node counts as RBAC, without the \
-         node authorizer's rules",
+        "RBAC, AlwaysAllow (default: every authenticated user may do everything), or both: one must allow a request; Node \
+         counts as RBAC, without the node authorizer's rules",
     ),
-    Flag::value("disable-admission-plugins", "only ServiceAccount can be disabled"),
+    Flag::value("disable-admission-plugins", "admission plugins to disable"),
     Flag::value(
         "enable-admission-plugins",
-        "no effect: all supported plugins are enabled",
+        "no effect: all supported plugins are enabled by default",
     ),
     Flag::value(
         "service-account-issuer",
@@ -87,31 +100,35 @@ struct Settings {
     address: SocketAddr,
     serving_certificate: ServingCertificate,
     client_ca_file: Option<PathBuf>,
+    request_headers: Option<RequestHeaders>,
     token_file: Option<PathBuf>,
-    authorization: Authorization,
+    authorization: Vec<AuthorizationMode>,
     anonymous: Anonymous,
-    service_accounts: ServiceAccounts,
+    disabled_plugins: Vec<AdmissionPlugin>,
 }
+
+/// How a proxy in front of other components passes users on. This server publishes it for them, and has no such proxy itself.
+#[derive(Debug, PartialEq, Eq)]
+struct RequestHeaders {
+    client_ca_file: PathBuf,
+    /// The lists, by their keys in the ConfigMap, which are the names of the flags.
+    lists: Vec<(&'static str, Vec<String>)>,
+}
+
+/// The flags with the lists of [`RequestHeaders`].
+const REQUEST_HEADER_LISTS: [&str; 5] = [
+    "requestheader-allowed-names",
+    "requestheader-extra-headers-prefix",
+    "requestheader-group-headers",
+    "requestheader-uid-headers",
+    "requestheader-username-headers",
+];
 
 /// Whether requests without credentials are allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Anonymous {
     Allowed,
     Rejected,
-}
-
-/// The authorization mode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Authorization {
-    AlwaysAllow,
-    Rbac,
-}
-
-/// Whether a pod's service account must exist.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ServiceAccounts {
-    Required,
-    Ignored,
 }
 
 impl Settings {
@@ -145,39 +162,80 @@ impl Settings {
             address: SocketAddr::new(address, port),
             serving_certificate,
             client_ca_file,
+            request_headers: file("requestheader-client-ca-file").map(|client_ca_file| RequestHeaders {
+                client_ca_file,
+                lists: REQUEST_HEADER_LISTS
+                    .map(|name| (name, flags.list(name).map(str::to_owned).collect()))
+                    .into(),
+            }),
             token_file,
+            anonymous: anonymous(flags, &authorization, has_credentials)?,
             authorization,
-            anonymous: anonymous(flags, authorization, has_credentials)?,
-            service_accounts: if flags
-                .list("disable-admission-plugins")
-                .any(|plugin| plugin == "ServiceAccount")
-            {
-                ServiceAccounts::Ignored
-            } else {
-                ServiceAccounts::Required
-            },
+            disabled_plugins: admission_flags::disabled(flags)?,
         })
+    }
+
+    /// The data of the ConfigMap `kube-system/extension-apiserver-authentication`.
+    fn published_authentication(&self) -> anyhow::Result<Vec<(String, String)>> {
+        let read = |file: &PathBuf, flag: &str| {
+            let text = std::fs::read_to_string(file);
+            text.with_context(|| format!("cannot read {} (--{flag})", file.display()))
+        };
+        let mut data = Vec::new();
+        if let Some(file) = &self.client_ca_file {
+            let flag = "client-ca-file";
+            data.push((flag.to_owned(), read(file, flag)?));
+        }
+        if let Some(headers) = &self.request_headers {
+            let flag = "requestheader-client-ca-file";
+            data.push((flag.to_owned(), read(&headers.client_ca_file, flag)?));
+            for (name, list) in &headers.lists {
+                // Like the real server, without headers for UIDs if none are given.
+                if !list.is_empty() || *name != "requestheader-uid-headers" {
+                    data.push(((*name).to_owned(), serde_json::to_string(list)?));
+                }
+            }
+        }
+        Ok(data)
     }
 }
 
-fn authorization(flags: &Flags) -> anyhow::Result<Authorization> {
-    let mut access = None;
-    for mode in flags.list("authorization-mode") {
-        match mode {
-            "AlwaysAllow" => return Ok(Authorization::AlwaysAllow),
-            "RBAC" | "Node" => access = Some(Authorization::Rbac),
-            other => bail!("--authorization-mode={other} is not supported: use RBAC or AlwaysAllow"),
+fn authorization(flags: &Flags) -> anyhow::Result<Vec<AuthorizationMode>> {
+    let given: Vec<_> = flags.list("authorization-mode").collect();
+    let mut modes = Vec::new();
+    for (index, mode) in given.iter().enumerate() {
+        if given[..index].contains(mode) {
+            bail!("--authorization-mode {given:?} has mode specified more than once");
+        }
+        let mode = match *mode {
+            "AlwaysAllow" => AuthorizationMode::AlwaysAllow,
+            // Without the node authorizer's rules.
+            "RBAC" | "Node" => AuthorizationMode::Rbac,
+            "AlwaysDeny" | "ABAC" | "Webhook" => {
+                bail!("--authorization-mode={mode} is not supported: use RBAC or AlwaysAllow")
+            }
+            other => bail!("--authorization-mode {other:?} is not a valid mode: use RBAC or AlwaysAllow"),
+        };
+        if !modes.contains(&mode) {
+            modes.push(mode);
         }
     }
-    Ok(access.unwrap_or(Authorization::AlwaysAllow))
+    if modes.is_empty() {
+        modes.push(AuthorizationMode::AlwaysAllow);
+    }
+    Ok(modes)
 }
 
 /// Whether requests without credentials are allowed.
 ///
 /// A real server rejects them with `AlwaysAllow`. Here they are rejected only if clients can authenticate with a certificate or
 /// token, since no client would get in otherwise, or if the flag says so.
-fn anonymous(flags: &Flags, access: Authorization, has_credentials: bool) -> Result<Anonymous, FlagError> {
-    let needed = access == Authorization::AlwaysAllow && has_credentials;
+fn anonymous(
+    flags: &Flags,
+    modes: &[AuthorizationMode],
+    has_credentials: bool,
+) -> Result<Anonymous, FlagError> {
+    let needed = modes.contains(&AuthorizationMode::AlwaysAllow) && has_credentials;
     Ok(match flags.switch("anonymous-auth")? {
         Some(false) => Anonymous::Rejected,
         _ if needed => Anonymous::Rejected,
@@ -205,13 +263,7 @@ fn warnings(flags: &Flags, settings: &Settings) -> Result<Vec<String>, FlagError
     if flags.switch("allow-privileged")? == Some(false) {
         found.push("--allow-privileged=false has no effect: privileged containers are allowed".to_owned());
     }
-    for plugin in flags.list("disable-admission-plugins") {
-        if plugin != "ServiceAccount" {
-            found.push(format!(
-                "--disable-admission-plugins={plugin} has no effect: only ServiceAccount can be disabled"
-            ));
-        }
-    }
+    found.extend(admission_flags::warnings(flags));
     Ok(found)
 }
 
@@ -248,45 +300,29 @@ fn tls(settings: &Settings) -> anyhow::Result<Tls> {
 }
 
 fn server(settings: &Settings) -> anyhow::Result<Server> {
-    let mut builder = Server::builder().kubernetes_service(settings.address.port());
-    if settings.authorization == Authorization::Rbac {
-        builder = builder.rbac();
-    }
+    let mut builder = Server::builder()
+        .kubernetes_service(settings.address.port())
+        .authorization(settings.authorization.iter().copied());
     if settings.anonymous == Anonymous::Rejected {
         builder = builder.without_anonymous();
     }
-    if settings.service_accounts == ServiceAccounts::Ignored {
-        builder = builder.without_service_accounts();
+    for plugin in &settings.disabled_plugins {
+        builder = builder.without_admission_plugin(*plugin);
     }
+    builder = builder
+        .publish_authentication(settings.published_authentication()?)
+        .track_legacy_tokens();
     if let Some(file) = &settings.token_file {
         let text = std::fs::read_to_string(file)
             .with_context(|| format!("cannot read {} (--token-auth-file)", file.display()))?;
-        for (number, line) in (1..).zip(text.lines()) {
-            if line.trim().is_empty() {
-                continue;
-            }
-            let (token, user) = parse_token(line).with_context(|| {
-                format!(
-                    "{} (--token-auth-file), line {number}: expected token,user,uid,\"group,group\"",
-                    file.display()
-                )
-            })?;
-            builder = builder.token(token, user);
+        let place = || format!("{} (--token-auth-file)", file.display());
+        let TokenFile { tokens, warnings } = TokenFile::parse(&text).with_context(place)?;
+        for warning in warnings {
+            Program::ApiServer.warn(&format!("{}: {warning}", place()));
+        }
+        for (token, user) in tokens {
+            builder = builder.token(&token, user);
         }
     }
     Ok(builder.build())
-}
-
-/// Parses `token,user,uid`, optionally followed by quoted groups.
-fn parse_token(line: &str) -> Option<(&str, User)> {
-    let mut parts = line.splitn(4, ',').map(str::trim);
-    let (token, name, uid) = (parts.next()?, parts.next()?, parts.next()?);
-    if token.is_empty() || name.is_empty() {
-        return None;
-    }
-    let groups = parts.next().unwrap_or_default().trim_matches('"').split(',');
-    let groups = groups.map(str::trim).filter(|group| !group.is_empty());
-    let mut user = User::new(name, groups);
-    uid.clone_into(&mut user.uid);
-    Some((token, user))
 }

@@ -9,10 +9,12 @@
 //! The two do not communicate: objects live in the memory of `kube-apiserver` and end with it, and `etcd` only answers health
 //! checks. Unsupported flags of the real programs cause a warning on stderr and have no effect.
 
+mod admission_flags;
 mod api_server;
 mod certificate;
 mod etcd;
 mod flags;
+mod token_file;
 
 use std::{
     ffi::OsStr,

@@ -237,7 +237,7 @@ fn api_server_errors_name_the_flag() {
     let port = taken.local_addr().unwrap().port();
     let empty = write(at, "empty", "");
     let made = format!("--cert-dir={}", at.join("made").display());
-    let cases: [(&[&str], &[&str]); 8] = [
+    let cases: [(&[&str], &[&str]); 10] = [
         (
             &[
                 "--bind-address=127.0.0.1",
@@ -264,6 +264,14 @@ fn api_server_errors_name_the_flag() {
         (
             &["--authorization-mode=Webhook"],
             &["Webhook", "RBAC or AlwaysAllow"],
+        ),
+        (
+            &["--authorization-mode=RBAC,RBAC"],
+            &["RBAC", "specified more than once"],
+        ),
+        (
+            &["--disable-admission-plugins=Nothing"],
+            &["--disable-admission-plugins", "\"Nothing\" is unknown"],
         ),
     ];
     for (flags, parts) in cases {

@@ -170,6 +170,68 @@ async fn anonymous_requests_depend_on_flags() {
     }
 }
 
+#[tokio::test]
+async fn rbac_with_always_allow_has_the_bootstrap_roles_and_allows_everything() {
+    let folder = temp();
+    let at = folder.path();
+    let tokens = format!(
+        "--token-auth-file={}",
+        write(at, "tokens.csv", "\"s3,cret\",\"carol, c.\",7,\"a,b\"\n")
+    );
+    let role = "/apis/rbac.authorization.k8s.io/v1/clusterroles/cluster-admin";
+    for (modes, role_code, write_code) in [
+        ("RBAC,AlwaysAllow", 200, 201),
+        ("AlwaysAllow,RBAC", 200, 201),
+        ("AlwaysAllow", 404, 201),
+        ("RBAC", 403, 403),
+    ] {
+        let server = Server::start(at, &[tokens.clone(), format!("--authorization-mode={modes}")]);
+        let carol = server.client(json!({"token": "s3,cret"})).await;
+        wait_until_ok(&carol, "/readyz").await;
+        let (code, _) = send(&carol, http::Request::get(role), "").await;
+        assert_eq!(code, role_code, "{modes}");
+        assert_eq!(create_cluster_role(&carol, "r").await, write_code, "{modes}");
+        if write_code == 201 {
+            assert_eq!(whoami(&carol).await, Ok("carol, c.".to_owned()), "{modes}");
+            // A real server rejects anonymous requests with AlwaysAllow.
+            let anonymous = server.client(json!({})).await;
+            assert_eq!(whoami(&anonymous).await, Err(401), "{modes}");
+        }
+        server.stop();
+    }
+}
+
+#[tokio::test]
+async fn disabled_admission_plugins_have_no_effect() {
+    let folder = temp();
+    let server = Server::start(
+        folder.path(),
+        &[
+            "--disable-admission-plugins=ServiceAccount,Priority,DefaultTolerationSeconds,NamespaceLifecycle"
+                .to_owned(),
+        ],
+    );
+    let anyone = server.client(json!({})).await;
+    let map = json!({"metadata": {"name": "m"}}).to_string();
+    let path = "/api/v1/namespaces/nowhere/configmaps";
+    assert_eq!(send(&anyone, http::Request::post(path), &map).await.0, 201);
+    let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let path = "/api/v1/namespaces/default/pods";
+    let (code, created) = send(&anyone, http::Request::post(path), &pod.to_string()).await;
+    assert_eq!(code, 201, "{created}");
+    let created: Value = serde_json::from_str(&created).unwrap();
+    for field in [
+        "priority",
+        "preemptionPolicy",
+        "tolerations",
+        "serviceAccountName",
+    ] {
+        assert_eq!(created["spec"].get(field), None, "{field}");
+    }
+    let stderr = server.stop();
+    assert!(!stderr.contains("has no effect"), "{stderr}");
+}
+
 #[test]
 fn server_listens_on_loopback_by_default() {
     // An address of this machine that is not loopback; no packet is sent.

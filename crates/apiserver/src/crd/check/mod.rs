@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use windlass_api::naming;
 
 use super::{
+    ca_bundle,
     conditions::{self, ESTABLISHED},
     lifecycle::{APPROVAL_ANNOTATION, Approval, approval_text, is_protected},
     list, spec, text,
@@ -92,6 +93,7 @@ pub(crate) fn check(crd: &Object, old: Option<&Object>) -> Vec<FieldError> {
         );
     }
     check_spec(spec, &mut errors);
+    check_ca_bundle(crd, old, &mut errors);
     if let Some(old) = old {
         check_changes(crd, old, &mut errors);
     }
@@ -106,6 +108,21 @@ pub(crate) fn check(crd: &Object, old: Option<&Object>) -> Vec<FieldError> {
         );
     }
     errors.0
+}
+
+/// The CA bundle of an established CRD must stay valid.
+fn check_ca_bundle(crd: &Object, old: Option<&Object>, errors: &mut ErrorList) {
+    let was_valid = old.is_some_and(|old| {
+        conditions::is_true(old, ESTABLISHED) && ca_bundle::problem(ca_bundle::of(old)).is_none()
+    });
+    let is_used = spec(crd)["conversion"]["strategy"] == "Webhook";
+    if !was_valid || !is_used {
+        return;
+    }
+    if let Some(why) = ca_bundle::problem(ca_bundle::of(crd)) {
+        let field = "spec.conversion.webhookClientConfig.caBundle";
+        errors.invalid(field, ca_bundle::of(crd), why);
+    }
 }
 
 /// Validates a CRD's status as written by a client.
