@@ -13,8 +13,8 @@ const RIGHTS: &str = include_str!("../rbac.yaml");
 
 async fn shipped_files_work_and_errors_are_shown(case: Case) -> anyhow::Result<()> {
     install_crds(&case, [Icecream::crd()]).await?;
-    let world = TestEnvironment::with_client(&case, &ManifestRoles::parse(RIGHTS)?.client(&case).await?);
-    let manager = world.manager().install(CrdInstaller::new([Icecream::crd()]));
+    let env = TestEnvironment::with_client(&case, &ManifestRoles::parse(RIGHTS)?.client(&case).await?);
+    let manager = env.manager().install(CrdInstaller::new([Icecream::crd()]));
     let running = RunningManager::start(manager.controller(controller()));
     // A dry run, since a ClusterRole affects the whole cluster. The Role has a namespace.
     let try_out = ["apply", "--dry-run=server", "-f", "-"];
@@ -26,10 +26,10 @@ async fn shipped_files_work_and_errors_are_shown(case: Case) -> anyhow::Result<(
 
     let said = case.kubectl(&["apply", "-f", "-"], EXAMPLE).await?;
     assert_eq!(said, "icecream.controller.nicoleh.io/example-icecream created\n");
-    let icecream = world
+    let icecream = env
         .wait_for::<Icecream>("example-icecream", |icecream| icecream.status.is_some())
         .await?;
-    world.get::<Deployment>("example-icecream").await?;
+    env.get::<Deployment>("example-icecream").await?;
     let shown = case.kubectl(&["get", "icecream"], "").await?;
     let rows: Vec<Vec<_>> = shown
         .lines()
@@ -42,7 +42,7 @@ async fn shipped_files_work_and_errors_are_shown(case: Case) -> anyhow::Result<(
     );
 
     let synced = |event: &_| is_about("Synced", event);
-    world.wait_for_event(&*icecream, synced).await?;
+    env.wait_for_event(&*icecream, synced).await?;
     let event = described(&case, "Synced").await?;
     for said in ["Normal", "nicole-controller", "Icecream synced successfully"] {
         assert!(event.contains(said), "`{said}` in {event}");
@@ -50,8 +50,7 @@ async fn shipped_files_work_and_errors_are_shown(case: Case) -> anyhow::Result<(
 
     let wrong = EXAMPLE.replace("vanilla", "salted caramel");
     case.kubectl(&["apply", "-f", "-"], &wrong).await?;
-    world
-        .wait_for_event(&*icecream, |event| is_about("ErrInvalid", event))
+    env.wait_for_event(&*icecream, |event| is_about("ErrInvalid", event))
         .await?;
     let event = described(&case, "ErrInvalid").await?;
     for said in [

@@ -47,11 +47,11 @@ fn run(passes: Option<u32>, steps: &[Step]) {
         .build()
         .unwrap();
     runtime.block_on(async {
-        let mut world = Harness::new(passes);
+        let mut harness = Harness::new(passes);
         for step in steps {
-            world.step(step).await;
+            harness.step(step).await;
         }
-        world.finish().await;
+        harness.finish().await;
     });
 }
 
@@ -104,11 +104,11 @@ fn short_histories_lose_no_wake_up() {
         // The length of the prefix shared with the last history, which was compared already.
         let mut same = 0;
         loop {
-            let mut world = Harness::new(Some(9));
+            let mut harness = Harness::new(Some(9));
             for &step in &history[..same] {
-                world.step_without_compare(&alphabet[step]).await;
+                harness.step_without_compare(&alphabet[step]).await;
             }
-            while same < history.len() && world.step(&alphabet[history[same]]).await {
+            while same < history.len() && harness.step(&alphabet[history[same]]).await {
                 same += 1;
             }
             // A history with a step that changes nothing equals a shorter one: skip all with this prefix.

@@ -51,14 +51,14 @@ impl CrashScenario for RolloutStory {
         self.rights.client(case).await
     }
 
-    async fn prepare(&self, world: &TestEnvironment) -> anyhow::Result<()> {
+    async fn prepare(&self, env: &TestEnvironment) -> anyhow::Result<()> {
         self.replace(None).await?;
         let mut spec = at_a_time(1);
         if self.called_off {
             spec["drain"] = json!({ "timeout": "1s" });
             (spec["backoff"], spec["soak"]) = ("1s".into(), "1s".into());
         }
-        let fleet = Fleet::idle(world.case(), self.nodes(), spec).await?;
+        let fleet = Fleet::idle(env.case(), self.nodes(), spec).await?;
         fleet.create_protected_pod(&fleet.name(0)).await?;
         if !self.called_off {
             fleet.allow(&fleet.name(0), 1).await?;

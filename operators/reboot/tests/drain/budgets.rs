@@ -142,7 +142,7 @@ pub(crate) async fn dry_run_reports_blockers(case: Case) -> anyhow::Result<()> {
     let stage = Stage::new(&case).await?;
     let (web, api) = (stage.pod("web").await?, stage.pod("api").await?);
     stage.budget("strict", "web", Some(0)).await?;
-    let writer = Writer::new(stage.world.proxy().client(), "drain-test").dry_run();
+    let writer = Writer::new(stage.env.proxy().client(), "drain-test").dry_run();
     let trial = Drainer::new(writer, Clock::system());
     let progress = trial
         .pass(&stage.node_name(), &stage.options, DrainMode::Evict)

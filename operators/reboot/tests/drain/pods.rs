@@ -20,18 +20,18 @@ pub(crate) async fn ignored_pods_are_not_evicted(case: Case) -> anyhow::Result<(
     stage.pod_on(&stage.node_name(), "proxy", "DaemonSet").await?;
     stage.pod("done").await?;
     let succeeded = json!({ "status": { "phase": "Succeeded" } });
-    stage.world.patch_status::<Pod>("done", succeeded).await?;
+    stage.env.patch_status::<Pod>("done", succeeded).await?;
     let mirror = json!({
         "metadata": { "name": "mirror", "annotations": { "kubernetes.io/config.mirror": "x" } },
         "spec": { "nodeName": stage.node_name(), "containers": [{ "name": "main", "image": "main" }] },
     });
-    stage.world.create::<Pod>(from_value(mirror)?).await?;
+    stage.env.create::<Pod>(from_value(mirror)?).await?;
     stage.pod("chosen").await?;
 
     let progress = stage.pass().await?;
     assert_eq!((progress.remaining, progress.blockers.len()), (1, 0));
     let writes: Vec<_> = stage
-        .world
+        .env
         .proxy()
         .writes()
         .iter()
@@ -46,7 +46,7 @@ pub(crate) async fn eviction_uses_the_policys_grace_period(case: Case) -> anyhow
     stage.options.grace_period_seconds = Some(7);
     stage.pod("web").await?;
     stage.pass().await?;
-    let web = stage.world.get::<Pod>("web").await?;
+    let web = stage.env.get::<Pod>("web").await?;
     assert_eq!(web.metadata.deletion_grace_period_seconds, Some(7));
     // It is terminating, and not evicted again however often a pass runs.
     stage.passes(6).await?;
@@ -62,14 +62,14 @@ pub(crate) async fn pod_recreated_under_its_name_is_not_evicted(case: Case) -> a
     let before = stage.pod_on(&stage.node_name(), "db-0", "StatefulSet").await?;
     // Between the list and the eviction it is deleted and recreated.
     stage
-        .world
+        .env
         .proxy()
         .delay(1, Duration::from_secs(2), |sent: &RecordedRequest| {
             sent.subresource() == "eviction"
         });
     let (progress, successor) = tokio::join!(stage.pass(), async {
         stage
-            .world
+            .env
             .proxy()
             .wait_until_sent(|sent: &RecordedRequest| sent.subresource() == "eviction")
             .await?;
@@ -92,12 +92,12 @@ pub(crate) async fn forced_deletion_does_not_delete_a_recreated_pod(case: Case) 
     stage.node(&elsewhere).await?;
     stage.pod_on(&stage.node_name(), "db-0", "StatefulSet").await?;
     let deletion = |sent: &RecordedRequest| &*sent.access.verb == "delete" && sent.name() == "db-0";
-    stage.world.proxy().delay(1, Duration::from_secs(2), deletion);
+    stage.env.proxy().delay(1, Duration::from_secs(2), deletion);
     let here = stage.node_name();
     let (progress, successor) = tokio::join!(
         stage.drainer.pass(&here, &stage.options, DrainMode::Force),
         async {
-            stage.world.proxy().wait_until_sent(deletion).await?;
+            stage.env.proxy().wait_until_sent(deletion).await?;
             stage.stop_pod("db-0").await?;
             stage.pod_on(&elsewhere, "db-0", "StatefulSet").await
         }
@@ -110,14 +110,14 @@ pub(crate) async fn overdue_pod_is_reported_with_its_finalizers(case: Case) -> a
     let stage = Stage::new(&case).await?;
     stage.pod("held").await?;
     let finalizer = json!({ "metadata": { "finalizers": ["example.com/held"] } });
-    stage.world.patch::<Pod>("held", finalizer).await?;
-    let pods = stage.world.case().api::<Pod>();
+    stage.env.patch::<Pod>("held", finalizer).await?;
+    let pods = stage.env.case().api::<Pod>();
     pods.delete("held", &DeleteParams::default().grace_period(0))
         .await?;
     // Long after its grace period, by a clock that is ahead of the server's.
     let late =
         windlass::runtime::Clock::starting_at(jiff::Timestamp::now() + jiff::SignedDuration::from_mins(2));
-    let writer = windlass::runtime::Writer::new(stage.world.proxy().client(), "drain-test");
+    let writer = windlass::runtime::Writer::new(stage.env.proxy().client(), "drain-test");
     let drainer = windlass_reboot::drain::Drainer::new(writer, late);
     let progress = drainer
         .pass(&stage.node_name(), &stage.options, DrainMode::Evict)
@@ -138,7 +138,7 @@ pub(crate) async fn overdue_pod_is_reported_with_its_finalizers(case: Case) -> a
             .is_drained()
     );
     let free = json!({ "metadata": { "finalizers": null } });
-    stage.world.patch::<Pod>("held", free).await?;
+    stage.env.patch::<Pod>("held", free).await?;
     Ok(())
 }
 
@@ -146,7 +146,7 @@ pub(crate) async fn failed_requests_are_retried_after_five_seconds(case: Case) -
     let stage = Stage::new(&case).await?;
     stage.pod("web").await?;
     stage.pod("api").await?;
-    let wire = stage.world.proxy();
+    let wire = stage.env.proxy();
     wire.reject(1, http::StatusCode::SERVICE_UNAVAILABLE, |sent| {
         &*sent.access.verb == "list"
     });
@@ -186,7 +186,7 @@ pub(crate) async fn new_drainer_continues_after_a_crash(case: Case) -> anyhow::R
     stage.budget("strict", "b", Some(0)).await?;
     stage.pass().await?;
     stage.stop_pod("a").await?;
-    let successor = drainer(&stage.world);
+    let successor = drainer(&stage.env);
     let progress = successor
         .pass(&stage.node_name(), &stage.options, DrainMode::Evict)
         .await?;

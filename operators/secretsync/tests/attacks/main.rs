@@ -10,9 +10,9 @@ mod oracle;
 mod overwrite;
 mod races;
 mod stage;
-#[path = "../secretsync/world.rs"]
+#[path = "../secretsync/test_cluster.rs"]
 #[allow(dead_code, reason = "shared with the other suite")]
-mod world;
+mod test_cluster;
 
 use windlass_suite::suite;
 

@@ -11,8 +11,8 @@ mod loops;
 mod quiet;
 mod rights;
 mod spread;
+mod test_cluster;
 mod trouble;
-mod world;
 
 use windlass_suite::suite;
 

@@ -75,9 +75,9 @@ impl TestCluster {
     pub(crate) async fn with(case: &Case, rights: &ManifestRoles) -> anyhow::Result<Self> {
         install_crds(case, [SecretSync::crd()]).await?;
         let client = rights.client(case).await?;
-        let world = Self::of(Inner::with_client(case, &client), client);
-        world.namespace(HOME, json!({})).await?;
-        Ok(world)
+        let env = Self::of(Inner::with_client(case, &client), client);
+        env.namespace(HOME, json!({})).await?;
+        Ok(env)
     }
 
     pub(crate) fn of(inner: Inner, client: Client) -> Self {
@@ -91,13 +91,13 @@ impl TestCluster {
 
     /// `token` of [`HOME`] is copied into `asks`, and nothing is pending.
     pub(crate) async fn in_sync(case: &Case) -> anyhow::Result<(Self, RunningManager)> {
-        let world = Self::new(case).await?;
-        world.consenting(&["asks"]).await?;
-        world.source("token", "1").await?;
-        let running = world.start().await?;
-        world.wait_for_copy("asks", "token", "1").await?;
-        world.settle().await;
-        Ok((world, running))
+        let env = Self::new(case).await?;
+        env.consenting(&["asks"]).await?;
+        env.source("token", "1").await?;
+        let running = env.start().await?;
+        env.wait_for_copy("asks", "token", "1").await?;
+        env.settle().await;
+        Ok((env, running))
     }
 
     /// The same with other flags.
