@@ -60,12 +60,12 @@ impl FaultyConnection {
 /// A client with a new connection.
 pub(crate) fn connect(server: &Server) -> (Client, FaultyConnection) {
     let connection = FaultyConnection(Arc::default());
-    let (server, wires) = (server.clone(), connection.clone());
+    let (server, faults) = (server.clone(), connection.clone());
     let service = service_fn(move |request: Request<Body>| {
         let fault = {
-            let mut wires = wires.0.lock();
-            wires.log.push(request.method().to_string());
-            wires.next.pop_front().unwrap_or(wires.always)
+            let mut state = faults.0.lock();
+            state.log.push(request.method().to_string());
+            state.next.pop_front().unwrap_or(state.always)
         };
         let server = server.clone();
         async move { Ok::<_, Infallible>(forward(server, request, fault).await) }

@@ -166,14 +166,14 @@ pub(crate) async fn crash_at_any_request_with_an_aborted_drain_is_recovered(
     fleet.create_protected_pod(&node).await?;
     fleet.request(&node).await?;
     for phase in [Phase::Draining, Phase::Aborted, Phase::Soaking] {
-        let running = fleet.start_another(&fleet.wire, None);
+        let running = fleet.start_another(&fleet.proxy, None);
         fleet.wait_for_phase(&node, phase).await?;
         running.kill().await;
         if phase == Phase::Aborted {
             fleet.allow(&node, 1).await?;
         }
     }
-    let running = fleet.start_another(&fleet.wire, None);
+    let running = fleet.start_another(&fleet.proxy, None);
     let view = fleet.wait_until_idle(&node).await?;
     assert!(!view.unschedulable);
     assert_eq!(fleet.boots(&node), 1);

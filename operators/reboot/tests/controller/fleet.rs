@@ -38,7 +38,7 @@ pub(crate) struct Fleet {
     pub(crate) case: Case,
     pub(crate) clock: Clock,
     pub(crate) policy: String,
-    pub(crate) wire: RequestProxy,
+    pub(crate) proxy: RequestProxy,
     machines: Arc<Mutex<Machines>>,
     most_down: Arc<Mutex<usize>>,
     kubelets: RunningManager,
@@ -75,7 +75,7 @@ impl Fleet {
             case: case.clone(),
             clock,
             policy: case.namespace().to_owned(),
-            wire: RequestProxy::new(&case.program_client().await?),
+            proxy: RequestProxy::new(&case.program_client().await?),
             machines,
             most_down,
             kubelets: RunningManager::start(kubelets),
@@ -155,13 +155,13 @@ impl Fleet {
     }
 
     pub(crate) fn start(&mut self) {
-        let wire = self.wire.clone();
-        self.controller = Some(self.start_another(&wire, None));
+        let proxy = self.proxy.clone();
+        self.controller = Some(self.start_another(&proxy, None));
     }
 
-    /// Starts another controller, on this wire.
-    pub(crate) fn start_another(&self, wire: &RequestProxy, own_node: Option<String>) -> RunningManager {
-        RunningManager::start(controllers(Manager::new(wire.client()), self.clock, own_node))
+    /// Starts another controller, on this proxy.
+    pub(crate) fn start_another(&self, proxy: &RequestProxy, own_node: Option<String>) -> RunningManager {
+        RunningManager::start(controllers(Manager::new(proxy.client()), self.clock, own_node))
     }
 
     pub(crate) async fn stop(&mut self) -> anyhow::Result<()> {
@@ -325,7 +325,7 @@ impl Fleet {
             Backend::Embedded => Duration::from_secs(2),
             _ => Duration::from_millis(500),
         };
-        self.wire.wait_until_idle(long).await;
+        self.proxy.wait_until_idle(long).await;
     }
 
     /// The reasons of all events about a node, in the order in which they were recorded; the server may receive them

@@ -146,8 +146,8 @@ pub(crate) async fn failed_requests_are_retried_after_five_seconds(case: Case) -
     let stage = Stage::new(&case).await?;
     stage.pod("web").await?;
     stage.pod("api").await?;
-    let wire = stage.env.proxy();
-    wire.reject(1, http::StatusCode::SERVICE_UNAVAILABLE, |sent| {
+    let proxy = stage.env.proxy();
+    proxy.reject(1, http::StatusCode::SERVICE_UNAVAILABLE, |sent| {
         &*sent.access.verb == "list"
     });
     let error = stage
@@ -159,7 +159,7 @@ pub(crate) async fn failed_requests_are_retried_after_five_seconds(case: Case) -
         "the pods cannot be listed"
     );
     let concerns = |sent: &RecordedRequest| sent.subresource() == "eviction" && sent.name() == "web";
-    wire.reject(1, http::StatusCode::INTERNAL_SERVER_ERROR, concerns);
+    proxy.reject(1, http::StatusCode::INTERNAL_SERVER_ERROR, concerns);
     let progress = stage.passes(4).await?;
     assert_eq!(progress.blockers[0].reason, BlockerReason::EvictionRefused);
     assert_eq!(

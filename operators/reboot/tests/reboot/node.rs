@@ -175,13 +175,17 @@ impl TestNode {
     }
 
     /// Starts its agent, whose clock is ahead by this much.
-    pub(crate) async fn agent(&self, wire: &RequestProxy, ahead: Duration) -> anyhow::Result<RunningManager> {
-        self.agent_with(wire, ahead, Arguments::default()).await
+    pub(crate) async fn agent(
+        &self,
+        proxy: &RequestProxy,
+        ahead: Duration,
+    ) -> anyhow::Result<RunningManager> {
+        self.agent_with(proxy, ahead, Arguments::default()).await
     }
 
     pub(crate) async fn agent_with(
         &self,
-        wire: &RequestProxy,
+        proxy: &RequestProxy,
         ahead: Duration,
         arguments: Arguments,
     ) -> anyhow::Result<RunningManager> {
@@ -190,7 +194,7 @@ impl TestNode {
             reboot_with: RebootWith::Simulated,
             ..arguments
         };
-        let client = wire.client();
+        let client = proxy.client();
         let manager = agent::setup_at(
             Manager::new(client.clone()),
             &client,

@@ -106,7 +106,7 @@ impl TestCluster {
         self
     }
 
-    /// Another process on another wire, in the same cluster.
+    /// Another process on another proxy, in the same cluster.
     pub(crate) fn another_process(&self) -> Self {
         let beside = Self::of(Inner::with_client(self.case(), &self.client), self.client.clone());
         beside.with_arguments(|arguments| *arguments = self.arguments.clone())
