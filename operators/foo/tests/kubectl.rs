@@ -57,8 +57,8 @@ async fn check_example_with_either_crd(env: &TestEnvironment) -> anyhow::Result<
     // Upstream's CRD accepts a Foo without a spec. It must not block others.
     let spec = EXAMPLE.find("spec:").unwrap_or_default();
     apply(env, &EXAMPLE[..spec].replace("example-foo", "bare")).await?;
-    let said = apply(env, EXAMPLE).await?;
-    assert_eq!(said, "foo.samplecontroller.k8s.io/example-foo created\n");
+    let output = apply(env, EXAMPLE).await?;
+    assert_eq!(output, "foo.samplecontroller.k8s.io/example-foo created\n");
     let made = env.wait_for::<Deployment>("example-foo", |_| true).await?;
     env.wait_for::<Foo>("example-foo", |foo| foo.status.is_some())
         .await?;
@@ -75,8 +75,8 @@ async fn check_example_with_either_crd(env: &TestEnvironment) -> anyhow::Result<
     let definitions = Api::<CustomResourceDefinition>::all(env.case().client());
     let now = definitions.get("foos.samplecontroller.k8s.io").await?;
     assert_eq!(now.spec.names.singular.as_deref(), Some("foo"));
-    let said = apply(env, EXAMPLE).await?;
-    assert_eq!(said, "foo.samplecontroller.k8s.io/example-foo unchanged\n");
+    let output = apply(env, EXAMPLE).await?;
+    assert_eq!(output, "foo.samplecontroller.k8s.io/example-foo unchanged\n");
     apply(env, &EXAMPLE.replace("replicas: 1", "replicas: 3")).await?;
     let grown = |web: &Deployment| web.spec.as_ref().is_some_and(|spec| spec.replicas == Some(3));
     let grown = env.wait_for::<Deployment>("example-foo", grown).await?;

@@ -19,13 +19,16 @@ async fn shipped_files_work_and_errors_are_shown(case: Case) -> anyhow::Result<(
     // A dry run, since a ClusterRole affects the whole cluster. The Role has a namespace.
     let try_out = ["apply", "--dry-run=server", "-f", "-"];
     let here = format!("namespace: {}", case.namespace());
-    let said = case
+    let output = case
         .kubectl(&try_out, &RIGHTS.replace("namespace: default", &here))
         .await?;
-    assert_eq!(said.lines().count(), 2, "{said}");
+    assert_eq!(output.lines().count(), 2, "{output}");
 
-    let said = case.kubectl(&["apply", "-f", "-"], EXAMPLE).await?;
-    assert_eq!(said, "icecream.controller.nicoleh.io/example-icecream created\n");
+    let output = case.kubectl(&["apply", "-f", "-"], EXAMPLE).await?;
+    assert_eq!(
+        output,
+        "icecream.controller.nicoleh.io/example-icecream created\n"
+    );
     let icecream = env
         .wait_for::<Icecream>("example-icecream", |icecream| icecream.status.is_some())
         .await?;
@@ -44,8 +47,8 @@ async fn shipped_files_work_and_errors_are_shown(case: Case) -> anyhow::Result<(
     let synced = |event: &_| is_about("Synced", event);
     env.wait_for_event(&*icecream, synced).await?;
     let event = described(&case, "Synced").await?;
-    for said in ["Normal", "nicole-controller", "Icecream synced successfully"] {
-        assert!(event.contains(said), "`{said}` in {event}");
+    for expected in ["Normal", "nicole-controller", "Icecream synced successfully"] {
+        assert!(event.contains(expected), "`{expected}` in {event}");
     }
 
     let wrong = EXAMPLE.replace("vanilla", "salted caramel");
@@ -53,13 +56,13 @@ async fn shipped_files_work_and_errors_are_shown(case: Case) -> anyhow::Result<(
     env.wait_for_event(&*icecream, |event| is_about("ErrInvalid", event))
         .await?;
     let event = described(&case, "ErrInvalid").await?;
-    for said in [
+    for expected in [
         "Warning",
         "spec.flavor",
         "salted caramel",
         "use at most 63 letters",
     ] {
-        assert!(event.contains(said), "`{said}` in {event}");
+        assert!(event.contains(expected), "`{expected}` in {event}");
     }
     running.stop().await
 }

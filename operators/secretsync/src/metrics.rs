@@ -98,15 +98,15 @@ pub(crate) fn register(metrics: &Metrics, engine: &Arc<Engine>) {
 
 /// Fails if work has been pending for longer than `limit` without any progress.
 pub(crate) fn check_progress(engine: &Engine, limit: Duration) -> Result<(), String> {
-    let ledger = engine.tracker.lock();
-    let stalled = ledger.stalled_for();
+    let tracker = engine.tracker.lock();
+    let stalled = tracker.stalled_for();
     // Only the leader does any work.
     if stalled <= limit || !engine.is_leader.load(Ordering::Relaxed) {
         return Ok(());
     }
     Err(format!(
         "{} queue items are pending, without progress for {stalled:?}",
-        ledger.totals().pending
+        tracker.totals().pending
     ))
 }
 

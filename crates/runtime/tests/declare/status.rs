@@ -86,9 +86,9 @@ async fn condition_is_written_when_it_changes() {
     )
     .await;
     let found = Arc::new(Mutex::new(ConditionUpdate::false_("Ready", "Waiting")));
-    let finding = Arc::clone(&found);
+    let condition = Arc::clone(&found);
     let controller = Controller::<Service>::new("sizes").declare(move |_: Arc<Service>, _: Context| {
-        ready(Ok::<_, Error>(Desired::new().condition(finding.lock().clone())))
+        ready(Ok::<_, Error>(Desired::new().condition(condition.lock().clone())))
     });
     let (stop, stopped) = oneshot::channel::<()>();
     let manager = Manager::new(recorded_client).controller(controller);
@@ -157,14 +157,14 @@ async fn new_object_costs_one_child_one_status_and_one_event() {
     let (client, (recorded_client, log)) = (Client::new(server.clone(), "default"), recorded_on(server));
     let controller = Controller::<Service>::new("sizes").owns::<ConfigMap>().declare(
         |_: Arc<Service>, ctx: Context| async move {
-            let finding = match ctx.get::<ConfigMap>("child")? {
+            let condition = match ctx.get::<ConfigMap>("child")? {
                 Some(_) => ConditionUpdate::true_("Seen", "ChildExists"),
                 None => ConditionUpdate::false_("Seen", "ChildMissing"),
             };
             let desired = Desired::new().child(config("child", &[("a", "1")]));
             Ok::<_, Error>(
                 desired
-                    .condition(finding)
+                    .condition(condition)
                     .event("Synced", "all children are applied"),
             )
         },

@@ -127,7 +127,7 @@ async fn finalizer_validation_matches_the_server() {
     installed.expect("installed");
     let foos = ApiResource::from_gvk(&GroupVersionKind::gvk("example.com", "v1", "Foo"));
     let mut foo = DynamicObject::new("a", &foos).within("default");
-    let rehearsal = writer.dynamic(foos).dry_run();
+    let dry_run = writer.dynamic(foos).dry_run();
     let many = |text: &str, times| text.repeat(times);
     let names = [
         "",
@@ -166,7 +166,7 @@ async fn finalizer_validation_matches_the_server() {
         .flat_map(|domain| names.iter().map(move |name| format!("{domain}/{name}")));
     for finalizer in names.iter().map(ToString::to_string).chain(with_domain) {
         foo.metadata.finalizers = Some(vec![finalizer.clone()]);
-        let taken = rehearsal.create(&foo).await.map(drop);
+        let taken = dry_run.create(&foo).await.map(drop);
         assert_eq!(
             check_finalizer(&finalizer).is_ok(),
             taken.is_ok(),

@@ -175,12 +175,12 @@ impl CrashScenario for NoticeScenario {
 
 /// The newest state of each object reaches the sink, whenever the process crashes.
 pub(crate) async fn restart_after_crash_reports_every_object(case: Case) -> anyhow::Result<()> {
-    let story = NoticeScenario {
+    let scenario = NoticeScenario {
         sink: Mutex::default(),
         folder: Mutex::new(tempfile::tempdir()?),
         namespace: Mutex::default(),
     };
-    let report = crash_at_every_request(&case, &story).await?;
+    let report = crash_at_every_request(&case, &scenario).await?;
     assert!(report.crashes >= 2, "{report:?}");
     Ok(())
 }

@@ -182,14 +182,17 @@ pub(crate) async fn kind_installed_later_is_reported(case: Case) -> anyhow::Resu
 
 /// The error suggests what to write.
 pub(crate) async fn unknown_or_ambiguous_kind_is_rejected(case: Case) -> anyhow::Result<()> {
-    for (name, said) in [
+    for (name, expected) in [
         ("podz", "did you mean `pods.v1`?"),
         ("xyzzy", "`kubectl api-resources`"),
         ("events", "write one of `events.v1`, `events.events.k8s.io`"),
         ("widgets.example.com", "name its version too"),
     ] {
         let error = found(&case.client(), &[name]).await.expect_err(name).to_string();
-        assert!(error.contains(said) && error.contains(name), "{name}: {error}");
+        assert!(
+            error.contains(expected) && error.contains(name),
+            "{name}: {error}"
+        );
     }
     Ok(())
 }

@@ -63,7 +63,7 @@ impl RebootMethod {
 async fn run(words: &CommandLine) -> Result<(), Error> {
     match words.run(COMMAND_TIMEOUT).await? {
         (status, _) if status.success() => Ok(()),
-        (status, said) => Err(format!("`{words}` failed with {status}: {said}").into()),
+        (status, output) => Err(format!("`{words}` failed with {status}: {output}").into()),
     }
 }
 

@@ -113,12 +113,12 @@ pub(crate) async fn blockers_are_reported_and_the_drain_aborts_at_its_timeout(
         let node = json!(fleet.nodes().get(node).await?.status);
         let conditions = node["conditions"].as_array().into_iter().flatten();
         let planned = conditions.filter(|one| one["type"] == "MaintenancePlanned");
-        let said: Vec<_> = planned
+        let planned_reasons: Vec<_> = planned
             .map(|one| (&one["reason"], one["message"].as_str()))
             .collect();
         assert!(
-            matches!(said[..], [(reason, Some(why))] if reason == "RebootAborted" && why.contains("within 16s; retried after")),
-            "{said:?}"
+            matches!(planned_reasons[..], [(reason, Some(why))] if reason == "RebootAborted" && why.contains("within 16s; retried after")),
+            "{planned_reasons:?}"
         );
     }
     // Rarely enough, although every change of pods, nodes and policies triggers a reconcile.

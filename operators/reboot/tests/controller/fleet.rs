@@ -301,14 +301,14 @@ impl Fleet {
     where
         K: windlass::cache::Cacheable + Resource<DynamicType = ()>,
     {
-        let patience = match self.case.cluster().backend() {
+        let limit = match self.case.cluster().backend() {
             Backend::Embedded => Duration::from_hours(8),
             _ => Duration::from_secs(40),
         };
         let cache = Cache::<K>::start(self.case.client(), &WatchScope::all());
         let lister = cache.synced(windlass_suite::STEP_TIMEOUT).await?;
         let mut changes = lister.subscribe();
-        let seen = timeout(patience, async {
+        let seen = timeout(limit, async {
             loop {
                 if let Some(seen) = look(&lister) {
                     return anyhow::Ok(seen);
@@ -334,12 +334,12 @@ impl Fleet {
         let about = format!("involvedObject.kind=Node,involvedObject.name={node}");
         let events = Api::<Event>::all(self.case.client());
         let mut events = events.list(&ListParams::default().fields(&about)).await?.items;
-        let said = |event: &Event| {
+        let time_in_name = |event: &Event| {
             let name = event.name_any();
             let (_, stamp) = name.rsplit_once('.')?;
             u64::from_str_radix(stamp, 16).ok()
         };
-        events.sort_by_key(said);
+        events.sort_by_key(time_in_name);
         Ok(events.into_iter().filter_map(|event| event.reason).collect())
     }
 

@@ -6,7 +6,7 @@ use windlass_secretsync::SecretSync;
 use windlass_suite::{Context as Case, RunningManager};
 
 use crate::{
-    stage::{
+    fixture::{
         ADOPT, KINDS, Kind, MALLORY, POLICIES, VICTIM, adopt, attacked, is_managed, is_marked, target, with,
     },
     test_cluster::TestCluster,

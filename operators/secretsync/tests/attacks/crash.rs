@@ -10,7 +10,7 @@ use windlass_suite::{
 };
 
 use crate::{
-    stage::{KINDS, Kind, MALLORY, VICTIM, attacked, is_managed, is_marked},
+    fixture::{KINDS, Kind, MALLORY, VICTIM, attacked, is_managed, is_marked},
     test_cluster::{TestCluster, is_neither_event_nor_lease, namespace_of, shipped},
 };
 
@@ -87,13 +87,13 @@ pub(crate) async fn adoption_and_release_recover_from_a_crash_at_every_request(
     case: Case,
 ) -> anyhow::Result<()> {
     for kind in KINDS {
-        let story = Adopted {
+        let scenario = Adopted {
             kind,
             uid: Mutex::new(Value::Null),
         };
         let report = match case.cluster().backend() {
-            Backend::Embedded => crash_at_every_request(&case, &story).await?,
-            _ => crash_at_requests(&case, &story, |n| n + n + 1).await?,
+            Backend::Embedded => crash_at_every_request(&case, &scenario).await?,
+            _ => crash_at_requests(&case, &scenario, |n| n + n + 1).await?,
         };
         assert!(report.requests >= 12, "{report:?}");
     }

@@ -13,7 +13,7 @@ use windlass_secretsync::SecretSync;
 use windlass_suite::Context as Case;
 
 use crate::{
-    stage::{KINDS, Kind, MALLORY, VICTIM, attacked, target, with},
+    fixture::{KINDS, Kind, MALLORY, VICTIM, attacked, target, with},
     test_cluster::{HOME, condition, namespace_of},
 };
 

@@ -5,11 +5,11 @@
 
 mod adoption;
 mod crash;
+mod fixture;
 mod load;
 mod oracle;
 mod overwrite;
 mod races;
-mod stage;
 #[path = "../secretsync/test_cluster.rs"]
 #[allow(dead_code, reason = "shared with the other suite")]
 mod test_cluster;

@@ -7,7 +7,7 @@ use windlass_secretsync::{SecretSync, SecretSyncStatus};
 use windlass_suite::Context as Case;
 
 use crate::{
-    stage::{KINDS, MALLORY, POLICIES, VICTIM, attacked, target, with},
+    fixture::{KINDS, MALLORY, POLICIES, VICTIM, attacked, target, with},
     test_cluster::{TestCluster, condition, namespace_of},
 };
 

@@ -7,7 +7,7 @@ use windlass_secretsync::{SecretSync, api::SYNC_ANNOTATION};
 use windlass_suite::Context as Case;
 
 use crate::{
-    stage::{ADOPT, KINDS, Kind, MALLORY, POLICIES, VICTIM, adopt, attacked, is_marked, target, with},
+    fixture::{ADOPT, KINDS, Kind, MALLORY, POLICIES, VICTIM, adopt, attacked, is_marked, target, with},
     test_cluster::{HOME, TestCluster},
 };
 

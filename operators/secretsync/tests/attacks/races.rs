@@ -7,7 +7,7 @@ use windlass_secretsync::api::{SOURCE_UID_LABEL, SYNCED_BY_ANNOTATION};
 use windlass_suite::{Context as Case, RecordedRequest};
 
 use crate::{
-    stage::{ADOPT, KINDS, Kind, MALLORY, VICTIM, adopt, attacked, is_marked, with},
+    fixture::{ADOPT, KINDS, Kind, MALLORY, VICTIM, adopt, attacked, is_marked, with},
     test_cluster::{TestCluster, namespace_of},
 };
 

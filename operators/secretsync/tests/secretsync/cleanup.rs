@@ -55,7 +55,7 @@ const COPIES: [&str; 4] = ["also", "annotated", "other", "selected"];
 const TARGETS: [&str; 2] = ["one", "two"];
 
 /// Everything is in sync, next to objects of others.
-async fn stage(case: &Case) -> anyhow::Result<(TestCluster, RunningManager)> {
+async fn prepare(case: &Case) -> anyhow::Result<(TestCluster, RunningManager)> {
     let env = TestCluster::new(case).await?;
     env.namespace("team-a", json!({})).await?;
     for namespace in TARGETS {
@@ -196,7 +196,7 @@ async fn all(env: &TestCluster) -> anyhow::Result<Vec<(String, String)>> {
 pub(crate) async fn every_removal_deletes_exactly_the_affected_copies(case: Case) -> anyhow::Result<()> {
     for removal in ALL {
         let case = case.fresh().await?;
-        let (env, running) = stage(&case).await?;
+        let (env, running) = prepare(&case).await?;
         let before = all(&env).await?;
         remove(&env, removal).await?;
         let gone = async {
@@ -222,7 +222,7 @@ pub(crate) async fn every_removal_deletes_exactly_the_affected_copies(case: Case
 pub(crate) async fn removals_during_downtime_are_caught_up(case: Case) -> anyhow::Result<()> {
     for removal in ALL {
         let case = case.fresh().await?;
-        let (env, running) = stage(&case).await?;
+        let (env, running) = prepare(&case).await?;
         running.stop().await?;
         let before = all(&env).await?;
         remove(&env, removal).await?;
@@ -290,7 +290,7 @@ pub(crate) async fn deletion_overtakes_a_pending_fan_out(case: Case) -> anyhow::
 pub(crate) async fn recreated_namespace_gets_its_copies_again(case: Case) -> anyhow::Result<()> {
     for down in [false, true] {
         let case = case.fresh().await?;
-        let (env, running) = stage(&case).await?;
+        let (env, running) = prepare(&case).await?;
         let mut running = Some(running);
         if let Some(running) = running.take_if(|_| down) {
             running.stop().await?;

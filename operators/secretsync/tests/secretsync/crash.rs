@@ -53,7 +53,7 @@ impl Spread {
     }
 
     /// The initial state.
-    async fn stage(&self, env: &TestCluster) -> anyhow::Result<()> {
+    async fn create_initial_state(&self, env: &TestCluster) -> anyhow::Result<()> {
         self.writes.lock().clear();
         for namespace in self.names() {
             env.consenting(&[&namespace]).await?;
@@ -107,7 +107,7 @@ impl Spread {
     }
 }
 
-/// The process of a story.
+/// The process of a scenario.
 async fn process(inner: &Inner) -> anyhow::Result<Manager> {
     TestCluster::of(inner.clone(), inner.case().client())
         .new_manager()
@@ -129,7 +129,7 @@ impl CrashScenario for Spread {
     }
 
     async fn prepare(&self, inner: &Inner) -> anyhow::Result<()> {
-        self.stage(&setup_cluster(inner).await?).await
+        self.create_initial_state(&setup_cluster(inner).await?).await
     }
 
     async fn manager(&self, inner: &Inner) -> anyhow::Result<Manager> {
@@ -163,7 +163,7 @@ impl CrashScenario for Withdrawn {
 
     async fn prepare(&self, inner: &Inner) -> anyhow::Result<()> {
         let env = setup_cluster(inner).await?;
-        self.0.stage(&env).await?;
+        self.0.create_initial_state(&env).await?;
         let running = RunningManager::start(env.new_manager().await?);
         self.0.spread(&env).await?;
         env.settle().await;
@@ -206,11 +206,11 @@ impl CrashScenario for Withdrawn {
     }
 }
 
-async fn run_story(case: &Case, story: &impl CrashScenario) -> anyhow::Result<()> {
+async fn run_scenario(case: &Case, scenario: &impl CrashScenario) -> anyhow::Result<()> {
     // Where each run starts a control plane, fewer runs are enough.
     let report = match case.cluster().backend() {
-        Backend::Embedded => crash_at_every_request(case, story).await?,
-        _ => crash_at_requests(case, story, |n| n + n + 1).await?,
+        Backend::Embedded => crash_at_every_request(case, scenario).await?,
+        _ => crash_at_requests(case, scenario, |n| n + n + 1).await?,
     };
     assert!(report.requests >= 15, "{report:?}");
     if case.cluster().backend() == Backend::Embedded {
@@ -225,12 +225,12 @@ async fn run_story(case: &Case, story: &impl CrashScenario) -> anyhow::Result<()
 
 /// A crash at every request.
 pub(crate) async fn fan_out_recovers_from_a_crash_at_every_request(case: Case) -> anyhow::Result<()> {
-    run_story(&case, &Spread::to(5)).await
+    run_scenario(&case, &Spread::to(5)).await
 }
 
 /// A crash at every request.
 pub(crate) async fn removal_recovers_from_a_crash_at_every_request(case: Case) -> anyhow::Result<()> {
-    run_story(&case, &Withdrawn(Spread::to(5))).await
+    run_scenario(&case, &Withdrawn(Spread::to(5))).await
 }
 
 /// With many namespaces.
@@ -252,12 +252,12 @@ fn many(case: &Case) -> usize {
 }
 
 /// A sample of crashes; where time is real, at the beginning and in the middle.
-async fn sample(case: &Case, story: &impl CrashScenario) -> anyhow::Result<()> {
+async fn sample(case: &Case, scenario: &impl CrashScenario) -> anyhow::Result<()> {
     let (least, report) = match case.cluster().backend() {
-        Backend::Embedded => (16, crash_at_requests(case, story, |n| n + n + 1).await?),
+        Backend::Embedded => (16, crash_at_requests(case, scenario, |n| n + n + 1).await?),
         _ => (
             4,
-            crash_at_requests(case, story, |n| if n == 1 { 70 } else { 900 }).await?,
+            crash_at_requests(case, scenario, |n| if n == 1 { 70 } else { 900 }).await?,
         ),
     };
     assert!(

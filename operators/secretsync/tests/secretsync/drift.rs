@@ -14,7 +14,7 @@ use windlass_suite::Context as Case;
 
 use crate::test_cluster::{HOME, TestCluster, secret};
 
-async fn stage(case: &Case) -> anyhow::Result<(TestCluster, windlass_suite::RunningManager)> {
+async fn prepare(case: &Case) -> anyhow::Result<(TestCluster, windlass_suite::RunningManager)> {
     let env = TestCluster::new(case).await?;
     env.consenting(&["asks", "other"]).await?;
     env.source("token", "1").await?;
@@ -34,7 +34,7 @@ fn is_whole(copy: &Secret) -> bool {
 
 /// By patch, update, apply and deletion; each is repaired in one write, in less than two seconds.
 pub(crate) async fn drift_is_repaired_at_once(case: Case) -> anyhow::Result<()> {
-    let (env, running) = stage(&case).await?;
+    let (env, running) = prepare(&case).await?;
     let patches: [(&str, Value); 6] = [
         ("a value", json!({ "data": { "password": "d3Jvbmc=" } })),
         ("a key more", json!({ "data": { "more": "d3Jvbmc=" } })),
@@ -79,7 +79,7 @@ pub(crate) async fn drift_is_repaired_at_once(case: Case) -> anyhow::Result<()> 
 
 /// A namespace that has sources of its own and receives copies is served as quickly as the others.
 pub(crate) async fn drift_is_repaired_at_once_in_a_source_namespace(case: Case) -> anyhow::Result<()> {
-    let (env, running) = stage(&case).await?;
+    let (env, running) = prepare(&case).await?;
     env.in_namespace("asks").create(secret("own", "1")).await?;
     env.sync("asks", "on", json!({ "names": ["own"] })).await?;
     env.wait_for_status("asks", "on", |status| status.sources == 1)
@@ -100,7 +100,7 @@ pub(crate) async fn drift_is_repaired_at_once_in_a_source_namespace(case: Case) 
 pub(crate) async fn drift_during_downtime_is_repaired_without_reading_values(
     case: Case,
 ) -> anyhow::Result<()> {
-    let (env, running) = stage(&case).await?;
+    let (env, running) = prepare(&case).await?;
     running.stop().await?;
     env.in_namespace("asks")
         .patch::<Secret>("token", json!({ "data": { "password": "d3Jvbmc=" } }))
@@ -126,7 +126,7 @@ pub(crate) async fn drift_during_downtime_is_repaired_without_reading_values(
 
 /// Labels and annotations of other managers on a copy stay.
 pub(crate) async fn metadata_of_other_managers_is_preserved(case: Case) -> anyhow::Result<()> {
-    let (env, running) = stage(&case).await?;
+    let (env, running) = prepare(&case).await?;
     env.proxy().clear();
     let patch = json!({ "metadata": { "labels": { "theirs": "1" }, "annotations": { "theirs": "1" } } });
     env.in_namespace("asks").patch::<Secret>("token", patch).await?;
@@ -143,7 +143,7 @@ pub(crate) async fn metadata_of_other_managers_is_preserved(case: Case) -> anyho
 
 /// A manager that applies another value for a key, and would do so again, is reported instead of fought.
 pub(crate) async fn applied_data_of_another_manager_is_reported_not_fought(case: Case) -> anyhow::Result<()> {
-    let (env, running) = stage(&case).await?;
+    let (env, running) = prepare(&case).await?;
     let source = env.in_namespace(HOME).get::<Secret>("token").await?;
     let api = env.in_namespace("asks").case().api::<Secret>();
     let theirs = json!({

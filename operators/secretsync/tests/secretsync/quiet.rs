@@ -11,7 +11,7 @@ const SOURCES: usize = 5;
 const NAMESPACES: usize = 8;
 
 /// Sources of both front ends, in sync.
-async fn stage(env: &TestCluster) -> anyhow::Result<()> {
+async fn prepare(env: &TestCluster) -> anyhow::Result<()> {
     for number in 0..SOURCES {
         env.source(&format!("token-{number}"), "1").await?;
     }
@@ -43,7 +43,7 @@ async fn all_there(env: &TestCluster) -> anyhow::Result<()> {
 /// An hour, a restart and a relist without a single write.
 pub(crate) async fn nothing_is_written_when_all_is_in_sync(case: Case) -> anyhow::Result<()> {
     let env = TestCluster::new(&case).await?;
-    stage(&env).await?;
+    prepare(&env).await?;
     let line = NetworkLink::new(env.proxy().client());
     let running = RunningManager::start(env.new_manager_with(line.client()).await?);
     all_there(&env).await?;
@@ -81,7 +81,7 @@ pub(crate) async fn nothing_is_written_when_all_is_in_sync(case: Case) -> anyhow
 /// Only metadata is watched, of copies and possible sources; only sources are read with content.
 pub(crate) async fn only_sources_are_read_with_content(case: Case) -> anyhow::Result<()> {
     let env = TestCluster::new(&case).await?;
-    stage(&env).await?;
+    prepare(&env).await?;
     env.in_namespace(HOME).create(secret("unrelated", "1")).await?;
     env.in_namespace("ns-0").create(secret("unrelated", "1")).await?;
     let shared = json!({ "sourceSelector": { "matchLabels": { "shared": "yes" } } });
@@ -112,7 +112,7 @@ pub(crate) async fn only_sources_are_read_with_content(case: Case) -> anyhow::Re
 /// A new leader finds everything done.
 pub(crate) async fn new_leader_writes_nothing_twice(case: Case) -> anyhow::Result<()> {
     let first = TestCluster::new(&case).await?;
-    stage(&first).await?;
+    prepare(&first).await?;
     let second = first.another_process();
     let elect = |manager: Manager, who: &str| {
         manager.elect(

@@ -29,7 +29,7 @@ use windlass_suite::{Context as Case, NetworkLink, RecordedRequest, RunningManag
 use crate::test_cluster::{CANARY, HOME, TestCluster, condition, namespace_of, secret};
 
 /// One namespace that refuses writes, three that do not, and a sync that reports it.
-async fn stage(case: &Case) -> anyhow::Result<TestCluster> {
+async fn prepare(case: &Case) -> anyhow::Result<TestCluster> {
     let env = TestCluster::new(case).await?;
     env.consenting(&["bad", "one", "two", "three"]).await?;
     env.in_namespace(HOME).create(secret("token", "1")).await?;
@@ -106,7 +106,7 @@ fn is_bad(sent: &RecordedRequest) -> bool {
 
 /// A full quota, with the message of a real server, and on one.
 pub(crate) async fn full_quota_in_one_namespace_does_not_delay_others(case: Case) -> anyhow::Result<()> {
-    let env = stage(&case).await?;
+    let env = prepare(&case).await?;
     let (real, healed) = (case.cluster().backend() != Backend::Embedded, Arc::default());
     let quotas = env.in_namespace("bad").case().api::<ResourceQuota>();
     let message = "secrets \"token\" is forbidden: exceeded quota: none, requested: secrets=1, used: secrets=0, limited: secrets=0";
@@ -134,7 +134,7 @@ pub(crate) async fn full_quota_in_one_namespace_does_not_delay_others(case: Case
 
 /// A webhook that does not answer, with the message of a real server, and on one.
 pub(crate) async fn failing_webhook_in_one_namespace_does_not_delay_others(case: Case) -> anyhow::Result<()> {
-    let env = stage(&case).await?;
+    let env = prepare(&case).await?;
     let (real, healed) = (case.cluster().backend() != Backend::Embedded, Arc::default());
     let hooks = Api::<ValidatingWebhookConfiguration>::all(case.client());
     let message = "Internal error occurred: failed calling webhook \"fails.example.com\": failed to call webhook: Post \"https://127.0.0.1:1/x?timeout=1s\": dial tcp 127.0.0.1:1: connect: connection refused";
@@ -172,7 +172,7 @@ pub(crate) async fn failing_webhook_in_one_namespace_does_not_delay_others(case:
 
 /// A refusal may quote the values. The reported message does not contain them.
 pub(crate) async fn values_quoted_by_a_refusal_are_hidden(case: Case) -> anyhow::Result<()> {
-    let env = stage(&case).await?;
+    let env = prepare(&case).await?;
     let quoted = format!(
         "admission webhook \"strict\" denied the request: password {CANARY}1 is weak, and so is YzRuNHJ5YzRuNHJ5MQ=="
     );
@@ -187,7 +187,7 @@ pub(crate) async fn values_quoted_by_a_refusal_are_hidden(case: Case) -> anyhow:
 
 /// A refused update may quote the old object, and a refused deletion content that was never read here.
 pub(crate) async fn old_values_quoted_by_a_refusal_are_hidden(case: Case) -> anyhow::Result<()> {
-    let env = stage(&case).await?;
+    let env = prepare(&case).await?;
     let running = env.start().await?;
     for namespace in ["bad", "one", "two", "three"] {
         env.wait_for_copy(namespace, "token", "1").await?;
@@ -228,7 +228,7 @@ async fn assert_no_value_leaked(env: &TestCluster, after: &str) -> anyhow::Resul
 
 /// A SecretSync stays until its copies are gone, and reports what blocks its deletion.
 pub(crate) async fn blocked_deletion_of_a_sync_reports_its_reason(case: Case) -> anyhow::Result<()> {
-    let env = stage(&case).await?;
+    let env = prepare(&case).await?;
     let running = env.start().await?;
     for namespace in ["bad", "one", "two", "three"] {
         env.wait_for_copy(namespace, "token", "1").await?;
@@ -268,7 +268,7 @@ pub(crate) async fn blocked_deletion_of_a_sync_reports_its_reason(case: Case) ->
 
 /// Nothing is written to a terminating namespace, and no failure is reported.
 pub(crate) async fn terminating_namespace_is_skipped_without_errors(case: Case) -> anyhow::Result<()> {
-    let env = stage(&case).await?;
+    let env = prepare(&case).await?;
     let hold = json!({ "metadata": { "name": "hold", "finalizers": ["example.com/hold"] } });
     env.in_namespace("bad")
         .create::<ConfigMap>(from_value(hold)?)
@@ -314,7 +314,7 @@ pub(crate) async fn terminating_namespace_is_skipped_without_errors(case: Case) 
 
 /// All requests fail for a while, watches end, and resource versions expire.
 pub(crate) async fn request_and_watch_failures_are_recovered(case: Case) -> anyhow::Result<()> {
-    let env = stage(&case).await?;
+    let env = prepare(&case).await?;
     let line = NetworkLink::new(env.proxy().client());
     let running = RunningManager::start(env.new_manager_with(line.client()).await?);
     for namespace in ["bad", "one", "two", "three"] {
@@ -368,7 +368,7 @@ pub(crate) async fn request_and_watch_failures_are_recovered(case: Case) -> anyh
 
 /// A write that is never answered must not stop the operator silently.
 pub(crate) async fn stall_fails_the_health_check(case: Case) -> anyhow::Result<()> {
-    let env = stage(&case)
+    let env = prepare(&case)
         .await?
         .with_arguments(|arguments| arguments.stall_seconds = 2);
     let free = std::net::TcpListener::bind("127.0.0.1:0")?;
