@@ -96,6 +96,10 @@ async fn eviction_distinguishes_a_blocking_budget_from_a_deleted_pod() {
     let (client, _) = recorded();
     let writer = Writer::new(client.clone(), MANAGER);
     let pod = running_pod(&client, "a").await;
+    let evict = async || {
+        let evicted = writer.evict(&pod, &DeleteParams::default()).await;
+        evicted.expect("response")
+    };
     let budget: PodDisruptionBudget = serde_json::from_value(json!({
         "metadata": { "name": "web", "namespace": "default" },
         "spec": { "minAvailable": 1, "selector": { "matchLabels": { "app": "web" } } },
@@ -107,10 +111,7 @@ async fn eviction_distinguishes_a_blocking_budget_from_a_deleted_pod() {
         .await
         .expect("created");
 
-    let evicted = writer
-        .evict(&pod, &DeleteParams::default())
-        .await
-        .expect("response");
+    let evicted = evict().await;
     let EvictOutcome::Blocked {
         budget: name,
         retry_after,
@@ -130,10 +131,7 @@ async fn eviction_distinguishes_a_blocking_budget_from_a_deleted_pod() {
         .replace_status("web", &PostParams::default(), &budget)
         .await
         .expect("the disruption controller");
-    let evicted = writer
-        .evict(&pod, &DeleteParams::default())
-        .await
-        .expect("response");
+    let evicted = evict().await;
     assert_eq!(
         evicted,
         EvictOutcome::Blocked {
@@ -153,10 +151,7 @@ async fn eviction_distinguishes_a_blocking_budget_from_a_deleted_pod() {
         .create(&PostParams::default(), &second)
         .await
         .expect("created");
-    let evicted = writer
-        .evict(&pod, &DeleteParams::default())
-        .await
-        .expect("response");
+    let evicted = evict().await;
     let message =
         "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
     assert_eq!(

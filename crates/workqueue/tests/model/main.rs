@@ -40,13 +40,16 @@ fn any_end() -> impl Strategy<Value = Ending> {
     ]
 }
 
-fn run(passes: Option<u32>, steps: &[Step]) {
+fn block_on_paused_clock(work: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
-        .build()
-        .unwrap();
-    runtime.block_on(async {
+        .build();
+    runtime.unwrap().block_on(work);
+}
+
+fn run(passes: Option<u32>, steps: &[Step]) {
+    block_on_paused_clock(async {
         let mut harness = Harness::new(passes);
         for step in steps {
             harness.step(step).await;
@@ -94,12 +97,7 @@ fn short_histories_lose_no_wake_up() {
         Step::Advance { millis: 10 },
         Step::Close,
     ];
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .unwrap();
-    runtime.block_on(async {
+    block_on_paused_clock(async {
         let mut history = [0; 6];
         // The length of the prefix shared with the last history, which was compared already.
         let mut same = 0;

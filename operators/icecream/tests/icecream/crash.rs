@@ -121,8 +121,7 @@ pub(crate) async fn shipped_rights_are_sufficient_and_minimal(case: Case) -> any
         .proxy()
         .reject(3, StatusCode::UNPROCESSABLE_ENTITY, streams);
     fixture.start_with(fixture.manager().elect(ElectionConfig::new("icecream")));
-    let spec = json!({ "deploymentName": "scoops", "flavor": "mint" });
-    fixture.create_icecream("example", spec).await?;
+    fixture.create_example().await?;
     fixture
         .create_pod("one", flavor_label("mint"), "north", 1)
         .await?;

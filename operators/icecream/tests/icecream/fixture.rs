@@ -106,6 +106,12 @@ impl Fixture {
         self.create(Icecream::new(name, spec)).await
     }
 
+    /// Creates the Icecream `example`, which selects pods of the flavor `mint`.
+    pub(crate) async fn create_example(&self) -> kube::Result<Icecream> {
+        let spec = json!({ "deploymentName": "scoops", "flavor": "mint" });
+        self.create_icecream("example", spec).await
+    }
+
     /// Creates a running pod with this label on `node`, with the address `10.0.0.<n>`.
     pub(crate) async fn create_pod(
         &self,

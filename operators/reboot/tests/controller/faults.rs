@@ -183,9 +183,7 @@ pub(crate) async fn drain_timeout_aborts_or_forces(case: Case) -> anyhow::Result
 /// A node that does not come back keeps its slot, and the others wait until an administrator has looked at it.
 pub(crate) async fn node_that_does_not_return_fails_and_stops_the_rollout(case: Case) -> anyhow::Result<()> {
     let fleet = Fleet::new(&case, 3, at_a_time(2)).await?;
-    fleet
-        .change_policy(json!({ "reboot": { "timeout": fleet.short_timeout() } }))
-        .await?;
+    fleet.shorten_reboot_timeout().await?;
     let lost = fleet.name(0);
     fleet.set_behavior(&lost, RebootBehavior::Dies);
     fleet.request(&lost).await?;
@@ -222,9 +220,7 @@ pub(crate) async fn node_that_does_not_return_fails_and_stops_the_rollout(case: 
 /// Only the kubelet was restarted: that is not a reboot.
 pub(crate) async fn kubelet_restart_is_not_a_reboot(case: Case) -> anyhow::Result<()> {
     let fleet = Fleet::new(&case, 1, at_a_time(1)).await?;
-    fleet
-        .change_policy(json!({ "reboot": { "timeout": fleet.short_timeout() } }))
-        .await?;
+    fleet.shorten_reboot_timeout().await?;
     let node = fleet.name(0);
     fleet.set_behavior(&node, RebootBehavior::Pretends);
     fleet.request(&node).await?;

@@ -392,12 +392,11 @@ impl Fleet {
         self.case.cluster().backend() == Backend::Embedded
     }
 
-    /// A little longer than a machine takes to boot.
-    pub(crate) fn short_timeout(&self) -> &'static str {
-        match self.case.cluster().backend() {
-            Backend::Embedded => "40s",
-            _ => "5s",
-        }
+    /// Sets the policy's reboot timeout to a little longer than a machine takes to boot.
+    pub(crate) async fn shorten_reboot_timeout(&self) -> kube::Result<RebootPolicy> {
+        let timeout = if self.is_embedded() { "40s" } else { "5s" };
+        self.change_policy(json!({ "reboot": { "timeout": timeout } }))
+            .await
     }
 
     /// Lets time pass; where the clock is real, a second.

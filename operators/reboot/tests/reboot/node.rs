@@ -254,7 +254,7 @@ async fn run(
         }
         tokio::select! {
             seen = changes.next() => drop(seen.context("the watch ended")?),
-            changed = ignores_reboots.changed() => changed?,
+            toggled = ignores_reboots.changed() => toggled?,
         }
     }
 }

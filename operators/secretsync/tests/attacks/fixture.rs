@@ -48,7 +48,6 @@ impl Kind {
         }
     }
 
-    /// An object with one value.
     pub(crate) fn object(self, name: &str, value: &str) -> Value {
         let field = match self {
             Self::Secret => "stringData",

@@ -10,11 +10,11 @@ use windlass::{
 };
 use windlass_cluster::Backend;
 use windlass_secretsync::SecretSync;
-use windlass_suite::Context as Case;
+use windlass_suite::{Context as Case, RunningManager};
 
 use crate::{
     fixture::{KINDS, Kind, MALLORY, VICTIM, attacked, target, with},
-    test_cluster::{HOME, condition, namespace_of},
+    test_cluster::{HOME, TestCluster, condition, namespace_of},
 };
 
 /// The owner of a target namespace holds its copies with finalizers, and forges more of them: the SecretSync is
@@ -300,10 +300,10 @@ pub(crate) async fn content_over_the_limit_is_not_held(case: Case) -> anyhow::Re
     running.stop().await
 }
 
-/// A label on a SecretSync costs its owner one write; it must not cause a reconcile of every copy.
-pub(crate) async fn unchanged_spec_does_not_reconcile_copies(case: Case) -> anyhow::Result<()> {
-    let env = attacked(&case, None).await?;
-    let names: Vec<_> = (0..20).map(|number| format!("name-{number}")).collect();
+/// The SecretSync `many`, of which every copy conflicts with an object of the target.
+async fn with_conflicts(case: &Case, count: u32) -> anyhow::Result<(TestCluster, RunningManager)> {
+    let env = attacked(case, None).await?;
+    let names: Vec<_> = (0..count).map(|number| format!("name-{number}")).collect();
     for name in &names {
         for namespace in [MALLORY, VICTIM] {
             let object = Kind::ConfigMap.object(name, namespace);
@@ -313,8 +313,14 @@ pub(crate) async fn unchanged_spec_does_not_reconcile_copies(case: Case) -> anyh
     let running = env.start().await?;
     let spec = json!({ "kind": "ConfigMap", "names": names });
     let status = env.attack("many", spec).await?;
-    assert_eq!(status.conflicts, 20, "{status:?}");
+    assert_eq!(status.conflicts, count, "{status:?}");
     env.proxy().clear();
+    Ok((env, running))
+}
+
+/// A label on a SecretSync costs its owner one write; it must not cause a reconcile of every copy.
+pub(crate) async fn unchanged_spec_does_not_reconcile_copies(case: Case) -> anyhow::Result<()> {
+    let (env, running) = with_conflicts(&case, 20).await?;
     for number in 0..5 {
         let label = json!({ "metadata": { "labels": { "number": number.to_string() } } });
         env.in_namespace(MALLORY)
@@ -345,19 +351,7 @@ pub(crate) async fn conflict_checks_are_rate_limited(case: Case) -> anyhow::Resu
         Backend::Embedded => 1800,
         _ => 45,
     };
-    let env = attacked(&case, None).await?;
-    let names: Vec<_> = (0..120).map(|number| format!("name-{number}")).collect();
-    for name in &names {
-        for namespace in [MALLORY, VICTIM] {
-            let object = Kind::ConfigMap.object(name, namespace);
-            env.make(Kind::ConfigMap, namespace, &object).await?;
-        }
-    }
-    let running = env.start().await?;
-    let spec = json!({ "kind": "ConfigMap", "names": names });
-    let status = env.attack("many", spec).await?;
-    assert_eq!(status.conflicts, 120, "{status:?}");
-    env.proxy().clear();
+    let (env, running) = with_conflicts(&case, 120).await?;
     tokio::time::sleep(Duration::from_secs(seconds)).await;
     let looks = env.proxy().requests();
     let looks = looks.iter().filter(|sent| sent.access.verb == "get").count() as u64;

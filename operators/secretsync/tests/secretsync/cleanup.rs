@@ -145,21 +145,29 @@ fn is_gone(removal: Removal, namespace: &str, name: &str) -> bool {
     }
 }
 
+async fn wait_until_gone(env: &TestCluster, removal: Removal) -> anyhow::Result<()> {
+    for namespace in TARGETS {
+        for name in COPIES
+            .into_iter()
+            .filter(|name| is_gone(removal, namespace, name))
+        {
+            let namespace = env.in_namespace(namespace);
+            namespace.wait_until_deleted::<Secret>(name).await?;
+        }
+    }
+    Ok(())
+}
+
 async fn assert_removed(
     env: &TestCluster,
     removal: Removal,
     before: &[(String, String)],
 ) -> anyhow::Result<()> {
     let changed = |name: &str| removal == Removal::Replaced && name == "annotated";
+    wait_until_gone(env, removal).await?;
     for namespace in TARGETS {
-        for name in COPIES {
-            if is_gone(removal, namespace, name) {
-                env.in_namespace(namespace)
-                    .wait_until_deleted::<Secret>(name)
-                    .await?;
-            } else if changed(name) {
-                env.wait_for_copy(namespace, name, "2").await?;
-            }
+        for name in COPIES.into_iter().filter(|name| changed(name)) {
+            env.wait_for_copy(namespace, name, "2").await?;
         }
     }
     env.settle().await;
@@ -199,18 +207,7 @@ pub(crate) async fn every_removal_deletes_exactly_the_affected_copies(case: Case
         let (env, running) = prepare(&case).await?;
         let before = all(&env).await?;
         remove(&env, removal).await?;
-        let gone = async {
-            for namespace in TARGETS {
-                for name in COPIES {
-                    if is_gone(removal, namespace, name) {
-                        env.in_namespace(namespace)
-                            .wait_until_deleted::<Secret>(name)
-                            .await?;
-                    }
-                }
-            }
-            Ok(())
-        };
+        let gone = wait_until_gone(&env, removal);
         env.within_two_seconds(&format!("{removal:?}"), gone).await?;
         assert_removed(&env, removal, &before).await?;
         running.stop().await?;

@@ -223,12 +223,10 @@ async fn run_scenario(case: &Case, scenario: &impl CrashScenario) -> anyhow::Res
     Ok(())
 }
 
-/// A crash at every request.
 pub(crate) async fn fan_out_recovers_from_a_crash_at_every_request(case: Case) -> anyhow::Result<()> {
     run_scenario(&case, &Spread::to(5)).await
 }
 
-/// A crash at every request.
 pub(crate) async fn removal_recovers_from_a_crash_at_every_request(case: Case) -> anyhow::Result<()> {
     run_scenario(&case, &Withdrawn(Spread::to(5))).await
 }

@@ -354,7 +354,6 @@ impl TestCluster {
         Ok(all.items.iter().map(ResourceExt::name_any).collect())
     }
 
-    /// All events.
     pub(crate) async fn events(&self) -> anyhow::Result<Vec<Event>> {
         let all = Api::<Event>::all(self.case().client());
         Ok(all.list(&ListParams::default()).await?.items)
@@ -397,7 +396,6 @@ pub(crate) fn value_of(value: &str) -> Vec<u8> {
     format!("{CANARY}{value}").into_bytes()
 }
 
-/// Whether it is neither an event nor a lease.
 pub(crate) fn is_neither_event_nor_lease(write: &RecordedRequest) -> bool {
     !["events", "leases"].contains(&write.resource())
 }
@@ -422,7 +420,6 @@ pub(crate) fn describe_request(sent: &RecordedRequest) -> String {
     }
 }
 
-/// The namespace of a request.
 pub(crate) fn namespace_of(sent: &RecordedRequest) -> &str {
     match &sent.access.target {
         AccessTarget::Resource { namespace, .. } => namespace,
