@@ -125,7 +125,6 @@ impl CopyReconciler<'_> {
         Ok(())
     }
 
-    /// Reconciles one copy.
     pub(crate) async fn reconcile(&self, live: &ActiveSync, wanted_copy: &WantedCopy) -> CopyOutcome {
         let source = &wanted_copy.member.source;
         let name = &source.name;
@@ -297,7 +296,6 @@ impl CopyReconciler<'_> {
         conflict(name, "OwnedByOtherSync", message, RetryPolicy::Poll)
     }
 
-    /// Creates a copy.
     async fn create_copy(
         &self,
         live: &ActiveSync,

@@ -94,7 +94,6 @@ impl CopyLister {
 }
 
 impl Listers {
-    /// Returns the copies of a kind.
     pub(crate) fn copies(&self, kind: SourceKind) -> &CopyLister {
         match kind {
             SourceKind::Secret => &self.secrets,

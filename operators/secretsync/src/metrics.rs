@@ -59,7 +59,6 @@ impl SyncMetrics {
     }
 }
 
-/// Registers the metrics.
 pub(crate) fn register(metrics: &Metrics, engine: &Arc<Engine>) {
     let lag = engine.metrics.propagation.clone();
     metrics.register(|registry| {

@@ -164,7 +164,6 @@ impl Engine {
         }
     }
 
-    /// Returns the copies of a sync in a namespace.
     fn copies_of(&self, sync: &SyncId, namespace: &str) -> Vec<(SourceKind, Arc<str>, Arc<CopyMetadata>)> {
         let listers = self.listers();
         let is_of = |kind, name: &str, copy: &CopyMetadata| {

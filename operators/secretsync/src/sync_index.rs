@@ -52,7 +52,6 @@ pub(crate) struct Limits {
     pub(crate) content: usize,
 }
 
-/// A namespace.
 pub(crate) struct TargetNamespace {
     pub(crate) uid: Arc<str>,
     /// The source namespaces that it accepts copies from.

@@ -80,7 +80,7 @@ pub(crate) async fn run_watches(engine: Arc<Engine>, source: SourceContext<Job>)
         source.watch(
             &syncs,
             forward(&engine, &one_more, move |_, change| {
-                source_watches.on_sync(change)
+                source_watches.on_sync(change);
             }),
         ),
     ];

@@ -127,7 +127,6 @@ impl NamespaceProgress {
 pub(crate) struct Completion {
     /// Nothing of this sync is pending any more.
     pub(crate) is_idle: bool,
-    /// Failures that are new.
     pub(crate) new_failures: Vec<CopyFailure>,
     /// How long it took until the change was in all namespaces.
     pub(crate) propagation: Option<Duration>,

@@ -73,7 +73,6 @@ pub(crate) fn connect(server: &Server) -> (Client, FaultyConnection) {
     (Client::new(service, "default"), connection)
 }
 
-/// Forwards a request to the server, with a fault.
 pub(crate) async fn forward(server: Server, request: Request<Body>, fault: Option<Fault>) -> Response<Body> {
     match fault {
         Some(Fault::Slow(time)) => tokio::time::sleep(time).await,
@@ -166,7 +165,6 @@ impl Candidate {
         self.wait_until_ended().await
     }
 
-    /// Waits until the election ends.
     pub(crate) async fn wait_until_ended(self) -> Result<(), ElectionError> {
         let Self {
             stop, ended, task, ..

@@ -124,7 +124,6 @@ impl Harness {
         Api::namespaced(self.client.clone(), "default")
     }
 
-    /// The events of this reason.
     pub(crate) async fn events(&self, reason: &str) -> Vec<Event> {
         let events = Api::<Event>::namespaced(self.client.clone(), "default");
         let events = events.list(&ListParams::default()).await.expect("list");

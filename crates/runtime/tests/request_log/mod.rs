@@ -17,7 +17,6 @@ use serde_json::Value;
 use tower::{BoxError, ServiceExt, service_fn};
 use windlass_apiserver::Server;
 
-/// A recorded request.
 #[derive(Clone, Debug)]
 pub(crate) struct RecordedRequest {
     pub(crate) method: Method,

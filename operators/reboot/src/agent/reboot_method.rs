@@ -67,7 +67,6 @@ async fn run(words: &CommandLine) -> Result<(), Error> {
     }
 }
 
-/// Returns whether a node is simulated.
 pub(super) fn is_simulated(node: &Node) -> bool {
     let annotations = node.metadata.annotations.as_ref();
     annotations.is_some_and(|all| all.contains_key(SIMULATED_ANNOTATION))

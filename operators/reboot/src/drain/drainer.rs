@@ -279,7 +279,6 @@ impl Drainer {
     }
 }
 
-/// The result of one eviction.
 enum EvictionResult {
     Accepted,
     Gone,

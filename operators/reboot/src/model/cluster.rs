@@ -170,7 +170,6 @@ impl ModelCluster {
         taken.map(|one| one.view.name.as_str()).collect()
     }
 
-    /// Returns one of the nodes.
     pub(super) fn node(&mut self, node: usize) -> &mut ModelNode {
         &mut self.nodes[node]
     }

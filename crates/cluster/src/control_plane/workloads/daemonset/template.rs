@@ -34,7 +34,6 @@ pub(super) fn spec(set: &DaemonSet) -> &PodSpec {
     spec.unwrap_or(&NONE)
 }
 
-/// Adds the tolerations of daemon pods.
 pub(super) fn add_daemon_tolerations(spec: &mut PodSpec) {
     let host_network = spec.host_network == Some(true);
     let tolerations = spec.tolerations.get_or_insert_default();
