@@ -131,7 +131,6 @@ fn ok() -> u16 {
 /// Content type of server-side apply.
 const APPLY: &str = "application/apply-patch+yaml";
 
-/// A scenario file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ScenarioFile {

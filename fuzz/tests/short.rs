@@ -49,6 +49,8 @@ fn number(variable: &str) -> Option<u64> {
 /// Number of runs; fewer if one input causes many requests.
 fn runs(target: &str) -> u64 {
     match target {
+        // Each run has its own server.
+        "requests" => 400,
         "selectors" | "list-parameters" | "tokens" | "field-paths" | "texts" => 1_000,
         // Each run starts a process.
         "drop-in" => 20,

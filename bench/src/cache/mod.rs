@@ -233,7 +233,6 @@ fn average_nanos(began: std::time::Instant, count: usize) -> Measurements {
     measurements([("nanos", began.elapsed().as_secs_f64() * 1e9 / count as f64)])
 }
 
-/// Returns the events per second.
 #[expect(clippy::cast_precision_loss, reason = "a figure for a table")]
 fn events_per_second(began: std::time::Instant, events: usize) -> Measurements {
     measurements([("events", events as f64 / began.elapsed().as_secs_f64())])

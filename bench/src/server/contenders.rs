@@ -2,7 +2,6 @@
 
 use std::{
     path::PathBuf,
-    process::Stdio,
     time::{Duration, Instant},
 };
 
@@ -12,13 +11,10 @@ use kube::{
     Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
 };
-use tokio::{
-    io::{AsyncBufReadExt, BufReader},
-    process::{Child, Command},
-};
+use tokio::process::Child;
 use windlass_cluster::Cluster;
 
-use windlass_bench::processes;
+use windlass_bench::{processes, serve};
 
 use super::{loads::Load, transport::Transport};
 
@@ -120,18 +116,7 @@ impl Contender {
 
 async fn process() -> anyhow::Result<(Contender, Duration)> {
     let started = Instant::now();
-    let mut child = Command::new(std::env::current_exe()?)
-        .arg(windlass_bench::serve::SERVE)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()?;
-    let output = child.stdout.take().context("piped")?;
-    let line = BufReader::new(output).lines().next_line().await?;
-    let line = line.context("the server process exited")?;
-    let (kubeconfig, micros) = line
-        .split_once('\t')
-        .context("invalid output of the server process")?;
+    let (child, kubeconfig, reported_start) = serve::start().await?;
     let (client, transport) = client(kubeconfig.into()).await?;
     ready(&client).await?;
     let took = started.elapsed();
@@ -140,7 +125,7 @@ async fn process() -> anyhow::Result<(Contender, Duration)> {
         client,
         transport,
         processes: vec![child.id().context("the server process has exited")?],
-        reported_start: Some(Duration::from_micros(micros.parse()?)),
+        reported_start: Some(reported_start),
         running: Running::Process(child),
     };
     Ok((contender, took))

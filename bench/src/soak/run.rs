@@ -2,7 +2,6 @@
 
 use std::{
     collections::BTreeMap,
-    process::Stdio,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -12,8 +11,7 @@ use fastrand::Rng;
 use serde::Serialize;
 use serde_json::json;
 use tokio::{
-    io::{AsyncBufReadExt, BufReader},
-    process::{Child, ChildStdin, Command},
+    process::{Child, ChildStdin},
     sync::watch,
     task::JoinSet,
     time::{Instant, timeout},
@@ -194,19 +192,8 @@ fn print_progress(elapsed: Duration, shared: &Shared, memory: &[f64], attack: &s
 /// Starts the server in its own process, so that its memory can be measured. Returns it with the administrator's
 /// access.
 async fn start() -> anyhow::Result<(Child, ChildStdin, Endpoint)> {
-    let mut child = Command::new(std::env::current_exe()?)
-        .arg(serve::SERVE)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()?;
-    let output = child.stdout.take().context("piped")?;
-    let line = BufReader::new(output).lines().next_line().await?;
-    let line = line.context("the server process exited before it served")?;
-    let (kubeconfig, _) = line
-        .split_once('\t')
-        .context("invalid output of the server process")?;
-    let endpoint = Endpoint::open(kubeconfig).await?;
+    let (mut child, kubeconfig, _) = serve::start().await?;
+    let endpoint = Endpoint::open(&kubeconfig).await?;
     let input = child.stdin.take().context("piped")?;
     Ok((child, input, endpoint))
 }

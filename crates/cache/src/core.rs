@@ -51,13 +51,13 @@ impl Progress {
         let missing = self.scopes.iter().filter(|(_, reached)| !reached.complete);
         let texts: Vec<_> = missing
             .map(|(scope, reached)| {
-                let trouble = reached
+                let error = reached
                     .last_error
                     .as_deref()
                     .unwrap_or("the server has not answered yet");
                 match &**scope {
-                    "" => trouble.to_owned(),
-                    namespace => format!("namespace `{namespace}`: {trouble}"),
+                    "" => error.to_owned(),
+                    namespace => format!("namespace `{namespace}`: {error}"),
                 }
             })
             .collect();
@@ -165,9 +165,9 @@ impl Core {
         tracing::warn!(%kind, %key, error, "skipped an object that does not decode");
     }
 
-    pub(crate) fn record_error(&self, scope: &NamespaceScope, trouble: CacheError<'_>) {
-        let text = match trouble {
-            CacheError::Object(_) => return self.report_object_error(trouble),
+    pub(crate) fn record_error(&self, scope: &NamespaceScope, error: CacheError<'_>) {
+        let text = match error {
+            CacheError::Object(_) => return self.report_object_error(error),
             CacheError::List(WatchError {
                 kind: WatchErrorKind::NotInstalled,
                 message,
@@ -198,7 +198,6 @@ impl Core {
     }
 }
 
-/// Returns the message of a panic.
 fn panic_message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))

@@ -177,11 +177,6 @@ impl FieldSelector {
         self.and(path, vec![value.into()], true)
     }
 
-    /// Requires the field not to equal this value.
-    pub fn not_equal(self, path: FieldPath, value: impl Into<Box<str>>) -> Self {
-        self.and(path, vec![value.into()], false)
-    }
-
     /// Requires the field to equal one of these values.
     pub fn is_in(self, path: FieldPath, values: impl IntoIterator<Item = impl Into<Box<str>>>) -> Self {
         self.and(path, values.into_iter().map(Into::into).collect(), true)

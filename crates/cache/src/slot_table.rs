@@ -56,7 +56,6 @@ impl SlotTable {
         self.put(u64::from(hash) << 32 | (u64::from(slot) + FIRST_SLOT));
     }
 
-    /// Removes a slot.
     pub(crate) fn remove(&mut self, hash: u32, slot: u32) {
         if let Some((at, _)) = self.search(hash, |found| found == slot) {
             self.table.set(at, DELETED);

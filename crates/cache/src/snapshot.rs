@@ -53,7 +53,6 @@ impl Objects {
         self.in_slot(self.slot(key)?)
     }
 
-    /// Returns the slot of this key.
     #[inline]
     pub(crate) fn slot(&self, key: &ObjectKey) -> Option<Slot> {
         self.table.find(self.hash(key), |slot| {

@@ -12,7 +12,6 @@ use model::{CONFIG_MAPS, RequestType, Server, config_map, key};
 use proptest::prelude::*;
 use windlass_cache::{Cache, CachedObject, Change, ObjectKey, Query, Settings, Subscription, WatchScope};
 
-/// One step of a history.
 #[derive(Clone, Debug)]
 enum HistoryStep {
     Put(u8),

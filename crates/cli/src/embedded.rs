@@ -171,7 +171,6 @@ impl Drop for KubeconfigFile {
     }
 }
 
-/// Quotes a path for a shell.
 fn shell_quoted(path: &Path) -> String {
     let text = path.display().to_string();
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+:@%".contains(&byte);

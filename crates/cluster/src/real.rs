@@ -238,7 +238,6 @@ struct Credentials {
     service_account_key: PathBuf,
 }
 
-/// A kubeconfig and the file it is in.
 struct KubeconfigFile {
     kubeconfig: Kubeconfig,
     path: PathBuf,
@@ -249,7 +248,6 @@ impl ControlPlane {
         self.sandbox.path()
     }
 
-    /// Returns a kubeconfig for a user.
     pub(crate) fn user(&self, name: &str, groups: &[String]) -> Result<Kubeconfig, Error> {
         let identity = self.authority.issue_client(name, groups)?;
         Ok(kubeconfig::with_certificate(

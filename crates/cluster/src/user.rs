@@ -245,7 +245,6 @@ fn reference(kind: &str, name: &str) -> RoleRef {
     }
 }
 
-/// Whether a rules review contains a rule.
 fn contains_rule(rule: &PolicyRule, known: &SubjectRulesReviewStatus) -> bool {
     let same = |own: &Option<Vec<String>>, other: &Option<Vec<String>>| {
         own.as_deref().unwrap_or_default() == other.as_deref().unwrap_or_default()

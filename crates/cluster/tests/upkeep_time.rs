@@ -80,6 +80,12 @@ fn requests(recorder: &Recorder) -> u64 {
     asked.map(|one| one.count).sum()
 }
 
+async fn recorded_cluster() -> Result<(Cluster, Recorder)> {
+    let recorder = Recorder::new();
+    let cluster = Cluster::embedded().controllers().recorder(recorder.clone());
+    Ok((cluster.start().await?, recorder))
+}
+
 async fn namespace_with_account(client: &Client, name: &str) -> Result<Api<Namespace>> {
     let namespaces = Api::<Namespace>::all(client.clone());
     create(&namespaces, json!({"metadata": {"name": name}})).await?;
@@ -91,12 +97,7 @@ async fn namespace_with_account(client: &Client, name: &str) -> Result<Api<Names
 
 #[tokio::test(start_paused = true)]
 async fn idle_cluster_sends_no_requests() -> Result<()> {
-    let recorder = Recorder::new();
-    let cluster = Cluster::embedded()
-        .controllers()
-        .recorder(recorder.clone())
-        .start()
-        .await?;
+    let (cluster, recorder) = recorded_cluster().await?;
     namespace_with_account(&cluster.client(), "a").await?;
     let before = requests(&recorder);
     ensure!(before > 0, "the recorder sees the controllers");
@@ -108,12 +109,7 @@ async fn idle_cluster_sends_no_requests() -> Result<()> {
 
 #[tokio::test(start_paused = true)]
 async fn stuck_namespace_is_retried_until_it_can_be_deleted() -> Result<()> {
-    let recorder = Recorder::new();
-    let cluster = Cluster::embedded()
-        .controllers()
-        .recorder(recorder.clone())
-        .start()
-        .await?;
+    let (cluster, recorder) = recorded_cluster().await?;
     let namespaces = namespace_with_account(&cluster.client(), "stuck").await?;
     let config_maps = Api::<ConfigMap>::namespaced(cluster.client(), "stuck");
     let metadata = json!({"name": "c", "finalizers": ["example.com/stuck"]});

@@ -28,7 +28,7 @@ pub trait Conditions {
     /// if the update has none.
     ///
     /// Returns whether anything changed; an unchanged status need not be written.
-    fn set(&mut self, finding: ConditionUpdate, clock: &Clock) -> bool;
+    fn set(&mut self, update: ConditionUpdate, clock: &Clock) -> bool;
 
     /// Returns the condition of this type.
     fn of_type(&self, kind: &str) -> Option<&Condition>;
@@ -107,14 +107,14 @@ impl ConditionUpdate {
 }
 
 impl Conditions for Vec<Condition> {
-    fn set(&mut self, finding: ConditionUpdate, clock: &Clock) -> bool {
+    fn set(&mut self, update: ConditionUpdate, clock: &Clock) -> bool {
         let ConditionUpdate {
             kind,
             status,
             reason,
             message,
             observed_generation,
-        } = finding;
+        } = update;
         let place = self.iter().position(|condition| condition.type_ == kind);
         let before = place.map(|place| &self[place]);
         let since = before.filter(|before| before.status == status);
@@ -204,16 +204,16 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn setting_the_same_condition_again_changes_nothing() {
         let (clock, mut conditions) = (clock(), Vec::new());
-        let finding = ConditionUpdate::true_("Ready", "Done")
+        let update = ConditionUpdate::true_("Ready", "Done")
             .message("m")
             .observed_generation(Some(2));
-        assert!(conditions.set(finding.clone(), &clock));
+        assert!(conditions.set(update.clone(), &clock));
         let before = conditions.clone();
         seconds(5).await;
-        assert!(!conditions.set(finding.clone(), &clock));
+        assert!(!conditions.set(update.clone(), &clock));
         assert_eq!(conditions, before);
         assert!(
-            conditions.set(finding.observed_generation(Some(3)), &clock),
+            conditions.set(update.observed_generation(Some(3)), &clock),
             "a newer generation was observed"
         );
         assert_eq!(since(&conditions, "Ready"), "2026-01-02T03:04:05Z");

@@ -118,8 +118,8 @@ impl<K: Cacheable + Resource<DynamicType: Clone + Send + Sync>> Controller<K> {
     where
         K: Serialize,
     {
-        let declaring = DesiredStateReconciler::new(declarative, self.kind.clone());
-        self.reconcile(declaring)
+        let reconciler = DesiredStateReconciler::new(declarative, self.kind.clone());
+        self.reconcile(reconciler)
     }
 }
 

@@ -156,7 +156,6 @@ impl CrdInstaller {
     }
 }
 
-/// Progress of one CRD.
 struct CrdProgress<'a> {
     crd: &'a CustomResourceDefinition,
     /// What is missing; `None` when it is served.

@@ -32,7 +32,6 @@ pub(crate) struct Worker<R, Key> {
     pub(crate) own_objects: Option<OwnObjects<Key>>,
 }
 
-/// Result of one attempt.
 enum AttemptResult {
     Returned(Result<Action, Error>),
     Panicked(Box<dyn Any + Send>),

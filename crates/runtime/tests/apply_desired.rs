@@ -1,6 +1,6 @@
 //! `apply_desired` as one step of an imperative reconcile, on the embedded server.
 
-mod wire;
+mod request_log;
 
 use std::time::Duration;
 
@@ -12,11 +12,11 @@ use kube::{
     Api, Client, ResourceExt,
     api::{ListParams, Patch, PatchParams, PostParams},
 };
+use request_log::{RequestLog, recorded_on};
 use serde_json::json;
 use tokio::sync::oneshot;
 use windlass_apiserver::Server;
 use windlass_runtime::{Action, Context, Controller, Desired, Error, Manager, Request};
-use wire::{RequestLog, recorded_on};
 
 /// Every Deployment gets a ConfigMap, named by its annotation.
 async fn reconcile(request: Request, ctx: Context) -> Result<Action, Error> {
@@ -28,8 +28,8 @@ async fn reconcile(request: Request, ctx: Context) -> Result<Action, Error> {
     ctx.apply_desired(&*deployment, Desired::new().child(child)).await
 }
 
-fn writes(wire: &RequestLog) -> Vec<String> {
-    let sent = wire.take().into_iter();
+fn writes(log: &RequestLog) -> Vec<String> {
+    let sent = log.take().into_iter();
     let written = sent.filter(|sent| sent.method != "GET" && !sent.path.contains("/events"));
     written
         .map(|sent| sent.line().replace("/api/v1/namespaces/default/", ""))
@@ -45,7 +45,7 @@ async fn settle() {
 async fn children_are_created_kept_and_pruned_and_foreign_objects_are_not_touched() {
     let server = Server::builder().without_service_accounts().build();
     let client = Client::new(server.clone(), "default");
-    let (noted, wire) = recorded_on(server);
+    let (noted, log) = recorded_on(server);
     let (deployments, configs) = (
         Api::<Deployment>::default_namespaced(client.clone()),
         Api::<ConfigMap>::default_namespaced(client.clone()),
@@ -79,7 +79,7 @@ async fn children_are_created_kept_and_pruned_and_foreign_objects_are_not_touche
     let manager = Manager::new(noted).controller(controller);
     let manager = tokio::spawn(manager.run_until(async { drop(stopped.await) }));
     settle().await;
-    assert_eq!(writes(&wire), ["PATCH configmaps/one"]);
+    assert_eq!(writes(&log), ["PATCH configmaps/one"]);
     let one = configs.get("one").await.expect("exists");
     assert_eq!(Some(&one.owner_references()[0].uid), web.metadata.uid.as_ref());
 
@@ -92,18 +92,18 @@ async fn children_are_created_kept_and_pruned_and_foreign_objects_are_not_touche
         settle().await;
     };
     rename("two").await;
-    assert_eq!(writes(&wire), ["PATCH configmaps/two", "DELETE configmaps/one"]);
+    assert_eq!(writes(&log), ["PATCH configmaps/two", "DELETE configmaps/one"]);
     rename("theirs").await;
-    assert_eq!(writes(&wire), [""; 0]);
+    assert_eq!(writes(&log), [""; 0]);
     assert_eq!(configs.get("theirs").await.expect("exists"), theirs);
     assert!(
         configs.get("two").await.is_ok(),
         "nothing goes while something is wrong"
     );
     // A name with a path to another kind is neither read nor written.
-    wire.take();
+    log.take();
     rename("../secrets/theirs").await;
-    assert_eq!(writes(&wire), [""; 0]);
+    assert_eq!(writes(&log), [""; 0]);
     drop(stop);
     manager.await.expect("no panic").expect("no error");
     let events = Api::<Event>::default_namespaced(client);

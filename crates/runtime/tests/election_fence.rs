@@ -54,13 +54,13 @@ async fn follower_reads_but_does_not_write() {
     assert!(follower.connection.log().is_empty(), "nothing was sent");
 
     maps.get("a").await.expect("a read passes");
-    let rehearsal = PostParams {
+    let dry_run = PostParams {
         dry_run: true,
         ..PostParams::default()
     };
     let mut object = ConfigMap::default();
     object.metadata.name = Some("b".to_owned());
-    maps.create(&rehearsal, &object).await.expect("a dry run passes");
+    maps.create(&dry_run, &object).await.expect("a dry run passes");
     let review = Api::<SelfSubjectAccessReview>::all(client)
         .create(&PostParams::default(), &SelfSubjectAccessReview::default())
         .await;

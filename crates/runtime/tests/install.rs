@@ -1,6 +1,6 @@
 //! CRD installation at start.
 
-mod wire;
+mod request_log;
 
 use std::{
     future::ready,
@@ -14,11 +14,11 @@ use std::{
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{Api, Client};
 use parking_lot::Mutex;
+use request_log::{recorded, recorded_with};
 use serde_json::json;
 use tokio::time::Instant;
 use windlass_apiserver::Server;
 use windlass_runtime::{ApplyOptions, CrdInstaller, InstallError, Writer};
-use wire::{recorded, recorded_with};
 
 /// A CRD with these versions; the last one is the storage version.
 fn crd(plural: &str, versions: &[&str]) -> CustomResourceDefinition {
@@ -66,10 +66,10 @@ async fn live(client: &Client, name: &str) -> Option<CustomResourceDefinition> {
 
 #[tokio::test(start_paused = true)]
 async fn installed_crds_are_served_when_run_returns() {
-    let (client, wire) = recorded();
+    let (client, log) = recorded();
     let both = [crd("foos", &["v1", "v2"]), other("others", "Other")];
     install(&client, both.clone()).await.expect("installed");
-    let applied: Vec<_> = wire
+    let applied: Vec<_> = log
         .take()
         .into_iter()
         .filter(|sent| sent.method == "PATCH")
@@ -102,12 +102,12 @@ async fn installed_crds_are_served_when_run_returns() {
 
 #[tokio::test(start_paused = true)]
 async fn installer_without_apply_waits_and_writes_nothing() {
-    let (client, wire) = recorded();
+    let (client, log) = recorded();
     let installs = installer(&client);
     let waiting = tokio::spawn(async move { CrdInstaller::new([crd("foos", &["v1"])]).run(&installs).await });
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert!(!waiting.is_finished());
-    assert!(wire.take().iter().all(|sent| sent.method == "GET"));
+    assert!(log.take().iter().all(|sent| sent.method == "GET"));
     install(&client, [crd("foos", &["v1"])]).await.expect("installed");
     waiting.await.expect("no panic").expect("served now");
 }
@@ -133,13 +133,13 @@ async fn deadline_error_names_each_crd_and_what_is_missing() {
 
 #[tokio::test(start_paused = true)]
 async fn manifest_without_a_stored_version_is_rejected_before_any_write() {
-    let (client, wire) = recorded();
+    let (client, log) = recorded();
     for versions in [&["v1"][..], &["v1", "v2"], &["v1", "v2", "v3"]] {
         install(&client, [crd("foos", versions)])
             .await
             .expect("an upgrade");
     }
-    wire.take();
+    log.take();
     // The first CRD is new; it is not written either.
     let older = [other("others", "Other"), crd("foos", &["v1"])];
     let error = install(&client, older).await.expect_err("a downgrade");
@@ -157,7 +157,7 @@ async fn manifest_without_a_stored_version_is_rejected_before_any_write() {
         assert!(text.contains(word), "{text}");
     }
     assert!(
-        wire.take().iter().all(|sent| sent.method == "GET"),
+        log.take().iter().all(|sent| sent.method == "GET"),
         "nothing was written"
     );
 
@@ -179,7 +179,7 @@ async fn crd_that_changes_after_the_check_is_checked_again() {
     let rival = Client::new(server.clone(), "default");
     install(&rival, [crd("foos", &["v1"])]).await.expect("installed");
     let newer = Arc::new(Mutex::new(Some(rival)));
-    let (client, wire) = recorded_with(server, move |sent| {
+    let (client, log) = recorded_with(server, move |sent| {
         // Between the check and the write, a newer program installs its CRD.
         let rival = (sent.method == "PATCH").then(|| newer.lock().take()).flatten();
         async move {
@@ -198,7 +198,7 @@ async fn crd_that_changes_after_the_check_is_checked_again() {
         matches!(error, Err(InstallError::DropsStoredVersions { .. })),
         "{error:?}"
     );
-    let writes = wire
+    let writes = log
         .take()
         .into_iter()
         .filter(|sent| sent.method == "PATCH")

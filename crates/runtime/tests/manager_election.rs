@@ -157,7 +157,7 @@ async fn leader_that_cannot_renew_writes_nothing_after_lease_expiry() {
     let writes = Arc::new(Mutex::new(Vec::new()));
     let (client, cut) = cut_off(&server);
     let noted = Arc::clone(&writes);
-    let deaf = move |_: Key, ctx: Context| {
+    let unresponsive = move |_: Key, ctx: Context| {
         let noted = Arc::clone(&noted);
         // Continues in a spawned task, which is not cancelled.
         tokio::spawn(async move {
@@ -174,7 +174,7 @@ async fn leader_that_cannot_renew_writes_nothing_after_lease_expiry() {
         });
         std::future::pending::<Result<Action, Error>>()
     };
-    let configs = Controller::<ConfigMap>::new("configs").reconcile(deaf);
+    let configs = Controller::<ConfigMap>::new("configs").reconcile(unresponsive);
     let running = Running::start(
         Manager::new(client)
             .controller(configs)
@@ -238,7 +238,7 @@ async fn events_of_a_term_are_written_in_it_or_dropped() {
     cut.store(true, Ordering::Relaxed);
     // The lease lasts for 15 s.
     seconds(15).await;
-    let said = || async {
+    let event_count = || async {
         let events = Api::<Event>::namespaced(direct(&server), "default");
         let events = events
             .list(&ListParams::default())
@@ -250,15 +250,15 @@ async fn events_of_a_term_are_written_in_it_or_dropped() {
             .filter(|event| event.reason.as_deref().is_some_and(|r| r.starts_with("Event")))
             .count()
     };
-    let at_the_end = said().await;
+    let at_the_end = event_count().await;
     assert!(
         at_the_end > 8,
         "events are written while the lease is valid: {at_the_end}"
     );
     seconds(30).await;
-    assert_eq!(said().await, at_the_end);
+    assert_eq!(event_count().await, at_the_end);
     drop(running.stop().await);
-    assert_eq!(said().await, at_the_end);
+    assert_eq!(event_count().await, at_the_end);
 }
 
 /// After a loss it may be elected again, with another epoch, or the process exits.

@@ -302,18 +302,18 @@ async fn object_is_never_reconciled_concurrently() {
 
 #[tokio::test(start_paused = true)]
 async fn undeclared_kind_is_an_error_that_names_the_fix() {
-    let (server, said) = (server(), Arc::new(Mutex::new(String::new())));
+    let (server, message) = (server(), Arc::new(Mutex::new(String::new())));
     server.put(CONFIG_MAPS, config_map("a", "1"));
-    let said_by_it = Arc::clone(&said);
+    let in_reconcile = Arc::clone(&message);
     let reconciler = move |_: Request, ctx: Context| {
         let read = ctx.lister::<Secret>().map(|_| Action::done());
-        *said_by_it.lock() = read.as_ref().err().map(ToString::to_string).unwrap_or_default();
+        *in_reconcile.lock() = read.as_ref().err().map(ToString::to_string).unwrap_or_default();
         async move { read }
     };
     let (running, outcomes) = run(&server, controller().reconcile(reconciler));
     settle().await;
     assert_eq!(
-        *said.lock(),
+        *message.lock(),
         "controller `test` does not cache Secret: add `.reads::<Secret>()` to it"
     );
     assert_eq!(outcomes.terminal(), 1);

@@ -1,16 +1,16 @@
 //! Secrets are never logged. In a process of its own, because kube logs from its own tasks.
 
-mod wire;
+mod request_log;
 
 use std::{future::ready, sync::Arc};
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
+use request_log::recorded_with;
 use serde_json::json;
 use tracing_subscriber::{Layer, layer::SubscriberExt};
 use windlass_apiserver::Server;
 use windlass_runtime::{JsonLines, Options, Writer};
-use wire::recorded_with;
 
 /// kube prints a whole response that it cannot decode, at `warn`.
 #[tokio::test(start_paused = true)]

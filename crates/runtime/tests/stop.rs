@@ -385,8 +385,8 @@ async fn failed_service_stops_the_manager_and_a_hanging_one_is_named() {
         error.expect_err("the service failed").to_string(),
         "task `listener` failed: deaf"
     );
-    let deaf = Manager::new(server.client()).service("listener", |_| std::future::pending());
-    let running = Running::start(deaf);
+    let unresponsive = Manager::new(server.client()).service("listener", |_| std::future::pending());
+    let running = Running::start(unresponsive);
     settle().await;
     let late = running.stop().await.expect_err("the service does not stop");
     assert!(

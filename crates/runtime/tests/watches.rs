@@ -94,8 +94,6 @@ fn coloured(namespace: &str, name: &str, colour: &str) -> Value {
     json!({ "metadata": { "namespace": namespace, "name": name, "labels": { "colour": colour } } })
 }
 
-/// Objects that share an index value are reconciled when the other object changes: by its old and new value, and only in
-/// its namespace.
 #[tokio::test(start_paused = true)]
 async fn watch_for_all_reconciles_every_object_of_the_own_kind() {
     let (server, log) = (server(), Log::default());
@@ -122,6 +120,17 @@ async fn watch_for_all_reconciles_every_object_of_the_own_kind() {
     running.stop().await.expect("stops cleanly");
 }
 
+fn values(config: &ConfigMap) -> Vec<String> {
+    config
+        .data
+        .iter()
+        .flatten()
+        .map(|(_, text)| text.clone())
+        .collect()
+}
+
+/// Objects that share an index value are reconciled when the other object changes: by its old and new value, and only in
+/// its namespace.
 #[tokio::test(start_paused = true)]
 async fn indexed_watch_reconciles_objects_with_the_old_or_new_value() {
     let (server, log) = (server(), Log::default());
@@ -134,15 +143,7 @@ async fn indexed_watch_reconciles_objects_with_the_old_or_new_value() {
         server.put(CONFIG_MAPS, config_map(name, text));
     }
     server.put(SECRETS, coloured("n", "before", "red"));
-    let text = |config: &ConfigMap| {
-        config
-            .data
-            .iter()
-            .flatten()
-            .map(|(_, text)| text.clone())
-            .collect()
-    };
-    let joined = controller().watches_by_index(Watch::<Secret>::new(), text, colour);
+    let joined = controller().watches_by_index(Watch::<Secret>::new(), values, colour);
     let (running, _) = run(&server, joined.reconcile(recording(&log, done)));
     settle().await;
     let reconciled = || {
@@ -181,17 +182,9 @@ async fn indexed_watch_reconciles_objects_with_the_old_or_new_value() {
 async fn indexed_watch_has_a_predicate_and_a_lister() {
     let (server, log) = (server(), Log::default());
     server.put(CONFIG_MAPS, config_map("red", "red"));
-    let text = |config: &ConfigMap| {
-        config
-            .data
-            .iter()
-            .flatten()
-            .map(|(_, text)| text.clone())
-            .collect()
-    };
     let joined = controller().watches_by_index(
         Watch::<Secret>::new().filter(Predicate::labels_changed()),
-        text,
+        values,
         colour,
     );
     let reads = move |_, ctx: windlass_runtime::Context| {

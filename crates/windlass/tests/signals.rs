@@ -79,13 +79,13 @@ impl ChildProcess {
             .spawn()
             .expect("it starts");
         let output = BufReader::new(process.stdout.take().expect("piped")).lines();
-        let mut scene = Self {
+        let mut child = Self {
             _cluster: cluster,
             process,
             output,
         };
-        scene.wait_for_line("running").await;
-        scene
+        child.wait_for_line("running").await;
+        child
     }
 
     /// Waits for an output line with this suffix; the test harness may have printed the start of the line.
@@ -121,11 +121,11 @@ async fn signal_lets_running_reconciles_finish() {
         run_child(kubeconfig, true).await;
     }
     for signal in ["TERM", "INT"] {
-        let mut scene = ChildProcess::new("signal_lets_running_reconciles_finish").await;
-        scene.signal(signal).await;
-        scene.wait_for_line("stopping").await;
-        scene.wait_for_line("finished").await;
-        assert_eq!(scene.wait_for_exit().await.code(), Some(0), "{signal}");
+        let mut child = ChildProcess::new("signal_lets_running_reconciles_finish").await;
+        child.signal(signal).await;
+        child.wait_for_line("stopping").await;
+        child.wait_for_line("finished").await;
+        assert_eq!(child.wait_for_exit().await.code(), Some(0), "{signal}");
     }
 }
 
@@ -134,10 +134,10 @@ async fn second_signal_exits_immediately() {
     if let Ok(kubeconfig) = std::env::var(CHILD_KUBECONFIG_ENV) {
         run_child(kubeconfig, false).await;
     }
-    let mut scene = ChildProcess::new("second_signal_exits_immediately").await;
-    scene.signal("TERM").await;
-    let early = timeout(Duration::from_millis(300), scene.process.wait()).await;
+    let mut child = ChildProcess::new("second_signal_exits_immediately").await;
+    child.signal("TERM").await;
+    let early = timeout(Duration::from_millis(300), child.process.wait()).await;
     assert!(early.is_err(), "the reconcile has its grace period");
-    scene.signal("INT").await;
-    assert_eq!(scene.wait_for_exit().await.code(), Some(1));
+    child.signal("INT").await;
+    assert_eq!(child.wait_for_exit().await.code(), Some(1));
 }

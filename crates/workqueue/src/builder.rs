@@ -78,8 +78,8 @@ impl<K> Builder<K> {
     }
 
     /// Sets what happens to delayed keys when the queue is closed. Default: [`DelayedOnClose::Drop`].
-    pub fn delayed_on_close(mut self, fate: DelayedOnClose) -> Self {
-        self.config.delayed_on_close = fate;
+    pub fn delayed_on_close(mut self, policy: DelayedOnClose) -> Self {
+        self.config.delayed_on_close = policy;
         self
     }
 

@@ -9,18 +9,11 @@ use windlass_workqueue::{AddOptions, Exponential, Priority, WorkQueue};
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-#[test]
-fn memory() {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .unwrap();
-    runtime.block_on(async {
-        removed_keys_are_dropped();
-        shrinking_queue_frees_its_memory().await;
-        steady_state_does_not_allocate().await;
-    });
+#[tokio::test(start_paused = true)]
+async fn memory() {
+    removed_keys_are_dropped();
+    shrinking_queue_frees_its_memory().await;
+    steady_state_does_not_allocate().await;
 }
 
 fn removed_keys_are_dropped() {

@@ -17,11 +17,7 @@ use crate::{
 /// Not even with our label, or when the annotation is removed, or the Deployment deleted.
 pub(crate) async fn foreign_service_is_never_touched(case: Case) -> anyhow::Result<()> {
     let fixture = Fixture::new(&case).await?;
-    let foreign = fixture
-        .create(service(
-            json!({ "labels": { "windlass.dev/controller": "autoservice" } }),
-        )?)
-        .await?;
+    let foreign = fixture.create(labelled_service()?).await?;
     let running = fixture.start();
     let web = fixture.create_web(Some("true"), &[80]).await?;
     let message = fixture.wait_for_warning(&web, "ErrResourceExists").await?;
@@ -59,11 +55,7 @@ pub(crate) async fn service_of_another_deployment_is_never_touched(case: Case) -
 
 pub(crate) async fn service_is_created_when_the_name_is_free(case: Case) -> anyhow::Result<()> {
     let fixture = Fixture::new(&case).await?;
-    let foreign = fixture
-        .create(service(
-            json!({ "labels": { "windlass.dev/controller": "autoservice" } }),
-        )?)
-        .await?;
+    let foreign = fixture.create(labelled_service()?).await?;
     let running = fixture.start();
     let web = fixture.create_web(Some("true"), &[80]).await?;
     fixture.wait_for_warning(&web, "ErrResourceExists").await?;
@@ -111,6 +103,10 @@ pub(crate) async fn shipped_rights_are_sufficient_and_minimal(case: Case) -> any
 }
 
 /// A Service `web` with this additional metadata.
+fn labelled_service() -> anyhow::Result<Service> {
+    service(json!({ "labels": { "windlass.dev/controller": "autoservice" } }))
+}
+
 fn service(mut metadata: Value) -> anyhow::Result<Service> {
     metadata["name"] = json!("web");
     let spec = json!({ "selector": { "app": "theirs" }, "ports": [{ "port": 8080 }] });

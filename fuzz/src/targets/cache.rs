@@ -265,7 +265,7 @@ async fn run_cache(responses: Vec<ScriptedResponse>) -> Result<String, Violation
         }
     }
     tokio::time::sleep(Duration::from_mins(10)).await;
-    let trouble = cache.last_error();
+    let error = cache.last_error();
     let stored = lister.list_cached(&Query::all());
     let decoded = lister.try_list(&Query::all());
     for object in &stored {
@@ -290,7 +290,7 @@ async fn run_cache(responses: Vec<ScriptedResponse>) -> Result<String, Violation
     Ok(format!(
         "{} {decoded} {changes_seen} {}",
         stored.len(),
-        digest(&trouble.unwrap_or_default())
+        digest(&error.unwrap_or_default())
     ))
 }
 

@@ -25,6 +25,7 @@ pub const NAMES: &[&str] = &[
     "schemas",
     "selectors",
     "list-parameters",
+    "requests",
     "tokens",
     "cache",
     "cel",

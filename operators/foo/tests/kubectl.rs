@@ -33,35 +33,34 @@ const DEFINITION: &str = include_str!("upstream-crd.yaml");
 
 async fn upstream_files_work_unchanged_and_errors_are_shown(case: Case) -> anyhow::Result<()> {
     let rights = ManifestRoles::parse(include_str!("../rbac.yaml"))?;
-    let world = TestEnvironment::with_client(&case, &rights.client(&case).await?);
-    apply(&world, DEFINITION).await?;
+    let env = TestEnvironment::with_client(&case, &rights.client(&case).await?);
+    apply(&env, DEFINITION).await?;
     let established = [
         "wait",
         "--for=condition=Established",
         "crd/foos.samplecontroller.k8s.io",
     ];
     case.kubectl(&established, "").await?;
-    let manager = world.manager().install(CrdInstaller::new([Foo::crd()]));
+    let manager = env.manager().install(CrdInstaller::new([Foo::crd()]));
     let running = RunningManager::start(manager.controller(windlass_foo::controller()));
-    check_example_with_either_crd(&world).await?;
-    check_errors_in_kubectl(&world).await?;
+    check_example_with_either_crd(&env).await?;
+    check_errors_in_kubectl(&env).await?;
     running.stop().await
 }
 
-async fn apply(world: &TestEnvironment, manifest: &str) -> anyhow::Result<String> {
-    world.case().kubectl(&["apply", "-f", "-"], manifest).await
+async fn apply(env: &TestEnvironment, manifest: &str) -> anyhow::Result<String> {
+    env.case().kubectl(&["apply", "-f", "-"], manifest).await
 }
 
 /// The example works with upstream's CRD, with ours, and while one replaces the other.
-async fn check_example_with_either_crd(world: &TestEnvironment) -> anyhow::Result<()> {
+async fn check_example_with_either_crd(env: &TestEnvironment) -> anyhow::Result<()> {
     // Upstream's CRD accepts a Foo without a spec. It must not block others.
     let spec = EXAMPLE.find("spec:").unwrap_or_default();
-    apply(world, &EXAMPLE[..spec].replace("example-foo", "bare")).await?;
-    let said = apply(world, EXAMPLE).await?;
-    assert_eq!(said, "foo.samplecontroller.k8s.io/example-foo created\n");
-    let made = world.wait_for::<Deployment>("example-foo", |_| true).await?;
-    world
-        .wait_for::<Foo>("example-foo", |foo| foo.status.is_some())
+    apply(env, &EXAMPLE[..spec].replace("example-foo", "bare")).await?;
+    let output = apply(env, EXAMPLE).await?;
+    assert_eq!(output, "foo.samplecontroller.k8s.io/example-foo created\n");
+    let made = env.wait_for::<Deployment>("example-foo", |_| true).await?;
+    env.wait_for::<Foo>("example-foo", |foo| foo.status.is_some())
         .await?;
     let replicas = [
         "get",
@@ -70,36 +69,35 @@ async fn check_example_with_either_crd(world: &TestEnvironment) -> anyhow::Resul
         "-o",
         "jsonpath={.spec.replicas}",
     ];
-    assert_eq!(world.case().kubectl(&replicas, "").await?, "1");
+    assert_eq!(env.case().kubectl(&replicas, "").await?, "1");
 
-    apply(world, &serde_json::to_string(&Foo::crd())?).await?;
-    let definitions = Api::<CustomResourceDefinition>::all(world.case().client());
+    apply(env, &serde_json::to_string(&Foo::crd())?).await?;
+    let definitions = Api::<CustomResourceDefinition>::all(env.case().client());
     let now = definitions.get("foos.samplecontroller.k8s.io").await?;
     assert_eq!(now.spec.names.singular.as_deref(), Some("foo"));
-    let said = apply(world, EXAMPLE).await?;
-    assert_eq!(said, "foo.samplecontroller.k8s.io/example-foo unchanged\n");
-    apply(world, &EXAMPLE.replace("replicas: 1", "replicas: 3")).await?;
+    let output = apply(env, EXAMPLE).await?;
+    assert_eq!(output, "foo.samplecontroller.k8s.io/example-foo unchanged\n");
+    apply(env, &EXAMPLE.replace("replicas: 1", "replicas: 3")).await?;
     let grown = |web: &Deployment| web.spec.as_ref().is_some_and(|spec| spec.replicas == Some(3));
-    let grown = world.wait_for::<Deployment>("example-foo", grown).await?;
+    let grown = env.wait_for::<Deployment>("example-foo", grown).await?;
     assert_eq!(grown.uid(), made.uid());
     Ok(())
 }
 
 /// `kubectl apply` rejects an out-of-range value with the field's name; `kubectl describe` shows the controller's events.
-async fn check_errors_in_kubectl(world: &TestEnvironment) -> anyhow::Result<()> {
-    let refused = apply(world, &EXAMPLE.replace("replicas: 1", "replicas: 11")).await;
+async fn check_errors_in_kubectl(env: &TestEnvironment) -> anyhow::Result<()> {
+    let refused = apply(env, &EXAMPLE.replace("replicas: 1", "replicas: 11")).await;
     let refused = format!("{:?}", refused.expect_err("eleven"));
     assert!(
         refused.contains("example-foo") && refused.contains("spec.replicas"),
         "{refused}"
     );
     let misnamed = EXAMPLE.replace("deploymentName: example-foo", "deploymentName: Not_Valid!");
-    apply(world, &misnamed).await?;
-    let foo = world.get::<Foo>("example-foo").await?;
-    world
-        .wait_for_event(&foo, |event| event.reason.as_deref() == Some("ErrInvalid"))
+    apply(env, &misnamed).await?;
+    let foo = env.get::<Foo>("example-foo").await?;
+    env.wait_for_event(&foo, |event| event.reason.as_deref() == Some("ErrInvalid"))
         .await?;
-    let shown = world
+    let shown = env
         .case()
         .kubectl(&["describe", "foo", "example-foo"], "")
         .await?;

@@ -22,7 +22,7 @@ fn foo(arguments: &[&str]) -> Command {
 async fn help_lists_every_flag_and_default() {
     let (code, help, _) = output(foo(&["--help"])).await;
     assert_eq!(code, Some(0));
-    for said in [
+    for expected in [
         "Usage: foo [OPTIONS]",
         "--kubeconfig <",
         "--context <",
@@ -33,7 +33,7 @@ async fn help_lists_every_flag_and_default() {
         "--leader-elect",
         "--log-format <",
     ] {
-        assert!(help.contains(said), "`{said}` in:\n{help}");
+        assert!(help.contains(expected), "`{expected}` in:\n{help}");
     }
     assert!(!help.contains("windlass_runtime"), "no Rust paths:\n{help}");
 }

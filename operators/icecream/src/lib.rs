@@ -117,7 +117,6 @@ pub fn controller() -> Controller<Icecream, impl Reconciler> {
         .reconcile(reconcile)
 }
 
-/// The fields of this pod that a status reports.
 fn reported_fields(pod: &CachedObject<Pod>) -> Option<IcecreamStatus> {
     IcecreamStatus::from_pods(&[pod.object().ok()?]).ok()
 }

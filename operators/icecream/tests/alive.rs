@@ -29,7 +29,7 @@ async fn status_follows_the_available_deployment(case: Case) -> anyhow::Result<(
     fixture.wait_until_available(1, "250m", "64Mi").await?;
     for (replicas, cpu, memory) in [(3, "750m", "192Mi"), (4, "1", "256Mi"), (2, "500m", "128Mi")] {
         let size = json!({ "spec": { "replicas": replicas } });
-        fixture.world.patch::<Icecream>("example", size).await?;
+        fixture.env.patch::<Icecream>("example", size).await?;
         fixture.wait_until_available(replicas, cpu, memory).await?;
     }
     fixture.stop().await
@@ -41,9 +41,9 @@ async fn flavor_change_rolls_out_and_its_pods_are_counted(case: Case) -> anyhow:
     fixture.create_icecream(2, None).await?;
     let plain = fixture.wait_until_available(2, "500m", "128Mi").await?;
     let mint = json!({ "spec": { "flavor": "mint" } });
-    fixture.world.patch::<Icecream>("example", mint).await?;
+    fixture.env.patch::<Icecream>("example", mint).await?;
     fixture
-        .world
+        .env
         .wait_for::<Deployment>("scoops", |deployment| {
             json!(deployment.spec)["template"]["metadata"]["labels"][FLAVOR_LABEL] == "mint"
         })
@@ -57,7 +57,7 @@ async fn flavor_change_rolls_out_and_its_pods_are_counted(case: Case) -> anyhow:
         "metadata": { "name": "guest", "labels": { FLAVOR_LABEL: "mint" } },
         "spec": { "containers": [{ "name": "c", "image": "c", "resources": { "requests": { "cpu": "1" } } }] },
     }))?;
-    fixture.world.create(guest).await?;
+    fixture.env.create(guest).await?;
     fixture.wait_for_status(3, "1500m", "128Mi").await?;
     fixture.stop().await
 }
@@ -66,24 +66,24 @@ async fn deletion_removes_deployment_and_pods(case: Case) -> anyhow::Result<()> 
     let fixture = Fixture::start(&case).await?;
     fixture.create_icecream(2, Some("mint")).await?;
     let pods = fixture.wait_until_available(2, "500m", "128Mi").await?;
-    fixture.world.delete::<Icecream>("example").await?;
+    fixture.env.delete::<Icecream>("example").await?;
     // A real garbage collector resyncs its kinds every 30 s, which may take longer than one wait.
     if fixture
-        .world
+        .env
         .wait_until_deleted::<Deployment>("scoops")
         .await
         .is_err()
     {
-        fixture.world.wait_until_deleted::<Deployment>("scoops").await?;
+        fixture.env.wait_until_deleted::<Deployment>("scoops").await?;
     }
     for pod in pods {
-        fixture.world.wait_until_deleted::<Pod>(&pod).await?;
+        fixture.env.wait_until_deleted::<Pod>(&pod).await?;
     }
     fixture.stop().await
 }
 
 struct Fixture {
-    world: TestEnvironment,
+    env: TestEnvironment,
     running: Vec<RunningManager>,
 }
 
@@ -93,13 +93,13 @@ impl Fixture {
         let client = ManifestRoles::parse(include_str!("../rbac.yaml"))?
             .client(case)
             .await?;
-        let world = TestEnvironment::with_client(case, &client);
-        let mut running = vec![RunningManager::start(world.manager().controller(controller()))];
+        let env = TestEnvironment::with_client(case, &client);
+        let mut running = vec![RunningManager::start(env.manager().controller(controller()))];
         if case.cluster().nodes().is_none() {
             let manager = Manager::new(case.client()).namespace(case.namespace());
             running.push(RunningManager::start(manager.controller(kubelet())));
         }
-        Ok(Self { world, running })
+        Ok(Self { env, running })
     }
 
     async fn stop(self) -> anyhow::Result<()> {
@@ -115,7 +115,7 @@ impl Fixture {
             replicas: Some(replicas),
             flavor: flavor.map(str::to_owned),
         };
-        self.world.create(Icecream::new("example", spec)).await?;
+        self.env.create(Icecream::new("example", spec)).await?;
         Ok(())
     }
 
@@ -134,25 +134,22 @@ impl Fixture {
                 && status["observedGeneration"].as_i64() == meta.generation
                 && counts == [Some(replicas as u64); 3]
         };
-        self.world.wait_for::<Deployment>("scoops", is_out).await?;
+        self.env.wait_for::<Deployment>("scoops", is_out).await?;
         self.wait_for_status(replicas, cpu, memory).await
     }
 
     /// Waits until the status reports this many pods, and compares it with the server's pods.
     async fn wait_for_status(&self, count: usize, cpu: &str, memory: &str) -> anyhow::Result<Vec<String>> {
-        self.world
-            .proxy()
-            .wait_until_idle(Duration::from_millis(500))
-            .await;
+        self.env.proxy().wait_until_idle(Duration::from_millis(500)).await;
         let icecream = self
-            .world
+            .env
             .wait_for::<Icecream>("example", |icecream| {
                 let status = icecream.status.as_ref();
                 status.is_some_and(|status| status.pod_names.len() == count && status.pod_ips.len() == count)
             })
             .await?;
         let status = icecream.status.clone().unwrap_or_default();
-        let pods = self.world.case().api::<Pod>();
+        let pods = self.env.case().api::<Pod>();
         let pods = pods.list(&ListParams::default()).await?.items;
         let fields = |field: &str| {
             let mut values: Vec<_> = pods

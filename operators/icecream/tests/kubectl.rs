@@ -13,23 +13,26 @@ const RIGHTS: &str = include_str!("../rbac.yaml");
 
 async fn shipped_files_work_and_errors_are_shown(case: Case) -> anyhow::Result<()> {
     install_crds(&case, [Icecream::crd()]).await?;
-    let world = TestEnvironment::with_client(&case, &ManifestRoles::parse(RIGHTS)?.client(&case).await?);
-    let manager = world.manager().install(CrdInstaller::new([Icecream::crd()]));
+    let env = TestEnvironment::with_client(&case, &ManifestRoles::parse(RIGHTS)?.client(&case).await?);
+    let manager = env.manager().install(CrdInstaller::new([Icecream::crd()]));
     let running = RunningManager::start(manager.controller(controller()));
     // A dry run, since a ClusterRole affects the whole cluster. The Role has a namespace.
     let try_out = ["apply", "--dry-run=server", "-f", "-"];
     let here = format!("namespace: {}", case.namespace());
-    let said = case
+    let output = case
         .kubectl(&try_out, &RIGHTS.replace("namespace: default", &here))
         .await?;
-    assert_eq!(said.lines().count(), 2, "{said}");
+    assert_eq!(output.lines().count(), 2, "{output}");
 
-    let said = case.kubectl(&["apply", "-f", "-"], EXAMPLE).await?;
-    assert_eq!(said, "icecream.controller.nicoleh.io/example-icecream created\n");
-    let icecream = world
+    let output = case.kubectl(&["apply", "-f", "-"], EXAMPLE).await?;
+    assert_eq!(
+        output,
+        "icecream.controller.nicoleh.io/example-icecream created\n"
+    );
+    let icecream = env
         .wait_for::<Icecream>("example-icecream", |icecream| icecream.status.is_some())
         .await?;
-    world.get::<Deployment>("example-icecream").await?;
+    env.get::<Deployment>("example-icecream").await?;
     let shown = case.kubectl(&["get", "icecream"], "").await?;
     let rows: Vec<Vec<_>> = shown
         .lines()
@@ -42,25 +45,24 @@ async fn shipped_files_work_and_errors_are_shown(case: Case) -> anyhow::Result<(
     );
 
     let synced = |event: &_| is_about("Synced", event);
-    world.wait_for_event(&*icecream, synced).await?;
+    env.wait_for_event(&*icecream, synced).await?;
     let event = described(&case, "Synced").await?;
-    for said in ["Normal", "nicole-controller", "Icecream synced successfully"] {
-        assert!(event.contains(said), "`{said}` in {event}");
+    for expected in ["Normal", "nicole-controller", "Icecream synced successfully"] {
+        assert!(event.contains(expected), "`{expected}` in {event}");
     }
 
     let wrong = EXAMPLE.replace("vanilla", "salted caramel");
     case.kubectl(&["apply", "-f", "-"], &wrong).await?;
-    world
-        .wait_for_event(&*icecream, |event| is_about("ErrInvalid", event))
+    env.wait_for_event(&*icecream, |event| is_about("ErrInvalid", event))
         .await?;
     let event = described(&case, "ErrInvalid").await?;
-    for said in [
+    for expected in [
         "Warning",
         "spec.flavor",
         "salted caramel",
         "use at most 63 letters",
     ] {
-        assert!(event.contains(said), "`{said}` in {event}");
+        assert!(event.contains(expected), "`{expected}` in {event}");
     }
     running.stop().await
 }

@@ -54,9 +54,9 @@ impl Program {
         let mut seen = Vec::new();
         let found = timeout(DEADLINE, async {
             while let Some(line) = self.log.next_line().await? {
-                let said: Value = serde_json::from_str(&line)?;
-                if text(&said).contains(&format!("\"{message}\"")) {
-                    return anyhow::Ok(Some(said));
+                let line: Value = serde_json::from_str(&line)?;
+                if text(&line).contains(&format!("\"{message}\"")) {
+                    return anyhow::Ok(Some(line));
                 }
                 seen.push(line);
             }
@@ -74,8 +74,8 @@ impl Program {
     }
 }
 
-fn text(said: &Value) -> String {
-    said.to_string()
+fn text(line: &Value) -> String {
+    line.to_string()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -90,8 +90,8 @@ async fn lifecycle_is_logged_in_order() -> anyhow::Result<()> {
         "starting workers",
         "started workers",
     ] {
-        let said = program.logs(step).await?;
-        assert!(text(&said).contains("icecream"), "{said}");
+        let line = program.logs(step).await?;
+        assert!(text(&line).contains("icecream"), "{line}");
     }
     let installed = CrdInstaller::new([Icecream::crd()])
         .run(&Writer::new(cluster.client(), "test"))

@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn invalid_flag_is_rejected_with_flag_and_fix() {
-        for (flag, said) in [
+        for (flag, expected) in [
             ("--kind=", "invalid kind ``: write it as in `pods`"),
             ("--kind=pods/status", "invalid kind"),
             (
@@ -270,7 +270,7 @@ mod tests {
             ("--sink=carrier-pigeon", "unknown sink `carrier-pigeon`"),
         ] {
             let error = parsed(&[flag]).expect_err(flag);
-            assert!(error.contains(said), "{flag}: {error}");
+            assert!(error.contains(expected), "{flag}: {error}");
         }
     }
 }

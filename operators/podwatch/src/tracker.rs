@@ -47,7 +47,6 @@ struct Pending<K> {
     current: Option<CachedObject<K>>,
 }
 
-/// One event of one object.
 #[derive(Clone)]
 pub(crate) enum ObjectEvent<K> {
     /// The object existed at the start.

@@ -92,19 +92,19 @@ async fn stop(mut child: Child) {
 /// In the words of client-go's example.
 #[tokio::test(flavor = "multi_thread")]
 async fn without_flags_podwatch_prints_pods_of_default() {
-    let stage = Fixture::new().await;
+    let fixture = Fixture::new().await;
     let namespace: Namespace = from_value(json!({ "metadata": { "name": "other" } })).expect("a namespace");
-    let namespaces = Api::<Namespace>::all(stage.cluster.client());
+    let namespaces = Api::<Namespace>::all(fixture.cluster.client());
     namespaces
         .create(&PostParams::default(), &namespace)
         .await
         .expect("created");
-    stage.create::<Pod>("other", pod("elsewhere")).await;
-    let (child, mut lines) = stage.start(&["--known", "default/mypod"]);
+    fixture.create::<Pod>("other", pod("elsewhere")).await;
+    let (child, mut lines) = fixture.start(&["--known", "default/mypod"]);
     assert_eq!(next(&mut lines).await, "Pod default/mypod does not exist anymore");
-    stage.create::<Pod>("default", pod("web")).await;
+    fixture.create::<Pod>("default", pod("web")).await;
     assert_eq!(next(&mut lines).await, "Sync/Add/Update for Pod web");
-    let pods = Api::<Pod>::default_namespaced(stage.cluster.client());
+    let pods = Api::<Pod>::default_namespaced(fixture.cluster.client());
     pods.delete("web", &DeleteParams::background())
         .await
         .expect("deleted");
@@ -118,26 +118,26 @@ async fn without_flags_podwatch_prints_pods_of_default() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn namespace_flag_selects_the_watched_namespace() {
-    let stage = Fixture::new().await;
-    stage.create::<Pod>("default", pod("elsewhere")).await;
-    stage.create::<Pod>("kube-system", pod("web")).await;
-    let (child, mut lines) = stage.start(&["--namespace", "kube-system"]);
+    let fixture = Fixture::new().await;
+    fixture.create::<Pod>("default", pod("elsewhere")).await;
+    fixture.create::<Pod>("kube-system", pod("web")).await;
+    let (child, mut lines) = fixture.start(&["--namespace", "kube-system"]);
     assert_eq!(next(&mut lines).await, "Sync/Add/Update for Pod web");
     stop(child).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn diff_flag_shows_changed_fields() {
-    let stage = Fixture::new().await;
+    let fixture = Fixture::new().await;
     let config = json!({ "metadata": { "name": "a", "labels": { "shown": "" } }, "data": { "text": "1" } });
-    stage.create::<ConfigMap>("default", config).await;
-    let (child, mut lines) = stage.start(&["--kind", "cm", "--selector", "shown", "--diff"]);
+    fixture.create::<ConfigMap>("default", config).await;
+    let (child, mut lines) = fixture.start(&["--kind", "cm", "--selector", "shown", "--diff"]);
     let synced = next(&mut lines).await;
     assert!(
         synced.contains(" synced ") && synced.ends_with(" ConfigMap default/a"),
         "{synced}"
     );
-    let configs = Api::<ConfigMap>::default_namespaced(stage.cluster.client());
+    let configs = Api::<ConfigMap>::default_namespaced(fixture.cluster.client());
     let patch = Patch::Merge(json!({ "data": { "text": "2" } }));
     configs
         .patch("a", &PatchParams::default(), &patch)
@@ -152,7 +152,7 @@ async fn diff_flag_shows_changed_fields() {
 #[tokio::test(flavor = "multi_thread")]
 async fn secret_values_are_not_printed_or_logged() {
     const CANARY: &str = "YzRuNHJ5";
-    let stage = Fixture::new().await;
+    let fixture = Fixture::new().await;
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("lines");
     let sink = format!("file:{}", file.display());
@@ -167,11 +167,11 @@ async fn secret_values_are_not_printed_or_logged() {
         "--log-level",
         "trace",
     ];
-    let mut child = stage.command(&all).spawn().expect("it starts");
+    let mut child = fixture.command(&all).spawn().expect("it starts");
     let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
     let secret = |value: &str| json!({ "metadata": { "name": "s" }, "data": { "password": value } });
-    stage.create::<Secret>("default", secret(CANARY)).await;
-    let secrets = Api::<Secret>::default_namespaced(stage.cluster.client());
+    fixture.create::<Secret>("default", secret(CANARY)).await;
+    let secrets = Api::<Secret>::default_namespaced(fixture.cluster.client());
     let mut printed = next(&mut lines).await;
     let patch = Patch::Merge(secret(&format!("{CANARY}{CANARY}")));
     secrets
@@ -206,7 +206,7 @@ async fn secret_values_are_not_printed_or_logged() {
 async fn help_lists_every_flag_and_examples() {
     let (code, help, _) = output(podwatch(&["--help"])).await;
     assert_eq!(code, Some(0));
-    for said in [
+    for expected in [
         "Watches pods or any other kind",
         "Usage: podwatch [OPTIONS]",
         "--kind <KIND>",
@@ -226,14 +226,14 @@ async fn help_lists_every_flag_and_examples() {
         "podwatch --kind",
         "--leader-elect",
     ] {
-        assert!(help.contains(said), "`{said}` in:\n{help}");
+        assert!(help.contains(expected), "`{expected}` in:\n{help}");
     }
     assert!(!help.contains("windlass_"), "no Rust paths:\n{help}");
 }
 
 #[tokio::test]
 async fn invalid_flags_are_rejected_at_startup() {
-    for (arguments, said) in [
+    for (arguments, expected) in [
         (
             &["--filter", "object.spec.replicas >"][..],
             "object.spec.replicas >\n",
@@ -252,14 +252,14 @@ async fn invalid_flags_are_rejected_at_startup() {
     ] {
         let (code, _, error) = output(podwatch(arguments)).await;
         assert_eq!(code, Some(2), "{arguments:?}: {error}");
-        assert!(error.contains(said), "{arguments:?}: {error}");
+        assert!(error.contains(expected), "{arguments:?}: {error}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn unknown_kind_or_rejected_selector_is_reported_in_one_line() {
-    let stage = Fixture::new().await;
-    for (flags, said) in [
+    let fixture = Fixture::new().await;
+    for (flags, expected) in [
         (
             ["--kind", "podz"],
             "podwatch: the server has no kind `podz` that can be watched: did you mean `pods.v1`?",
@@ -273,11 +273,11 @@ async fn unknown_kind_or_rejected_selector_is_reported_in_one_line() {
             "podwatch: the server rejects the selector for pods: ",
         ),
     ] {
-        let mut all = vec!["--kubeconfig", &stage.kubeconfig, "--no-listen"];
+        let mut all = vec!["--kubeconfig", &fixture.kubeconfig, "--no-listen"];
         all.extend(flags);
         let (code, _, error) = output(podwatch(&all)).await;
         assert_eq!(code, Some(1), "{error}");
         let last = error.lines().last().unwrap_or_default();
-        assert!(last.starts_with(said), "{error}");
+        assert!(last.starts_with(expected), "{error}");
     }
 }

@@ -139,12 +139,12 @@ async fn expect(mut expected: Vec<&str>, mut next: impl AsyncFnMut() -> Value) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn restart_after_kill_reports_missed_events_to_each_sink() {
-    let stage = Fixture::new().await;
-    stage.create("a").await;
-    let (mut child, mut lines) = stage.start();
+    let fixture = Fixture::new().await;
+    fixture.create("a").await;
+    let (mut child, mut lines) = fixture.start();
     expect(vec!["a 1"], async || next(&mut lines).await).await;
     // The webhook's server is down and delays no other sink.
-    stage.create("b").await;
+    fixture.create("b").await;
     expect(vec!["b 1"], async || next(&mut lines).await).await;
     let mut log = BufReader::new(child.stderr.take().expect("it is piped")).lines();
     let complaint = loop {
@@ -164,15 +164,15 @@ async fn restart_after_kill_reports_missed_events_to_each_sink() {
     );
     child.kill().await.expect("killed");
 
-    stage
+    fixture
         .configs()
         .delete("a", &DeleteParams::default())
         .await
         .expect("deleted");
-    stage.change("b").await;
-    stage.create("c").await;
-    let mut events = stage.listen().await;
-    let (mut child, mut lines) = stage.start();
+    fixture.change("b").await;
+    fixture.create("c").await;
+    let mut events = fixture.listen().await;
+    let (mut child, mut lines) = fixture.start();
     expect(vec!["a deleted", "b 2", "c 1"], async || next(&mut lines).await).await;
     expect(vec!["b 2", "c 1"], async || {
         let event = timeout(DEADLINE, events.recv()).await.expect("an event");
@@ -191,8 +191,8 @@ async fn restart_after_kill_reports_missed_events_to_each_sink() {
     }
 
     // Everything is confirmed: the first notice is a new one.
-    let (child, mut lines) = stage.start();
-    stage.create("d").await;
+    let (child, mut lines) = fixture.start();
+    fixture.create("d").await;
     assert_eq!(summary(&next(&mut lines).await), "d 1");
     let event = timeout(DEADLINE, events.recv())
         .await
@@ -200,7 +200,7 @@ async fn restart_after_kill_reports_missed_events_to_each_sink() {
         .expect("the server runs");
     assert_eq!(summary(&event["data"]), "d 1");
     drop(child);
-    let file = std::fs::read_to_string(stage.path("lines")).expect("text");
+    let file = std::fs::read_to_string(fixture.path("lines")).expect("text");
     let file: Vec<_> = file
         .lines()
         .map(|line| serde_json::from_str(line).expect("a whole line"))

@@ -36,7 +36,6 @@ impl PolicySet {
         named.or_else(|| self.selecting(node).next())
     }
 
-    /// Returns the policy with this name.
     pub(crate) fn get(&self, name: &str) -> Option<&Arc<RebootPolicy>> {
         let mut all = self.0.iter().map(|(policy, _)| policy);
         all.find(|policy| policy.name_any() == name)

@@ -137,11 +137,11 @@ fn polkit_allows_only_reboot_for_one_user(polkitd: &str) -> anyhow::Result<()> {
         .env("POLKITD", polkitd)
         .env("ACTIONS", actions.join(" "))
         .output()?;
-    let said = String::from_utf8(output.stdout)?;
+    let stdout = String::from_utf8(output.stdout)?;
     let log = |name: &str| std::fs::read_to_string(path.join(name)).unwrap_or_default();
     ensure!(
         output.status.success(),
-        "{said}\n{}\n{}\n{}",
+        "{stdout}\n{}\n{}\n{}",
         String::from_utf8_lossy(&output.stderr),
         log("bus.log"),
         log("polkitd.log")
@@ -149,7 +149,7 @@ fn polkit_allows_only_reboot_for_one_user(polkitd: &str) -> anyhow::Result<()> {
     let word = |yes: bool| if yes { "yes" } else { "no" };
     let agent = EXPECTED.map(|(action, agent, _)| format!("{action} {}", word(agent)));
     let bystander = EXPECTED.map(|(action, _, other)| format!("{action} {}", word(other)));
-    let lines: Vec<_> = said.lines().collect();
+    let lines: Vec<_> = stdout.lines().collect();
     let (first, second) = lines.split_at_checked(agent.len()).context("two users")?;
     assert_eq!(first, agent, "the agent");
     assert_eq!(second, bystander, "another user");

@@ -13,7 +13,7 @@ async fn shipped_manifests_apply_with_kubectl(case: Case) -> anyhow::Result<()> 
         .await?;
     // Into the case's namespace, which is deleted at the end.
     let all = all.replace("windlass-reboot", case.namespace());
-    let said = case.kubectl(&["apply", "--server-side", "-f", "-"], &all).await?;
+    let output = case.kubectl(&["apply", "--server-side", "-f", "-"], &all).await?;
     for part in [
         "customresourcedefinition.apiextensions.k8s.io/rebootpolicies.reboot.windlass.dev",
         "serviceaccount/reboot",
@@ -27,10 +27,10 @@ async fn shipped_manifests_apply_with_kubectl(case: Case) -> anyhow::Result<()> 
         "validatingadmissionpolicy.admissionregistration.k8s.io/",
         "validatingadmissionpolicybinding.admissionregistration.k8s.io/",
     ] {
-        let line = said.lines().find(|line| line.starts_with(part));
+        let line = output.lines().find(|line| line.starts_with(part));
         assert!(
             line.is_some_and(|line| line.ends_with("serverside-applied")),
-            "`{part}` in:\n{said}"
+            "`{part}` in:\n{output}"
         );
     }
     let accounts =

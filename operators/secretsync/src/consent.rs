@@ -58,7 +58,6 @@ impl Consent {
     }
 }
 
-/// Returns whether this is a system namespace.
 pub(crate) fn is_system(namespace: &str) -> bool {
     namespace.starts_with("kube-")
 }

@@ -119,19 +119,19 @@ mod tests {
     }
 
     fn source(most: usize) -> Arc<Source> {
-        let room = SourceWatchKey {
+        let key = SourceWatchKey {
             kind: SourceKind::Secret,
             namespace: "n".into(),
         };
         let metadata = from_value(json!({ "uid": "u", "resourceVersion": "1" })).expect("valid metadata");
         let seen = Arc::new(SourceMetadata::from_metadata(&metadata, SYNC_ANNOTATION));
-        let room_of = SourceWatch {
+        let watch = SourceWatch {
             budget: Arc::new(ContentBudget::new(most)),
             ..SourceWatch::default()
         };
         Arc::new(Source::new(
-            &room,
-            &room_of,
+            &key,
+            &watch,
             &"s".into(),
             &seen,
             &mut ContentCells::default(),

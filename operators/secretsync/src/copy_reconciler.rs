@@ -58,41 +58,41 @@ impl CopyReconciler<'_> {
     /// Removes a copy that its sync no longer wants.
     pub(crate) async fn prune(
         &self,
-        order: &DesiredCopies,
+        desired: &DesiredCopies,
         kind: SourceKind,
         name: &str,
-        held: &CopyMetadata,
+        copy: &CopyMetadata,
     ) -> Result<(), RequestError> {
-        let is_wanted = order.wanted.iter().any(|wish| {
-            let source = &wish.member.source;
-            source.kind == kind && &*source.name == name && Uid::from(&*source.uid) == held.source_uid
+        let is_wanted = desired.wanted.iter().any(|wanted_copy| {
+            let source = &wanted_copy.member.source;
+            source.kind == kind && &*source.name == name && Uid::from(&*source.uid) == copy.source_uid
         });
-        let is_given = order
+        let is_given = desired
             .sync
             .as_ref()
-            .is_none_or(|live| has_adoption_consent(live, held));
-        if is_wanted && is_given || held.is_deleting || !held.ownership.is_ours {
+            .is_none_or(|live| has_adoption_consent(live, copy));
+        if is_wanted && is_given || copy.is_deleting || !copy.ownership.is_ours {
             return Ok(());
         }
-        let stays = match &order.sync {
-            Some(live) if held.owner.as_deref() == Some(&*live.owner) => {
+        let stays = match &desired.sync {
+            Some(live) if copy.owner.as_deref() == Some(&*live.owner) => {
                 live.is_deleting && live.rules.deletion == DeletionPolicy::Orphan
             }
-            _ => held.is_orphaned_on_delete,
+            _ => copy.is_orphaned_on_delete,
         };
         // An adopted object goes back to the target, whatever the sync's owner decides.
-        if stays || held.is_adopted {
-            self.release(kind, name, held).await
+        if stays || copy.is_adopted {
+            self.release(kind, name, copy).await
         } else {
-            self.delete(kind, name, &held.uid.to_string(), held.version).await
+            self.delete(kind, name, &copy.uid.to_string(), copy.version).await
         }
     }
 
     /// Removes our labels, annotations and managed fields, and leaves the rest.
-    async fn release(&self, kind: SourceKind, name: &str, held: &CopyMetadata) -> Result<(), RequestError> {
+    async fn release(&self, kind: SourceKind, name: &str, copy: &CopyMetadata) -> Result<(), RequestError> {
         let there = requests::get(self.client, kind, self.namespace, name).await?;
         let is_same =
-            |there: &Content| Uid::from(there.uid()) == held.uid && is_copy_of(there, held.source_uid);
+            |there: &Content| Uid::from(there.uid()) == copy.uid && is_copy_of(there, copy.source_uid);
         let Some(there) = there.filter(is_same) else {
             return Ok(());
         };
@@ -125,9 +125,8 @@ impl CopyReconciler<'_> {
         Ok(())
     }
 
-    /// Reconciles one copy.
-    pub(crate) async fn reconcile(&self, live: &ActiveSync, wish: &WantedCopy) -> CopyOutcome {
-        let source = &wish.member.source;
+    pub(crate) async fn reconcile(&self, live: &ActiveSync, wanted_copy: &WantedCopy) -> CopyOutcome {
+        let source = &wanted_copy.member.source;
         let name = &source.name;
         let named = matches!(&*live.owner, SyncOwner::Annotation { .. }) || live.rules.names_source(name);
         let excluded = |what: &str| {
@@ -144,7 +143,7 @@ impl CopyReconciler<'_> {
             let message = format!("the copy would create a loop ({})", source.chain());
             return failed_copy(name, "CopyLoop", message, RetryPolicy::Never);
         }
-        let wanted = match wish.member.desired(self.client, &self.annotation).await {
+        let wanted = match wanted_copy.member.desired(self.client, &self.annotation).await {
             Ok(Some(wanted)) => wanted,
             // The watch will report it.
             Ok(None) => return CopyOutcome::Pending,
@@ -156,7 +155,7 @@ impl CopyReconciler<'_> {
             self.exclude_source(live, source);
             return excluded(&format!("a Secret of type {}", wanted.content.secret_type()));
         }
-        if let Some(rival) = &wish.competitor
+        if let Some(rival) = &wanted_copy.competitor
             && (rival.is_same_source || !self.owns_copy(live, source))
         {
             let message = format!(
@@ -182,12 +181,12 @@ impl CopyReconciler<'_> {
     /// Returns whether the existing copy is this sync's, of this source: then no other sync replaces it.
     fn owns_copy(&self, live: &ActiveSync, source: &Source) -> bool {
         let key = ObjectKey::namespaced(self.namespace, &*source.name);
-        let held = self.engine.listers().copies(source.kind).get(&key);
-        held.is_some_and(|held| {
-            held.ownership.is_ours
-                && !held.is_deleting
-                && held.source_uid == Uid::from(&*source.uid)
-                && held.owner.as_deref() == Some(&*live.owner)
+        let copy = self.engine.listers().copies(source.kind).get(&key);
+        copy.is_some_and(|copy| {
+            copy.ownership.is_ours
+                && !copy.is_deleting
+                && copy.source_uid == Uid::from(&*source.uid)
+                && copy.owner.as_deref() == Some(&*live.owner)
         })
     }
 
@@ -197,11 +196,11 @@ impl CopyReconciler<'_> {
             return;
         }
         let own = live.owner.sync_id(source.kind, &source.name);
-        let roster = self.engine.index.read();
-        let others = roster.claimants(source.kind, &source.name).iter();
+        let index = self.engine.index.read();
+        let others = index.claimants(source.kind, &source.name).iter();
         let affected = others
             .filter(|other| **other != own)
-            .flat_map(|other| roster.all_targets(other));
+            .flat_map(|other| index.all_targets(other));
         self.engine.enqueue(affected.collect());
     }
 
@@ -215,23 +214,23 @@ impl CopyReconciler<'_> {
         wanted: &DesiredCopy,
     ) -> Result<CopyOutcome, RequestError> {
         let key = ObjectKey::namespaced(self.namespace, &**name);
-        let Some(held) = self.engine.listers().copies(kind).get(&key) else {
+        let Some(copy) = self.engine.listers().copies(kind).get(&key) else {
             return self.create_copy(live, kind, name, wanted).await;
         };
-        if !held.ownership.is_ours {
+        if !copy.ownership.is_ours {
             // It has our label but was not written by us: a manual copy of a copy.
             return match requests::get_metadata(self.client, kind, self.namespace, name).await? {
                 Some(there) => self.adopt(live, kind, name, wanted, &there).await,
                 None => Ok(CopyOutcome::Pending),
             };
         }
-        if held.is_deleting {
+        if copy.is_deleting {
             return Ok(CopyOutcome::Pending);
         }
-        if held.source_uid != Uid::from(source_uid) {
-            return Ok(self.occupied_outcome(live, kind, name, &held));
+        if copy.source_uid != Uid::from(source_uid) {
+            return Ok(self.occupied_outcome(live, kind, name, &copy));
         }
-        if !has_adoption_consent(live, &held) {
+        if !has_adoption_consent(live, &copy) {
             let message = "the target has withdrawn its consent to the adoption; the object is released";
             return Ok(conflict(
                 name,
@@ -240,24 +239,24 @@ impl CopyReconciler<'_> {
                 RetryPolicy::Poll,
             ));
         }
-        let is_marked = held.owner.as_deref() == Some(&*live.owner);
-        let grip = &held.ownership;
-        let origin = if held.is_adopted {
+        let is_marked = copy.owner.as_deref() == Some(&*live.owner);
+        let ownership = &copy.ownership;
+        let origin = if copy.is_adopted {
             Origin::Adopted
         } else {
             Origin::Created
         };
-        let is_untouched = grip.fields_hash == wanted.field_hash(origin) && !grip.has_foreign_data;
-        if is_marked && is_untouched && held.digest == Some(wanted.digest) {
+        let is_untouched = ownership.fields_hash == wanted.field_hash(origin) && !ownership.has_foreign_data;
+        if is_marked && is_untouched && copy.digest == Some(wanted.digest) {
             return Ok(CopyOutcome::Synced);
         }
-        if let Some(applier) = &grip.foreign_applier {
+        if let Some(applier) = &ownership.foreign_applier {
             let message = format!("`{applier}` applies other data to it; it is left unchanged");
             return Ok(conflict(name, "AppliedByOther", message, RetryPolicy::Never));
         }
-        let state = (held.uid, held.version);
+        let state = (copy.uid, copy.version);
         if is_marked
-            && held.digest == Some(wanted.digest)
+            && copy.digest == Some(wanted.digest)
             && self.engine.verified.lock().get(&(kind, key.clone())) == Some(&state)
         {
             return Ok(CopyOutcome::Synced);
@@ -270,7 +269,7 @@ impl CopyReconciler<'_> {
             || live
                 .adoption
                 .still_allows(Some(&Consent::from_metadata(&there.metadata, ADOPT_ANNOTATION)));
-        if Uid::from(there.uid()) != held.uid || !is_copy_of(&there, held.source_uid) || !is_given {
+        if Uid::from(there.uid()) != copy.uid || !is_copy_of(&there, copy.source_uid) || !is_given {
             return Ok(CopyOutcome::Pending);
         }
         self.update(live, kind, name, wanted, &there).await
@@ -282,13 +281,13 @@ impl CopyReconciler<'_> {
         live: &ActiveSync,
         kind: SourceKind,
         name: &Arc<str>,
-        held: &CopyMetadata,
+        copy: &CopyMetadata,
     ) -> CopyOutcome {
-        let owner = self.engine.sync_of_copy(kind, name, held);
-        let roster = self.engine.index.read();
+        let owner = self.engine.sync_of_copy(kind, name, copy);
+        let index = self.engine.index.read();
         let message = match &owner {
             // A copy without a sync, or one that its sync no longer wants, will be deleted; the watch reports that.
-            Some(owner) if held.owner.as_deref() == Some(&*live.owner) || roster.sync(owner).is_none() => {
+            Some(owner) if copy.owner.as_deref() == Some(&*live.owner) || index.sync(owner).is_none() => {
                 return CopyOutcome::Pending;
             }
             Some(owner) => format!("it is a copy that belongs to {}", display_name(owner, live)),
@@ -297,7 +296,6 @@ impl CopyReconciler<'_> {
         conflict(name, "OwnedByOtherSync", message, RetryPolicy::Poll)
     }
 
-    /// Creates a copy.
     async fn create_copy(
         &self,
         live: &ActiveSync,
@@ -326,8 +324,8 @@ impl CopyReconciler<'_> {
     /// Returns whether the last result was a conflict with an existing object.
     fn was_in_conflict(&self, live: &ActiveSync, name: &Arc<str>) -> bool {
         let sync = live.owner.sync_id(live.rules.kind, name);
-        let ledger = self.engine.tracker.lock();
-        ledger.is_in_conflict(&sync, self.namespace, name)
+        let tracker = self.engine.tracker.lock();
+        tracker.is_in_conflict(&sync, self.namespace, name)
     }
 
     /// Handles an existing object that is not one of our copies: adopts it if that is allowed.
@@ -447,8 +445,8 @@ impl CopyReconciler<'_> {
 }
 
 /// Returns whether the target still consents to an adopted copy. Copies that we created need no such consent.
-fn has_adoption_consent(live: &ActiveSync, held: &CopyMetadata) -> bool {
-    !held.is_adopted || live.adoption.still_allows(held.adoption_consent.as_deref())
+fn has_adoption_consent(live: &ActiveSync, copy: &CopyMetadata) -> bool {
+    !copy.is_adopted || live.adoption.still_allows(copy.adoption_consent.as_deref())
 }
 
 /// Returns whether the object is still our copy of this source.
@@ -489,11 +487,11 @@ fn failed_copy(name: &Arc<str>, reason: &str, message: String, again: RetryPolic
 }
 
 fn conflict(name: &Arc<str>, reason: &str, message: String, again: RetryPolicy) -> CopyOutcome {
-    let trouble = CopyFailure::new(name, reason, message);
+    let failure = CopyFailure::new(name, reason, message);
     CopyOutcome::Failed(
         CopyFailure {
             is_conflict: true,
-            ..trouble
+            ..failure
         },
         again,
     )

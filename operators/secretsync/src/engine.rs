@@ -62,7 +62,7 @@ pub(crate) struct CopyLister {
 
 impl CopyLister {
     pub(crate) fn new(lister: Lister<CopyMetadata>) -> Self {
-        let declared = lister.cache().index_by(|held| match held.owner.as_deref() {
+        let declared = lister.cache().index_by(|copy| match copy.owner.as_deref() {
             Some(SyncOwner::Sync { namespace, name, .. }) => vec![format!("{namespace}/{name}")],
             // An annotated source has at most one copy per namespace, with its own name.
             Some(SyncOwner::Annotation { .. }) | None => Vec::new(),
@@ -86,15 +86,14 @@ impl CopyLister {
             query = query.namespace(namespace);
         }
         let found = self.lister.list_cached(&query);
-        let held = found
+        let copies = found
             .iter()
             .map(|stored| Some((stored.key().clone(), stored.object().ok()?)));
-        held.flatten().collect()
+        copies.flatten().collect()
     }
 }
 
 impl Listers {
-    /// Returns the copies of a kind.
     pub(crate) fn copies(&self, kind: SourceKind) -> &CopyLister {
         match kind {
             SourceKind::Secret => &self.secrets,
@@ -127,9 +126,9 @@ impl Engine {
         }
     }
 
-    pub(crate) fn set_source_context(&self, feed: &SourceContext<Job>) {
+    pub(crate) fn set_source_context(&self, source: &SourceContext<Job>) {
         // Set once in the lifetime of a controller.
-        let _ = self.source_context.set(feed.clone());
+        let _ = self.source_context.set(source.clone());
     }
 
     pub(crate) fn listers(&self) -> &Listers {
@@ -139,8 +138,8 @@ impl Engine {
     }
 
     pub(crate) fn add(&self, job: Job, priority: Priority) {
-        if let Some(feed) = self.source_context.get() {
-            feed.add(job, priority);
+        if let Some(source) = self.source_context.get() {
+            source.add(job, priority);
         }
     }
 
@@ -152,10 +151,10 @@ impl Engine {
         cause: Cause,
         change: impl FnOnce(&mut SyncIndex) -> (Vec<Affected>, T),
     ) -> T {
-        let mut roster = self.index.write();
-        let (affected, rest) = change(&mut roster);
+        let mut index = self.index.write();
+        let (affected, rest) = change(&mut index);
         self.mark_pending(&affected, cause);
-        drop(roster);
+        drop(index);
         self.enqueue_jobs(affected, cause);
         rest
     }
@@ -173,9 +172,9 @@ impl Engine {
     }
 
     fn mark_pending(&self, affected: &[Affected], cause: Cause) {
-        let mut ledger = self.tracker.lock();
+        let mut tracker = self.tracker.lock();
         for Affected { sync, namespace, .. } in affected {
-            ledger.mark_pending(sync, namespace, cause == Cause::Change);
+            tracker.mark_pending(sync, namespace, cause == Cause::Change);
         }
     }
 
@@ -208,8 +207,8 @@ impl Engine {
     }
 
     /// Returns the sync that a copy belongs to, if this process is responsible for it.
-    pub(crate) fn sync_of_copy(&self, kind: SourceKind, name: &str, held: &CopyMetadata) -> Option<SyncId> {
-        let mark = held.owner.as_deref()?;
+    pub(crate) fn sync_of_copy(&self, kind: SourceKind, name: &str, copy: &CopyMetadata) -> Option<SyncId> {
+        let mark = copy.owner.as_deref()?;
         if let SyncOwner::Annotation { source_namespace } = mark
             && *source_namespace != self.index.read().config.source_namespace
         {

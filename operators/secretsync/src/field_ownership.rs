@@ -38,7 +38,7 @@ impl FieldOwnership {
         let entries = metadata.managed_fields.as_deref().unwrap_or_default();
         let (ours, others): (Vec<_>, Vec<_>) = entries.iter().partition(|entry| is_ours(entry));
         let own: BTreeSet<_> = ours.into_iter().flat_map(fields_of).collect();
-        let mut grip = Self {
+        let mut ownership = Self {
             is_ours: entries.is_empty() || !own.is_empty(),
             fields_hash: if own.is_empty() {
                 0
@@ -50,12 +50,12 @@ impl FieldOwnership {
         };
         for other in others {
             let meddles = fields_of(other).any(|name| name.is_content() && !own.contains(&name));
-            grip.has_foreign_data |= meddles;
+            ownership.has_foreign_data |= meddles;
             if meddles && other.operation.as_deref() == Some("Apply") {
-                grip.foreign_applier = other.manager.as_deref().map(Arc::from);
+                ownership.foreign_applier = other.manager.as_deref().map(Arc::from);
             }
         }
-        grip
+        ownership
     }
 
     /// Returns the hash of the fields that we should own of a copy.
@@ -157,7 +157,7 @@ mod tests {
 
     use super::*;
 
-    fn grip(entries: &Value) -> FieldOwnership {
+    fn ownership(entries: &Value) -> FieldOwnership {
         let metadata = json!({ "managedFields": entries });
         FieldOwnership::of(&serde_json::from_value(metadata).expect("valid metadata"))
     }
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn unchanged_copy_has_the_expected_fields() {
-        let found = grip(&json!([entry(FIELD_MANAGER, "Update", &whole())]));
+        let found = ownership(&json!([entry(FIELD_MANAGER, "Update", &whole())]));
         assert_eq!(
             found,
             FieldOwnership {
@@ -200,7 +200,7 @@ mod tests {
     #[test]
     fn labels_of_other_managers_are_ignored() {
         let label = json!({ "f:metadata": { "f:labels": { "f:team": {} } } });
-        let found = grip(&json!([
+        let found = ownership(&json!([
             entry("kubectl", "Update", &label),
             entry(FIELD_MANAGER, "Update", &whole())
         ]));
@@ -231,12 +231,12 @@ mod tests {
             ),
         ] {
             assert_ne!(
-                grip(&entries).fields_hash,
+                ownership(&entries).fields_hash,
                 FieldOwnership::expected_hash(WHOLE),
                 "{name}"
             );
         }
-        let found = grip(&json!([
+        let found = ownership(&json!([
             entry("kubectl", "Update", &added),
             entry(FIELD_MANAGER, "Update", &whole())
         ]));
@@ -247,18 +247,18 @@ mod tests {
     fn applier_is_reported_unless_we_own_the_key_too() {
         let shared = json!({ "f:data": { "f:k": {} } });
         let ours = entry(FIELD_MANAGER, "Update", &whole());
-        let found = grip(&json!([entry("argo", "Apply", &shared), ours]));
+        let found = ownership(&json!([entry("argo", "Apply", &shared), ours]));
         assert_eq!((found.has_foreign_data, found.foreign_applier), (false, None));
         let theirs = json!({ "f:data": { "f:other": {} } });
-        let found = grip(&json!([entry("argo", "Apply", &theirs), ours]));
+        let found = ownership(&json!([entry("argo", "Apply", &theirs), ours]));
         assert_eq!(found.foreign_applier.as_deref(), Some("argo"));
     }
 
     #[test]
     fn foreign_object_is_not_ours_unless_it_has_no_managed_fields() {
-        assert!(!grip(&json!([entry("kubectl", "Update", &whole())])).is_ours);
-        assert!(!grip(&json!([entry(FIELD_MANAGER, "Apply", &whole())])).is_ours);
-        let nothing = grip(&json!(null));
+        assert!(!ownership(&json!([entry("kubectl", "Update", &whole())])).is_ours);
+        assert!(!ownership(&json!([entry(FIELD_MANAGER, "Apply", &whole())])).is_ours);
+        let nothing = ownership(&json!(null));
         assert_eq!((nothing.is_ours, nothing.fields_hash), (true, 0));
     }
 }

@@ -59,7 +59,6 @@ impl SyncMetrics {
     }
 }
 
-/// Registers the metrics.
 pub(crate) fn register(metrics: &Metrics, engine: &Arc<Engine>) {
     let lag = engine.metrics.propagation.clone();
     metrics.register(|registry| {
@@ -98,15 +97,15 @@ pub(crate) fn register(metrics: &Metrics, engine: &Arc<Engine>) {
 
 /// Fails if work has been pending for longer than `limit` without any progress.
 pub(crate) fn check_progress(engine: &Engine, limit: Duration) -> Result<(), String> {
-    let ledger = engine.tracker.lock();
-    let stalled = ledger.stalled_for();
+    let tracker = engine.tracker.lock();
+    let stalled = tracker.stalled_for();
     // Only the leader does any work.
     if stalled <= limit || !engine.is_leader.load(Ordering::Relaxed) {
         return Ok(());
     }
     Err(format!(
         "{} queue items are pending, without progress for {stalled:?}",
-        ledger.totals().pending
+        tracker.totals().pending
     ))
 }
 

@@ -43,18 +43,15 @@ impl Engine {
     ) -> Result<Action, Error> {
         let began = self.tracker.lock().begin(sync, namespace);
         let (mut plan, annotation) = {
-            let roster = self.index.read();
-            (
-                roster.plan(sync, namespace),
-                Arc::clone(&roster.config.annotation),
-            )
+            let index = self.index.read();
+            (index.plan(sync, namespace), Arc::clone(&index.config.annotation))
         };
         if matches!(plan, Plan::Wait) {
             // The plan may have changed since: it is computed again while the waiting namespace is registered.
             plan = self.index.write().plan_or_register(sync, namespace);
         }
-        let order = match plan {
-            Plan::Sync(order) => order,
+        let desired = match plan {
+            Plan::Sync(desired) => desired,
             Plan::NamespaceGone => {
                 self.record_result(
                     sync,
@@ -71,55 +68,59 @@ impl Engine {
                 return Ok(Action::done());
             }
         };
-        let visit = CopyReconciler {
+        let copy_reconciler = CopyReconciler {
             engine: self,
             client: ctx.client(),
             namespace,
             annotation,
         };
-        let mut tally = NamespaceResult::default();
+        let mut result = NamespaceResult::default();
         let mut again = RetryPolicy::Never;
-        let mut note = |tally: &mut NamespaceResult, trouble: CopyFailure, how: RetryPolicy| {
+        let mut note = |result: &mut NamespaceResult, failure: CopyFailure, how: RetryPolicy| {
             again = match (again, how) {
                 (RetryPolicy::Backoff, _) | (_, RetryPolicy::Backoff) => RetryPolicy::Backoff,
                 (RetryPolicy::Poll, _) | (_, RetryPolicy::Poll) => RetryPolicy::Poll,
                 (RetryPolicy::Never, RetryPolicy::Never) => RetryPolicy::Never,
             };
-            tally.add_failure(trouble);
+            result.add_failure(failure);
         };
-        for (kind, name, held) in self.copies_of(sync, namespace) {
-            if let Err(failure) = visit.prune(&order, kind, &name, &held).await {
-                note(&mut tally, request_failure(&name, &failure), RetryPolicy::Backoff);
+        for (kind, name, copy) in self.copies_of(sync, namespace) {
+            if let Err(failure) = copy_reconciler.prune(&desired, kind, &name, &copy).await {
+                note(
+                    &mut result,
+                    request_failure(&name, &failure),
+                    RetryPolicy::Backoff,
+                );
             }
         }
-        let is_over = order.sync.as_ref().is_some_and(|live| live.exceeds_limits);
-        if let Some(live) = order.sync.as_ref().filter(|live| !live.exceeds_limits) {
-            for wish in &order.wanted {
+        let is_over = desired.sync.as_ref().is_some_and(|live| live.exceeds_limits);
+        if let Some(live) = desired.sync.as_ref().filter(|live| !live.exceeds_limits) {
+            for wanted_copy in &desired.wanted {
                 if ctx.is_stopping() {
                     return Err("interrupted by shutdown".into());
                 }
-                let outcome = visit.reconcile(live, wish).await;
+                let outcome = copy_reconciler.reconcile(live, wanted_copy).await;
                 if !matches!(outcome, CopyOutcome::Excluded) {
-                    tally.targets += 1;
+                    result.targets += 1;
                 }
                 match outcome {
-                    CopyOutcome::Synced => tally.synced += 1,
-                    CopyOutcome::Excluded => tally.excluded += 1,
+                    CopyOutcome::Synced => result.synced += 1,
+                    CopyOutcome::Excluded => result.excluded += 1,
                     CopyOutcome::Pending => {}
-                    CopyOutcome::Failed(trouble, how) => note(&mut tally, trouble, how),
+                    CopyOutcome::Failed(failure, how) => note(&mut result, failure, how),
                 }
             }
         }
-        let worst = tally.failures.first().cloned();
-        let conflicts = tally.conflicts;
+        let worst = result.failures.first().cloned();
+        let conflicts = result.conflicts;
         // If nothing was checked, the previous result stays.
-        let is_known = !is_over || order.wanted.is_empty() || worst.is_some();
+        let is_known = !is_over || desired.wanted.is_empty() || worst.is_some();
         self.record_result(
             sync,
             namespace,
             began,
-            is_known.then_some(tally),
-            order.sync.as_ref(),
+            is_known.then_some(result),
+            desired.sync.as_ref(),
             ctx,
         );
         match (again, worst) {
@@ -145,13 +146,13 @@ impl Engine {
         if let Some(lag) = settled.propagation {
             self.metrics.propagation.observe(lag);
         }
-        for trouble in &settled.new_failures {
-            if trouble.is_conflict {
+        for failure in &settled.new_failures {
+            if failure.is_conflict {
                 self.metrics.record_conflict();
             }
             if let Some(live) = live {
-                let message = format!("{namespace}/{}: {}", trouble.name, trouble.message);
-                ctx.recorder().warning(&live.reference, &trouble.reason, message);
+                let message = format!("{namespace}/{}: {}", failure.name, failure.message);
+                ctx.recorder().warning(&live.reference, &failure.reason, message);
             }
         }
         // While many copies are being written, the status is updated from time to time.
@@ -163,20 +164,19 @@ impl Engine {
         }
     }
 
-    /// Returns the copies of a sync in a namespace.
     fn copies_of(&self, sync: &SyncId, namespace: &str) -> Vec<(SourceKind, Arc<str>, Arc<CopyMetadata>)> {
         let listers = self.listers();
-        let is_of = |kind, name: &str, held: &CopyMetadata| {
-            self.sync_of_copy(kind, name, held).as_ref() == Some(sync)
+        let is_of = |kind, name: &str, copy: &CopyMetadata| {
+            self.sync_of_copy(kind, name, copy).as_ref() == Some(sync)
         };
         match sync {
             // It has at most one: a copy has the name of its source.
             SyncId::Annotated { kind, name } => {
                 let key = ObjectKey::namespaced(namespace, &**name);
                 let found = listers.copies(*kind).get(&key);
-                let own = found.filter(|held| is_of(*kind, name, held));
+                let own = found.filter(|copy| is_of(*kind, name, copy));
                 own.into_iter()
-                    .map(|held| (*kind, Arc::clone(name), held))
+                    .map(|copy| (*kind, Arc::clone(name), copy))
                     .collect()
             }
             SyncId::Declared {
@@ -185,9 +185,10 @@ impl Engine {
             } => {
                 let declared = ObjectKey::namespaced(&**home, &**name);
                 let of_kind = |kind| {
-                    let held = listers.copies(kind).of_sync(&declared, Some(namespace));
-                    held.into_iter()
-                        .map(move |(key, held)| (kind, Arc::from(key.name()), held))
+                    let found = listers.copies(kind).of_sync(&declared, Some(namespace));
+                    found
+                        .into_iter()
+                        .map(move |(key, copy)| (kind, Arc::from(key.name()), copy))
                 };
                 SourceKind::ALL.into_iter().flat_map(of_kind).collect()
             }

@@ -86,11 +86,11 @@ impl SyncIndex {
                 .members
                 .values()
                 .filter(|member| member.skip_reason.is_none());
-            let wishes = members.map(|member| WantedCopy {
+            let wanted_copies = members.map(|member| WantedCopy {
                 member: Arc::clone(member),
                 competitor: self.competitor(id, sync, member, namespace, place),
             });
-            wishes.collect()
+            wanted_copies.collect()
         } else {
             Vec::new()
         };

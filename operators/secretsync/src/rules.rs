@@ -228,7 +228,7 @@ mod tests {
     #[test]
     fn invalid_specs_are_rejected_with_the_field() {
         let one = |requirement: serde_json::Value| json!({ "matchExpressions": [requirement] });
-        for (wrong, said) in [
+        for (wrong, expected) in [
             (json!({ "matchLabels": { "a": "b c" } }), "\"b c\""),
             (json!({ "matchLabels": { "a b": "c" } }), "\"a b\""),
             (one(json!({ "key": "a b", "operator": "Exists" })), "\"a b\""),
@@ -251,9 +251,9 @@ mod tests {
             ),
         ] {
             for field in ["sourceSelector", "namespaceSelector"] {
-                let error = SyncRules::from_spec(&spec(json!({ field: wrong }))).expect_err(said);
+                let error = SyncRules::from_spec(&spec(json!({ field: wrong }))).expect_err(expected);
                 assert!(
-                    error.starts_with(&format!("spec.{field}: ")) && error.contains(said),
+                    error.starts_with(&format!("spec.{field}: ")) && error.contains(expected),
                     "{error}"
                 );
             }

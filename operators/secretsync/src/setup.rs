@@ -84,13 +84,13 @@ pub async fn setup(
     };
     let engine = Arc::new(Engine::new(scope, SyncMetrics::new()));
     metrics::register(&manager.metrics(), &engine);
-    let fed = Arc::clone(&engine);
+    let watching = Arc::clone(&engine);
     let controller = Controller::keyed("secretsync")
         .field_manager(FIELD_MANAGER)
         .concurrency(arguments.writers)
         // No shared token bucket: one failing namespace would delay all others.
         .rate_limiter(Exponential::new(MIN_BACKOFF, MAX_BACKOFF).jitter(JITTER))
-        .source(move |feed| run_watches(fed, feed))
+        .source(move |source| run_watches(watching, source))
         .reconcile(SyncReconciler(Arc::clone(&engine)));
     let (watched, limit) = (Arc::clone(&engine), Duration::from_secs(arguments.stall_seconds));
     let leading = Arc::clone(&engine);
@@ -174,7 +174,7 @@ mod tests {
             checked(|arguments| arguments.annotation = "eightypercent.net/secretsync".to_owned()),
             Ok(())
         );
-        for (change, said) in [
+        for (change, expected) in [
             (
                 (|arguments| arguments.source_namespace = "Home".to_owned()) as fn(&mut Arguments),
                 "--source-namespace Home",
@@ -196,8 +196,8 @@ mod tests {
                 "--annotation example.com/",
             ),
         ] {
-            let error = checked(change).expect_err(said);
-            assert!(error.contains(said), "{error}");
+            let error = checked(change).expect_err(expected);
+            assert!(error.contains(expected), "{error}");
         }
     }
 }

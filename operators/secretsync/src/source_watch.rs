@@ -32,7 +32,7 @@ pub(crate) struct SourceWatchKey {
 }
 
 impl SourceWatchKey {
-    pub(crate) fn selection(&self) -> WatchScope {
+    pub(crate) fn scope(&self) -> WatchScope {
         WatchScope::all().namespace(&*self.namespace).metadata_only()
     }
 }
@@ -164,7 +164,7 @@ pub(crate) struct Source {
 impl Source {
     pub(crate) fn new(
         key: &SourceWatchKey,
-        room: &SourceWatch,
+        watch: &SourceWatch,
         name: &Arc<str>,
         seen: &Arc<SourceMetadata>,
         slots: &mut ContentCells,
@@ -180,7 +180,7 @@ impl Source {
             is_token: seen.annotations.is_token,
             way: seen.chain.clone(),
             metadata: Arc::clone(seen),
-            meter: Arc::clone(&room.budget),
+            meter: Arc::clone(&watch.budget),
             content_cell: slots.cell_for(&seen.uid),
         }
     }

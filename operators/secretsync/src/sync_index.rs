@@ -52,7 +52,6 @@ pub(crate) struct Limits {
     pub(crate) content: usize,
 }
 
-/// A namespace.
 pub(crate) struct TargetNamespace {
     pub(crate) uid: Arc<str>,
     /// The source namespaces that it accepts copies from.
@@ -66,8 +65,10 @@ pub(crate) struct TargetNamespace {
 impl TargetNamespace {
     /// Returns the errors in its consent annotations and labels.
     pub(crate) fn consent_errors(&self) -> impl Iterator<Item = &str> {
-        let said = [&self.consent, &self.adoption_consent];
-        said.into_iter().filter_map(|consent| consent.error.as_deref())
+        let consents = [&self.consent, &self.adoption_consent];
+        consents
+            .into_iter()
+            .filter_map(|consent| consent.error.as_deref())
     }
 }
 
@@ -166,8 +167,8 @@ impl SyncIndex {
         let Ok(rules) = &sync.rules else {
             return true;
         };
-        let room = rules.watch_key(&sync.namespace);
-        room.is_none_or(|room| self.watches.get(&room).is_some_and(|room| room.is_complete))
+        let key = rules.watch_key(&sync.namespace);
+        key.is_none_or(|key| self.watches.get(&key).is_some_and(|watch| watch.is_complete))
     }
 
     /// Returns the number of its target namespaces.
@@ -207,12 +208,12 @@ impl SyncIndex {
         namespace: &Arc<str>,
         place: Option<Arc<TargetNamespace>>,
     ) -> Vec<Affected> {
-        let wanting = |roster: &Self| -> BTreeSet<SyncId> {
-            let Some(place) = roster.namespaces.get(namespace) else {
+        let wanting = |index: &Self| -> BTreeSet<SyncId> {
+            let Some(place) = index.namespaces.get(namespace) else {
                 return BTreeSet::new();
             };
-            let all = roster.syncs.iter();
-            all.filter(|(_, sync)| roster.wants(sync, namespace, place))
+            let all = index.syncs.iter();
+            all.filter(|(_, sync)| index.wants(sync, namespace, place))
                 .map(|(id, _)| id.clone())
                 .collect()
         };
@@ -252,7 +253,7 @@ impl SyncIndex {
     pub(crate) fn set_sync(&mut self, id: &SyncId, object: Option<&SecretSync>) -> SyncChange {
         let mut moves = SyncChange::default();
         let before = self.target_namespaces(id);
-        let old_room = self.watch_key_of(id);
+        let old_key = self.watch_key_of(id);
         let old_names = self.names_of(id);
         self.unclaim(id);
         match object {
@@ -263,8 +264,8 @@ impl SyncIndex {
                 self.syncs.insert(id.clone(), sync);
             }
         }
-        let room = self.watch_key_of(id);
-        if let Some(key) = &room {
+        let new_key = self.watch_key_of(id);
+        if let Some(key) = &new_key {
             let known = self.watches.entry(key.clone()).or_insert_with(|| {
                 self.opened_watches += 1;
                 moves.opened = Some(WatchInstance {
@@ -279,7 +280,7 @@ impl SyncIndex {
             });
             known.syncs.insert(id.clone());
         }
-        if let Some(left) = old_room.filter(|old| Some(old) != room.as_ref())
+        if let Some(left) = old_key.filter(|old| Some(old) != new_key.as_ref())
             && let Some(known) = self.watches.get_mut(&left)
         {
             known.syncs.remove(id);
@@ -302,19 +303,19 @@ impl SyncIndex {
     }
 
     /// Records that the initial list of a source watch is complete.
-    pub(crate) fn mark_complete(&mut self, opening: &WatchInstance) -> Vec<Affected> {
-        let room = &opening.key;
+    pub(crate) fn mark_complete(&mut self, instance: &WatchInstance) -> Vec<Affected> {
+        let key = &instance.key;
         let Some(known) = self
             .watches
-            .get_mut(room)
-            .filter(|known| known.generation == opening.generation)
+            .get_mut(key)
+            .filter(|known| known.generation == instance.generation)
         else {
             return Vec::new();
         };
         known.is_complete = true;
         let mut users: Vec<_> = known.syncs.iter().cloned().collect();
-        if self.is_annotated_watch(room) {
-            let here = |id: &&SyncId| matches!(id, SyncId::Annotated { kind, .. } if *kind == room.kind);
+        if self.is_annotated_watch(key) {
+            let here = |id: &&SyncId| matches!(id, SyncId::Annotated { kind, .. } if *kind == key.kind);
             users.extend(self.syncs.keys().filter(here).cloned());
         }
         let mut affected: Vec<_> = users.iter().flat_map(|id| self.all_targets(id)).collect();
@@ -323,9 +324,10 @@ impl SyncIndex {
     }
 
     /// Returns the SecretSyncs that use a source watch.
-    pub(crate) fn syncs_using(&self, room: &SourceWatchKey) -> Vec<SyncId> {
-        let room = self.watches.get(room);
-        room.map(|room| room.syncs.iter().cloned().collect())
+    pub(crate) fn syncs_using(&self, key: &SourceWatchKey) -> Vec<SyncId> {
+        let watch = self.watches.get(key);
+        watch
+            .map(|watch| watch.syncs.iter().cloned().collect())
             .unwrap_or_default()
     }
 
@@ -436,8 +438,8 @@ impl SyncIndex {
         sync.rules.as_ref().ok()?.watch_key(&sync.namespace)
     }
 
-    fn is_annotated_watch(&self, room: &SourceWatchKey) -> bool {
-        room.namespace == self.config.source_namespace
+    fn is_annotated_watch(&self, key: &SourceWatchKey) -> bool {
+        key.namespace == self.config.source_namespace
     }
 }
 

@@ -77,9 +77,9 @@ impl Engine {
             return Ok(Action::done());
         };
         let summary = {
-            let mut ledger = self.tracker.lock();
-            ledger.mark_complete(&id);
-            ledger.summary(&id, MAX_FAILURES)
+            let mut tracker = self.tracker.lock();
+            tracker.mark_complete(&id);
+            tracker.summary(&id, MAX_FAILURES)
         };
         let is_idle = standing.spec_error.is_some() || standing.is_paused || standing.limit_error.is_some();
         if !summary.is_complete && !is_idle {
@@ -129,14 +129,14 @@ impl Engine {
 
     /// Returns `None` while its sources are not known.
     fn sync_state(&self, id: &SyncId, object: &SecretSync) -> Option<SyncState> {
-        let roster = self.index.read();
-        let sync = roster.sync(id)?;
+        let index = self.index.read();
+        let sync = index.sync(id)?;
         let (spec_error, is_paused) = match &sync.rules {
             Ok(rules) => (None, rules.is_paused),
             Err(wrong) => (Some(wrong.clone()), false),
         };
         // A SecretSync that is being deleted has no sources.
-        if !sync.is_deleting && !roster.is_ready(sync) {
+        if !sync.is_deleting && !index.is_ready(sync) {
             return None;
         }
         let refusal = |name: &str, reason: &str, message: &str| SyncFailure {
@@ -172,11 +172,11 @@ impl Engine {
             spec_error,
             is_deleting: sync.is_deleting,
             is_paused,
-            limit_error: roster.limit_error(id, sync),
+            limit_error: index.limit_error(id, sync),
             is_empty: object.spec.source_selector.is_none() && object.spec.names.is_empty(),
             sources: count(matched),
             skipped: count(sync.members.len() - matched),
-            namespaces: count(roster.targets_of(id)),
+            namespaces: count(index.targets_of(id)),
             failures,
         })
     }
@@ -185,20 +185,20 @@ impl Engine {
     /// whose namespace is, do not count.
     fn has_copies(&self, sync: &SecretSync) -> bool {
         let uid = sync.metadata.uid.as_deref().unwrap_or_default();
-        let roster = self.index.read();
+        let index = self.index.read();
         let is_left = |namespace: &str| {
-            roster
+            index
                 .namespace(namespace)
                 .is_some_and(|place| !place.is_terminating)
         };
         SourceKind::ALL.into_iter().any(|kind| {
             let copies = self.listers().copies(kind).of_sync(&ObjectKey::of(sync), None);
-            copies.iter().any(|(key, held)| {
+            copies.iter().any(|(key, copy)| {
                 let is_own =
-                    matches!(held.owner.as_deref(), Some(SyncOwner::Sync { uid: of, .. }) if &**of == uid);
+                    matches!(copy.owner.as_deref(), Some(SyncOwner::Sync { uid: of, .. }) if &**of == uid);
                 is_own
-                    && held.ownership.is_ours
-                    && !held.is_deleting
+                    && copy.ownership.is_ours
+                    && !copy.is_deleting
                     && is_left(key.namespace().unwrap_or_default())
             })
         })
@@ -206,8 +206,8 @@ impl Engine {
 
     /// Records an event for a namespace with an invalid consent.
     pub(crate) fn report_consent_errors(&self, namespace: &Arc<str>, ctx: &Context<Job>) -> Action {
-        let roster = self.index.read();
-        let Some(place) = roster.namespace(namespace) else {
+        let index = self.index.read();
+        let Some(place) = index.namespace(namespace) else {
             return Action::done();
         };
         for invalid in place.consent_errors() {
@@ -230,21 +230,21 @@ fn count(number: usize) -> u32 {
 
 /// Computes the status.
 fn status(sync: &SecretSync, standing: &SyncState, summary: &Summary) -> SecretSyncStatus {
-    let tally = &summary.result;
-    let failed = tally.failed.saturating_add(count(standing.failures.len()));
+    let result = &summary.result;
+    let failed = result.failed.saturating_add(count(standing.failures.len()));
     let mut failures = standing.failures.clone();
     failures.extend(summary.failures.iter().cloned());
     failures.truncate(MAX_FAILURES);
     let before = sync.status.as_ref();
     let mut status = SecretSyncStatus {
         observed_generation: sync.metadata.generation,
-        sources: standing.sources.saturating_sub(tally.excluded),
-        excluded: tally.excluded.saturating_add(standing.skipped),
+        sources: standing.sources.saturating_sub(result.excluded),
+        excluded: result.excluded.saturating_add(standing.skipped),
         namespaces: standing.namespaces,
-        targets: tally.targets,
-        synced: tally.synced,
+        targets: result.targets,
+        synced: result.synced,
         failed,
-        conflicts: tally.conflicts,
+        conflicts: result.conflicts,
         failures,
         conditions: before.map(|status| status.conditions.clone()).unwrap_or_default(),
     };
@@ -254,12 +254,12 @@ fn status(sync: &SecretSync, standing: &SyncState, summary: &Summary) -> SecretS
     status
         .conditions
         .set(ready.observed_generation(generation), &clock);
-    let conflict = if tally.conflicts == 0 {
+    let conflict = if result.conflicts == 0 {
         ConditionUpdate::false_("Conflict", "NoConflicts")
     } else {
         ConditionUpdate::true_("Conflict", "TargetsOccupied").message(format!(
             "{} of {} targets exist and are not copies of this sync; they are left unchanged, see failures",
-            tally.conflicts, tally.targets
+            result.conflicts, result.targets
         ))
     };
     status

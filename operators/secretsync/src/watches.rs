@@ -37,11 +37,11 @@ const SYNC_LOG_INTERVAL: Duration = Duration::from_secs(10);
 const PERMANENT_WATCHES: usize = 6;
 
 /// Runs all watches until the caches stop.
-pub(crate) async fn run_watches(engine: Arc<Engine>, feed: SourceContext<Job>) -> Result<(), Error> {
-    engine.set_source_context(&feed);
+pub(crate) async fn run_watches(engine: Arc<Engine>, source: SourceContext<Job>) -> Result<(), Error> {
+    engine.set_source_context(&source);
     let (complete, mut completed) = watch::channel(0);
     let one_more = move || complete.send_modify(|count| *count += 1);
-    let caches = feed.caches();
+    let caches = source.caches();
 
     let annotation = Arc::clone(&engine.index.read().config.annotation);
     let places = caches.projected(
@@ -50,41 +50,43 @@ pub(crate) async fn run_watches(engine: Arc<Engine>, feed: SourceContext<Job>) -
             target_namespace(namespace, &annotation)
         }),
     );
-    let syncs = caches.get::<SecretSync>(feed.scope());
+    let syncs = caches.get::<SecretSync>(source.scope());
     let marks = Arc::new(SyncOwners::default());
-    let secrets = copies::<Secret>(caches, feed.scope(), &marks);
-    let config_maps = copies::<ConfigMap>(caches, feed.scope(), &marks);
+    let secrets = copies::<Secret>(caches, source.scope(), &marks);
+    let config_maps = copies::<ConfigMap>(caches, source.scope(), &marks);
 
-    let mut rooms = SourceWatches {
+    let mut source_watches = SourceWatches {
         engine: Arc::clone(&engine),
-        feed: feed.clone(),
+        source: source.clone(),
         open: HashMap::new(),
     };
     let mut watching = vec![
-        feed.watch(
+        source.watch(
             &places,
             forward(&engine, &one_more, |engine, change| engine.on_namespace(change)),
         ),
-        feed.watch(
+        source.watch(
             &secrets,
             forward(&engine, &one_more, |engine, change| {
                 engine.on_copy(SourceKind::Secret, change);
             }),
         ),
-        feed.watch(
+        source.watch(
             &config_maps,
             forward(&engine, &one_more, |engine, change| {
                 engine.on_copy(SourceKind::ConfigMap, change);
             }),
         ),
-        feed.watch(
+        source.watch(
             &syncs,
-            forward(&engine, &one_more, move |_, change| rooms.on_sync(change)),
+            forward(&engine, &one_more, move |_, change| {
+                source_watches.on_sync(change);
+            }),
         ),
     ];
     let annotated = engine.index.read().annotated_watches();
-    for opening in annotated {
-        watching.push(open_watch(&engine, &feed, &opening, one_more.clone()));
+    for instance in annotated {
+        watching.push(open_watch(&engine, &source, &instance, one_more.clone()));
     }
 
     let listers = Listers {
@@ -96,7 +98,7 @@ pub(crate) async fn run_watches(engine: Arc<Engine>, feed: SourceContext<Job>) -
     let _ = engine.listers.set(listers);
     completed.wait_for(|count| *count == PERMANENT_WATCHES).await?;
     engine.tracker.lock().start();
-    feed.mark_ready();
+    source.mark_ready();
     // If one stops, all caches do.
     for one in &mut watching {
         one.ended().await;
@@ -131,7 +133,7 @@ where
 }
 
 /// Caches the metadata of all possible sources of a watch.
-fn sources<K>(caches: &CacheSet, room: &SourceWatchKey, annotation: &Arc<str>) -> Cache<SourceMetadata>
+fn sources<K>(caches: &CacheSet, key: &SourceWatchKey, annotation: &Arc<str>) -> Cache<SourceMetadata>
 where
     K: Resource<DynamicType = (), Scope: 'static> + Send + Sync + 'static,
     PartialObjectMeta<K>: Cacheable<DynamicType = ()>,
@@ -140,29 +142,29 @@ where
     let settings = Settings::projected(move |object: &PartialObjectMeta<K>| {
         SourceMetadata::from_metadata(&object.metadata, &annotation)
     });
-    caches.projected(&room.selection(), settings)
+    caches.projected(&key.scope(), settings)
 }
 
 /// Opens a source watch; `complete` is called after the initial list.
 fn open_watch(
     engine: &Arc<Engine>,
-    feed: &SourceContext<Job>,
-    opening: &WatchInstance,
+    source: &SourceContext<Job>,
+    instance: &WatchInstance,
     complete: impl Fn() + Send + 'static,
 ) -> WatchHandle {
-    let room = &opening.key;
+    let key = &instance.key;
     let annotation = Arc::clone(&engine.index.read().config.annotation);
-    let cache = match room.kind {
-        SourceKind::Secret => sources::<Secret>(feed.caches(), room, &annotation),
-        SourceKind::ConfigMap => sources::<ConfigMap>(feed.caches(), room, &annotation),
+    let cache = match key.kind {
+        SourceKind::Secret => sources::<Secret>(source.caches(), key, &annotation),
+        SourceKind::ConfigMap => sources::<ConfigMap>(source.caches(), key, &annotation),
     };
-    let (engine, opening) = (Arc::clone(engine), opening.clone());
-    feed.watch(&cache, move |event| {
+    let (engine, instance) = (Arc::clone(engine), instance.clone());
+    source.watch(&cache, move |event| {
         // Statuses count sources, even if no namespace wants them and nothing is copied.
         let touched = match &event {
-            SourceEvent::Change(change) => engine.on_source(&opening, change),
-            SourceEvent::Synced => engine.update_index_and_statuses(Cause::Initial, |roster| {
-                (roster.mark_complete(&opening), roster.syncs_using(&opening.key))
+            SourceEvent::Change(change) => engine.on_source(&instance, change),
+            SourceEvent::Synced => engine.update_index_and_statuses(Cause::Initial, |index| {
+                (index.mark_complete(&instance), index.syncs_using(&instance.key))
             }),
         };
         for sync in touched {
@@ -177,7 +179,7 @@ fn open_watch(
 /// The open source watches of SecretSyncs.
 struct SourceWatches {
     engine: Arc<Engine>,
-    feed: SourceContext<Job>,
+    source: SourceContext<Job>,
     open: HashMap<SourceWatchKey, WatchHandle>,
 }
 
@@ -203,20 +205,20 @@ impl SourceWatches {
         }
         let (opened, closed) = self
             .engine
-            .update_index_and_statuses(sync_cause(change), |roster| {
+            .update_index_and_statuses(sync_cause(change), |index| {
                 let SyncChange {
                     affected,
                     opened,
                     closed,
-                } = roster.set_sync(&id, object.as_deref());
+                } = index.set_sync(&id, object.as_deref());
                 (affected, (opened, closed))
             });
-        if let Some(room) = closed {
-            self.open.remove(&room);
+        if let Some(key) = closed {
+            self.open.remove(&key);
         }
-        if let Some(opening) = opened {
-            let watching = open_watch(&self.engine, &self.feed, &opening, || ());
-            self.open.insert(opening.key, watching);
+        if let Some(instance) = opened {
+            let watching = open_watch(&self.engine, &self.source, &instance, || ());
+            self.open.insert(instance.key, watching);
         }
         self.engine.enqueue_status(&id);
     }
@@ -274,8 +276,8 @@ impl Engine {
         cause: Cause,
         change: impl FnOnce(&mut SyncIndex) -> (Vec<Affected>, T),
     ) -> T {
-        let (concerned, rest) = self.update_index(cause, |roster| {
-            let (affected, rest) = change(roster);
+        let (concerned, rest) = self.update_index(cause, |index| {
+            let (affected, rest) = change(index);
             let concerned: BTreeSet<_> = affected.iter().map(|one| one.sync.clone()).collect();
             (affected, (concerned, rest))
         });
@@ -294,8 +296,8 @@ impl Engine {
         let is_strange = place
             .as_ref()
             .is_some_and(|place| place.consent_errors().next().is_some());
-        self.update_index_and_statuses(cause_of(change), |roster| {
-            (roster.set_namespace(&namespace, place), ())
+        self.update_index_and_statuses(cause_of(change), |index| {
+            (index.set_namespace(&namespace, place), ())
         });
         if is_strange {
             self.add(Job::Consent { namespace }, Priority::NORMAL);
@@ -303,7 +305,7 @@ impl Engine {
     }
 
     /// Handles a change of a possible source; returns the affected syncs.
-    fn on_source(&self, opening: &WatchInstance, change: &Change<SourceMetadata>) -> Vec<SyncId> {
+    fn on_source(&self, instance: &WatchInstance, change: &Change<SourceMetadata>) -> Vec<SyncId> {
         let name: Arc<str> = change.key().name().into();
         let seen = match change {
             Change::Deleted { .. } => None,
@@ -312,8 +314,8 @@ impl Engine {
                 Err(_) => return Vec::new(),
             },
         };
-        self.update_index_and_statuses(Cause::Change, |roster| {
-            roster.set_source(opening, &name, seen.as_ref())
+        self.update_index_and_statuses(Cause::Change, |index| {
+            index.set_source(instance, &name, seen.as_ref())
         })
     }
 

@@ -61,15 +61,15 @@ impl CopyFailure {
 }
 
 impl NamespaceResult {
-    pub(crate) fn add_failure(&mut self, trouble: CopyFailure) {
-        let count = if trouble.is_conflict {
+    pub(crate) fn add_failure(&mut self, failure: CopyFailure) {
+        let count = if failure.is_conflict {
             &mut self.conflicts
         } else {
             &mut self.failed
         };
         *count += 1;
         if self.failures.len() < MAX_FAILURES {
-            self.failures.push(trouble);
+            self.failures.push(failure);
         }
     }
 
@@ -127,7 +127,6 @@ impl NamespaceProgress {
 pub(crate) struct Completion {
     /// Nothing of this sync is pending any more.
     pub(crate) is_idle: bool,
-    /// Failures that are new.
     pub(crate) new_failures: Vec<CopyFailure>,
     /// How long it took until the change was in all namespaces.
     pub(crate) propagation: Option<Duration>,
@@ -155,16 +154,16 @@ impl WorkTracker {
 
     /// Marks an item as pending. `is_change`: because of a change whose duration is measured.
     pub(crate) fn mark_pending(&mut self, sync: &SyncId, namespace: &Arc<str>, is_change: bool) {
-        let account = match self.syncs.get_mut(sync) {
-            Some(account) => account,
+        let progress = match self.syncs.get_mut(sync) {
+            Some(progress) => progress,
             None => self.syncs.entry(sync.clone()).or_default(),
         };
         if is_change {
-            account.changed_at.get_or_insert_with(Instant::now);
+            progress.changed_at.get_or_insert_with(Instant::now);
         }
-        let entry = account.namespaces.entry(Arc::clone(namespace)).or_default();
+        let entry = progress.namespaces.entry(Arc::clone(namespace)).or_default();
         if !entry.is_pending() {
-            account.pending += 1;
+            progress.pending += 1;
             if self.totals.pending == 0 {
                 self.last_progress = Instant::now();
             }
@@ -182,7 +181,7 @@ impl WorkTracker {
         let entry = self
             .syncs
             .get(sync)
-            .and_then(|account| account.namespaces.get(namespace));
+            .and_then(|progress| progress.namespaces.get(namespace));
         entry.map_or(0, |entry| entry.requested)
     }
 
@@ -195,81 +194,81 @@ impl WorkTracker {
         found: Option<NamespaceResult>,
     ) -> Completion {
         self.last_progress = Instant::now();
-        let Some(account) = self.syncs.get_mut(sync) else {
+        let Some(progress) = self.syncs.get_mut(sync) else {
             return Completion::default();
         };
-        let Some(entry) = account.namespaces.get_mut(namespace) else {
+        let Some(entry) = progress.namespaces.get_mut(namespace) else {
             return Completion::default();
         };
         let mut settled = Completion::default();
         if entry.is_pending() && entry.requested == began {
             entry.finished = began;
-            account.pending -= 1;
+            progress.pending -= 1;
             self.totals.pending -= 1;
         }
-        if let Some(tally) = found {
-            let is_new = |trouble: &&CopyFailure| !entry.result.failures.contains(trouble);
-            settled.new_failures = tally.failures.iter().filter(is_new).cloned().collect();
+        if let Some(result) = found {
+            let is_new = |failure: &&CopyFailure| !entry.result.failures.contains(failure);
+            settled.new_failures = result.failures.iter().filter(is_new).cloned().collect();
             self.totals.subtract(&entry.result);
-            self.totals.add(&tally);
-            entry.result = tally;
+            self.totals.add(&result);
+            entry.result = result;
         }
         if !entry.is_pending() && entry.result.is_empty() {
-            account.namespaces.remove(namespace);
+            progress.namespaces.remove(namespace);
         }
-        if account.pending == 0 {
+        if progress.pending == 0 {
             settled.is_idle = true;
-            settled.propagation = account.changed_at.take().map(|since| since.elapsed());
+            settled.propagation = progress.changed_at.take().map(|since| since.elapsed());
         }
         settled
     }
 
     /// Marks a sync as complete if nothing of it is pending: from now on its status is meaningful.
     pub(crate) fn mark_complete(&mut self, sync: &SyncId) {
-        let account = self.syncs.entry(sync.clone()).or_default();
-        account.is_complete |= account.pending == 0;
+        let progress = self.syncs.entry(sync.clone()).or_default();
+        progress.is_complete |= progress.pending == 0;
     }
 
     /// Forgets a deleted sync that has nothing left.
     pub(crate) fn forget(&mut self, sync: &SyncId) {
-        let Some(account) = self.syncs.get(sync) else {
+        let Some(progress) = self.syncs.get(sync) else {
             return;
         };
-        if account.namespaces.is_empty() {
+        if progress.namespaces.is_empty() {
             self.syncs.remove(sync);
         }
     }
 
     /// Returns the sums of one sync; failures are sorted by namespace.
     pub(crate) fn summary(&self, sync: &SyncId, most: usize) -> Summary {
-        let Some(account) = self.syncs.get(sync) else {
+        let Some(progress) = self.syncs.get(sync) else {
             return Summary::default();
         };
         let mut sum = NamespaceResult::default();
-        let mut troubled = BTreeMap::new();
-        for (namespace, NamespaceProgress { result, .. }) in &account.namespaces {
+        let mut by_namespace = BTreeMap::new();
+        for (namespace, NamespaceProgress { result, .. }) in &progress.namespaces {
             sum.targets += result.targets;
             sum.synced += result.synced;
             sum.excluded = sum.excluded.max(result.excluded);
             sum.failed += result.failed;
             sum.conflicts += result.conflicts;
             if !result.failures.is_empty() {
-                troubled.insert(namespace, &result.failures);
+                by_namespace.insert(namespace, &result.failures);
             }
         }
-        let failures = troubled.iter().flat_map(|(namespace, troubles)| {
-            troubles.iter().map(|trouble| SyncFailure {
+        let failures = by_namespace.iter().flat_map(|(namespace, failures)| {
+            failures.iter().map(|failure| SyncFailure {
                 namespace: namespace.to_string(),
-                name: trouble.name.to_string(),
-                reason: trouble.reason.clone(),
-                message: trouble.message.clone(),
+                name: failure.name.to_string(),
+                reason: failure.reason.clone(),
+                message: failure.message.clone(),
             })
         });
         Summary {
             result: sum,
             failures: failures.take(most).collect(),
-            has_pending_change: account.changed_at.is_some(),
-            is_complete: account.is_complete,
+            has_pending_change: progress.changed_at.is_some(),
+            is_complete: progress.is_complete,
         }
     }
 
@@ -278,7 +277,7 @@ impl WorkTracker {
         let entry = self
             .syncs
             .get(sync)
-            .and_then(|account| account.namespaces.get(namespace));
+            .and_then(|progress| progress.namespaces.get(namespace));
         entry.is_some_and(|entry| {
             // If there are more than are kept in detail, this may be one of them.
             let NamespaceResult {
@@ -286,7 +285,7 @@ impl WorkTracker {
             } = &entry.result;
             let known = failures
                 .iter()
-                .any(|trouble| trouble.is_conflict && &*trouble.name == name);
+                .any(|failure| failure.is_conflict && &*failure.name == name);
             known || *conflicts as usize >= MAX_FAILURES
         })
     }
@@ -311,16 +310,16 @@ impl WorkTracker {
 }
 
 impl Totals {
-    fn add(&mut self, tally: &NamespaceResult) {
-        self.synced += u64::from(tally.synced);
-        self.failed += u64::from(tally.failed);
-        self.conflicts += u64::from(tally.conflicts);
+    fn add(&mut self, result: &NamespaceResult) {
+        self.synced += u64::from(result.synced);
+        self.failed += u64::from(result.failed);
+        self.conflicts += u64::from(result.conflicts);
     }
 
-    fn subtract(&mut self, tally: &NamespaceResult) {
-        self.synced -= u64::from(tally.synced);
-        self.failed -= u64::from(tally.failed);
-        self.conflicts -= u64::from(tally.conflicts);
+    fn subtract(&mut self, result: &NamespaceResult) {
+        self.synced -= u64::from(result.synced);
+        self.failed -= u64::from(result.failed);
+        self.conflicts -= u64::from(result.conflicts);
     }
 }
 
@@ -345,74 +344,77 @@ mod tests {
     }
 
     fn bad() -> NamespaceResult {
-        let mut tally = NamespaceResult {
+        let mut result = NamespaceResult {
             targets: 1,
             ..NamespaceResult::default()
         };
-        tally.add_failure(CopyFailure {
+        result.add_failure(CopyFailure {
             name: "a".into(),
             reason: "Forbidden".to_owned(),
             message: "quota".to_owned(),
             is_conflict: false,
         });
-        tally
+        result
     }
 
     #[tokio::test(start_paused = true)]
     async fn item_enqueued_during_processing_stays_pending() {
-        let (mut ledger, ns) = (WorkTracker::new(), Arc::from("n"));
-        ledger.mark_pending(&sync(), &ns, true);
-        let began = ledger.begin(&sync(), &ns);
-        ledger.mark_pending(&sync(), &ns, false);
-        let first = ledger.finish(&sync(), &ns, began, Some(good()));
+        let (mut tracker, ns) = (WorkTracker::new(), Arc::from("n"));
+        tracker.mark_pending(&sync(), &ns, true);
+        let began = tracker.begin(&sync(), &ns);
+        tracker.mark_pending(&sync(), &ns, false);
+        let first = tracker.finish(&sync(), &ns, began, Some(good()));
         assert!(!first.is_idle && first.propagation.is_none());
         tokio::time::advance(Duration::from_secs(3)).await;
-        let began = ledger.begin(&sync(), &ns);
-        let second = ledger.finish(&sync(), &ns, began, Some(good()));
+        let began = tracker.begin(&sync(), &ns);
+        let second = tracker.finish(&sync(), &ns, began, Some(good()));
         assert_eq!(
             (second.is_idle, second.propagation),
             (true, Some(Duration::from_secs(3)))
         );
-        assert_eq!(ledger.totals().pending, 0);
+        assert_eq!(tracker.totals().pending, 0);
     }
 
     #[tokio::test(start_paused = true)]
     async fn failure_is_new_once_and_counted_while_it_lasts() {
-        let (mut ledger, ns) = (WorkTracker::new(), Arc::from("n"));
+        let (mut tracker, ns) = (WorkTracker::new(), Arc::from("n"));
         for expected in [1, 0] {
-            ledger.mark_pending(&sync(), &ns, false);
-            let began = ledger.begin(&sync(), &ns);
+            tracker.mark_pending(&sync(), &ns, false);
+            let began = tracker.begin(&sync(), &ns);
             assert_eq!(
-                ledger.finish(&sync(), &ns, began, Some(bad())).new_failures.len(),
+                tracker
+                    .finish(&sync(), &ns, began, Some(bad()))
+                    .new_failures
+                    .len(),
                 expected
             );
-            assert_eq!(ledger.totals().failed, 1);
+            assert_eq!(tracker.totals().failed, 1);
         }
-        ledger.mark_pending(&sync(), &ns, false);
-        let began = ledger.begin(&sync(), &ns);
-        ledger.finish(&sync(), &ns, began, Some(NamespaceResult::default()));
-        assert_eq!(ledger.totals(), Totals::default());
-        ledger.forget(&sync());
-        assert!(ledger.syncs.is_empty(), "nothing is kept of a deleted sync");
+        tracker.mark_pending(&sync(), &ns, false);
+        let began = tracker.begin(&sync(), &ns);
+        tracker.finish(&sync(), &ns, began, Some(NamespaceResult::default()));
+        assert_eq!(tracker.totals(), Totals::default());
+        tracker.forget(&sync());
+        assert!(tracker.syncs.is_empty(), "nothing is kept of a deleted sync");
     }
 
     #[test]
     fn long_messages_are_truncated() {
-        let trouble = CopyFailure::new(&"a".into(), "Forbidden", "ä".repeat(10_000));
-        assert!(trouble.message.len() <= MAX_MESSAGE_LEN + '…'.len_utf8() && trouble.message.ends_with("ä…"));
+        let failure = CopyFailure::new(&"a".into(), "Forbidden", "ä".repeat(10_000));
+        assert!(failure.message.len() <= MAX_MESSAGE_LEN + '…'.len_utf8() && failure.message.ends_with("ä…"));
     }
 
     #[tokio::test(start_paused = true)]
     async fn only_pending_items_without_progress_are_a_stall() {
-        let (mut ledger, one, two) = (WorkTracker::new(), Arc::from("1"), Arc::from("2"));
+        let (mut tracker, one, two) = (WorkTracker::new(), Arc::from("1"), Arc::from("2"));
         tokio::time::advance(Duration::from_mins(1)).await;
-        assert_eq!(ledger.stalled_for(), Duration::ZERO);
-        ledger.mark_pending(&sync(), &one, false);
-        ledger.mark_pending(&sync(), &two, false);
+        assert_eq!(tracker.stalled_for(), Duration::ZERO);
+        tracker.mark_pending(&sync(), &one, false);
+        tracker.mark_pending(&sync(), &two, false);
         tokio::time::advance(Duration::from_mins(1)).await;
-        assert_eq!(ledger.stalled_for(), Duration::from_mins(1));
-        let began = ledger.begin(&sync(), &one);
-        ledger.finish(&sync(), &one, began, Some(bad()));
-        assert_eq!(ledger.stalled_for(), Duration::ZERO);
+        assert_eq!(tracker.stalled_for(), Duration::from_mins(1));
+        let began = tracker.begin(&sync(), &one);
+        tracker.finish(&sync(), &one, began, Some(bad()));
+        assert_eq!(tracker.stalled_for(), Duration::ZERO);
     }
 }

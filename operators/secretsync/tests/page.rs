@@ -12,7 +12,7 @@ const PAGE: &str = include_str!("../../../docs/secretsync.md");
 fn page_example_parses_and_shows_every_field() {
     let (_, rest) = PAGE.split_once("```yaml\n").expect("an example");
     let (example, _) = rest.split_once("```").expect("its end");
-    let said: Value = serde_yaml_ng::from_str(example).expect("YAML");
+    let documented: Value = serde_yaml_ng::from_str(example).expect("YAML");
     let sync: SecretSync = serde_yaml_ng::from_str(example).expect("a SecretSync");
     let fields = |value: &Value| {
         value
@@ -20,12 +20,12 @@ fn page_example_parses_and_shows_every_field() {
             .map(|fields| fields.keys().cloned().collect::<Vec<_>>())
     };
     // Unknown fields are dropped by parsing, and would be missing here.
-    assert_eq!(to_value(&sync.spec).expect("JSON"), said["spec"]);
+    assert_eq!(to_value(&sync.spec).expect("JSON"), documented["spec"]);
     let mut whole = to_value(SecretSyncSpec::default()).expect("JSON");
     for field in ["sourceSelector", "names", "namespaceSelector"] {
         whole[field] = Value::Null;
     }
-    assert_eq!(fields(&said["spec"]), fields(&whole));
+    assert_eq!(fields(&documented["spec"]), fields(&whole));
 }
 
 #[tokio::test]

@@ -31,7 +31,7 @@ fn secretsync(arguments: &[&str]) -> Command {
 async fn help_lists_every_flag_and_default() {
     let (code, help, _) = output(secretsync(&["--help"])).await;
     assert_eq!(code, Some(0));
-    for said in [
+    for expected in [
         "Copies Secrets and ConfigMaps",
         "Usage: secretsync [OPTIONS]",
         "--source-namespace <NAMESPACE>",
@@ -44,36 +44,36 @@ async fn help_lists_every_flag_and_default() {
         "--leader-elect",
         "--install",
     ] {
-        assert!(help.contains(said), "`{said}` in:\n{help}");
+        assert!(help.contains(expected), "`{expected}` in:\n{help}");
     }
     assert!(!help.contains("windlass_"), "internal names in:\n{help}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn invalid_flags_are_reported_in_one_line() {
-    let stage = Stage::new().await;
-    for (flags, said) in [
+    let fixture = Fixture::new().await;
+    for (flags, expected) in [
         (["--source-namespace", "No Namespace"], "--source-namespace"),
         (["--annotation", "no annotation!"], "--annotation"),
         (["--allow-system-namespace", "A B"], "--allow-system-namespace"),
     ] {
-        let mut all = vec!["--kubeconfig", &stage.kubeconfig, "--no-listen"];
+        let mut all = vec!["--kubeconfig", &fixture.kubeconfig, "--no-listen"];
         all.extend(flags);
         let (code, _, error) = output(secretsync(&all)).await;
         assert_ne!(code, Some(0), "{error}");
-        assert!(error.contains(said) && !error.contains("panicked"), "{error}");
+        assert!(error.contains(expected) && !error.contains("panicked"), "{error}");
     }
 }
 
 /// Copies a Secret with trace logging, and checks all output and every endpoint.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_value_is_printed_logged_or_served() {
-    let stage = Stage::new().await;
+    let fixture = Fixture::new().await;
     let port = free_port();
     let address = format!("127.0.0.1:{port}");
     let process = secretsync(&[
         "--kubeconfig",
-        &stage.kubeconfig,
+        &fixture.kubeconfig,
         "--install",
         "--listen",
         &address,
@@ -84,11 +84,11 @@ async fn no_value_is_printed_logged_or_served() {
     .expect("it starts");
     let id = process.id().expect("it runs").to_string();
     // Read the output concurrently, or a full pipe would block the program.
-    let said = tokio::spawn(process.wait_with_output());
+    let output = tokio::spawn(process.wait_with_output());
     let definition = CrdInstaller::new([SecretSync::crd()]);
-    let writer = Writer::new(stage.cluster.client(), "test");
+    let writer = Writer::new(fixture.cluster.client(), "test");
     definition.run(&writer).await.expect("installed");
-    stage.spread().await;
+    fixture.spread().await;
     let mut pages = Vec::new();
     for path in [
         "/metrics",
@@ -111,7 +111,7 @@ async fn no_value_is_printed_logged_or_served() {
     assert!(pages[3].1.contains("secretsync-stall"), "{}", pages[3].1);
     let sent = Command::new("kill").args(["-s", "TERM", &id]).status().await;
     assert!(sent.expect("there is a `kill`").success());
-    let ended = timeout(STEP_TIMEOUT, said).await.expect("it ends");
+    let ended = timeout(STEP_TIMEOUT, output).await.expect("it ends");
     let ended = ended.expect("waited for").expect("a child process");
     assert_eq!(ended.status.code(), Some(0));
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -131,18 +131,18 @@ async fn no_value_is_printed_logged_or_served() {
     }
 }
 
-struct Stage {
+struct Fixture {
     cluster: Cluster,
     kubeconfig: String,
 }
 
-impl Stage {
+impl Fixture {
     async fn new() -> Self {
         let cluster = Cluster::embedded().start().await.expect("a cluster");
         let kubeconfig = cluster.kubeconfig().expect("a file");
         let kubeconfig = kubeconfig.to_str().expect("text").to_owned();
-        let stage = Self { cluster, kubeconfig };
-        let namespaces = Api::<Namespace>::all(stage.cluster.client());
+        let fixture = Self { cluster, kubeconfig };
+        let namespaces = Api::<Namespace>::all(fixture.cluster.client());
         for (name, annotations) in [
             ("secretsync", json!({})),
             ("asks", json!({ SYNC_ANNOTATION: "true" })),
@@ -152,7 +152,7 @@ impl Stage {
             let created = namespaces.create(&PostParams::default(), &namespace).await;
             created.expect("created");
         }
-        stage
+        fixture
     }
 
     async fn create_source(&self) {

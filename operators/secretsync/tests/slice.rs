@@ -17,7 +17,7 @@ suite!("slice", paused, cluster_per_case; manually_copied_copy_is_not_ours);
 
 async fn manually_copied_copy_is_not_ours(case: Case) -> anyhow::Result<()> {
     install_crds(&case, [SecretSync::crd()]).await?;
-    let world = TestEnvironment::new(&case);
+    let env = TestEnvironment::new(&case);
     for (name, annotations) in [
         (DEFAULT_SOURCE_NAMESPACE, json!({})),
         ("asks", json!({ SYNC_ANNOTATION: "true" })),
@@ -31,15 +31,12 @@ async fn manually_copied_copy_is_not_ours(case: Case) -> anyhow::Result<()> {
     let source: Secret = from_value(json!({
         "metadata": { "name": "token", "annotations": { SYNC_ANNOTATION: "" } }, "stringData": { "a": "b" },
     }))?;
-    world
-        .in_namespace(DEFAULT_SOURCE_NAMESPACE)
-        .create(source)
-        .await?;
-    let client = world.proxy().client();
+    env.in_namespace(DEFAULT_SOURCE_NAMESPACE).create(source).await?;
+    let client = env.proxy().client();
     let manager = Manager::new(client.clone()).install(CrdInstaller::new([SecretSync::crd()]));
     let running = RunningManager::start(setup(manager, &client, &[], &Arguments::default()).await?);
 
-    let (asks, by_hand) = (world.in_namespace("asks"), world.in_namespace("by-hand"));
+    let (asks, by_hand) = (env.in_namespace("asks"), env.in_namespace("by-hand"));
     let copy = asks.wait_for::<Secret>("token", |_| true).await?;
     let mut other = Secret::clone(&copy);
     other.metadata.namespace = None;
@@ -48,13 +45,11 @@ async fn manually_copied_copy_is_not_ours(case: Case) -> anyhow::Result<()> {
     other.metadata.managed_fields = None;
     let other = by_hand.create(other).await?;
     assert_eq!(other.labels(), copy.labels());
-    world
-        .in_namespace(DEFAULT_SOURCE_NAMESPACE)
+    env.in_namespace(DEFAULT_SOURCE_NAMESPACE)
         .delete::<Secret>("token")
         .await?;
     asks.wait_until_deleted::<Secret>("token").await?;
-    world
-        .proxy()
+    env.proxy()
         .wait_until_idle(std::time::Duration::from_secs(1))
         .await;
     assert_eq!(

@@ -1,6 +1,8 @@
 //! Each test is a script of the expected step, its result, and the expected effect on the store. They cover the
 //! behaviours of client-go's reflector tests.
 
+use WatchErrorKind::{ConnectionRefused, Expired, NotInstalled, Other, TooManyRequests, VersionTooLarge};
+
 use super::*;
 
 /// A result in a script.
@@ -28,7 +30,7 @@ use StepResult::{
     WatchFails,
 };
 
-const BUSY: WatchErrorKind = WatchErrorKind::TooManyRequests { retry_after: None };
+const BUSY: WatchErrorKind = TooManyRequests { retry_after: None };
 
 fn without_watch_list(seed: u64) -> ListWatch {
     ListWatch::new(fastrand::Rng::with_seed(seed), Instant::now()).without_watch_list()
@@ -232,7 +234,7 @@ fn relist_requests_at_least_the_known_version() {
     run_script(&[
         ("list '0' 500", Page("10", None), Effect::Replace),
         ("watch '10'", Applied("15"), Effect::Apply),
-        ("watch '10'", StreamFails(WatchErrorKind::Other), Effect::None),
+        ("watch '10'", StreamFails(Other), Effect::None),
         ("wait", Waited, Effect::None),
         ("list '15' all", Page("20", None), Effect::Replace),
         ("watch '20'", Ends(9), Effect::None),
@@ -244,7 +246,7 @@ fn server_without_watch_cache_is_paged_on_relist() {
     run_script(&[
         ("list '0' 500", Page("10", Some("a")), Effect::Stage),
         ("list '' 500 from a", Page("10", None), Effect::Replace),
-        ("watch '10'", WatchFails(WatchErrorKind::Other), Effect::None),
+        ("watch '10'", WatchFails(Other), Effect::None),
         ("wait", Waited, Effect::None),
         ("list '10' 500", Page("20", None), Effect::Replace),
     ]);
@@ -253,14 +255,14 @@ fn server_without_watch_cache_is_paged_on_relist() {
 /// The same for a version that the server has not reached yet.
 #[test]
 fn unavailable_list_version_falls_back_to_newest_immediately() {
-    for cause in [WatchErrorKind::Expired, WatchErrorKind::VersionTooLarge] {
+    for cause in [Expired, VersionTooLarge] {
         run_script(&[
             ("list '0' 500", Page("10", None), Effect::Replace),
-            ("watch '10'", WatchFails(WatchErrorKind::Expired), Effect::None),
+            ("watch '10'", WatchFails(Expired), Effect::None),
             ("wait", Waited, Effect::None),
             ("list '10' all", ListFails(cause), Effect::Discard),
             ("list '' 500", Page("30", None), Effect::Replace),
-            ("watch '30'", StreamFails(WatchErrorKind::Other), Effect::None),
+            ("watch '30'", StreamFails(Other), Effect::None),
             ("wait", Waited, Effect::None),
             ("list '30' all", Page("30", None), Effect::Replace),
         ]);
@@ -271,14 +273,10 @@ fn unavailable_list_version_falls_back_to_newest_immediately() {
 fn failed_list_of_the_newest_state_is_retried() {
     run_script(&[
         ("list '0' 500", Page("10", None), Effect::Replace),
-        ("watch '10'", StreamFails(WatchErrorKind::Expired), Effect::None),
+        ("watch '10'", StreamFails(Expired), Effect::None),
         ("wait", Waited, Effect::None),
-        (
-            "list '10' all",
-            ListFails(WatchErrorKind::Expired),
-            Effect::Discard,
-        ),
-        ("list '' 500", ListFails(WatchErrorKind::Expired), Effect::Discard),
+        ("list '10' all", ListFails(Expired), Effect::Discard),
+        ("list '' 500", ListFails(Expired), Effect::Discard),
         ("wait", Waited, Effect::None),
         ("list '' 500", Page("30", None), Effect::Replace),
     ]);
@@ -289,26 +287,14 @@ fn failed_list_of_the_newest_state_is_retried() {
 fn expired_continue_token_causes_one_unpaged_list() {
     run_script(&[
         ("list '0' 500", Page("10", Some("a")), Effect::Stage),
-        (
-            "list '' 500 from a",
-            ListFails(WatchErrorKind::Expired),
-            Effect::Discard,
-        ),
+        ("list '' 500 from a", ListFails(Expired), Effect::Discard),
         ("list '0' all", Page("12", None), Effect::Replace),
         ("watch '12'", Ends(9), Effect::None),
     ]);
     run_script(&[
         ("list '0' 500", Page("10", Some("a")), Effect::Stage),
-        (
-            "list '' 500 from a",
-            ListFails(WatchErrorKind::Expired),
-            Effect::Discard,
-        ),
-        (
-            "list '0' all",
-            ListFails(WatchErrorKind::Expired),
-            Effect::Discard,
-        ),
+        ("list '' 500 from a", ListFails(Expired), Effect::Discard),
+        ("list '0' all", ListFails(Expired), Effect::Discard),
         ("list '' 500", Page("12", None), Effect::Replace),
     ]);
 }
@@ -316,10 +302,7 @@ fn expired_continue_token_causes_one_unpaged_list() {
 /// A kube-rs defect: a 410 at the start of a watch is retried with the same version forever.
 #[test]
 fn watch_from_an_expired_version_causes_a_relist() {
-    for back in [
-        WatchFails(WatchErrorKind::Expired),
-        StreamFails(WatchErrorKind::Expired),
-    ] {
+    for back in [WatchFails(Expired), StreamFails(Expired)] {
         run_script(&[
             ("list '0' 500", Page("10", None), Effect::Replace),
             ("watch '10'", back, Effect::None),
@@ -351,11 +334,7 @@ fn watch_without_version_is_not_resumed_midway() {
 
 #[test]
 fn busy_or_restarting_server_is_watched_again_without_relist() {
-    for back in [
-        WatchFails(BUSY),
-        StreamFails(BUSY),
-        WatchFails(WatchErrorKind::ConnectionRefused),
-    ] {
+    for back in [WatchFails(BUSY), StreamFails(BUSY), WatchFails(ConnectionRefused)] {
         run_script(&[
             ("list '0' 500", Page("10", None), Effect::Replace),
             ("watch '10'", Applied("11"), Effect::Apply),
@@ -375,7 +354,7 @@ fn retry_after_is_honoured() {
     let _ = answer(
         &mut protocol,
         &mut Instant::now(),
-        ListFails(WatchErrorKind::TooManyRequests {
+        ListFails(TooManyRequests {
             retry_after: Some(requested),
         }),
     );
@@ -387,7 +366,7 @@ fn consecutive_failures_back_off() {
     let mut protocol = without_watch_list(1);
     let mut now = Instant::now();
     for at_least in [800, 1600, 3200, 6400] {
-        let _ = answer(&mut protocol, &mut now, ListFails(WatchErrorKind::Other));
+        let _ = answer(&mut protocol, &mut now, ListFails(Other));
         let Step::Wait(delay) = protocol.step() else {
             panic!("it does not wait")
         };
@@ -402,17 +381,9 @@ fn consecutive_failures_back_off() {
 #[test]
 fn protocol_waits_for_a_kind_to_be_installed() {
     run_script(&[
-        (
-            "list '0' 500",
-            ListFails(WatchErrorKind::NotInstalled),
-            Effect::Discard,
-        ),
+        ("list '0' 500", ListFails(NotInstalled), Effect::Discard),
         ("wait", Waited, Effect::None),
-        (
-            "list '0' 500",
-            ListFails(WatchErrorKind::NotInstalled),
-            Effect::Discard,
-        ),
+        ("list '0' 500", ListFails(NotInstalled), Effect::Discard),
         ("wait", Waited, Effect::None),
         ("list '0' 500", Page("3", None), Effect::Replace),
         ("watch '3'", Ends(9), Effect::None),
@@ -424,23 +395,11 @@ fn protocol_waits_for_a_kind_to_be_installed() {
 fn objects_are_cleared_after_two_404s() {
     run_script(&[
         ("list '0' 500", Page("10", None), Effect::Replace),
-        (
-            "watch '10'",
-            WatchFails(WatchErrorKind::NotInstalled),
-            Effect::None,
-        ),
+        ("watch '10'", WatchFails(NotInstalled), Effect::None),
         ("wait", Waited, Effect::None),
-        (
-            "list '10' all",
-            ListFails(WatchErrorKind::NotInstalled),
-            Effect::Discard,
-        ),
+        ("list '10' all", ListFails(NotInstalled), Effect::Discard),
         ("wait", Waited, Effect::None),
-        (
-            "list '10' all",
-            ListFails(WatchErrorKind::NotInstalled),
-            Effect::Clear,
-        ),
+        ("list '10' all", ListFails(NotInstalled), Effect::Clear),
         ("wait", Waited, Effect::None),
         ("list '0' 500", Page("90", None), Effect::Replace),
     ]);
@@ -450,25 +409,13 @@ fn objects_are_cleared_after_two_404s() {
 fn single_404_keeps_the_objects() {
     let protocol = run_script(&[
         ("list '0' 500", Page("10", None), Effect::Replace),
-        (
-            "watch '10'",
-            WatchFails(WatchErrorKind::NotInstalled),
-            Effect::None,
-        ),
+        ("watch '10'", WatchFails(NotInstalled), Effect::None),
         ("wait", Waited, Effect::None),
-        (
-            "list '10' all",
-            ListFails(WatchErrorKind::NotInstalled),
-            Effect::Discard,
-        ),
+        ("list '10' all", ListFails(NotInstalled), Effect::Discard),
         ("wait", Waited, Effect::None),
-        ("list '10' all", ListFails(WatchErrorKind::Other), Effect::Discard),
+        ("list '10' all", ListFails(Other), Effect::Discard),
         ("wait", Waited, Effect::None),
-        (
-            "list '10' all",
-            ListFails(WatchErrorKind::NotInstalled),
-            Effect::Discard,
-        ),
+        ("list '10' all", ListFails(NotInstalled), Effect::Discard),
     ]);
     assert_eq!(protocol.resource_version(), "10");
 }

@@ -12,6 +12,8 @@ use crate::{
     subscription::Subscription,
 };
 
+mod indexes;
+
 /// A store with its core, and one scope.
 struct TestStore {
     core: Arc<Core>,
@@ -324,27 +326,26 @@ fn resync_delivers_objects_without_pending_changes() {
 /// An own write is visible immediately.
 #[test]
 fn older_watch_events_do_not_undo_an_own_write() {
-    let world = TestStore::new();
-    world.replace(&[("a", "1", 1)], "1");
-    let mut all = world.subscribe();
+    let store = TestStore::new();
+    store.replace(&[("a", "1", 1)], "1");
+    let mut all = store.subscribe();
     receive_all(&mut all);
-    let store = &world.core.store;
-    store.apply_own_write(entry("a", "1", 5), true);
-    store.apply_own_write(entry("b", "2", 6), true);
-    assert_eq!(world.content(), ["a@5", "b@6"]);
-    world.apply("a", "1", 3);
-    assert_eq!(world.content(), ["a@5", "b@6"], "an older state");
-    world.replace(&[("a", "1", 3)], "4");
-    assert_eq!(world.content(), ["a@5", "b@6"], "an older list");
-    world.apply("a", "1", 5);
-    world.apply("b", "2", 6);
+    store.core.store.apply_own_write(entry("a", "1", 5), true);
+    store.core.store.apply_own_write(entry("b", "2", 6), true);
+    assert_eq!(store.content(), ["a@5", "b@6"]);
+    store.apply("a", "1", 3);
+    assert_eq!(store.content(), ["a@5", "b@6"], "an older state");
+    store.replace(&[("a", "1", 3)], "4");
+    assert_eq!(store.content(), ["a@5", "b@6"], "an older list");
+    store.apply("a", "1", 5);
+    store.apply("b", "2", 6);
     assert_eq!(receive_all(&mut all), ["a@1 -> a@5", "new b@6"]);
-    world.remove("a", "1", 7);
-    assert_eq!(world.content(), ["b@6"]);
-    assert_eq!(store.backlog().2, 0, "no own write is left");
-    store.apply_own_write(entry("a", "1", 5), true);
+    store.remove("a", "1", 7);
+    assert_eq!(store.content(), ["b@6"]);
+    assert_eq!(store.core.store.backlog().2, 0, "no own write is left");
+    store.core.store.apply_own_write(entry("a", "1", 5), true);
     assert_eq!(
-        world.content(),
+        store.content(),
         ["b@6"],
         "a response that came after the watch reported the deletion"
     );
@@ -353,21 +354,23 @@ fn older_watch_events_do_not_undo_an_own_write() {
 /// A deletion, and a write that moves an object out of the scope.
 #[test]
 fn older_watch_events_do_not_restore_removed_objects() {
-    let world = TestStore::new();
-    world.replace(&[("a", "1", 1), ("b", "2", 2)], "2");
-    let store = &world.core.store;
-    store.apply_own_delete(&key("a"), crate::Uid::from("1"));
-    store.apply_own_write(entry("b", "2", 6), false);
-    assert_eq!(world.content(), [""; 0]);
-    world.apply("a", "1", 3);
-    world.apply("b", "2", 4);
-    assert_eq!(world.content(), [""; 0], "late watch event");
-    world.replace(&[("a", "1", 3), ("b", "2", 4)], "4");
-    assert_eq!(world.content(), [""; 0], "late list");
-    world.remove("a", "1", 5);
-    world.apply("a", "9", 7);
-    assert_eq!(world.content(), ["a@7"], "recreated");
-    assert_eq!(store.backlog().2, 0, "no own write is left");
+    let store = TestStore::new();
+    store.replace(&[("a", "1", 1), ("b", "2", 2)], "2");
+    store
+        .core
+        .store
+        .apply_own_delete(&key("a"), crate::Uid::from("1"));
+    store.core.store.apply_own_write(entry("b", "2", 6), false);
+    assert_eq!(store.content(), [""; 0]);
+    store.apply("a", "1", 3);
+    store.apply("b", "2", 4);
+    assert_eq!(store.content(), [""; 0], "late watch event");
+    store.replace(&[("a", "1", 3), ("b", "2", 4)], "4");
+    assert_eq!(store.content(), [""; 0], "late list");
+    store.remove("a", "1", 5);
+    store.apply("a", "9", 7);
+    assert_eq!(store.content(), ["a@7"], "recreated");
+    assert_eq!(store.core.store.backlog().2, 0, "no own write is left");
 }
 
 /// Readers and subscribers get the transformed object.
@@ -383,15 +386,15 @@ fn transform_runs_once_per_state() {
         })),
         ..UntypedSettings::default()
     };
-    let world = TestStore::with_settings(keeping);
+    let store = TestStore::with_settings(keeping);
     let text = r#"{"metadata":{"managedFields":[{}],"namespace":"n","name":"a","uid":"1","resourceVersion":"1"},"data":{"x":"y"}}"#;
     let found = Cursor::new(text.as_bytes()).object().expect("an object");
-    let Ingested::Object(entry) = world.core.ingest.lock().make_and_queue(text.as_bytes(), &found) else {
+    let Ingested::Object(entry) = store.core.ingest.lock().make_and_queue(text.as_bytes(), &found) else {
         panic!("it is valid")
     };
     let staged = StagedObjects::from([(key("a"), Some(entry))]);
-    world.core.store.replace(&world.scope, staged, "1");
-    let mut all = world.subscribe();
+    store.core.store.replace(&store.scope, staged, "1");
+    let mut all = store.subscribe();
     let change = all.next().now_or_never().flatten().expect("a change");
     let object = change.latest().object().expect("it decodes");
     assert_eq!(
@@ -402,7 +405,6 @@ fn transform_runs_once_per_state() {
     assert_eq!(calls.load(std::sync::atomic::Ordering::Relaxed), 1);
 }
 
-mod indexes;
 #[test]
 fn closed_store_ends_subscriptions_after_pending_changes() {
     let store = TestStore::new();
@@ -419,23 +421,23 @@ fn closed_store_ends_subscriptions_after_pending_changes() {
 
 #[test]
 fn reflects_is_true_when_the_object_or_watch_has_reached_the_version() {
-    let world = TestStore::new();
+    let store = TestStore::new();
     let reflects = |version, outside| {
         let key = ObjectKey::namespaced("n", "a");
-        world.core.store.reflects(&key, version, outside)
+        store.core.store.reflects(&key, version, outside)
     };
     assert!(reflects(6, false), "not synced yet");
-    world.replace(&[("a", "u", 3)], "5");
+    store.replace(&[("a", "u", 3)], "5");
     assert!(reflects(5, false) && reflects(3, true));
     assert!(
         !reflects(6, false) && !reflects(6, true),
         "the stored state is older"
     );
-    world.apply("b", "v", 6);
+    store.apply("b", "v", 6);
     assert!(reflects(6, false) && !reflects(7, false));
-    world.remove("a", "u", 8);
+    store.remove("a", "u", 8);
     assert!(reflects(8, false) && !reflects(9, false));
     assert!(reflects(9, true), "an excluded object only has to be absent");
-    world.core.store.close();
+    store.core.store.close();
     assert!(reflects(9, false), "the store is closed");
 }

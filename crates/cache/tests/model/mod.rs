@@ -172,7 +172,6 @@ impl Server {
         }
     }
 
-    /// Fails the next request of this type with this status.
     pub(crate) fn fail_next(&self, on: RequestType, status: u16) {
         self.state().failures.push_back((on, status));
     }

@@ -112,7 +112,6 @@ async fn run_until_stopped(build: impl Fn() -> Manager, mut stopped: oneshot::Re
     }
 }
 
-/// Adds all controllers to the manager.
 fn add_controllers(manager: Manager, settings: &Settings, machines: &Machines, logs: &Logs) -> Manager {
     let manager = upkeep::add(manager, settings);
     let manager = workloads::add(manager, settings);

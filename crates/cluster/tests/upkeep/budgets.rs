@@ -54,14 +54,14 @@ impl TestNamespace {
             &resource("policy", "v1", "PodDisruptionBudget"),
         );
         let only = WatchParams::default().fields(&format!("metadata.name={name}"));
-        let witness = RecordedWatch::start_with(&api, &only, format_budget).await?;
+        let watch = RecordedWatch::start_with(&api, &only, format_budget).await?;
         create(
             &api,
             json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
                 "metadata": {"name": name}, "spec": spec}),
         )
         .await?;
-        Ok(witness)
+        Ok(watch)
     }
 
     async fn create_pod(&self, name: &str, controller: Option<&DynamicObject>) -> Result<()> {

@@ -22,13 +22,13 @@ const A_WHILE: Duration = Duration::from_millis(300);
 
 pub(crate) async fn background_deletion_collects_dependents(ctx: Context) -> Result<()> {
     let api = config_maps(&ctx);
-    let mut witness = RecordedWatch::start(&api).await?;
+    let mut watch = RecordedWatch::start(&api).await?;
     let parent = config_map(&api, "a", &[]).await?;
     let child = config_map(&api, "a-1", &[owner(&parent)]).await?;
     config_map(&api, "a-1-1", &[owner(&child)]).await?;
     config_map(&api, "b", &[]).await?;
     api.delete("a", &DeleteParams::background()).await?;
-    let lines = witness.until("DELETED a-1-1 <a-1").await?;
+    let lines = watch.until("DELETED a-1-1 <a-1").await?;
     assert_eq!(lines[4..], ["DELETED a", "DELETED a-1 <a", "DELETED a-1-1 <a-1"]);
     ensure!(api.get_opt("b").await?.is_some());
     Ok(())
@@ -36,12 +36,12 @@ pub(crate) async fn background_deletion_collects_dependents(ctx: Context) -> Res
 
 pub(crate) async fn foreground_deletion_waits_for_blocking_dependents(ctx: Context) -> Result<()> {
     let api = config_maps(&ctx);
-    let mut witness = RecordedWatch::start(&api).await?;
+    let mut watch = RecordedWatch::start(&api).await?;
     let parent = config_map(&api, "b", &[]).await?;
     let child = config_map(&api, "b-1", &[blocking_owner(&parent)]).await?;
     config_map(&api, "b-1-1", &[blocking_owner(&child)]).await?;
     api.delete("b", &DeleteParams::foreground()).await?;
-    let lines = witness.until("DELETED b [foregroundDeletion] deleting").await?;
+    let lines = watch.until("DELETED b [foregroundDeletion] deleting").await?;
     assert_eq!(
         lines[3..],
         [
@@ -57,7 +57,7 @@ pub(crate) async fn foreground_deletion_waits_for_blocking_dependents(ctx: Conte
 
 pub(crate) async fn dependent_with_finalizer_blocks_foreground_deletion(ctx: Context) -> Result<()> {
     let api = config_maps(&ctx);
-    let mut witness = RecordedWatch::start(&api).await?;
+    let mut watch = RecordedWatch::start(&api).await?;
     let parent = config_map(&api, "l", &[]).await?;
     for (name, owner) in [("l-1", blocking_owner(&parent)), ("l-2", owner(&parent))] {
         create(
@@ -81,7 +81,7 @@ pub(crate) async fn dependent_with_finalizer_blocks_foreground_deletion(ctx: Con
     let release = json!({"metadata": {"finalizers": null}});
     api.patch("l-1", &PatchParams::default(), &Patch::Merge(release))
         .await?;
-    let lines = witness.until("DELETED l [foregroundDeletion] deleting").await?;
+    let lines = watch.until("DELETED l [foregroundDeletion] deleting").await?;
     assert_eq!(
         lines[lines.len() - 2],
         "DELETED l-1 <l [example.com/stuck] deleting"
@@ -92,11 +92,11 @@ pub(crate) async fn dependent_with_finalizer_blocks_foreground_deletion(ctx: Con
 
 pub(crate) async fn orphan_deletion_removes_owner_references_first(ctx: Context) -> Result<()> {
     let api = config_maps(&ctx);
-    let mut witness = RecordedWatch::start(&api).await?;
+    let mut watch = RecordedWatch::start(&api).await?;
     let parent = config_map(&api, "c", &[]).await?;
     config_map(&api, "c-1", &[owner(&parent)]).await?;
     api.delete("c", &DeleteParams::orphan()).await?;
-    let lines = witness.until("DELETED c [orphan] deleting").await?;
+    let lines = watch.until("DELETED c [orphan] deleting").await?;
     assert_eq!(
         lines[2..],
         [
@@ -112,22 +112,22 @@ pub(crate) async fn orphan_deletion_removes_owner_references_first(ctx: Context)
 
 pub(crate) async fn dependent_of_nonexistent_owner_is_deleted(ctx: Context) -> Result<()> {
     let api = config_maps(&ctx);
-    let mut witness = RecordedWatch::start(&api).await?;
+    let mut watch = RecordedWatch::start(&api).await?;
     config_map(&api, "d-1", &[nonexistent_owner("v1", "ConfigMap")]).await?;
-    let lines = witness.until("DELETED d-1 <nobody").await?;
+    let lines = watch.until("DELETED d-1 <nobody").await?;
     assert_eq!(lines, ["ADDED d-1 <nobody", "DELETED d-1 <nobody"]);
     Ok(())
 }
 
 pub(crate) async fn dependent_of_previous_uid_is_deleted(ctx: Context) -> Result<()> {
     let api = config_maps(&ctx);
-    let mut witness = RecordedWatch::start(&api).await?;
+    let mut watch = RecordedWatch::start(&api).await?;
     let parent = config_map(&api, "p", &[]).await?;
     api.delete("p", &DeleteParams::default()).await?;
     let successor = config_map(&api, "p", &[]).await?;
     config_map(&api, "p-1", &[owner(&parent)]).await?;
     config_map(&api, "p-2", &[owner(&successor)]).await?;
-    witness.until("DELETED p-1 <p").await?;
+    watch.until("DELETED p-1 <p").await?;
     sleep(A_WHILE).await;
     ensure!(api.get_opt("p-2").await?.is_some(), "its owner is there");
     Ok(())
@@ -135,7 +135,7 @@ pub(crate) async fn dependent_of_previous_uid_is_deleted(ctx: Context) -> Result
 
 pub(crate) async fn reference_to_deleted_owner_is_removed_while_another_exists(ctx: Context) -> Result<()> {
     let api = config_maps(&ctx);
-    let mut witness = RecordedWatch::start(&api).await?;
+    let mut watch = RecordedWatch::start(&api).await?;
     let one = config_map(&api, "f", &[]).await?;
     let other = config_map(&api, "g", &[]).await?;
     config_map(
@@ -144,9 +144,9 @@ pub(crate) async fn reference_to_deleted_owner_is_removed_while_another_exists(c
         &[owner(&one), owner(&other), nonexistent_owner("v1", "ConfigMap")],
     )
     .await?;
-    witness.until("MODIFIED f-1 <f,g").await?;
+    watch.until("MODIFIED f-1 <f,g").await?;
     api.delete("f", &DeleteParams::default()).await?;
-    let lines = witness.until("MODIFIED f-1 <g").await?;
+    let lines = watch.until("MODIFIED f-1 <g").await?;
     assert_eq!(
         lines[2..],
         [
@@ -177,9 +177,9 @@ pub(crate) async fn owner_in_another_namespace_is_invalid(ctx: Context) -> Resul
     let parent = config_map(&api, "h", &[]).await?;
     // The collector reports the owner only if it observed it before the dependent.
     sleep(A_WHILE).await;
-    let mut witness = RecordedWatch::start(&elsewhere).await?;
+    let mut watch = RecordedWatch::start(&elsewhere).await?;
     let child = config_map(&elsewhere, "h-1", &[owner(&parent)]).await?;
-    witness.until("DELETED h-1 <h").await?;
+    watch.until("DELETED h-1 <h").await?;
     let events = Api::<Event>::namespaced(ctx.client(), &name);
     let event = eventually("the event", async || {
         let events = events.list(&ListParams::default()).await?;

@@ -77,25 +77,25 @@ impl Foos {
 pub(crate) async fn custom_resources_are_owners_and_dependents(ctx: Context) -> Result<()> {
     let foos = Foos::install(&ctx).await?;
     let api = config_maps(&ctx);
-    let mut witness = RecordedWatch::start(&foos.api).await?;
+    let mut watch = RecordedWatch::start(&foos.api).await?;
     let mut children = RecordedWatch::start(&api).await?;
     let parent = foos.create("a", &[]).await?;
     foos.create("b", &[owner(&parent), nonexistent_owner("v1", "ConfigMap")])
         .await?;
     config_map(&api, "a-1", &[blocking_owner(&parent)]).await?;
     // Custom resources do not support strategic merge patches.
-    witness.until("MODIFIED b <a").await?;
+    watch.until("MODIFIED b <a").await?;
     foos.api.delete("a", &DeleteParams::foreground()).await?;
     children.until("DELETED a-1 <a").await?;
-    witness.until("DELETED a [foregroundDeletion] deleting").await?;
+    watch.until("DELETED a [foregroundDeletion] deleting").await?;
     if foos.api.get_opt("b").await?.is_some() {
-        witness.until("DELETED b <a").await?;
+        watch.until("DELETED b <a").await?;
     }
 
     let parent = foos.create("c", &[]).await?;
     foos.create("c-1", &[owner(&parent)]).await?;
     foos.api.delete("c", &DeleteParams::orphan()).await?;
-    let lines = witness.until("DELETED c [orphan] deleting").await?;
+    let lines = watch.until("DELETED c [orphan] deleting").await?;
     assert_eq!(lines[lines.len() - 2], "MODIFIED c-1");
     foos.definitions
         .delete(&foos.name, &DeleteParams::default())

@@ -82,7 +82,7 @@ struct WatchedNamespace {
     client: Client,
     name: String,
     api: Api<DynamicObject>,
-    witness: RecordedWatch,
+    watch: RecordedWatch,
 }
 
 impl WatchedNamespace {
@@ -90,7 +90,7 @@ impl WatchedNamespace {
         let name = format!("{}-gone", ctx.namespace());
         let api = Api::all_with(ctx.client(), &resource("", "v1", "Namespace"));
         let only = WatchParams::default().fields(&format!("metadata.name={name}"));
-        let witness = RecordedWatch::start_with(&api, &only, format_namespace).await?;
+        let watch = RecordedWatch::start_with(&api, &only, format_namespace).await?;
         create(
             &api,
             json!({"apiVersion": "v1", "kind": "Namespace",
@@ -101,7 +101,7 @@ impl WatchedNamespace {
             client: ctx.client(),
             name,
             api,
-            witness,
+            watch,
         })
     }
 
@@ -120,7 +120,7 @@ pub(crate) async fn empty_namespace_is_deleted(ctx: Context) -> Result<()> {
     place.delete().await?;
     let well = success_conditions();
     let lines = place
-        .witness
+        .watch
         .until(&format!("DELETED Terminating [kubernetes] [] {well}"))
         .await?;
     assert_eq!(
@@ -157,7 +157,7 @@ pub(crate) async fn remaining_finalizer_is_reported_and_awaited(ctx: Context) ->
             "True/SomeFinalizersRemain/Some content in the namespace has finalizers remaining: example.com/stuck in 1 resource instances",
         );
     place
-        .witness
+        .watch
         .until(&format!("MODIFIED Terminating [kubernetes] [] {stuck}"))
         .await?;
     assert!(api.get_opt("free").await?.is_none());
@@ -165,7 +165,7 @@ pub(crate) async fn remaining_finalizer_is_reported_and_awaited(ctx: Context) ->
     api.patch("stuck", &PatchParams::default(), &Patch::Merge(release))
         .await?;
     let lines = place
-        .witness
+        .watch
         .until(&format!("DELETED Terminating [kubernetes] [] {well}"))
         .await?;
     assert_eq!(
@@ -202,7 +202,7 @@ pub(crate) async fn namespace_deletion_removes_pods_first(ctx: Context) -> Resul
     place.delete().await?;
     let well = success_conditions();
     let emptied = format!("MODIFIED Terminating [kubernetes] [] {well}");
-    place.witness.until(&emptied).await?;
+    place.watch.until(&emptied).await?;
     assert!(pods.get("p").await?.metadata.deletion_timestamp.is_some());
     assert!(
         config_maps.get_opt("needed").await?.is_some(),
@@ -210,7 +210,7 @@ pub(crate) async fn namespace_deletion_removes_pods_first(ctx: Context) -> Resul
     );
     pods.delete("p", &DeleteParams::default().grace_period(0)).await?;
     let lines = place
-        .witness
+        .watch
         .until(&format!("DELETED Terminating [kubernetes] [] {well}"))
         .await?;
     // A real controller retries after half of the grace period.
@@ -224,7 +224,7 @@ pub(crate) async fn foreign_namespace_finalizers_are_kept(ctx: Context) -> Resul
     place.delete().await?;
     let well = success_conditions();
     let left = format!("MODIFIED Terminating [example.com/spec] [example.com/ns] {well}");
-    let lines = place.witness.until(&left).await?;
+    let lines = place.watch.until(&left).await?;
     assert_eq!(
         lines[2],
         format!("MODIFIED Terminating [kubernetes,example.com/spec] [example.com/ns] {well}")

@@ -109,7 +109,6 @@ pub(crate) fn config_maps_in(client: Client, namespace: &str) -> Api<DynamicObje
     Api::namespaced_with(client, namespace, &resource("", "v1", "ConfigMap"))
 }
 
-/// Creates an object.
 pub(crate) async fn create(api: &Api<DynamicObject>, object: Value) -> Result<DynamicObject> {
     let object: DynamicObject = serde_json::from_value(object)?;
     Ok(api.create(&PostParams::default(), &object).await?)

@@ -19,7 +19,6 @@ pub(crate) struct Work {
 }
 
 impl Work {
-    /// Measures the work of a future.
     pub(crate) async fn measure<T>(work: impl Future<Output = T>) -> (T, Self) {
         let before = steps::counts();
         let region = Region::new(ALLOCATOR);

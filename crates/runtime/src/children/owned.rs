@@ -17,7 +17,6 @@ use crate::{error::Error, reconcile::TermContext};
 
 /// A kind that a controller owns.
 pub(crate) trait OwnedKind: Send + Sync + 'static {
-    /// The kind.
     fn kind(&self) -> &GroupVersionKind;
 
     /// Objects that this owner controls, that have the controller's label, and that are not being deleted.

@@ -199,7 +199,6 @@ impl FenceLayer {
     }
 }
 
-/// A write in flight.
 struct InFlightWrite {
     grant: watch::Receiver<Option<Grant>>,
     /// The term in which the write was sent.

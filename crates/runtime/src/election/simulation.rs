@@ -64,7 +64,6 @@ struct Candidate {
     /// This clock at true time zero.
     origin: Instant,
     rate: f64,
-    /// The pending request.
     pending_request: Option<u64>,
     /// Paused until this true time.
     paused_until: u64,

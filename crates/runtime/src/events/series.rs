@@ -20,7 +20,6 @@ const REASON_LIMIT: usize = 128;
 
 const COMBINED_PREFIX: &str = "(combined from similar events): ";
 
-/// The event type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum EventType {
     Normal,

@@ -144,7 +144,6 @@ fn depth_labels(name: &str, priority: &str) -> DepthLabels {
     }
 }
 
-/// Metrics of one queue.
 struct QueueMetrics {
     name: String,
     depths: Family<DepthLabels, Gauge>,

@@ -60,12 +60,12 @@ impl FaultyConnection {
 /// A client with a new connection.
 pub(crate) fn connect(server: &Server) -> (Client, FaultyConnection) {
     let connection = FaultyConnection(Arc::default());
-    let (server, wires) = (server.clone(), connection.clone());
+    let (server, faults) = (server.clone(), connection.clone());
     let service = service_fn(move |request: Request<Body>| {
         let fault = {
-            let mut wires = wires.0.lock();
-            wires.log.push(request.method().to_string());
-            wires.next.pop_front().unwrap_or(wires.always)
+            let mut state = faults.0.lock();
+            state.log.push(request.method().to_string());
+            state.next.pop_front().unwrap_or(state.always)
         };
         let server = server.clone();
         async move { Ok::<_, Infallible>(forward(server, request, fault).await) }
@@ -73,7 +73,6 @@ pub(crate) fn connect(server: &Server) -> (Client, FaultyConnection) {
     (Client::new(service, "default"), connection)
 }
 
-/// Forwards a request to the server, with a fault.
 pub(crate) async fn forward(server: Server, request: Request<Body>, fault: Option<Fault>) -> Response<Body> {
     match fault {
         Some(Fault::Slow(time)) => tokio::time::sleep(time).await,
@@ -166,7 +165,6 @@ impl Candidate {
         self.wait_until_ended().await
     }
 
-    /// Waits until the election ends.
     pub(crate) async fn wait_until_ended(self) -> Result<(), ElectionError> {
         let Self {
             stop, ended, task, ..

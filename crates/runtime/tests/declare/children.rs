@@ -17,7 +17,7 @@ use windlass_runtime::{CONTROLLER_LABEL, Context, Controller, Desired, Error, Ma
 
 use crate::{
     harness::{CHILD, Harness, config, create, one, parent, plan, server},
-    wire::{RecordedRequest, recorded_on},
+    request_log::{RecordedRequest, recorded_on},
 };
 
 #[tokio::test(start_paused = true)]
@@ -47,7 +47,7 @@ async fn child_is_created_with_one_write_and_an_owner_reference() {
 #[tokio::test(start_paused = true)]
 async fn nothing_is_written_when_nothing_changed() {
     let harness = Harness::new(plan(one)).await;
-    harness.wire.take();
+    harness.log.take();
     harness.touch().await;
     assert!(harness.outcomes.done() >= 2, "reconciled again");
     assert_eq!(harness.writes(), Vec::<String>::new());
@@ -70,7 +70,7 @@ async fn child_that_the_server_normalizes_is_applied_once() {
         Desired::new().child(pod)
     }))
     .await;
-    harness.wire.take();
+    harness.log.take();
     let pods = Api::<Pod>::namespaced(harness.client.clone(), "default");
     for phase in ["Running", "Failed"] {
         let change = json!({ "status": { "phase": phase } });
@@ -87,7 +87,7 @@ async fn child_that_the_server_normalizes_is_applied_once() {
 #[tokio::test(start_paused = true)]
 async fn drift_is_repaired_and_other_fields_are_left_alone() {
     let harness = Harness::new(plan(one)).await;
-    harness.wire.take();
+    harness.log.take();
     let theirs = json!({ "data": { "a": "theirs", "b": "theirs" }, "metadata": { "labels": { "x": "y" } } });
     let params = PatchParams {
         field_manager: Some("kubectl-edit".into()),
@@ -148,7 +148,7 @@ async fn deleted_child_is_created_again() {
 async fn unwanted_child_is_deleted_after_its_replacement_exists() {
     let harness = Harness::new(plan(one)).await;
     *harness.plan.lock() = Box::new(|_| Desired::new().child(config("renamed", &[])));
-    harness.wire.take();
+    harness.log.take();
     harness.touch().await;
     assert!(!harness.has("child").await);
     assert!(harness.has("renamed").await);
@@ -202,7 +202,7 @@ async fn child_outside_the_watch_selector_is_created_once() {
     let configs = Api::<ConfigMap>::namespaced(client.clone(), "default");
     let mut before = None;
     for round in ["first", "second"] {
-        let (recorded_client, wire) = recorded_on(server.clone());
+        let (recorded_client, log) = recorded_on(server.clone());
         let controller = Controller::<Deployment>::new("sizes")
             .watch(Watch::<ConfigMap>::new().labels("shown=yes").owned())
             .declare(|_: Arc<Deployment>, _: Context| ready(Ok::<_, Error>(one(&Deployment::default()))));
@@ -212,13 +212,13 @@ async fn child_outside_the_watch_selector_is_created_once() {
         tokio::time::sleep(Duration::from_secs(2)).await;
         let child = configs.get("child").await.expect("exists");
         assert_eq!(before.get_or_insert_with(|| child.clone()), &child);
-        wire.take();
+        log.take();
         let touch = Patch::Merge(json!({ "metadata": { "labels": { "touched": round } } }));
         let parents = Api::<Deployment>::namespaced(client.clone(), "default");
         let touched = parents.patch("web", &PatchParams::default(), &touch).await;
         touched.expect("exists");
         tokio::time::sleep(Duration::from_secs(2)).await;
-        let lines: Vec<_> = wire.take().iter().map(RecordedRequest::line).collect();
+        let lines: Vec<_> = log.take().iter().map(RecordedRequest::line).collect();
         assert_eq!(lines, [format!("GET {CHILD}")], "read and left unchanged");
         stop.send(()).expect("running");
         manager.await.expect("no panic").expect("no error");

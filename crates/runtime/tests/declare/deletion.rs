@@ -10,7 +10,7 @@ use windlass_runtime::{Context, Controller, Error, Manager};
 
 use crate::{
     harness::{CHILD, Harness, create, one, parent, plan, server},
-    wire::recorded_on,
+    request_log::recorded_on,
 };
 
 #[tokio::test(start_paused = true)]
@@ -35,7 +35,7 @@ async fn parent_being_deleted_gets_no_new_children() {
 async fn cleanup_runs_before_the_object_is_deleted() {
     const TIDY: &str = "sizes.example.com/tidy";
     let server = server();
-    let (client, (recorded_client, wire)) = (Client::new(server.clone(), "default"), recorded_on(server));
+    let (client, (recorded_client, log)) = (Client::new(server.clone(), "default"), recorded_on(server));
     create(&client, parent("web")).await;
     let cleaned = Arc::new(Mutex::new(0));
     let cleaning = Arc::clone(&cleaned);
@@ -51,7 +51,7 @@ async fn cleanup_runs_before_the_object_is_deleted() {
     let manager = Manager::new(recorded_client).controller(controller);
     let manager = tokio::spawn(manager.run_until(async move { drop(stopped.await) }));
     tokio::time::sleep(Duration::from_secs(2)).await;
-    let writes: Vec<_> = wire
+    let writes: Vec<_> = log
         .take()
         .into_iter()
         .filter(|sent| sent.method != "GET")

@@ -13,7 +13,7 @@ use windlass_runtime::CONTROLLER_LABEL;
 
 use crate::{
     harness::{CHILD, Harness, config, create, one, parent, plan, server},
-    wire::{RecordedRequest, recorded_with},
+    request_log::{RecordedRequest, recorded_with},
 };
 
 /// Neither the owner reference nor the label alone makes a child.
@@ -108,8 +108,8 @@ async fn object_created_concurrently_is_not_touched() {
             None
         }
     };
-    let (recorded_client, wire) = recorded_with(server, meddle);
-    let harness = Harness::with(theirs, recorded_client, wire, plan(one)).await;
+    let (recorded_client, log) = recorded_with(server, meddle);
+    let harness = Harness::with(theirs, recorded_client, log, plan(one)).await;
     assert_eq!(Some(harness.child().await), *made.lock());
     assert!(harness.outcomes.failed() > 0);
     assert_eq!(harness.events("ErrResourceExists").await.len(), 1);

@@ -16,7 +16,7 @@ use tokio::{sync::oneshot, task::JoinHandle};
 use windlass_apiserver::Server;
 use windlass_runtime::{Context, Controller, Desired, Error, Manager, ManagerError, OutcomeCounters};
 
-use crate::wire::{RequestLog, recorded_on};
+use crate::request_log::{RequestLog, recorded_on};
 
 /// The desired state function of the controller, which the test can replace.
 pub(crate) type Plan = Arc<Mutex<Box<dyn Fn(&Deployment) -> Desired + Send>>>;
@@ -46,7 +46,7 @@ pub(crate) struct Harness {
     /// The controller's client.
     pub(crate) recorded_client: Client,
     /// The requests of the controller.
-    pub(crate) wire: RequestLog,
+    pub(crate) log: RequestLog,
     pub(crate) plan: Plan,
     pub(crate) outcomes: Arc<OutcomeCounters>,
     pub(crate) stop: oneshot::Sender<()>,
@@ -61,11 +61,11 @@ impl Harness {
     }
 
     pub(crate) async fn on(server: Server, plan: Plan) -> Self {
-        let (recorded_client, wire) = recorded_on(server.clone());
-        Self::with(Client::new(server, "default"), recorded_client, wire, plan).await
+        let (recorded_client, log) = recorded_on(server.clone());
+        Self::with(Client::new(server, "default"), recorded_client, log, plan).await
     }
 
-    pub(crate) async fn with(client: Client, recorded_client: Client, wire: RequestLog, plan: Plan) -> Self {
+    pub(crate) async fn with(client: Client, recorded_client: Client, log: RequestLog, plan: Plan) -> Self {
         let wants = Arc::clone(&plan);
         let controller = Controller::<Deployment>::new("sizes")
             .owns::<ConfigMap>()
@@ -80,7 +80,7 @@ impl Harness {
         let harness = Self {
             client,
             recorded_client,
-            wire,
+            log,
             plan,
             outcomes,
             stop,
@@ -92,15 +92,15 @@ impl Harness {
 
     /// Restarts the controller with an empty history.
     pub(crate) async fn restart(self, plan: Option<Plan>) -> Self {
-        let (client, recorded_client, wire) = (
+        let (client, recorded_client, log) = (
             self.client.clone(),
             self.recorded_client.clone(),
-            self.wire.clone(),
+            self.log.clone(),
         );
         let plan = plan.unwrap_or_else(|| Arc::clone(&self.plan));
         self.stop().await;
-        wire.take();
-        Self::with(client, recorded_client, wire, plan).await
+        log.take();
+        Self::with(client, recorded_client, log, plan).await
     }
 
     /// Waits until the controller is idle.
@@ -110,7 +110,7 @@ impl Harness {
 
     /// The writes since the last call, without events.
     pub(crate) fn writes(&self) -> Vec<String> {
-        let sent = self.wire.take().into_iter();
+        let sent = self.log.take().into_iter();
         sent.filter(|sent| sent.method != "GET" && !sent.path.contains("/events"))
             .map(|sent| sent.line())
             .collect()
@@ -124,7 +124,6 @@ impl Harness {
         Api::namespaced(self.client.clone(), "default")
     }
 
-    /// The events of this reason.
     pub(crate) async fn events(&self, reason: &str) -> Vec<Event> {
         let events = Api::<Event>::namespaced(self.client.clone(), "default");
         let events = events.list(&ListParams::default()).await.expect("list");

@@ -17,7 +17,7 @@ use windlass_runtime::{ConditionUpdate, Context, Controller, Desired, Error, Man
 
 use crate::{
     harness::{CHILD, Harness, config, create, one, plan, server},
-    wire::recorded_on,
+    request_log::recorded_on,
 };
 
 fn replicas(count: i32) -> Value {
@@ -30,7 +30,7 @@ async fn status_is_written_only_when_it_differs() {
     let status = |parent: Deployment| parent.status.expect("status");
     let parent = || async { harness.parents().get("web").await.expect("exists") };
     assert_eq!(status(parent().await).replicas, Some(3));
-    harness.wire.take();
+    harness.log.take();
     harness.touch().await;
     assert_eq!(harness.writes(), Vec::<String>::new());
     *harness.plan.lock() = Box::new(|_| Desired::new().status(json!({ "observedGeneration": 1 })));
@@ -60,7 +60,7 @@ async fn status_fields_of_other_managers_are_kept() {
         .await
         .expect("exists");
     harness.settle().await;
-    harness.wire.take();
+    harness.log.take();
     harness.touch().await;
     assert_eq!(harness.writes(), Vec::<String>::new());
     let status = harness
@@ -78,7 +78,7 @@ async fn status_fields_of_other_managers_are_kept() {
 #[tokio::test(start_paused = true)]
 async fn condition_is_written_when_it_changes() {
     let server = server();
-    let (client, (recorded_client, wire)) = (Client::new(server.clone(), "default"), recorded_on(server));
+    let (client, (recorded_client, log)) = (Client::new(server.clone(), "default"), recorded_on(server));
     let service = json!({ "metadata": { "name": "web" }, "spec": { "ports": [{ "port": 80 }] } });
     create(
         &client,
@@ -86,9 +86,9 @@ async fn condition_is_written_when_it_changes() {
     )
     .await;
     let found = Arc::new(Mutex::new(ConditionUpdate::false_("Ready", "Waiting")));
-    let finding = Arc::clone(&found);
+    let condition = Arc::clone(&found);
     let controller = Controller::<Service>::new("sizes").declare(move |_: Arc<Service>, _: Context| {
-        ready(Ok::<_, Error>(Desired::new().condition(finding.lock().clone())))
+        ready(Ok::<_, Error>(Desired::new().condition(condition.lock().clone())))
     });
     let (stop, stopped) = oneshot::channel::<()>();
     let manager = Manager::new(recorded_client).controller(controller);
@@ -108,10 +108,10 @@ async fn condition_is_written_when_it_changes() {
     };
     let theirs = json!({ "type": "Theirs", "status": "True", "reason": "So", "message": "", "lastTransitionTime": "2026-01-02T03:04:05Z" });
     patch(json!({ "status": { "conditions": [theirs] } })).await;
-    wire.take();
+    log.take();
     patch(json!({ "metadata": { "annotations": { "touched": "yes" } } })).await;
     assert!(
-        wire.take().iter().all(|sent| sent.method == "GET"),
+        log.take().iter().all(|sent| sent.method == "GET"),
         "nothing changed"
     );
     *found.lock() = ConditionUpdate::true_("Ready", "AllRun");
@@ -154,17 +154,17 @@ async fn event_is_recorded_after_the_children_are_applied() {
 #[tokio::test(start_paused = true)]
 async fn new_object_costs_one_child_one_status_and_one_event() {
     let server = server();
-    let (client, (recorded_client, wire)) = (Client::new(server.clone(), "default"), recorded_on(server));
+    let (client, (recorded_client, log)) = (Client::new(server.clone(), "default"), recorded_on(server));
     let controller = Controller::<Service>::new("sizes").owns::<ConfigMap>().declare(
         |_: Arc<Service>, ctx: Context| async move {
-            let finding = match ctx.get::<ConfigMap>("child")? {
+            let condition = match ctx.get::<ConfigMap>("child")? {
                 Some(_) => ConditionUpdate::true_("Seen", "ChildExists"),
                 None => ConditionUpdate::false_("Seen", "ChildMissing"),
             };
             let desired = Desired::new().child(config("child", &[("a", "1")]));
             Ok::<_, Error>(
                 desired
-                    .condition(finding)
+                    .condition(condition)
                     .event("Synced", "all children are applied"),
             )
         },
@@ -175,15 +175,10 @@ async fn new_object_costs_one_child_one_status_and_one_event() {
     let manager = Manager::new(recorded_client).controller(controller);
     let manager = tokio::spawn(manager.run_until(async move { drop(stopped.await) }));
     tokio::time::sleep(Duration::from_secs(2)).await;
-    wire.take();
+    log.take();
     create(&client, service).await;
     tokio::time::sleep(Duration::from_secs(2)).await;
-    let sent = || {
-        wire.take()
-            .into_iter()
-            .map(|sent| sent.line())
-            .collect::<Vec<_>>()
-    };
+    let sent = || log.take().into_iter().map(|sent| sent.line()).collect::<Vec<_>>();
     let status = "PATCH /api/v1/namespaces/default/services/web/status".to_owned();
     let event = "POST /api/v1/namespaces/default/events".to_owned();
     assert_eq!(sent(), [format!("PATCH {CHILD}"), status, event]);

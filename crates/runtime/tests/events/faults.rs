@@ -9,7 +9,7 @@ use serde_json::json;
 use tokio::time::Instant;
 use windlass_runtime::events::DropReason;
 
-use crate::wire::{Fault, Running, Wire, config_map, failure, seconds, settle};
+use crate::recorded_server::{Fault, RecordedServer, Running, config_map, failure, seconds, settle};
 
 fn terminating() -> Fault {
     Fault::Answers(json!({
@@ -34,12 +34,12 @@ async fn request_is_attempted_twelve_times_unless_the_server_rejects_it() {
         ("no right", failure(403, "Forbidden"), 1),
     ];
     for (what, fault, tries) in table {
-        let wire = Wire::new();
-        wire.fault(move |_| fault.clone());
-        let running = Running::start(&wire);
+        let server = RecordedServer::new();
+        server.fault(move |_| fault.clone());
+        let running = Running::start(&server);
         running.recorder.normal(&config_map("a"), "Synced", "it works");
         seconds(3600).await;
-        assert_eq!(wire.sent().len(), tries, "{what}");
+        assert_eq!(server.sent().len(), tries, "{what}");
         assert_eq!(
             (running.counts().written(), running.counts().failed),
             (0, 1),
@@ -47,7 +47,7 @@ async fn request_is_attempted_twelve_times_unless_the_server_rejects_it() {
         );
 
         // A failed event does not affect the next.
-        wire.fault(|_| Fault::None);
+        server.fault(|_| Fault::None);
         running.recorder.normal(&config_map("a"), "Synced", "it works");
         settle().await;
         assert_eq!(running.counts().created, 1, "{what}");
@@ -58,22 +58,22 @@ async fn request_is_attempted_twelve_times_unless_the_server_rejects_it() {
 /// It succeeds eventually, with events recorded meanwhile counted.
 #[tokio::test(start_paused = true)]
 async fn retries_are_ten_seconds_apart_and_send_the_current_count() {
-    let wire = Wire::new();
+    let server = RecordedServer::new();
     let mut left = 2;
-    wire.fault(move |_| match left {
+    server.fault(move |_| match left {
         0 => Fault::None,
         _ => {
             left -= 1;
             Fault::NoConnection
         }
     });
-    let running = Running::start(&wire);
+    let running = Running::start(&server);
     running.recorder.normal(&config_map("a"), "Synced", "it works");
     seconds(5).await;
     running.recorder.normal(&config_map("a"), "Synced", "it works");
     seconds(60).await;
-    let sent = wire.sent();
-    assert_eq!(wire.methods(), ["POST", "POST", "POST"]);
+    let sent = server.sent();
+    assert_eq!(server.methods(), ["POST", "POST", "POST"]);
     for pair in sent.windows(2) {
         let pause = pair[1].at - pair[0].at;
         let expected = Duration::from_secs(10)..Duration::from_millis(12_502);
@@ -86,44 +86,44 @@ async fn retries_are_ten_seconds_apart_and_send_the_current_count() {
 
 #[tokio::test(start_paused = true)]
 async fn expired_event_is_created_again_with_its_count() {
-    let wire = Wire::new();
-    let running = Running::start(&wire);
+    let server = RecordedServer::new();
+    let running = Running::start(&server);
     running.recorder.normal(&config_map("a"), "Synced", "it works");
     settle().await;
-    let events = Api::<Event>::default_namespaced(Client::new(wire.server.clone(), "default"));
-    let name = wire.events("default").await[0].metadata.name.clone();
+    let events = Api::<Event>::default_namespaced(Client::new(server.inner.clone(), "default"));
+    let name = server.events("default").await[0].metadata.name.clone();
     let (name, params) = (name.expect("is set"), DeleteParams::default());
     events.delete(&name, &params).await.expect("exists");
     running.recorder.normal(&config_map("a"), "Synced", "it works");
     settle().await;
-    assert_eq!(wire.methods(), ["POST", "PATCH", "POST"]);
-    assert_eq!(wire.events("default").await[0].count, Some(2));
+    assert_eq!(server.methods(), ["POST", "PATCH", "POST"]);
+    assert_eq!(server.events("default").await[0].count, Some(2));
     // Then it is patched again.
     running.recorder.normal(&config_map("a"), "Synced", "it works");
     settle().await;
-    assert_eq!(wire.methods().len(), 4);
-    assert_eq!(wire.events("default").await[0].count, Some(3));
+    assert_eq!(server.methods().len(), 4);
+    assert_eq!(server.events("default").await[0].count, Some(3));
     running.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn lost_response_creates_no_second_event() {
-    let wire = Wire::new();
+    let server = RecordedServer::new();
     let mut lost = false;
-    wire.fault(move |_| {
+    server.fault(move |_| {
         if std::mem::replace(&mut lost, true) {
             Fault::None
         } else {
             Fault::LosesAnswer
         }
     });
-    let running = Running::start(&wire);
+    let running = Running::start(&server);
     running.recorder.normal(&config_map("a"), "Synced", "it works");
     seconds(20).await;
     running.recorder.normal(&config_map("a"), "Synced", "it works");
     settle().await;
-    assert_eq!(wire.methods(), ["POST", "POST", "PATCH"]);
-    let events = wire.events("default").await;
+    assert_eq!(server.methods(), ["POST", "POST", "PATCH"]);
+    let events = server.events("default").await;
     assert_eq!(
         events.iter().map(|event| event.count).collect::<Vec<_>>(),
         [Some(2)]
@@ -134,15 +134,15 @@ async fn lost_response_creates_no_second_event() {
 
 #[tokio::test(start_paused = true)]
 async fn hanging_namespace_does_not_block_another() {
-    let wire = Wire::new();
-    wire.fault(|sent| {
+    let server = RecordedServer::new();
+    server.fault(|sent| {
         if sent.path.contains("/bad/") {
             Fault::Hangs
         } else {
             Fault::None
         }
     });
-    let running = Running::start(&wire);
+    let running = Running::start(&server);
     for n in 0..50 {
         let mut bad = config_map(&format!("bad-{n}"));
         bad.metadata.namespace = Some("bad".to_owned());
@@ -150,9 +150,9 @@ async fn hanging_namespace_does_not_block_another() {
     }
     // By now each was attempted, four at a time for ten seconds each, and most wait for a retry.
     seconds(200).await;
-    let (started, before) = (Instant::now(), wire.sent().len());
+    let (started, before) = (Instant::now(), server.sent().len());
     running.recorder.normal(&config_map("good"), "Synced", "it works");
-    while wire.events("default").await.is_empty() {
+    while server.events("default").await.is_empty() {
         seconds(1).await;
     }
     assert!(
@@ -166,9 +166,9 @@ async fn hanging_namespace_does_not_block_another() {
 
 #[tokio::test(start_paused = true)]
 async fn unreachable_server_bounds_memory_and_gets_kept_events_later() {
-    let wire = Wire::new();
-    wire.fault(|_| Fault::Hangs);
-    let running = Running::start(&wire);
+    let server = RecordedServer::new();
+    server.fault(|_| Fault::Hangs);
+    let running = Running::start(&server);
     for n in 0..1500 {
         running
             .recorder
@@ -177,28 +177,28 @@ async fn unreachable_server_bounds_memory_and_gets_kept_events_later() {
     assert_eq!(running.counts().dropped(DropReason::QueueFull), 500);
     // Four requests at a time.
     settle().await;
-    assert_eq!(wire.sent().len(), 4);
+    assert_eq!(server.sent().len(), 4);
 
     // The server comes back, and the kept events are written.
-    wire.fault(|_| Fault::None);
+    server.fault(|_| Fault::None);
     seconds(30).await;
-    assert_eq!(wire.events("default").await.len(), 1000);
+    assert_eq!(server.events("default").await.len(), 1000);
     running.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn failed_patch_is_retried_as_a_patch() {
-    let wire = Wire::new();
-    let running = Running::start(&wire);
+    let server = RecordedServer::new();
+    let running = Running::start(&server);
     running.recorder.normal(&config_map("a"), "Synced", "it works");
     settle().await;
-    wire.fault(|_| Fault::NoConnection);
+    server.fault(|_| Fault::NoConnection);
     running.recorder.normal(&config_map("a"), "Synced", "it works");
     seconds(5).await;
-    wire.fault(|_| Fault::None);
+    server.fault(|_| Fault::None);
     seconds(10).await;
-    let methods: Vec<_> = wire.sent().into_iter().map(|sent| sent.method).collect();
+    let methods: Vec<_> = server.sent().into_iter().map(|sent| sent.method).collect();
     assert_eq!(methods, [Method::POST, Method::PATCH, Method::PATCH]);
-    assert_eq!(wire.events("default").await[0].count, Some(2));
+    assert_eq!(server.events("default").await[0].count, Some(2));
     running.stop().await;
 }

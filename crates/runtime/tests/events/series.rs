@@ -14,19 +14,19 @@ use serde_json::{Value, json, to_value};
 use windlass_apiserver::{Server, User};
 use windlass_runtime::events::{DropReason, EventCounts, RecorderOptions};
 
-use crate::wire::{Running, Wire, config_map, epoch, seconds, settle};
+use crate::recorded_server::{RecordedServer, Running, config_map, epoch, seconds, settle};
 
 /// The fields are those that `kubectl` shows.
 #[tokio::test(start_paused = true)]
 async fn repeated_event_is_one_create_and_one_patch() {
-    let wire = Wire::new();
-    let running = Running::start(&wire);
+    let server = RecordedServer::new();
+    let running = Running::start(&server);
     running.recorder.normal(&config_map("a"), "Synced", "it works");
     seconds(90).await;
     running.recorder.normal(&config_map("a"), "Synced", "it works");
     settle().await;
-    assert_eq!(wire.methods(), ["POST", "PATCH"]);
-    let events = wire.events("default").await;
+    assert_eq!(server.methods(), ["POST", "PATCH"]);
+    let events = server.events("default").await;
     assert_eq!(events.len(), 1);
     let mut event = to_value(&events[0]).expect("it is JSON");
     let metadata = event["metadata"].take();
@@ -50,24 +50,24 @@ async fn repeated_event_is_one_create_and_one_patch() {
 /// After six minutes without a new event.
 #[tokio::test(start_paused = true)]
 async fn ended_series_is_written_with_its_last_count() {
-    let wire = Wire::new();
-    let running = Running::start(&wire);
+    let server = RecordedServer::new();
+    let running = Running::start(&server);
     for _ in 0..100 {
         running.recorder.normal(&config_map("a"), "Synced", "it works");
         seconds(1).await;
     }
-    assert_eq!(wire.sent().len(), 25);
+    assert_eq!(server.sent().len(), 25);
     seconds(6 * 60 - 2).await;
-    assert_eq!(wire.sent().len(), 25);
+    assert_eq!(server.sent().len(), 25);
     seconds(2).await;
-    assert_eq!(wire.sent().len(), 26);
-    let event = &wire.events("default").await[0];
+    assert_eq!(server.sent().len(), 26);
+    let event = &server.events("default").await[0];
     assert_eq!(event.count, Some(100));
     let last = event.last_timestamp.as_ref().expect("is set").0;
     assert_eq!(last, epoch() + Duration::from_secs(99));
     // Nothing more is written.
     seconds(24 * 3600).await;
-    assert_eq!(wire.sent().len(), 26);
+    assert_eq!(server.sent().len(), 26);
     assert_eq!(running.counts().dropped(DropReason::Spam), 0);
     running.stop().await;
 }
@@ -75,16 +75,16 @@ async fn ended_series_is_written_with_its_last_count() {
 /// So that the event does not expire.
 #[tokio::test(start_paused = true)]
 async fn ongoing_series_is_written_every_half_hour() {
-    let wire = Wire::new();
+    let server = RecordedServer::new();
     let running = Running::with(
-        &wire,
+        &server,
         RecorderOptions::default().burst(1, Duration::from_hours(24)),
     );
     for _ in 0..100 {
         running.recorder.normal(&config_map("a"), "Synced", "it works");
         seconds(70).await;
     }
-    let sent = wire.sent();
+    let sent = server.sent();
     let first = sent[0].at;
     let minutes: Vec<_> = sent.iter().map(|sent| (sent.at - first).as_secs() / 60).collect();
     assert_eq!(minutes, [0, 30, 60, 90]);
@@ -95,14 +95,14 @@ async fn ongoing_series_is_written_every_half_hour() {
 
 #[tokio::test(start_paused = true)]
 async fn events_about_cluster_scoped_objects_are_in_the_default_namespace() {
-    let wire = Wire::new();
-    let running = Running::start(&wire);
+    let server = RecordedServer::new();
+    let running = Running::start(&server);
     let mut node = Node::default();
     node.metadata.name = Some("worker-1".to_owned());
     running.recorder.warning(&node, "NotReady", "it is away");
     settle().await;
-    assert_eq!(wire.sent()[0].path, "/api/v1/namespaces/default/events");
-    let event = &wire.events("default").await[0];
+    assert_eq!(server.sent()[0].path, "/api/v1/namespaces/default/events");
+    let event = &server.events("default").await[0];
     assert_eq!(event.metadata.namespace.as_deref(), Some("default"));
     assert_eq!(event.involved_object.namespace, None);
     assert_eq!(event.involved_object.kind.as_deref(), Some("Node"));
@@ -112,22 +112,22 @@ async fn events_about_cluster_scoped_objects_are_in_the_default_namespace() {
 
 #[tokio::test(start_paused = true)]
 async fn flood_of_one_event_is_one_request_with_the_right_count() {
-    let wire = Wire::new();
-    let running = Running::start(&wire);
+    let server = RecordedServer::new();
+    let running = Running::start(&server);
     let object = config_map("a");
     for _ in 0..100_000 {
         running.recorder.normal(&object, "Synced", "it works");
     }
     settle().await;
-    assert_eq!(wire.methods(), ["POST"]);
-    assert_eq!(wire.events("default").await[0].count, Some(100_000));
+    assert_eq!(server.methods(), ["POST"]);
+    assert_eq!(server.events("default").await[0].count, Some(100_000));
     assert_eq!(running.stop().await.counts().written(), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn flood_with_a_running_writer_is_limited_to_the_burst() {
-    let wire = Wire::new();
-    let running = Running::start(&wire);
+    let server = RecordedServer::new();
+    let running = Running::start(&server);
     let object = config_map("a");
     for call in 0..100_000 {
         running.recorder.normal(&object, "Synced", "it works");
@@ -136,22 +136,22 @@ async fn flood_with_a_running_writer_is_limited_to_the_burst() {
         }
     }
     running.stop().await;
-    assert!(wire.sent().len() <= 26, "{} requests", wire.sent().len());
-    assert_eq!(wire.events("default").await[0].count, Some(100_000));
+    assert!(server.sent().len() <= 26, "{} requests", server.sent().len());
+    assert_eq!(server.events("default").await[0].count, Some(100_000));
 }
 
 /// The combined event has its own object and shows the newest message.
 #[tokio::test(start_paused = true)]
 async fn many_messages_of_one_reason_are_combined() {
-    let wire = Wire::new();
-    let running = Running::start(&wire);
+    let server = RecordedServer::new();
+    let running = Running::start(&server);
     for n in 1..=15 {
         running
             .recorder
             .warning(&config_map("a"), "Failed", format!("attempt {n} failed"));
         seconds(1).await;
     }
-    let events = wire.events("default").await;
+    let events = server.events("default").await;
     assert_eq!(events.len(), 10);
     let combined = &events[9];
     let message = "(combined from similar events): attempt 15 failed";
@@ -162,8 +162,8 @@ async fn many_messages_of_one_reason_are_combined() {
 
 #[tokio::test(start_paused = true)]
 async fn events_above_the_rate_limit_are_dropped_and_counted() {
-    let wire = Wire::new();
-    let running = Running::start(&wire);
+    let server = RecordedServer::new();
+    let running = Running::start(&server);
     for n in 0..40 {
         running
             .recorder
@@ -173,15 +173,15 @@ async fn events_above_the_rate_limit_are_dropped_and_counted() {
             .normal(&config_map("b"), &format!("Reason{}", n % 5), "x");
     }
     settle().await;
-    assert_eq!(wire.events("default").await.len(), 25 + 5);
+    assert_eq!(server.events("default").await.len(), 25 + 5);
     assert_eq!(running.counts().dropped(DropReason::Spam), 15);
     running.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn event_can_regard_typed_dynamic_and_referenced_objects() {
-    let wire = Wire::new();
-    let running = Running::start(&wire);
+    let server = RecordedServer::new();
+    let running = Running::start(&server);
     let recorder = &running.recorder;
     let resource = ApiResource::erase::<Node>(&());
     let dynamic = DynamicObject::new("dynamic", &resource);
@@ -203,7 +203,7 @@ async fn event_can_regard_typed_dynamic_and_referenced_objects() {
     };
     recorder.normal(&role, "Seen", "x");
     settle().await;
-    let mut about: Vec<_> = wire
+    let mut about: Vec<_> = server
         .events("default")
         .await
         .into_iter()
@@ -229,13 +229,13 @@ async fn event_can_regard_typed_dynamic_and_referenced_objects() {
 
 #[tokio::test(start_paused = true)]
 async fn one_writer_serves_many_sources() {
-    let wire = Wire::new();
-    let running = Running::start(&wire);
+    let server = RecordedServer::new();
+    let running = Running::start(&server);
     let other = running.recorder.source("other");
     running.recorder.normal(&config_map("a"), "Synced", "it works");
     other.normal(&config_map("a"), "Synced", "it works");
     settle().await;
-    let mut sources: Vec<_> = wire
+    let mut sources: Vec<_> = server
         .events("default")
         .await
         .into_iter()
@@ -249,14 +249,14 @@ async fn one_writer_serves_many_sources() {
 
 #[tokio::test(start_paused = true)]
 async fn long_message_is_truncated_to_the_limit_of_the_newer_api() {
-    let wire = Wire::new();
-    let running = Running::start(&wire);
+    let server = RecordedServer::new();
+    let running = Running::start(&server);
     running
         .recorder
         .normal(&config_map("a"), &"R".repeat(200), "ä".repeat(1000));
     settle().await;
     running.stop().await;
-    let events = Api::<NewEvent>::default_namespaced(Client::new(wire.server.clone(), "default"));
+    let events = Api::<NewEvent>::default_namespaced(Client::new(server.inner.clone(), "default"));
     let event = &events.list(&ListParams::default()).await.expect("listed").items[0];
     // 1024 bytes: 510 letters of two bytes, an ellipsis of three, and one byte left.
     let note = format!("{}…", "ä".repeat(510));
@@ -270,11 +270,11 @@ async fn long_message_is_truncated_to_the_limit_of_the_newer_api() {
 async fn create_and_patch_on_events_are_sufficient_and_necessary() {
     let server = Server::builder().rbac().epoch(epoch()).build();
     let admin = Client::new(server.clone(), "default");
-    let wire = Wire::to(server.as_user(User::new("robot", ["system:authenticated"])));
-    let running = Running::start(&wire);
+    let server = RecordedServer::to(server.as_user(User::new("robot", ["system:authenticated"])));
+    let running = Running::start(&server);
     running.recorder.normal(&config_map("a"), "Synced", "it works");
     seconds(600).await;
-    assert_eq!(wire.methods(), ["POST"]);
+    assert_eq!(server.methods(), ["POST"]);
     let counts = running.counts();
     assert_eq!((counts.failed, counts.written()), (1, 0));
 
@@ -283,7 +283,7 @@ async fn create_and_patch_on_events_are_sufficient_and_necessary() {
         running.recorder.normal(&config_map("a"), "Synced", "it works");
         settle().await;
     }
-    assert_eq!(wire.methods(), ["POST", "POST", "PATCH"]);
+    assert_eq!(server.methods(), ["POST", "POST", "PATCH"]);
     let counts: EventCounts = running.counts();
     assert_eq!((counts.failed, counts.created, counts.patched), (1, 1, 1));
     running.stop().await;

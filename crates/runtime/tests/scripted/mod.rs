@@ -36,7 +36,6 @@ impl Reply {
     }
 }
 
-/// A recorded request.
 #[derive(Clone, Debug)]
 pub(crate) struct RecordedRequest {
     pub(crate) at: Instant,

@@ -13,7 +13,7 @@ use windlass_runtime::{EvictOutcome, Writer};
 
 use crate::{
     MANAGER,
-    wire::{recorded, recorded_with},
+    request_log::{recorded, recorded_with},
 };
 
 fn pod(name: &str) -> Pod {
@@ -41,7 +41,7 @@ async fn running_pod(client: &Client, name: &str) -> Pod {
 /// kube's field name `delete_options` is unknown to servers, so its options have no effect.
 #[tokio::test(start_paused = true)]
 async fn eviction_sends_delete_options_unlike_kubes() {
-    let (client, wire) = recorded();
+    let (client, log) = recorded();
     let pod = running_pod(&client, "a").await;
     let options = DeleteParams::default()
         .grace_period(7)
@@ -49,7 +49,7 @@ async fn eviction_sends_delete_options_unlike_kubes() {
             uid: Some("another".to_owned()),
             resource_version: None,
         });
-    wire.take();
+    log.take();
     let params = EvictParams {
         delete_options: Some(options.clone()),
         post_options: PostParams {
@@ -61,7 +61,7 @@ async fn eviction_sends_delete_options_unlike_kubes() {
     pods.evict("a", &params)
         .await
         .expect("kube evicts despite a different uid");
-    let kubes = wire.one();
+    let kubes = log.one();
     assert_eq!(kubes.body.get("deleteOptions"), None);
     assert_eq!(kubes.body["delete_options"]["gracePeriodSeconds"], 7);
 
@@ -71,13 +71,13 @@ async fn eviction_sends_delete_options_unlike_kubes() {
         evicted.is_err_and(|error| error.is_conflict()),
         "the pod exists, but the precondition fails"
     );
-    wire.take();
+    log.take();
     let evicted = writer
         .evict(&pod, &DeleteParams::default().grace_period(7))
         .await
         .expect("accepted");
     assert_eq!(evicted, EvictOutcome::Accepted);
-    let ours = wire.one();
+    let ours = log.one();
     assert_eq!(ours.line(), "POST /api/v1/namespaces/default/pods/a/eviction");
     assert_eq!(
         ours.body,
@@ -96,6 +96,10 @@ async fn eviction_distinguishes_a_blocking_budget_from_a_deleted_pod() {
     let (client, _) = recorded();
     let writer = Writer::new(client.clone(), MANAGER);
     let pod = running_pod(&client, "a").await;
+    let evict = async || {
+        let evicted = writer.evict(&pod, &DeleteParams::default()).await;
+        evicted.expect("response")
+    };
     let budget: PodDisruptionBudget = serde_json::from_value(json!({
         "metadata": { "name": "web", "namespace": "default" },
         "spec": { "minAvailable": 1, "selector": { "matchLabels": { "app": "web" } } },
@@ -107,10 +111,7 @@ async fn eviction_distinguishes_a_blocking_budget_from_a_deleted_pod() {
         .await
         .expect("created");
 
-    let evicted = writer
-        .evict(&pod, &DeleteParams::default())
-        .await
-        .expect("response");
+    let evicted = evict().await;
     let EvictOutcome::Blocked {
         budget: name,
         retry_after,
@@ -130,10 +131,7 @@ async fn eviction_distinguishes_a_blocking_budget_from_a_deleted_pod() {
         .replace_status("web", &PostParams::default(), &budget)
         .await
         .expect("the disruption controller");
-    let evicted = writer
-        .evict(&pod, &DeleteParams::default())
-        .await
-        .expect("response");
+    let evicted = evict().await;
     assert_eq!(
         evicted,
         EvictOutcome::Blocked {
@@ -153,10 +151,7 @@ async fn eviction_distinguishes_a_blocking_budget_from_a_deleted_pod() {
         .create(&PostParams::default(), &second)
         .await
         .expect("created");
-    let evicted = writer
-        .evict(&pod, &DeleteParams::default())
-        .await
-        .expect("response");
+    let evicted = evict().await;
     let message =
         "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
     assert_eq!(

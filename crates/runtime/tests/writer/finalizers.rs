@@ -9,17 +9,17 @@ use kube::{
 use serde_json::json;
 use windlass_runtime::{CrdInstaller, Writer, check_finalizer};
 
-use crate::{MANAGER, config, live, wire::recorded};
+use crate::{MANAGER, config, live, request_log::recorded};
 
 /// One patch the first time, and no request later.
 #[tokio::test(start_paused = true)]
 async fn finalizer_is_added_once_with_uid_and_resource_version_preconditions() {
-    let (client, wire) = recorded();
+    let (client, log) = recorded();
     let writer = Writer::new(client.clone(), MANAGER);
     let seen = writer.create(&config("a")).await.expect("created");
-    wire.take();
+    log.take();
     let held = writer.add_finalizer(&seen, "example.com/x").await.expect("added");
-    let sent = wire.one();
+    let sent = log.one();
     assert_eq!(
         sent.body,
         json!({ "metadata": {
@@ -31,7 +31,7 @@ async fn finalizer_is_added_once_with_uid_and_resource_version_preconditions() {
         .await
         .expect("exists");
     assert_eq!(again, held);
-    assert!(wire.take().is_empty(), "no request");
+    assert!(log.take().is_empty(), "no request");
 
     // Another controller adds one meanwhile; neither is lost.
     writer.add_finalizer(&held, "other.com/y").await.expect("added");
@@ -42,7 +42,7 @@ async fn finalizer_is_added_once_with_uid_and_resource_version_preconditions() {
     assert!(error.is_conflict(), "{error}");
     let now = live(&client, "a").await.expect("exists");
     assert_eq!(now.finalizers(), ["example.com/x", "other.com/y"]);
-    wire.take();
+    log.take();
 
     let error = writer
         .add_finalizer(&now, "Example.com/x")
@@ -57,12 +57,12 @@ async fn finalizer_is_added_once_with_uid_and_resource_version_preconditions() {
         writer.add_finalizer(&config("a"), "example.com/x").await.is_err(),
         "an unread object has no resource version"
     );
-    assert!(wire.take().is_empty(), "no request");
+    assert!(log.take().is_empty(), "no request");
 }
 
 #[tokio::test(start_paused = true)]
 async fn finalizer_is_removed_with_one_patch_and_others_stay() {
-    let (client, wire) = recorded();
+    let (client, log) = recorded();
     let writer = Writer::new(client.clone(), MANAGER);
     let mut object = config("a");
     object.metadata.finalizers = Some(vec!["one.com/a".to_owned(), "two.com/b".to_owned()]);
@@ -72,7 +72,7 @@ async fn finalizer_is_removed_with_one_patch_and_others_stay() {
         .await
         .expect("marked");
     let marked = live(&client, "a").await.expect("held");
-    wire.take();
+    log.take();
     let error = writer
         .add_finalizer(&marked, "three.com/c")
         .await
@@ -81,7 +81,7 @@ async fn finalizer_is_removed_with_one_patch_and_others_stay() {
     assert!(error.ends_with(
         "the object is being deleted: add finalizer `three.com/c` earlier, in its first reconcile"
     ));
-    assert!(wire.take().is_empty(), "no request");
+    assert!(log.take().is_empty(), "no request");
 
     let left = writer
         .remove_finalizer(&marked, "one.com/a")
@@ -89,13 +89,13 @@ async fn finalizer_is_removed_with_one_patch_and_others_stay() {
         .expect("removed")
         .expect("one is left");
     assert_eq!(left.finalizers(), ["two.com/b"]);
-    assert_eq!(wire.one().method, Method::PATCH);
+    assert_eq!(log.one().method, Method::PATCH);
     writer
         .remove_finalizer(&left, "one.com/a")
         .await
         .expect("not present")
         .expect("the object as it was");
-    assert!(wire.take().is_empty(), "no request");
+    assert!(log.take().is_empty(), "no request");
     writer
         .remove_finalizer(&left, "two.com/b")
         .await
@@ -127,7 +127,7 @@ async fn finalizer_validation_matches_the_server() {
     installed.expect("installed");
     let foos = ApiResource::from_gvk(&GroupVersionKind::gvk("example.com", "v1", "Foo"));
     let mut foo = DynamicObject::new("a", &foos).within("default");
-    let rehearsal = writer.dynamic(foos).dry_run();
+    let dry_run = writer.dynamic(foos).dry_run();
     let many = |text: &str, times| text.repeat(times);
     let names = [
         "",
@@ -166,7 +166,7 @@ async fn finalizer_validation_matches_the_server() {
         .flat_map(|domain| names.iter().map(move |name| format!("{domain}/{name}")));
     for finalizer in names.iter().map(ToString::to_string).chain(with_domain) {
         foo.metadata.finalizers = Some(vec![finalizer.clone()]);
-        let taken = rehearsal.create(&foo).await.map(drop);
+        let taken = dry_run.create(&foo).await.map(drop);
         assert_eq!(
             check_finalizer(&finalizer).is_ok(),
             taken.is_ok(),

@@ -2,8 +2,8 @@
 
 mod eviction;
 mod finalizers;
-#[path = "../wire/mod.rs"]
-mod wire;
+#[path = "../request_log/mod.rs"]
+mod request_log;
 
 use std::future::{Future, ready};
 
@@ -16,10 +16,10 @@ use kube::{
     Api, Client, ResourceExt,
     api::{ApiResource, DeleteParams, DynamicObject, Preconditions},
 };
+use request_log::{recorded, recorded_with};
 use serde_json::{Value, json};
 use windlass_apiserver::Server;
 use windlass_runtime::{ApplyOptions, ApplyOutcome, DeleteOutcome, Writer};
-use wire::{recorded, recorded_with};
 
 const MANAGER: &str = "test manager";
 
@@ -57,10 +57,10 @@ fn write_futures_are_send() {
 
 #[tokio::test(start_paused = true)]
 async fn writes_have_the_field_manager_and_apply_omits_server_metadata() {
-    let (client, wire) = recorded();
+    let (client, log) = recorded();
     let writer = Writer::new(client, MANAGER);
     let created = writer.create(&config("a")).await.expect("created");
-    let sent = wire.one();
+    let sent = log.one();
     assert_eq!(sent.line(), "POST /api/v1/namespaces/default/configmaps");
     assert_eq!(sent.query.trim_matches('&'), "fieldManager=test+manager");
 
@@ -69,7 +69,7 @@ async fn writes_have_the_field_manager_and_apply_omits_server_metadata() {
         .apply_with(&created, ApplyOptions::default().force())
         .await
         .expect("applied");
-    let sent = wire.one();
+    let sent = log.one();
     assert_eq!(sent.line(), "PATCH /api/v1/namespaces/default/configmaps/a");
     assert_eq!(
         sent.query.trim_matches('&'),
@@ -93,7 +93,7 @@ async fn writes_have_the_field_manager_and_apply_omits_server_metadata() {
         .apply_with(&created, pinned)
         .await
         .expect_err("outdated resource version");
-    let metadata = &wire.one().body["metadata"];
+    let metadata = &log.one().body["metadata"];
     assert_eq!(metadata["uid"], created.uid().expect("a uid"));
     assert_eq!(
         metadata["resourceVersion"],
@@ -104,7 +104,7 @@ async fn writes_have_the_field_manager_and_apply_omits_server_metadata() {
 /// As atomic as a create, and later applies remove fields that they omit.
 #[tokio::test(start_paused = true)]
 async fn require_absent_creates_once_and_leaves_existing_objects_alone() {
-    let (client, wire) = recorded();
+    let (client, log) = recorded();
     let (ours, theirs) = (
         Writer::new(client.clone(), MANAGER),
         Writer::new(client.clone(), "them"),
@@ -113,7 +113,7 @@ async fn require_absent_creates_once_and_leaves_existing_objects_alone() {
     let mut wanted = config("a");
     wanted.metadata.uid = Some("of an object that was read".to_owned());
     let made = ours.apply_with(&wanted, new).await.expect("there was none");
-    assert_eq!(wire.one().line(), "PATCH /api/v1/namespaces/default/configmaps/a");
+    assert_eq!(log.one().line(), "PATCH /api/v1/namespaces/default/configmaps/a");
     for writer in [&ours, &theirs] {
         for how in [new, new.force()] {
             let refused = writer
@@ -131,10 +131,10 @@ async fn require_absent_creates_once_and_leaves_existing_objects_alone() {
 
 #[tokio::test(start_paused = true)]
 async fn dry_run_persists_nothing() {
-    let (client, wire) = recorded();
+    let (client, log) = recorded();
     let writer = Writer::new(client.clone(), MANAGER);
     let kept = writer.create(&config("kept")).await.expect("created");
-    wire.take();
+    log.take();
     let dry_run = writer.clone().dry_run();
     assert!(dry_run.is_dry_run() && !writer.is_dry_run());
     let mut changed = kept.clone();
@@ -152,7 +152,7 @@ async fn dry_run_persists_nothing() {
         .await
         .expect("valid write");
     dry_run.delete(&kept).await.expect("valid write");
-    for sent in wire.take() {
+    for sent in log.take() {
         let says_so = sent.query.contains("dryRun=All") || sent.body["dryRun"] == json!(["All"]);
         assert!(says_so, "{sent:?}");
     }
@@ -162,7 +162,7 @@ async fn dry_run_persists_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn dynamic_kind_is_written_like_a_typed_one() {
-    let (client, wire) = recorded();
+    let (client, log) = recorded();
     let kind = ApiResource::erase::<ConfigMap>(&());
     let writer = Writer::new(client, MANAGER).dynamic(kind.clone());
     // Without its type, which the server requires.
@@ -202,7 +202,7 @@ async fn dynamic_kind_is_written_like_a_typed_one() {
         writer.delete(&pending).await,
         Ok(DeleteOutcome::AlreadyGone)
     ));
-    let methods: Vec<_> = wire.take().into_iter().map(|sent| sent.method).collect();
+    let methods: Vec<_> = log.take().into_iter().map(|sent| sent.method).collect();
     let (patch, delete) = (Method::PATCH, Method::DELETE);
     assert_eq!(
         methods,
@@ -212,7 +212,7 @@ async fn dynamic_kind_is_written_like_a_typed_one() {
 
 #[tokio::test(start_paused = true)]
 async fn apply_status_writes_only_the_status_of_the_same_object() {
-    let (client, wire) = recorded();
+    let (client, log) = recorded();
     let writer = Writer::new(client, MANAGER);
     let mut node = Node::default();
     node.metadata.name = Some("n".to_owned());
@@ -225,13 +225,13 @@ async fn apply_status_writes_only_the_status_of_the_same_object() {
         error.to_string(),
         "cannot apply the status of ConfigMap: missing status: set it before writing it"
     );
-    wire.take();
+    log.take();
 
     node.status = Some(serde_json::from_value(json!({ "phase": "Running" })).expect("status"));
     node.labels_mut().insert("not".to_owned(), "sent".to_owned());
     let applied = writer.apply_status(&node).await.expect("applied");
     assert_eq!(applied.status.expect("status").phase.as_deref(), Some("Running"));
-    let sent = wire.one();
+    let sent = log.one();
     assert_eq!(sent.line(), "PATCH /api/v1/nodes/n/status");
     let uid = node.uid().expect("a uid");
     assert_eq!(
@@ -249,15 +249,15 @@ async fn apply_status_writes_only_the_status_of_the_same_object() {
 
 #[tokio::test(start_paused = true)]
 async fn merge_patch_changes_neither_a_recreated_object_nor_other_fields() {
-    let (client, wire) = recorded();
+    let (client, log) = recorded();
     let writer = Writer::new(client.clone(), MANAGER);
     let first = writer.create(&config("a")).await.expect("created");
-    wire.take();
+    log.take();
     let patched = writer
         .merge_patch(&first, &json!({ "data": { "b": "2" } }))
         .await
         .expect("patched");
-    assert_eq!(wire.one().content_type, "application/merge-patch+json");
+    assert_eq!(log.one().content_type, "application/merge-patch+json");
     assert_eq!(patched.data.expect("data").len(), 2);
 
     writer.delete(&first).await.expect("deleted");
@@ -279,28 +279,28 @@ async fn merge_patch_changes_neither_a_recreated_object_nor_other_fields() {
 
 #[tokio::test(start_paused = true)]
 async fn replace_and_delete_respect_preconditions() {
-    let (client, wire) = recorded();
+    let (client, log) = recorded();
     let writer = Writer::new(client, MANAGER);
     let first = writer.create(&config("a")).await.expect("created");
     let newer = writer
         .merge_patch(&first, &json!({ "data": { "a": "2" } }))
         .await
         .expect("patched");
-    wire.take();
+    log.take();
 
     let error = writer
         .replace(&first)
         .await
         .expect_err("outdated resource version");
     assert!(error.is_conflict() && !error.is_uid_mismatch());
-    assert_eq!(wire.one().method, Method::PUT);
+    assert_eq!(log.one().method, Method::PUT);
     let error = writer
         .replace(&config("a"))
         .await
         .expect_err("missing resource version");
     let expected = "cannot replace ConfigMap default/a: missing resource version: start from an object read from the API";
     assert_eq!(error.to_string(), expected);
-    assert!(wire.take().is_empty(), "rejected without a request");
+    assert!(log.take().is_empty(), "rejected without a request");
 
     let options = DeleteParams::foreground()
         .grace_period(7)
@@ -313,7 +313,7 @@ async fn replace_and_delete_respect_preconditions() {
         .await
         .expect_err("outdated resource version");
     assert!(error.is_conflict());
-    let sent = wire.take();
+    let sent = log.take();
     assert_eq!(sent[0].body["propagationPolicy"], "Foreground");
     assert_eq!(sent[0].body["gracePeriodSeconds"], 7);
     let expected = json!({ "uid": newer.uid(), "resourceVersion": first.resource_version() });
@@ -328,16 +328,16 @@ async fn replace_and_delete_respect_preconditions() {
 /// Of two concurrent writers, one gets a conflict.
 #[tokio::test(start_paused = true)]
 async fn replace_status_requires_the_current_resource_version() {
-    let (client, wire) = recorded();
+    let (client, log) = recorded();
     let writer = Writer::new(client, MANAGER);
     let node: Node = serde_json::from_value(json!({ "metadata": { "name": "n" } })).expect("a node");
     let node = writer.create(&node).await.expect("created");
-    wire.take();
+    log.take();
     let mut changed = node.clone();
     changed.spec = serde_json::from_value(json!({ "unschedulable": true })).expect("a spec");
     changed.status = serde_json::from_value(json!({ "phase": "Running" })).expect("status");
     let replaced = writer.replace_status(&changed).await.expect("replaced");
-    assert_eq!(wire.one().line(), "PUT /api/v1/nodes/n/status");
+    assert_eq!(log.one().line(), "PUT /api/v1/nodes/n/status");
     assert_eq!(json!(replaced.status)["phase"], "Running");
     assert_ne!(
         json!(replaced.spec)["unschedulable"],
@@ -355,20 +355,20 @@ async fn replace_status_requires_the_current_resource_version() {
             .starts_with("cannot replace the status of Node n: ")
     );
     changed.metadata.resource_version = None;
-    wire.take();
+    log.take();
     writer
         .replace_status(&changed)
         .await
         .expect_err("missing resource version");
-    assert!(wire.take().is_empty(), "rejected without a request");
+    assert!(log.take().is_empty(), "rejected without a request");
 }
 
 #[tokio::test(start_paused = true)]
 async fn write_error_names_the_verb_the_kind_and_the_object() {
-    let (client, wire) = recorded();
+    let (client, log) = recorded();
     let writer = Writer::new(client, MANAGER);
     writer.create(&config("a")).await.expect("created");
-    wire.take();
+    log.take();
     let error = writer.create(&config("a")).await.expect_err("already exists");
     assert!(error.is_already_exists() && !error.is_conflict());
     assert_eq!(
@@ -402,7 +402,7 @@ async fn write_error_names_the_verb_the_kind_and_the_object() {
         assert!(error.to_string().contains("invalid name"), "{error}");
         writer.delete(&config(name)).await.expect_err(name);
     }
-    assert_eq!(wire.take().len(), 1, "invalid writes are not sent");
+    assert_eq!(log.take().len(), 1, "invalid writes are not sent");
 }
 
 #[tokio::test(start_paused = true)]

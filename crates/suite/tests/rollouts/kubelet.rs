@@ -15,7 +15,6 @@ pub(crate) struct Kubelet {
     client: kube::Client,
 }
 
-/// An action of the kubelet.
 pub(crate) enum KubeletAction {
     Assign(Pod),
     Run(Pod),

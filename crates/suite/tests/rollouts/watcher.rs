@@ -2,28 +2,23 @@
 
 use std::{
     collections::BTreeMap,
-    fmt::Debug,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use anyhow::Result;
 use futures::{StreamExt, pin_mut};
-use k8s_openapi::{
-    NamespaceResourceScope,
-    api::{
-        apps::v1::{ControllerRevision, DaemonSet, Deployment, ReplicaSet},
-        core::v1::{Event, Pod},
-    },
+use k8s_openapi::api::{
+    apps::v1::{ControllerRevision, DaemonSet, Deployment, ReplicaSet},
+    core::v1::{Event, Pod},
 };
 use kube::{
-    Api, Resource, ResourceExt,
+    Api, ResourceExt,
     api::{ListParams, WatchEvent, WatchParams},
 };
-use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use tokio::{sync::watch, task::JoinSet};
-use windlass_suite::Context;
+use windlass_suite::{Context, Namespaced};
 
 /// One change of one object.
 #[derive(Clone, Debug)]
@@ -105,7 +100,7 @@ impl Watcher {
         }
     }
 
-    async fn watch<K: Kind>(
+    async fn watch<K: Namespaced>(
         &mut self,
         ctx: &Context,
         count: &Arc<watch::Sender<usize>>,
@@ -152,35 +147,12 @@ impl Watcher {
     }
 }
 
-/// A watched kind.
-trait Kind:
-    Resource<Scope = NamespaceResourceScope, DynamicType = ()>
-    + Clone
-    + Debug
-    + Serialize
-    + DeserializeOwned
-    + Send
-    + 'static
-{
-}
-
-impl<K> Kind for K where
-    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
-        + Clone
-        + Debug
-        + Serialize
-        + DeserializeOwned
-        + Send
-        + 'static
-{
-}
-
-fn version_of<K: Kind>(object: &K) -> ((String, String), String) {
+fn version_of<K: Namespaced>(object: &K) -> ((String, String), String) {
     let key = (K::kind(&()).into_owned(), object.name_any());
     (key, object.resource_version().unwrap_or_default())
 }
 
-async fn versions<K: Kind>(ctx: &Context) -> Result<Versions> {
+async fn versions<K: Namespaced>(ctx: &Context) -> Result<Versions> {
     let list = ctx.api::<K>().list(&ListParams::default()).await?;
     Ok(list.items.iter().map(version_of).collect())
 }

@@ -16,14 +16,13 @@ use crate::{
 };
 
 pub(crate) async fn children_are_created_once_with_owner_references(case: Case) -> anyhow::Result<()> {
-    let world = Fixture::new(&case).await?;
-    let running = RunningManager::start(world.manager().controller(gardener()));
-    let garden = world.garden("kitchen", &["herbs", "roots"]).await?;
-    world
-        .wait_for::<Garden>("kitchen", |garden| garden.status.is_some())
+    let env = Fixture::new(&case).await?;
+    let running = RunningManager::start(env.manager().controller(gardener()));
+    let garden = env.garden("kitchen", &["herbs", "roots"]).await?;
+    env.wait_for::<Garden>("kitchen", |garden| garden.status.is_some())
         .await?;
     for bed in ["herbs", "roots"] {
-        let child = world.get::<ConfigMap>(&format!("kitchen-{bed}")).await?;
+        let child = env.get::<ConfigMap>(&format!("kitchen-{bed}")).await?;
         assert_eq!(
             child.data.as_ref().map(|data| &data["bed"]),
             Some(&bed.to_owned())
@@ -44,9 +43,9 @@ pub(crate) async fn children_are_created_once_with_owner_references(case: Case) 
             (Some(true), Some(true))
         );
     }
-    world.wait_until_processed().await?;
+    env.wait_until_processed().await?;
     assert_eq!(
-        world.writes("kitchen"),
+        env.writes("kitchen"),
         [
             "patch configmaps/kitchen-herbs",
             "patch configmaps/kitchen-roots",
@@ -55,24 +54,23 @@ pub(crate) async fn children_are_created_once_with_owner_references(case: Case) 
     );
 
     // Neither an irrelevant change nor a restart causes a write.
-    world
-        .patch::<Garden>(
-            "kitchen",
-            json!({ "metadata": { "annotations": { "visited": "yes" } } }),
-        )
-        .await?;
-    world.wait_until_processed().await?;
+    env.patch::<Garden>(
+        "kitchen",
+        json!({ "metadata": { "annotations": { "visited": "yes" } } }),
+    )
+    .await?;
+    env.wait_until_processed().await?;
     running.stop().await?;
-    let running = RunningManager::start(world.manager().controller(gardener()));
-    world.wait_until_processed().await?;
-    assert_eq!(world.writes("kitchen"), [""; 0]);
+    let running = RunningManager::start(env.manager().controller(gardener()));
+    env.wait_until_processed().await?;
+    assert_eq!(env.writes("kitchen"), [""; 0]);
     running.stop().await
 }
 
 pub(crate) async fn condition_has_the_observed_generation(case: Case) -> anyhow::Result<()> {
-    let world = Fixture::new(&case).await?;
-    let running = RunningManager::start(world.manager().controller(gardener()));
-    world.garden("kitchen", &["herbs"]).await?;
+    let env = Fixture::new(&case).await?;
+    let running = RunningManager::start(env.manager().controller(gardener()));
+    env.garden("kitchen", &["herbs"]).await?;
     let planted = |beds: usize| {
         move |garden: &Garden| {
             garden
@@ -81,11 +79,10 @@ pub(crate) async fn condition_has_the_observed_generation(case: Case) -> anyhow:
                 .is_some_and(|status| status.planted == beds)
         }
     };
-    let first = world.wait_for("kitchen", planted(1)).await?;
-    world
-        .patch::<Garden>("kitchen", json!({ "spec": { "beds": ["herbs", "roots"] } }))
+    let first = env.wait_for("kitchen", planted(1)).await?;
+    env.patch::<Garden>("kitchen", json!({ "spec": { "beds": ["herbs", "roots"] } }))
         .await?;
-    let second = world.wait_for("kitchen", planted(2)).await?;
+    let second = env.wait_for("kitchen", planted(2)).await?;
     let condition = |garden: &Garden| -> Condition {
         let conditions = garden.status.as_ref().map(|status| status.conditions.clone());
         conditions.and_then(|mut all| all.pop()).expect("a condition")
@@ -107,69 +104,65 @@ pub(crate) async fn condition_has_the_observed_generation(case: Case) -> anyhow:
 }
 
 pub(crate) async fn undesired_children_are_pruned_and_foreign_objects_stay(case: Case) -> anyhow::Result<()> {
-    let world = Fixture::new(&case).await?;
+    let env = Fixture::new(&case).await?;
     let theirs = |name: &str| -> ConfigMap {
         from_value(json!({ "metadata": { "name": name, "labels": { CONTROLLER_LABEL: "gardener" } } }))
             .expect("a config map")
     };
-    world.create(theirs("kitchen-weeds")).await?;
-    let running = RunningManager::start(world.manager().controller(gardener()));
-    world.garden("kitchen", &["herbs", "roots"]).await?;
-    world.garden("other", &["herbs"]).await?;
-    world.wait_for::<ConfigMap>("kitchen-roots", |_| true).await?;
-    world
-        .patch::<Garden>("kitchen", json!({ "spec": { "beds": ["herbs", "fruit"] } }))
+    env.create(theirs("kitchen-weeds")).await?;
+    let running = RunningManager::start(env.manager().controller(gardener()));
+    env.garden("kitchen", &["herbs", "roots"]).await?;
+    env.garden("other", &["herbs"]).await?;
+    env.wait_for::<ConfigMap>("kitchen-roots", |_| true).await?;
+    env.patch::<Garden>("kitchen", json!({ "spec": { "beds": ["herbs", "fruit"] } }))
         .await?;
-    world
-        .wait_until::<ConfigMap>("kitchen-roots", |bed| bed.is_none())
+    env.wait_until::<ConfigMap>("kitchen-roots", |bed| bed.is_none())
         .await?;
-    world.wait_until_processed().await?;
+    env.wait_until_processed().await?;
     for stays in ["kitchen-herbs", "kitchen-fruit", "kitchen-weeds", "other-herbs"] {
-        world.get::<ConfigMap>(stays).await?;
+        env.get::<ConfigMap>(stays).await?;
     }
     running.stop().await
 }
 
 pub(crate) async fn drift_is_corrected_and_foreign_fields_stay(case: Case) -> anyhow::Result<()> {
-    let world = Fixture::new(&case).await?;
-    let running = RunningManager::start(world.manager().controller(gardener()));
-    world.garden("kitchen", &["herbs"]).await?;
-    world.wait_for::<ConfigMap>("kitchen-herbs", |_| true).await?;
-    world.wait_until_processed().await?;
-    world.writes("kitchen");
-    world
-        .patch::<ConfigMap>(
-            "kitchen-herbs",
-            json!({ "data": { "bed": "weeds", "note": "theirs" } }),
-        )
-        .await?;
+    let env = Fixture::new(&case).await?;
+    let running = RunningManager::start(env.manager().controller(gardener()));
+    env.garden("kitchen", &["herbs"]).await?;
+    env.wait_for::<ConfigMap>("kitchen-herbs", |_| true).await?;
+    env.wait_until_processed().await?;
+    env.writes("kitchen");
+    env.patch::<ConfigMap>(
+        "kitchen-herbs",
+        json!({ "data": { "bed": "weeds", "note": "theirs" } }),
+    )
+    .await?;
     let value = |bed: &ConfigMap, name: &str| bed.data.as_ref().and_then(|data| data.get(name).cloned());
-    let repaired = world
+    let repaired = env
         .wait_for::<ConfigMap>("kitchen-herbs", |bed| {
             value(bed, "bed").as_deref() == Some("herbs")
         })
         .await?;
     assert_eq!(value(&repaired, "note").as_deref(), Some("theirs"));
-    world.wait_until_processed().await?;
-    assert_eq!(world.writes("kitchen"), ["patch configmaps/kitchen-herbs"]);
+    env.wait_until_processed().await?;
+    assert_eq!(env.writes("kitchen"), ["patch configmaps/kitchen-herbs"]);
 
     case.api::<ConfigMap>()
         .delete("kitchen-herbs", &DeleteParams::default())
         .await?;
-    world
-        .wait_for::<ConfigMap>("kitchen-herbs", |bed| bed.uid() != repaired.uid())
+    env.wait_for::<ConfigMap>("kitchen-herbs", |bed| bed.uid() != repaired.uid())
         .await?;
     running.stop().await
 }
 
 pub(crate) async fn foreign_object_is_reported_and_not_touched(case: Case) -> anyhow::Result<()> {
-    let world = Fixture::new(&case).await?;
+    let env = Fixture::new(&case).await?;
     let theirs: ConfigMap =
         from_value(json!({ "metadata": { "name": "kitchen-herbs" }, "data": { "mine": "yes" } }))?;
-    let theirs = world.create(theirs).await?;
-    let running = RunningManager::start(world.manager().controller(gardener()));
-    let garden = world.garden("kitchen", &["herbs"]).await?;
-    let event = world
+    let theirs = env.create(theirs).await?;
+    let running = RunningManager::start(env.manager().controller(gardener()));
+    let garden = env.garden("kitchen", &["herbs"]).await?;
+    let event = env
         .wait_for_event(&garden, |event| {
             event.reason.as_deref() == Some("ErrResourceExists")
         })
@@ -177,15 +170,15 @@ pub(crate) async fn foreign_object_is_reported_and_not_touched(case: Case) -> an
     assert_eq!(event.type_.as_deref(), Some("Warning"));
     let message = event.message.unwrap_or_default();
     assert!(message.contains("kitchen-herbs"), "{message}");
-    assert_eq!(world.get::<ConfigMap>("kitchen-herbs").await?, theirs);
-    assert_eq!(world.writes("kitchen"), [""; 0]);
-    assert!(world.get::<Garden>("kitchen").await?.status.is_none());
+    assert_eq!(env.get::<ConfigMap>("kitchen-herbs").await?, theirs);
+    assert_eq!(env.writes("kitchen"), [""; 0]);
+    assert!(env.get::<Garden>("kitchen").await?.status.is_none());
     running.stop().await
 }
 
 pub(crate) async fn cleanup_runs_before_deletion_and_is_retried(case: Case) -> anyhow::Result<()> {
     const FINALIZER: &str = "suite.windlass.dev/tidy";
-    let world = Fixture::new(&case).await?;
+    let env = Fixture::new(&case).await?;
     let tries = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&tries);
     let tidy = gardens().declare(desired).cleanup(FINALIZER, move |_, _| {
@@ -199,9 +192,9 @@ pub(crate) async fn cleanup_runs_before_deletion_and_is_retried(case: Case) -> a
             }
         }
     });
-    let running = RunningManager::start(world.manager().controller(tidy));
-    world.garden("kitchen", &["herbs"]).await?;
-    let garden = world
+    let running = RunningManager::start(env.manager().controller(tidy));
+    env.garden("kitchen", &["herbs"]).await?;
+    let garden = env
         .wait_for::<Garden>("kitchen", |garden| garden.status.is_some())
         .await?;
     assert_eq!(garden.finalizers(), [FINALIZER]);
@@ -209,8 +202,7 @@ pub(crate) async fn cleanup_runs_before_deletion_and_is_retried(case: Case) -> a
     case.api::<Garden>()
         .delete("kitchen", &DeleteParams::default())
         .await?;
-    world
-        .wait_until::<Garden>("kitchen", |garden| garden.is_none())
+    env.wait_until::<Garden>("kitchen", |garden| garden.is_none())
         .await?;
     assert_eq!(tries.load(Ordering::Relaxed), 2);
     running.stop().await

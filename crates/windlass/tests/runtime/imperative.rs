@@ -28,14 +28,14 @@ async fn reconcile(request: Request, ctx: Context) -> Result<Action, Error> {
 }
 
 pub(crate) async fn reconcile_records_events_and_counts_repeats(case: Case) -> anyhow::Result<()> {
-    let world = Fixture::new(&case).await?;
+    let env = Fixture::new(&case).await?;
     let walker = Controller::<Garden>::new("walker")
         .field_manager("garden-walker")
         .reconcile(reconcile);
-    let running = RunningManager::start(world.manager().controller(walker));
-    let garden = world.garden("kitchen", &["herbs"]).await?;
+    let running = RunningManager::start(env.manager().controller(walker));
+    let garden = env.garden("kitchen", &["herbs"]).await?;
     let seen = |event: &Event| event.reason.as_deref() == Some("Walked");
-    let event = world.wait_for_event(&garden, seen).await?;
+    let event = env.wait_for_event(&garden, seen).await?;
     assert_eq!(event.type_.as_deref(), Some("Normal"));
     assert_eq!(event.message.as_deref(), Some("saw 1 beds"));
     let source = event.source.and_then(|source| source.component);
@@ -46,13 +46,12 @@ pub(crate) async fn reconcile_records_events_and_counts_repeats(case: Case) -> a
     );
 
     // A repeated event increases the count.
-    world
-        .patch::<Garden>(
-            "kitchen",
-            json!({ "metadata": { "annotations": { "again": "yes" } } }),
-        )
-        .await?;
-    let again = world
+    env.patch::<Garden>(
+        "kitchen",
+        json!({ "metadata": { "annotations": { "again": "yes" } } }),
+    )
+    .await?;
+    let again = env
         .wait_for_event(&garden, |event| seen(event) && event.count == Some(2))
         .await?;
     assert_eq!(again.metadata.name, event.metadata.name);
@@ -60,7 +59,7 @@ pub(crate) async fn reconcile_records_events_and_counts_repeats(case: Case) -> a
 }
 
 pub(crate) async fn predicate_filters_updates_but_not_deletions(case: Case) -> anyhow::Result<()> {
-    let world = Fixture::new(&case).await?;
+    let env = Fixture::new(&case).await?;
     let seen = Arc::<Mutex<Vec<(String, Option<i64>)>>>::default();
     let log = Arc::clone(&seen);
     let watch = Watch::<Garden>::new().filter(Predicate::generation_changed());
@@ -73,7 +72,7 @@ pub(crate) async fn predicate_filters_updates_but_not_deletions(case: Case) -> a
             Ok(Action::done())
         }
     });
-    let running = RunningManager::start(world.manager().controller(walker));
+    let running = RunningManager::start(env.manager().controller(walker));
     let of = |name: &str| -> Vec<_> {
         let seen = lock(&seen);
         seen.iter()
@@ -83,7 +82,7 @@ pub(crate) async fn predicate_filters_updates_but_not_deletions(case: Case) -> a
     };
     // Changes are delivered in order: when the marker is reconciled, so is everything before it.
     let marked = async |marker: &str| {
-        world.garden(marker, &[]).await?;
+        env.garden(marker, &[]).await?;
         let seen = async {
             while of(marker).is_empty() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
@@ -91,19 +90,17 @@ pub(crate) async fn predicate_filters_updates_but_not_deletions(case: Case) -> a
         };
         anyhow::Ok(tokio::time::timeout(STEP_TIMEOUT, seen).await?)
     };
-    world.garden("kitchen", &["herbs"]).await?;
+    env.garden("kitchen", &["herbs"]).await?;
     marked("first").await?;
     assert_eq!(of("kitchen"), [Some(1)]);
-    world
-        .patch::<Garden>(
-            "kitchen",
-            json!({ "metadata": { "annotations": { "visited": "yes" } } }),
-        )
-        .await?;
+    env.patch::<Garden>(
+        "kitchen",
+        json!({ "metadata": { "annotations": { "visited": "yes" } } }),
+    )
+    .await?;
     marked("second").await?;
     assert_eq!(of("kitchen"), [Some(1)], "the spec did not change");
-    world
-        .patch::<Garden>("kitchen", json!({ "spec": { "beds": [] } }))
+    env.patch::<Garden>("kitchen", json!({ "spec": { "beds": [] } }))
         .await?;
     marked("third").await?;
     assert_eq!(of("kitchen"), [Some(1), Some(2)]);
@@ -116,7 +113,7 @@ pub(crate) async fn predicate_filters_updates_but_not_deletions(case: Case) -> a
 }
 
 pub(crate) async fn dynamic_kind_works_like_a_typed_one(case: Case) -> anyhow::Result<()> {
-    let world = Fixture::new(&case).await?;
+    let env = Fixture::new(&case).await?;
     let gardens = ApiResource::erase::<Garden>(&());
     let kind = gardens.clone();
     let gardener = Controller::from_watch("gardener", Watch::<DynamicObject>::dynamic(gardens))
@@ -133,13 +130,12 @@ pub(crate) async fn dynamic_kind_works_like_a_typed_one(case: Case) -> anyhow::R
                 Ok(Desired::new().child(child).status(json!({ "planted": 1 })))
             }
         });
-    let running = RunningManager::start(world.manager().controller(gardener));
-    let garden = world.garden("kitchen", &["herbs"]).await?;
+    let running = RunningManager::start(env.manager().controller(gardener));
+    let garden = env.garden("kitchen", &["herbs"]).await?;
     let status = |garden: &Garden| garden.status.as_ref().map(|status| status.planted);
-    world
-        .wait_for::<Garden>("kitchen", |garden| status(garden) == Some(1))
+    env.wait_for::<Garden>("kitchen", |garden| status(garden) == Some(1))
         .await?;
-    let child = world.get::<ConfigMap>("kitchen").await?;
+    let child = env.get::<ConfigMap>("kitchen").await?;
     assert_eq!(json!(child.data), json!({ "bed": "herbs", "gardens": "1" }));
     assert_eq!(
         Some(&child.owner_references()[0].uid),

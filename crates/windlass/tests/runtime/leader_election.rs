@@ -20,7 +20,7 @@ type Log = Arc<Mutex<Vec<(&'static str, String, Option<Epoch>)>>>;
 
 /// Creates a manager with a lease of less than a second. On a busy machine it may lose the lease now and then; then it
 /// is on standby and does not reconcile.
-fn manager(world: &Fixture, name: &'static str, log: &Log) -> Manager {
+fn manager(env: &Fixture, name: &'static str, log: &Log) -> Manager {
     let millis = Duration::from_millis;
     let election = ElectionConfig::new("gardeners")
         .identity(name)
@@ -32,11 +32,11 @@ fn manager(world: &Fixture, name: &'static str, log: &Log) -> Manager {
         lock(&log).push((name, request.key.name().to_owned(), ctx.epoch()));
         async { Ok(Action::done()) }
     });
-    world.manager().controller(walker).elect(election)
+    env.manager().controller(walker).elect(election)
 }
 
 pub(crate) async fn standby_takes_over_when_the_leader_stops(case: Case) -> anyhow::Result<()> {
-    let (world, log) = (Fixture::new(&case).await?, Log::default());
+    let (env, log) = (Fixture::new(&case).await?, Log::default());
     let worked = async |name: &str, garden: &str| {
         let looking = async {
             loop {
@@ -53,24 +53,24 @@ pub(crate) async fn standby_takes_over_when_the_leader_stops(case: Case) -> anyh
         let epoch = tokio::time::timeout(STEP_TIMEOUT, looking).await;
         epoch.with_context(|| format!("{name} did not reconcile {garden}: {:?}", lock(&log)))
     };
-    world.garden("first", &[]).await?;
-    let one = RunningManager::start(manager(&world, "one", &log));
+    env.garden("first", &[]).await?;
+    let one = RunningManager::start(manager(&env, "one", &log));
     let before = worked("one", "first").await?;
-    let other = RunningManager::start(manager(&world, "other", &log));
-    let lease = world.get::<Lease>("gardeners").await?.spec.context("a lease")?;
+    let other = RunningManager::start(manager(&env, "other", &log));
+    let lease = env.get::<Lease>("gardeners").await?.spec.context("a lease")?;
     let holder = lease.holder_identity.context("a holder")?;
     assert!(holder.starts_with("one"), "{holder}");
 
     one.stop().await?;
     let after = worked("other", "first").await?;
-    world.garden("second", &[]).await?;
+    env.garden("second", &[]).await?;
     worked("other", "second").await?;
     assert!(before < after && before.is_some(), "{before:?} {after:?}");
     let terms: Vec<_> = lock(&log).iter().map(|(_, _, epoch)| *epoch).collect();
     assert!(terms.is_sorted(), "one term after the other: {terms:?}");
 
     other.stop().await?;
-    let lease = world.get::<Lease>("gardeners").await?.spec.context("a lease")?;
+    let lease = env.get::<Lease>("gardeners").await?.spec.context("a lease")?;
     assert_eq!(
         lease.holder_identity.unwrap_or_default(),
         "",

@@ -81,10 +81,10 @@ pub(crate) async fn crd_install_is_served_and_keeps_stored_versions(case: Case) 
 }
 
 pub(crate) async fn eviction_reports_the_blocking_pdb(case: Case) -> anyhow::Result<()> {
-    let world = Fixture::new(&case).await?;
+    let env = Fixture::new(&case).await?;
     // A pod needs it, and no controller creates it here.
     let account: ServiceAccount = from_value(json!({ "metadata": { "name": "default" } }))?;
-    match world.create(account).await {
+    match env.create(account).await {
         Err(windlass::kube::Error::Api(status)) if status.is_already_exists() => {}
         created => drop(created?),
     }
@@ -92,7 +92,7 @@ pub(crate) async fn eviction_reports_the_blocking_pdb(case: Case) -> anyhow::Res
         "metadata": { "name": "web", "labels": { "app": "web" } },
         "spec": { "nodeName": "nowhere", "containers": [{ "name": "web", "image": "web" }] },
     }))?;
-    world.create(pod).await?;
+    env.create(pod).await?;
     let running =
         json!({ "status": { "phase": "Running", "conditions": [{ "type": "Ready", "status": "True" }] } });
     let pod = case
@@ -103,7 +103,7 @@ pub(crate) async fn eviction_reports_the_blocking_pdb(case: Case) -> anyhow::Res
         "metadata": { "name": "always" },
         "spec": { "minAvailable": 1, "selector": { "matchLabels": { "app": "web" } } },
     }))?;
-    world.create(budget).await?;
+    env.create(budget).await?;
     let observed = json!({ "status": {
         "observedGeneration": 1, "disruptionsAllowed": 0, "currentHealthy": 1, "desiredHealthy": 1, "expectedPods": 1,
     } });
@@ -128,20 +128,19 @@ pub(crate) async fn eviction_reports_the_blocking_pdb(case: Case) -> anyhow::Res
 }
 
 pub(crate) async fn health_readiness_and_metrics_are_served(case: Case) -> anyhow::Result<()> {
-    let world = Fixture::new(&case).await?;
+    let env = Fixture::new(&case).await?;
     // Free a moment ago; if the port is taken in between, the manager fails.
     let free = TcpListener::bind("127.0.0.1:0").await?.local_addr()?.to_string();
-    let manager = world
+    let manager = env
         .manager()
         .controller(gardener())
         .listen(&free)
         .check_ready("gate", || async { Ok(()) });
     let running = RunningManager::start(manager);
-    world.garden("kitchen", &["herbs"]).await?;
-    world
-        .wait_for::<Garden>("kitchen", |garden| garden.status.is_some())
+    env.garden("kitchen", &["herbs"]).await?;
+    env.wait_for::<Garden>("kitchen", |garden| garden.status.is_some())
         .await?;
-    world.wait_until_processed().await?;
+    env.wait_until_processed().await?;
     assert_eq!(get(&free, "/healthz").await?, (200, "ok".to_owned()));
     let (code, ready) = get(&free, "/readyz?verbose").await?;
     assert_eq!(code, 200, "{ready}");

@@ -155,12 +155,12 @@ async fn drain_at_any_time_ends_every_worker() {
 
 #[tokio::test(start_paused = true)]
 async fn delayed_on_close_decides_about_delayed_keys() {
-    for (fate, expected, elapsed) in [
+    for (policy, expected, elapsed) in [
         (DelayedOnClose::Drop, vec!["now"], 10),
         (DelayedOnClose::RunNow, vec!["now", "soon", "late"], 30),
         (DelayedOnClose::Wait, vec!["now", "soon", "late"], 510),
     ] {
-        let queue = WorkQueue::builder().delayed_on_close(fate).build();
+        let queue = WorkQueue::builder().delayed_on_close(policy).build();
         queue.add("now");
         queue.add_after("late", ms(500));
         queue.add_after("soon", ms(100));
@@ -170,25 +170,25 @@ async fn delayed_on_close_decides_about_delayed_keys() {
         assert_eq!(
             (worker.await.unwrap(), start.elapsed()),
             (expected, ms(elapsed)),
-            "{fate:?}"
+            "{policy:?}"
         );
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn delayed_on_close_applies_to_delays_added_during_processing() {
-    for (fate, expected) in [
+    for (policy, expected) in [
         (DelayedOnClose::Drop, 0),
         (DelayedOnClose::RunNow, 1),
         (DelayedOnClose::Wait, 1),
     ] {
-        let queue = WorkQueue::builder().delayed_on_close(fate).build();
+        let queue = WorkQueue::builder().delayed_on_close(policy).build();
         queue.add("a");
         let item = queue.next().await.unwrap();
         queue.add_after("a", ms(100));
         queue.close();
         item.done();
-        assert_eq!(worker(&queue).await.unwrap().len(), expected, "{fate:?}");
+        assert_eq!(worker(&queue).await.unwrap().len(), expected, "{policy:?}");
         drained(&queue).await;
     }
 }

@@ -156,8 +156,8 @@ async fn add_during_processing_runs_immediately_for_every_outcome() {
 
 #[tokio::test(start_paused = true)]
 async fn closed_queue_neither_retries_nor_requeues() {
-    for fate in [DelayedOnClose::Drop, DelayedOnClose::RunNow, DelayedOnClose::Wait] {
-        let queue = WorkQueue::builder().delayed_on_close(fate).build();
+    for policy in [DelayedOnClose::Drop, DelayedOnClose::RunNow, DelayedOnClose::Wait] {
+        let queue = WorkQueue::builder().delayed_on_close(policy).build();
         for key in ["fails", "again"] {
             queue.add(key);
         }

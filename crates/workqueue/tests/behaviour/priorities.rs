@@ -174,7 +174,7 @@ async fn compaction_keeps_order_ages_runs_and_delays() {
     for key in KEYS..KEYS + 100 {
         queue.add_after(key, ms(u64::try_from(2 * KEYS - key).unwrap()));
     }
-    let mut hands = Vec::new();
+    let mut held_items = Vec::new();
     for turn in 0..KEYS {
         // The most urgent and the oldest key, alternately.
         let fronts = classes.iter_mut().filter(|class| !class.is_empty());
@@ -190,19 +190,19 @@ async fn compaction_keeps_order_ages_runs_and_delays() {
             "turn {turn}"
         );
         if turn % 400 == 399 {
-            hands.push(item);
+            held_items.push(item);
         } else {
             item.done();
         }
     }
     assert_eq!((queue.len(), queue.running(), queue.delayed()), (0, 50, 100));
-    let held: Vec<_> = hands.iter().map(|hand| **hand).collect();
-    for (key, hand) in held.iter().zip(hands) {
+    let keys: Vec<_> = held_items.iter().map(|item| **item).collect();
+    for (key, item) in keys.iter().zip(held_items) {
         queue.add(*key);
-        assert!(hand.is_queued_again());
-        hand.done();
+        assert!(item.is_queued_again());
+        item.done();
     }
-    assert_eq!(process_all(&queue), held);
+    assert_eq!(process_all(&queue), keys);
     advance(ms(u64::try_from(KEYS).unwrap())).await;
     assert_eq!(process_all(&queue), (KEYS..KEYS + 100).rev().collect::<Vec<_>>());
 }

@@ -40,18 +40,21 @@ fn any_end() -> impl Strategy<Value = Ending> {
     ]
 }
 
-fn run(passes: Option<u32>, steps: &[Step]) {
+fn block_on_paused_clock(work: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
-        .build()
-        .unwrap();
-    runtime.block_on(async {
-        let mut world = Harness::new(passes);
+        .build();
+    runtime.unwrap().block_on(work);
+}
+
+fn run(passes: Option<u32>, steps: &[Step]) {
+    block_on_paused_clock(async {
+        let mut harness = Harness::new(passes);
         for step in steps {
-            world.step(step).await;
+            harness.step(step).await;
         }
-        world.finish().await;
+        harness.finish().await;
     });
 }
 
@@ -94,21 +97,16 @@ fn short_histories_lose_no_wake_up() {
         Step::Advance { millis: 10 },
         Step::Close,
     ];
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .unwrap();
-    runtime.block_on(async {
+    block_on_paused_clock(async {
         let mut history = [0; 6];
         // The length of the prefix shared with the last history, which was compared already.
         let mut same = 0;
         loop {
-            let mut world = Harness::new(Some(9));
+            let mut harness = Harness::new(Some(9));
             for &step in &history[..same] {
-                world.step_without_compare(&alphabet[step]).await;
+                harness.step_without_compare(&alphabet[step]).await;
             }
-            while same < history.len() && world.step(&alphabet[history[same]]).await {
+            while same < history.len() && harness.step(&alphabet[history[same]]).await {
                 same += 1;
             }
             // A history with a step that changes nothing equals a shorter one: skip all with this prefix.

@@ -7,6 +7,7 @@
 mod parameters;
 mod readable;
 mod request;
+mod requests;
 mod schemas;
 mod seeds;
 mod test_server;
@@ -28,6 +29,7 @@ pub(super) fn make(name: &str) -> Option<Box<dyn Target>> {
         "schemas" => Box::new(schemas::Schemas::new()),
         "selectors" => Box::new(parameters::Parameters::selectors()),
         "list-parameters" => Box::new(parameters::Parameters::lists()),
+        "requests" => Box::new(requests::Requests::new()),
         "tokens" => Box::new(tokens::Tokens::new()),
         _ => return None,
     })

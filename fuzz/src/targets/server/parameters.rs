@@ -20,7 +20,7 @@ const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 /// No list here has more pages: there are only a few objects, and each page has at least one.
 const MAX_PAGES: usize = 100;
 
-const SELECTORS: &[(&str, &[&str])] = &[
+pub(super) const SELECTORS: &[(&str, &[&str])] = &[
     (
         "labelSelector",
         &[
@@ -63,7 +63,7 @@ const SELECTORS: &[(&str, &[&str])] = &[
     ),
 ];
 
-const LISTS: &[(&str, &[&str])] = &[
+pub(super) const LISTS: &[(&str, &[&str])] = &[
     (
         "limit",
         &["1", "2", "3", "0", "-1", "500", "9223372036854775807", "x", "1e3"],

@@ -31,7 +31,7 @@ const ACCEPTS: &[&str] = &[
     "application/json;as=Nope;v=v9;g=x",
 ];
 
-const PARAMETERS: &[(&str, &[&str])] = &[
+pub(super) const PARAMETERS: &[(&str, &[&str])] = &[
     ("dryRun", &["All", "", "x"]),
     ("fieldValidation", &["Strict", "Warn", "Ignore", "x"]),
     ("fieldManager", &["fuzz", "other", "", "a b"]),

@@ -267,7 +267,7 @@ fn version_of(collection: &str) -> String {
 }
 
 /// Returns the kind of each collection in the namespace `default`, from discovery.
-fn kinds(server: &TestServer) -> BTreeMap<String, String> {
+pub(super) fn kinds(server: &TestServer) -> BTreeMap<String, String> {
     let mut roots = vec!["/api/v1".to_owned()];
     let groups = server.get("/apis", JSON).json();
     for group in groups["groups"].as_array().into_iter().flatten() {

@@ -20,9 +20,9 @@ impl CrashScenario for CreateScenario {
     }
 
     async fn prepare(&self, namespace: &Namespace) -> anyhow::Result<()> {
-        let world = Fixture::of(namespace.clone());
-        world.create_foo("example", "web", Some(2)).await?;
-        world.wait_for::<Foo>("example", |_| true).await?;
+        let env = Fixture::of(namespace.clone());
+        env.create_foo("example", "web", Some(2)).await?;
+        env.wait_for::<Foo>("example", |_| true).await?;
         Ok(())
     }
 
@@ -78,11 +78,11 @@ impl CrashScenario for RenameScenario {
         add_controller(manager)
     }
 
-    async fn wait_until_done(&self, world: &Namespace) -> anyhow::Result<()> {
-        world.wait_for::<Deployment>("renamed", |_| true).await?;
-        world.wait_until_deleted::<Deployment>("example-web").await?;
+    async fn wait_until_done(&self, env: &Namespace) -> anyhow::Result<()> {
+        env.wait_for::<Deployment>("renamed", |_| true).await?;
+        env.wait_until_deleted::<Deployment>("example-web").await?;
         let repaired = |web: &Deployment| spec(web).replicas == Some(2);
-        world.wait_for::<Deployment>("other-web", repaired).await?;
+        env.wait_for::<Deployment>("other-web", repaired).await?;
         Ok(())
     }
 

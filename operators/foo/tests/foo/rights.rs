@@ -11,23 +11,23 @@ use crate::fixture::{Fixture, add_controller, shipped};
 /// All cases run with the shipped rights. This one needs each of them.
 pub(crate) async fn shipped_rights_are_sufficient_and_minimal(case: Case) -> anyhow::Result<()> {
     let rights = shipped();
-    let world = Fixture::with(&case, &rights).await?;
+    let env = Fixture::with(&case, &rights).await?;
     // A server without streaming lists makes the caches list.
     let streams = |sent: &RecordedRequest| sent.access.verb == "watch";
-    world.proxy().reject(2, StatusCode::UNPROCESSABLE_ENTITY, streams);
-    let manager = add_controller(world.manager()).elect(ElectionConfig::new("foo"));
+    env.proxy().reject(2, StatusCode::UNPROCESSABLE_ENTITY, streams);
+    let manager = add_controller(env.manager()).elect(ElectionConfig::new("foo"));
     let running = RunningManager::start(manager);
-    world.create_foo("example", "web", Some(1)).await?;
-    world.wait_for_status("example").await?;
+    env.create_foo("example", "web", Some(1)).await?;
+    env.wait_for_status("example").await?;
     let renamed = json!({ "spec": { "deploymentName": "renamed" } });
-    world.patch::<Foo>("example", renamed).await?;
-    let first = world.wait_for::<Deployment>("renamed", |_| true).await?;
-    world.wait_until_deleted::<Deployment>("web").await?;
-    world.wait_until_processed().await?;
-    world.delete::<Deployment>("renamed").await?;
+    env.patch::<Foo>("example", renamed).await?;
+    let first = env.wait_for::<Deployment>("renamed", |_| true).await?;
+    env.wait_until_deleted::<Deployment>("web").await?;
+    env.wait_until_processed().await?;
+    env.delete::<Deployment>("renamed").await?;
     let is_another = |now: &Deployment| now.metadata.uid != first.metadata.uid;
-    world.wait_for("renamed", is_another).await?;
-    world.wait_until_processed().await?;
+    env.wait_for("renamed", is_another).await?;
+    env.wait_until_processed().await?;
     running.stop().await?;
     assert_eq!(rights.forbidden(), [""; 0]);
     assert_eq!(rights.unused(), [], "unused rights");

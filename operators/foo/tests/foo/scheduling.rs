@@ -13,24 +13,22 @@ use crate::fixture::Fixture;
 
 /// From 5 ms, doubled each time; a success resets it.
 pub(crate) async fn failures_are_retried_with_exponential_backoff(case: Case) -> anyhow::Result<()> {
-    let world = Fixture::new(&case).await?;
-    let running = world.start();
+    let env = Fixture::new(&case).await?;
+    let running = env.start();
     for (attempt, deployment) in ["web", "moved"].into_iter().enumerate() {
-        world.proxy().clear();
+        env.proxy().clear();
         let applies =
             move |sent: &RecordedRequest| sent.is_write() && sent.is_about("deployments", deployment);
-        world
-            .proxy()
-            .reject(5, StatusCode::INTERNAL_SERVER_ERROR, applies);
+        env.proxy().reject(5, StatusCode::INTERNAL_SERVER_ERROR, applies);
         if attempt == 0 {
-            world.create_foo("example", deployment, Some(1)).await?;
+            env.create_foo("example", deployment, Some(1)).await?;
         } else {
             let moved = json!({ "spec": { "deploymentName": deployment } });
-            world.patch::<Foo>("example", moved).await?;
+            env.patch::<Foo>("example", moved).await?;
         }
-        world.wait_for::<Deployment>(deployment, |_| true).await?;
-        world.wait_until_processed().await?;
-        let tries: Vec<_> = world.proxy().writes().into_iter().filter(applies).collect();
+        env.wait_for::<Deployment>(deployment, |_| true).await?;
+        env.wait_until_processed().await?;
+        let tries: Vec<_> = env.proxy().writes().into_iter().filter(applies).collect();
         let pauses = tries.windows(2).map(|two| two[1].at - two[0].at);
         let pauses: Vec<_> = pauses.map(|pause| pause.as_millis()).collect();
         let expected = [5, 10, 20, 40, 80];
@@ -54,16 +52,16 @@ pub(crate) async fn failures_are_retried_with_exponential_backoff(case: Case) ->
 
 pub(crate) async fn nothing_is_written_before_both_caches_are_synced(case: Case) -> anyhow::Result<()> {
     for late in ["foos", "deployments"] {
-        let world = Fixture::new(&case).await?;
+        let env = Fixture::new(&case).await?;
         let looks = move |sent: &RecordedRequest| {
             !sent.is_write() && sent.resource() == late && sent.name().is_empty()
         };
-        world.proxy().reject(3, StatusCode::SERVICE_UNAVAILABLE, looks);
+        env.proxy().reject(3, StatusCode::SERVICE_UNAVAILABLE, looks);
         let example = format!("without-{late}");
-        world.create_foo(&example, &example, Some(1)).await?;
-        let running = world.start();
-        world.wait_for_status(&example).await?;
-        let sent = world.proxy().requests();
+        env.create_foo(&example, &example, Some(1)).await?;
+        let running = env.start();
+        env.wait_for_status(&example).await?;
+        let sent = env.proxy().requests();
         let seen = sent
             .iter()
             .filter(|sent| looks(sent))
@@ -81,27 +79,26 @@ pub(crate) async fn nothing_is_written_before_both_caches_are_synced(case: Case)
 
 /// Two workers process different Foos concurrently, but never the same one.
 pub(crate) async fn two_workers_never_share_a_foo(case: Case) -> anyhow::Result<()> {
-    let world = Fixture::new(&case).await?;
-    let running = world.start();
+    let env = Fixture::new(&case).await?;
+    let running = env.start();
     let slow = Duration::from_secs(5);
     let about_slow = |sent: &RecordedRequest| sent.is_write() && sent.is_about("deployments", "slow");
-    world.proxy().delay(1, slow, about_slow);
-    world.create_foo("slow", "slow", Some(1)).await?;
-    world.proxy().wait_until_sent(about_slow).await?;
-    world.create_foo("quick", "quick", Some(1)).await?;
-    world.wait_for_status("quick").await?;
+    env.proxy().delay(1, slow, about_slow);
+    env.create_foo("slow", "slow", Some(1)).await?;
+    env.proxy().wait_until_sent(about_slow).await?;
+    env.create_foo("quick", "quick", Some(1)).await?;
+    env.wait_for_status("quick").await?;
     assert!(
-        world.get::<Foo>("slow").await?.status.is_none(),
+        env.get::<Foo>("slow").await?.status.is_none(),
         "still in progress"
     );
-    world
-        .patch::<Foo>("slow", json!({ "spec": { "replicas": 2 } }))
+    env.patch::<Foo>("slow", json!({ "spec": { "replicas": 2 } }))
         .await?;
     let grown = |deployment: &Deployment| crate::fixture::spec(deployment).replicas == Some(2);
-    world.wait_for::<Deployment>("slow", grown).await?;
-    let writes = world.proxy().writes();
+    env.wait_for::<Deployment>("slow", grown).await?;
+    let writes = env.proxy().writes();
     let [first, second] = &writes.iter().filter(|sent| about_slow(sent)).collect::<Vec<_>>()[..] else {
-        anyhow::bail!("two writes: {:?}", world.writes_about(&["slow"]))
+        anyhow::bail!("two writes: {:?}", env.writes_about(&["slow"]))
     };
     assert!(second.at - first.at >= slow, "one after the other");
     running.stop().await
@@ -109,28 +106,28 @@ pub(crate) async fn two_workers_never_share_a_foo(case: Case) -> anyhow::Result<
 
 /// Queued keys are left to the next start, which lists them again. Upstream drains its queue, but exits before that is done.
 pub(crate) async fn stop_finishes_running_reconciles(case: Case) -> anyhow::Result<()> {
-    let world = Fixture::new(&case).await?;
+    let env = Fixture::new(&case).await?;
     let names: Vec<_> = (0..8).map(|number| format!("foo-{number}")).collect();
     for name in &names {
-        world.create_foo(name, name, Some(1)).await?;
+        env.create_foo(name, name, Some(1)).await?;
     }
     // All Foos exist when the controller starts.
-    world.wait_for::<Foo>("foo-7", |_| true).await?;
+    env.wait_for::<Foo>("foo-7", |_| true).await?;
     // Both workers are busy when the stop is requested.
     let made = |sent: &RecordedRequest| sent.is_write() && sent.resource() == "deployments";
-    world.proxy().delay(2, Duration::from_secs(1), made);
-    let running = world.start();
-    world.proxy().wait_until_sent(made).await?;
+    env.proxy().delay(2, Duration::from_secs(1), made);
+    let running = env.start();
+    env.proxy().wait_until_sent(made).await?;
     running.stop().await?;
-    let begun: Vec<_> = world.proxy().writes().into_iter().filter(made).collect();
+    let begun: Vec<_> = env.proxy().writes().into_iter().filter(made).collect();
     for deployment in &begun {
-        let foo = world.get::<Foo>(deployment.name()).await?;
+        let foo = env.get::<Foo>(deployment.name()).await?;
         assert!(foo.status.is_some(), "{deployment} was started but not finished");
     }
-    let running = world.start();
+    let running = env.start();
     for name in &names {
-        world.wait_for_status(name).await?;
-        world.get::<Deployment>(name).await?;
+        env.wait_for_status(name).await?;
+        env.get::<Deployment>(name).await?;
     }
     running.stop().await
 }

@@ -12,11 +12,11 @@ use crate::fixture::{Fixture, IDLE_AFTER, image, spec};
 
 /// The Deployment is written once, then the status, both with upstream's field manager.
 pub(crate) async fn new_foo_gets_one_deployment_and_one_status(case: Case) -> anyhow::Result<()> {
-    let world = Fixture::new(&case).await?;
-    let running = world.start();
-    world.create_foo("example", "web", Some(2)).await?;
-    let foo = world.wait_for_status("example").await?;
-    let deployment = world.get::<Deployment>("web").await?;
+    let env = Fixture::new(&case).await?;
+    let running = env.start();
+    env.create_foo("example", "web", Some(2)).await?;
+    let foo = env.wait_for_status("example").await?;
+    let deployment = env.get::<Deployment>("web").await?;
     let available = foo.status.as_ref().map(|status| status.available_replicas);
     assert_eq!(available, Some(0));
 
@@ -45,8 +45,8 @@ pub(crate) async fn new_foo_gets_one_deployment_and_one_status(case: Case) -> an
     );
     assert_eq!(image(&deployment), Some("nginx:latest"));
 
-    world.wait_until_processed().await?;
-    for write in world.proxy().writes() {
+    env.wait_until_processed().await?;
+    for write in env.proxy().writes() {
         // Events have no field manager.
         if write.resource() != "events" {
             assert_eq!(
@@ -56,14 +56,14 @@ pub(crate) async fn new_foo_gets_one_deployment_and_one_status(case: Case) -> an
             );
         }
     }
-    assert_eq!(world.get::<Deployment>("web").await?.metadata.generation, Some(1));
-    let version = world.version::<Foo>("example").await?;
+    assert_eq!(env.get::<Deployment>("web").await?.metadata.generation, Some(1));
+    let version = env.version::<Foo>("example").await?;
     assert_eq!(
         version, foo.metadata.resource_version,
         "the status was written once"
     );
     assert_eq!(
-        world.writes_about(&["example", "web"]),
+        env.writes_about(&["example", "web"]),
         ["patch deployments/web", "patch foos/example/status"]
     );
     running.stop().await
@@ -71,20 +71,20 @@ pub(crate) async fn new_foo_gets_one_deployment_and_one_status(case: Case) -> an
 
 /// Upstream needs as many at best, and more whenever its watch delivers its own writes.
 pub(crate) async fn foo_needs_the_minimum_of_requests(case: Case) -> anyhow::Result<()> {
-    let world = Fixture::new(&case).await?;
-    let running = world.start();
-    world.wait_until_processed().await?;
+    let env = Fixture::new(&case).await?;
+    let running = env.start();
+    env.wait_until_processed().await?;
     let sent = || {
         let about = |sent: &RecordedRequest| match sent.resource() {
             "events" => format!("{} an event", sent.access.verb),
             _ => sent.to_string(),
         };
-        world.proxy().take(|_| true).iter().map(about).collect::<Vec<_>>()
+        env.proxy().take(|_| true).iter().map(about).collect::<Vec<_>>()
     };
     sent();
-    world.create_foo("example", "web", Some(1)).await?;
-    world.wait_for_status("example").await?;
-    world.proxy().wait_until_idle(IDLE_AFTER).await;
+    env.create_foo("example", "web", Some(1)).await?;
+    env.wait_for_status("example").await?;
+    env.proxy().wait_until_idle(IDLE_AFTER).await;
     let new = [
         "patch deployments/web",
         "patch foos/example/status",
@@ -92,38 +92,38 @@ pub(crate) async fn foo_needs_the_minimum_of_requests(case: Case) -> anyhow::Res
     ];
     assert_eq!(sent(), new);
     let status = json!({ "status": { "replicas": 1, "readyReplicas": 1, "availableReplicas": 1 } });
-    world.patch_status::<Deployment>("web", status).await?;
+    env.patch_status::<Deployment>("web", status).await?;
     let available = |foo: &Foo| {
         foo.status
             .as_ref()
             .is_some_and(|status| status.available_replicas == 1)
     };
-    world.wait_for::<Foo>("example", available).await?;
-    world.proxy().wait_until_idle(IDLE_AFTER).await;
+    env.wait_for::<Foo>("example", available).await?;
+    env.proxy().wait_until_idle(IDLE_AFTER).await;
     assert_eq!(sent(), ["patch foos/example/status", "patch an event"]);
     running.stop().await
 }
 
 /// Better than upstream, which writes the status each time.
 pub(crate) async fn restart_does_not_write_a_synced_foo(case: Case) -> anyhow::Result<()> {
-    let world = Fixture::new(&case).await?;
-    let running = world.start();
-    world.create_foo("example", "web", Some(1)).await?;
-    world.wait_for_status("example").await?;
+    let env = Fixture::new(&case).await?;
+    let running = env.start();
+    env.create_foo("example", "web", Some(1)).await?;
+    env.wait_for_status("example").await?;
     running.stop().await?;
     let before = (
-        world.version::<Foo>("example").await?,
-        world.version::<Deployment>("web").await?,
+        env.version::<Foo>("example").await?,
+        env.version::<Deployment>("web").await?,
     );
-    world.proxy().clear();
+    env.proxy().clear();
 
-    let running = world.start();
-    world.wait_until_processed().await?;
-    assert_eq!(world.writes_about(&["example", "web"]), [""; 0]);
+    let running = env.start();
+    env.wait_until_processed().await?;
+    assert_eq!(env.writes_about(&["example", "web"]), [""; 0]);
     assert_eq!(
         (
-            world.version::<Foo>("example").await?,
-            world.version::<Deployment>("web").await?
+            env.version::<Foo>("example").await?,
+            env.version::<Deployment>("web").await?
         ),
         before
     );
@@ -132,43 +132,40 @@ pub(crate) async fn restart_does_not_write_a_synced_foo(case: Case) -> anyhow::R
 
 /// Without `replicas`, the server's default applies at first, and others may scale later.
 pub(crate) async fn foo_without_replicas_keeps_foreign_scaling(case: Case) -> anyhow::Result<()> {
-    let world = Fixture::new(&case).await?;
-    let running = world.start();
-    world.create_foo("example", "web", None).await?;
-    world.wait_for::<Deployment>("web", |_| true).await?;
-    world
-        .patch::<Deployment>("web", json!({ "spec": { "replicas": 4 } }))
+    let env = Fixture::new(&case).await?;
+    let running = env.start();
+    env.create_foo("example", "web", None).await?;
+    env.wait_for::<Deployment>("web", |_| true).await?;
+    env.patch::<Deployment>("web", json!({ "spec": { "replicas": 4 } }))
         .await?;
-    world.wait_until_processed().await?;
-    assert_eq!(spec(&world.get::<Deployment>("web").await?).replicas, Some(4));
+    env.wait_until_processed().await?;
+    assert_eq!(spec(&env.get::<Deployment>("web").await?).replicas, Some(4));
     running.stop().await
 }
 
 pub(crate) async fn deployment_follows_replicas(case: Case) -> anyhow::Result<()> {
-    let world = Fixture::new(&case).await?;
-    let running = world.start();
-    world.create_foo("example", "web", Some(1)).await?;
-    world.wait_for::<Deployment>("web", |_| true).await?;
-    world.wait_until_processed().await?;
-    world.proxy().clear();
-    world
-        .patch::<Foo>("example", json!({ "spec": { "replicas": 5 } }))
+    let env = Fixture::new(&case).await?;
+    let running = env.start();
+    env.create_foo("example", "web", Some(1)).await?;
+    env.wait_for::<Deployment>("web", |_| true).await?;
+    env.wait_until_processed().await?;
+    env.proxy().clear();
+    env.patch::<Foo>("example", json!({ "spec": { "replicas": 5 } }))
         .await?;
-    world
-        .wait_for::<Deployment>("web", |deployment| spec(deployment).replicas == Some(5))
+    env.wait_for::<Deployment>("web", |deployment| spec(deployment).replicas == Some(5))
         .await?;
-    world.wait_until_processed().await?;
-    assert_eq!(world.writes_about(&["example", "web"]), ["patch deployments/web"]);
+    env.wait_until_processed().await?;
+    assert_eq!(env.writes_about(&["example", "web"]), ["patch deployments/web"]);
     running.stop().await
 }
 
 /// Better than upstream, which corrects only the replicas. Fields that others add are kept.
 pub(crate) async fn drift_is_corrected_with_one_write(case: Case) -> anyhow::Result<()> {
-    let world = Fixture::new(&case).await?;
-    let running = world.start();
-    world.create_foo("example", "web", Some(2)).await?;
-    world.wait_for::<Deployment>("web", |_| true).await?;
-    world.wait_until_processed().await?;
+    let env = Fixture::new(&case).await?;
+    let running = env.start();
+    env.create_foo("example", "web", Some(2)).await?;
+    env.wait_for::<Deployment>("web", |_| true).await?;
+    env.wait_until_processed().await?;
     let sidecar = json!({ "name": "sidecar", "image": "sidecar" });
     let drifts = [
         json!({ "spec": { "replicas": 7 } }),
@@ -176,10 +173,10 @@ pub(crate) async fn drift_is_corrected_with_one_write(case: Case) -> anyhow::Res
         json!({ "spec": { "template": { "spec": { "containers": [sidecar] } } } }),
     ];
     for drift in drifts {
-        world.proxy().clear();
-        let before = world.patch::<Deployment>("web", drift.clone()).await?;
+        env.proxy().clear();
+        let before = env.patch::<Deployment>("web", drift.clone()).await?;
         let changed = before.metadata.generation;
-        let deployment = world
+        let deployment = env
             .wait_for::<Deployment>("web", |now| now.metadata.generation > changed)
             .await?;
         assert_eq!(
@@ -187,14 +184,14 @@ pub(crate) async fn drift_is_corrected_with_one_write(case: Case) -> anyhow::Res
             (Some(2), Some("nginx:latest")),
             "{drift}"
         );
-        world.wait_until_processed().await?;
+        env.wait_until_processed().await?;
         assert_eq!(
-            world.writes_about(&["example", "web"]),
+            env.writes_about(&["example", "web"]),
             ["patch deployments/web"],
             "{drift}"
         );
     }
-    let containers = world
+    let containers = env
         .get::<Deployment>("web")
         .await?
         .spec
@@ -210,69 +207,67 @@ pub(crate) async fn drift_is_corrected_with_one_write(case: Case) -> anyhow::Res
 
 /// Also if it was deleted while the controller was stopped.
 pub(crate) async fn deleted_deployment_is_recreated(case: Case) -> anyhow::Result<()> {
-    let world = Fixture::new(&case).await?;
-    let running = world.start();
-    world.create_foo("example", "web", Some(1)).await?;
-    let first = world.wait_for::<Deployment>("web", |_| true).await?;
-    world.delete::<Deployment>("web").await?;
+    let env = Fixture::new(&case).await?;
+    let running = env.start();
+    env.create_foo("example", "web", Some(1)).await?;
+    let first = env.wait_for::<Deployment>("web", |_| true).await?;
+    env.delete::<Deployment>("web").await?;
     let another = |now: &Deployment| now.uid() != first.uid();
-    let second = world.wait_for::<Deployment>("web", another).await?;
-    world.wait_until_processed().await?;
+    let second = env.wait_for::<Deployment>("web", another).await?;
+    env.wait_until_processed().await?;
     running.stop().await?;
-    world.delete::<Deployment>("web").await?;
-    world.wait_until_deleted::<Deployment>("web").await?;
-    let running = world.start();
-    let third = world.wait_for::<Deployment>("web", |_| true).await?;
+    env.delete::<Deployment>("web").await?;
+    env.wait_until_deleted::<Deployment>("web").await?;
+    let running = env.start();
+    let third = env.wait_for::<Deployment>("web", |_| true).await?;
     assert_ne!(third.uid(), second.uid());
     running.stop().await
 }
 
 /// Better than upstream, which leaves it behind.
 pub(crate) async fn renaming_removes_the_old_deployment(case: Case) -> anyhow::Result<()> {
-    let world = Fixture::new(&case).await?;
-    let running = world.start();
+    let env = Fixture::new(&case).await?;
+    let running = env.start();
     for foo in ["example", "other"] {
-        world.create_foo(foo, &format!("{foo}-web"), Some(1)).await?;
-        world
-            .wait_for::<Deployment>(&format!("{foo}-web"), |_| true)
+        env.create_foo(foo, &format!("{foo}-web"), Some(1)).await?;
+        env.wait_for::<Deployment>(&format!("{foo}-web"), |_| true)
             .await?;
     }
-    world
-        .patch::<Foo>("example", json!({ "spec": { "deploymentName": "renamed" } }))
+    env.patch::<Foo>("example", json!({ "spec": { "deploymentName": "renamed" } }))
         .await?;
-    world.wait_for::<Deployment>("renamed", |_| true).await?;
-    world.wait_until_deleted::<Deployment>("example-web").await?;
-    world.get::<Deployment>("other-web").await?;
+    env.wait_for::<Deployment>("renamed", |_| true).await?;
+    env.wait_until_deleted::<Deployment>("example-web").await?;
+    env.get::<Deployment>("other-web").await?;
     running.stop().await
 }
 
 /// No controller runs Deployments here, so the test writes their status.
 pub(crate) async fn status_follows_the_deployment(case: Case) -> anyhow::Result<()> {
-    let world = Fixture::new(&case).await?;
-    let running = world.start();
-    world.create_foo("example", "web", Some(3)).await?;
-    world.wait_for::<Deployment>("web", |_| true).await?;
+    let env = Fixture::new(&case).await?;
+    let running = env.start();
+    env.create_foo("example", "web", Some(3)).await?;
+    env.wait_for::<Deployment>("web", |_| true).await?;
     for available in [2, 3, 0] {
         let status =
             json!({ "status": { "replicas": 3, "readyReplicas": 3, "availableReplicas": available } });
-        world.patch_status::<Deployment>("web", status).await?;
+        env.patch_status::<Deployment>("web", status).await?;
         let is_reported = |foo: &Foo| {
             foo.status
                 .as_ref()
                 .is_some_and(|status| status.available_replicas == available)
         };
-        world.wait_for::<Foo>("example", is_reported).await?;
+        env.wait_for::<Foo>("example", is_reported).await?;
     }
     running.stop().await
 }
 
 /// As one event with a growing count.
 pub(crate) async fn every_sync_records_an_event(case: Case) -> anyhow::Result<()> {
-    let world = Fixture::new(&case).await?;
-    let running = world.start();
-    let foo = world.create_foo("example", "web", Some(1)).await?;
+    let env = Fixture::new(&case).await?;
+    let running = env.start();
+    let foo = env.create_foo("example", "web", Some(1)).await?;
     let synced = |event: &Event| event.reason.as_deref() == Some("Synced");
-    let first = world.wait_for_event(&foo, synced).await?;
+    let first = env.wait_for_event(&foo, synced).await?;
     assert_eq!(first.type_.as_deref(), Some("Normal"));
     assert_eq!(first.message.as_deref(), Some("Foo synced successfully"));
     let component = first
@@ -280,11 +275,11 @@ pub(crate) async fn every_sync_records_an_event(case: Case) -> anyhow::Result<()
         .as_ref()
         .and_then(|source| source.component.as_deref());
     assert_eq!(component, Some("sample-controller"));
-    world.wait_until_processed().await?;
-    let so_far = world.wait_for_event(&foo, synced).await?.count;
+    env.wait_until_processed().await?;
+    let so_far = env.wait_for_event(&foo, synced).await?.count;
     let visited = json!({ "metadata": { "annotations": { "visited": "yes" } } });
-    world.patch::<Foo>("example", visited).await?;
-    let again = world
+    env.patch::<Foo>("example", visited).await?;
+    let again = env
         .wait_for_event(&foo, |event| synced(event) && event.count > so_far)
         .await?;
     assert_eq!(again.metadata.name, first.metadata.name);
@@ -292,24 +287,21 @@ pub(crate) async fn every_sync_records_an_event(case: Case) -> anyhow::Result<()
 }
 
 pub(crate) async fn terminating_foo_gets_nothing_new(case: Case) -> anyhow::Result<()> {
-    let world = Fixture::new(&case).await?;
-    world.create_foo("example", "web", Some(1)).await?;
-    world
-        .patch::<Foo>(
-            "example",
-            json!({ "metadata": { "finalizers": ["example.com/hold"] } }),
-        )
+    let env = Fixture::new(&case).await?;
+    env.create_foo("example", "web", Some(1)).await?;
+    env.patch::<Foo>(
+        "example",
+        json!({ "metadata": { "finalizers": ["example.com/hold"] } }),
+    )
+    .await?;
+    env.delete::<Foo>("example").await?;
+    env.wait_for::<Foo>("example", |foo| foo.metadata.deletion_timestamp.is_some())
         .await?;
-    world.delete::<Foo>("example").await?;
-    world
-        .wait_for::<Foo>("example", |foo| foo.metadata.deletion_timestamp.is_some())
+    let running = env.start();
+    env.wait_until_processed().await?;
+    assert_eq!(env.writes_about(&["example", "web"]), [""; 0]);
+    env.patch::<Foo>("example", json!({ "metadata": { "finalizers": null } }))
         .await?;
-    let running = world.start();
-    world.wait_until_processed().await?;
-    assert_eq!(world.writes_about(&["example", "web"]), [""; 0]);
-    world
-        .patch::<Foo>("example", json!({ "metadata": { "finalizers": null } }))
-        .await?;
-    world.wait_until_deleted::<Foo>("example").await?;
+    env.wait_until_deleted::<Foo>("example").await?;
     running.stop().await
 }

@@ -25,7 +25,7 @@ impl CrashScenario for RenameScenario {
         self.0.client(case).await
     }
 
-    async fn prepare(&self, world: &TestEnvironment) -> anyhow::Result<()> {
+    async fn prepare(&self, env: &TestEnvironment) -> anyhow::Result<()> {
         let theirs: Deployment = serde_json::from_value(json!({
             "metadata": { "name": "theirs" },
             "spec": {
@@ -36,9 +36,9 @@ impl CrashScenario for RenameScenario {
                 },
             },
         }))?;
-        world.create(theirs).await?;
+        env.create(theirs).await?;
         for (name, node) in [("two", "north"), ("one", "south")] {
-            world.create(pod(name, flavor_label("mint"), node)).await?;
+            env.create(pod(name, flavor_label("mint"), node)).await?;
         }
         for (name, deployment) in [("example", "scoops"), ("late", "theirs")] {
             let spec = IcecreamSpec {
@@ -46,7 +46,7 @@ impl CrashScenario for RenameScenario {
                 replicas: Some(2),
                 flavor: Some("mint".to_owned()),
             };
-            world.create(Icecream::new(name, spec)).await?;
+            env.create(Icecream::new(name, spec)).await?;
         }
         Ok(())
     }
@@ -56,33 +56,30 @@ impl CrashScenario for RenameScenario {
         manager.controller(controller())
     }
 
-    async fn wait_until_done(&self, world: &TestEnvironment) -> anyhow::Result<()> {
+    async fn wait_until_done(&self, env: &TestEnvironment) -> anyhow::Result<()> {
         let synced = |icecream: &Icecream| {
             let status = icecream.status.as_ref();
             status.is_some_and(|status| status.pod_names == ["one", "two"])
         };
-        let icecream = world.wait_for::<Icecream>("example", synced).await?;
-        world
-            .patch::<Icecream>("example", json!({ "spec": { "deploymentName": "renamed" } }))
+        let icecream = env.wait_for::<Icecream>("example", synced).await?;
+        env.patch::<Icecream>("example", json!({ "spec": { "deploymentName": "renamed" } }))
             .await?;
-        world.wait_for::<Deployment>("renamed", |_| true).await?;
-        world.wait_until_deleted::<Deployment>("scoops").await?;
-        world
-            .wait_for_event(&*icecream, |event| event.reason.as_deref() == Some("Synced"))
+        env.wait_for::<Deployment>("renamed", |_| true).await?;
+        env.wait_until_deleted::<Deployment>("scoops").await?;
+        env.wait_for_event(&*icecream, |event| event.reason.as_deref() == Some("Synced"))
             .await?;
-        let late = world.get::<Icecream>("late").await?;
-        world
-            .wait_for_event(&late, |event| {
-                event.reason.as_deref() == Some("ErrResourceExists")
-            })
-            .await?;
+        let late = env.get::<Icecream>("late").await?;
+        env.wait_for_event(&late, |event| {
+            event.reason.as_deref() == Some("ErrResourceExists")
+        })
+        .await?;
         Ok(())
     }
 
-    async fn end_state(&self, world: &TestEnvironment) -> anyhow::Result<Value> {
-        let snapshot = Snapshot::new(world).with::<Icecream>(world).await?;
-        let snapshot = snapshot.with::<Deployment>(world).await?;
-        Ok(snapshot.with::<Pod>(world).await?.finish())
+    async fn end_state(&self, env: &TestEnvironment) -> anyhow::Result<Value> {
+        let snapshot = Snapshot::new(env).with::<Icecream>(env).await?;
+        let snapshot = snapshot.with::<Deployment>(env).await?;
+        Ok(snapshot.with::<Pod>(env).await?.finish())
     }
 
     fn may_write(&self, write: &RecordedRequest) -> bool {
@@ -124,8 +121,7 @@ pub(crate) async fn shipped_rights_are_sufficient_and_minimal(case: Case) -> any
         .proxy()
         .reject(3, StatusCode::UNPROCESSABLE_ENTITY, streams);
     fixture.start_with(fixture.manager().elect(ElectionConfig::new("icecream")));
-    let spec = json!({ "deploymentName": "scoops", "flavor": "mint" });
-    fixture.create_icecream("example", spec).await?;
+    fixture.create_example().await?;
     fixture
         .create_pod("one", flavor_label("mint"), "north", 1)
         .await?;

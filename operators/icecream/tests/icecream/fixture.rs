@@ -19,7 +19,7 @@ pub(crate) fn shipped() -> ManifestRoles {
 }
 
 pub(crate) struct Fixture {
-    world: TestEnvironment,
+    env: TestEnvironment,
     running: Option<RunningManager>,
     outcomes: Arc<OutcomeCounters>,
 }
@@ -41,14 +41,14 @@ impl Fixture {
         install_crds(case, [Icecream::crd()]).await?;
         let client = rights.client(case).await?;
         Ok(Self {
-            world: TestEnvironment::with_client(case, &client),
+            env: TestEnvironment::with_client(case, &client),
             running: None,
             outcomes: Arc::default(),
         })
     }
 
     pub(crate) fn start(&mut self) {
-        self.start_with(self.world.manager());
+        self.start_with(self.env.manager());
     }
 
     pub(crate) fn start_with(&mut self, manager: Manager) {
@@ -106,6 +106,12 @@ impl Fixture {
         self.create(Icecream::new(name, spec)).await
     }
 
+    /// Creates the Icecream `example`, which selects pods of the flavor `mint`.
+    pub(crate) async fn create_example(&self) -> kube::Result<Icecream> {
+        let spec = json!({ "deploymentName": "scoops", "flavor": "mint" });
+        self.create_icecream("example", spec).await
+    }
+
     /// Creates a running pod with this label on `node`, with the address `10.0.0.<n>`.
     pub(crate) async fn create_pod(
         &self,
@@ -161,7 +167,7 @@ impl Deref for Fixture {
     type Target = TestEnvironment;
 
     fn deref(&self) -> &TestEnvironment {
-        &self.world
+        &self.env
     }
 }
 

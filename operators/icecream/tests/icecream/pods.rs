@@ -53,8 +53,7 @@ pub(crate) async fn status_reports_nodes_names_addresses_and_requests(case: Case
 
 pub(crate) async fn status_write_causes_at_most_one_more_reconcile(case: Case) -> anyhow::Result<()> {
     let mut fixture = Fixture::running(&case).await?;
-    let spec = json!({ "deploymentName": "scoops", "flavor": "mint" });
-    fixture.create_icecream("example", spec).await?;
+    fixture.create_example().await?;
     fixture.wait_for_pods("example", &[]).await?;
     fixture.wait_until_idle().await;
     let (before, _) = fixture.reconciles();
@@ -107,8 +106,7 @@ pub(crate) async fn relabeled_pod_moves_between_statuses(case: Case) -> anyhow::
 /// Upstream keeps the last status.
 pub(crate) async fn status_is_cleared_without_pods(case: Case) -> anyhow::Result<()> {
     let mut fixture = Fixture::running(&case).await?;
-    let spec = json!({ "deploymentName": "scoops", "flavor": "mint" });
-    fixture.create_icecream("example", spec).await?;
+    fixture.create_example().await?;
     for name in ["one", "two"] {
         fixture.create_pod(name, flavor_label("mint"), "north", 1).await?;
     }
@@ -130,8 +128,7 @@ pub(crate) async fn status_is_cleared_without_pods(case: Case) -> anyhow::Result
 /// Upstream treats a failed list as an empty one.
 pub(crate) async fn failed_list_does_not_clear_the_status(case: Case) -> anyhow::Result<()> {
     let mut fixture = Fixture::running(&case).await?;
-    let spec = json!({ "deploymentName": "scoops", "flavor": "mint" });
-    fixture.create_icecream("example", spec).await?;
+    fixture.create_example().await?;
     fixture
         .create_pod("one", flavor_label("mint"), "north", 1)
         .await?;
@@ -159,8 +156,7 @@ pub(crate) async fn failed_list_does_not_clear_the_status(case: Case) -> anyhow:
 /// Upstream rounds up to whole CPUs.
 pub(crate) async fn fractional_cpus_are_not_rounded(case: Case) -> anyhow::Result<()> {
     let mut fixture = Fixture::running(&case).await?;
-    let spec = json!({ "deploymentName": "scoops", "flavor": "mint" });
-    fixture.create_icecream("example", spec).await?;
+    fixture.create_example().await?;
     for (name, total) in [("one", "250m"), ("two", "500m"), ("three", "750m"), ("four", "1")] {
         fixture.create_pod(name, flavor_label("mint"), "north", 1).await?;
         fixture
@@ -195,8 +191,7 @@ pub(crate) async fn fractional_cpus_are_not_rounded(case: Case) -> anyhow::Resul
 /// Upstream counts both.
 pub(crate) async fn init_containers_and_finished_pods_are_not_counted(case: Case) -> anyhow::Result<()> {
     let mut fixture = Fixture::running(&case).await?;
-    let spec = json!({ "deploymentName": "scoops", "flavor": "mint" });
-    fixture.create_icecream("example", spec).await?;
+    fixture.create_example().await?;
     let mut prepared = pod("prepared", flavor_label("mint"), "north");
     let init = json!([{ "name": "churn", "image": "x", "resources": { "requests": { "cpu": "4", "memory": "4Gi" } } }]);
     if let Some(spec) = &mut prepared.spec {
@@ -236,8 +231,7 @@ pub(crate) async fn init_containers_and_finished_pods_are_not_counted(case: Case
 /// Upstream writes them in list order.
 pub(crate) async fn pod_order_does_not_cause_writes(case: Case) -> anyhow::Result<()> {
     let mut fixture = Fixture::running(&case).await?;
-    let spec = json!({ "deploymentName": "scoops", "flavor": "mint" });
-    fixture.create_icecream("example", spec).await?;
+    fixture.create_example().await?;
     for (name, node) in [("c", "east"), ("a", "west"), ("b", "south")] {
         fixture.create_pod(name, flavor_label("mint"), node, 1).await?;
     }
@@ -278,8 +272,7 @@ pub(crate) async fn empty_flavor_counts_as_none(case: Case) -> anyhow::Result<()
 
 pub(crate) async fn unreported_pod_changes_cause_no_reconcile(case: Case) -> anyhow::Result<()> {
     let mut fixture = Fixture::running(&case).await?;
-    let spec = json!({ "deploymentName": "scoops", "flavor": "mint" });
-    fixture.create_icecream("example", spec).await?;
+    fixture.create_example().await?;
     fixture
         .create_pod("one", flavor_label("mint"), "north", 1)
         .await?;
@@ -310,8 +303,7 @@ pub(crate) async fn pods_of_other_namespaces_and_flavors_are_ignored(case: Case)
             .manager()
             .namespaces([case.namespace(), elsewhere.namespace()]),
     );
-    let spec = json!({ "deploymentName": "scoops", "flavor": "mint" });
-    fixture.create_icecream("example", spec).await?;
+    fixture.create_example().await?;
     // Two Icecreams of one flavor report the same pods.
     let spec = json!({ "deploymentName": "other", "flavor": "mint" });
     fixture.create_icecream("sibling", spec).await?;

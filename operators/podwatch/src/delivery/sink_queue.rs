@@ -50,7 +50,6 @@ impl Target {
     }
 }
 
-/// The queue of one sink.
 pub(super) struct SinkQueue {
     pub(super) name: String,
     pub(super) limits: Limits,

@@ -9,7 +9,6 @@ use windlass::runtime::metrics::{Metrics, Reading};
 
 use super::sink_queue::SinkQueue;
 
-/// Counters of one sink.
 #[derive(Debug, Default)]
 pub(super) struct SinkCounters {
     delivered: AtomicU64,
@@ -72,7 +71,6 @@ impl SinkQueue {
     }
 }
 
-/// Registers the sinks' metrics.
 pub(super) fn register_metrics(metrics: &Metrics, queues: &[Arc<SinkQueue>]) {
     let read = |figure: fn(&SinkQueue) -> f64| {
         let queues = queues.to_vec();

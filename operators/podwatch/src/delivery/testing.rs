@@ -13,7 +13,6 @@ use crate::notice::{EventType, Notice};
 /// Builder for a notice of a pod.
 pub(crate) struct Pod(Notice);
 
-/// Pods.
 pub(crate) fn pods() -> Arc<ApiResource> {
     Arc::new(ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Pod")))
 }

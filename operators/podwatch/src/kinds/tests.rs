@@ -127,7 +127,7 @@ fn kind_resolves_by_any_of_its_names() {
 
 #[test]
 fn unknown_or_ambiguous_kind_is_rejected_with_suggestion() {
-    for (name, said) in [
+    for (name, expected) in [
         (
             "podz",
             "the server has no kind `podz` that can be watched: did you mean `pods.v1`?",
@@ -157,7 +157,7 @@ fn unknown_or_ambiguous_kind_is_rejected_with_suggestion() {
         ("pods,deployments", "invalid kind"),
     ] {
         let error = found(name).map(|kind| place(&kind)).expect_err(name);
-        assert!(error.contains(said), "{name}: {error}");
+        assert!(error.contains(expected), "{name}: {error}");
     }
 }
 

@@ -54,12 +54,12 @@ impl CrashScenario for PrintScenario {
         shipped().client(case).await
     }
 
-    async fn prepare(&self, world: &TestEnvironment) -> anyhow::Result<()> {
-        world.case().namespace().clone_into(&mut self.namespace.lock());
+    async fn prepare(&self, env: &TestEnvironment) -> anyhow::Result<()> {
+        env.case().namespace().clone_into(&mut self.namespace.lock());
         for name in ["a", "b"] {
-            world.create(pod(name)).await?;
+            env.create(pod(name)).await?;
         }
-        world.wait_for::<Pod>("b", |_| true).await?;
+        env.wait_for::<Pod>("b", |_| true).await?;
         Ok(())
     }
 
@@ -73,8 +73,8 @@ impl CrashScenario for PrintScenario {
         manager.controller(sync::controller(&scope, printer))
     }
 
-    async fn wait_until_done(&self, world: &TestEnvironment) -> anyhow::Result<()> {
-        ignore_already_done(world.create(pod("c")).await)?;
+    async fn wait_until_done(&self, env: &TestEnvironment) -> anyhow::Result<()> {
+        ignore_already_done(env.create(pod("c")).await)?;
         let printer = self.printer.lock().clone();
         let line = |name: &str| format!("Sync/Add/Update for Pod {name}");
         printer
@@ -109,14 +109,14 @@ struct NoticeScenario {
 }
 
 impl CrashScenario for NoticeScenario {
-    async fn prepare(&self, world: &TestEnvironment) -> anyhow::Result<()> {
+    async fn prepare(&self, env: &TestEnvironment) -> anyhow::Result<()> {
         *self.sink.lock() = RecordingSink::default();
         *self.folder.lock() = tempfile::tempdir()?;
-        world.case().namespace().clone_into(&mut self.namespace.lock());
+        env.case().namespace().clone_into(&mut self.namespace.lock());
         for name in ["a", "b"] {
-            world.create(config(name, "1")).await?;
+            env.create(config(name, "1")).await?;
         }
-        world.wait_for::<ConfigMap>("b", |_| true).await?;
+        env.wait_for::<ConfigMap>("b", |_| true).await?;
         Ok(())
     }
 
@@ -136,14 +136,13 @@ impl CrashScenario for NoticeScenario {
         watching.add_to(manager, &self.sink.lock())
     }
 
-    async fn wait_until_done(&self, world: &TestEnvironment) -> anyhow::Result<()> {
+    async fn wait_until_done(&self, env: &TestEnvironment) -> anyhow::Result<()> {
         ignore_already_done(
-            world
-                .patch::<ConfigMap>("a", json!({ "data": { "text": "2" } }))
+            env.patch::<ConfigMap>("a", json!({ "data": { "text": "2" } }))
                 .await,
         )?;
-        ignore_already_done(world.delete::<ConfigMap>("b").await)?;
-        ignore_already_done(world.create(config("c", "1")).await)?;
+        ignore_already_done(env.delete::<ConfigMap>("b").await)?;
+        ignore_already_done(env.create(config("c", "1")).await)?;
         let sink = self.sink.lock().clone();
         // The newest state of each; for the deleted one, its deletion or nothing.
         sink.wait(|notices| {
@@ -176,12 +175,12 @@ impl CrashScenario for NoticeScenario {
 
 /// The newest state of each object reaches the sink, whenever the process crashes.
 pub(crate) async fn restart_after_crash_reports_every_object(case: Case) -> anyhow::Result<()> {
-    let story = NoticeScenario {
+    let scenario = NoticeScenario {
         sink: Mutex::default(),
         folder: Mutex::new(tempfile::tempdir()?),
         namespace: Mutex::default(),
     };
-    let report = crash_at_every_request(&case, &story).await?;
+    let report = crash_at_every_request(&case, &scenario).await?;
     assert!(report.crashes >= 2, "{report:?}");
     Ok(())
 }

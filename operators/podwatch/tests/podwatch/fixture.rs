@@ -18,8 +18,8 @@ pub(crate) fn shipped() -> &'static ManifestRoles {
     &SHIPPED
 }
 
-/// A world whose controllers have exactly the shipped rights.
-pub(crate) async fn world(case: &Case) -> anyhow::Result<TestEnvironment> {
+/// An environment whose controllers have exactly the shipped rights.
+pub(crate) async fn new_env(case: &Case) -> anyhow::Result<TestEnvironment> {
     Ok(TestEnvironment::with_client(case, &shipped().client(case).await?))
 }
 
@@ -40,8 +40,8 @@ pub(crate) fn scope(case: &Case) -> Scope {
 }
 
 /// Starts `syncToStdout` with a scripted printer.
-pub(crate) fn start(world: &TestEnvironment, scope: &Scope, printer: &ScriptedPrinter) -> RunningManager {
-    start_on(world.proxy().client(), scope, printer)
+pub(crate) fn start(env: &TestEnvironment, scope: &Scope, printer: &ScriptedPrinter) -> RunningManager {
+    start_on(env.proxy().client(), scope, printer)
 }
 
 pub(crate) fn start_on(client: Client, scope: &Scope, printer: &ScriptedPrinter) -> RunningManager {

@@ -56,17 +56,17 @@ fn ours(case: &Case) -> Scope {
 }
 
 pub(crate) async fn events_are_reported_with_changed_fields(case: Case) -> anyhow::Result<()> {
-    let (world, sink) = (TestEnvironment::new(&case), RecordingSink::default());
-    world.create(config("a", "1")).await?;
-    world.wait_for::<ConfigMap>("a", |_| true).await?;
+    let (env, sink) = (TestEnvironment::new(&case), RecordingSink::default());
+    env.create(config("a", "1")).await?;
+    env.wait_for::<ConfigMap>("a", |_| true).await?;
     let running = WatchConfig::new(kind::<ConfigMap>(), ours(&case)).start(case.client(), &sink);
     sink.wait_for_exactly(&["synced ConfigMap a"]).await?;
-    let b = world.create(config("b", "1")).await?;
+    let b = env.create(config("b", "1")).await?;
     sink.wait_for(EventType::Added, "b").await?;
     let change = json!({ "data": { "text": "2", "more": "x" }, "metadata": { "labels": { "a.b/c": "d" } } });
-    let changed = world.patch::<ConfigMap>("b", change).await?;
+    let changed = env.patch::<ConfigMap>("b", change).await?;
     sink.wait_for(EventType::Updated, "b").await?;
-    world.delete::<ConfigMap>("b").await?;
+    env.delete::<ConfigMap>("b").await?;
     sink.wait_for_exactly(&[
         "synced ConfigMap a",
         "added ConfigMap b",
@@ -156,7 +156,7 @@ rules:
 
 /// A missing kind delays no other.
 pub(crate) async fn kind_installed_later_is_reported(case: Case) -> anyhow::Result<()> {
-    let (world, sink, crd) = (
+    let (env, sink, crd) = (
         TestEnvironment::new(&case),
         RecordingSink::default(),
         widgets(&case),
@@ -167,7 +167,7 @@ pub(crate) async fn kind_installed_later_is_reported(case: Case) -> anyhow::Resu
     let mut widget = kinds[0].clone();
     crd.spec.names.kind.clone_into(&mut widget.resource.kind);
     let running = WatchConfig::new(kinds, ours(&case)).start(case.client(), &sink);
-    world.create(config("a", "1")).await?;
+    env.create(config("a", "1")).await?;
     sink.wait(|notices| notices.len() == 1).await?;
     install_crds(&case, [crd.clone()]).await?;
     create_widget(&case, &widget, "w").await?;
@@ -182,22 +182,25 @@ pub(crate) async fn kind_installed_later_is_reported(case: Case) -> anyhow::Resu
 
 /// The error suggests what to write.
 pub(crate) async fn unknown_or_ambiguous_kind_is_rejected(case: Case) -> anyhow::Result<()> {
-    for (name, said) in [
+    for (name, expected) in [
         ("podz", "did you mean `pods.v1`?"),
         ("xyzzy", "`kubectl api-resources`"),
         ("events", "write one of `events.v1`, `events.events.k8s.io`"),
         ("widgets.example.com", "name its version too"),
     ] {
         let error = found(&case.client(), &[name]).await.expect_err(name).to_string();
-        assert!(error.contains(said) && error.contains(name), "{name}: {error}");
+        assert!(
+            error.contains(expected) && error.contains(name),
+            "{name}: {error}"
+        );
     }
     Ok(())
 }
 
 pub(crate) async fn filter_and_event_types_select_notices(case: Case) -> anyhow::Result<()> {
-    let (world, sink) = (TestEnvironment::new(&case), RecordingSink::default());
-    world.create(config("old", "x")).await?;
-    world.wait_for::<ConfigMap>("old", |_| true).await?;
+    let (env, sink) = (TestEnvironment::new(&case), RecordingSink::default());
+    env.create(config("old", "x")).await?;
+    env.wait_for::<ConfigMap>("old", |_| true).await?;
     let mut watching = WatchConfig::new(kind::<ConfigMap>(), ours(&case));
     watching.options = NoticeOptions {
         events: vec![EventType::Synced, EventType::Added, EventType::Updated],
@@ -206,20 +209,17 @@ pub(crate) async fn filter_and_event_types_select_notices(case: Case) -> anyhow:
     };
     let running = watching.start(case.client(), &sink);
     sink.wait_for_exactly(&["synced ConfigMap old"]).await?;
-    world.create(config("a", "1")).await?;
+    env.create(config("a", "1")).await?;
     sink.wait_for(EventType::Added, "a").await?;
-    world.create(config("b", "hide")).await?;
-    world
-        .patch::<ConfigMap>("a", json!({ "data": { "text": "hide" } }))
+    env.create(config("b", "hide")).await?;
+    env.patch::<ConfigMap>("a", json!({ "data": { "text": "hide" } }))
         .await?;
-    world
-        .patch::<ConfigMap>("a", json!({ "data": { "text": "2" } }))
+    env.patch::<ConfigMap>("a", json!({ "data": { "text": "2" } }))
         .await?;
     sink.wait_for(EventType::Updated, "a").await?;
-    world.delete::<ConfigMap>("a").await?;
+    env.delete::<ConfigMap>("a").await?;
     // The filter fails on the missing field, so the object is reported.
-    world
-        .create(from_value::<ConfigMap>(json!({ "metadata": { "name": "c" } }))?)
+    env.create(from_value::<ConfigMap>(json!({ "metadata": { "name": "c" } }))?)
         .await?;
     sink.wait_for_exactly(&[
         "synced ConfigMap old",
@@ -236,12 +236,11 @@ fn lease(second: u8) -> serde_json::Value {
 }
 
 pub(crate) async fn heartbeats_are_reported_only_on_request(case: Case) -> anyhow::Result<()> {
-    let world = TestEnvironment::new(&case);
-    world
-        .create(from_value::<Lease>(json!({ "metadata": { "name": "a" } }))?)
+    let env = TestEnvironment::new(&case);
+    env.create(from_value::<Lease>(json!({ "metadata": { "name": "a" } }))?)
         .await?;
-    world.patch::<Lease>("a", lease(1)).await?;
-    world.wait_for::<Lease>("a", |lease| lease.spec.is_some()).await?;
+    env.patch::<Lease>("a", lease(1)).await?;
+    env.wait_for::<Lease>("a", |lease| lease.spec.is_some()).await?;
     let (quiet, loud) = (RecordingSink::default(), RecordingSink::default());
     let mut options = NoticeOptions::default();
     let watching = |options: &NoticeOptions| WatchConfig {
@@ -254,11 +253,10 @@ pub(crate) async fn heartbeats_are_reported_only_on_request(case: Case) -> anyho
     for sink in [&quiet, &loud] {
         sink.wait_for_exactly(&["synced Lease a"]).await?;
     }
-    world.patch::<Lease>("a", lease(2)).await?;
+    env.patch::<Lease>("a", lease(2)).await?;
     loud.wait_for_exactly(&["synced Lease a", "updated Lease a spec.renewTime"])
         .await?;
-    world
-        .patch::<Lease>("a", json!({ "spec": { "holderIdentity": "you" } }))
+    env.patch::<Lease>("a", json!({ "spec": { "holderIdentity": "you" } }))
         .await?;
     loud.wait_for_exactly(&[
         "synced Lease a",
@@ -275,23 +273,22 @@ pub(crate) async fn heartbeats_are_reported_only_on_request(case: Case) -> anyho
 
 /// A relist yields inferred deletions, also for a recreated object.
 pub(crate) async fn events_missed_during_disconnect_are_inferred(case: Case) -> anyhow::Result<()> {
-    let (world, sink) = (TestEnvironment::new(&case), RecordingSink::default());
+    let (env, sink) = (TestEnvironment::new(&case), RecordingSink::default());
     for name in ["a", "b", "c"] {
-        world.create(config(name, "1")).await?;
-        world.wait_for::<ConfigMap>(name, |_| true).await?;
+        env.create(config(name, "1")).await?;
+        env.wait_for::<ConfigMap>(name, |_| true).await?;
     }
-    let line = NetworkLink::new(world.proxy().client());
+    let line = NetworkLink::new(env.proxy().client());
     let running = WatchConfig::new(kind::<ConfigMap>(), ours(&case)).start(line.client(), &sink);
     sink.wait(|notices| notices.len() == 3).await?;
     line.disconnect();
-    world.delete::<ConfigMap>("a").await?;
-    world.delete::<ConfigMap>("b").await?;
-    let second = world.create(config("b", "2")).await?;
-    world
-        .patch::<ConfigMap>("c", json!({ "data": { "text": "2" } }))
+    env.delete::<ConfigMap>("a").await?;
+    env.delete::<ConfigMap>("b").await?;
+    let second = env.create(config("b", "2")).await?;
+    env.patch::<ConfigMap>("c", json!({ "data": { "text": "2" } }))
         .await?;
-    world.wait_until_deleted::<ConfigMap>("a").await?;
-    world.proxy().reject(1, StatusCode::GONE, |_| true);
+    env.wait_until_deleted::<ConfigMap>("a").await?;
+    env.proxy().reject(1, StatusCode::GONE, |_| true);
     line.reconnect();
     sink.wait(|notices| notices.len() == 7).await?;
     let mut summaries = sink.summaries().split_off(3);
@@ -318,7 +315,7 @@ pub(crate) async fn events_missed_during_disconnect_are_inferred(case: Case) -> 
 
 /// With a state file, nothing is missed and nothing is repeated.
 pub(crate) async fn events_missed_while_stopped_are_reported_after_restart(case: Case) -> anyhow::Result<()> {
-    let (world, folder) = (TestEnvironment::new(&case), tempfile::tempdir()?);
+    let (env, folder) = (TestEnvironment::new(&case), tempfile::tempdir()?);
     let state = folder.path().join("state");
     let start = |sink: &RecordingSink| {
         let journal = Some(Journal::open(&state)?);
@@ -329,22 +326,21 @@ pub(crate) async fn events_missed_while_stopped_are_reported_after_restart(case:
         anyhow::Ok(watching.start(case.client(), sink))
     };
     for name in ["same", "changed", "gone", "replaced"] {
-        world.create(config(name, "1")).await?;
+        env.create(config(name, "1")).await?;
     }
-    world.wait_for::<ConfigMap>("replaced", |_| true).await?;
+    env.wait_for::<ConfigMap>("replaced", |_| true).await?;
     let before = RecordingSink::default();
     let running = start(&before)?;
     before.wait(|notices| notices.len() == 4).await?;
     running.stop().await?;
 
-    world
-        .patch::<ConfigMap>("changed", json!({ "data": { "text": "2" } }))
+    env.patch::<ConfigMap>("changed", json!({ "data": { "text": "2" } }))
         .await?;
-    world.delete::<ConfigMap>("gone").await?;
-    world.delete::<ConfigMap>("replaced").await?;
-    world.create(config("replaced", "2")).await?;
-    world.create(config("new", "1")).await?;
-    world.wait_for::<ConfigMap>("new", |_| true).await?;
+    env.delete::<ConfigMap>("gone").await?;
+    env.delete::<ConfigMap>("replaced").await?;
+    env.create(config("replaced", "2")).await?;
+    env.create(config("new", "1")).await?;
+    env.wait_for::<ConfigMap>("new", |_| true).await?;
 
     let after = RecordingSink::default();
     let running = start(&after)?;
@@ -364,7 +360,7 @@ pub(crate) async fn events_missed_while_stopped_are_reported_after_restart(case:
     );
     let again = RecordingSink::default();
     let running = start(&again)?;
-    world.create(config("last", "1")).await?;
+    env.create(config("last", "1")).await?;
     again.wait_for(EventType::Added, "last").await?;
     running.stop().await?;
     assert_eq!(again.summaries().len(), 1, "{:#?}", again.summaries());
@@ -372,8 +368,8 @@ pub(crate) async fn events_missed_while_stopped_are_reported_after_restart(case:
     // Deletions are reported even if no object is left.
     let all = ["same", "changed", "replaced", "new", "last"];
     for name in all {
-        world.delete::<ConfigMap>(name).await?;
-        world.wait_until_deleted::<ConfigMap>(name).await?;
+        env.delete::<ConfigMap>(name).await?;
+        env.wait_until_deleted::<ConfigMap>(name).await?;
     }
     let end = RecordingSink::default();
     let running = start(&end)?;
@@ -388,7 +384,7 @@ const CANARY: &str = "c4n4ry-in-the-mine";
 
 /// Neither to a sink, nor to the log at trace level, nor through a failing filter.
 pub(crate) async fn secret_values_never_leak(case: Case) -> anyhow::Result<()> {
-    let (log, world, sink) = (
+    let (log, env, sink) = (
         CapturedLog::start(),
         TestEnvironment::new(&case),
         RecordingSink::default(),
@@ -410,14 +406,14 @@ pub(crate) async fn secret_values_never_leak(case: Case) -> anyhow::Result<()> {
     let mut watching = WatchConfig::new(kind::<Secret>(), scope(&case));
     // It is never false, and fails on the values that it compares.
     watching.options.filter = Some("object.data.password < 5 || object.nothing == object.data".parse()?);
-    world.create(secret(CANARY)).await?;
-    world.wait_for::<Secret>("s", |_| true).await?;
+    env.create(secret(CANARY)).await?;
+    env.wait_for::<Secret>("s", |_| true).await?;
     let running = watching.start(case.client(), &sink);
     sink.wait_for(EventType::Synced, "s").await?;
     let patch = json!({ "stringData": { "password": format!("{CANARY}-2") }, "metadata": { "annotations": { "example.com/token": CANARY.to_uppercase() } } });
-    world.patch::<Secret>("s", patch).await?;
+    env.patch::<Secret>("s", patch).await?;
     sink.wait_for(EventType::Updated, "s").await?;
-    world.delete::<Secret>("s").await?;
+    env.delete::<Secret>("s").await?;
     sink.wait_for_exactly(&[
         "synced Secret s",
         "updated Secret s data.password metadata.annotations[\"example.com/token\"]",
@@ -472,9 +468,9 @@ fn base64(text: &str) -> String {
 }
 
 pub(crate) async fn known_object_that_is_gone_is_reported_as_deleted(case: Case) -> anyhow::Result<()> {
-    let (world, sink) = (TestEnvironment::new(&case), RecordingSink::default());
-    world.create(config("a", "1")).await?;
-    world.wait_for::<ConfigMap>("a", |_| true).await?;
+    let (env, sink) = (TestEnvironment::new(&case), RecordingSink::default());
+    env.create(config("a", "1")).await?;
+    env.wait_for::<ConfigMap>("a", |_| true).await?;
     let known = ["a", "b"]
         .map(|name| ObjectKey::namespaced(case.namespace(), name))
         .to_vec();
@@ -491,11 +487,11 @@ pub(crate) async fn known_object_that_is_gone_is_reported_as_deleted(case: Case)
 }
 
 pub(crate) async fn forbidden_watch_is_retried_with_backoff(case: Case) -> anyhow::Result<()> {
-    let (world, sink) = (TestEnvironment::new(&case), RecordingSink::default());
-    world.proxy().reject(usize::MAX, StatusCode::FORBIDDEN, |_| true);
-    let running = WatchConfig::new(kind::<ConfigMap>(), ours(&case)).start(world.proxy().client(), &sink);
+    let (env, sink) = (TestEnvironment::new(&case), RecordingSink::default());
+    env.proxy().reject(usize::MAX, StatusCode::FORBIDDEN, |_| true);
+    let running = WatchConfig::new(kind::<ConfigMap>(), ours(&case)).start(env.proxy().client(), &sink);
     tokio::time::sleep(Duration::from_secs(10)).await;
-    let asked = world.proxy().request_count();
+    let asked = env.proxy().request_count();
     assert!((2..30).contains(&asked), "{asked} requests in 10 s");
     assert_eq!(sink.summaries(), [""; 0]);
     running.stop().await

@@ -13,7 +13,7 @@ use windlass_podwatch::Scope;
 use windlass_suite::{CapturedLog, Context as Case, NetworkLink, TestEnvironment};
 
 use crate::{
-    fixture::{pod, scope, shipped, start, start_on, world},
+    fixture::{new_env, pod, scope, shipped, start, start_on},
     scripted_printer::{Attempt, Gate, ScriptedPrinter},
 };
 
@@ -30,27 +30,27 @@ async fn pass_ten_minutes(case: &Case) {
     }
 }
 
-async fn label(world: &TestEnvironment, pod: &str, value: &str) -> anyhow::Result<()> {
+async fn label(env: &TestEnvironment, pod: &str, value: &str) -> anyhow::Result<()> {
     let patch = json!({ "metadata": { "labels": { "n": value } } });
-    world.patch::<Pod>(pod, patch).await?;
+    env.patch::<Pod>(pod, patch).await?;
     Ok(())
 }
 
 /// One watch, of the pods of one namespace; nothing is printed again as time passes.
 pub(crate) async fn pods_of_one_namespace_are_printed_once(case: Case) -> anyhow::Result<()> {
-    let (world, other, printer) = (
-        world(&case).await?,
+    let (env, other, printer) = (
+        new_env(&case).await?,
         case.fresh().await?,
         ScriptedPrinter::default(),
     );
     TestEnvironment::new(&other).create(pod("elsewhere")).await?;
-    world.create(pod("a")).await?;
-    world.wait_for::<Pod>("a", |_| true).await?;
-    let running = start(&world, &scope(&case), &printer);
+    env.create(pod("a")).await?;
+    env.wait_for::<Pod>("a", |_| true).await?;
+    let running = start(&env, &scope(&case), &printer);
     printer.wait_for_lines(&[SYNC_A]).await?;
     pass_ten_minutes(&case).await;
     printer.wait_for_lines(&[SYNC_A]).await?;
-    let asked: Vec<_> = world
+    let asked: Vec<_> = env
         .proxy()
         .requests()
         .iter()
@@ -62,13 +62,13 @@ pub(crate) async fn pods_of_one_namespace_are_printed_once(case: Case) -> anyhow
 }
 
 pub(crate) async fn added_changed_and_deleted_pods_are_printed(case: Case) -> anyhow::Result<()> {
-    let (world, printer) = (world(&case).await?, ScriptedPrinter::default());
-    let running = start(&world, &scope(&case), &printer);
-    world.create(pod("a")).await?;
+    let (env, printer) = (new_env(&case).await?, ScriptedPrinter::default());
+    let running = start(&env, &scope(&case), &printer);
+    env.create(pod("a")).await?;
     printer.wait_for_lines(&[SYNC_A]).await?;
-    label(&world, "a", "1").await?;
+    label(&env, "a", "1").await?;
     printer.wait_for_lines(&[SYNC_A; 2]).await?;
-    world.delete::<Pod>("a").await?;
+    env.delete::<Pod>("a").await?;
     // A server may update the pod before its deletion, and the line for the update shows the state when it is printed.
     let gone = gone(&case, "a");
     printer.wait(|log| log.lines.contains(&gone)).await?;
@@ -87,17 +87,16 @@ pub(crate) async fn added_changed_and_deleted_pods_are_printed(case: Case) -> an
 
 /// One of two namespaces is not listed yet, so nothing is printed.
 pub(crate) async fn nothing_is_printed_before_the_caches_are_synced(case: Case) -> anyhow::Result<()> {
-    let (world, other, printer) = (
-        world(&case).await?,
+    let (env, other, printer) = (
+        new_env(&case).await?,
         case.fresh().await?,
         ScriptedPrinter::default(),
     );
     TestEnvironment::new(&other).create(pod("b")).await?;
-    world.create(pod("a")).await?;
-    world.wait_for::<Pod>("a", |_| true).await?;
+    env.create(pod("a")).await?;
+    env.wait_for::<Pod>("a", |_| true).await?;
     let late = other.namespace().to_owned();
-    world
-        .proxy()
+    env.proxy()
         .reject(3, StatusCode::SERVICE_UNAVAILABLE, move |sent| {
             sent.access.to_string().contains(&late)
         });
@@ -105,10 +104,10 @@ pub(crate) async fn nothing_is_printed_before_the_caches_are_synced(case: Case) 
         namespaces: vec![case.namespace().to_owned(), other.namespace().to_owned()],
         ..Scope::default()
     };
-    let running = start(&world, &both, &printer);
+    let running = start(&env, &both, &printer);
     printer.wait(|log| log.lines.len() == 2).await?;
     // Three requests were rejected; the fourth one lists the namespace.
-    let asked = world.proxy().requests().into_iter();
+    let asked = env.proxy().requests().into_iter();
     let mut late = asked.filter(|sent| sent.access.to_string().contains(other.namespace()));
     let listed = late.nth(3).context("it was listed")?.at;
     let first = printer.attempts()[0].0;
@@ -117,26 +116,25 @@ pub(crate) async fn nothing_is_printed_before_the_caches_are_synced(case: Case) 
 }
 
 pub(crate) async fn changes_while_a_pod_is_processed_print_one_more_line(case: Case) -> anyhow::Result<()> {
-    let (world, printer, gate) = (world(&case).await?, ScriptedPrinter::default(), Gate::new());
+    let (env, printer, gate) = (new_env(&case).await?, ScriptedPrinter::default(), Gate::new());
     printer.script("a", [Attempt::Wait(gate.clone())]);
-    let running = start(&world, &scope(&case), &printer);
-    world.create(pod("a")).await?;
+    let running = start(&env, &scope(&case), &printer);
+    env.create(pod("a")).await?;
     printer.wait(|log| log.printing == ["a"]).await?;
     for change in 0..10 {
-        label(&world, "a", &change.to_string()).await?;
+        label(&env, "a", &change.to_string()).await?;
     }
-    world
-        .wait_for::<Pod>("a", |pod| {
-            let labels = pod.metadata.labels.as_ref();
-            labels
-                .and_then(|labels| labels.get("n"))
-                .is_some_and(|n| n == "9")
-        })
-        .await?;
+    env.wait_for::<Pod>("a", |pod| {
+        let labels = pod.metadata.labels.as_ref();
+        labels
+            .and_then(|labels| labels.get("n"))
+            .is_some_and(|n| n == "9")
+    })
+    .await?;
     gate.open();
     printer.wait(|log| log.lines.len() == 2).await?;
     // There is one worker, and it processes keys in order: other lines about `a` come before this one.
-    world.create(pod("b")).await?;
+    env.create(pod("b")).await?;
     printer
         .wait(|log| log.lines.iter().any(|line| line.ends_with('b')))
         .await?;
@@ -153,20 +151,20 @@ pub(crate) async fn changes_while_a_pod_is_processed_print_one_more_line(case: C
 }
 
 pub(crate) async fn a_pod_is_processed_by_one_worker_at_a_time(case: Case) -> anyhow::Result<()> {
-    let (world, printer, gate) = (world(&case).await?, ScriptedPrinter::default(), Gate::new());
+    let (env, printer, gate) = (new_env(&case).await?, ScriptedPrinter::default(), Gate::new());
     for name in ["a", "b"] {
         printer.script(name, [Attempt::Wait(gate.clone())]);
-        world.create(pod(name)).await?;
-        world.wait_for::<Pod>(name, |_| true).await?;
+        env.create(pod(name)).await?;
+        env.wait_for::<Pod>(name, |_| true).await?;
     }
     let four = Scope {
         workers: NonZeroUsize::new(4).context("not zero")?,
         ..scope(&case)
     };
-    let running = start(&world, &four, &printer);
+    let running = start(&env, &four, &printer);
     printer.wait(|log| log.printing.len() == 2).await?;
-    label(&world, "a", "again").await?;
-    world.create(pod("c")).await?;
+    label(&env, "a", "again").await?;
+    env.create(pod("c")).await?;
     // Free workers take another pod, not one in progress.
     printer
         .wait(|log| log.lines.len() == 1 && log.printing.len() == 2)
@@ -179,27 +177,27 @@ pub(crate) async fn a_pod_is_processed_by_one_worker_at_a_time(case: Case) -> an
 }
 
 pub(crate) async fn change_during_processing_prints_again(case: Case) -> anyhow::Result<()> {
-    let (world, printer, gate) = (world(&case).await?, ScriptedPrinter::default(), Gate::new());
+    let (env, printer, gate) = (new_env(&case).await?, ScriptedPrinter::default(), Gate::new());
     printer.script("a", [Attempt::Wait(gate.clone())]);
-    let running = start(&world, &scope(&case), &printer);
-    world.create(pod("a")).await?;
+    let running = start(&env, &scope(&case), &printer);
+    env.create(pod("a")).await?;
     printer.wait(|log| log.printing == ["a"]).await?;
-    world.delete::<Pod>("a").await?;
-    world.wait_until_deleted::<Pod>("a").await?;
+    env.delete::<Pod>("a").await?;
+    env.wait_until_deleted::<Pod>("a").await?;
     gate.open();
     printer.wait_for_lines(&[SYNC_A, &gone(&case, "a")]).await?;
     running.stop().await
 }
 
 pub(crate) async fn failing_line_is_tried_six_times_then_dropped(case: Case) -> anyhow::Result<()> {
-    let (log, world, printer) = (
+    let (log, env, printer) = (
         CapturedLog::start(),
-        world(&case).await?,
+        new_env(&case).await?,
         ScriptedPrinter::default(),
     );
     printer.script("a", (0..7).map(|_| Attempt::Fail));
-    let running = start(&world, &scope(&case), &printer);
-    world.create(pod("a")).await?;
+    let running = start(&env, &scope(&case), &printer);
+    env.create(pod("a")).await?;
     printer.wait(|log| log.attempts.len() == 6).await?;
     pass_ten_minutes(&case).await;
     let attempts = printer.attempts();
@@ -222,15 +220,15 @@ pub(crate) async fn failing_line_is_tried_six_times_then_dropped(case: Case) -> 
         .await
         .context("the drop is not logged")?;
     // The next event resets the retries: the last scripted failure, then a success.
-    label(&world, "a", "1").await?;
+    label(&env, "a", "1").await?;
     printer.wait_for_lines(&[SYNC_A]).await?;
     assert_eq!(printer.attempts().len(), 8);
     running.stop().await
 }
 
 pub(crate) async fn success_resets_the_backoff(case: Case) -> anyhow::Result<()> {
-    let (world, printer) = (world(&case).await?, ScriptedPrinter::default());
-    let running = start(&world, &scope(&case), &printer);
+    let (env, printer) = (new_env(&case).await?, ScriptedPrinter::default());
+    let running = start(&env, &scope(&case), &printer);
     let nothing = Gate::new();
     nothing.open();
     printer.script(
@@ -244,9 +242,9 @@ pub(crate) async fn success_resets_the_backoff(case: Case) -> anyhow::Result<()>
             Attempt::Fail,
         ],
     );
-    world.create(pod("a")).await?;
+    env.create(pod("a")).await?;
     printer.wait_for_lines(&[SYNC_A]).await?;
-    label(&world, "a", "1").await?;
+    label(&env, "a", "1").await?;
     printer.wait_for_lines(&[SYNC_A; 2]).await?;
     let attempts = printer.attempts();
     assert_eq!(attempts.len(), 7);
@@ -260,14 +258,14 @@ pub(crate) async fn success_resets_the_backoff(case: Case) -> anyhow::Result<()>
 
 /// A deleted pod is never printed as existing afterwards.
 pub(crate) async fn printed_state_is_never_stale(case: Case) -> anyhow::Result<()> {
-    let (world, printer) = (world(&case).await?, ScriptedPrinter::default());
-    let running = start(&world, &scope(&case), &printer);
+    let (env, printer) = (new_env(&case).await?, ScriptedPrinter::default());
+    let running = start(&env, &scope(&case), &printer);
     for round in 0..20 {
         let name = format!("p{round}");
-        world.create(pod(&name)).await?;
+        env.create(pod(&name)).await?;
         let there = format!("Sync/Add/Update for Pod {name}");
         printer.wait(|log| log.lines.contains(&there)).await?;
-        world.delete::<Pod>(&name).await?;
+        env.delete::<Pod>(&name).await?;
         let gone = gone(&case, &name);
         printer.wait(|log| log.lines.contains(&gone)).await?;
     }
@@ -285,9 +283,9 @@ pub(crate) async fn printed_state_is_never_stale(case: Case) -> anyhow::Result<(
 }
 
 pub(crate) async fn known_pod_that_is_gone_is_printed_after_the_sync(case: Case) -> anyhow::Result<()> {
-    let (world, printer) = (world(&case).await?, ScriptedPrinter::default());
-    world.create(pod("a")).await?;
-    world.wait_for::<Pod>("a", |_| true).await?;
+    let (env, printer) = (new_env(&case).await?, ScriptedPrinter::default());
+    env.create(pod("a")).await?;
+    env.wait_for::<Pod>("a", |_| true).await?;
     let namespace = case.namespace().to_owned();
     let warm = Scope {
         known: ["mypod", "a"]
@@ -295,8 +293,8 @@ pub(crate) async fn known_pod_that_is_gone_is_printed_after_the_sync(case: Case)
             .to_vec(),
         ..scope(&case)
     };
-    world.proxy().reject(2, StatusCode::SERVICE_UNAVAILABLE, |_| true);
-    let running = start(&world, &warm, &printer);
+    env.proxy().reject(2, StatusCode::SERVICE_UNAVAILABLE, |_| true);
+    let running = start(&env, &warm, &printer);
     printer.wait(|log| log.lines.len() == 2).await?;
     pass_ten_minutes(&case).await;
     let mut lines = printer.lines();
@@ -306,18 +304,18 @@ pub(crate) async fn known_pod_that_is_gone_is_printed_after_the_sync(case: Case)
         [gone(&case, "mypod"), SYNC_A.to_owned()],
         "an existing pod is printed once"
     );
-    let synced = world.proxy().requests()[2].at;
+    let synced = env.proxy().requests()[2].at;
     assert!(printer.attempts().iter().all(|(at, _)| *at >= synced));
     running.stop().await
 }
 
 pub(crate) async fn stop_waits_for_the_line_in_progress(case: Case) -> anyhow::Result<()> {
-    let (world, printer, gate) = (world(&case).await?, ScriptedPrinter::default(), Gate::new());
+    let (env, printer, gate) = (new_env(&case).await?, ScriptedPrinter::default(), Gate::new());
     printer.script("a", [Attempt::Wait(gate.clone())]);
-    let running = start(&world, &scope(&case), &printer);
-    world.create(pod("a")).await?;
+    let running = start(&env, &scope(&case), &printer);
+    env.create(pod("a")).await?;
     printer.wait(|log| log.printing == ["a"]).await?;
-    world.create(pod("b")).await?;
+    env.create(pod("b")).await?;
     let stopping = tokio::spawn(running.stop());
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert!(!stopping.is_finished(), "it waits");
@@ -333,17 +331,17 @@ pub(crate) async fn stop_waits_for_the_line_in_progress(case: Case) -> anyhow::R
 
 /// The watch cannot resume, so the deletion follows from a relist.
 pub(crate) async fn deletion_during_disconnect_is_printed(case: Case) -> anyhow::Result<()> {
-    let (world, printer) = (world(&case).await?, ScriptedPrinter::default());
-    let line = NetworkLink::new(world.proxy().client());
+    let (env, printer) = (new_env(&case).await?, ScriptedPrinter::default());
+    let line = NetworkLink::new(env.proxy().client());
     let running = start_on(line.client(), &scope(&case), &printer);
     for name in ["a", "b"] {
-        world.create(pod(name)).await?;
+        env.create(pod(name)).await?;
     }
     printer.wait(|log| log.lines.len() == 2).await?;
     line.disconnect();
-    world.delete::<Pod>("b").await?;
-    world.wait_until_deleted::<Pod>("b").await?;
-    world.proxy().reject(1, StatusCode::GONE, |_| true);
+    env.delete::<Pod>("b").await?;
+    env.wait_until_deleted::<Pod>("b").await?;
+    env.proxy().reject(1, StatusCode::GONE, |_| true);
     line.reconnect();
     printer.wait(|log| log.lines.len() == 3).await?;
     pass_ten_minutes(&case).await;
@@ -353,11 +351,11 @@ pub(crate) async fn deletion_during_disconnect_is_printed(case: Case) -> anyhow:
 
 /// Better than client-go, which restarts a panicked worker after a second.
 pub(crate) async fn panic_costs_one_attempt_and_no_worker(case: Case) -> anyhow::Result<()> {
-    let (world, printer) = (world(&case).await?, ScriptedPrinter::default());
+    let (env, printer) = (new_env(&case).await?, ScriptedPrinter::default());
     printer.script("a", [Attempt::Panic, Attempt::Panic]);
-    let running = start(&world, &scope(&case), &printer);
-    world.create(pod("a")).await?;
-    world.create(pod("b")).await?;
+    let running = start(&env, &scope(&case), &printer);
+    env.create(pod("a")).await?;
+    env.create(pod("b")).await?;
     printer.wait(|log| log.lines.len() == 2).await?;
     let about_a = printer
         .attempts()
@@ -370,17 +368,16 @@ pub(crate) async fn panic_costs_one_attempt_and_no_worker(case: Case) -> anyhow:
 
 /// The queue coalesces the deletion and the new pod into one key; the UID differs.
 pub(crate) async fn recreated_pod_is_printed_as_deleted_and_added(case: Case) -> anyhow::Result<()> {
-    let (world, printer, gate) = (world(&case).await?, ScriptedPrinter::default(), Gate::new());
-    let running = start(&world, &scope(&case), &printer);
-    world.create(pod("a")).await?;
+    let (env, printer, gate) = (new_env(&case).await?, ScriptedPrinter::default(), Gate::new());
+    let running = start(&env, &scope(&case), &printer);
+    env.create(pod("a")).await?;
     printer.wait_for_lines(&[SYNC_A]).await?;
     printer.script("busy", [Attempt::Wait(gate.clone())]);
-    world.create(pod("busy")).await?;
+    env.create(pod("busy")).await?;
     printer.wait(|log| log.printing == ["busy"]).await?;
-    world.delete::<Pod>("a").await?;
-    let second = world.create(pod("a")).await?;
-    world
-        .wait_for::<Pod>("a", |pod| pod.metadata.uid == second.metadata.uid)
+    env.delete::<Pod>("a").await?;
+    let second = env.create(pod("a")).await?;
+    env.wait_for::<Pod>("a", |pod| pod.metadata.uid == second.metadata.uid)
         .await?;
     gate.open();
     let busy = "Sync/Add/Update for Pod busy";
@@ -391,23 +388,22 @@ pub(crate) async fn recreated_pod_is_printed_as_deleted_and_added(case: Case) ->
 }
 
 pub(crate) async fn selectors_limit_the_printed_pods(case: Case) -> anyhow::Result<()> {
-    let (world, printer) = (world(&case).await?, ScriptedPrinter::default());
+    let (env, printer) = (new_env(&case).await?, ScriptedPrinter::default());
     for (name, app) in [("a", "web"), ("b", "db")] {
         let mut pod = pod(name);
         pod.metadata.labels = Some([("app".to_owned(), app.to_owned())].into());
-        world.create(pod).await?;
-        world.wait_for::<Pod>(name, |_| true).await?;
+        env.create(pod).await?;
+        env.wait_for::<Pod>(name, |_| true).await?;
     }
     let web = Scope {
         labels: Some("app=web".to_owned()),
         fields: Some("metadata.name!=c".to_owned()),
         ..scope(&case)
     };
-    let running = start(&world, &web, &printer);
+    let running = start(&env, &web, &printer);
     printer.wait_for_lines(&[SYNC_A]).await?;
     // A pod that no longer matches counts as deleted.
-    world
-        .patch::<Pod>("a", json!({ "metadata": { "labels": { "app": "db" } } }))
+    env.patch::<Pod>("a", json!({ "metadata": { "labels": { "app": "db" } } }))
         .await?;
     printer.wait_for_lines(&[SYNC_A, &gone(&case, "a")]).await?;
     running.stop().await
@@ -415,14 +411,14 @@ pub(crate) async fn selectors_limit_the_printed_pods(case: Case) -> anyhow::Resu
 
 /// No request is forbidden, and no right is unused.
 pub(crate) async fn shipped_rights_are_sufficient_and_minimal(case: Case) -> anyhow::Result<()> {
-    let (world, printer) = (world(&case).await?, ScriptedPrinter::default());
+    let (env, printer) = (new_env(&case).await?, ScriptedPrinter::default());
     // A server without streaming lists makes the cache list.
-    world.proxy().reject(1, StatusCode::UNPROCESSABLE_ENTITY, |sent| {
+    env.proxy().reject(1, StatusCode::UNPROCESSABLE_ENTITY, |sent| {
         sent.access.verb == "watch"
     });
-    world.create(pod("a")).await?;
-    world.wait_for::<Pod>("a", |_| true).await?;
-    let running = start(&world, &scope(&case), &printer);
+    env.create(pod("a")).await?;
+    env.wait_for::<Pod>("a", |_| true).await?;
+    let running = start(&env, &scope(&case), &printer);
     printer.wait_for_lines(&[SYNC_A]).await?;
     running.stop().await?;
     assert_eq!(shipped().forbidden(), [""; 0]);

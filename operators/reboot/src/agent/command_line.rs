@@ -47,8 +47,8 @@ impl CommandLine {
             Err(_) => Err(format!("`{}` did not finish within {limit:?}", self.program)),
             Ok(Err(error)) => Err(format!("`{}`: {error}", self.program)),
             Ok(Ok(output)) => {
-                let said = String::from_utf8_lossy(&output.stderr);
-                let last = said.trim().lines().last().unwrap_or_default();
+                let stderr = String::from_utf8_lossy(&output.stderr);
+                let last = stderr.trim().lines().last().unwrap_or_default();
                 Ok((output.status, last.chars().take(500).collect()))
             }
         }

@@ -108,7 +108,7 @@ impl Agent {
                 }
                 return Ok(Action::done());
             }
-            Ok((status, said)) => format!("`{command}` failed with {status}: {said}"),
+            Ok((status, output)) => format!("`{command}` failed with {status}: {output}"),
             Err(error) => error,
         };
         tracing::warn!(node = view.name, wrong, "health check failed; will retry");

@@ -63,11 +63,10 @@ impl RebootMethod {
 async fn run(words: &CommandLine) -> Result<(), Error> {
     match words.run(COMMAND_TIMEOUT).await? {
         (status, _) if status.success() => Ok(()),
-        (status, said) => Err(format!("`{words}` failed with {status}: {said}").into()),
+        (status, output) => Err(format!("`{words}` failed with {status}: {output}").into()),
     }
 }
 
-/// Returns whether a node is simulated.
 pub(super) fn is_simulated(node: &Node) -> bool {
     let annotations = node.metadata.annotations.as_ref();
     annotations.is_some_and(|all| all.contains_key(SIMULATED_ANNOTATION))

@@ -47,11 +47,11 @@ impl Trigger {
                 Ok(is_newer(path, booted)?.then(|| format!("file {}", path.display())))
             }
             Self::Command(words) => {
-                let (status, said) = words.run(COMMAND_TIMEOUT).await?;
+                let (status, output) = words.run(COMMAND_TIMEOUT).await?;
                 match status.code() {
                     Some(0) => Ok(Some(format!("command {words}"))),
                     Some(1) => Ok(None),
-                    _ => Err(format!("`{words}` failed with {status}: {said}")),
+                    _ => Err(format!("`{words}` failed with {status}: {output}")),
                 }
             }
         }

@@ -225,7 +225,7 @@ mod tests {
             ),
         ] {
             assert!(
-                reported.iter().any(|[_, _, said]| said.contains(message)),
+                reported.iter().any(|[_, _, text]| text.contains(message)),
                 "`{message}` in {reported:?}"
             );
         }

@@ -104,14 +104,14 @@ impl NodeReconciler {
                 Arc::new(RebootPolicy::new(DEFAULT_POLICY, RebootPolicySpec::default()))
             }
         };
-        let sight = StepContext {
+        let step = StepContext {
             ctx,
             node,
             view: &view,
             policy: &policy,
             failed: self.failed(ctx, &policies, &policy)?,
         };
-        match self.decide(sight) {
+        match self.decide(step) {
             Step::Wait => {
                 self.update_conditions(ctx, node, &view, None).await?;
                 Ok(NextStep::Stop(Action::done()))
@@ -120,10 +120,10 @@ impl NodeReconciler {
                 self.update_conditions(ctx, node, &view, None).await?;
                 Ok(NextStep::Stop(Action::requeue_after(self.0.delay_until(until))))
             }
-            Step::Write(change) => self.write(sight, &change).await,
-            Step::WriteIfSlotHeld(_) => self.confirm(sight).await,
-            Step::Drain { force } => self.drain(sight, force).await,
-            Step::Verify => self.verify(sight).await,
+            Step::Write(change) => self.write(step, &change).await,
+            Step::WriteIfSlotHeld(_) => self.confirm(step).await,
+            Step::Drain { force } => self.drain(step, force).await,
+            Step::Verify => self.verify(step).await,
         }
     }
 
@@ -140,40 +140,40 @@ impl NodeReconciler {
         Ok(failed.count())
     }
 
-    fn decide(&self, sight: StepContext<'_>) -> Step {
-        self.with_input(sight, |facts| state_machine::step(sight.view, facts))
+    fn decide(&self, step: StepContext<'_>) -> Step {
+        self.with_input(step, |input| state_machine::step(step.view, input))
     }
 
-    fn with_input<T>(&self, sight: StepContext<'_>, then: impl FnOnce(&StepInput<'_>) -> T) -> T {
-        let (policy, now) = (sight.policy, self.0.clock.now());
+    fn with_input<T>(&self, step: StepContext<'_>, then: impl FnOnce(&StepInput<'_>) -> T) -> T {
+        let (policy, now) = (step.policy, self.0.clock.now());
         let status = policy.status.as_ref();
         let granted = status.map(|status| status.granted.as_slice()).unwrap_or_default();
         then(&StepInput {
             now,
             policy: &policy.name_any(),
             rules: &rules(policy),
-            slot: slots::slot(granted, sight.view).map(|grant| grant.epoch),
-            halt: halt_reason(policy, sight.failed, now),
+            slot: slots::slot(granted, step.view).map(|grant| grant.epoch),
+            halt: halt_reason(policy, step.failed, now),
         })
     }
 
     /// Decides again with the live policy: slot, pause, window.
-    async fn confirm(&self, sight: StepContext<'_>) -> Result<NextStep, Error> {
-        let name = sight.policy.name_any();
-        let policy = get_live_policy(sight.ctx, &name).await?;
+    async fn confirm(&self, step: StepContext<'_>) -> Result<NextStep, Error> {
+        let name = step.policy.name_any();
+        let policy = get_live_policy(step.ctx, &name).await?;
         let policy = policy.unwrap_or_else(|| RebootPolicy::new(&name, RebootPolicySpec::default()));
-        let sight = StepContext {
+        let step = StepContext {
             policy: &policy,
-            ..sight
+            ..step
         };
-        match self.decide(sight) {
+        match self.decide(step) {
             Step::WriteIfSlotHeld(mut change) => {
-                if let Some(order) = &mut change.arm {
-                    (order.not_before, order.not_after) = current_window(&policy, self.0.clock.now());
+                if let Some(command) = &mut change.arm {
+                    (command.not_before, command.not_after) = current_window(&policy, self.0.clock.now());
                 }
-                self.write(sight, &change).await
+                self.write(step, &change).await
             }
-            Step::Write(change) => self.write(sight, &change).await,
+            Step::Write(change) => self.write(step, &change).await,
             // The step no longer applies; the change that caused this is about to reach the cache.
             _ => Ok(NextStep::Stop(Action::requeue_after(
                 std::time::Duration::from_secs(1),
@@ -181,14 +181,14 @@ impl NodeReconciler {
         }
     }
 
-    async fn drain(&self, sight: StepContext<'_>, force: bool) -> Result<NextStep, Error> {
+    async fn drain(&self, step: StepContext<'_>, force: bool) -> Result<NextStep, Error> {
         let StepContext {
             ctx,
             node,
             view,
             policy,
             ..
-        } = sight;
+        } = step;
         let drainer = self.0.drainer(ctx);
         let how = if force { DrainMode::Force } else { DrainMode::Evict };
         let progress = drainer.pass(&view.name, &policy.spec.drain, how).await?;
@@ -201,9 +201,9 @@ impl NodeReconciler {
             } else {
                 "all pods are gone"
             };
-            let change = self.with_input(sight, |facts| state_machine::drained(view, facts, message));
+            let change = self.with_input(step, |input| state_machine::drained(view, input, message));
             return match change {
-                Some(change) => self.write(sight, &change).await,
+                Some(change) => self.write(step, &change).await,
                 None => Ok(NextStep::Stop(Action::done())),
             };
         }
@@ -224,12 +224,12 @@ impl NodeReconciler {
         Ok(NextStep::Stop(Action::requeue_after(wait)))
     }
 
-    async fn verify(&self, sight: StepContext<'_>) -> Result<NextStep, Error> {
-        let view = sight.view;
+    async fn verify(&self, step: StepContext<'_>) -> Result<NextStep, Error> {
+        let view = step.view;
         let Some(state) = view.state() else {
             return Ok(NextStep::Stop(Action::done()));
         };
-        let pods = sight.ctx.lister::<Pod>()?;
+        let pods = step.ctx.lister::<Pod>()?;
         let path = "spec.nodeName".parse::<FieldPath>()?;
         let of_node = pods.cache().index(Indexer::field(path));
         let pods = pods.try_list(&Query::all().indexed(&of_node, &view.name))?;
@@ -241,15 +241,15 @@ impl NodeReconciler {
                 .and_then(|progress| progress.checked_boot_id.as_deref()),
         };
         let now = self.0.clock.now();
-        match health_check::check(sight.node, &pods, &sight.policy.spec.health_check, booted, now)? {
+        match health_check::check(step.node, &pods, &step.policy.spec.health_check, booted, now)? {
             HealthStatus::Healthy => {
-                match self.with_input(sight, |facts| state_machine::verified(view, facts)) {
-                    Some(change) => self.write(sight, &change).await,
+                match self.with_input(step, |input| state_machine::verified(view, input)) {
+                    Some(change) => self.write(step, &change).await,
                     None => Ok(NextStep::Stop(Action::done())),
                 }
             }
             HealthStatus::Waiting { why, until } => {
-                self.update_conditions(sight.ctx, sight.node, view, Some(&why))
+                self.update_conditions(step.ctx, step.node, view, Some(&why))
                     .await?;
                 let until = [until, state.deadline].into_iter().flatten().min();
                 Ok(NextStep::Stop(until.map_or_else(Action::done, |until| {
@@ -260,8 +260,8 @@ impl NodeReconciler {
     }
 
     /// Writes a change. On a conflict, the next step starts from the live node.
-    async fn write(&self, sight: StepContext<'_>, change: &NodeChange) -> Result<NextStep, Error> {
-        let StepContext { ctx, node, view, .. } = sight;
+    async fn write(&self, step: StepContext<'_>, change: &NodeChange) -> Result<NextStep, Error> {
+        let StepContext { ctx, node, view, .. } = step;
         let patch = change.patch(view, &self.0.keys);
         let changed = match ctx.writer().merge_patch(node, &patch).await {
             Ok(changed) => changed,
@@ -274,14 +274,14 @@ impl NodeReconciler {
             }
             Err(error) => return Err(error.into()),
         };
-        let said = &change.event;
-        let message = format!("node {}: {}", view.name, said.message);
-        if said.is_warning {
-            ctx.recorder().warning(&changed, said.reason, message.as_str());
+        let event = &change.event;
+        let message = format!("node {}: {}", view.name, event.message);
+        if event.is_warning {
+            ctx.recorder().warning(&changed, event.reason, message.as_str());
         } else {
-            ctx.recorder().normal(&changed, said.reason, message.as_str());
+            ctx.recorder().normal(&changed, event.reason, message.as_str());
         }
-        info!(node = view.name, reason = said.reason, "{message}");
+        info!(node = view.name, reason = event.reason, "{message}");
         if let Some(state) = view.state() {
             let next = change.state.as_ref().map(|state| state.phase);
             if next != Some(state.phase) {

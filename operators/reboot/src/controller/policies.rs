@@ -123,22 +123,24 @@ impl PolicyReconciler {
         };
         let mut policy = RebootPolicy::clone(&policy);
         let nodes = ctx.lister::<Node>()?.try_list(&Query::all())?;
-        let sight = ClusterSnapshot {
+        let snapshot = ClusterSnapshot {
             nodes: nodes.iter().map(|node| self.0.view(node)).collect(),
             policies: policy_set_with(ctx, &policy)?,
         };
-        if !sight.expired_grants(&policy).is_empty() {
+        if !snapshot.expired_grants(&policy).is_empty() {
             policy = self.release(ctx, &policy).await?;
         }
         let now = self.0.clock.now();
-        if self.can_grant(&sight, &policy, now) {
+        if self.can_grant(&snapshot, &policy, now) {
             policy = self.grant(ctx, &policy).await?;
         }
-        let roll = sight.rollout(&policy, &self.0, now);
+        let roll = snapshot.rollout(&policy, &self.0, now);
         self.0.metrics.set_nodes(request.key.name(), by_phase(&roll));
         // Also for a policy without nodes, because other policies have them all.
-        let overlaps = sight.policies.overlaps(&policy.name_any(), sight.nodes.iter());
-        let status = compute_status(&self.0, &sight.policies, &policy, &roll, &overlaps);
+        let overlaps = snapshot
+            .policies
+            .overlaps(&policy.name_any(), snapshot.nodes.iter());
+        let status = compute_status(&self.0, &snapshot.policies, &policy, &roll, &overlaps);
         let before = policy.status.clone().unwrap_or_default();
         let next = next_time_event(&policy, &roll, now);
         if before != status {
@@ -152,8 +154,8 @@ impl PolicyReconciler {
     }
 
     /// Returns whether a slot can be granted.
-    fn can_grant(&self, sight: &ClusterSnapshot, policy: &RebootPolicy, now: Timestamp) -> bool {
-        let roll = sight.rollout(policy, &self.0, now);
+    fn can_grant(&self, snapshot: &ClusterSnapshot, policy: &RebootPolicy, now: Timestamp) -> bool {
+        let roll = snapshot.rollout(policy, &self.0, now);
         halt_reason(policy, failed_nodes(&roll).len(), now).is_none()
             && roll.next().is_ok_and(|next| !next.is_empty())
     }
@@ -169,20 +171,20 @@ impl PolicyReconciler {
         };
         let nodes = Api::<Node>::all(ctx.client().clone());
         let nodes = nodes.list(&ListParams::default()).await?;
-        let sight = ClusterSnapshot {
+        let snapshot = ClusterSnapshot {
             nodes: nodes.items.iter().map(|node| self.0.view(node)).collect(),
             policies: policy_set_with(ctx, &policy)?,
         };
-        Ok(Some((policy, sight)))
+        Ok(Some((policy, snapshot)))
     }
 
     /// Takes back expired slots.
     async fn release(&self, ctx: &Context, policy: &RebootPolicy) -> Result<RebootPolicy, ReconcileError> {
-        let (mut policy, sight) = self
+        let (mut policy, snapshot) = self
             .live_snapshot(ctx, policy)
             .await?
             .ok_or(ReconcileError::Conflict)?;
-        let spent = sight.expired_grants(&policy);
+        let spent = snapshot.expired_grants(&policy);
         if spent.is_empty() {
             return Ok(policy);
         }
@@ -193,15 +195,15 @@ impl PolicyReconciler {
 
     /// Grants as many slots as allowed. Never in the same write as a release.
     async fn grant(&self, ctx: &Context, policy: &RebootPolicy) -> Result<RebootPolicy, ReconcileError> {
-        let (mut policy, sight) = self
+        let (mut policy, snapshot) = self
             .live_snapshot(ctx, policy)
             .await?
             .ok_or(ReconcileError::Conflict)?;
         let now = self.0.clock.now();
-        if !self.can_grant(&sight, &policy, now) {
+        if !self.can_grant(&snapshot, &policy, now) {
             return Ok(policy);
         }
-        let roll = sight.rollout(&policy, &self.0, now);
+        let roll = snapshot.rollout(&policy, &self.0, now);
         let next: Vec<_> = roll.next()?.into_iter().cloned().collect();
         let status = policy.status.get_or_insert_default();
         for node in next {

@@ -79,16 +79,16 @@ pub(super) fn compute_status(
         .clone()
         .or_else(|| halt.map(|halt| halt.message().to_owned()))
         .or_else(|| describe_wait(&status));
-    let findings = [
+    let updates = [
         ready_condition(wrong.as_deref()),
         paused_condition(halt),
         degraded_condition(&failed),
         overlap_condition(overlaps),
     ];
-    for finding in findings {
+    for update in updates {
         status
             .conditions
-            .set(finding.observed_generation(generation), &shared.clock);
+            .set(update.observed_generation(generation), &shared.clock);
     }
     status
 }

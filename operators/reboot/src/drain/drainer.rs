@@ -279,7 +279,6 @@ impl Drainer {
     }
 }
 
-/// The result of one eviction.
 enum EvictionResult {
     Accepted,
     Gone,
@@ -287,13 +286,13 @@ enum EvictionResult {
 }
 
 fn progress(plan: &DrainPlan, tries: &Attempts, gone: usize, how: DrainMode) -> DrainProgress {
-    let said = tries.values().filter_map(|last| last.blocker.clone());
+    let blocked = tries.values().filter_map(|last| last.blocker.clone());
     let mut blockers: Vec<_> = plan
         .overdue
         .iter()
         .chain(&plan.protected)
         .cloned()
-        .chain(said)
+        .chain(blocked)
         .collect();
     blockers.sort_by(|a, b| (&a.namespace, &a.pod).cmp(&(&b.namespace, &b.pod)));
     let going = plan.evict.len() + plan.terminating.len() - gone;

@@ -170,7 +170,6 @@ impl ModelCluster {
         taken.map(|one| one.view.name.as_str()).collect()
     }
 
-    /// Returns one of the nodes.
     pub(super) fn node(&mut self, node: usize) -> &mut ModelNode {
         &mut self.nodes[node]
     }
@@ -243,7 +242,7 @@ impl ModelCluster {
         policy.paused.then_some(HaltReason::Paused)
     }
 
-    fn facts<'a>(&'a self, view: &NodeView, policy: &Policy) -> StepInput<'a> {
+    fn input<'a>(&'a self, view: &NodeView, policy: &Policy) -> StepInput<'a> {
         StepInput {
             now: self.now,
             policy: "default",
@@ -259,17 +258,17 @@ impl ModelCluster {
             return;
         }
         let view = self.controllers[who].nodes[node].clone();
-        let facts = self.facts(&view, &self.controllers[who].policy);
-        let change = match state_machine::step(&view, &facts) {
+        let input = self.input(&view, &self.controllers[who].policy);
+        let change = match state_machine::step(&view, &input) {
             Step::Write(change) => Some(change),
             Step::WriteIfSlotHeld(_) => {
                 self.controllers[who].in_flight = InFlight::Confirming { node };
                 None
             }
             // Whether pods leave or become ready depends on `luck`.
-            Step::Drain { .. } if !luck.is_multiple_of(4) => state_machine::drained(&view, &facts, ""),
+            Step::Drain { .. } if !luck.is_multiple_of(4) => state_machine::drained(&view, &input, ""),
             Step::Verify if !luck.is_multiple_of(4) && view.is_ready => {
-                state_machine::verified(&view, &facts)
+                state_machine::verified(&view, &input)
             }
             Step::Wait | Step::WaitUntil(_) | Step::Drain { .. } | Step::Verify => None,
         };
@@ -306,7 +305,7 @@ impl ModelCluster {
             }
             InFlight::Confirming { node } => {
                 let view = self.controllers[who].nodes[node].clone();
-                match state_machine::step(&view, &self.facts(&view, &self.policy)) {
+                match state_machine::step(&view, &self.input(&view, &self.policy)) {
                     Step::WriteIfSlotHeld(change) | Step::Write(change) => {
                         InFlight::Confirmed { node, view, change }
                     }

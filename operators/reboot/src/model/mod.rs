@@ -29,12 +29,12 @@ proptest! {
         disturbances in any::<u16>(),
         choices in prop::collection::vec(any::<u16>(), 0..400),
     ) {
-        let mut world = ModelCluster::new(nodes, max);
+        let mut cluster = ModelCluster::new(nodes, max);
         for choice in choices {
-            world.event(choice, disturbances);
-            world.check();
+            cluster.event(choice, disturbances);
+            cluster.check();
         }
-        world.settle();
+        cluster.settle();
     }
 }
 
@@ -46,57 +46,57 @@ const STALE: usize = 1;
 /// to it.
 #[test]
 fn granted_node_counts_while_its_slot_is_taken_back() {
-    let mut world = ModelCluster::new(2, 1);
-    world.node(0).request();
-    world.slot_round(ONE, false);
-    world.refresh_all(STALE);
-    world.node(0).cancel();
+    let mut cluster = ModelCluster::new(2, 1);
+    cluster.node(0).request();
+    cluster.slot_round(ONE, false);
+    cluster.refresh_all(STALE);
+    cluster.node(0).cancel();
     // One controller has seen that the slot expired, and takes it back after the other has read it for the last time.
-    world.begin_slot_round(ONE, true);
-    world.advance(ONE);
+    cluster.begin_slot_round(ONE, true);
+    cluster.advance(ONE);
     for node in [0, 1] {
-        world.node(node).request();
+        cluster.node(node).request();
     }
-    world.refresh_node(STALE, 0);
-    world.step_node(STALE, 0, 1);
-    world.step_node(STALE, 0, 1);
-    world.advance(STALE);
-    world.advance(ONE);
-    world.slot_round(ONE, false);
-    world.refresh_all(ONE);
-    world.advance(STALE);
-    assert_eq!(world.rebooting_nodes(), ["n0"]);
+    cluster.refresh_node(STALE, 0);
+    cluster.step_node(STALE, 0, 1);
+    cluster.step_node(STALE, 0, 1);
+    cluster.advance(STALE);
+    cluster.advance(ONE);
+    cluster.slot_round(ONE, false);
+    cluster.refresh_all(ONE);
+    cluster.advance(STALE);
+    assert_eq!(cluster.rebooting_nodes(), ["n0"]);
     for _ in 0..4 {
-        world.step_node(ONE, 1, 1);
-        world.advance(ONE);
-        world.advance(ONE);
-        world.check();
+        cluster.step_node(ONE, 1, 1);
+        cluster.advance(ONE);
+        cluster.advance(ONE);
+        cluster.check();
     }
-    world.settle();
+    cluster.settle();
 }
 
 /// A controller that missed that a slot was taken back and granted to another node.
 #[test]
 fn released_slot_does_not_allow_cordoning() {
-    let mut world = ModelCluster::new(2, 1);
-    world.node(0).request();
-    world.slot_round(ONE, false);
-    world.refresh_all(STALE);
-    world.node(0).cancel();
-    world.slot_round(ONE, true);
-    world.node(1).request();
-    world.slot_round(ONE, false);
-    world.node(0).request();
-    world.refresh_all(ONE);
-    world.refresh_node(STALE, 0);
+    let mut cluster = ModelCluster::new(2, 1);
+    cluster.node(0).request();
+    cluster.slot_round(ONE, false);
+    cluster.refresh_all(STALE);
+    cluster.node(0).cancel();
+    cluster.slot_round(ONE, true);
+    cluster.node(1).request();
+    cluster.slot_round(ONE, false);
+    cluster.node(0).request();
+    cluster.refresh_all(ONE);
+    cluster.refresh_node(STALE, 0);
     for _ in 0..4 {
         for (who, node) in [(STALE, 0), (ONE, 1)] {
-            world.step_node(who, node, 1);
-            world.advance(who);
-            world.advance(who);
-            world.check();
+            cluster.step_node(who, node, 1);
+            cluster.advance(who);
+            cluster.advance(who);
+            cluster.check();
         }
     }
-    assert_eq!(world.rebooting_nodes(), ["n1"], "the slot is n1's");
-    world.settle();
+    assert_eq!(cluster.rebooting_nodes(), ["n1"], "the slot is n1's");
+    cluster.settle();
 }

@@ -24,7 +24,6 @@ pub(super) struct ModelNode {
     pub(super) ignores_reboots: bool,
     /// The agent claimed the reboot, but has not requested it yet.
     pub(super) reboot_claimed: bool,
-    /// Boots since the request.
     pub(super) boots_since_request: u64,
     /// Boots that are justified: one for the request, and one for each time an administrator starts it over.
     pub(super) allowed_boots: u64,

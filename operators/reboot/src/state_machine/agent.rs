@@ -51,23 +51,23 @@ pub fn step(node: &NodeView, own: &str, now: Timestamp) -> AgentStep {
             ..progress.clone()
         });
     }
-    let Some(Ok(order)) = &node.command else {
+    let Some(Ok(command)) = &node.command else {
         return AgentStep::Wait; // not armed
     };
-    if order.boot_id != own {
+    if command.boot_id != own {
         return AgentStep::Wait; // a command for an earlier boot
     }
     // A command is valid only together with the state that was written with it. If that state was removed or has
     // moved on, the node may no longer be drained.
-    let stands = |state: &State| state.phase == Phase::Armed && state.epoch == order.epoch;
+    let stands = |state: &State| state.phase == Phase::Armed && state.epoch == command.epoch;
     if !node.state().is_some_and(stands) {
         return AgentStep::Wait;
     }
-    if let Some(opens) = order.not_before.filter(|opens| now < *opens) {
+    if let Some(opens) = command.not_before.filter(|opens| now < *opens) {
         return AgentStep::WaitUntil(opens);
     }
-    let closed = order.not_after.is_some_and(|closes| closes <= now);
-    let same = |progress: &&Progress| progress.boot_id == own && progress.epoch == order.epoch;
+    let closed = command.not_after.is_some_and(|closes| closes <= now);
+    let same = |progress: &&Progress| progress.boot_id == own && progress.epoch == command.epoch;
     let attempt = match progress.filter(same) {
         None if closed => return AgentStep::Wait, // the controller will withdraw the command
         None => 1,
@@ -100,7 +100,7 @@ pub fn step(node: &NodeView, own: &str, now: Timestamp) -> AgentStep {
     };
     AgentStep::Claim(Progress {
         boot_id: own.to_owned(),
-        epoch: order.epoch,
+        epoch: command.epoch,
         attempt,
         attempted_at: now,
         new_boot_id: None,
@@ -146,7 +146,7 @@ mod tests {
             reason: None,
             unknown_fields: [].into(),
         };
-        let order = RebootCommand {
+        let command = RebootCommand {
             boot_id: boot_id.to_owned(),
             epoch,
             not_before: None,
@@ -154,7 +154,7 @@ mod tests {
         };
         NodeView {
             state: Some(Ok(state)),
-            command: Some(Ok(order)),
+            command: Some(Ok(command)),
             ..NodeView::default()
         }
     }
@@ -244,8 +244,8 @@ mod tests {
     #[test]
     fn agent_neither_starts_nor_retries_outside_the_window() {
         let mut node = armed(7, "a");
-        if let Some(Ok(order)) = &mut node.command {
-            (order.not_before, order.not_after) = (Some(at(100)), Some(at(200)));
+        if let Some(Ok(command)) = &mut node.command {
+            (command.not_before, command.not_after) = (Some(at(100)), Some(at(200)));
         }
         assert_eq!(step(&node, "a", at(99)), AgentStep::WaitUntil(at(100)));
         for now in [100, 199] {

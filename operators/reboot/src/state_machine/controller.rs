@@ -70,15 +70,15 @@ pub enum Step {
 }
 
 /// Returns the controller's next action for a node.
-pub fn step(node: &NodeView, facts: &StepInput<'_>) -> Step {
+pub fn step(node: &NodeView, input: &StepInput<'_>) -> Step {
     let state = match &node.state {
-        None => return step_inactive(node, facts, None),
+        None => return step_inactive(node, input, None),
         Some(Err(_)) => return Step::Wait,
         Some(Ok(state)) => state,
     };
-    let at = ActiveNode { node, facts, state };
+    let at = ActiveNode { node, input, state };
     match state.phase {
-        Phase::Aborted => step_inactive(node, facts, Some(state)),
+        Phase::Aborted => step_inactive(node, input, Some(state)),
         Phase::Granted => at.granted(),
         Phase::Cordoned => at.cordoned(),
         Phase::Draining => at.draining(),
@@ -91,7 +91,7 @@ pub fn step(node: &NodeView, facts: &StepInput<'_>) -> Step {
 }
 
 /// The step for a node without a state, or after an aborted attempt.
-fn step_inactive(node: &NodeView, facts: &StepInput<'_>, before: Option<&State>) -> Step {
+fn step_inactive(node: &NodeView, input: &StepInput<'_>, before: Option<&State>) -> Step {
     if node.request.is_none() {
         let left = node.command.is_some() || node.progress.is_some();
         return if before.is_some() || node.cordoned || left {
@@ -101,23 +101,23 @@ fn step_inactive(node: &NodeView, facts: &StepInput<'_>, before: Option<&State>)
         };
     }
     // The slot of the aborted attempt does not allow another one: it is about to be taken back.
-    let Some(epoch) = facts
+    let Some(epoch) = input
         .slot
         .filter(|slot| before.is_none_or(|before| before.epoch != *slot))
     else {
         return match before.and_then(|before| before.deadline) {
-            Some(rest) if facts.now < rest => Step::WaitUntil(rest),
+            Some(rest) if input.now < rest => Step::WaitUntil(rest),
             _ => Step::Wait,
         };
     };
     let attempt = before.map_or(1, |before| before.attempt.saturating_add(1));
-    let message = format!("granted a slot of policy {} (attempt {attempt})", facts.policy);
+    let message = format!("granted a slot of policy {} (attempt {attempt})", input.policy);
     let granted = State {
         phase: Phase::Granted,
-        policy: facts.policy.to_owned(),
+        policy: input.policy.to_owned(),
         epoch,
         attempt,
-        since: facts.now,
+        since: input.now,
         deadline: None,
         boot_id_before: None,
         healthy_deadline: None,
@@ -135,9 +135,9 @@ fn step_inactive(node: &NodeView, facts: &StepInput<'_>, before: Option<&State>)
 }
 
 /// The change after the last pod has left; `message` describes what was done.
-pub fn drained(node: &NodeView, facts: &StepInput<'_>, message: &str) -> Option<NodeChange> {
+pub fn drained(node: &NodeView, input: &StepInput<'_>, message: &str) -> Option<NodeChange> {
     let state = node.state().filter(|state| state.phase == Phase::Draining)?;
-    Some(ActiveNode { node, facts, state }.to_phase(
+    Some(ActiveNode { node, input, state }.to_phase(
         Phase::Drained,
         None,
         NodeEvent::normal("Drained", message),
@@ -145,19 +145,19 @@ pub fn drained(node: &NodeView, facts: &StepInput<'_>, message: &str) -> Option<
 }
 
 /// The change after the node has become healthy.
-pub fn verified(node: &NodeView, facts: &StepInput<'_>) -> Option<NodeChange> {
+pub fn verified(node: &NodeView, input: &StepInput<'_>) -> Option<NodeChange> {
     let state = node.state().filter(|state| state.phase == Phase::Rebooted)?;
-    let at = ActiveNode { node, facts, state };
-    Some(if facts.rules.soak.is_zero() {
+    let at = ActiveNode { node, input, state };
+    Some(if input.rules.soak.is_zero() {
         at.finish()
     } else {
         let message = format!(
             "healthy again; has to stay healthy for {}",
-            GoDuration::from(facts.rules.soak)
+            GoDuration::from(input.rules.soak)
         );
         at.to_phase(
             Phase::Soaking,
-            Some(facts.rules.soak),
+            Some(input.rules.soak),
             NodeEvent::normal("Soaking", message),
         )
     })
@@ -166,7 +166,7 @@ pub fn verified(node: &NodeView, facts: &StepInput<'_>) -> Option<NodeChange> {
 /// A node that has a slot.
 struct ActiveNode<'a> {
     node: &'a NodeView,
-    facts: &'a StepInput<'a>,
+    input: &'a StepInput<'a>,
     state: &'a State,
 }
 
@@ -196,13 +196,13 @@ impl ActiveNode<'_> {
         if let Some(change) = self.abort_cordoned_if_needed() {
             return Step::Write(change);
         }
-        Step::Write(match self.facts.rules.drain {
+        Step::Write(match self.input.rules.drain {
             Some(DrainRule { timeout, .. }) => {
-                let said = NodeEvent::normal(
+                let event = NodeEvent::normal(
                     "Draining",
                     format!("evicting its pods, for at most {}", GoDuration::from(timeout)),
                 );
-                self.to_phase(Phase::Draining, Some(timeout), said)
+                self.to_phase(Phase::Draining, Some(timeout), event)
             }
             None => self.to_phase(
                 Phase::Drained,
@@ -216,12 +216,12 @@ impl ActiveNode<'_> {
         if let Some(change) = self.abort_cordoned_if_needed() {
             return Step::Write(change);
         }
-        let Some(rule) = self.facts.rules.drain else {
-            let said = NodeEvent::normal(
+        let Some(rule) = self.input.rules.drain else {
+            let event = NodeEvent::normal(
                 "DrainSkipped",
                 "remaining pods are not evicted: drain.enabled is false",
             );
-            return Step::Write(self.to_phase(Phase::Drained, None, said));
+            return Step::Write(self.to_phase(Phase::Drained, None, event));
         };
         if !self.is_past_deadline() {
             return Step::Drain { force: false };
@@ -233,16 +233,16 @@ impl ActiveNode<'_> {
             )));
         }
         // Deleted pods get the same time again. Pods that remain after that are left behind, as `Force` asks for.
-        let patience = self
+        let last_deadline = self
             .state
             .deadline
             .map(|deadline| add_duration(deadline, rule.timeout));
-        if patience.is_some_and(|patience| self.facts.now >= patience) {
-            let said = NodeEvent::warning(
+        if last_deadline.is_some_and(|last_deadline| self.input.now >= last_deadline) {
+            let event = NodeEvent::warning(
                 "DrainForced",
                 "continuing with pods left on the node: drain.onTimeout is Force",
             );
-            return Step::Write(self.to_phase(Phase::Drained, None, said));
+            return Step::Write(self.to_phase(Phase::Drained, None, event));
         }
         Step::Drain { force: true }
     }
@@ -257,7 +257,7 @@ impl ActiveNode<'_> {
                 self.abort("its kubelet reports no boot ID, so a reboot could not be verified"),
             );
         }
-        let timeout = self.facts.rules.reboot_timeout;
+        let timeout = self.input.rules.reboot_timeout;
         let message = format!(
             "its agent may reboot it within {}; current boot ID {boot_id}",
             GoDuration::from(timeout)
@@ -287,7 +287,7 @@ impl ActiveNode<'_> {
                 health_check_timeout,
                 soak,
                 ..
-            } = self.facts.rules;
+            } = self.input.rules;
             let mut change = self.to_phase(
                 Phase::Rebooted,
                 Some(*health_check_timeout),
@@ -296,7 +296,7 @@ impl ActiveNode<'_> {
             change.disarm = true;
             if let Some(state) = &mut change.state {
                 state.healthy_deadline = Some(add_duration(
-                    self.facts.now,
+                    self.input.now,
                     health_check_timeout.saturating_add(*soak),
                 ));
             }
@@ -346,18 +346,18 @@ impl ActiveNode<'_> {
             if self
                 .state
                 .healthy_deadline
-                .is_some_and(|good_by| self.facts.now >= good_by)
+                .is_some_and(|deadline| self.input.now >= deadline)
             {
                 return Step::Write(self.fail("it rebooted, but does not stay healthy"));
             }
-            let said = NodeEvent::warning(
+            let event = NodeEvent::warning(
                 "SoakInterrupted",
                 "no longer Ready; it has to become healthy again",
             );
             return Step::Write(self.to_phase(
                 Phase::Rebooted,
-                Some(self.facts.rules.health_check_timeout),
-                said,
+                Some(self.input.rules.health_check_timeout),
+                event,
             ));
         }
         if self.is_past_deadline() {
@@ -399,10 +399,10 @@ impl ActiveNode<'_> {
     }
 
     fn halt_message(&self) -> Option<&'static str> {
-        if self.facts.slot != Some(self.state.epoch) {
+        if self.input.slot != Some(self.state.epoch) {
             return Some("its slot is no longer in the policy's status");
         }
-        self.facts.halt.map(HaltReason::message)
+        self.input.halt.map(HaltReason::message)
     }
 
     fn uncordoned_message(&self) -> Option<&'static str> {
@@ -417,20 +417,20 @@ impl ActiveNode<'_> {
         }
         let mut state = self.state.clone();
         state.cordoned = false;
-        let said = NodeEvent::normal(
+        let event = NodeEvent::normal(
             "ExternallyUncordoned",
             "uncordoned by another client; the controller leaves it so",
         );
         Some(NodeChange {
             cordon: Some(CordonChange::Leave),
-            ..NodeChange::to_state(state, said)
+            ..NodeChange::to_state(state, event)
         })
     }
 
     fn is_past_deadline(&self) -> bool {
         self.state
             .deadline
-            .is_some_and(|deadline| self.facts.now >= deadline)
+            .is_some_and(|deadline| self.input.now >= deadline)
     }
 
     fn wait_until_deadline(&self) -> Step {
@@ -438,21 +438,21 @@ impl ActiveNode<'_> {
     }
 
     /// The change to another phase, which times out after `within`.
-    fn to_phase(&self, phase: Phase, within: Option<Duration>, said: NodeEvent) -> NodeChange {
+    fn to_phase(&self, phase: Phase, within: Option<Duration>, event: NodeEvent) -> NodeChange {
         let state = State {
             phase,
-            since: self.facts.now,
-            deadline: within.map(|within| add_duration(self.facts.now, within)),
+            since: self.input.now,
+            deadline: within.map(|within| add_duration(self.input.now, within)),
             reason: None,
             ..self.state.clone()
         };
-        NodeChange::to_state(state, said)
+        NodeChange::to_state(state, event)
     }
 
     fn abort(&self, why: &str) -> NodeChange {
-        let rest = self.facts.rules.backoff;
-        let said = NodeEvent::warning("RebootAborted", format!("reboot aborted: {why}"));
-        let mut change = self.to_phase(Phase::Aborted, Some(rest), said);
+        let rest = self.input.rules.backoff;
+        let event = NodeEvent::warning("RebootAborted", format!("reboot aborted: {why}"));
+        let mut change = self.to_phase(Phase::Aborted, Some(rest), event);
         change.cordon = self.node.cordoned.then(|| uncordon(self.node));
         change.disarm = self.node.command.is_some();
         if let Some(state) = &mut change.state {
@@ -463,11 +463,11 @@ impl ActiveNode<'_> {
     }
 
     fn fail(&self, why: &str) -> NodeChange {
-        let said = NodeEvent::warning(
+        let event = NodeEvent::warning(
             "RebootFailed",
             format!("{why}; it keeps its slot until the state annotation is removed"),
         );
-        let mut change = self.to_phase(Phase::Failed, None, said);
+        let mut change = self.to_phase(Phase::Failed, None, event);
         change.disarm = self.node.command.is_some();
         if let Some(state) = &mut change.state {
             state.reason = Some(why.to_owned());

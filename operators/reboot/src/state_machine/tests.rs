@@ -82,15 +82,15 @@ fn progress(edit: impl FnOnce(&mut Progress)) -> Progress {
 /// Summarizes the step: the phase that is written, or the action.
 fn next_with(node: &NodeView, edit: impl FnOnce(&mut StepInput<'_>)) -> String {
     let rules = rules();
-    let mut facts = StepInput {
+    let mut input = StepInput {
         now: now(),
         policy: "default",
         rules: &rules,
         slot: Some(EPOCH),
         halt: None,
     };
-    edit(&mut facts);
-    match step(node, &facts) {
+    edit(&mut input);
+    match step(node, &input) {
         Step::Wait => "rest".to_owned(),
         Step::WaitUntil(_) => "until".to_owned(),
         Step::Drain { force } => format!("drain {force}"),
@@ -116,8 +116,8 @@ fn with(phase: Phase, edit: impl FnOnce(&mut NodeView)) -> NodeView {
     node
 }
 
-fn past_deadline(facts: &mut StepInput<'_>) {
-    facts.now = now().checked_add(2 * MINUTE).expect("a valid time");
+fn past_deadline(input: &mut StepInput<'_>) {
+    input.now = now().checked_add(2 * MINUTE).expect("a valid time");
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn healthy_node_passes_through_all_phases() {
 #[test]
 fn cordoning_and_arming_confirm_the_slot() {
     let rules = rules();
-    let facts = StepInput {
+    let input = StepInput {
         now: now(),
         policy: "default",
         rules: &rules,
@@ -152,7 +152,7 @@ fn cordoning_and_arming_confirm_the_slot() {
         halt: None,
     };
     for phase in Phase::ALL {
-        let confirms = matches!(step(&node(phase), &facts), Step::WriteIfSlotHeld(_));
+        let confirms = matches!(step(&node(phase), &input), Step::WriteIfSlotHeld(_));
         assert_eq!(
             confirms,
             matches!(phase, Phase::Granted | Phase::Drained),
@@ -165,9 +165,9 @@ fn cordoning_and_arming_confirm_the_slot() {
 fn node_that_is_not_armed_aborts_on_halt_or_lost_slot() {
     type Edit = fn(&mut StepInput<'_>);
     let reasons: [Edit; 3] = [
-        |facts| facts.halt = Some(HaltReason::Paused),
-        |facts| facts.slot = None,
-        |facts| facts.slot = Some(EPOCH + 1),
+        |input| input.halt = Some(HaltReason::Paused),
+        |input| input.slot = None,
+        |input| input.slot = Some(EPOCH + 1),
     ];
     for reason in reasons {
         assert_eq!(next_with(&node(Phase::Granted), reason), "Aborted");
@@ -262,14 +262,14 @@ fn forced_drain_deletes_pods_and_then_continues() {
             timeout: 10 * MINUTE,
             force: true,
         });
-        let facts = StepInput {
+        let input = StepInput {
             now: now().checked_add(minutes * MINUTE).expect("a valid time"),
             policy: "default",
             rules: &rules,
             slot: Some(EPOCH),
             halt: None,
         };
-        match step(&node(Phase::Draining), &facts) {
+        match step(&node(Phase::Draining), &input) {
             Step::Write(change) => change.state.map(|state| state.phase),
             Step::Drain { force } => force.then_some(Phase::Draining),
             _ => None,
@@ -303,11 +303,11 @@ fn aborted_node_waits_for_a_new_slot() {
         "until",
         "its old slot is about to be taken back"
     );
-    let slot = |facts: &mut StepInput<'_>| facts.slot = Some(EPOCH + 1);
+    let slot = |input: &mut StepInput<'_>| input.slot = Some(EPOCH + 1);
     assert_eq!(next_with(&node(Phase::Aborted), slot), "Granted");
-    let none = |facts: &mut StepInput<'_>| {
-        past_deadline(facts);
-        facts.slot = None;
+    let none = |input: &mut StepInput<'_>| {
+        past_deadline(input);
+        input.slot = None;
     };
     assert_eq!(next_with(&node(Phase::Aborted), none), "rest");
 }
@@ -336,10 +336,10 @@ fn flapping_node_fails_after_the_health_deadline() {
     // Every four minutes the node becomes unready, and a minute later healthy again.
     for minute in 0..60 {
         node.is_ready = minute % 4 != 3;
-        let facts = at(minute);
-        let change = match step(&node, &facts) {
+        let input = at(minute);
+        let change = match step(&node, &input) {
             Step::Write(change) => Some(change),
-            Step::Verify if node.is_ready => verified(&node, &facts),
+            Step::Verify if node.is_ready => verified(&node, &input),
             _ => None,
         };
         if let Some(change) = change {

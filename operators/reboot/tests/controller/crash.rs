@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// Two nodes request a reboot, one at a time; one of them has a pod that leaves when evicted.
-struct RolloutStory {
+struct RolloutScenario {
     rights: ManifestRoles,
     /// The pod does not leave at first, so that the drain is aborted and retried; and the node soaks.
     called_off: bool,
@@ -29,7 +29,7 @@ struct RolloutStory {
     clock: Mutex<windlass::runtime::Clock>,
 }
 
-impl RolloutStory {
+impl RolloutScenario {
     fn nodes(&self) -> usize {
         if self.called_off { 1 } else { 2 }
     }
@@ -46,19 +46,19 @@ impl RolloutStory {
     }
 }
 
-impl CrashScenario for RolloutStory {
+impl CrashScenario for RolloutScenario {
     async fn client(&self, case: &Case) -> anyhow::Result<Client> {
         self.rights.client(case).await
     }
 
-    async fn prepare(&self, world: &TestEnvironment) -> anyhow::Result<()> {
+    async fn prepare(&self, env: &TestEnvironment) -> anyhow::Result<()> {
         self.replace(None).await?;
         let mut spec = at_a_time(1);
         if self.called_off {
             spec["drain"] = json!({ "timeout": "1s" });
             (spec["backoff"], spec["soak"]) = ("1s".into(), "1s".into());
         }
-        let fleet = Fleet::idle(world.case(), self.nodes(), spec).await?;
+        let fleet = Fleet::idle(env.case(), self.nodes(), spec).await?;
         fleet.create_protected_pod(&fleet.name(0)).await?;
         if !self.called_off {
             fleet.allow(&fleet.name(0), 1).await?;
@@ -148,7 +148,7 @@ impl CrashScenario for RolloutStory {
 }
 
 pub(crate) async fn crash_at_any_request_is_recovered(case: Case) -> anyhow::Result<()> {
-    run_story(&case, false).await
+    run_scenario(&case, false).await
 }
 
 /// Where each run takes real time, the controller crashes once in each phase instead.
@@ -156,7 +156,7 @@ pub(crate) async fn crash_at_any_request_with_an_aborted_drain_is_recovered(
     case: Case,
 ) -> anyhow::Result<()> {
     if case.cluster().backend() == Backend::Embedded {
-        return run_story(&case, true).await;
+        return run_scenario(&case, true).await;
     }
     let mut spec = at_a_time(1);
     spec["drain"] = json!({ "timeout": "2s" });
@@ -166,14 +166,14 @@ pub(crate) async fn crash_at_any_request_with_an_aborted_drain_is_recovered(
     fleet.create_protected_pod(&node).await?;
     fleet.request(&node).await?;
     for phase in [Phase::Draining, Phase::Aborted, Phase::Soaking] {
-        let running = fleet.start_another(&fleet.wire, None);
+        let running = fleet.start_another(&fleet.proxy, None);
         fleet.wait_for_phase(&node, phase).await?;
         running.kill().await;
         if phase == Phase::Aborted {
             fleet.allow(&node, 1).await?;
         }
     }
-    let running = fleet.start_another(&fleet.wire, None);
+    let running = fleet.start_another(&fleet.proxy, None);
     let view = fleet.wait_until_idle(&node).await?;
     assert!(!view.unschedulable);
     assert_eq!(fleet.boots(&node), 1);
@@ -184,16 +184,16 @@ pub(crate) async fn crash_at_any_request_with_an_aborted_drain_is_recovered(
     fleet.end().await
 }
 
-async fn run_story(case: &Case, called_off: bool) -> anyhow::Result<()> {
+async fn run_scenario(case: &Case, called_off: bool) -> anyhow::Result<()> {
     windlass_suite::install_crds(case, [windlass_reboot::RebootPolicy::crd()]).await?;
-    let story = RolloutStory {
+    let scenario = RolloutScenario {
         rights: shipped(),
         called_off,
         fleet: Turns::default(),
         clock: Mutex::default(),
     };
-    let report = crash_at_every_request(case, &story).await?;
-    story.replace(None).await?;
+    let report = crash_at_every_request(case, &scenario).await?;
+    scenario.replace(None).await?;
     assert!(report.requests >= 30, "{report:?}");
     if case.cluster().backend() == Backend::Embedded {
         assert!(report.crashes >= 2 * report.requests - 20, "{report:?}");

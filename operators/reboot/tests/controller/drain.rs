@@ -19,7 +19,7 @@ use crate::{
 
 /// When the controller tried to evict the pod.
 fn eviction_times(fleet: &Fleet, pod: &str) -> Vec<Instant> {
-    let sent = fleet.wire.requests();
+    let sent = fleet.proxy.requests();
     let evictions = sent
         .iter()
         .filter(|sent| sent.subresource() == "eviction" && sent.name() == pod);
@@ -113,12 +113,12 @@ pub(crate) async fn blockers_are_reported_and_the_drain_aborts_at_its_timeout(
         let node = json!(fleet.nodes().get(node).await?.status);
         let conditions = node["conditions"].as_array().into_iter().flatten();
         let planned = conditions.filter(|one| one["type"] == "MaintenancePlanned");
-        let said: Vec<_> = planned
+        let planned_reasons: Vec<_> = planned
             .map(|one| (&one["reason"], one["message"].as_str()))
             .collect();
         assert!(
-            matches!(said[..], [(reason, Some(why))] if reason == "RebootAborted" && why.contains("within 16s; retried after")),
-            "{said:?}"
+            matches!(planned_reasons[..], [(reason, Some(why))] if reason == "RebootAborted" && why.contains("within 16s; retried after")),
+            "{planned_reasons:?}"
         );
     }
     // Rarely enough, although every change of pods, nodes and policies triggers a reconcile.
@@ -196,9 +196,9 @@ pub(crate) async fn drain_does_not_evict_a_pod_recreated_on_another_node(case: C
     budget(&fleet.case, "strict", "web", Some(0)).await?;
     // It has moved to the other node when its eviction reaches the server.
     let eviction = |sent: &RecordedRequest| sent.subresource() == "eviction" && sent.name() == "db-0";
-    fleet.wire.delay(1, Duration::from_secs(2), eviction);
+    fleet.proxy.delay(1, Duration::from_secs(2), eviction);
     fleet.request(&node).await?;
-    fleet.wire.wait_until_sent(eviction).await?;
+    fleet.proxy.wait_until_sent(eviction).await?;
     stop_pod(&fleet.case, "db-0").await?;
     let successor = pod(&fleet.case, &other, "db-0", "StatefulSet").await?;
     assert_ne!(before.uid(), successor.uid());
@@ -212,7 +212,7 @@ pub(crate) async fn drain_does_not_evict_a_pod_recreated_on_another_node(case: C
     fleet.wait_until_idle(&node).await?;
     assert_eq!(fleet.boots(&node), 1);
     assert!(is_running(&fleet.case, &successor).await?);
-    let sent = fleet.wire.requests();
+    let sent = fleet.proxy.requests();
     let sent: Vec<_> = sent.iter().filter(|sent| eviction(sent)).collect();
     assert_eq!(sent.len(), 1, "{sent:?}");
     let meant = &sent[0].body["deleteOptions"]["preconditions"]["uid"];

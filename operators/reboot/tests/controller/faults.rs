@@ -58,7 +58,7 @@ pub(crate) async fn unready_nodes_count_as_unavailable_once(case: Case) -> anyho
 pub(crate) async fn new_request_after_a_reboot_waits_for_a_new_slot(case: Case) -> anyhow::Result<()> {
     let fleet = Fleet::new(&case, 2, at_a_time(1)).await?;
     let (again, other) = (fleet.name(0), fleet.name(1));
-    fleet.wire.delay(usize::MAX, Duration::from_secs(3), |sent| {
+    fleet.proxy.delay(usize::MAX, Duration::from_secs(3), |sent| {
         sent.resource() == "rebootpolicies" && sent.is_write()
     });
     fleet.request(&again).await?;
@@ -183,9 +183,7 @@ pub(crate) async fn drain_timeout_aborts_or_forces(case: Case) -> anyhow::Result
 /// A node that does not come back keeps its slot, and the others wait until an administrator has looked at it.
 pub(crate) async fn node_that_does_not_return_fails_and_stops_the_rollout(case: Case) -> anyhow::Result<()> {
     let fleet = Fleet::new(&case, 3, at_a_time(2)).await?;
-    fleet
-        .change_policy(json!({ "reboot": { "timeout": fleet.short_timeout() } }))
-        .await?;
+    fleet.shorten_reboot_timeout().await?;
     let lost = fleet.name(0);
     fleet.set_behavior(&lost, RebootBehavior::Dies);
     fleet.request(&lost).await?;
@@ -222,9 +220,7 @@ pub(crate) async fn node_that_does_not_return_fails_and_stops_the_rollout(case: 
 /// Only the kubelet was restarted: that is not a reboot.
 pub(crate) async fn kubelet_restart_is_not_a_reboot(case: Case) -> anyhow::Result<()> {
     let fleet = Fleet::new(&case, 1, at_a_time(1)).await?;
-    fleet
-        .change_policy(json!({ "reboot": { "timeout": fleet.short_timeout() } }))
-        .await?;
+    fleet.shorten_reboot_timeout().await?;
     let node = fleet.name(0);
     fleet.set_behavior(&node, RebootBehavior::Pretends);
     fleet.request(&node).await?;
@@ -382,12 +378,12 @@ pub(crate) async fn api_outage_in_any_phase_only_delays(case: Case) -> anyhow::R
     };
     let (unavailable, busy) = (StatusCode::SERVICE_UNAVAILABLE, StatusCode::TOO_MANY_REQUESTS);
     let silence = Duration::from_secs(if fleet.is_embedded() { 600 } else { 2 });
-    fleet.wire.reject(usize::MAX, unavailable, is(UNAVAILABLE));
-    fleet.wire.reject(usize::MAX, busy, is(TOO_BUSY));
-    fleet.wire.delay(usize::MAX, silence, is(SILENT));
+    fleet.proxy.reject(usize::MAX, unavailable, is(UNAVAILABLE));
+    fleet.proxy.reject(usize::MAX, busy, is(TOO_BUSY));
+    fleet.proxy.delay(usize::MAX, silence, is(SILENT));
     // Runs after the other layers: the write that starts the outage passes.
     let (begins, takes) = (Arc::clone(&next), Arc::clone(&away));
-    fleet.wire.reject(usize::MAX, unavailable, move |sent| {
+    fleet.proxy.reject(usize::MAX, unavailable, move |sent| {
         let enters = |next: &mut (Phase, u8)| {
             let mark = format!(r#"\"phase\":\"{}\""#, next.0.name());
             sent.is_write() && sent.resource() == "nodes" && sent.body.to_string().contains(&mark)
@@ -453,10 +449,10 @@ pub(crate) async fn api_outage_during_a_rollout_only_delays(case: Case) -> anyho
         fleet.request(&fleet.name(number)).await?;
     }
     for phase in [Phase::Draining, Phase::Armed, Phase::Rebooted] {
-        fleet.wire.reject(times, away, move |sent| {
+        fleet.proxy.reject(times, away, move |sent| {
             sent.is_write() && sent.resource() == "nodes" && sent.body.to_string().contains(phase.name())
         });
-        fleet.wire.reject(times / 3, away, |sent| {
+        fleet.proxy.reject(times / 3, away, |sent| {
             sent.resource() == "rebootpolicies" && sent.is_write()
         });
     }

@@ -38,7 +38,7 @@ pub(crate) struct Fleet {
     pub(crate) case: Case,
     pub(crate) clock: Clock,
     pub(crate) policy: String,
-    pub(crate) wire: RequestProxy,
+    pub(crate) proxy: RequestProxy,
     machines: Arc<Mutex<Machines>>,
     most_down: Arc<Mutex<usize>>,
     kubelets: RunningManager,
@@ -75,7 +75,7 @@ impl Fleet {
             case: case.clone(),
             clock,
             policy: case.namespace().to_owned(),
-            wire: RequestProxy::new(&case.program_client().await?),
+            proxy: RequestProxy::new(&case.program_client().await?),
             machines,
             most_down,
             kubelets: RunningManager::start(kubelets),
@@ -155,13 +155,13 @@ impl Fleet {
     }
 
     pub(crate) fn start(&mut self) {
-        let wire = self.wire.clone();
-        self.controller = Some(self.start_another(&wire, None));
+        let proxy = self.proxy.clone();
+        self.controller = Some(self.start_another(&proxy, None));
     }
 
-    /// Starts another controller, on this wire.
-    pub(crate) fn start_another(&self, wire: &RequestProxy, own_node: Option<String>) -> RunningManager {
-        RunningManager::start(controllers(Manager::new(wire.client()), self.clock, own_node))
+    /// Starts another controller, on this proxy.
+    pub(crate) fn start_another(&self, proxy: &RequestProxy, own_node: Option<String>) -> RunningManager {
+        RunningManager::start(controllers(Manager::new(proxy.client()), self.clock, own_node))
     }
 
     pub(crate) async fn stop(&mut self) -> anyhow::Result<()> {
@@ -301,14 +301,14 @@ impl Fleet {
     where
         K: windlass::cache::Cacheable + Resource<DynamicType = ()>,
     {
-        let patience = match self.case.cluster().backend() {
+        let limit = match self.case.cluster().backend() {
             Backend::Embedded => Duration::from_hours(8),
             _ => Duration::from_secs(40),
         };
         let cache = Cache::<K>::start(self.case.client(), &WatchScope::all());
         let lister = cache.synced(windlass_suite::STEP_TIMEOUT).await?;
         let mut changes = lister.subscribe();
-        let seen = timeout(patience, async {
+        let seen = timeout(limit, async {
             loop {
                 if let Some(seen) = look(&lister) {
                     return anyhow::Ok(seen);
@@ -325,7 +325,7 @@ impl Fleet {
             Backend::Embedded => Duration::from_secs(2),
             _ => Duration::from_millis(500),
         };
-        self.wire.wait_until_idle(long).await;
+        self.proxy.wait_until_idle(long).await;
     }
 
     /// The reasons of all events about a node, in the order in which they were recorded; the server may receive them
@@ -334,12 +334,12 @@ impl Fleet {
         let about = format!("involvedObject.kind=Node,involvedObject.name={node}");
         let events = Api::<Event>::all(self.case.client());
         let mut events = events.list(&ListParams::default().fields(&about)).await?.items;
-        let said = |event: &Event| {
+        let time_in_name = |event: &Event| {
             let name = event.name_any();
             let (_, stamp) = name.rsplit_once('.')?;
             u64::from_str_radix(stamp, 16).ok()
         };
-        events.sort_by_key(said);
+        events.sort_by_key(time_in_name);
         Ok(events.into_iter().filter_map(|event| event.reason).collect())
     }
 
@@ -392,12 +392,11 @@ impl Fleet {
         self.case.cluster().backend() == Backend::Embedded
     }
 
-    /// A little longer than a machine takes to boot.
-    pub(crate) fn short_timeout(&self) -> &'static str {
-        match self.case.cluster().backend() {
-            Backend::Embedded => "40s",
-            _ => "5s",
-        }
+    /// Sets the policy's reboot timeout to a little longer than a machine takes to boot.
+    pub(crate) async fn shorten_reboot_timeout(&self) -> kube::Result<RebootPolicy> {
+        let timeout = if self.is_embedded() { "40s" } else { "5s" };
+        self.change_policy(json!({ "reboot": { "timeout": timeout } }))
+            .await
     }
 
     /// Lets time pass; where the clock is real, a second.

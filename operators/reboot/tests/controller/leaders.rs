@@ -23,11 +23,11 @@ pub(crate) async fn concurrent_controllers_respect_max_unavailable(case: Case) -
     let late: &[u64] = if fleet.is_embedded() { &[200, 8000] } else { &[700] };
     let mut others = Vec::new();
     for late in late {
-        let wire = RequestProxy::new(&case.program_client().await?);
-        wire.delay(usize::MAX, Duration::from_millis(*late), |sent| {
+        let proxy = RequestProxy::new(&case.program_client().await?);
+        proxy.delay(usize::MAX, Duration::from_millis(*late), |sent| {
             sent.access.verb == "list" || sent.access.verb == "get" || sent.is_write()
         });
-        others.push(fleet.start_another(&wire, None));
+        others.push(fleet.start_another(&proxy, None));
     }
     for number in 0..11 {
         fleet.request(&fleet.name(number)).await?;
@@ -56,7 +56,7 @@ pub(crate) async fn concurrent_grants_of_the_last_slot_conflict(case: Case) -> a
             sent.resource() == "rebootpolicies" && sent.is_write() && sent.body.to_string().contains(&node)
         }
     };
-    let late = fleet.wire.clone();
+    let late = fleet.proxy.clone();
     late.delay(1, LONG, gives(&second));
     fleet.request(&second).await?;
     late.wait_until_sent(gives(&second)).await?;
@@ -86,7 +86,7 @@ pub(crate) async fn concurrent_grants_of_the_last_slot_conflict(case: Case) -> a
 pub(crate) async fn uncached_pause_stops_a_drained_node(case: Case) -> anyhow::Result<()> {
     let fleet = Fleet::new(&case, 1, at_a_time(1)).await?;
     let node = fleet.name(0);
-    fleet.wire.delay(usize::MAX, LONG, |sent| {
+    fleet.proxy.delay(usize::MAX, LONG, |sent| {
         sent.resource() == "rebootpolicies" && sent.access.verb == "get"
     });
     fleet.request(&node).await?;
@@ -104,7 +104,7 @@ pub(crate) async fn uncached_pause_stops_a_drained_node(case: Case) -> anyhow::R
     let arms = |sent: &RecordedRequest| {
         sent.resource() == "nodes" && sent.body.to_string().contains(r#"\"phase\":\"Armed\""#)
     };
-    assert!(!fleet.wire.writes().iter().any(arms), "it was armed");
+    assert!(!fleet.proxy.writes().iter().any(arms), "it was armed");
     assert_eq!(fleet.boots(&node), 0);
     fleet.end().await
 }

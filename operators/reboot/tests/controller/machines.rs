@@ -31,7 +31,6 @@ pub(crate) enum RebootBehavior {
     Deaf,
 }
 
-/// One machine.
 #[derive(Default)]
 pub(crate) struct Machine {
     pub(crate) boots: usize,

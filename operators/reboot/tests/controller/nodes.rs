@@ -156,9 +156,7 @@ pub(crate) async fn rollout_continues_until_the_failure_budget_is_exhausted(
     let mut spec = at_a_time(4);
     spec["failureBudget"] = 2.into();
     let fleet = Fleet::new(&case, 4, spec).await?;
-    fleet
-        .change_policy(json!({ "reboot": { "timeout": fleet.short_timeout() } }))
-        .await?;
+    fleet.shorten_reboot_timeout().await?;
     let [first, well, second, last] = [0, 1, 2, 3].map(|number| fleet.name(number));
     for node in [&first, &second] {
         fleet.set_behavior(node, RebootBehavior::Dies);
@@ -190,9 +188,7 @@ pub(crate) async fn rollout_continues_until_the_failure_budget_is_exhausted(
 pub(crate) async fn node_that_moves_to_another_policy_releases_its_slot(case: Case) -> anyhow::Result<()> {
     let fleet = Fleet::new(&case, 2, at_a_time(1)).await?;
     let (moved, next) = (fleet.name(0), fleet.name(1));
-    fleet
-        .change_policy(json!({ "reboot": { "timeout": fleet.short_timeout() } }))
-        .await?;
+    fleet.shorten_reboot_timeout().await?;
     fleet.set_behavior(&moved, RebootBehavior::Dies);
     fleet.request(&moved).await?;
     fleet.request(&next).await?;
@@ -248,9 +244,7 @@ pub(crate) async fn administrator_uncordon_and_cordon_are_respected(case: Case) 
 pub(crate) async fn replaced_node_passes_nothing_to_its_successor(case: Case) -> anyhow::Result<()> {
     let mut fleet = Fleet::new(&case, 2, at_a_time(1)).await?;
     let (node, next) = (fleet.name(0), fleet.name(1));
-    fleet
-        .change_policy(json!({ "reboot": { "timeout": fleet.short_timeout() } }))
-        .await?;
+    fleet.shorten_reboot_timeout().await?;
     for phase in [Phase::Armed, Phase::Failed, Phase::Rebooted] {
         if phase == Phase::Armed {
             fleet.stop_agents().await?;

@@ -30,16 +30,16 @@ pub(crate) async fn shipped_roles_are_sufficient_and_minimal(case: Case) -> anyh
         .delete(&fleet.policy, &windlass::kube::api::DeleteParams::default())
         .await?;
     DEFAULT_POLICY.clone_into(&mut fleet.policy);
-    let wire = RequestProxy::new(&rights.client(&case).await?).in_namespace(case.namespace());
+    let proxy = RequestProxy::new(&rights.client(&case).await?).in_namespace(case.namespace());
     // A server without streaming lists is listed from.
     let streams = |sent: &RecordedRequest| sent.access.verb == "watch";
-    wire.reject(4, StatusCode::UNPROCESSABLE_ENTITY, streams);
+    proxy.reject(4, StatusCode::UNPROCESSABLE_ENTITY, streams);
     // One conflict each, with the node and with the pod.
     let cordons =
         |sent: &RecordedRequest| sent.resource() == "nodes" && sent.body.to_string().contains("Cordoned");
-    wire.reject(1, StatusCode::CONFLICT, cordons);
-    wire.reject(1, StatusCode::CONFLICT, |sent| sent.subresource() == "eviction");
-    let manager = Manager::new(wire.client()).elect(ElectionConfig::new("reboot"));
+    proxy.reject(1, StatusCode::CONFLICT, cordons);
+    proxy.reject(1, StatusCode::CONFLICT, |sent| sent.subresource() == "eviction");
+    let manager = Manager::new(proxy.client()).elect(ElectionConfig::new("reboot"));
     let running = RunningManager::start(controllers(manager, fleet.clock, None));
 
     let node = fleet.name(0);
@@ -78,8 +78,8 @@ pub(crate) async fn shipped_roles_are_sufficient_and_minimal(case: Case) -> anyh
 pub(crate) async fn second_controller_continues_after_the_leader_stops(case: Case) -> anyhow::Result<()> {
     let fleet = Fleet::idle(&case, 2, at_a_time(1)).await?;
     let start = || {
-        let wire = fleet.wire.clone().in_namespace(case.namespace());
-        let manager = Manager::new(wire.client()).elect(ElectionConfig::new("reboot"));
+        let proxy = fleet.proxy.clone().in_namespace(case.namespace());
+        let manager = Manager::new(proxy.client()).elect(ElectionConfig::new("reboot"));
         RunningManager::start(controllers(manager, fleet.clock, None))
     };
     let first = start();

@@ -111,7 +111,7 @@ pub(crate) async fn control_plane_reboots_after_workers_and_own_node_last(case: 
     for number in 0..5 {
         fleet.request(&fleet.name(number)).await?;
     }
-    let controller = fleet.start_another(&fleet.wire, Some(fleet.name(0)));
+    let controller = fleet.start_another(&fleet.proxy, Some(fleet.name(0)));
     for number in 0..5 {
         fleet.wait_until_idle(&fleet.name(number)).await?;
     }

@@ -55,7 +55,7 @@ pub(crate) async fn single_node_cluster_reboots_with_its_controller(case: Case) 
         ..Arguments::default()
     };
     let start = || {
-        let manager = Manager::new(fleet.wire.client());
+        let manager = Manager::new(fleet.proxy.client());
         RunningManager::start(controllers_with(manager, fleet.clock, &arguments))
     };
     let running = start();
@@ -79,7 +79,7 @@ pub(crate) async fn single_node_cluster_reboots_with_its_controller(case: Case) 
 
 pub(crate) async fn metrics_report_phases_durations_and_blockers(case: Case) -> anyhow::Result<()> {
     let fleet = Fleet::idle(&case, 2, at_a_time(1)).await?;
-    let manager = Manager::new(fleet.wire.client());
+    let manager = Manager::new(fleet.proxy.client());
     let metrics = manager.metrics();
     let running = RunningManager::start(controllers(manager, fleet.clock, None));
     let node = fleet.name(0);

@@ -98,7 +98,7 @@ pub(crate) async fn closing_window_aborts_a_drain(case: Case) -> anyhow::Result<
     set_disruptions_allowed(&fleet.case, "strict", 1).await?;
     let asked = |fleet: &Fleet| {
         fleet
-            .wire
+            .proxy
             .requests()
             .iter()
             .filter(|sent| sent.subresource() == "eviction")
@@ -217,10 +217,10 @@ pub(crate) async fn unclaimed_command_is_withdrawn_when_the_window_closes(case: 
 }
 
 /// A controller with another clock than the agents', which are right.
-fn skewed(fleet: &Fleet, wire: &RequestProxy, minutes: i64) -> RunningManager {
+fn skewed(fleet: &Fleet, proxy: &RequestProxy, minutes: i64) -> RunningManager {
     let wrong = fleet.clock.now() + jiff::SignedDuration::from_mins(minutes);
     RunningManager::start(controllers(
-        Manager::new(wire.client()),
+        Manager::new(proxy.client()),
         Clock::starting_at(wrong),
         None,
     ))
@@ -231,7 +231,7 @@ pub(crate) async fn controller_clock_ahead_does_not_reboot_early(case: Case) -> 
     // By the controller's clock the window has been open for nearly ten minutes; by the agents' it opens in eight
     // seconds.
     let (fleet, node) = one_node(&case, &nights, "2026-06-05T19:59:52Z").await?;
-    let controller = skewed(&fleet, &fleet.wire, 10);
+    let controller = skewed(&fleet, &fleet.proxy, 10);
     fleet.request(&node).await?;
     fleet.wait_for_phase(&node, Phase::Armed).await?;
     assert!(
@@ -250,7 +250,7 @@ pub(crate) async fn controller_clock_behind_does_not_reboot_late(case: Case) -> 
     let nights = berlin("22:00", "04:00");
     // By the agents' clock the window is closed; by the controller's it closes in eight seconds.
     let (fleet, node) = one_node(&case, &nights, "2026-06-06T02:09:52Z").await?;
-    let controller = skewed(&fleet, &fleet.wire, -10);
+    let controller = skewed(&fleet, &fleet.proxy, -10);
     fleet.request(&node).await?;
     fleet.wait_for_phase(&node, Phase::Armed).await?;
     let view = fleet.wait_for_phase(&node, Phase::Aborted).await?;
@@ -268,7 +268,7 @@ pub(crate) async fn controller_clock_behind_does_not_reboot_late(case: Case) -> 
 pub(crate) async fn skewed_kubelet_clocks_do_not_delay_reboots(case: Case) -> anyhow::Result<()> {
     for minutes in [-10, 10] {
         let (fleet, node) = one_node(&case, &json!([]), "2026-06-05T12:00:00Z").await?;
-        let controller = skewed(&fleet, &fleet.wire, minutes);
+        let controller = skewed(&fleet, &fleet.proxy, minutes);
         fleet.request(&node).await?;
         fleet.wait_until_idle(&node).await?;
         let took = fleet.clock.now().duration_since(at("2026-06-05T12:00:00Z"));

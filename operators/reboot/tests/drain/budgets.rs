@@ -6,18 +6,18 @@ use windlass::runtime::{Clock, Writer};
 use windlass_reboot::drain::{BlockerReason, DrainMode, Drainer};
 use windlass_suite::Context as Case;
 
-use crate::stage::Stage;
+use crate::fixture::Fixture;
 
 const FIVE: Duration = Duration::from_secs(5);
 
 pub(crate) async fn exhausted_budget_is_reported_and_retried_every_five_seconds(
     case: Case,
 ) -> anyhow::Result<()> {
-    let stage = Stage::new(&case).await?;
-    let web = stage.pod("web").await?;
-    stage.budget("at-zero", "web", Some(0)).await?;
+    let fixture = Fixture::new(&case).await?;
+    let web = fixture.pod("web").await?;
+    fixture.budget("at-zero", "web", Some(0)).await?;
 
-    let progress = stage.passes(11).await?;
+    let progress = fixture.passes(11).await?;
     assert_eq!(progress.remaining, 1);
     let [blocker] = &progress.blockers[..] else {
         panic!("{progress:?}")
@@ -32,22 +32,22 @@ pub(crate) async fn exhausted_budget_is_reported_and_retried_every_five_seconds(
             .contains("at-zero needs 1 healthy pods and has 1 currently"),
         "{blocker}"
     );
-    let asked = stage.eviction_times("web");
+    let asked = fixture.eviction_times("web");
     assert!((2..=3).contains(&asked.len()), "{asked:?}");
     assert!(
         asked.windows(2).all(|pair| pair[1] - pair[0] >= FIVE),
         "{asked:?}"
     );
-    assert!(progress.next_pass <= FIVE && stage.is_running(&web).await?);
+    assert!(progress.next_pass <= FIVE && fixture.is_running(&web).await?);
     Ok(())
 }
 
 pub(crate) async fn unprocessed_budget_is_retried_after_the_servers_delay(case: Case) -> anyhow::Result<()> {
-    let stage = Stage::new(&case).await?;
-    stage.pod("web").await?;
+    let fixture = Fixture::new(&case).await?;
+    fixture.pod("web").await?;
     // It is not processed yet.
-    stage.budget("fresh", "web", None).await?;
-    let progress = stage.pass().await?;
+    fixture.budget("fresh", "web", None).await?;
+    let progress = fixture.pass().await?;
     assert_eq!(progress.blockers[0].budget.as_deref(), Some("fresh"));
     assert!(
         progress.blockers[0].message.contains("still being processed"),
@@ -59,29 +59,29 @@ pub(crate) async fn unprocessed_budget_is_retried_after_the_servers_delay(case: 
         "{progress:?}"
     );
     // Five seconds have passed, ten have not; nothing is forgotten meanwhile.
-    let progress = stage.passes(7).await?;
+    let progress = fixture.passes(7).await?;
     assert_eq!(
-        (stage.eviction_times("web").len(), progress.blockers.len()),
+        (fixture.eviction_times("web").len(), progress.blockers.len()),
         (1, 1)
     );
-    let progress = stage.passes(4).await?;
-    let asked = stage.eviction_times("web");
+    let progress = fixture.passes(4).await?;
+    let asked = fixture.eviction_times("web");
     assert_eq!((asked.len(), progress.remaining), (2, 1));
     assert!(asked[1] - asked[0] >= ten, "{asked:?}");
     Ok(())
 }
 
 pub(crate) async fn multiple_budgets_are_named_and_do_not_block_other_pods(case: Case) -> anyhow::Result<()> {
-    let stage = Stage::new(&case).await?;
-    let web = stage.pod("web").await?;
-    stage.pod("api").await?;
+    let fixture = Fixture::new(&case).await?;
+    let web = fixture.pod("web").await?;
+    fixture.pod("api").await?;
     for budget in ["one", "two"] {
-        stage.budget(budget, "web", None).await?;
+        fixture.budget(budget, "web", None).await?;
         // However much they allow.
-        stage.allow(budget, 1).await?;
+        fixture.allow(budget, 1).await?;
     }
-    stage.budget("others", "db", None).await?;
-    let progress = stage.passes(6).await?;
+    fixture.budget("others", "db", None).await?;
+    let progress = fixture.passes(6).await?;
     let [blocker] = &progress.blockers[..] else {
         panic!("{progress:?}")
     };
@@ -90,65 +90,65 @@ pub(crate) async fn multiple_budgets_are_named_and_do_not_block_other_pods(case:
         ("web", Some("one,two"), BlockerReason::MultipleBudgets)
     );
     assert!(blocker.message.ends_with("Covered by: one,two."), "{blocker}");
-    assert!(stage.eviction_times("web").len() <= 2 && stage.is_running(&web).await?);
+    assert!(fixture.eviction_times("web").len() <= 2 && fixture.is_running(&web).await?);
     assert_eq!(
-        (stage.eviction_times("api").len(), progress.remaining),
+        (fixture.eviction_times("api").len(), progress.remaining),
         (1, 2),
         "it is evicted, once"
     );
-    stage.stop_pod("api").await?;
-    assert_eq!(stage.pass().await?.remaining, 1);
+    fixture.stop_pod("api").await?;
+    assert_eq!(fixture.pass().await?.remaining, 1);
     Ok(())
 }
 
 pub(crate) async fn pod_is_evicted_once_its_budget_allows(case: Case) -> anyhow::Result<()> {
-    let stage = Stage::new(&case).await?;
-    stage.pod("web").await?;
-    stage.budget("strict", "web", Some(0)).await?;
-    let blocked = stage.pass().await?;
+    let fixture = Fixture::new(&case).await?;
+    fixture.pod("web").await?;
+    fixture.budget("strict", "web", Some(0)).await?;
+    let blocked = fixture.pass().await?;
     assert_eq!(blocked.blockers.len(), 1);
-    stage.allow("strict", 1).await?;
+    fixture.allow("strict", 1).await?;
     // Until the next attempt, the last result is reported.
-    assert_eq!(stage.pass().await?.blockers, blocked.blockers);
+    assert_eq!(fixture.pass().await?.blockers, blocked.blockers);
     tokio::time::sleep(blocked.next_pass).await;
-    let going = stage.pass().await?;
+    let going = fixture.pass().await?;
     assert_eq!((going.remaining, going.blockers.len()), (1, 0));
     assert!(!going.is_drained());
-    stage.stop_pod("web").await?;
-    assert!(stage.pass().await?.is_drained());
-    assert_eq!(stage.eviction_times("web").len(), 2);
+    fixture.stop_pod("web").await?;
+    assert!(fixture.pass().await?.is_drained());
+    assert_eq!(fixture.eviction_times("web").len(), 2);
     Ok(())
 }
 
 pub(crate) async fn forced_pass_deletes_despite_the_budget(case: Case) -> anyhow::Result<()> {
-    let mut stage = Stage::new(&case).await?;
-    stage.options.grace_period_seconds = Some(0);
-    let web = stage.pod("web").await?;
-    stage.budget("strict", "web", Some(0)).await?;
-    assert_eq!(stage.pass().await?.remaining, 1);
+    let mut fixture = Fixture::new(&case).await?;
+    fixture.options.grace_period_seconds = Some(0);
+    let web = fixture.pod("web").await?;
+    fixture.budget("strict", "web", Some(0)).await?;
+    assert_eq!(fixture.pass().await?.remaining, 1);
     // At once: deletions do not depend on the budget.
-    let forced = stage
+    let forced = fixture
         .drainer
-        .pass(&stage.node_name(), &stage.options, DrainMode::Force)
+        .pass(&fixture.node_name(), &fixture.options, DrainMode::Force)
         .await?;
     assert!(
-        forced.is_drained() && !stage.is_running(&web).await?,
+        forced.is_drained() && !fixture.is_running(&web).await?,
         "{forced:?}"
     );
     Ok(())
 }
 
 pub(crate) async fn dry_run_reports_blockers(case: Case) -> anyhow::Result<()> {
-    let stage = Stage::new(&case).await?;
-    let (web, api) = (stage.pod("web").await?, stage.pod("api").await?);
-    stage.budget("strict", "web", Some(0)).await?;
-    let writer = Writer::new(stage.world.proxy().client(), "drain-test").dry_run();
+    let fixture = Fixture::new(&case).await?;
+    let (web, api) = (fixture.pod("web").await?, fixture.pod("api").await?);
+    fixture.budget("strict", "web", Some(0)).await?;
+    let writer = Writer::new(fixture.env.proxy().client(), "drain-test").dry_run();
     let trial = Drainer::new(writer, Clock::system());
     let progress = trial
-        .pass(&stage.node_name(), &stage.options, DrainMode::Evict)
+        .pass(&fixture.node_name(), &fixture.options, DrainMode::Evict)
         .await?;
     let names: Vec<_> = progress.blockers.iter().map(|blocker| &*blocker.pod).collect();
     assert_eq!((progress.remaining, &names[..]), (2, &["web"][..]));
-    assert!(stage.is_running(&web).await? && stage.is_running(&api).await?);
+    assert!(fixture.is_running(&web).await? && fixture.is_running(&api).await?);
     Ok(())
 }

@@ -2,9 +2,9 @@
 
 mod budgets;
 #[path = "../controller/pods.rs"]
-mod hands;
+mod case_pods;
+mod fixture;
 mod pods;
-mod stage;
 
 use windlass_suite::suite;
 

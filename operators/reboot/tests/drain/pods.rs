@@ -10,28 +10,28 @@ use windlass::{
 use windlass_reboot::drain::{BlockerReason, DrainError, DrainMode};
 use windlass_suite::{Context as Case, RecordedRequest};
 
-use crate::stage::{Stage, drainer};
+use crate::fixture::{Fixture, drainer};
 
 pub(crate) async fn ignored_pods_are_not_evicted(case: Case) -> anyhow::Result<()> {
-    let stage = Stage::new(&case).await?;
-    let elsewhere = format!("{}-b", stage.node_name());
-    stage.node(&elsewhere).await?;
-    stage.pod_on(&elsewhere, "elsewhere", "ReplicaSet").await?;
-    stage.pod_on(&stage.node_name(), "proxy", "DaemonSet").await?;
-    stage.pod("done").await?;
+    let fixture = Fixture::new(&case).await?;
+    let elsewhere = format!("{}-b", fixture.node_name());
+    fixture.node(&elsewhere).await?;
+    fixture.pod_on(&elsewhere, "elsewhere", "ReplicaSet").await?;
+    fixture.pod_on(&fixture.node_name(), "proxy", "DaemonSet").await?;
+    fixture.pod("done").await?;
     let succeeded = json!({ "status": { "phase": "Succeeded" } });
-    stage.world.patch_status::<Pod>("done", succeeded).await?;
+    fixture.env.patch_status::<Pod>("done", succeeded).await?;
     let mirror = json!({
         "metadata": { "name": "mirror", "annotations": { "kubernetes.io/config.mirror": "x" } },
-        "spec": { "nodeName": stage.node_name(), "containers": [{ "name": "main", "image": "main" }] },
+        "spec": { "nodeName": fixture.node_name(), "containers": [{ "name": "main", "image": "main" }] },
     });
-    stage.world.create::<Pod>(from_value(mirror)?).await?;
-    stage.pod("chosen").await?;
+    fixture.env.create::<Pod>(from_value(mirror)?).await?;
+    fixture.pod("chosen").await?;
 
-    let progress = stage.pass().await?;
+    let progress = fixture.pass().await?;
     assert_eq!((progress.remaining, progress.blockers.len()), (1, 0));
-    let writes: Vec<_> = stage
-        .world
+    let writes: Vec<_> = fixture
+        .env
         .proxy()
         .writes()
         .iter()
@@ -42,85 +42,89 @@ pub(crate) async fn ignored_pods_are_not_evicted(case: Case) -> anyhow::Result<(
 }
 
 pub(crate) async fn eviction_uses_the_policys_grace_period(case: Case) -> anyhow::Result<()> {
-    let mut stage = Stage::new(&case).await?;
-    stage.options.grace_period_seconds = Some(7);
-    stage.pod("web").await?;
-    stage.pass().await?;
-    let web = stage.world.get::<Pod>("web").await?;
+    let mut fixture = Fixture::new(&case).await?;
+    fixture.options.grace_period_seconds = Some(7);
+    fixture.pod("web").await?;
+    fixture.pass().await?;
+    let web = fixture.env.get::<Pod>("web").await?;
     assert_eq!(web.metadata.deletion_grace_period_seconds, Some(7));
     // It is terminating, and not evicted again however often a pass runs.
-    stage.passes(6).await?;
-    assert_eq!(stage.eviction_times("web").len(), 1);
+    fixture.passes(6).await?;
+    assert_eq!(fixture.eviction_times("web").len(), 1);
     Ok(())
 }
 
 /// A StatefulSet's pod has the same name on every node.
 pub(crate) async fn pod_recreated_under_its_name_is_not_evicted(case: Case) -> anyhow::Result<()> {
-    let stage = Stage::new(&case).await?;
-    let elsewhere = format!("{}-b", stage.node_name());
-    stage.node(&elsewhere).await?;
-    let before = stage.pod_on(&stage.node_name(), "db-0", "StatefulSet").await?;
+    let fixture = Fixture::new(&case).await?;
+    let elsewhere = format!("{}-b", fixture.node_name());
+    fixture.node(&elsewhere).await?;
+    let before = fixture
+        .pod_on(&fixture.node_name(), "db-0", "StatefulSet")
+        .await?;
     // Between the list and the eviction it is deleted and recreated.
-    stage
-        .world
+    fixture
+        .env
         .proxy()
         .delay(1, Duration::from_secs(2), |sent: &RecordedRequest| {
             sent.subresource() == "eviction"
         });
-    let (progress, successor) = tokio::join!(stage.pass(), async {
-        stage
-            .world
+    let (progress, successor) = tokio::join!(fixture.pass(), async {
+        fixture
+            .env
             .proxy()
             .wait_until_sent(|sent: &RecordedRequest| sent.subresource() == "eviction")
             .await?;
-        stage.stop_pod("db-0").await?;
-        stage.pod_on(&elsewhere, "db-0", "StatefulSet").await
+        fixture.stop_pod("db-0").await?;
+        fixture.pod_on(&elsewhere, "db-0", "StatefulSet").await
     });
     let (progress, successor) = (progress?, successor?);
     assert_ne!(before.uid(), successor.uid());
     assert!(progress.is_drained(), "{progress:?}");
-    assert!(stage.is_running(&successor).await?);
+    assert!(fixture.is_running(&successor).await?);
     // The other way round: the list shows it as gone, and its successor is on another node.
-    assert!(stage.pass().await?.is_drained() && stage.is_running(&successor).await?);
-    assert_eq!(stage.eviction_times("db-0").len(), 1);
+    assert!(fixture.pass().await?.is_drained() && fixture.is_running(&successor).await?);
+    assert_eq!(fixture.eviction_times("db-0").len(), 1);
     Ok(())
 }
 
 pub(crate) async fn forced_deletion_does_not_delete_a_recreated_pod(case: Case) -> anyhow::Result<()> {
-    let stage = Stage::new(&case).await?;
-    let elsewhere = format!("{}-b", stage.node_name());
-    stage.node(&elsewhere).await?;
-    stage.pod_on(&stage.node_name(), "db-0", "StatefulSet").await?;
+    let fixture = Fixture::new(&case).await?;
+    let elsewhere = format!("{}-b", fixture.node_name());
+    fixture.node(&elsewhere).await?;
+    fixture
+        .pod_on(&fixture.node_name(), "db-0", "StatefulSet")
+        .await?;
     let deletion = |sent: &RecordedRequest| &*sent.access.verb == "delete" && sent.name() == "db-0";
-    stage.world.proxy().delay(1, Duration::from_secs(2), deletion);
-    let here = stage.node_name();
+    fixture.env.proxy().delay(1, Duration::from_secs(2), deletion);
+    let here = fixture.node_name();
     let (progress, successor) = tokio::join!(
-        stage.drainer.pass(&here, &stage.options, DrainMode::Force),
+        fixture.drainer.pass(&here, &fixture.options, DrainMode::Force),
         async {
-            stage.world.proxy().wait_until_sent(deletion).await?;
-            stage.stop_pod("db-0").await?;
-            stage.pod_on(&elsewhere, "db-0", "StatefulSet").await
+            fixture.env.proxy().wait_until_sent(deletion).await?;
+            fixture.stop_pod("db-0").await?;
+            fixture.pod_on(&elsewhere, "db-0", "StatefulSet").await
         }
     );
-    assert!(progress?.is_drained() && stage.is_running(&successor?).await?);
+    assert!(progress?.is_drained() && fixture.is_running(&successor?).await?);
     Ok(())
 }
 
 pub(crate) async fn overdue_pod_is_reported_with_its_finalizers(case: Case) -> anyhow::Result<()> {
-    let stage = Stage::new(&case).await?;
-    stage.pod("held").await?;
+    let fixture = Fixture::new(&case).await?;
+    fixture.pod("held").await?;
     let finalizer = json!({ "metadata": { "finalizers": ["example.com/held"] } });
-    stage.world.patch::<Pod>("held", finalizer).await?;
-    let pods = stage.world.case().api::<Pod>();
+    fixture.env.patch::<Pod>("held", finalizer).await?;
+    let pods = fixture.env.case().api::<Pod>();
     pods.delete("held", &DeleteParams::default().grace_period(0))
         .await?;
     // Long after its grace period, by a clock that is ahead of the server's.
     let late =
         windlass::runtime::Clock::starting_at(jiff::Timestamp::now() + jiff::SignedDuration::from_mins(2));
-    let writer = windlass::runtime::Writer::new(stage.world.proxy().client(), "drain-test");
+    let writer = windlass::runtime::Writer::new(fixture.env.proxy().client(), "drain-test");
     let drainer = windlass_reboot::drain::Drainer::new(writer, late);
     let progress = drainer
-        .pass(&stage.node_name(), &stage.options, DrainMode::Evict)
+        .pass(&fixture.node_name(), &fixture.options, DrainMode::Evict)
         .await?;
     assert_eq!((progress.remaining, progress.blockers.len()), (1, 1));
     assert_eq!(progress.blockers[0].reason, BlockerReason::TerminationOverdue);
@@ -133,77 +137,77 @@ pub(crate) async fn overdue_pod_is_reported_with_its_finalizers(case: Case) -> a
     // A forced pass has nothing more to do about it.
     assert!(
         drainer
-            .pass(&stage.node_name(), &stage.options, DrainMode::Force)
+            .pass(&fixture.node_name(), &fixture.options, DrainMode::Force)
             .await?
             .is_drained()
     );
     let free = json!({ "metadata": { "finalizers": null } });
-    stage.world.patch::<Pod>("held", free).await?;
+    fixture.env.patch::<Pod>("held", free).await?;
     Ok(())
 }
 
 pub(crate) async fn failed_requests_are_retried_after_five_seconds(case: Case) -> anyhow::Result<()> {
-    let stage = Stage::new(&case).await?;
-    stage.pod("web").await?;
-    stage.pod("api").await?;
-    let wire = stage.world.proxy();
-    wire.reject(1, http::StatusCode::SERVICE_UNAVAILABLE, |sent| {
+    let fixture = Fixture::new(&case).await?;
+    fixture.pod("web").await?;
+    fixture.pod("api").await?;
+    let proxy = fixture.env.proxy();
+    proxy.reject(1, http::StatusCode::SERVICE_UNAVAILABLE, |sent| {
         &*sent.access.verb == "list"
     });
-    let error = stage
+    let error = fixture
         .drainer
-        .pass(&stage.node_name(), &stage.options, DrainMode::Evict)
+        .pass(&fixture.node_name(), &fixture.options, DrainMode::Evict)
         .await;
     assert!(
         matches!(error, Err(DrainError::List { .. })),
         "the pods cannot be listed"
     );
     let concerns = |sent: &RecordedRequest| sent.subresource() == "eviction" && sent.name() == "web";
-    wire.reject(1, http::StatusCode::INTERNAL_SERVER_ERROR, concerns);
-    let progress = stage.passes(4).await?;
+    proxy.reject(1, http::StatusCode::INTERNAL_SERVER_ERROR, concerns);
+    let progress = fixture.passes(4).await?;
     assert_eq!(progress.blockers[0].reason, BlockerReason::EvictionRefused);
     assert_eq!(
         (
-            stage.eviction_times("web").len(),
-            stage.eviction_times("api").len()
+            fixture.eviction_times("web").len(),
+            fixture.eviction_times("api").len()
         ),
         (1, 1)
     );
     tokio::time::sleep(progress.next_pass).await;
-    let progress = stage.pass().await?;
+    let progress = fixture.pass().await?;
     assert_eq!(
-        (progress.blockers.len(), stage.eviction_times("web").len()),
+        (progress.blockers.len(), fixture.eviction_times("web").len()),
         (0, 2)
     );
     Ok(())
 }
 
 pub(crate) async fn new_drainer_continues_after_a_crash(case: Case) -> anyhow::Result<()> {
-    let stage = Stage::new(&case).await?;
+    let fixture = Fixture::new(&case).await?;
     for pod in ["a", "b", "c"] {
-        stage.pod(pod).await?;
+        fixture.pod(pod).await?;
     }
-    stage.budget("strict", "b", Some(0)).await?;
-    stage.pass().await?;
-    stage.stop_pod("a").await?;
-    let successor = drainer(&stage.world);
+    fixture.budget("strict", "b", Some(0)).await?;
+    fixture.pass().await?;
+    fixture.stop_pod("a").await?;
+    let successor = drainer(&fixture.env);
     let progress = successor
-        .pass(&stage.node_name(), &stage.options, DrainMode::Evict)
+        .pass(&fixture.node_name(), &fixture.options, DrainMode::Evict)
         .await?;
     assert_eq!((progress.remaining, progress.blockers.len()), (2, 1));
     assert_eq!(
         (
-            stage.eviction_times("a").len(),
-            stage.eviction_times("b").len(),
-            stage.eviction_times("c").len()
+            fixture.eviction_times("a").len(),
+            fixture.eviction_times("b").len(),
+            fixture.eviction_times("c").len()
         ),
         (1, 2, 1)
     );
     // Forgotten, for example because the drain was aborted and is retried.
-    successor.forget(&stage.node_name());
+    successor.forget(&fixture.node_name());
     successor
-        .pass(&stage.node_name(), &stage.options, DrainMode::Evict)
+        .pass(&fixture.node_name(), &fixture.options, DrainMode::Evict)
         .await?;
-    assert_eq!(stage.eviction_times("b").len(), 3);
+    assert_eq!(fixture.eviction_times("b").len(), 3);
     Ok(())
 }

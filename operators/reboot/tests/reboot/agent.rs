@@ -27,22 +27,22 @@ fn is_embedded(case: &Case) -> bool {
 }
 
 pub(crate) async fn armed_node_reboots_once_and_agent_proves_it(case: Case) -> anyhow::Result<()> {
-    let (node, wire) = (
+    let (node, proxy) = (
         TestNode::new(&case, "a").await?,
         RequestProxy::new(&case.client()),
     );
-    let agent = node.agent(&wire, NOW).await?;
-    wire.wait_until_idle(QUIET).await;
-    assert_eq!(wire.writes().len(), 0, "no reboot was requested");
+    let agent = node.agent(&proxy, NOW).await?;
+    proxy.wait_until_idle(QUIET).await;
+    assert_eq!(proxy.writes().len(), 0, "no reboot was requested");
 
     node.arm(7).await?;
     let proof = node.wait_for_proof().await?;
     assert_eq!((proof.boot_id.as_str(), proof.epoch), ("boot-0", 7));
     assert_eq!((proof.attempt, proof.new_boot_id.as_deref()), (1, Some("boot-1")));
     // The command is still there, for a boot that has ended.
-    wire.wait_until_idle(QUIET).await;
+    proxy.wait_until_idle(QUIET).await;
     assert_eq!(node.reboots(), 1);
-    let writes: Vec<_> = wire.writes().iter().map(ToString::to_string).collect();
+    let writes: Vec<_> = proxy.writes().iter().map(ToString::to_string).collect();
     let own = format!("patch nodes/{}", node.name);
     assert_eq!(
         writes,
@@ -63,10 +63,10 @@ pub(crate) async fn agent_restart_is_not_a_reboot(case: Case) -> anyhow::Result<
     node.set_reacts_to_reboots(false);
     node.arm(7).await?;
     for _ in 0..4 {
-        let wire = RequestProxy::new(&case.client());
-        let agent = node.agent(&wire, NOW).await?;
+        let proxy = RequestProxy::new(&case.client());
+        let agent = node.agent(&proxy, NOW).await?;
         node.wait_for_progress(|progress| progress.attempt == 1).await?;
-        wire.wait_until_idle(QUIET).await;
+        proxy.wait_until_idle(QUIET).await;
         agent.kill().await;
         let progress = node.progress().await?;
         ensure!(
@@ -92,15 +92,15 @@ pub(crate) async fn agent_crash_at_any_request_reboots_exactly_once(case: Case) 
         for number in 1.. {
             let node = TestNode::new(&case, &format!("{}-{number}", moment_name(moment))).await?;
             node.arm(7).await?;
-            let wire = RequestProxy::crashing_at(&case.client(), number, moment);
+            let proxy = RequestProxy::crashing_at(&case.client(), number, moment);
             let died = tokio::select! {
                 biased;
-                () = wire.wait_until_crashed() => true,
+                () = proxy.wait_until_crashed() => true,
                 done = async {
-                    let agent = node.agent(&wire, NOW).await?;
+                    let agent = node.agent(&proxy, NOW).await?;
                     let proved = tokio::select! {
                         biased;
-                        () = wire.wait_until_crashed() => Ok(false),
+                        () = proxy.wait_until_crashed() => Ok(false),
                         proof = node.wait_for_proof() => proof.map(|_| true),
                     };
                     agent.kill().await;
@@ -114,10 +114,10 @@ pub(crate) async fn agent_crash_at_any_request_reboots_exactly_once(case: Case) 
             deaths += 1;
             // Where time is real, the second agent has waited already.
             let ahead = if is_embedded(&case) { NOW } else { LATER };
-            let wire = RequestProxy::new(&case.client());
-            let agent = node.agent(&wire, ahead).await?;
+            let proxy = RequestProxy::new(&case.client());
+            let agent = node.agent(&proxy, ahead).await?;
             let proof = node.wait_for_proof().await?;
-            wire.wait_until_idle(QUIET).await;
+            proxy.wait_until_idle(QUIET).await;
             assert_eq!(node.reboots(), 1, "dead {moment:?} request {number}: {proof:?}");
             assert_eq!(proof.new_boot_id.as_deref(), Some("boot-1"));
             agent.stop().await?;
@@ -138,7 +138,7 @@ fn moment_name(moment: CrashPoint) -> &'static str {
 }
 
 pub(crate) async fn agent_gives_up_after_five_attempts(case: Case) -> anyhow::Result<()> {
-    let (node, wire) = (
+    let (node, proxy) = (
         TestNode::new(&case, "a").await?,
         RequestProxy::new(&case.client()),
     );
@@ -146,7 +146,7 @@ pub(crate) async fn agent_gives_up_after_five_attempts(case: Case) -> anyhow::Re
     let begun = Instant::now();
     node.arm(7).await?;
     let failed = if is_embedded(&case) {
-        let agent = node.agent(&wire, NOW).await?;
+        let agent = node.agent(&proxy, NOW).await?;
         let failed = node
             .wait_for_progress(|progress| progress.failure_reason.is_some())
             .await?;
@@ -160,13 +160,13 @@ pub(crate) async fn agent_gives_up_after_five_attempts(case: Case) -> anyhow::Re
     } else {
         // Each attempt comes after the previous delay.
         for attempt in 1..=5 {
-            let agent = node.agent(&wire, LATER * attempt).await?;
+            let agent = node.agent(&proxy, LATER * attempt).await?;
             node.wait_for_progress(|progress| progress.attempt == attempt)
                 .await?;
-            wire.wait_until_idle(QUIET).await;
+            proxy.wait_until_idle(QUIET).await;
             agent.stop().await?;
         }
-        let agent = node.agent(&wire, LATER * 6).await?;
+        let agent = node.agent(&proxy, LATER * 6).await?;
         let failed = node
             .wait_for_progress(|progress| progress.failure_reason.is_some())
             .await?;
@@ -178,20 +178,20 @@ pub(crate) async fn agent_gives_up_after_five_attempts(case: Case) -> anyhow::Re
     node.annotate(json!({windlass_cluster::simulation::REBOOT_ANNOTATION: null}))
         .await?;
     node.set_reacts_to_reboots(true);
-    let agent = node.agent(&wire, LATER * 9).await?;
-    wire.wait_until_idle(QUIET).await;
+    let agent = node.agent(&proxy, LATER * 9).await?;
+    proxy.wait_until_idle(QUIET).await;
     assert_eq!(node.progress().await?, Some(failed));
     assert_eq!(node.reboots(), 0);
     agent.stop().await
 }
 
 pub(crate) async fn agent_ignores_commands_for_other_boots_and_grants(case: Case) -> anyhow::Result<()> {
-    let (node, wire) = (
+    let (node, proxy) = (
         TestNode::new(&case, "a").await?,
         RequestProxy::new(&case.client()),
     );
     let (names, armed) = (AnnotationKeys::default(), node.armed_annotations(7));
-    let agent = node.agent(&wire, NOW).await?;
+    let agent = node.agent(&proxy, NOW).await?;
     let other_boot = json!({"bootID": "boot-9", "epoch": 7});
     let other_grant = json!({"bootID": "boot-0", "epoch": 6});
     for (what, name, value) in [
@@ -216,8 +216,8 @@ pub(crate) async fn agent_ignores_commands_for_other_boots_and_grants(case: Case
         let mut annotations = armed.clone();
         annotations[name] = value;
         node.annotate(annotations).await?;
-        wire.wait_until_idle(QUIET).await;
-        assert_eq!(wire.writes().len(), 0, "{what}");
+        proxy.wait_until_idle(QUIET).await;
+        assert_eq!(proxy.writes().len(), 0, "{what}");
     }
     node.annotate(armed).await?;
     node.wait_for_proof().await?;
@@ -229,11 +229,11 @@ pub(crate) async fn api_outage_after_the_boot_only_delays_the_proof(case: Case) 
     let node = TestNode::new(&case, "a").await?;
     node.arm(7).await?;
     // The API server becomes unavailable after the reboot was requested.
-    let wire = RequestProxy::crashing_at(&case.client(), usize::MAX, CrashPoint::Before);
+    let proxy = RequestProxy::crashing_at(&case.client(), usize::MAX, CrashPoint::Before);
     node.set_reacts_to_reboots(false);
-    let agent = node.agent(&wire, NOW).await?;
+    let agent = node.agent(&proxy, NOW).await?;
     node.wait_for_progress(|progress| progress.attempt == 1).await?;
-    wire.wait_until_idle(QUIET).await;
+    proxy.wait_until_idle(QUIET).await;
     agent.kill().await;
     node.set_reacts_to_reboots(true);
     while node.reboots() == 0 {
@@ -245,23 +245,23 @@ pub(crate) async fn api_outage_after_the_boot_only_delays_the_proof(case: Case) 
     } else {
         Duration::from_secs(2)
     };
-    let (wire, back) = (RequestProxy::new(&case.client()), Instant::now() + away);
-    wire.reject(usize::MAX, StatusCode::SERVICE_UNAVAILABLE, move |_| {
+    let (proxy, back) = (RequestProxy::new(&case.client()), Instant::now() + away);
+    proxy.reject(usize::MAX, StatusCode::SERVICE_UNAVAILABLE, move |_| {
         Instant::now() < back
     });
-    let agent = node.agent(&wire, NOW).await?;
+    let agent = node.agent(&proxy, NOW).await?;
     let proof = node.wait_for_proof().await?;
     assert!(Instant::now() >= back);
     assert_eq!((proof.attempt, proof.new_boot_id.as_deref()), (1, Some("boot-1")));
-    wire.wait_until_idle(QUIET).await;
+    proxy.wait_until_idle(QUIET).await;
     assert_eq!(node.reboots(), 1);
-    let asked = wire.request_count();
+    let asked = proxy.request_count();
     assert!(asked < 200, "{asked} requests in {away:?}");
     agent.stop().await
 }
 
 pub(crate) async fn trigger_file_requests_a_reboot(case: Case) -> anyhow::Result<()> {
-    let (node, wire) = (
+    let (node, proxy) = (
         TestNode::new(&case, "a").await?,
         RequestProxy::new(&case.client()),
     );
@@ -272,12 +272,12 @@ pub(crate) async fn trigger_file_requests_a_reboot(case: Case) -> anyhow::Result
         trigger_interval: Duration::from_secs(1),
         ..Arguments::default()
     };
-    let agent = node.agent_with(&wire, NOW, arguments).await?;
+    let agent = node.agent_with(&proxy, NOW, arguments).await?;
     sleep(Duration::from_secs(3)).await;
-    assert_eq!(wire.writes().len(), 0, "the file does not exist");
+    assert_eq!(proxy.writes().len(), 0, "the file does not exist");
     std::fs::write(&file, "")?;
     let is_request = |sent: &windlass_suite::RecordedRequest| sent.is_write();
-    wire.wait_until_sent(is_request).await?;
+    proxy.wait_until_sent(is_request).await?;
     sleep(Duration::from_secs(3)).await;
     let asked = node.nodes.get(&node.name).await?;
     let reason = asked
@@ -285,7 +285,7 @@ pub(crate) async fn trigger_file_requests_a_reboot(case: Case) -> anyhow::Result
         .annotations
         .and_then(|all| all.get(&AnnotationKeys::default().reboot_needed).cloned());
     assert_eq!(reason, Some(format!("file {}", file.display())));
-    assert_eq!(wire.writes().len(), 1, "once is enough");
+    assert_eq!(proxy.writes().len(), 1, "once is enough");
     assert_eq!(node.reboots(), 0, "only the controller allows the reboot");
     agent.stop().await
 }

@@ -44,7 +44,7 @@ pub(crate) struct TestNode {
     pub(crate) nodes: Api<Node>,
     client: Client,
     boots: Arc<AtomicUsize>,
-    deaf: watch::Sender<bool>,
+    ignores_reboots: watch::Sender<bool>,
     kubelet: JoinHandle<anyhow::Result<()>>,
 }
 
@@ -69,19 +69,19 @@ impl TestNode {
         }});
         nodes.create(&PostParams::default(), &from_value(node)?).await?;
         report(&nodes, &name, 0, true).await?;
-        let (boots, deaf) = (Arc::new(AtomicUsize::new(0)), watch::Sender::new(false));
+        let (boots, ignores_reboots) = (Arc::new(AtomicUsize::new(0)), watch::Sender::new(false));
         let kubelet = tokio::spawn(run(
             client.clone(),
             name.clone(),
             Arc::clone(&boots),
-            deaf.subscribe(),
+            ignores_reboots.subscribe(),
         ));
         Ok(Self {
             name,
             nodes,
             client,
             boots,
-            deaf,
+            ignores_reboots,
             kubelet,
         })
     }
@@ -96,8 +96,8 @@ impl TestNode {
     }
 
     /// Sets whether it reacts to reboot requests.
-    pub(crate) fn set_reacts_to_reboots(&self, hears: bool) {
-        self.deaf.send_replace(!hears);
+    pub(crate) fn set_reacts_to_reboots(&self, reacts: bool) {
+        self.ignores_reboots.send_replace(!reacts);
     }
 
     pub(crate) async fn annotate(&self, annotations: Value) -> kube::Result<Node> {
@@ -146,8 +146,8 @@ impl TestNode {
         &self,
         holds: impl Fn(&Progress) -> bool,
     ) -> anyhow::Result<Progress> {
-        let selection = WatchScope::all().fields(format!("metadata.name={}", self.name));
-        let lister = Cache::<Node>::start(self.client.clone(), &selection)
+        let scope = WatchScope::all().fields(format!("metadata.name={}", self.name));
+        let lister = Cache::<Node>::start(self.client.clone(), &scope)
             .synced(STEP_TIMEOUT)
             .await?;
         let mut changes = lister.subscribe();
@@ -175,13 +175,17 @@ impl TestNode {
     }
 
     /// Starts its agent, whose clock is ahead by this much.
-    pub(crate) async fn agent(&self, wire: &RequestProxy, ahead: Duration) -> anyhow::Result<RunningManager> {
-        self.agent_with(wire, ahead, Arguments::default()).await
+    pub(crate) async fn agent(
+        &self,
+        proxy: &RequestProxy,
+        ahead: Duration,
+    ) -> anyhow::Result<RunningManager> {
+        self.agent_with(proxy, ahead, Arguments::default()).await
     }
 
     pub(crate) async fn agent_with(
         &self,
-        wire: &RequestProxy,
+        proxy: &RequestProxy,
         ahead: Duration,
         arguments: Arguments,
     ) -> anyhow::Result<RunningManager> {
@@ -190,7 +194,7 @@ impl TestNode {
             reboot_with: RebootWith::Simulated,
             ..arguments
         };
-        let client = wire.client();
+        let client = proxy.client();
         let manager = agent::setup_at(
             Manager::new(client.clone()),
             &client,
@@ -224,13 +228,11 @@ async fn run(
     client: Client,
     name: String,
     boots: Arc<AtomicUsize>,
-    mut deaf: watch::Receiver<bool>,
+    mut ignores_reboots: watch::Receiver<bool>,
 ) -> anyhow::Result<()> {
     let nodes = Api::<Node>::all(client.clone());
-    let selection = WatchScope::all().fields(format!("metadata.name={name}"));
-    let lister = Cache::<Node>::start(client, &selection)
-        .synced(STEP_TIMEOUT)
-        .await?;
+    let scope = WatchScope::all().fields(format!("metadata.name={name}"));
+    let lister = Cache::<Node>::start(client, &scope).synced(STEP_TIMEOUT).await?;
     let mut changes = lister.subscribe();
     let key = ObjectKey::cluster_scoped(name.as_str());
     loop {
@@ -240,7 +242,7 @@ async fn run(
             .and_then(|node| node.annotations().get(REBOOT).cloned());
         // A withdrawn request may still be in the cache when the machine reacts again.
         if asked == Some(boot(number))
-            && !*deaf.borrow_and_update()
+            && !*ignores_reboots.borrow_and_update()
             && nodes.get(&name).await?.annotations().get(REBOOT) == asked.as_ref()
         {
             let off = Patch::Merge(json!({"metadata": {"annotations": {REBOOT: null}}}));
@@ -252,7 +254,7 @@ async fn run(
         }
         tokio::select! {
             seen = changes.next() => drop(seen.context("the watch ended")?),
-            heard = deaf.changed() => heard?,
+            toggled = ignores_reboots.changed() => toggled?,
         }
     }
 }

@@ -36,28 +36,28 @@ fn is_conflict<T>(answer: &kube::Result<T>) -> bool {
 }
 
 pub(crate) async fn disarming_before_the_claim_stops_the_agent(case: Case) -> anyhow::Result<()> {
-    let (node, wire) = (
+    let (node, proxy) = (
         TestNode::new(&case, "a").await?,
         RequestProxy::new(&case.client()),
     );
     // The agent's claim is delayed so long that the controller's write comes first.
-    wire.delay(1, Duration::from_secs(2), RecordedRequest::is_write);
-    let agent = node.agent(&wire, Duration::ZERO).await?;
+    proxy.delay(1, Duration::from_secs(2), RecordedRequest::is_write);
+    let agent = node.agent(&proxy, Duration::ZERO).await?;
     let armed = node.arm(7).await?;
-    wire.wait_until_sent(RecordedRequest::is_write).await?;
+    proxy.wait_until_sent(RecordedRequest::is_write).await?;
     disarm(&node, &armed).await?;
-    wire.wait_until_idle(QUIET).await;
+    proxy.wait_until_idle(QUIET).await;
     assert_eq!((node.progress().await?, node.reboots()), (None, 0));
-    assert_eq!(wire.writes().len(), 1, "it does not retry");
+    assert_eq!(proxy.writes().len(), 1, "it does not retry");
     agent.stop().await
 }
 
 pub(crate) async fn disarming_after_the_claim_conflicts(case: Case) -> anyhow::Result<()> {
-    let (node, wire) = (
+    let (node, proxy) = (
         TestNode::new(&case, "a").await?,
         RequestProxy::new(&case.client()),
     );
-    let agent = node.agent(&wire, Duration::ZERO).await?;
+    let agent = node.agent(&proxy, Duration::ZERO).await?;
     let armed = node.arm(7).await?;
     node.wait_for_progress(|progress| progress.epoch == 7).await?;
     let answer = disarm(&node, &armed).await;
@@ -70,15 +70,15 @@ pub(crate) async fn disarming_after_the_claim_conflicts(case: Case) -> anyhow::R
 pub(crate) async fn concurrent_disarm_and_claim_exactly_one_succeeds(case: Case) -> anyhow::Result<()> {
     let (mut stopped, mut rebooted) = (0, 0);
     for round in 0..12 {
-        let (node, wire) = (
+        let (node, proxy) = (
             TestNode::new(&case, &round.to_string()).await?,
             RequestProxy::new(&case.client()),
         );
-        let agent = node.agent(&wire, Duration::ZERO).await?;
+        let agent = node.agent(&proxy, Duration::ZERO).await?;
         let armed = node.arm(7).await?;
         tokio::time::sleep(Duration::from_micros(400 * round)).await;
         let answer = disarm(&node, &armed).await;
-        wire.wait_until_idle(QUIET).await;
+        proxy.wait_until_idle(QUIET).await;
         if answer.is_ok() {
             stopped += 1;
             assert_eq!(

@@ -20,16 +20,16 @@ impl SyncIndex {
     /// Records that a possible source was added, changed or deleted. Also returns the syncs whose sources changed.
     pub(crate) fn set_source(
         &mut self,
-        opening: &WatchInstance,
+        instance: &WatchInstance,
         name: &Arc<str>,
         seen: Option<&Arc<SourceMetadata>>,
     ) -> (Vec<Affected>, Vec<SyncId>) {
-        let room = &opening.key;
+        let key = &instance.key;
         let nothing = (Vec::new(), Vec::new());
         let Some(known) = self
             .watches
-            .get_mut(room)
-            .filter(|known| known.generation == opening.generation)
+            .get_mut(key)
+            .filter(|known| known.generation == instance.generation)
         else {
             return nothing;
         };
@@ -38,9 +38,9 @@ impl SyncIndex {
             None => drop(known.objects.remove(name)),
         }
         let (is_complete, mut users) = (known.is_complete, known.syncs.clone());
-        if self.is_annotated_watch(room) {
+        if self.is_annotated_watch(key) {
             users.insert(SyncId::Annotated {
-                kind: room.kind,
+                kind: key.kind,
                 name: Arc::clone(name),
             });
         }
@@ -54,7 +54,7 @@ impl SyncIndex {
                 SyncId::Annotated { .. } if is_complete => self.target_namespaces(&id),
                 _ => BTreeSet::new(),
             };
-            let Some(change) = self.set_member(&id, opening, name, seen.as_ref(), &mut source) else {
+            let Some(change) = self.set_member(&id, instance, name, seen.as_ref(), &mut source) else {
                 continue;
             };
             // No sync acts on a watch before its initial list is complete.
@@ -65,7 +65,7 @@ impl SyncIndex {
                 }
                 let within = concerned.iter().map(|one| Arc::clone(&one.namespace)).collect();
                 affected.extend(concerned);
-                let names = [(room.kind, Arc::clone(name))].into();
+                let names = [(key.kind, Arc::clone(name))].into();
                 affected.extend(self.competitors(&id, &names, &within));
                 touched.push(id);
             }
@@ -77,16 +77,16 @@ impl SyncIndex {
     fn set_member(
         &mut self,
         id: &SyncId,
-        opening: &WatchInstance,
+        instance: &WatchInstance,
         name: &Arc<str>,
         seen: Option<&(&Arc<SourceMetadata>, BTreeMap<String, String>)>,
         made: &mut Option<Arc<Source>>,
     ) -> Option<MembershipChange> {
-        let key = &opening.key;
-        let room = self.watches.get(key)?;
+        let key = &instance.key;
+        let watch = self.watches.get(key)?;
         let source_of =
             |made: &mut Option<Arc<Source>>, seen: &Arc<SourceMetadata>, slots: &mut ContentCells| {
-                let made = made.get_or_insert_with(|| Arc::new(Source::new(key, room, name, seen, slots)));
+                let made = made.get_or_insert_with(|| Arc::new(Source::new(key, watch, name, seen, slots)));
                 Arc::clone(made)
             };
         if let SyncId::Annotated { kind, .. } = id {
@@ -118,13 +118,13 @@ impl SyncIndex {
         if was != is {
             let claimants = self
                 .claims
-                .entry((opening.key.kind, Arc::clone(name)))
+                .entry((instance.key.kind, Arc::clone(name)))
                 .or_default();
             claimants.retain(|claimant| claimant != id);
             if is {
                 claimants.push(id.clone());
             } else if claimants.is_empty() {
-                self.claims.remove(&(opening.key.kind, Arc::clone(name)));
+                self.claims.remove(&(instance.key.kind, Arc::clone(name)));
             }
         }
         MembershipChange::of(was, is)
@@ -180,14 +180,14 @@ impl SyncIndex {
             return;
         };
         let mut members = BTreeMap::new();
-        if let Some((key, room)) = key.as_ref().and_then(|key| Some((key, self.watches.get(key)?))) {
-            for (name, seen) in room.selected(rules) {
+        if let Some((key, watch)) = key.as_ref().and_then(|key| Some((key, self.watches.get(key)?))) {
+            for (name, seen) in watch.selected(rules) {
                 let known = sync.members.get(name);
                 let same = known
                     .map(|known| &known.source)
                     .filter(|source| source.is_from(seen));
                 let source = same.map_or_else(
-                    || Arc::new(Source::new(key, room, name, seen, &mut self.content_cells)),
+                    || Arc::new(Source::new(key, watch, name, seen, &mut self.content_cells)),
                     Arc::clone,
                 );
                 members.insert(Arc::clone(name), Member::reuse_or_new(known, &source, rules));

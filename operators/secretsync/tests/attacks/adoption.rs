@@ -6,10 +6,10 @@ use windlass_secretsync::SecretSync;
 use windlass_suite::{Context as Case, RunningManager};
 
 use crate::{
-    stage::{
+    fixture::{
         ADOPT, KINDS, Kind, MALLORY, POLICIES, VICTIM, adopt, attacked, is_managed, is_marked, target, with,
     },
-    world::TestCluster,
+    test_cluster::TestCluster,
 };
 
 /// The annotation of `kubectl apply`.
@@ -24,18 +24,18 @@ pub(crate) async fn adoption_needs_policy_and_target_consent(case: Case) -> anyh
         ("by-object", None, Some(MALLORY)),
         ("nonsense", Some("No Name"), Some("No Name")),
     ];
-    let world = TestCluster::new(&case).await?;
-    world.namespace(MALLORY, json!({})).await?;
+    let env = TestCluster::new(&case).await?;
+    env.namespace(MALLORY, json!({})).await?;
     let mut objects = Vec::new();
     for (namespace, by_namespace, by_object) in consents {
-        world.namespace(namespace, target(MALLORY, by_namespace)).await?;
+        env.namespace(namespace, target(MALLORY, by_namespace)).await?;
         for kind in KINDS {
             for policy in POLICIES {
                 for value in ["same", "differs"] {
                     let name = format!("{}-{value}", policy.to_lowercase());
                     let more = by_object.map_or(json!({}), adopt);
                     let object = with(kind.object(&name, value), &more);
-                    let made = world.make(kind, namespace, &object).await?;
+                    let made = env.make(kind, namespace, &object).await?;
                     objects.push((namespace, kind, policy, value, name, made));
                 }
             }
@@ -45,17 +45,17 @@ pub(crate) async fn adoption_needs_policy_and_target_consent(case: Case) -> anyh
         for policy in POLICIES {
             for value in ["same", "differs"] {
                 let name = format!("{}-{value}", policy.to_lowercase());
-                world.make(kind, MALLORY, &kind.object(&name, "same")).await?;
+                env.make(kind, MALLORY, &kind.object(&name, "same")).await?;
             }
         }
     }
-    let running = world.start().await?;
+    let running = env.start().await?;
     for kind in KINDS {
         for policy in POLICIES {
             let prefix = policy.to_lowercase();
             let names = ["same", "differs"].map(|value| format!("{prefix}-{value}"));
             let spec = json!({ "kind": kind.name(), "names": names, "adoptionPolicy": policy });
-            world.attack(&format!("{prefix}-{}", kind.plural()), spec).await?;
+            env.attack(&format!("{prefix}-{}", kind.plural()), spec).await?;
         }
     }
     for (namespace, kind, policy, value, name, made) in objects {
@@ -63,12 +63,12 @@ pub(crate) async fn adoption_needs_policy_and_target_consent(case: Case) -> anyh
             (policy, namespace, value),
             ("Always", "by-namespace" | "by-object", _) | ("IfIdentical", "by-object", "same")
         );
-        let found = world.find(kind, namespace, &name).await?;
+        let found = env.find(kind, namespace, &name).await?;
         let what = format!("{kind:?} {name} in {namespace}");
         assert_eq!(is_marked(&found), is_adopted, "{what}");
         assert_eq!(found["metadata"]["uid"], made["metadata"]["uid"], "{what}");
         if is_adopted {
-            let same = world.find(kind, MALLORY, &name).await?;
+            let same = env.find(kind, MALLORY, &name).await?;
             assert_eq!(found["data"], same["data"], "{what}");
         } else {
             assert_eq!(found, made, "{what}");
@@ -90,18 +90,18 @@ const ENDS: [&str; 9] = [
     "the spec becomes invalid and the SecretSync is deleted",
 ];
 
-async fn end(world: &TestCluster, kind: Kind, how: &str) -> anyhow::Result<()> {
-    let mallory = world.in_namespace(MALLORY);
+async fn end(env: &TestCluster, kind: Kind, how: &str) -> anyhow::Result<()> {
+    let mallory = env.in_namespace(MALLORY);
     let spec = |spec: Value| json!({ "spec": spec });
     match how {
         "the SecretSync is deleted" => mallory.delete::<SecretSync>("grab").await?,
-        "the source is deleted" => world.remove(kind, MALLORY, "token").await?,
+        "the source is deleted" => env.remove(kind, MALLORY, "token").await?,
         "the source is recreated" => {
             // So that it does not adopt again.
             let never = spec(json!({ "adoptionPolicy": "Never" }));
             mallory.patch::<SecretSync>("grab", never).await?;
-            world.remove(kind, MALLORY, "token").await?;
-            world.make(kind, MALLORY, &kind.object("token", "evil")).await?;
+            env.remove(kind, MALLORY, "token").await?;
+            env.make(kind, MALLORY, &kind.object("token", "evil")).await?;
         }
         "the name is taken out" => {
             let nothing = spec(json!({ "names": ["nothing"] }));
@@ -112,13 +112,11 @@ async fn end(world: &TestCluster, kind: Kind, how: &str) -> anyhow::Result<()> {
             mallory.patch::<SecretSync>("grab", nowhere).await?;
         }
         "the namespace withdraws its consent" => {
-            world
-                .patch_namespace(VICTIM, target("nobody", Some(MALLORY)))
+            env.patch_namespace(VICTIM, target("nobody", Some(MALLORY)))
                 .await?;
         }
         "the namespace withdraws its consent to adoption" => {
-            world
-                .patch_namespace(VICTIM, target(MALLORY, Some("nobody")))
+            env.patch_namespace(VICTIM, target(MALLORY, Some("nobody")))
                 .await?;
         }
         "the SecretSync is deleted while no process runs" => {
@@ -137,31 +135,29 @@ async fn end(world: &TestCluster, kind: Kind, how: &str) -> anyhow::Result<()> {
 
 /// A victim whose object was adopted with its namespace's consent.
 async fn adopted_object(case: &Case, kind: Kind) -> anyhow::Result<(TestCluster, RunningManager, Value)> {
-    let world = attacked(case, Some(MALLORY)).await?;
+    let env = attacked(case, Some(MALLORY)).await?;
     let object = with(
         kind.object("token", "own"),
         &json!({ "metadata": { "labels": { "own": "yes" }, "annotations": { APPLIED: "{\"own\":1}" } } }),
     );
-    let before = world.make(kind, VICTIM, &object).await?;
+    let before = env.make(kind, VICTIM, &object).await?;
     // An immutable object stays immutable.
     let source = json!({ "immutable": true, "metadata": { "annotations": { APPLIED: "evil" } } });
-    world
-        .make(kind, MALLORY, &with(kind.object("token", "evil"), &source))
+    env.make(kind, MALLORY, &with(kind.object("token", "evil"), &source))
         .await?;
-    let running = world.start().await?;
+    let running = env.start().await?;
     let spec = json!({ "kind": kind.name(), "names": ["token"], "adoptionPolicy": "Always", "recreatePolicy": "IfNeeded" });
-    let status = world.attack("grab", spec).await?;
+    let status = env.attack("grab", spec).await?;
     assert_eq!(status.synced, 1, "{status:?}");
-    Ok((world, running, before))
+    Ok((env, running, before))
 }
 
 /// It stays, with the same UID and its current data, and without our label, annotations and managed fields.
-async fn assert_released(world: &TestCluster, kind: Kind, before: &Value) -> anyhow::Result<()> {
-    world
-        .wait_for_object(kind, VICTIM, "token", |object| !is_marked(object))
+async fn assert_released(env: &TestCluster, kind: Kind, before: &Value) -> anyhow::Result<()> {
+    env.wait_for_object(kind, VICTIM, "token", |object| !is_marked(object))
         .await?;
-    world.settle().await;
-    let after = world.find(kind, VICTIM, "token").await?;
+    env.settle().await;
+    let after = env.find(kind, VICTIM, "token").await?;
     let source_data = with(kind.object("token", "evil"), &json!({}));
     assert_eq!(after["metadata"]["uid"], before["metadata"]["uid"]);
     assert_eq!(after["metadata"]["labels"], json!({ "own": "yes" }));
@@ -176,7 +172,7 @@ async fn assert_released(world: &TestCluster, kind: Kind, before: &Value) -> any
         Kind::ConfigMap => source_data["data"]["password"].clone(),
     };
     assert_eq!(after["data"]["password"], value);
-    let deleted = world.copy_writes();
+    let deleted = env.copy_writes();
     assert!(
         !deleted.iter().any(|write| write.starts_with("delete ")),
         "{deleted:?}"
@@ -191,17 +187,17 @@ pub(crate) async fn adopted_objects_are_released_by_every_removal(case: Case) ->
             // Both kinds in turn: what ends a sync does not depend on the kind.
             let kind = KINDS[(number + usize::from(is_down)) % 2];
             let case = case.fresh().await?;
-            let (world, running, before) = adopted_object(&case, kind).await?;
+            let (env, running, before) = adopted_object(&case, kind).await?;
             let is_gone_first = how == "the SecretSync is deleted while no process runs";
             let running = if is_down || is_gone_first {
                 running.stop().await?;
-                end(&world, kind, how).await?;
-                world.start().await?
+                end(&env, kind, how).await?;
+                env.start().await?
             } else {
-                end(&world, kind, how).await?;
+                end(&env, kind, how).await?;
                 running
             };
-            let released = assert_released(&world, kind, &before).await;
+            let released = assert_released(&env, kind, &before).await;
             released.with_context(|| format!("{how}, {kind:?}, down: {is_down}"))?;
             running.stop().await?;
         }
@@ -214,35 +210,30 @@ pub(crate) async fn withdrawn_consent_releases_at_once(case: Case) -> anyhow::Re
     for kind in KINDS {
         for policy in ["IfIdentical", "Always"] {
             let case = case.fresh().await?;
-            let world = attacked(&case, None).await?;
+            let env = attacked(&case, None).await?;
             let object = with(kind.object("token", "1"), &adopt(MALLORY));
-            let before = world.make(kind, VICTIM, &object).await?;
-            world.make(kind, MALLORY, &kind.object("token", "1")).await?;
-            let running = world.start().await?;
+            let before = env.make(kind, VICTIM, &object).await?;
+            env.make(kind, MALLORY, &kind.object("token", "1")).await?;
+            let running = env.start().await?;
             let spec = json!({ "kind": kind.name(), "names": ["token"], "adoptionPolicy": policy });
-            let status = world.attack("grab", spec).await?;
+            let status = env.attack("grab", spec).await?;
             assert_eq!(status.synced, 1, "{status:?}");
-            let adopted = world.find(kind, VICTIM, "token").await?;
+            let adopted = env.find(kind, VICTIM, "token").await?;
             assert_eq!(adopted["metadata"]["uid"], before["metadata"]["uid"]);
             let withdrawn = json!({ "metadata": { "annotations": { ADOPT: null } } });
-            world.change(kind, VICTIM, "token", withdrawn).await?;
+            env.change(kind, VICTIM, "token", withdrawn).await?;
             let released = |object: &Value| !is_marked(object);
-            world
-                .within_two_seconds(
-                    "a release",
-                    world.wait_for_object(kind, VICTIM, "token", released),
-                )
+            env.within_two_seconds("a release", env.wait_for_object(kind, VICTIM, "token", released))
                 .await?;
-            world.settle().await;
-            let left = world.find(kind, VICTIM, "token").await?;
+            env.settle().await;
+            let left = env.find(kind, VICTIM, "token").await?;
             assert!(!is_managed(&left), "{left}");
             let changed = json!({ "metadata": { "labels": { "changed": "yes" } } });
-            world.change(kind, MALLORY, "token", changed).await?;
-            world
-                .wait_for_status(MALLORY, "grab", |status| status.conflicts == 1)
+            env.change(kind, MALLORY, "token", changed).await?;
+            env.wait_for_status(MALLORY, "grab", |status| status.conflicts == 1)
                 .await?;
-            world.settle().await;
-            assert_eq!(world.find(kind, VICTIM, "token").await?, left);
+            env.settle().await;
+            assert_eq!(env.find(kind, VICTIM, "token").await?, left);
             running.stop().await?;
         }
     }

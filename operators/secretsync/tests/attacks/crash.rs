@@ -10,8 +10,8 @@ use windlass_suite::{
 };
 
 use crate::{
-    stage::{KINDS, Kind, MALLORY, VICTIM, attacked, is_managed, is_marked},
-    world::{TestCluster, is_neither_event_nor_lease, namespace_of, shipped},
+    fixture::{KINDS, Kind, MALLORY, VICTIM, attacked, is_managed, is_marked},
+    test_cluster::{TestCluster, is_neither_event_nor_lease, namespace_of, shipped},
 };
 
 /// An object is adopted, and released when the SecretSync is deleted.
@@ -27,18 +27,17 @@ impl CrashScenario for Adopted {
     }
 
     async fn prepare(&self, inner: &Inner) -> anyhow::Result<()> {
-        let world = attacked(inner.case(), Some(MALLORY)).await?;
-        let own = world
+        let env = attacked(inner.case(), Some(MALLORY)).await?;
+        let own = env
             .make(self.kind, VICTIM, &self.kind.object("token", "own"))
             .await?;
         *self.uid.lock() = own["metadata"]["uid"].clone();
-        world
-            .make(self.kind, MALLORY, &self.kind.object("token", "evil"))
+        env.make(self.kind, MALLORY, &self.kind.object("token", "evil"))
             .await?;
         let spec = json!({
             "kind": self.kind.name(), "names": ["token"], "adoptionPolicy": "Always", "recreatePolicy": "IfNeeded",
         });
-        world.sync(MALLORY, "grab", spec).await?;
+        env.sync(MALLORY, "grab", spec).await?;
         Ok(())
     }
 
@@ -49,27 +48,24 @@ impl CrashScenario for Adopted {
     }
 
     async fn wait_until_done(&self, inner: &Inner) -> anyhow::Result<()> {
-        let world = TestCluster::of(inner.clone(), inner.case().client());
-        let mallory = world.in_namespace(MALLORY);
+        let env = TestCluster::of(inner.clone(), inner.case().client());
+        let mallory = env.in_namespace(MALLORY);
         // It continues where the previous process stopped.
         let sync = mallory.get::<SecretSync>("grab").await;
         if sync.is_ok_and(|sync| sync.metadata.deletion_timestamp.is_none()) {
-            world
-                .wait_for_object(self.kind, VICTIM, "token", is_marked)
-                .await?;
-            world
-                .wait_for_status(MALLORY, "grab", |status| status.synced == 1)
+            env.wait_for_object(self.kind, VICTIM, "token", is_marked).await?;
+            env.wait_for_status(MALLORY, "grab", |status| status.synced == 1)
                 .await?;
             mallory.delete::<SecretSync>("grab").await?;
         }
         mallory.wait_until_deleted::<SecretSync>("grab").await?;
-        world.settle().await;
+        env.settle().await;
         Ok(())
     }
 
     async fn end_state(&self, inner: &Inner) -> anyhow::Result<Value> {
-        let world = TestCluster::of(inner.clone(), inner.case().client());
-        let object = world.find(self.kind, VICTIM, "token").await?;
+        let env = TestCluster::of(inner.clone(), inner.case().client());
+        let object = env.find(self.kind, VICTIM, "token").await?;
         Ok(json!({
             "same": object["metadata"]["uid"] == *self.uid.lock(),
             "data": object["data"],
@@ -91,13 +87,13 @@ pub(crate) async fn adoption_and_release_recover_from_a_crash_at_every_request(
     case: Case,
 ) -> anyhow::Result<()> {
     for kind in KINDS {
-        let story = Adopted {
+        let scenario = Adopted {
             kind,
             uid: Mutex::new(Value::Null),
         };
         let report = match case.cluster().backend() {
-            Backend::Embedded => crash_at_every_request(&case, &story).await?,
-            _ => crash_at_requests(&case, &story, |n| n + n + 1).await?,
+            Backend::Embedded => crash_at_every_request(&case, &scenario).await?,
+            _ => crash_at_requests(&case, &scenario, |n| n + n + 1).await?,
         };
         assert!(report.requests >= 12, "{report:?}");
     }

@@ -10,30 +10,28 @@ use windlass::{
 };
 use windlass_cluster::Backend;
 use windlass_secretsync::SecretSync;
-use windlass_suite::Context as Case;
+use windlass_suite::{Context as Case, RunningManager};
 
 use crate::{
-    stage::{KINDS, Kind, MALLORY, VICTIM, attacked, target, with},
-    world::{HOME, condition, namespace_of},
+    fixture::{KINDS, Kind, MALLORY, VICTIM, attacked, target, with},
+    test_cluster::{HOME, TestCluster, condition, namespace_of},
 };
 
 /// The owner of a target namespace holds its copies with finalizers, and forges more of them: the SecretSync is
 /// deleted anyway, and nothing happens in other namespaces.
 pub(crate) async fn target_cannot_block_the_deletion_of_a_sync(case: Case) -> anyhow::Result<()> {
-    let world = attacked(&case, None).await?;
-    world.namespace("second", target(MALLORY, None)).await?;
-    let running = world.start().await?;
+    let env = attacked(&case, None).await?;
+    env.namespace("second", target(MALLORY, None)).await?;
+    let running = env.start().await?;
     let held = json!({ "metadata": { "finalizers": ["example.com/held"] } });
     for kind in KINDS {
-        world.make(kind, MALLORY, &kind.object("token", "1")).await?;
+        env.make(kind, MALLORY, &kind.object("token", "1")).await?;
         let sync = kind.plural();
-        world
-            .sync(MALLORY, sync, json!({ "kind": kind.name(), "names": ["token"] }))
+        env.sync(MALLORY, sync, json!({ "kind": kind.name(), "names": ["token"] }))
             .await?;
-        world
-            .wait_for_status(MALLORY, sync, |status| status.synced == 2)
+        env.wait_for_status(MALLORY, sync, |status| status.synced == 2)
             .await?;
-        let copy = world.change(kind, VICTIM, "token", held.clone()).await?;
+        let copy = env.change(kind, VICTIM, "token", held.clone()).await?;
         let mut forged = with(kind.object("forged", "1"), &held);
         for marks in ["labels", "annotations"] {
             forged["metadata"][marks] = copy["metadata"][marks].clone();
@@ -44,55 +42,52 @@ pub(crate) async fn target_cannot_block_the_deletion_of_a_sync(case: Case) -> an
             ..PostParams::default()
         };
         let forge = Request::new(path).create(&manager, serde_json::to_vec(&forged)?)?;
-        world.case().client().request::<Value>(forge).await?;
-        world.settle().await;
-        world.in_namespace(MALLORY).delete::<SecretSync>(sync).await?;
-        world
-            .in_namespace(MALLORY)
+        env.case().client().request::<Value>(forge).await?;
+        env.settle().await;
+        env.in_namespace(MALLORY).delete::<SecretSync>(sync).await?;
+        env.in_namespace(MALLORY)
             .wait_until_deleted::<SecretSync>(sync)
             .await?;
         for name in ["token", "forged"] {
-            let left = world.find(kind, VICTIM, name).await?;
+            let left = env.find(kind, VICTIM, name).await?;
             assert!(!left["metadata"]["deletionTimestamp"].is_null(), "{left}");
         }
-        assert!(world.find(kind, "second", "token").await.is_err());
+        assert!(env.find(kind, "second", "token").await.is_err());
     }
     running.stop().await
 }
 
 /// However many names and selectors a tenant has, there is one watch per namespace and kind.
 pub(crate) async fn names_and_selectors_share_one_watch_per_kind(case: Case) -> anyhow::Result<()> {
-    let world = attacked(&case, None).await?;
-    let running = world.start().await?;
-    world.settle().await;
-    world.proxy().clear();
+    let env = attacked(&case, None).await?;
+    let running = env.start().await?;
+    env.settle().await;
+    env.proxy().clear();
     for kind in KINDS {
-        world.make(kind, MALLORY, &kind.object("name-7", "1")).await?;
+        env.make(kind, MALLORY, &kind.object("name-7", "1")).await?;
         let names: Vec<_> = (0..1000).map(|number| format!("name-{number}")).collect();
         for namespace in [MALLORY, HOME] {
             let spec = json!({ "kind": kind.name(), "names": names });
-            world
-                .sync(namespace, &format!("names-{}", kind.plural()), spec)
+            env.sync(namespace, &format!("names-{}", kind.plural()), spec)
                 .await?;
             for number in 0..20 {
                 let selector = json!({ "matchLabels": { "number": number.to_string() } });
                 let spec = json!({ "kind": kind.name(), "sourceSelector": selector });
                 let name = format!("selector-{number}-{}", kind.plural());
-                world.sync(namespace, &name, spec).await?;
+                env.sync(namespace, &name, spec).await?;
             }
         }
     }
     for kind in KINDS {
         let named = format!("names-{}", kind.plural());
-        world
-            .wait_for_status(MALLORY, &named, |status| status.sources == 1)
+        env.wait_for_status(MALLORY, &named, |status| status.sources == 1)
             .await?;
         let password = |object: &Value| !object["data"]["password"].is_null();
-        world.wait_for_object(kind, VICTIM, "name-7", password).await?;
+        env.wait_for_object(kind, VICTIM, "name-7", password).await?;
     }
-    world.settle().await;
+    env.settle().await;
     let mut watches = BTreeMap::<_, usize>::new();
-    for sent in world.proxy().requests() {
+    for sent in env.proxy().requests() {
         if ["list", "watch"].contains(&&*sent.access.verb) {
             let of = format!("{} {}", namespace_of(&sent), sent.resource());
             *watches.entry(of).or_default() += 1;
@@ -105,11 +100,11 @@ pub(crate) async fn names_and_selectors_share_one_watch_per_kind(case: Case) -> 
     assert_eq!(content, BTreeMap::from(expected), "{watches:?}");
     // The watch is closed with its last sync.
     for kind in KINDS {
-        let mallory = world.in_namespace(MALLORY);
+        let mallory = env.in_namespace(MALLORY);
         mallory
             .delete::<SecretSync>(&format!("names-{}", kind.plural()))
             .await?;
-        let gone = world.in_namespace(VICTIM);
+        let gone = env.in_namespace(VICTIM);
         match kind {
             Kind::Secret => {
                 gone.wait_until_deleted::<windlass::k8s_openapi::api::core::v1::Secret>("name-7")
@@ -126,7 +121,7 @@ pub(crate) async fn names_and_selectors_share_one_watch_per_kind(case: Case) -> 
 
 /// The server rejects lists that are longer than necessary.
 pub(crate) async fn schema_limits_list_lengths(case: Case) -> anyhow::Result<()> {
-    let world = attacked(&case, None).await?;
+    let env = attacked(&case, None).await?;
     let many = |count: usize| (0..count).map(|number| format!("n-{number}")).collect::<Vec<_>>();
     let labels = |count: usize| {
         let labels = many(count).into_iter().map(|name| (name, json!("a")));
@@ -175,8 +170,8 @@ pub(crate) async fn schema_limits_list_lengths(case: Case) -> anyhow::Result<()>
     .into_iter()
     .enumerate()
     {
-        world.sync(MALLORY, &format!("good-{number}"), at_most).await?;
-        let refused = world.sync(MALLORY, &format!("bad-{number}"), too_long).await;
+        env.sync(MALLORY, &format!("good-{number}"), at_most).await?;
+        let refused = env.sync(MALLORY, &format!("bad-{number}"), too_long).await;
         let error = refused.err().context("a list over the limit was accepted")?;
         let api = error.downcast_ref::<windlass::kube::Error>();
         assert!(
@@ -189,25 +184,24 @@ pub(crate) async fn schema_limits_list_lengths(case: Case) -> anyhow::Result<()>
 
 /// Too many sources or copies: nothing is written, the reason is reported, and unwanted copies are still removed.
 pub(crate) async fn sync_over_its_limits_writes_nothing_and_reports_it(case: Case) -> anyhow::Result<()> {
-    let world = attacked(&case, None).await?.with_arguments(|arguments| {
+    let env = attacked(&case, None).await?.with_arguments(|arguments| {
         arguments.max_sources = 3.try_into().expect("nonzero");
         arguments.max_copies = 4.try_into().expect("nonzero");
     });
-    world.namespace("second", target(MALLORY, None)).await?;
+    env.namespace("second", target(MALLORY, None)).await?;
     let labelled = |kind: Kind, name: &str| {
         let mut object = kind.object(name, "1");
         object["metadata"]["labels"] = json!({ "shared": "yes" });
         object
     };
-    let running = world.start().await?;
+    let running = env.start().await?;
     for kind in KINDS {
         for name in ["one", "two"] {
-            world.make(kind, MALLORY, &labelled(kind, name)).await?;
+            env.make(kind, MALLORY, &labelled(kind, name)).await?;
         }
         let spec = json!({ "kind": kind.name(), "sourceSelector": { "matchLabels": { "shared": "yes" } } });
-        world.sync(MALLORY, kind.plural(), spec).await?;
-        world
-            .wait_for_status(MALLORY, kind.plural(), |status| status.synced == 4)
+        env.sync(MALLORY, kind.plural(), spec).await?;
+        env.wait_for_status(MALLORY, kind.plural(), |status| status.synced == 4)
             .await?;
     }
     let over = |status: &windlass_secretsync::SecretSyncStatus| {
@@ -215,48 +209,45 @@ pub(crate) async fn sync_over_its_limits_writes_nothing_and_reports_it(case: Cas
         conditions.any(|one| one.type_ == "Ready" && one.reason == "LimitExceeded" && one.status == "False")
     };
     // One more namespace would make six copies of each kind.
-    world.settle().await;
-    world.proxy().clear();
-    world.namespace("third", target(MALLORY, None)).await?;
+    env.settle().await;
+    env.proxy().clear();
+    env.namespace("third", target(MALLORY, None)).await?;
     for kind in KINDS {
-        let observed = world.wait_for_status(MALLORY, kind.plural(), over).await?;
+        let observed = env.wait_for_status(MALLORY, kind.plural(), over).await?;
         let conditions = observed.status.clone().unwrap_or_default().conditions;
         let message = conditions.iter().find(|one| one.type_ == "Ready");
         let message = &message.expect("it has a status").message;
         assert!(message.contains('6') && message.contains('4'), "{message}");
         let changed = json!({ "metadata": { "labels": { "changed": "yes" } } });
-        world.change(kind, MALLORY, "one", changed).await?;
+        env.change(kind, MALLORY, "one", changed).await?;
     }
-    world.settle().await;
-    assert_eq!(world.copy_writes(), [""; 0]);
+    env.settle().await;
+    assert_eq!(env.copy_writes(), [""; 0]);
     // A withdrawn consent takes effect at once, and then the rest fits again.
-    world.patch_namespace("second", target("nobody", None)).await?;
+    env.patch_namespace("second", target("nobody", None)).await?;
     for kind in KINDS {
         for name in ["one", "two"] {
-            world.wait_for_object(kind, "third", name, |_| true).await?;
+            env.wait_for_object(kind, "third", name, |_| true).await?;
         }
-        world
-            .wait_for_status(MALLORY, kind.plural(), |status| {
-                status.synced == 4 && condition(status, "Ready", "True")
-            })
-            .await?;
-        world.settle().await;
-        assert!(world.find(kind, "second", "one").await.is_err(), "{kind:?}");
+        env.wait_for_status(MALLORY, kind.plural(), |status| {
+            status.synced == 4 && condition(status, "Ready", "True")
+        })
+        .await?;
+        env.settle().await;
+        assert!(env.find(kind, "second", "one").await.is_err(), "{kind:?}");
     }
     // Two more sources are too many, whatever their targets.
     for kind in KINDS {
         for name in ["three", "four"] {
-            world.make(kind, MALLORY, &labelled(kind, name)).await?;
+            env.make(kind, MALLORY, &labelled(kind, name)).await?;
         }
-        world.wait_for_status(MALLORY, kind.plural(), over).await?;
-        assert!(world.find(kind, VICTIM, "four").await.is_err());
+        env.wait_for_status(MALLORY, kind.plural(), over).await?;
+        assert!(env.find(kind, VICTIM, "four").await.is_err());
         // It can still be deleted.
-        world
-            .in_namespace(MALLORY)
+        env.in_namespace(MALLORY)
             .delete::<SecretSync>(kind.plural())
             .await?;
-        world
-            .in_namespace(MALLORY)
+        env.in_namespace(MALLORY)
             .wait_until_deleted::<SecretSync>(kind.plural())
             .await?;
     }
@@ -266,78 +257,78 @@ pub(crate) async fn sync_over_its_limits_writes_nothing_and_reports_it(case: Cas
 /// A tenant's content does not fill the operator's memory, however many SecretSyncs copy it; other tenants are not
 /// affected.
 pub(crate) async fn content_over_the_limit_is_not_held(case: Case) -> anyhow::Result<()> {
-    let world = attacked(&case, None).await?.with_arguments(|arguments| {
+    let env = attacked(&case, None).await?.with_arguments(|arguments| {
         arguments.max_content_mib = 1.try_into().expect("nonzero");
     });
-    world.namespace("bob", json!({})).await?;
+    env.namespace("bob", json!({})).await?;
     let both = format!("{MALLORY},bob");
-    world.patch_namespace(VICTIM, target(&both, None)).await?;
+    env.patch_namespace(VICTIM, target(&both, None)).await?;
     let large = "x".repeat(700 << 10);
     let kind = Kind::ConfigMap;
     for name in ["one", "two"] {
-        world.make(kind, MALLORY, &kind.object(name, &large)).await?;
+        env.make(kind, MALLORY, &kind.object(name, &large)).await?;
     }
-    world.make(kind, "bob", &kind.object("bobs", &large)).await?;
-    let running = world.start().await?;
+    env.make(kind, "bob", &kind.object("bobs", &large)).await?;
+    let running = env.start().await?;
     for name in ["one", "two"] {
-        world
-            .sync(MALLORY, name, json!({ "kind": "ConfigMap", "names": [name] }))
+        env.sync(MALLORY, name, json!({ "kind": "ConfigMap", "names": [name] }))
             .await?;
-        world
-            .wait_for_status(MALLORY, name, |status| status.targets == 1)
+        env.wait_for_status(MALLORY, name, |status| status.targets == 1)
             .await?;
     }
-    world
-        .sync("bob", "bobs", json!({ "kind": "ConfigMap", "names": ["bobs"] }))
+    env.sync("bob", "bobs", json!({ "kind": "ConfigMap", "names": ["bobs"] }))
         .await?;
-    world
-        .wait_for_status("bob", "bobs", |status| status.synced == 1)
+    env.wait_for_status("bob", "bobs", |status| status.synced == 1)
         .await?;
-    let observed = world
+    let observed = env
         .wait_for_status(MALLORY, "two", |status| status.failed == 1)
         .await?;
     let failures = &observed.status.as_ref().expect("it has a status").failures;
     assert_eq!(failures[0].reason, "LimitExceeded", "{failures:?}");
-    assert!(world.find(kind, VICTIM, "one").await.is_ok());
-    assert!(world.find(kind, VICTIM, "two").await.is_err());
+    assert!(env.find(kind, VICTIM, "one").await.is_ok());
+    assert!(env.find(kind, VICTIM, "two").await.is_err());
     // It is not fetched repeatedly meanwhile, and is copied when it fits.
-    world.settle().await;
-    let reads = world.proxy().requests();
+    env.settle().await;
+    let reads = env.proxy().requests();
     let reads = reads
         .iter()
         .filter(|sent| sent.access.verb == "get" && sent.is_about("configmaps", "two"));
     assert_eq!(reads.count(), 1);
-    world.in_namespace(MALLORY).delete::<SecretSync>("one").await?;
-    world
-        .wait_for_status(MALLORY, "two", |status| status.synced == 1)
+    env.in_namespace(MALLORY).delete::<SecretSync>("one").await?;
+    env.wait_for_status(MALLORY, "two", |status| status.synced == 1)
         .await?;
     running.stop().await
 }
 
-/// A label on a SecretSync costs its owner one write; it must not cause a reconcile of every copy.
-pub(crate) async fn unchanged_spec_does_not_reconcile_copies(case: Case) -> anyhow::Result<()> {
-    let world = attacked(&case, None).await?;
-    let names: Vec<_> = (0..20).map(|number| format!("name-{number}")).collect();
+/// The SecretSync `many`, of which every copy conflicts with an object of the target.
+async fn with_conflicts(case: &Case, count: u32) -> anyhow::Result<(TestCluster, RunningManager)> {
+    let env = attacked(case, None).await?;
+    let names: Vec<_> = (0..count).map(|number| format!("name-{number}")).collect();
     for name in &names {
         for namespace in [MALLORY, VICTIM] {
             let object = Kind::ConfigMap.object(name, namespace);
-            world.make(Kind::ConfigMap, namespace, &object).await?;
+            env.make(Kind::ConfigMap, namespace, &object).await?;
         }
     }
-    let running = world.start().await?;
+    let running = env.start().await?;
     let spec = json!({ "kind": "ConfigMap", "names": names });
-    let status = world.attack("many", spec).await?;
-    assert_eq!(status.conflicts, 20, "{status:?}");
-    world.proxy().clear();
+    let status = env.attack("many", spec).await?;
+    assert_eq!(status.conflicts, count, "{status:?}");
+    env.proxy().clear();
+    Ok((env, running))
+}
+
+/// A label on a SecretSync costs its owner one write; it must not cause a reconcile of every copy.
+pub(crate) async fn unchanged_spec_does_not_reconcile_copies(case: Case) -> anyhow::Result<()> {
+    let (env, running) = with_conflicts(&case, 20).await?;
     for number in 0..5 {
         let label = json!({ "metadata": { "labels": { "number": number.to_string() } } });
-        world
-            .in_namespace(MALLORY)
+        env.in_namespace(MALLORY)
             .patch::<SecretSync>("many", label)
             .await?;
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
-    let looks = world.proxy().requests();
+    let looks = env.proxy().requests();
     let looks = looks
         .iter()
         .filter(|sent| sent.resource() == "configmaps")
@@ -345,12 +336,10 @@ pub(crate) async fn unchanged_spec_does_not_reconcile_copies(case: Case) -> anyh
     assert_eq!(looks, 0);
     // A changed spec is reconciled at once.
     let fewer = json!({ "spec": { "names": ["name-0"] } });
-    world
-        .in_namespace(MALLORY)
+    env.in_namespace(MALLORY)
         .patch::<SecretSync>("many", fewer)
         .await?;
-    world
-        .wait_for_status(MALLORY, "many", |status| status.conflicts == 1)
+    env.wait_for_status(MALLORY, "many", |status| status.conflicts == 1)
         .await?;
     running.stop().await
 }
@@ -362,21 +351,9 @@ pub(crate) async fn conflict_checks_are_rate_limited(case: Case) -> anyhow::Resu
         Backend::Embedded => 1800,
         _ => 45,
     };
-    let world = attacked(&case, None).await?;
-    let names: Vec<_> = (0..120).map(|number| format!("name-{number}")).collect();
-    for name in &names {
-        for namespace in [MALLORY, VICTIM] {
-            let object = Kind::ConfigMap.object(name, namespace);
-            world.make(Kind::ConfigMap, namespace, &object).await?;
-        }
-    }
-    let running = world.start().await?;
-    let spec = json!({ "kind": "ConfigMap", "names": names });
-    let status = world.attack("many", spec).await?;
-    assert_eq!(status.conflicts, 120, "{status:?}");
-    world.proxy().clear();
+    let (env, running) = with_conflicts(&case, 120).await?;
     tokio::time::sleep(Duration::from_secs(seconds)).await;
-    let looks = world.proxy().requests();
+    let looks = env.proxy().requests();
     let looks = looks.iter().filter(|sent| sent.access.verb == "get").count() as u64;
     // At most one check per second, and each object at least every ten minutes.
     let least = 120 * (seconds / 600).saturating_sub(1);

@@ -5,14 +5,14 @@
 
 mod adoption;
 mod crash;
+mod fixture;
 mod load;
 mod oracle;
 mod overwrite;
 mod races;
-mod stage;
-#[path = "../secretsync/world.rs"]
+#[path = "../secretsync/test_cluster.rs"]
 #[allow(dead_code, reason = "shared with the other suite")]
-mod world;
+mod test_cluster;
 
 use windlass_suite::suite;
 

@@ -7,8 +7,8 @@ use windlass_secretsync::{SecretSync, SecretSyncStatus};
 use windlass_suite::Context as Case;
 
 use crate::{
-    stage::{KINDS, MALLORY, POLICIES, VICTIM, attacked, target, with},
-    world::{TestCluster, condition, namespace_of},
+    fixture::{KINDS, MALLORY, POLICIES, VICTIM, attacked, target, with},
+    test_cluster::{TestCluster, condition, namespace_of},
 };
 
 /// What the sync's owner sees, without the name of the target.
@@ -32,44 +32,43 @@ fn seen(status: &SecretSyncStatus, namespace: &str) -> String {
 pub(crate) async fn status_and_events_do_not_depend_on_the_value(case: Case) -> anyhow::Result<()> {
     for adopt in [None, Some(MALLORY)] {
         let case = case.fresh().await?;
-        let world = TestCluster::new(&case).await?;
-        world.namespace(MALLORY, json!({})).await?;
+        let env = TestCluster::new(&case).await?;
+        env.namespace(MALLORY, json!({})).await?;
         let guesses = ["right", "wrong"];
         for guess in guesses {
-            world.namespace(guess, target(MALLORY, adopt)).await?;
+            env.namespace(guess, target(MALLORY, adopt)).await?;
             for kind in KINDS {
                 for (name, more) in [("plain", json!({})), ("fixed", json!({ "immutable": true }))] {
-                    world
-                        .make(kind, guess, &with(kind.object(name, guess), &more))
+                    env.make(kind, guess, &with(kind.object(name, guess), &more))
                         .await?;
                 }
             }
         }
         for kind in KINDS {
             for name in ["plain", "fixed"] {
-                world.make(kind, MALLORY, &kind.object(name, "right")).await?;
+                env.make(kind, MALLORY, &kind.object(name, "right")).await?;
             }
         }
-        let running = world.start().await?;
+        let running = env.start().await?;
         for kind in KINDS {
             for policy in POLICIES {
                 for name in ["plain", "fixed"] {
                     let mut found = Vec::new();
                     for guess in guesses {
-                        world.proxy().clear();
+                        env.proxy().clear();
                         let only = json!({ "matchLabels": { "kubernetes.io/metadata.name": guess } });
                         let spec = json!({
                             "kind": kind.name(), "names": [name], "namespaceSelector": only,
                             "adoptionPolicy": policy, "recreatePolicy": "IfNeeded",
                         });
-                        let status = world.attack(guess, spec).await?;
-                        let sync = world.in_namespace(MALLORY).get::<SecretSync>(guess).await?;
-                        let events = world.in_namespace(MALLORY).events(&sync).await?;
+                        let status = env.attack(guess, spec).await?;
+                        let sync = env.in_namespace(MALLORY).get::<SecretSync>(guess).await?;
+                        let events = env.in_namespace(MALLORY).events(&sync).await?;
                         let events: Vec<_> = events
                             .iter()
                             .map(|event| (event.reason.clone(), event.message.clone()))
                             .collect();
-                        let sent = world.proxy().requests();
+                        let sent = env.proxy().requests();
                         // Only which requests are made; their number depends on time.
                         let requests: BTreeSet<_> = sent
                             .iter()
@@ -86,12 +85,11 @@ pub(crate) async fn status_and_events_do_not_depend_on_the_value(case: Case) -> 
                         }
                         let shown = format!("{} {events:?} {requests:?}", seen(&status, guess));
                         found.push(shown.replace(guess, "the target"));
-                        world.in_namespace(MALLORY).delete::<SecretSync>(guess).await?;
-                        world
-                            .in_namespace(MALLORY)
+                        env.in_namespace(MALLORY).delete::<SecretSync>(guess).await?;
+                        env.in_namespace(MALLORY)
                             .wait_until_deleted::<SecretSync>(guess)
                             .await?;
-                        world.settle().await;
+                        env.settle().await;
                     }
                     assert_eq!(found[0], found[1], "{kind:?} {policy} {name}, {adopt:?}");
                 }
@@ -104,24 +102,23 @@ pub(crate) async fn status_and_events_do_not_depend_on_the_value(case: Case) -> 
 
 /// A tenant does not learn which syncs other tenants have.
 pub(crate) async fn status_does_not_name_syncs_of_other_namespaces(case: Case) -> anyhow::Result<()> {
-    let world = attacked(&case, None).await?;
-    world.namespace("bob", json!({})).await?;
+    let env = attacked(&case, None).await?;
+    env.namespace("bob", json!({})).await?;
     let both = format!("{MALLORY},bob");
-    world.patch_namespace(VICTIM, target(&both, None)).await?;
+    env.patch_namespace(VICTIM, target(&both, None)).await?;
     for kind in KINDS {
         for namespace in [MALLORY, "bob"] {
-            world.make(kind, namespace, &kind.object("token", "1")).await?;
+            env.make(kind, namespace, &kind.object("token", "1")).await?;
         }
     }
-    let running = world.start().await?;
+    let running = env.start().await?;
     for kind in KINDS {
         let spec = json!({ "kind": kind.name(), "names": ["token"] });
         let sync = format!("hush-{}", kind.plural());
-        world.sync("bob", &sync, spec.clone()).await?;
-        world
-            .wait_for_status("bob", &sync, |status| status.synced == 1)
+        env.sync("bob", &sync, spec.clone()).await?;
+        env.wait_for_status("bob", &sync, |status| status.synced == 1)
             .await?;
-        let status = world.attack(kind.plural(), spec).await?;
+        let status = env.attack(kind.plural(), spec).await?;
         assert!(condition(&status, "Conflict", "True"), "{status:?}");
         let shown: Value = serde_json::to_value(&status)?;
         assert!(

@@ -7,8 +7,8 @@ use windlass_secretsync::{SecretSync, api::SYNC_ANNOTATION};
 use windlass_suite::Context as Case;
 
 use crate::{
-    stage::{ADOPT, KINDS, Kind, MALLORY, POLICIES, VICTIM, adopt, attacked, is_marked, target, with},
-    world::{HOME, TestCluster},
+    fixture::{ADOPT, KINDS, Kind, MALLORY, POLICIES, VICTIM, adopt, attacked, is_marked, target, with},
+    test_cluster::{HOME, TestCluster},
 };
 
 /// Objects of a kind that a target may have, with the name of a copy that contains `guess`.
@@ -36,7 +36,7 @@ fn existing_objects(kind: Kind) -> Vec<(&'static str, Value)> {
 
 /// Whatever the sync's owner asks for: the namespace accepts copies, but does not consent to adoption.
 pub(crate) async fn adoption_policy_without_target_consent_changes_nothing(case: Case) -> anyhow::Result<()> {
-    let world = attacked(&case, None).await?;
+    let env = attacked(&case, None).await?;
     let mut before = Vec::new();
     let mut syncs = Vec::new();
     for kind in KINDS {
@@ -46,9 +46,9 @@ pub(crate) async fn adoption_policy_without_target_consent_changes_nothing(case:
             for (name, mut object) in existing_objects(kind) {
                 let name = format!("{prefix}-{name}");
                 object["metadata"]["name"] = name.as_str().into();
-                world.make(kind, VICTIM, &object).await?;
-                world.make(kind, MALLORY, &kind.object(&name, "guess")).await?;
-                before.push((kind, name.clone(), world.find(kind, VICTIM, &name).await?));
+                env.make(kind, VICTIM, &object).await?;
+                env.make(kind, MALLORY, &kind.object(&name, "guess")).await?;
+                before.push((kind, name.clone(), env.find(kind, VICTIM, &name).await?));
                 names.push(name);
             }
             let sync = format!("{prefix}-{}", kind.plural());
@@ -58,9 +58,9 @@ pub(crate) async fn adoption_policy_without_target_consent_changes_nothing(case:
             syncs.push((sync, spec, u32::try_from(names.len())?));
         }
     }
-    let running = world.start().await?;
+    let running = env.start().await?;
     for (name, spec, conflicts) in &syncs {
-        let status = world.attack(name, spec.clone()).await?;
+        let status = env.attack(name, spec.clone()).await?;
         assert_eq!(
             (status.conflicts, status.synced, status.failed),
             (*conflicts, 0, 0),
@@ -70,27 +70,26 @@ pub(crate) async fn adoption_policy_without_target_consent_changes_nothing(case:
     // Nor by changing the source, nor by ending the sync.
     for (kind, name, _) in &before {
         let changed = json!({ "data": null, "metadata": { "labels": { "changed": "yes" } } });
-        world.change(*kind, MALLORY, name, changed).await?;
+        env.change(*kind, MALLORY, name, changed).await?;
     }
-    world.settle().await;
+    env.settle().await;
     for (name, ..) in &syncs {
-        world.in_namespace(MALLORY).delete::<SecretSync>(name).await?;
-        world
-            .in_namespace(MALLORY)
+        env.in_namespace(MALLORY).delete::<SecretSync>(name).await?;
+        env.in_namespace(MALLORY)
             .wait_until_deleted::<SecretSync>(name)
             .await?;
     }
-    world.settle().await;
+    env.settle().await;
     for (kind, name, object) in &before {
-        assert_eq!(&world.find(*kind, VICTIM, name).await?, object, "{name}");
+        assert_eq!(&env.find(*kind, VICTIM, name).await?, object, "{name}");
     }
-    assert_eq!(world.updates_and_deletions(VICTIM), [""; 0]);
+    assert_eq!(env.updates_and_deletions(VICTIM), [""; 0]);
     running.stop().await
 }
 
 /// Consent to adoption is not consent to deletion: objects that cannot be updated stay.
 pub(crate) async fn recreate_never_deletes_preexisting_objects(case: Case) -> anyhow::Result<()> {
-    let world = attacked(&case, Some(MALLORY)).await?;
+    let env = attacked(&case, Some(MALLORY)).await?;
     let mut before = Vec::new();
     for kind in KINDS {
         for (name, object) in existing_objects(kind) {
@@ -102,21 +101,21 @@ pub(crate) async fn recreate_never_deletes_preexisting_objects(case: Case) -> an
                 ] {
                     let mut object = with(object.clone(), &more);
                     object["metadata"]["name"] = name.as_str().into();
-                    world.make(kind, VICTIM, &object).await?;
-                    world.make(kind, MALLORY, &kind.object(&name, "guess")).await?;
-                    before.push((kind, name.clone(), world.find(kind, VICTIM, &name).await?));
+                    env.make(kind, VICTIM, &object).await?;
+                    env.make(kind, MALLORY, &kind.object(&name, "guess")).await?;
+                    before.push((kind, name.clone(), env.find(kind, VICTIM, &name).await?));
                 }
             }
         }
     }
-    let running = world.start().await?;
+    let running = env.start().await?;
     for kind in KINDS {
         let names = before.iter().filter(|(of, ..)| *of == kind);
         let names: Vec<_> = names.map(|(_, name, _)| name.as_str()).collect();
         let spec = json!({
             "kind": kind.name(), "names": names, "adoptionPolicy": "Always", "recreatePolicy": "IfNeeded",
         });
-        let status = world.attack(kind.plural(), spec).await?;
+        let status = env.attack(kind.plural(), spec).await?;
         assert_eq!(
             (status.conflicts as usize, status.synced),
             (names.len(), 0),
@@ -124,32 +123,29 @@ pub(crate) async fn recreate_never_deletes_preexisting_objects(case: Case) -> an
         );
     }
     // An adopted object that becomes immutable later is not deleted either.
-    world
-        .make(Kind::Secret, VICTIM, &Kind::Secret.object("late", "own"))
+    env.make(Kind::Secret, VICTIM, &Kind::Secret.object("late", "own"))
         .await?;
-    world
-        .make(Kind::Secret, MALLORY, &Kind::Secret.object("late", "1"))
+    env.make(Kind::Secret, MALLORY, &Kind::Secret.object("late", "1"))
         .await?;
     let spec = json!({ "names": ["late"], "adoptionPolicy": "Always", "recreatePolicy": "IfNeeded" });
-    world.attack("late", spec).await?;
-    let adopted = world.find(Kind::Secret, VICTIM, "late").await?;
+    env.attack("late", spec).await?;
+    let adopted = env.find(Kind::Secret, VICTIM, "late").await?;
     assert!(is_marked(&adopted), "{adopted}");
-    world
-        .change(Kind::Secret, VICTIM, "late", json!({ "immutable": true }))
+    env.change(Kind::Secret, VICTIM, "late", json!({ "immutable": true }))
         .await?;
     let changed = json!({ "stringData": { "password": "2" } });
-    world.change(Kind::Secret, MALLORY, "late", changed).await?;
-    let observed = world
+    env.change(Kind::Secret, MALLORY, "late", changed).await?;
+    let observed = env
         .wait_for_status(MALLORY, "late", |status| status.failed == 1)
         .await?;
     assert_eq!(observed.status.as_ref().map(|status| status.synced), Some(0));
-    world.settle().await;
-    let after = world.find(Kind::Secret, VICTIM, "late").await?;
+    env.settle().await;
+    let after = env.find(Kind::Secret, VICTIM, "late").await?;
     assert_eq!(after["metadata"]["uid"], adopted["metadata"]["uid"]);
     for (kind, name, object) in &before {
-        assert_eq!(&world.find(*kind, VICTIM, name).await?, object, "{name}");
+        assert_eq!(&env.find(*kind, VICTIM, name).await?, object, "{name}");
     }
-    let writes = world.copy_writes();
+    let writes = env.copy_writes();
     assert!(
         !writes.iter().any(|write| write.starts_with("delete ")),
         "{writes:?}"
@@ -160,8 +156,8 @@ pub(crate) async fn recreate_never_deletes_preexisting_objects(case: Case) -> an
 /// Objects that the cluster publishes are neither replaced nor created first: the first one in a new namespace would
 /// decide which certificates its pods trust. By both front ends.
 pub(crate) async fn reserved_names_are_never_written(case: Case) -> anyhow::Result<()> {
-    let world = TestCluster::new(&case).await?;
-    world.namespace(MALLORY, json!({})).await?;
+    let env = TestCluster::new(&case).await?;
+    env.namespace(MALLORY, json!({})).await?;
     let reserved = [
         (Kind::ConfigMap, "kube-root-ca.crt"),
         (Kind::ConfigMap, "openshift-service-ca.crt"),
@@ -173,22 +169,22 @@ pub(crate) async fn reserved_names_are_never_written(case: Case) -> anyhow::Resu
     // One namespace has them, one does not yet; both consent to everything.
     let both = format!("{MALLORY},{HOME}");
     for namespace in [VICTIM, "empty"] {
-        world.namespace(namespace, target(&both, Some("*"))).await?;
+        env.namespace(namespace, target(&both, Some("*"))).await?;
     }
     let mut before = Vec::new();
     for (kind, name) in reserved {
         let mut object = with(kind.object(name, "own"), &adopt("*"));
-        world.make(kind, VICTIM, &object).await?;
-        before.push((kind, name, world.find(kind, VICTIM, name).await?));
+        env.make(kind, VICTIM, &object).await?;
+        before.push((kind, name, env.find(kind, VICTIM, name).await?));
         object = with(
             kind.object(name, "evil"),
             &json!({ "metadata": { "annotations": { SYNC_ANNOTATION: "" } } }),
         );
         for namespace in [MALLORY, HOME] {
-            world.make(kind, namespace, &object).await?;
+            env.make(kind, namespace, &object).await?;
         }
     }
-    let running = world.start().await?;
+    let running = env.start().await?;
     for kind in KINDS {
         let names = reserved.iter().filter(|(of, _)| *of == kind);
         let names: Vec<_> = names.map(|(_, name)| *name).collect();
@@ -201,28 +197,27 @@ pub(crate) async fn reserved_names_are_never_written(case: Case) -> anyhow::Resu
                 spec["adoptionPolicy"] = policy.into();
                 spec["recreatePolicy"] = "IfNeeded".into();
                 let name = format!("{how}-{}-{}", policy.to_lowercase(), kind.plural());
-                let status = world.attack(&name, spec).await?;
+                let status = env.attack(&name, spec).await?;
                 assert_eq!(status.synced, 0, "{name}: {status:?}");
                 // It is reported if it is named, and not if it is only selected.
                 assert_eq!(status.failed > 0, how == "named", "{name}: {status:?}");
             }
         }
     }
-    world.settle().await;
+    env.settle().await;
     for (kind, name, object) in &before {
-        assert_eq!(&world.find(*kind, VICTIM, name).await?, object, "{name}");
-        assert!(world.find(*kind, "empty", name).await.is_err(), "{name}");
+        assert_eq!(&env.find(*kind, VICTIM, name).await?, object, "{name}");
+        assert!(env.find(*kind, "empty", name).await.is_err(), "{name}");
     }
-    assert_eq!(world.copy_writes(), [""; 0]);
+    assert_eq!(env.copy_writes(), [""; 0]);
     running.stop().await
 }
 
 /// Tokens and releases are not adopted, although their namespace consents to everything.
 pub(crate) async fn protected_types_are_never_adopted(case: Case) -> anyhow::Result<()> {
-    let world = attacked(&case, Some(MALLORY)).await?;
+    let env = attacked(&case, Some(MALLORY)).await?;
     let robot = json!({ "metadata": { "name": "robot" } });
-    world
-        .in_namespace(VICTIM)
+    env.in_namespace(VICTIM)
         .create::<windlass::k8s_openapi::api::core::v1::ServiceAccount>(from_value(robot)?)
         .await?;
     let mut before = Vec::new();
@@ -236,99 +231,89 @@ pub(crate) async fn protected_types_are_never_adopted(case: Case) -> anyhow::Res
             "metadata": { "annotations": { "kubernetes.io/service-account.name": "robot", ADOPT: MALLORY } },
         });
         let object = with(Kind::Secret.object(name, "guess"), &typed);
-        world.make(Kind::Secret, VICTIM, &object).await?;
-        before.push((name, world.find(Kind::Secret, VICTIM, name).await?));
-        world
-            .make(Kind::Secret, MALLORY, &Kind::Secret.object(name, "guess"))
+        env.make(Kind::Secret, VICTIM, &object).await?;
+        before.push((name, env.find(Kind::Secret, VICTIM, name).await?));
+        env.make(Kind::Secret, MALLORY, &Kind::Secret.object(name, "guess"))
             .await?;
     }
-    let running = world.start().await?;
+    let running = env.start().await?;
     let names: Vec<_> = before.iter().map(|(name, _)| *name).collect();
     for policy in POLICIES {
         let spec = json!({ "names": names, "adoptionPolicy": policy, "recreatePolicy": "IfNeeded" });
-        let status = world.attack(&policy.to_lowercase(), spec).await?;
+        let status = env.attack(&policy.to_lowercase(), spec).await?;
         assert_eq!((status.conflicts, status.synced), (3, 0), "{policy}: {status:?}");
         // The next sync must not conflict with this one.
         let sync = policy.to_lowercase();
-        world.in_namespace(MALLORY).delete::<SecretSync>(&sync).await?;
-        world
-            .in_namespace(MALLORY)
+        env.in_namespace(MALLORY).delete::<SecretSync>(&sync).await?;
+        env.in_namespace(MALLORY)
             .wait_until_deleted::<SecretSync>(&sync)
             .await?;
     }
     for (name, object) in &before {
-        assert_eq!(&world.find(Kind::Secret, VICTIM, name).await?, object, "{name}");
+        assert_eq!(&env.find(Kind::Secret, VICTIM, name).await?, object, "{name}");
     }
-    assert_eq!(world.updates_and_deletions(VICTIM), [""; 0]);
+    assert_eq!(env.updates_and_deletions(VICTIM), [""; 0]);
     running.stop().await
 }
 
 /// The sync whose copy exists keeps it: neither an older nor an annotated sync may replace another source's copy.
 pub(crate) async fn older_sync_does_not_replace_a_copy_of_another_source(case: Case) -> anyhow::Result<()> {
-    let world = TestCluster::new(&case).await?;
+    let env = TestCluster::new(&case).await?;
     for namespace in [MALLORY, "bob"] {
-        world.namespace(namespace, json!({})).await?;
+        env.namespace(namespace, json!({})).await?;
     }
     let all = format!("{MALLORY},bob,{HOME}");
-    world.namespace(VICTIM, target(&all, None)).await?;
-    let running = world.start().await?;
+    env.namespace(VICTIM, target(&all, None)).await?;
+    let running = env.start().await?;
     for kind in KINDS {
         for name in ["token", "annotated"] {
-            world.make(kind, MALLORY, &kind.object(name, "evil")).await?;
-            world.make(kind, "bob", &kind.object(name, "good")).await?;
+            env.make(kind, MALLORY, &kind.object(name, "evil")).await?;
+            env.make(kind, "bob", &kind.object(name, "good")).await?;
         }
-        world.make(kind, HOME, &kind.object("annotated", "evil")).await?;
+        env.make(kind, HOME, &kind.object("annotated", "evil")).await?;
         // An older sync that does not want the name yet.
         let spec = json!({ "kind": kind.name(), "names": ["nothing"], "adoptionPolicy": "Always" });
-        world.attack(kind.plural(), spec).await?;
+        env.attack(kind.plural(), spec).await?;
     }
     // Creation timestamps have a resolution of one second.
     tokio::time::sleep(Duration::from_millis(1100)).await;
     let mut before = Vec::new();
     for kind in KINDS {
         let spec = json!({ "kind": kind.name(), "names": ["token", "annotated"] });
-        world.sync("bob", kind.plural(), spec).await?;
-        world
-            .wait_for_status("bob", kind.plural(), |status| status.synced == 2)
+        env.sync("bob", kind.plural(), spec).await?;
+        env.wait_for_status("bob", kind.plural(), |status| status.synced == 2)
             .await?;
         for name in ["token", "annotated"] {
-            before.push((kind, name, world.find(kind, VICTIM, name).await?));
+            before.push((kind, name, env.find(kind, VICTIM, name).await?));
         }
     }
-    world.proxy().clear();
+    env.proxy().clear();
     for kind in KINDS {
         let widened = json!({ "spec": { "names": ["token"] } });
-        world
-            .in_namespace(MALLORY)
+        env.in_namespace(MALLORY)
             .patch::<SecretSync>(kind.plural(), widened)
             .await?;
         let annotated = json!({ "metadata": { "annotations": { SYNC_ANNOTATION: "" } } });
-        world.change(kind, HOME, "annotated", annotated).await?;
-        let status = world.wait_for_status(MALLORY, kind.plural(), |status| status.conflicts == 1);
+        env.change(kind, HOME, "annotated", annotated).await?;
+        let status = env.wait_for_status(MALLORY, kind.plural(), |status| status.conflicts == 1);
         status.await?;
     }
-    world.settle().await;
+    env.settle().await;
     for (kind, name, object) in &before {
-        assert_eq!(&world.find(*kind, VICTIM, name).await?, object, "{name}");
+        assert_eq!(&env.find(*kind, VICTIM, name).await?, object, "{name}");
     }
     // The owner of the copy keeps it up to date.
     let changed = json!({ "data": null });
-    world.change(Kind::ConfigMap, "bob", "token", changed).await?;
+    env.change(Kind::ConfigMap, "bob", "token", changed).await?;
     let emptied = |object: &Value| object["data"].is_null();
-    world
-        .wait_for_object(Kind::ConfigMap, VICTIM, "token", emptied)
+    env.wait_for_object(Kind::ConfigMap, VICTIM, "token", emptied)
         .await?;
-    world
-        .wait_for_status("bob", "configmaps", |status| status.synced == 2)
+    env.wait_for_status("bob", "configmaps", |status| status.synced == 2)
         .await?;
     // When it is released, the other sync gets the name.
-    world
-        .in_namespace("bob")
-        .delete::<SecretSync>("configmaps")
-        .await?;
+    env.in_namespace("bob").delete::<SecretSync>("configmaps").await?;
     let evil = |object: &Value| object["data"]["password"] == "evil";
-    world
-        .wait_for_object(Kind::ConfigMap, VICTIM, "token", evil)
+    env.wait_for_object(Kind::ConfigMap, VICTIM, "token", evil)
         .await?;
     running.stop().await
 }

@@ -7,8 +7,8 @@ use windlass_secretsync::api::{SOURCE_UID_LABEL, SYNCED_BY_ANNOTATION};
 use windlass_suite::{Context as Case, RecordedRequest};
 
 use crate::{
-    stage::{ADOPT, KINDS, Kind, MALLORY, VICTIM, adopt, attacked, is_marked, with},
-    world::{TestCluster, namespace_of},
+    fixture::{ADOPT, KINDS, Kind, MALLORY, VICTIM, adopt, attacked, is_marked, with},
+    test_cluster::{TestCluster, namespace_of},
 };
 
 fn is_of_victim(
@@ -21,28 +21,28 @@ fn is_of_victim(
 }
 
 /// The owner takes over a copy: without our label it is no longer one.
-async fn take_over(world: &TestCluster, kind: Kind) -> anyhow::Result<Value> {
+async fn take_over(env: &TestCluster, kind: Kind) -> anyhow::Result<Value> {
     let own = json!({ "metadata": { "labels": { SOURCE_UID_LABEL: null }, "annotations": { SYNCED_BY_ANNOTATION: null } } });
-    world.change(kind, VICTIM, "token", own).await
+    env.change(kind, VICTIM, "token", own).await
 }
 
 /// A deletion is conditional on the resource version that was read.
 pub(crate) async fn removing_our_label_before_a_delete_keeps_the_object(case: Case) -> anyhow::Result<()> {
     for kind in KINDS {
         let case = case.fresh().await?;
-        let world = attacked(&case, None).await?;
-        world.make(kind, MALLORY, &kind.object("token", "1")).await?;
-        let running = world.start().await?;
+        let env = attacked(&case, None).await?;
+        env.make(kind, MALLORY, &kind.object("token", "1")).await?;
+        let running = env.start().await?;
         let spec = json!({ "kind": kind.name(), "names": ["token"] });
-        let status = world.attack("copy", spec).await?;
+        let status = env.attack("copy", spec).await?;
         assert_eq!(status.synced, 1, "{status:?}");
         let deleted = is_of_victim(kind, "delete");
-        world.proxy().delay(1, Duration::from_secs(1), deleted.clone());
-        world.remove(kind, MALLORY, "token").await?;
-        world.proxy().wait_until_sent(deleted).await?;
-        let own = take_over(&world, kind).await?;
-        world.settle().await;
-        assert_eq!(world.find(kind, VICTIM, "token").await?, own, "{kind:?}");
+        env.proxy().delay(1, Duration::from_secs(1), deleted.clone());
+        env.remove(kind, MALLORY, "token").await?;
+        env.proxy().wait_until_sent(deleted).await?;
+        let own = take_over(&env, kind).await?;
+        env.settle().await;
+        assert_eq!(env.find(kind, VICTIM, "token").await?, own, "{kind:?}");
         running.stop().await?;
     }
     Ok(())
@@ -52,27 +52,26 @@ pub(crate) async fn removing_our_label_before_a_delete_keeps_the_object(case: Ca
 pub(crate) async fn removing_our_label_before_an_update_keeps_the_object(case: Case) -> anyhow::Result<()> {
     for kind in KINDS {
         let case = case.fresh().await?;
-        let world = attacked(&case, None).await?;
-        world.make(kind, MALLORY, &kind.object("token", "1")).await?;
-        let running = world.start().await?;
+        let env = attacked(&case, None).await?;
+        env.make(kind, MALLORY, &kind.object("token", "1")).await?;
+        let running = env.start().await?;
         let spec = json!({ "kind": kind.name(), "names": ["token"], "adoptionPolicy": "Always" });
-        let status = world.attack("copy", spec).await?;
+        let status = env.attack("copy", spec).await?;
         assert_eq!(status.synced, 1, "{status:?}");
         let read = is_of_victim(kind, "get");
         // It is cached as a copy when the work begins, but no longer one when it is read.
-        world.proxy().delay(1, Duration::from_secs(1), read.clone());
-        world
-            .change(
-                kind,
-                MALLORY,
-                "token",
-                json!({ "metadata": { "labels": { "changed": "yes" } } }),
-            )
-            .await?;
-        world.proxy().wait_until_sent(read).await?;
-        let own = take_over(&world, kind).await?;
-        world.settle().await;
-        assert_eq!(world.find(kind, VICTIM, "token").await?, own, "{kind:?}");
+        env.proxy().delay(1, Duration::from_secs(1), read.clone());
+        env.change(
+            kind,
+            MALLORY,
+            "token",
+            json!({ "metadata": { "labels": { "changed": "yes" } } }),
+        )
+        .await?;
+        env.proxy().wait_until_sent(read).await?;
+        let own = take_over(&env, kind).await?;
+        env.settle().await;
+        assert_eq!(env.find(kind, VICTIM, "token").await?, own, "{kind:?}");
         running.stop().await?;
     }
     Ok(())
@@ -84,32 +83,31 @@ pub(crate) async fn consent_withdrawn_before_an_adoption_stops_it(case: Case) ->
         // Before the object is read with content, and after; and by replacing the object.
         for (verb, is_replaced) in [("get", false), ("update", false), ("get", true), ("update", true)] {
             let case = case.fresh().await?;
-            let world = attacked(&case, None).await?;
+            let env = attacked(&case, None).await?;
             let object = with(kind.object("token", "own"), &adopt(MALLORY));
-            world.make(kind, VICTIM, &object).await?;
-            world.make(kind, MALLORY, &kind.object("token", "evil")).await?;
-            let running = world.start().await?;
-            world.settle().await;
+            env.make(kind, VICTIM, &object).await?;
+            env.make(kind, MALLORY, &kind.object("token", "evil")).await?;
+            let running = env.start().await?;
+            env.settle().await;
             let concerned = is_of_victim(kind, verb);
             let delayed = move |sent: &RecordedRequest| {
                 concerned(sent) && (verb == "update" || !sent.accept.contains("PartialObjectMetadata"))
             };
-            world.proxy().delay(1, Duration::from_secs(1), delayed.clone());
+            env.proxy().delay(1, Duration::from_secs(1), delayed.clone());
             let spec = json!({ "kind": kind.name(), "names": ["token"], "adoptionPolicy": "Always" });
-            world.sync(MALLORY, "grab", spec).await?;
-            world.proxy().wait_until_sent(delayed).await?;
+            env.sync(MALLORY, "grab", spec).await?;
+            env.proxy().wait_until_sent(delayed).await?;
             let own = if is_replaced {
-                world.remove(kind, VICTIM, "token").await?;
-                world.make(kind, VICTIM, &kind.object("token", "own")).await?
+                env.remove(kind, VICTIM, "token").await?;
+                env.make(kind, VICTIM, &kind.object("token", "own")).await?
             } else {
                 let withdrawn = json!({ "metadata": { "annotations": { ADOPT: null } } });
-                world.change(kind, VICTIM, "token", withdrawn).await?
+                env.change(kind, VICTIM, "token", withdrawn).await?
             };
-            world
-                .wait_for_status(MALLORY, "grab", |status| status.conflicts == 1)
+            env.wait_for_status(MALLORY, "grab", |status| status.conflicts == 1)
                 .await?;
-            world.settle().await;
-            let left = world.find(kind, VICTIM, "token").await?;
+            env.settle().await;
+            let left = env.find(kind, VICTIM, "token").await?;
             assert!(!is_marked(&left), "{left}");
             assert_eq!(left, own, "{kind:?} {verb} {is_replaced}");
             running.stop().await?;

@@ -10,7 +10,7 @@ use windlass::{
 use windlass_secretsync::{SecretSync, api::SYNC_ANNOTATION};
 use windlass_suite::{CapturedLog, Context as Case, RecordedRequest};
 
-use crate::world::{CANARY, HOME, TestCluster, namespace_of, secret};
+use crate::test_cluster::{CANARY, HOME, TestCluster, namespace_of, secret};
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
@@ -36,18 +36,13 @@ pub(crate) fn find_canary(text: &str) -> Option<String> {
 /// A scenario with all kinds of failures and trace logging, followed by a check of every output.
 pub(crate) async fn no_value_leaks_into_any_output(case: Case) -> anyhow::Result<()> {
     let log = CapturedLog::start();
-    let world = TestCluster::new(&case).await?;
-    world.consenting(&["one", "two", "foreign", "bad"]).await?;
-    world
-        .namespace("wrong", crate::world::consent("No Name!"))
+    let env = TestCluster::new(&case).await?;
+    env.consenting(&["one", "two", "foreign", "bad"]).await?;
+    env.namespace("wrong", crate::test_cluster::consent("No Name!"))
         .await?;
-    world
-        .in_namespace("foreign")
-        .create(secret("token", "own"))
-        .await?;
+    env.in_namespace("foreign").create(secret("token", "own")).await?;
     let bad = |sent: &RecordedRequest| sent.is_write() && namespace_of(sent) == "bad";
-    world
-        .proxy()
+    env.proxy()
         .reject(usize::MAX, http::StatusCode::UNPROCESSABLE_ENTITY, bad);
     // As `kubectl apply` leaves them: with all values repeated in an annotation.
     for (name, annotation) in [("token", SYNC_ANNOTATION), ("selected", "note")] {
@@ -57,37 +52,34 @@ pub(crate) async fn no_value_leaks_into_any_output(case: Case) -> anyhow::Result
         source
             .annotations_mut()
             .extend(annotations.map(|(name, value)| (name.to_owned(), value)));
-        world.in_namespace(HOME).create(source).await?;
+        env.in_namespace(HOME).create(source).await?;
     }
-    world
-        .sync(
-            HOME,
-            "shared",
-            json!({ "names": ["selected"], "adoptionPolicy": "IfIdentical" }),
-        )
-        .await?;
-    let running = world.start().await?;
+    env.sync(
+        HOME,
+        "shared",
+        json!({ "names": ["selected"], "adoptionPolicy": "IfIdentical" }),
+    )
+    .await?;
+    let running = env.start().await?;
     for namespace in ["one", "two"] {
-        world.wait_for_copy(namespace, "token", "1").await?;
-        world.wait_for_copy(namespace, "selected", "1").await?;
+        env.wait_for_copy(namespace, "token", "1").await?;
+        env.wait_for_copy(namespace, "selected", "1").await?;
     }
     let drift = json!({ "data": secret("token", "drift").data });
-    world.in_namespace("one").patch::<Secret>("token", drift).await?;
-    world.wait_for_copy("one", "token", "1").await?;
+    env.in_namespace("one").patch::<Secret>("token", drift).await?;
+    env.wait_for_copy("one", "token", "1").await?;
     let changed = json!({ "data": secret("token", "2").data });
-    world.in_namespace(HOME).patch::<Secret>("token", changed).await?;
-    world.wait_for_copy("one", "token", "2").await?;
-    world.in_namespace(HOME).delete::<Secret>("token").await?;
-    world
-        .in_namespace("one")
+    env.in_namespace(HOME).patch::<Secret>("token", changed).await?;
+    env.wait_for_copy("one", "token", "2").await?;
+    env.in_namespace(HOME).delete::<Secret>("token").await?;
+    env.in_namespace("one")
         .wait_until_deleted::<Secret>("token")
         .await?;
-    world
-        .wait_for_status(HOME, "shared", |status| status.failed == 1)
+    env.wait_for_status(HOME, "shared", |status| status.failed == 1)
         .await?;
-    world.settle().await;
+    env.settle().await;
 
-    let metrics = world.scrape();
+    let metrics = env.scrape();
     let outputs = [
         ("log", log.text(), "secretsync"),
         ("metrics", metrics, "windlass_secretsync_writes_total"),

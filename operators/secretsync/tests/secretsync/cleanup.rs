@@ -5,7 +5,7 @@ use windlass::{k8s_openapi::api::core::v1::Secret, kube::ResourceExt, prelude::*
 use windlass_secretsync::{SecretSync, api::SYNC_ANNOTATION};
 use windlass_suite::{Context as Case, RunningManager};
 
-use crate::world::{HOME, TestCluster, secret};
+use crate::test_cluster::{HOME, TestCluster, secret};
 
 /// Something that removes copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,19 +55,18 @@ const COPIES: [&str; 4] = ["also", "annotated", "other", "selected"];
 const TARGETS: [&str; 2] = ["one", "two"];
 
 /// Everything is in sync, next to objects of others.
-async fn stage(case: &Case) -> anyhow::Result<(TestCluster, RunningManager)> {
-    let world = TestCluster::new(case).await?;
-    world.namespace("team-a", json!({})).await?;
+async fn prepare(case: &Case) -> anyhow::Result<(TestCluster, RunningManager)> {
+    let env = TestCluster::new(case).await?;
+    env.namespace("team-a", json!({})).await?;
     for namespace in TARGETS {
         let metadata = json!({ "annotations": { SYNC_ANNOTATION: "secretsync,team-a" }, "labels": { "copies": "yes", "is": namespace } });
-        world.namespace(namespace, metadata).await?;
-        world
-            .in_namespace(namespace)
+        env.namespace(namespace, metadata).await?;
+        env.in_namespace(namespace)
             .create(secret("foreign", "own"))
             .await?;
     }
     for name in ["annotated", "other"] {
-        world.source(name, "1").await?;
+        env.source(name, "1").await?;
     }
     for name in ["selected", "also"] {
         let mut source = secret(name, "1");
@@ -76,25 +75,25 @@ async fn stage(case: &Case) -> anyhow::Result<(TestCluster, RunningManager)> {
             ("is".to_owned(), name.to_owned()),
         ];
         source.labels_mut().extend(labels);
-        world.in_namespace("team-a").create(source).await?;
+        env.in_namespace("team-a").create(source).await?;
     }
     let spec = json!({
         "sourceSelector": { "matchLabels": { "shared": "yes" } },
         "namespaceSelector": { "matchLabels": { "copies": "yes" } },
     });
-    let running = world.start().await?;
-    world.sync("team-a", "shared", spec).await?;
+    let running = env.start().await?;
+    env.sync("team-a", "shared", spec).await?;
     for namespace in TARGETS {
         for name in COPIES {
-            world.wait_for_copy(namespace, name, "1").await?;
+            env.wait_for_copy(namespace, name, "1").await?;
         }
     }
-    world.settle().await;
-    Ok((world, running))
+    env.settle().await;
+    Ok((env, running))
 }
 
-async fn remove(world: &TestCluster, removal: Removal) -> anyhow::Result<()> {
-    let (home, team) = (world.in_namespace(HOME), world.in_namespace("team-a"));
+async fn remove(env: &TestCluster, removal: Removal) -> anyhow::Result<()> {
+    let (home, team) = (env.in_namespace(HOME), env.in_namespace("team-a"));
     match removal {
         Removal::Source => home.delete::<Secret>("annotated").await?,
         Removal::Annotation => {
@@ -116,18 +115,18 @@ async fn remove(world: &TestCluster, removal: Removal) -> anyhow::Result<()> {
         }
         Removal::Relabelled => {
             let metadata = json!({ "labels": { "copies": null } });
-            world.patch_namespace("two", metadata).await?;
+            env.patch_namespace("two", metadata).await?;
         }
         Removal::Consent => {
             let metadata = json!({ "annotations": { SYNC_ANNOTATION: null } });
-            world.patch_namespace("two", metadata).await?;
+            env.patch_namespace("two", metadata).await?;
         }
-        Removal::Namespace => world.remove_namespace("two").await?,
+        Removal::Namespace => env.remove_namespace("two").await?,
         Removal::Sync => team.delete::<SecretSync>("shared").await?,
         Removal::Replaced => {
             home.delete::<Secret>("annotated").await?;
             home.wait_until_deleted::<Secret>("annotated").await?;
-            world.source("annotated", "2").await?;
+            env.source("annotated", "2").await?;
         }
     }
     Ok(())
@@ -146,25 +145,32 @@ fn is_gone(removal: Removal, namespace: &str, name: &str) -> bool {
     }
 }
 
+async fn wait_until_gone(env: &TestCluster, removal: Removal) -> anyhow::Result<()> {
+    for namespace in TARGETS {
+        for name in COPIES
+            .into_iter()
+            .filter(|name| is_gone(removal, namespace, name))
+        {
+            let namespace = env.in_namespace(namespace);
+            namespace.wait_until_deleted::<Secret>(name).await?;
+        }
+    }
+    Ok(())
+}
+
 async fn assert_removed(
-    world: &TestCluster,
+    env: &TestCluster,
     removal: Removal,
     before: &[(String, String)],
 ) -> anyhow::Result<()> {
     let changed = |name: &str| removal == Removal::Replaced && name == "annotated";
+    wait_until_gone(env, removal).await?;
     for namespace in TARGETS {
-        for name in COPIES {
-            if is_gone(removal, namespace, name) {
-                world
-                    .in_namespace(namespace)
-                    .wait_until_deleted::<Secret>(name)
-                    .await?;
-            } else if changed(name) {
-                world.wait_for_copy(namespace, name, "2").await?;
-            }
+        for name in COPIES.into_iter().filter(|name| changed(name)) {
+            env.wait_for_copy(namespace, name, "2").await?;
         }
     }
-    world.settle().await;
+    env.settle().await;
     for (path, bytes) in before {
         let (namespace, name) = path.split_once('/').expect("a namespace");
         if is_gone(removal, namespace, name) || changed(name) {
@@ -173,11 +179,10 @@ async fn assert_removed(
         if removal == Removal::Namespace && namespace == "two" {
             continue;
         }
-        assert_eq!(&world.bytes(namespace, name).await?, bytes, "{removal:?}: {path}");
+        assert_eq!(&env.bytes(namespace, name).await?, bytes, "{removal:?}: {path}");
     }
     if removal == Removal::Sync {
-        world
-            .in_namespace("team-a")
+        env.in_namespace("team-a")
             .wait_until_deleted::<SecretSync>("shared")
             .await?;
     }
@@ -185,11 +190,11 @@ async fn assert_removed(
 }
 
 /// All objects in the targets, copies and others, with their content.
-async fn all(world: &TestCluster) -> anyhow::Result<Vec<(String, String)>> {
+async fn all(env: &TestCluster) -> anyhow::Result<Vec<(String, String)>> {
     let mut all = Vec::new();
     for namespace in TARGETS {
         for name in COPIES.into_iter().chain(["foreign"]) {
-            all.push((format!("{namespace}/{name}"), world.bytes(namespace, name).await?));
+            all.push((format!("{namespace}/{name}"), env.bytes(namespace, name).await?));
         }
     }
     Ok(all)
@@ -199,24 +204,12 @@ async fn all(world: &TestCluster) -> anyhow::Result<Vec<(String, String)>> {
 pub(crate) async fn every_removal_deletes_exactly_the_affected_copies(case: Case) -> anyhow::Result<()> {
     for removal in ALL {
         let case = case.fresh().await?;
-        let (world, running) = stage(&case).await?;
-        let before = all(&world).await?;
-        remove(&world, removal).await?;
-        let gone = async {
-            for namespace in TARGETS {
-                for name in COPIES {
-                    if is_gone(removal, namespace, name) {
-                        world
-                            .in_namespace(namespace)
-                            .wait_until_deleted::<Secret>(name)
-                            .await?;
-                    }
-                }
-            }
-            Ok(())
-        };
-        world.within_two_seconds(&format!("{removal:?}"), gone).await?;
-        assert_removed(&world, removal, &before).await?;
+        let (env, running) = prepare(&case).await?;
+        let before = all(&env).await?;
+        remove(&env, removal).await?;
+        let gone = wait_until_gone(&env, removal);
+        env.within_two_seconds(&format!("{removal:?}"), gone).await?;
+        assert_removed(&env, removal, &before).await?;
         running.stop().await?;
     }
     Ok(())
@@ -226,16 +219,16 @@ pub(crate) async fn every_removal_deletes_exactly_the_affected_copies(case: Case
 pub(crate) async fn removals_during_downtime_are_caught_up(case: Case) -> anyhow::Result<()> {
     for removal in ALL {
         let case = case.fresh().await?;
-        let (world, running) = stage(&case).await?;
+        let (env, running) = prepare(&case).await?;
         running.stop().await?;
-        let before = all(&world).await?;
-        remove(&world, removal).await?;
-        world.proxy().clear();
-        let running = world.start().await?;
-        let removed = assert_removed(&world, removal, &before).await;
+        let before = all(&env).await?;
+        remove(&env, removal).await?;
+        env.proxy().clear();
+        let running = env.start().await?;
+        let removed = assert_removed(&env, removal, &before).await;
         removed.with_context(|| format!("{removal:?}"))?;
         // Each in one write; copies that are in sync are not written at all.
-        let mut writes = world.copy_writes();
+        let mut writes = env.copy_writes();
         writes.sort();
         let mut once = writes.clone();
         once.dedup();
@@ -247,36 +240,34 @@ pub(crate) async fn removals_during_downtime_are_caught_up(case: Case) -> anyhow
 
 /// A deletion does not wait for a pending fan-out.
 pub(crate) async fn deletion_overtakes_a_pending_fan_out(case: Case) -> anyhow::Result<()> {
-    let world = TestCluster::new(&case)
+    let env = TestCluster::new(&case)
         .await?
         .with_arguments(|arguments| arguments.writers = std::num::NonZeroUsize::MIN);
     let many: Vec<_> = (0..40).map(|number| format!("ns-{number:02}")).collect();
     let names: Vec<_> = many.iter().map(String::as_str).collect();
-    world.consenting(&names).await?;
-    world.source("old", "1").await?;
-    let running = world.start().await?;
+    env.consenting(&names).await?;
+    env.source("old", "1").await?;
+    let running = env.start().await?;
     for namespace in &names {
-        world.wait_for_copy(namespace, "old", "1").await?;
+        env.wait_for_copy(namespace, "old", "1").await?;
     }
-    world.settle().await;
-    world.proxy().clear();
+    env.settle().await;
+    env.proxy().clear();
     // Each copy takes a while from now on.
     let creates = |sent: &windlass_suite::RecordedRequest| {
         sent.is_about("secrets", "new") && sent.access.verb == "create"
     };
-    world
-        .proxy()
+    env.proxy()
         .delay(usize::MAX, std::time::Duration::from_millis(50), creates);
-    world.source("new", "1").await?;
-    world.proxy().wait_until_sent(creates).await?;
-    world.in_namespace(HOME).delete::<Secret>("old").await?;
+    env.source("new", "1").await?;
+    env.proxy().wait_until_sent(creates).await?;
+    env.in_namespace(HOME).delete::<Secret>("old").await?;
     for namespace in &names {
-        world
-            .in_namespace(namespace)
+        env.in_namespace(namespace)
             .wait_until_deleted::<Secret>("old")
             .await?;
     }
-    let writes = world.copy_writes();
+    let writes = env.copy_writes();
     let last = writes
         .iter()
         .rposition(|write| write.starts_with("delete "))
@@ -287,7 +278,7 @@ pub(crate) async fn deletion_overtakes_a_pending_fan_out(case: Case) -> anyhow::
         .count();
     assert!(before < names.len() / 2, "{before} copies were written first");
     for namespace in &names {
-        world.wait_for_copy(namespace, "new", "1").await?;
+        env.wait_for_copy(namespace, "new", "1").await?;
     }
     running.stop().await
 }
@@ -296,27 +287,26 @@ pub(crate) async fn deletion_overtakes_a_pending_fan_out(case: Case) -> anyhow::
 pub(crate) async fn recreated_namespace_gets_its_copies_again(case: Case) -> anyhow::Result<()> {
     for down in [false, true] {
         let case = case.fresh().await?;
-        let (world, running) = stage(&case).await?;
+        let (env, running) = prepare(&case).await?;
         let mut running = Some(running);
         if let Some(running) = running.take_if(|_| down) {
             running.stop().await?;
         }
-        world.remove_namespace("two").await?;
+        env.remove_namespace("two").await?;
         let metadata =
             json!({ "annotations": { SYNC_ANNOTATION: "secretsync,team-a" }, "labels": { "copies": "yes" } });
-        world.namespace("two", metadata).await?;
+        env.namespace("two", metadata).await?;
         let running = match running {
             Some(running) => running,
-            None => world.start().await?,
+            None => env.start().await?,
         };
         for name in COPIES {
-            world.wait_for_copy("two", name, "1").await?;
+            env.wait_for_copy("two", name, "1").await?;
         }
-        world
-            .wait_for_status("team-a", "shared", |status| {
-                status.synced == 4 && status.failed == 0
-            })
-            .await?;
+        env.wait_for_status("team-a", "shared", |status| {
+            status.synced == 4 && status.failed == 0
+        })
+        .await?;
         running.stop().await?;
     }
     Ok(())

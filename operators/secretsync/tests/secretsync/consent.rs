@@ -7,7 +7,7 @@ use windlass::{
 use windlass_secretsync::{SecretSync, api::SYNC_ANNOTATION};
 use windlass_suite::Context as Case;
 
-use crate::world::{HOME, TestCluster, consent, secret};
+use crate::test_cluster::{HOME, TestCluster, consent, secret};
 
 /// What each consent allows: (value of the annotation, copies from the source namespace, copies from team-a).
 const CONSENTS: &[(&str, &str, bool, bool)] = &[
@@ -23,57 +23,55 @@ const CONSENTS: &[(&str, &str, bool, bool)] = &[
 ];
 
 pub(crate) async fn namespace_gets_copies_only_from_namespaces_it_names(case: Case) -> anyhow::Result<()> {
-    let world = TestCluster::new(&case).await?;
-    world.namespace("team-a", json!({})).await?;
+    let env = TestCluster::new(&case).await?;
+    env.namespace("team-a", json!({})).await?;
     let mut wrong = Vec::new();
     for (name, value, ..) in CONSENTS {
-        let namespace = world.namespace(name, consent(value)).await?;
+        let namespace = env.namespace(name, consent(value)).await?;
         if ["no-name", "pattern"].contains(name) {
             wrong.push(namespace);
         }
     }
-    world.source("from-home", "1").await?;
-    world.in_namespace("team-a").create(secret("from-a", "1")).await?;
+    env.source("from-home", "1").await?;
+    env.in_namespace("team-a").create(secret("from-a", "1")).await?;
     // The annotation has no effect outside of the source namespace.
     let mut stray = secret("stray", "1");
     stray
         .annotations_mut()
         .insert(SYNC_ANNOTATION.to_owned(), "true".to_owned());
-    world.in_namespace("team-a").create(stray).await?;
-    let running = world.start().await?;
-    world
-        .sync(
-            "team-a",
-            "everywhere",
-            json!({ "names": ["from-a"], "namespaceSelector": {} }),
-        )
-        .await?;
+    env.in_namespace("team-a").create(stray).await?;
+    let running = env.start().await?;
+    env.sync(
+        "team-a",
+        "everywhere",
+        json!({ "names": ["from-a"], "namespaceSelector": {} }),
+    )
+    .await?;
     for (namespace, _, home, team) in CONSENTS {
         if *home {
-            world.wait_for_copy(namespace, "from-home", "1").await?;
+            env.wait_for_copy(namespace, "from-home", "1").await?;
         }
         if *team {
-            world.wait_for_copy(namespace, "from-a", "1").await?;
+            env.wait_for_copy(namespace, "from-a", "1").await?;
         }
     }
-    world.settle().await;
+    env.settle().await;
     for (namespace, value, home, team) in CONSENTS {
         let mut expected = Vec::new();
         expected.extend(team.then_some("from-a"));
         expected.extend(home.then_some("from-home"));
-        assert_eq!(world.names::<Secret>(namespace).await?, expected, "`{value}`");
+        assert_eq!(env.names::<Secret>(namespace).await?, expected, "`{value}`");
     }
     assert_eq!(
-        world.names::<Secret>(HOME).await?,
+        env.names::<Secret>(HOME).await?,
         ["from-home"],
         "not a target of its own"
     );
-    assert_eq!(world.names::<Secret>("team-a").await?, ["from-a", "stray"]);
+    assert_eq!(env.names::<Secret>("team-a").await?, ["from-a", "stray"]);
     // Invalid consent is reported as an event on the namespace; such events are in `default`.
     for namespace in wrong {
         let warned = |event: &Event| event.type_.as_deref() == Some("Warning");
-        world
-            .in_namespace("default")
+        env.in_namespace("default")
             .wait_for_event(&namespace, warned)
             .await?;
     }
@@ -82,15 +80,15 @@ pub(crate) async fn namespace_gets_copies_only_from_namespaces_it_names(case: Ca
 
 /// Neither a Secret, nor a SecretSync, nor any selector of a tenant reaches a namespace that does not name it.
 pub(crate) async fn tenant_cannot_reach_other_tenants_or_system_namespaces(case: Case) -> anyhow::Result<()> {
-    let world = TestCluster::new(&case).await?;
-    world.namespace("mallory", consent("*")).await?;
-    world.namespace("silent", json!({})).await?;
-    world.consenting(&["trusting"]).await?;
+    let env = TestCluster::new(&case).await?;
+    env.namespace("mallory", consent("*")).await?;
+    env.namespace("silent", json!({})).await?;
+    env.consenting(&["trusting"]).await?;
     for system in ["kube-system", "kube-public", "kube-node-lease"] {
         // Consent alone is not enough for a system namespace.
-        world.patch_namespace(system, consent("*")).await?;
+        env.patch_namespace(system, consent("*")).await?;
     }
-    let before = world.names::<Secret>("kube-system").await?;
+    let before = env.names::<Secret>("kube-system").await?;
     let mut evil = secret("evil", "1");
     evil.metadata.annotations = Some(
         [
@@ -101,8 +99,8 @@ pub(crate) async fn tenant_cannot_reach_other_tenants_or_system_namespaces(case:
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .into(),
     );
-    world.in_namespace("mallory").create(evil).await?;
-    let running = world.start().await?;
+    env.in_namespace("mallory").create(evil).await?;
+    let running = env.start().await?;
     for (name, selector) in [
         ("all", json!({})),
         (
@@ -115,65 +113,65 @@ pub(crate) async fn tenant_cannot_reach_other_tenants_or_system_namespaces(case:
         ),
     ] {
         let spec = json!({ "names": ["evil"], "namespaceSelector": selector, "adoptionPolicy": "Always" });
-        world.sync("mallory", name, spec).await?;
+        env.sync("mallory", name, spec).await?;
     }
     for name in ["all", "system", "silent"] {
-        let observed = world
+        let observed = env
             .wait_for_status("mallory", name, |status| status.observed_generation.is_some())
             .await?;
         let status = observed.status.clone().unwrap_or_default();
         assert_eq!((status.targets, status.namespaces), (0, 0), "{name}");
     }
-    world.settle().await;
-    assert_eq!(world.copy_writes(), [""; 0]);
-    assert_eq!(world.names::<Secret>("kube-system").await?, before);
+    env.settle().await;
+    assert_eq!(env.copy_writes(), [""; 0]);
+    assert_eq!(env.names::<Secret>("kube-system").await?, before);
     running.stop().await
 }
 
 /// With the administrator's flag and its own consent, it is a target like any other.
 pub(crate) async fn allowed_system_namespace_still_has_to_consent(case: Case) -> anyhow::Result<()> {
-    let world = TestCluster::new(&case).await?.with_arguments(|arguments| {
+    let env = TestCluster::new(&case).await?.with_arguments(|arguments| {
         arguments.allowed_system_namespaces = vec!["kube-system".to_owned(), "kube-public".to_owned()];
     });
-    world.patch_namespace("kube-system", consent("true")).await?;
-    world.patch_namespace("kube-node-lease", consent("true")).await?;
-    world.source("token", "1").await?;
-    let running = world.start().await?;
-    world.wait_for_copy("kube-system", "token", "1").await?;
-    world.settle().await;
-    assert_eq!(world.copy_writes(), ["create kube-system/token"]);
+    env.patch_namespace("kube-system", consent("true")).await?;
+    env.patch_namespace("kube-node-lease", consent("true")).await?;
+    env.source("token", "1").await?;
+    let running = env.start().await?;
+    env.wait_for_copy("kube-system", "token", "1").await?;
+    env.settle().await;
+    assert_eq!(env.copy_writes(), ["create kube-system/token"]);
     running.stop().await
 }
 
 /// The administrator can choose the annotation and the source namespace.
 pub(crate) async fn annotation_and_source_namespace_are_configurable(case: Case) -> anyhow::Result<()> {
-    let world = TestCluster::new(&case).await?.with_arguments(|arguments| {
+    let env = TestCluster::new(&case).await?.with_arguments(|arguments| {
         "eightypercent.net/secretsync".clone_into(&mut arguments.annotation);
         "vault".clone_into(&mut arguments.source_namespace);
     });
-    world.namespace("vault", json!({})).await?;
+    env.namespace("vault", json!({})).await?;
     let asks = json!({ "annotations": { "eightypercent.net/secretsync": "" } });
-    world.namespace("asks", asks).await?;
-    world.consenting(&["asks-otherwise"]).await?;
+    env.namespace("asks", asks).await?;
+    env.consenting(&["asks-otherwise"]).await?;
     let mut source = secret("token", "1");
     source
         .annotations_mut()
         .insert("eightypercent.net/secretsync".to_owned(), String::new());
-    world.in_namespace("vault").create(source).await?;
-    world.source("elsewhere", "1").await?;
-    let running = world.start().await?;
-    world.wait_for_copy("asks", "token", "1").await?;
-    world.settle().await;
-    assert_eq!(world.copy_writes(), ["create asks/token"]);
+    env.in_namespace("vault").create(source).await?;
+    env.source("elsewhere", "1").await?;
+    let running = env.start().await?;
+    env.wait_for_copy("asks", "token", "1").await?;
+    env.settle().await;
+    assert_eq!(env.copy_writes(), ["create asks/token"]);
     running.stop().await
 }
 
 /// Copies from another source namespace belong to the process that is responsible for it.
 pub(crate) async fn copies_from_another_source_namespace_are_ignored(case: Case) -> anyhow::Result<()> {
-    let (world, running) = TestCluster::in_sync(&case).await?;
+    let (env, running) = TestCluster::in_sync(&case).await?;
     running.stop().await?;
-    let before = world.bytes("asks", "token").await?;
-    let other = world.another_process().with_arguments(|arguments| {
+    let before = env.bytes("asks", "token").await?;
+    let other = env.another_process().with_arguments(|arguments| {
         "vault".clone_into(&mut arguments.source_namespace);
     });
     other.namespace("vault", json!({})).await?;
@@ -185,7 +183,7 @@ pub(crate) async fn copies_from_another_source_namespace_are_ignored(case: Case)
     other.in_namespace("vault").create(source).await?;
     other.wait_for_copy("asks", "other", "1").await?;
     other.settle().await;
-    assert_eq!(world.bytes("asks", "token").await?, before);
+    assert_eq!(env.bytes("asks", "token").await?, before);
     running.stop().await
 }
 
@@ -193,15 +191,14 @@ pub(crate) async fn copies_from_another_source_namespace_are_ignored(case: Case)
 pub(crate) async fn consent_to_the_source_namespace_covers_its_secret_syncs(
     case: Case,
 ) -> anyhow::Result<()> {
-    let world = TestCluster::new(&case).await?;
-    world.consenting(&["asks"]).await?;
-    world.in_namespace(HOME).create(secret("token", "1")).await?;
-    let running = world.start().await?;
-    world.sync(HOME, "shared", json!({ "names": ["token"] })).await?;
-    world.wait_for_copy("asks", "token", "1").await?;
-    world.in_namespace(HOME).delete::<SecretSync>("shared").await?;
-    world
-        .in_namespace("asks")
+    let env = TestCluster::new(&case).await?;
+    env.consenting(&["asks"]).await?;
+    env.in_namespace(HOME).create(secret("token", "1")).await?;
+    let running = env.start().await?;
+    env.sync(HOME, "shared", json!({ "names": ["token"] })).await?;
+    env.wait_for_copy("asks", "token", "1").await?;
+    env.in_namespace(HOME).delete::<SecretSync>("shared").await?;
+    env.in_namespace("asks")
         .wait_until_deleted::<Secret>("token")
         .await?;
     running.stop().await

@@ -19,7 +19,7 @@ use windlass_suite::{
     crash_at_every_request, crash_at_requests,
 };
 
-use crate::world::{
+use crate::test_cluster::{
     HOME, TestCluster, describe_request, is_neither_event_nor_lease, namespace_of, secret, shipped,
 };
 
@@ -53,32 +53,27 @@ impl Spread {
     }
 
     /// The initial state.
-    async fn stage(&self, world: &TestCluster) -> anyhow::Result<()> {
+    async fn create_initial_state(&self, env: &TestCluster) -> anyhow::Result<()> {
         self.writes.lock().clear();
         for namespace in self.names() {
-            world.consenting(&[&namespace]).await?;
+            env.consenting(&[&namespace]).await?;
         }
-        world
-            .in_namespace("ns-000")
+        env.in_namespace("ns-000")
             .create(secret("annotated", "own"))
             .await?;
-        world.source("annotated", "1").await?;
-        world.in_namespace(HOME).create(secret("selected", "1")).await?;
-        world
-            .sync(HOME, "shared", json!({ "names": ["selected"] }))
-            .await?;
-        world
-            .in_namespace(HOME)
+        env.source("annotated", "1").await?;
+        env.in_namespace(HOME).create(secret("selected", "1")).await?;
+        env.sync(HOME, "shared", json!({ "names": ["selected"] })).await?;
+        env.in_namespace(HOME)
             .wait_for::<SecretSync>("shared", |_| true)
             .await?;
         Ok(())
     }
 
-    async fn spread(&self, world: &TestCluster) -> anyhow::Result<()> {
-        world.wait_for_copies(&self.copies(Some("1"))).await?;
+    async fn spread(&self, env: &TestCluster) -> anyhow::Result<()> {
+        env.wait_for_copies(&self.copies(Some("1"))).await?;
         let all = u32::try_from(self.namespaces)?;
-        world
-            .wait_for_status(HOME, "shared", |status| status.synced == all)
+        env.wait_for_status(HOME, "shared", |status| status.synced == all)
             .await?;
         Ok(())
     }
@@ -112,20 +107,20 @@ impl Spread {
     }
 }
 
-/// The process of a story.
+/// The process of a scenario.
 async fn process(inner: &Inner) -> anyhow::Result<Manager> {
     TestCluster::of(inner.clone(), inner.case().client())
         .new_manager()
         .await
 }
 
-/// A world that creates the initial state.
+/// An environment that creates the initial state.
 async fn setup_cluster(inner: &Inner) -> anyhow::Result<TestCluster> {
     let client = inner.case().client();
-    let world = TestCluster::of(Inner::with_client(inner.case(), &client), client);
+    let env = TestCluster::of(Inner::with_client(inner.case(), &client), client);
     windlass_suite::install_crds(inner.case(), [SecretSync::crd()]).await?;
-    world.namespace(HOME, json!({})).await?;
-    Ok(world)
+    env.namespace(HOME, json!({})).await?;
+    Ok(env)
 }
 
 impl CrashScenario for Spread {
@@ -134,7 +129,7 @@ impl CrashScenario for Spread {
     }
 
     async fn prepare(&self, inner: &Inner) -> anyhow::Result<()> {
-        self.stage(&setup_cluster(inner).await?).await
+        self.create_initial_state(&setup_cluster(inner).await?).await
     }
 
     async fn manager(&self, inner: &Inner) -> anyhow::Result<Manager> {
@@ -142,9 +137,9 @@ impl CrashScenario for Spread {
     }
 
     async fn wait_until_done(&self, inner: &Inner) -> anyhow::Result<()> {
-        let world = TestCluster::of(inner.clone(), inner.case().client());
-        self.spread(&world).await?;
-        world.settle().await;
+        let env = TestCluster::of(inner.clone(), inner.case().client());
+        self.spread(&env).await?;
+        env.settle().await;
         Ok(())
     }
 
@@ -167,13 +162,13 @@ impl CrashScenario for Withdrawn {
     }
 
     async fn prepare(&self, inner: &Inner) -> anyhow::Result<()> {
-        let world = setup_cluster(inner).await?;
-        self.0.stage(&world).await?;
-        let running = RunningManager::start(world.new_manager().await?);
-        self.0.spread(&world).await?;
-        world.settle().await;
+        let env = setup_cluster(inner).await?;
+        self.0.create_initial_state(&env).await?;
+        let running = RunningManager::start(env.new_manager().await?);
+        self.0.spread(&env).await?;
+        env.settle().await;
         running.stop().await?;
-        let home = world.in_namespace(HOME);
+        let home = env.in_namespace(HOME);
         home.delete::<Secret>("annotated").await?;
         home.delete::<SecretSync>("shared").await?;
         home.wait_until_deleted::<Secret>("annotated").await?;
@@ -187,13 +182,12 @@ impl CrashScenario for Withdrawn {
     }
 
     async fn wait_until_done(&self, inner: &Inner) -> anyhow::Result<()> {
-        let world = TestCluster::of(inner.clone(), inner.case().client());
-        world.wait_for_copies(&self.0.copies(None)).await?;
-        world
-            .in_namespace(HOME)
+        let env = TestCluster::of(inner.clone(), inner.case().client());
+        env.wait_for_copies(&self.0.copies(None)).await?;
+        env.in_namespace(HOME)
             .wait_until_deleted::<SecretSync>("shared")
             .await?;
-        world.settle().await;
+        env.settle().await;
         Ok(())
     }
 
@@ -212,11 +206,11 @@ impl CrashScenario for Withdrawn {
     }
 }
 
-async fn run_story(case: &Case, story: &impl CrashScenario) -> anyhow::Result<()> {
+async fn run_scenario(case: &Case, scenario: &impl CrashScenario) -> anyhow::Result<()> {
     // Where each run starts a control plane, fewer runs are enough.
     let report = match case.cluster().backend() {
-        Backend::Embedded => crash_at_every_request(case, story).await?,
-        _ => crash_at_requests(case, story, |n| n + n + 1).await?,
+        Backend::Embedded => crash_at_every_request(case, scenario).await?,
+        _ => crash_at_requests(case, scenario, |n| n + n + 1).await?,
     };
     assert!(report.requests >= 15, "{report:?}");
     if case.cluster().backend() == Backend::Embedded {
@@ -229,14 +223,12 @@ async fn run_story(case: &Case, story: &impl CrashScenario) -> anyhow::Result<()
     Ok(())
 }
 
-/// A crash at every request.
 pub(crate) async fn fan_out_recovers_from_a_crash_at_every_request(case: Case) -> anyhow::Result<()> {
-    run_story(&case, &Spread::to(5)).await
+    run_scenario(&case, &Spread::to(5)).await
 }
 
-/// A crash at every request.
 pub(crate) async fn removal_recovers_from_a_crash_at_every_request(case: Case) -> anyhow::Result<()> {
-    run_story(&case, &Withdrawn(Spread::to(5))).await
+    run_scenario(&case, &Withdrawn(Spread::to(5))).await
 }
 
 /// With many namespaces.
@@ -258,12 +250,12 @@ fn many(case: &Case) -> usize {
 }
 
 /// A sample of crashes; where time is real, at the beginning and in the middle.
-async fn sample(case: &Case, story: &impl CrashScenario) -> anyhow::Result<()> {
+async fn sample(case: &Case, scenario: &impl CrashScenario) -> anyhow::Result<()> {
     let (least, report) = match case.cluster().backend() {
-        Backend::Embedded => (16, crash_at_requests(case, story, |n| n + n + 1).await?),
+        Backend::Embedded => (16, crash_at_requests(case, scenario, |n| n + n + 1).await?),
         _ => (
             4,
-            crash_at_requests(case, story, |n| if n == 1 { 70 } else { 900 }).await?,
+            crash_at_requests(case, scenario, |n| if n == 1 { 70 } else { 900 }).await?,
         ),
     };
     assert!(

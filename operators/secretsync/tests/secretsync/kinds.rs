@@ -12,7 +12,7 @@ use windlass::{
 use windlass_secretsync::{SecretSync, api::SYNC_ANNOTATION};
 use windlass_suite::Context as Case;
 
-use crate::world::{HOME, TestCluster, condition, consent, describe_request, secret};
+use crate::test_cluster::{HOME, TestCluster, condition, consent, describe_request, secret};
 
 fn typed(name: &str, of: &str, data: &Value) -> anyhow::Result<Secret> {
     let object = json!({
@@ -24,11 +24,11 @@ fn typed(name: &str, of: &str, data: &Value) -> anyhow::Result<Secret> {
 
 /// Types that the server validates, and a Secret of maximum size with a name of maximum length.
 pub(crate) async fn secrets_of_every_type_are_copied_unchanged(case: Case) -> anyhow::Result<()> {
-    let world = TestCluster::new(&case).await?;
-    world.consenting(&["asks"]).await?;
+    let env = TestCluster::new(&case).await?;
+    env.consenting(&["asks"]).await?;
     let long = format!("{}.x", "n".repeat(251));
     assert_eq!(long.len(), 253);
-    let home = world.in_namespace(HOME);
+    let home = env.in_namespace(HOME);
     let pem = |what: &str| format!("-----BEGIN {what}-----\n");
     let sources = [
         typed(
@@ -64,11 +64,11 @@ pub(crate) async fn secrets_of_every_type_are_copied_unchanged(case: Case) -> an
         .annotations_mut()
         .insert(SYNC_ANNOTATION.to_owned(), String::new());
     home.create(large).await?;
-    let running = world.start().await?;
+    let running = env.start().await?;
     for name in ["tls", "docker", "ssh", "basic", "own", &long, "large"] {
         let source = home.get::<Secret>(name).await?;
         let same = |copy: &Secret| copy.data == source.data && copy.type_ == source.type_;
-        world.in_namespace("asks").wait_for::<Secret>(name, same).await?;
+        env.in_namespace("asks").wait_for::<Secret>(name, same).await?;
     }
     running.stop().await
 }
@@ -77,20 +77,19 @@ pub(crate) async fn secrets_of_every_type_are_copied_unchanged(case: Case) -> an
 pub(crate) async fn immutable_copy_is_recreated_only_if_allowed(case: Case) -> anyhow::Result<()> {
     for immutable in [true, false] {
         let case = case.fresh().await?;
-        let world = TestCluster::new(&case).await?;
-        world.namespace("team-a", json!({})).await?;
-        world.namespace("asks", consent("team-a")).await?;
-        world.namespace("two", consent("team-a")).await?;
-        let team = world.in_namespace("team-a");
+        let env = TestCluster::new(&case).await?;
+        env.namespace("team-a", json!({})).await?;
+        env.namespace("asks", consent("team-a")).await?;
+        env.namespace("two", consent("team-a")).await?;
+        let team = env.in_namespace("team-a");
         let mut source = secret("token", "1");
         source.immutable = immutable.then_some(true);
         team.create(source).await?;
-        let running = world.start().await?;
-        world
-            .sync("team-a", "shared", json!({ "names": ["token"] }))
+        let running = env.start().await?;
+        env.sync("team-a", "shared", json!({ "names": ["token"] }))
             .await?;
-        world.wait_for_copy("two", "token", "1").await?;
-        let first = world.wait_for_copy("asks", "token", "1").await?;
+        env.wait_for_copy("two", "token", "1").await?;
+        let first = env.wait_for_copy("asks", "token", "1").await?;
         assert_eq!(first.immutable, immutable.then_some(true));
         // The source was recreated, as it has to be; the copy stays the same object unless it may be recreated.
         team.delete::<Secret>("token").await?;
@@ -101,31 +100,29 @@ pub(crate) async fn immutable_copy_is_recreated_only_if_allowed(case: Case) -> a
         }
         // While no process runs, so that the old copy exists together with the new source.
         team.create(source).await?;
-        let _ = world
+        let _ = env
             .in_namespace("asks")
             .wait_until::<Secret>("token", |copy| copy.is_none_or(|copy| copy.uid() != first.uid()))
             .await?;
-        world.wait_for_copy("asks", "token", "2").await?;
-        world.wait_for_copy("two", "token", "2").await?;
+        env.wait_for_copy("asks", "token", "2").await?;
+        env.wait_for_copy("two", "token", "2").await?;
         // The same source, with copies that another client made immutable: they cannot be updated.
         let stuck = json!({ "immutable": true, "data": secret("token", "own").data });
         if !immutable {
-            world.in_namespace("asks").patch::<Secret>("token", stuck).await?;
-            world
-                .wait_for_status("team-a", "shared", |status| {
-                    status.failed == 1 && status.synced == 1 && condition(status, "Ready", "False")
-                })
-                .await?;
-            world.settle().await;
+            env.in_namespace("asks").patch::<Secret>("token", stuck).await?;
+            env.wait_for_status("team-a", "shared", |status| {
+                status.failed == 1 && status.synced == 1 && condition(status, "Ready", "False")
+            })
+            .await?;
+            env.settle().await;
             let allowed = json!({ "spec": { "recreatePolicy": "IfNeeded" } });
-            world.proxy().clear();
+            env.proxy().clear();
             team.patch::<SecretSync>("shared", allowed).await?;
-            let replaced = world.wait_for_copy("asks", "token", "2").await?;
+            let replaced = env.wait_for_copy("asks", "token", "2").await?;
             assert_eq!(replaced.immutable, None);
-            world
-                .wait_for_status("team-a", "shared", |status| status.synced == 2)
+            env.wait_for_status("team-a", "shared", |status| status.synced == 2)
                 .await?;
-            let writes = world.proxy().writes();
+            let writes = env.proxy().writes();
             let delete = writes
                 .iter()
                 .find(|write| describe_request(write) == "delete asks/token")
@@ -139,10 +136,10 @@ pub(crate) async fn immutable_copy_is_recreated_only_if_allowed(case: Case) -> a
 
 /// Tokens and Helm releases: reported if they are named, skipped if they are only selected.
 pub(crate) async fn tokens_and_helm_releases_are_never_copied(case: Case) -> anyhow::Result<()> {
-    let world = TestCluster::new(&case).await?;
-    world.namespace("asks", consent("*")).await?;
-    world.namespace("team-a", json!({})).await?;
-    world.patch_namespace("team-a", json!({})).await?;
+    let env = TestCluster::new(&case).await?;
+    env.namespace("asks", consent("*")).await?;
+    env.namespace("team-a", json!({})).await?;
+    env.patch_namespace("team-a", json!({})).await?;
     let account = json!({ "metadata": { "name": "robot" } });
     let forbidden = |prefix: &str| -> anyhow::Result<Vec<Secret>> {
         let mut token = typed(
@@ -174,7 +171,7 @@ pub(crate) async fn tokens_and_helm_releases_are_never_copied(case: Case) -> any
         ])
     };
     for (home, prefix) in [(HOME, "home-"), ("team-a", "a-"), ("team-a", "named-")] {
-        let robot = world
+        let robot = env
             .in_namespace(home)
             .create::<windlass::k8s_openapi::api::core::v1::ServiceAccount>(from_value(account.clone())?)
             .await;
@@ -183,33 +180,30 @@ pub(crate) async fn tokens_and_helm_releases_are_never_copied(case: Case) -> any
             if prefix == "named-" {
                 object.metadata.labels = None;
             }
-            world.in_namespace(home).create(object).await?;
+            env.in_namespace(home).create(object).await?;
         }
     }
-    world
-        .in_namespace("team-a")
+    env.in_namespace("team-a")
         .create(typed("harmless", "Opaque", &json!({ "k": "v" }))?)
         .await?;
-    let running = world.start().await?;
-    world
-        .sync(
-            "team-a",
-            "selects",
-            json!({ "sourceSelector": { "matchLabels": { "shared": "yes" } } }),
-        )
-        .await?;
-    let named = world
+    let running = env.start().await?;
+    env.sync(
+        "team-a",
+        "selects",
+        json!({ "sourceSelector": { "matchLabels": { "shared": "yes" } } }),
+    )
+    .await?;
+    let named = env
         .sync(
             "team-a",
             "names",
             json!({ "names": ["named-token", "named-release", "named-boot", "sh.helm.release.v1.named-v1"] }),
         )
         .await?;
-    world
-        .in_namespace("asks")
+    env.in_namespace("asks")
         .wait_for::<Secret>("harmless", |_| true)
         .await?;
-    let selects = world
+    let selects = env
         .wait_for_status("team-a", "selects", |status| status.excluded == 4)
         .await?;
     assert!(
@@ -217,22 +211,15 @@ pub(crate) async fn tokens_and_helm_releases_are_never_copied(case: Case) -> any
         "{:?}",
         selects.status
     );
-    world
-        .wait_for_status("team-a", "names", |status| {
-            status.failed == 4 && condition(status, "Ready", "False")
-        })
-        .await?;
+    env.wait_for_status("team-a", "names", |status| {
+        status.failed == 4 && condition(status, "Ready", "False")
+    })
+    .await?;
     let warned = |event: &Event| event.type_.as_deref() == Some("Warning");
-    world
-        .in_namespace("team-a")
-        .wait_for_event(&named, warned)
-        .await?;
-    let annotated = world.in_namespace(HOME).get::<Secret>("home-token").await?;
-    world
-        .in_namespace(HOME)
-        .wait_for_event(&annotated, warned)
-        .await?;
-    world.settle().await;
-    assert_eq!(world.names::<Secret>("asks").await?, ["harmless"]);
+    env.in_namespace("team-a").wait_for_event(&named, warned).await?;
+    let annotated = env.in_namespace(HOME).get::<Secret>("home-token").await?;
+    env.in_namespace(HOME).wait_for_event(&annotated, warned).await?;
+    env.settle().await;
+    assert_eq!(env.names::<Secret>("asks").await?, ["harmless"]);
     running.stop().await
 }

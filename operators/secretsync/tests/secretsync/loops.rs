@@ -4,16 +4,16 @@ use windlass::{k8s_openapi::api::core::v1::Secret, prelude::*};
 use windlass_secretsync::{SecretSync, SecretSyncStatus, api::SYNC_ANNOTATION};
 use windlass_suite::Context as Case;
 
-use crate::world::{HOME, TestCluster, condition, consent, secret};
+use crate::test_cluster::{HOME, TestCluster, condition, consent, secret};
 
 /// All namespaces consent to all sources: only the operator prevents loops.
 async fn trusting(case: &Case, names: &[&str]) -> anyhow::Result<TestCluster> {
-    let world = TestCluster::new(case).await?;
+    let env = TestCluster::new(case).await?;
     for name in names {
-        world.namespace(name, consent("*")).await?;
+        env.namespace(name, consent("*")).await?;
     }
-    world.patch_namespace(HOME, consent("*")).await?;
-    Ok(world)
+    env.patch_namespace(HOME, consent("*")).await?;
+    Ok(env)
 }
 
 fn everything(chaining: bool) -> windlass::serde_json::Value {
@@ -22,13 +22,13 @@ fn everything(chaining: bool) -> windlass::serde_json::Value {
 
 /// A source is not its own target, and a copy is not a source.
 pub(crate) async fn copies_are_not_sources_and_sources_are_not_targets(case: Case) -> anyhow::Result<()> {
-    let world = trusting(&case, &["a", "b"]).await?;
-    world.source("from-home", "1").await?;
-    world.in_namespace("a").create(secret("from-a", "1")).await?;
-    world.in_namespace("b").create(secret("from-b", "1")).await?;
-    let running = world.start().await?;
+    let env = trusting(&case, &["a", "b"]).await?;
+    env.source("from-home", "1").await?;
+    env.in_namespace("a").create(secret("from-a", "1")).await?;
+    env.in_namespace("b").create(secret("from-b", "1")).await?;
+    let running = env.start().await?;
     for namespace in ["a", "b", HOME] {
-        world.sync(namespace, "everything", everything(false)).await?;
+        env.sync(namespace, "everything", everything(false)).await?;
     }
     for (namespace, name) in [
         ("a", "from-b"),
@@ -36,63 +36,60 @@ pub(crate) async fn copies_are_not_sources_and_sources_are_not_targets(case: Cas
         ("b", "from-a"),
         ("b", "from-home"),
     ] {
-        world.wait_for_copy(namespace, name, "1").await?;
+        env.wait_for_copy(namespace, name, "1").await?;
     }
-    world.settle().await;
-    let mut writes = world.copy_writes();
+    env.settle().await;
+    let mut writes = env.copy_writes();
     writes.sort();
     let mut once = writes.clone();
     once.dedup();
     assert_eq!(writes, once, "nothing is written twice");
-    let a = world
+    let a = env
         .wait_for_status("a", "everything", |status| status.sources == 1)
         .await?;
     assert_eq!(a.status.as_ref().map(|status| status.failed), Some(0));
-    world.proxy().clear();
-    world.let_time_pass().await;
-    assert_eq!(world.all_writes(), [""; 0]);
+    env.proxy().clear();
+    env.let_time_pass().await;
+    assert_eq!(env.all_writes(), [""; 0]);
     running.stop().await
 }
 
 /// With chaining, copies are copied on, until that would form a loop.
 pub(crate) async fn chaining_copies_copies_and_refuses_loops(case: Case) -> anyhow::Result<()> {
-    let world = TestCluster::new(&case).await?;
+    let env = TestCluster::new(&case).await?;
     for (name, from) in [("a", "c"), ("b", "a"), ("c", "b")] {
-        world.namespace(name, consent(from)).await?;
+        env.namespace(name, consent(from)).await?;
     }
-    world.in_namespace("a").create(secret("token", "1")).await?;
-    let running = world.start().await?;
+    env.in_namespace("a").create(secret("token", "1")).await?;
+    let running = env.start().await?;
     for namespace in ["a", "b", "c"] {
         let spec = json!({ "names": ["token"], "allowChaining": true });
-        world.sync(namespace, "on", spec).await?;
+        env.sync(namespace, "on", spec).await?;
     }
-    world.wait_for_copy("b", "token", "1").await?;
-    world.wait_for_copy("c", "token", "1").await?;
-    world.settle().await;
+    env.wait_for_copy("b", "token", "1").await?;
+    env.wait_for_copy("c", "token", "1").await?;
+    env.settle().await;
     let changed = json!({ "data": secret("token", "2").data });
-    world.in_namespace("a").patch::<Secret>("token", changed).await?;
-    world.wait_for_copy("c", "token", "2").await?;
-    world.settle().await;
-    let source = world.in_namespace("a").get::<Secret>("token").await?;
+    env.in_namespace("a").patch::<Secret>("token", changed).await?;
+    env.wait_for_copy("c", "token", "2").await?;
+    env.settle().await;
+    let source = env.in_namespace("a").get::<Secret>("token").await?;
     assert_eq!(source.data, secret("token", "2").data);
     let to_the_source = |write: &String| write.ends_with(" a/token");
-    let writes = world.copy_writes();
+    let writes = env.copy_writes();
     assert!(!writes.iter().any(to_the_source), "{writes:?}");
     assert!(writes.len() <= 6, "bounded: {writes:?}");
-    world
-        .wait_for_status("c", "on", |status| !condition(status, "Ready", "True"))
+    env.wait_for_status("c", "on", |status| !condition(status, "Ready", "True"))
         .await?;
-    world.proxy().clear();
-    world.let_time_pass().await;
-    assert_eq!(world.all_writes(), [""; 0]);
+    env.proxy().clear();
+    env.let_time_pass().await;
+    assert_eq!(env.all_writes(), [""; 0]);
     // When the first link is removed, the whole chain is.
-    world.in_namespace("a").delete::<Secret>("token").await?;
-    world
-        .in_namespace("b")
+    env.in_namespace("a").delete::<Secret>("token").await?;
+    env.in_namespace("b")
         .wait_until_deleted::<Secret>("token")
         .await?;
-    world
-        .in_namespace("c")
+    env.in_namespace("c")
         .wait_until_deleted::<Secret>("token")
         .await?;
     running.stop().await
@@ -100,38 +97,37 @@ pub(crate) async fn chaining_copies_copies_and_refuses_loops(case: Case) -> anyh
 
 /// The older of two syncs gets the target; the other reports it, and takes over when the older is deleted.
 pub(crate) async fn older_sync_wins_a_contested_target(case: Case) -> anyhow::Result<()> {
-    let world = trusting(&case, &["target"]).await?;
-    world.namespace("a", json!({})).await?;
-    world.namespace("b", json!({})).await?;
-    world.in_namespace("a").create(secret("token", "a")).await?;
-    world.in_namespace("b").create(secret("token", "b")).await?;
-    let running = world.start().await?;
+    let env = trusting(&case, &["target"]).await?;
+    env.namespace("a", json!({})).await?;
+    env.namespace("b", json!({})).await?;
+    env.in_namespace("a").create(secret("token", "a")).await?;
+    env.in_namespace("b").create(secret("token", "b")).await?;
+    let running = env.start().await?;
     let only = json!({ "matchLabels": { "kubernetes.io/metadata.name": "target" } });
     let spec = json!({ "names": ["token"], "namespaceSelector": only });
-    world.sync("b", "older", spec.clone()).await?;
-    world.wait_for_copy("target", "token", "b").await?;
+    env.sync("b", "older", spec.clone()).await?;
+    env.wait_for_copy("target", "token", "b").await?;
     // Creation timestamps have a resolution of one second.
     tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
-    world.sync("a", "younger", spec).await?;
+    env.sync("a", "younger", spec).await?;
     let conflicts =
         |status: &SecretSyncStatus| status.conflicts == 1 && condition(status, "Conflict", "True");
-    world.wait_for_status("a", "younger", conflicts).await?;
-    world.settle().await;
-    world.proxy().clear();
-    world.let_time_pass().await;
-    assert_eq!(world.all_writes(), [""; 0]);
-    world.wait_for_copy("target", "token", "b").await?;
+    env.wait_for_status("a", "younger", conflicts).await?;
+    env.settle().await;
+    env.proxy().clear();
+    env.let_time_pass().await;
+    assert_eq!(env.all_writes(), [""; 0]);
+    env.wait_for_copy("target", "token", "b").await?;
     running.stop().await?;
-    let running = world.start().await?;
-    world.settle().await;
-    assert_eq!(world.copy_writes(), [""; 0], "the same decision after a restart");
-    world.in_namespace("b").delete::<SecretSync>("older").await?;
-    world.wait_for_copy("target", "token", "a").await?;
-    world
-        .wait_for_status("a", "younger", |status| {
-            status.conflicts == 0 && status.synced == 1
-        })
-        .await?;
+    let running = env.start().await?;
+    env.settle().await;
+    assert_eq!(env.copy_writes(), [""; 0], "the same decision after a restart");
+    env.in_namespace("b").delete::<SecretSync>("older").await?;
+    env.wait_for_copy("target", "token", "a").await?;
+    env.wait_for_status("a", "younger", |status| {
+        status.conflicts == 0 && status.synced == 1
+    })
+    .await?;
     running.stop().await
 }
 
@@ -140,76 +136,66 @@ pub(crate) async fn older_sync_wins_a_contested_target(case: Case) -> anyhow::Re
 pub(crate) async fn older_sync_waits_for_an_existing_copy_of_another_source(
     case: Case,
 ) -> anyhow::Result<()> {
-    let world = trusting(&case, &["target"]).await?;
+    let env = trusting(&case, &["target"]).await?;
     for (namespace, value) in [("a", "a"), ("b", "b")] {
-        world.namespace(namespace, json!({})).await?;
-        world
-            .in_namespace(namespace)
-            .create(secret("token", value))
-            .await?;
+        env.namespace(namespace, json!({})).await?;
+        env.in_namespace(namespace).create(secret("token", value)).await?;
     }
     let named = |name: &str| json!({ "names": ["token"], "namespaceSelector": { "matchLabels": { "kubernetes.io/metadata.name": name } } });
-    let running = world.start().await?;
-    world.sync("a", "older", named("nowhere")).await?;
+    let running = env.start().await?;
+    env.sync("a", "older", named("nowhere")).await?;
     // Creation timestamps have a resolution of one second.
     tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
-    world.sync("b", "younger", named("target")).await?;
-    world.wait_for_copy("target", "token", "b").await?;
-    world.settle().await;
-    world.proxy().clear();
+    env.sync("b", "younger", named("target")).await?;
+    env.wait_for_copy("target", "token", "b").await?;
+    env.settle().await;
+    env.proxy().clear();
     let widened = json!({ "spec": named("target") });
-    world
-        .in_namespace("a")
+    env.in_namespace("a")
         .patch::<SecretSync>("older", widened)
         .await?;
-    world
-        .wait_for_status("a", "older", |status| status.conflicts == 1)
+    env.wait_for_status("a", "older", |status| status.conflicts == 1)
         .await?;
-    world.settle().await;
-    assert_eq!(world.copy_writes(), [""; 0]);
+    env.settle().await;
+    assert_eq!(env.copy_writes(), [""; 0]);
     // The younger sync keeps working, also after a restart.
     running.stop().await?;
-    let running = world.start().await?;
+    let running = env.start().await?;
     let changed = json!({ "data": secret("token", "c").data });
-    world.in_namespace("b").patch::<Secret>("token", changed).await?;
-    world.wait_for_copy("target", "token", "c").await?;
-    world.settle().await;
-    assert_eq!(world.copy_writes(), ["update target/token"]);
-    world.proxy().clear();
-    world.in_namespace("b").delete::<SecretSync>("younger").await?;
-    world.wait_for_copy("target", "token", "a").await?;
-    world
-        .wait_for_status("a", "older", |status| status.synced == 1)
+    env.in_namespace("b").patch::<Secret>("token", changed).await?;
+    env.wait_for_copy("target", "token", "c").await?;
+    env.settle().await;
+    assert_eq!(env.copy_writes(), ["update target/token"]);
+    env.proxy().clear();
+    env.in_namespace("b").delete::<SecretSync>("younger").await?;
+    env.wait_for_copy("target", "token", "a").await?;
+    env.wait_for_status("a", "older", |status| status.synced == 1)
         .await?;
-    world.settle().await;
-    assert_eq!(
-        world.copy_writes(),
-        ["delete target/token", "create target/token"]
-    );
+    env.settle().await;
+    assert_eq!(env.copy_writes(), ["delete target/token", "create target/token"]);
     running.stop().await
 }
 
 /// The same source by an annotation and by a SecretSync: one copy, and no alternating writes.
 pub(crate) async fn annotated_and_selected_source_has_one_copy(case: Case) -> anyhow::Result<()> {
-    let world = TestCluster::new(&case).await?;
-    world.consenting(&["asks"]).await?;
-    world.source("token", "1").await?;
-    let running = world.start().await?;
-    world.wait_for_copy("asks", "token", "1").await?;
-    world.sync(HOME, "also", json!({ "names": ["token"] })).await?;
-    world.settle().await;
-    assert!(world.copy_writes().len() <= 2, "{:?}", world.copy_writes());
-    world.proxy().clear();
-    world.let_time_pass().await;
-    assert_eq!(world.all_writes(), [""; 0]);
+    let env = TestCluster::new(&case).await?;
+    env.consenting(&["asks"]).await?;
+    env.source("token", "1").await?;
+    let running = env.start().await?;
+    env.wait_for_copy("asks", "token", "1").await?;
+    env.sync(HOME, "also", json!({ "names": ["token"] })).await?;
+    env.settle().await;
+    assert!(env.copy_writes().len() <= 2, "{:?}", env.copy_writes());
+    env.proxy().clear();
+    env.let_time_pass().await;
+    assert_eq!(env.all_writes(), [""; 0]);
     // When the annotation is removed, the other sync still wants it.
     let patch = json!({ "metadata": { "annotations": { SYNC_ANNOTATION: null } } });
-    world.in_namespace(HOME).patch::<Secret>("token", patch).await?;
-    world.settle().await;
-    world.wait_for_copy("asks", "token", "1").await?;
-    world.in_namespace(HOME).delete::<SecretSync>("also").await?;
-    world
-        .in_namespace("asks")
+    env.in_namespace(HOME).patch::<Secret>("token", patch).await?;
+    env.settle().await;
+    env.wait_for_copy("asks", "token", "1").await?;
+    env.in_namespace(HOME).delete::<SecretSync>("also").await?;
+    env.in_namespace("asks")
         .wait_until_deleted::<Secret>("token")
         .await?;
     running.stop().await

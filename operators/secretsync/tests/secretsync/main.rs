@@ -5,14 +5,14 @@ mod cleanup;
 mod consent;
 mod crash;
 mod drift;
+mod failures;
 mod foreign;
 mod kinds;
 mod loops;
 mod quiet;
 mod rights;
 mod spread;
-mod trouble;
-mod world;
+mod test_cluster;
 
 use windlass_suite::suite;
 
@@ -61,14 +61,14 @@ suite!("secretsync", paused, cluster_per_case;
     loops::older_sync_wins_a_contested_target,
     loops::older_sync_waits_for_an_existing_copy_of_another_source,
     loops::annotated_and_selected_source_has_one_copy,
-    trouble::full_quota_in_one_namespace_does_not_delay_others,
-    trouble::failing_webhook_in_one_namespace_does_not_delay_others,
-    trouble::values_quoted_by_a_refusal_are_hidden,
-    trouble::old_values_quoted_by_a_refusal_are_hidden,
-    trouble::blocked_deletion_of_a_sync_reports_its_reason,
-    trouble::terminating_namespace_is_skipped_without_errors,
-    trouble::request_and_watch_failures_are_recovered,
-    trouble::stall_fails_the_health_check,
+    failures::full_quota_in_one_namespace_does_not_delay_others,
+    failures::failing_webhook_in_one_namespace_does_not_delay_others,
+    failures::values_quoted_by_a_refusal_are_hidden,
+    failures::old_values_quoted_by_a_refusal_are_hidden,
+    failures::blocked_deletion_of_a_sync_reports_its_reason,
+    failures::terminating_namespace_is_skipped_without_errors,
+    failures::request_and_watch_failures_are_recovered,
+    failures::stall_fails_the_health_check,
     canary::no_value_leaks_into_any_output,
     rights::shipped_roles_are_sufficient_and_minimal,
 );

@@ -5,27 +5,25 @@ use std::time::Duration;
 use windlass::{k8s_openapi::api::core::v1::Secret, prelude::*, runtime::ElectionConfig};
 use windlass_suite::{Context as Case, NetworkLink, RunningManager};
 
-use crate::world::{HOME, TestCluster, namespace_of, secret};
+use crate::test_cluster::{HOME, TestCluster, namespace_of, secret};
 
 const SOURCES: usize = 5;
 const NAMESPACES: usize = 8;
 
 /// Sources of both front ends, in sync.
-async fn stage(world: &TestCluster) -> anyhow::Result<()> {
+async fn prepare(env: &TestCluster) -> anyhow::Result<()> {
     for number in 0..SOURCES {
-        world.source(&format!("token-{number}"), "1").await?;
+        env.source(&format!("token-{number}"), "1").await?;
     }
-    world.in_namespace(HOME).create(secret("selected", "1")).await?;
-    world
-        .sync(HOME, "shared", json!({ "names": ["selected"] }))
-        .await?;
+    env.in_namespace(HOME).create(secret("selected", "1")).await?;
+    env.sync(HOME, "shared", json!({ "names": ["selected"] })).await?;
     for number in 0..NAMESPACES {
-        world.consenting(&[&format!("ns-{number}")]).await?;
+        env.consenting(&[&format!("ns-{number}")]).await?;
     }
     Ok(())
 }
 
-async fn all_there(world: &TestCluster) -> anyhow::Result<()> {
+async fn all_there(env: &TestCluster) -> anyhow::Result<()> {
     let mut expected = Vec::new();
     let sources: Vec<_> = (0..SOURCES).map(|source| format!("token-{source}")).collect();
     for number in 0..NAMESPACES {
@@ -33,70 +31,65 @@ async fn all_there(world: &TestCluster) -> anyhow::Result<()> {
             expected.push((format!("ns-{number}"), source, Some("1")));
         }
     }
-    world.wait_for_copies(&expected).await?;
-    world
-        .wait_for_status(HOME, "shared", |status| {
-            status.synced == u32::try_from(NAMESPACES).unwrap_or(0)
-        })
-        .await?;
-    world.settle().await;
+    env.wait_for_copies(&expected).await?;
+    env.wait_for_status(HOME, "shared", |status| {
+        status.synced == u32::try_from(NAMESPACES).unwrap_or(0)
+    })
+    .await?;
+    env.settle().await;
     Ok(())
 }
 
 /// An hour, a restart and a relist without a single write.
 pub(crate) async fn nothing_is_written_when_all_is_in_sync(case: Case) -> anyhow::Result<()> {
-    let world = TestCluster::new(&case).await?;
-    stage(&world).await?;
-    let line = NetworkLink::new(world.proxy().client());
-    let running = RunningManager::start(world.new_manager_with(line.client()).await?);
-    all_there(&world).await?;
+    let env = TestCluster::new(&case).await?;
+    prepare(&env).await?;
+    let line = NetworkLink::new(env.proxy().client());
+    let running = RunningManager::start(env.new_manager_with(line.client()).await?);
+    all_there(&env).await?;
     let copies = (SOURCES + 1) * NAMESPACES;
-    let creates = world.copy_writes();
+    let creates = env.copy_writes();
     assert_eq!(creates.len(), copies, "each once: {creates:?}");
     // A source is read once, not once per namespace.
-    let reads = world.proxy().requests().into_iter();
+    let reads = env.proxy().requests().into_iter();
     let reads = reads.filter(|sent| sent.access.verb == "get" && sent.resource() == "secrets");
     assert_eq!(reads.count(), SOURCES + 1);
-    world.proxy().clear();
-    world.let_time_pass().await;
+    env.proxy().clear();
+    env.let_time_pass().await;
     // The connection is lost, and the resource version has expired.
     line.disconnect();
     tokio::time::sleep(Duration::from_secs(1)).await;
-    world
-        .proxy()
+    env.proxy()
         .reject(6, http::StatusCode::GONE, |sent| sent.access.verb == "watch");
     line.reconnect();
-    world.let_time_pass().await;
-    assert_eq!(world.all_writes(), [""; 0]);
+    env.let_time_pass().await;
+    assert_eq!(env.all_writes(), [""; 0]);
     running.stop().await?;
-    world.proxy().clear();
-    let running = world.start().await?;
-    world.settle().await;
-    world.let_time_pass().await;
-    assert_eq!(world.all_writes(), [""; 0], "after a restart");
+    env.proxy().clear();
+    let running = env.start().await?;
+    env.settle().await;
+    env.let_time_pass().await;
+    assert_eq!(env.all_writes(), [""; 0], "after a restart");
     let unrelated = secret("unrelated", "1");
-    world.in_namespace("ns-0").create(unrelated).await?;
-    world.in_namespace(HOME).create(secret("unrelated", "1")).await?;
-    world.settle().await;
-    assert_eq!(world.all_writes(), [""; 0], "after unrelated changes");
+    env.in_namespace("ns-0").create(unrelated).await?;
+    env.in_namespace(HOME).create(secret("unrelated", "1")).await?;
+    env.settle().await;
+    assert_eq!(env.all_writes(), [""; 0], "after unrelated changes");
     running.stop().await
 }
 
 /// Only metadata is watched, of copies and possible sources; only sources are read with content.
 pub(crate) async fn only_sources_are_read_with_content(case: Case) -> anyhow::Result<()> {
-    let world = TestCluster::new(&case).await?;
-    stage(&world).await?;
-    world.in_namespace(HOME).create(secret("unrelated", "1")).await?;
-    world
-        .in_namespace("ns-0")
-        .create(secret("unrelated", "1"))
-        .await?;
+    let env = TestCluster::new(&case).await?;
+    prepare(&env).await?;
+    env.in_namespace(HOME).create(secret("unrelated", "1")).await?;
+    env.in_namespace("ns-0").create(secret("unrelated", "1")).await?;
     let shared = json!({ "sourceSelector": { "matchLabels": { "shared": "yes" } } });
-    world.sync(HOME, "by-label", shared).await?;
-    let running = world.start().await?;
-    all_there(&world).await?;
+    env.sync(HOME, "by-label", shared).await?;
+    let running = env.start().await?;
+    all_there(&env).await?;
     let content = ["secrets", "configmaps"];
-    let sent = world.proxy().requests();
+    let sent = env.proxy().requests();
     let reads = sent
         .iter()
         .filter(|sent| content.contains(&sent.resource()) && !sent.is_write());
@@ -119,7 +112,7 @@ pub(crate) async fn only_sources_are_read_with_content(case: Case) -> anyhow::Re
 /// A new leader finds everything done.
 pub(crate) async fn new_leader_writes_nothing_twice(case: Case) -> anyhow::Result<()> {
     let first = TestCluster::new(&case).await?;
-    stage(&first).await?;
+    prepare(&first).await?;
     let second = first.another_process();
     let elect = |manager: Manager, who: &str| {
         manager.elect(

@@ -52,11 +52,7 @@ fn stream_ended_before_sync_starts_over() {
 /// Two 429s are three requests.
 #[test]
 fn busy_server_is_retried_with_a_stream() {
-    for back in [
-        WatchFails(BUSY),
-        WatchFails(WatchErrorKind::ConnectionRefused),
-        StreamFails(BUSY),
-    ] {
+    for back in [WatchFails(BUSY), WatchFails(ConnectionRefused), StreamFails(BUSY)] {
         play_streaming(&[
             ("stream ''", back, Effect::Discard),
             ("wait", Waited, Effect::None),
@@ -71,15 +67,15 @@ fn busy_server_is_retried_with_a_stream() {
 #[test]
 fn server_without_watch_list_is_listed() {
     for (back, effect) in [
-        (WatchFails(WatchErrorKind::Other), Effect::Fallback),
-        (StreamFails(WatchErrorKind::Other), Effect::Discard),
-        (WatchFails(WatchErrorKind::NotInstalled), Effect::Fallback),
+        (WatchFails(Other), Effect::Fallback),
+        (StreamFails(Other), Effect::Discard),
+        (WatchFails(NotInstalled), Effect::Fallback),
         (TimesOut(20), Effect::Fallback),
     ] {
         play_streaming(&[
             ("stream ''", back, effect),
             ("list '0' 500", Page("10", None), Effect::Replace),
-            ("watch '10'", StreamFails(WatchErrorKind::Other), Effect::None),
+            ("watch '10'", StreamFails(Other), Effect::None),
             ("wait", Waited, Effect::None),
             ("stream '10'", back, effect),
             ("list '10' all", Page("12", None), Effect::Replace),
@@ -90,16 +86,16 @@ fn server_without_watch_list_is_listed() {
 
 #[test]
 fn unavailable_stream_version_falls_back_to_newest_immediately() {
-    for cause in [WatchErrorKind::Expired, WatchErrorKind::VersionTooLarge] {
+    for cause in [Expired, VersionTooLarge] {
         play_streaming(&[
             ("stream ''", InitialEnd("10"), Effect::Replace),
-            ("stream ''", StreamFails(WatchErrorKind::Expired), Effect::None),
+            ("stream ''", StreamFails(Expired), Effect::None),
             ("wait", Waited, Effect::None),
             ("stream '10'", WatchFails(cause), Effect::Discard),
             ("stream ''", StreamFails(cause), Effect::Discard),
             ("wait", Waited, Effect::None),
             ("stream ''", InitialEnd("30"), Effect::Replace),
-            ("stream ''", StreamFails(WatchErrorKind::Other), Effect::None),
+            ("stream ''", StreamFails(Other), Effect::None),
             ("wait", Waited, Effect::None),
             ("stream '30'", InitialEnd("30"), Effect::Replace),
         ]);
@@ -111,33 +107,13 @@ fn uninstalled_kind_is_detected_while_streaming() {
     play_streaming(&[
         ("stream ''", InitialEnd("10"), Effect::Replace),
         ("stream ''", Ends(9), Effect::None),
-        (
-            "watch '10'",
-            WatchFails(WatchErrorKind::NotInstalled),
-            Effect::None,
-        ),
+        ("watch '10'", WatchFails(NotInstalled), Effect::None),
         ("wait", Waited, Effect::None),
-        (
-            "stream '10'",
-            WatchFails(WatchErrorKind::NotInstalled),
-            Effect::Fallback,
-        ),
-        (
-            "list '10' all",
-            ListFails(WatchErrorKind::NotInstalled),
-            Effect::Discard,
-        ),
+        ("stream '10'", WatchFails(NotInstalled), Effect::Fallback),
+        ("list '10' all", ListFails(NotInstalled), Effect::Discard),
         ("wait", Waited, Effect::None),
-        (
-            "stream '10'",
-            WatchFails(WatchErrorKind::NotInstalled),
-            Effect::Fallback,
-        ),
-        (
-            "list '10' all",
-            ListFails(WatchErrorKind::NotInstalled),
-            Effect::Clear,
-        ),
+        ("stream '10'", WatchFails(NotInstalled), Effect::Fallback),
+        ("list '10' all", ListFails(NotInstalled), Effect::Clear),
         ("wait", Waited, Effect::None),
         ("stream ''", InitialEnd("90"), Effect::Replace),
     ]);

@@ -24,25 +24,25 @@ fn pod(name: &str, version: u64, app: &str, node: &str, owners: &[&str]) -> Arc<
     entry_from_json(&data.to_string())
 }
 
-fn apply(world: &TestStore, entry: Arc<Entry>) {
+fn apply(store: &TestStore, entry: Arc<Entry>) {
     let version = entry.meta.resource_version.to_string();
-    world
+    store
         .core
         .store
-        .commit(&world.scope, vec![WatchChange::Applied(entry)], &version);
+        .commit(&store.scope, vec![WatchChange::Applied(entry)], &version);
 }
 
-fn names(world: &TestStore, query: &Query) -> Vec<String> {
-    let snapshot = world.core.store.snapshot();
-    let found = query.run(&snapshot, &world.core.store.definitions());
+fn names(store: &TestStore, query: &Query) -> Vec<String> {
+    let snapshot = store.core.store.snapshot();
+    let found = query.run(&snapshot, &store.core.store.definitions());
     found
         .iter()
         .map(|entry| entry.meta.key.name().to_owned())
         .collect()
 }
 
-fn index(world: &TestStore, by: Indexer<ConfigMap>) -> Index<ConfigMap> {
-    Index::of(world.core.store.index(by))
+fn index(store: &TestStore, by: Indexer<ConfigMap>) -> Index<ConfigMap> {
+    Index::of(store.core.store.index(by))
 }
 
 fn by_words() -> Indexer<ConfigMap> {
@@ -59,15 +59,15 @@ fn by_words() -> Indexer<ConfigMap> {
 
 #[test]
 fn indexes_find_objects_and_follow_updates() {
-    let world = TestStore::new();
-    world.replace(&[], "0");
-    apply(&world, pod("a", 1, "web", "n1", &["o1", "o2"]));
-    let label = index(&world, Indexer::label("app"));
-    let owner = index(&world, Indexer::owner());
-    let field = index(&world, Indexer::field("data.node".parse().expect("a path")));
-    let words = index(&world, by_words());
-    apply(&world, pod("b", 2, "web", "n2", &[]));
-    let found = |index, value| names(&world, &Query::all().indexed(index, value));
+    let store = TestStore::new();
+    store.replace(&[], "0");
+    apply(&store, pod("a", 1, "web", "n1", &["o1", "o2"]));
+    let label = index(&store, Indexer::label("app"));
+    let owner = index(&store, Indexer::owner());
+    let field = index(&store, Indexer::field("data.node".parse().expect("a path")));
+    let words = index(&store, by_words());
+    apply(&store, pod("b", 2, "web", "n2", &[]));
+    let found = |index, value| names(&store, &Query::all().indexed(index, value));
     assert_eq!(found(&label, "web"), ["a", "b"]);
     assert_eq!(
         (found(&owner, "o1"), found(&owner, "o2")),
@@ -81,7 +81,7 @@ fn indexes_find_objects_and_follow_updates() {
         (found(&words, "a"), found(&words, "b")),
         (vec!["a".to_owned(), "b".into()], vec!["a".into(), "b".into()])
     );
-    apply(&world, pod("a", 3, "db", "n2", &["o2"]));
+    apply(&store, pod("a", 3, "db", "n2", &["o2"]));
     assert_eq!(
         (found(&label, "web"), found(&label, "db")),
         (vec!["b".to_owned()], vec!["a".into()])
@@ -94,17 +94,17 @@ fn indexes_find_objects_and_follow_updates() {
         (found(&field, "n1"), found(&field, "n2")),
         (vec![], vec!["a".to_owned(), "b".into()])
     );
-    world.remove("a", "a", 4);
-    world.replace(&[], "5");
-    let snapshot = world.core.store.snapshot();
+    store.remove("a", "a", 4);
+    store.replace(&[], "5");
+    let snapshot = store.core.store.snapshot();
     assert!(
         snapshot.indexes.values().all(imbl::OrdMap::is_empty),
         "empty buckets go"
     );
     assert_eq!(snapshot.indexes.len(), 4);
-    index(&world, Indexer::label("app"));
+    index(&store, Indexer::label("app"));
     assert_eq!(
-        world.core.store.definitions().len(),
+        store.core.store.definitions().len(),
         4,
         "the same index is not created twice"
     );
@@ -112,52 +112,52 @@ fn indexes_find_objects_and_follow_updates() {
 
 #[test]
 fn query_combines_conditions_and_applies_the_limit() {
-    let world = TestStore::new();
-    world.replace(&[], "0");
+    let store = TestStore::new();
+    store.replace(&[], "0");
     for (number, (app, node)) in [("web", "n1"), ("web", "n2"), ("db", "n1"), ("web", "n1")]
         .iter()
         .enumerate()
     {
         apply(
-            &world,
+            &store,
             pod(&format!("p{number}"), number as u64 + 1, app, node, &["o"]),
         );
     }
     let web = || Query::all().labels(Expression::Equal("app".into(), "web".into()));
     let on_n1: FieldSelector = "data.node=n1".parse().expect("fields");
-    let without_index = names(&world, &web().fields(on_n1.clone()));
+    let without_index = names(&store, &web().fields(on_n1.clone()));
     assert_eq!(without_index, ["p0", "p3"]);
     let (label, owner) = (
-        index(&world, Indexer::label("app")),
-        index(&world, Indexer::owner()),
+        index(&store, Indexer::label("app")),
+        index(&store, Indexer::owner()),
     );
-    index(&world, Indexer::field("data.node".parse().expect("a path")));
+    index(&store, Indexer::field("data.node".parse().expect("a path")));
     assert_eq!(
-        names(&world, &web().fields(on_n1.clone())),
+        names(&store, &web().fields(on_n1.clone())),
         without_index,
         "the same with an index"
     );
     assert_eq!(
-        names(&world, &Query::all().indexed(&label, "db").indexed(&owner, "o")),
+        names(&store, &Query::all().indexed(&label, "db").indexed(&owner, "o")),
         ["p2"]
     );
     assert_eq!(
-        names(&world, &Query::all().indexed(&label, "db").indexed(&owner, "x")),
+        names(&store, &Query::all().indexed(&label, "db").indexed(&owner, "x")),
         [""; 0]
     );
-    assert_eq!(names(&world, &web().limit(2)), ["p0", "p1"]);
-    assert_eq!(names(&world, &web().limit(0)), [""; 0]);
-    assert_eq!(names(&world, &Query::all().namespace("m")), [""; 0]);
+    assert_eq!(names(&store, &web().limit(2)), ["p0", "p1"]);
+    assert_eq!(names(&store, &web().limit(0)), [""; 0]);
+    assert_eq!(names(&store, &Query::all().namespace("m")), [""; 0]);
     assert_eq!(
         names(
-            &world,
+            &store,
             &Query::all().fields("data.node!=n1".parse().expect("fields"))
         ),
         ["p1"]
     );
     let other = index(&TestStore::new(), Indexer::label("app"));
     assert_eq!(
-        names(&world, &Query::all().indexed(&other, "db")),
+        names(&store, &Query::all().indexed(&other, "db")),
         ["p2"],
         "an index of another cache"
     );
@@ -165,33 +165,33 @@ fn query_combines_conditions_and_applies_the_limit() {
 
 #[test]
 fn panicking_index_function_affects_only_its_index() {
-    let world = TestStore::new();
-    world.replace(&[], "0");
-    let bad = index(&world, Indexer::function(decode::<ConfigMap>, |_| panic!("no")));
-    apply(&world, pod("a", 1, "web", "n1", &[]));
-    assert_eq!(names(&world, &Query::all().indexed(&bad, "x")), [""; 0]);
-    assert_eq!(world.content(), ["a@1"]);
+    let store = TestStore::new();
+    store.replace(&[], "0");
+    let bad = index(&store, Indexer::function(decode::<ConfigMap>, |_| panic!("no")));
+    apply(&store, pod("a", 1, "web", "n1", &[]));
+    assert_eq!(names(&store, &Query::all().indexed(&bad, "x")), [""; 0]);
+    assert_eq!(store.content(), ["a@1"]);
 }
 
 proptest! {
     /// After any history.
     #[test]
     fn index_matches_a_full_scan(history in prop::collection::vec((0..5_u8, 0..3_u8, 0..3_u8, 0..8_u8), 1..40)) {
-        let world = TestStore::new();
-        world.replace(&[], "0");
-        let (label, field) = (index(&world, Indexer::label("app")), index(&world, Indexer::field("data.node".parse().expect("a path"))));
+        let store = TestStore::new();
+        store.replace(&[], "0");
+        let (label, field) = (index(&store, Indexer::label("app")), index(&store, Indexer::field("data.node".parse().expect("a path"))));
         for (number, (name, app, node, what)) in history.into_iter().enumerate() {
             let (name, version) = (format!("p{name}"), number as u64 + 1);
             let entry = pod(&name, version, &format!("app{app}"), &format!("n{node}"), &[]);
             match what {
-                0 => world.remove(&name, &name, version),
+                0 => store.remove(&name, &name, version),
                 1 => {
                     let staged = StagedObjects::from([(entry.meta.key.clone(), Some(entry))]);
-                    world.core.store.replace(&world.scope, staged, &version.to_string());
+                    store.core.store.replace(&store.scope, staged, &version.to_string());
                 }
-                _ => apply(&world, entry),
+                _ => apply(&store, entry),
             }
-            let snapshot = world.core.store.snapshot();
+            let snapshot = store.core.store.snapshot();
             let all: Vec<_> = snapshot.objects.iter().collect();
             prop_assert_eq!(snapshot.objects.len(), all.len());
             for name in 0..5 {
@@ -201,11 +201,11 @@ proptest! {
             }
             for value in 0..3 {
                 let scanned = Query::all().labels(Expression::Equal("app".into(), format!("app{value}")));
-                prop_assert_eq!(names(&world, &Query::all().indexed(&label, &format!("app{value}"))), names(&world, &scanned));
+                prop_assert_eq!(names(&store, &Query::all().indexed(&label, &format!("app{value}"))), names(&store, &scanned));
                 let path = "data.node".parse().expect("a path");
                 // A query with "in" does not use the index.
                 let scanned = Query::all().fields(FieldSelector::any().is_in(path, [format!("n{value}"), "no".to_owned()]));
-                prop_assert_eq!(names(&world, &Query::all().indexed(&field, &format!("n{value}"))), names(&world, &scanned));
+                prop_assert_eq!(names(&store, &Query::all().indexed(&field, &format!("n{value}"))), names(&store, &scanned));
             }
         }
     }

@@ -50,7 +50,6 @@ const BATCH_DELAY: Duration = Duration::from_millis(5);
 /// A part of the scenario.
 struct Chapter {
     title: &'static str,
-    /// All its claims.
     claims: &'static [&'static str],
     run: for<'a> fn(&'a Scenario) -> LocalBoxFuture<'a, anyhow::Result<()>>,
 }

@@ -110,7 +110,7 @@ async fn roll(scenario: &Scenario) -> anyhow::Result<()> {
         scenario
             .check_claim(BUDGET_KEPT, async || Ok(watcher.check_budget()))
             .await?;
-        let tidy = async || {
+        let cleaned_up = async || {
             let policy = policies.get("demo").await?;
             let taken = policy.status.map_or(0, |status| status.granted.len());
             anyhow::Ok(watcher.check_uncordoned().and(match taken {
@@ -118,7 +118,7 @@ async fn roll(scenario: &Scenario) -> anyhow::Result<()> {
                 taken => Err(format!("{taken} reboot slots are taken")),
             }))
         };
-        scenario.check_claim(CLEANED_UP, tidy).await
+        scenario.check_claim(CLEANED_UP, cleaned_up).await
     };
     tokio::select! {
         outcome = checking => outcome?,

@@ -24,8 +24,10 @@ mod register;
 pub(in crate::control_plane) mod schedule;
 mod wake_queue;
 
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Api, DeleteParams, Preconditions};
 use windlass_apiserver::Logs;
-use windlass_runtime::{Error, Manager};
+use windlass_runtime::{Context, Error, Manager};
 
 pub use self::node_spec::NodeSpec;
 pub(crate) use self::{faults::Fault, machines::Machines};
@@ -39,6 +41,21 @@ pub(crate) fn add(manager: Manager, settings: &Settings, machines: &Machines, lo
     let manager = register::add(manager, settings, machines, pulse);
     let manager = heartbeat::add(manager, settings, machines, pulse);
     kubelet::add(manager, settings, machines, logs)
+}
+
+/// Deletes the pod without a grace period, unless another pod has its name by now.
+async fn delete_immediately(pod: &Pod, ctx: &Context) -> Result<(), Error> {
+    let (namespace, name) = (pod.metadata.namespace.as_deref(), pod.metadata.name.as_deref());
+    let pods = Api::<Pod>::namespaced(ctx.client().clone(), namespace.unwrap_or_default());
+    let params = DeleteParams {
+        grace_period_seconds: Some(0),
+        preconditions: Some(Preconditions {
+            uid: pod.metadata.uid.clone(),
+            resource_version: None,
+        }),
+        ..DeleteParams::default()
+    };
+    ignore_gone(pods.delete(name.unwrap_or_default(), &params).await)
 }
 
 /// Ignores the error if the object does not exist or was replaced by one with another UID.

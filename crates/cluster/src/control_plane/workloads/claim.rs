@@ -13,7 +13,6 @@ use windlass_runtime::{Context, Error, Writable};
 
 use super::{name, namespace, patch_params, uid};
 
-/// Returns the controller reference of an object.
 pub(super) fn controller_of(object: &impl Resource) -> Option<&OwnerReference> {
     let owners = object.meta().owner_references.iter().flatten();
     owners.into_iter().find(|owner| owner.controller == Some(true))

@@ -222,7 +222,6 @@ impl Sink for ScriptedSink {
     }
 }
 
-/// A running hub.
 pub(super) struct RunningHub {
     pub(super) hub: Arc<Hub>,
     pub(super) feed: Feed,

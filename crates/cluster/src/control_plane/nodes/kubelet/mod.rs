@@ -27,7 +27,7 @@ use std::{
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use kube::{
     Api, Resource,
-    api::{DeleteParams, Patch, PatchParams, Preconditions},
+    api::{Patch, PatchParams},
 };
 use serde_json::json;
 use tokio::time::Instant;
@@ -350,16 +350,7 @@ impl Kubelets {
         if pod.metadata.deletion_timestamp.is_none() {
             return Ok(Action::done());
         }
-        let params = DeleteParams {
-            grace_period_seconds: Some(0),
-            preconditions: Some(Preconditions {
-                uid: pod.metadata.uid.clone(),
-                resource_version: None,
-            }),
-            ..DeleteParams::default()
-        };
-        let name = pod.metadata.name.as_deref().unwrap_or_default();
-        super::ignore_gone(pods(pod, ctx).delete(name, &params).await)?;
+        super::delete_immediately(pod, ctx).await?;
         Ok(Action::done())
     }
 }

@@ -7,7 +7,6 @@ use std::{
 };
 
 use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::api::{Api, DeleteParams, Preconditions};
 use serde_json::json;
 use tokio::time::Instant;
 use windlass_cache::CachedObject;
@@ -93,17 +92,6 @@ impl PodGarbageCollector {
             }
             patch_pod_status(pod, &json!({"phase": "Failed", "conditions": [condition]}), ctx).await?;
         }
-        let (namespace, name) = (pod.metadata.namespace.as_deref(), pod.metadata.name.as_deref());
-        let pods = Api::<Pod>::namespaced(ctx.client().clone(), namespace.unwrap_or_default());
-        let params = DeleteParams {
-            grace_period_seconds: Some(0),
-            preconditions: Some(Preconditions {
-                uid: pod.metadata.uid.clone(),
-                resource_version: None,
-            }),
-            ..DeleteParams::default()
-        };
-        let deleted = pods.delete(name.unwrap_or_default(), &params).await;
-        crate::control_plane::nodes::ignore_gone(deleted)
+        crate::control_plane::nodes::delete_immediately(pod, ctx).await
     }
 }

@@ -155,7 +155,7 @@ impl Graph {
             stored: stored.clone(),
             deletion: deletion_state(stored),
         };
-        let fate = node.deletion;
+        let state = node.deletion;
         let known = self.nodes.insert(uid, node);
         let before = known
             .as_ref()
@@ -181,8 +181,8 @@ impl Graph {
             // They were observed before their owner, and may refer to another object.
             requests.extend(self.dependents(uid).map(ProcessRequest::delayed));
         }
-        if known.is_none_or(|known| known.deletion != fate) {
-            match fate {
+        if known.is_none_or(|known| known.deletion != state) {
+            match state {
                 DeletionState::Foreground => {
                     requests.extend(self.dependents(uid).map(ProcessRequest::immediate));
                     requests.push(ProcessRequest::immediate(uid));

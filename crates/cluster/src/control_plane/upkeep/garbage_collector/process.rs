@@ -221,8 +221,8 @@ impl Collector {
             self.remove_finalizer(uid, node, FOREGROUND).await?;
             return Ok(Outcome::Done);
         }
-        for (dependent, fate) in blocking {
-            if fate == DeletionState::Alive {
+        for (dependent, deletion) in blocking {
+            if deletion == DeletionState::Alive {
                 self.queue.add(dependent);
             }
         }

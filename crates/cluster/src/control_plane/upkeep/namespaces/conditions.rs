@@ -65,8 +65,8 @@ impl DeletionResult {
     ) -> Option<Vec<NamespaceCondition>> {
         let mut conditions = before.to_vec();
         let mut changed = false;
-        for (text, trouble) in self.problems() {
-            let (status, reason, message) = match trouble {
+        for (text, problem) in self.problems() {
+            let (status, reason, message) = match problem {
                 Some((reason, message)) => ("True", reason, message),
                 None => ("False", text.reason, text.message.to_owned()),
             };

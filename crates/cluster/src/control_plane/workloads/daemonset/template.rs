@@ -34,16 +34,15 @@ pub(super) fn spec(set: &DaemonSet) -> &PodSpec {
     spec.unwrap_or(&NONE)
 }
 
-/// Adds the tolerations of daemon pods.
 pub(super) fn add_daemon_tolerations(spec: &mut PodSpec) {
     let host_network = spec.host_network == Some(true);
     let tolerations = spec.tolerations.get_or_insert_default();
-    let troubles = TOLERATED_TAINTS
+    let taints = TOLERATED_TAINTS
         .into_iter()
         .chain(host_network.then_some(HOST_NETWORK_TAINT));
-    for (trouble, effect) in troubles {
+    for (taint, effect) in taints {
         let toleration = Toleration {
-            key: Some(format!("node.kubernetes.io/{trouble}")),
+            key: Some(format!("node.kubernetes.io/{taint}")),
             operator: Some("Exists".to_owned()),
             effect: Some(effect.to_owned()),
             ..Toleration::default()

@@ -269,9 +269,9 @@ impl<'a> Rollout<'a> {
         }
     }
 
-    async fn report_create_failure(&mut self, wanted: &ReplicaSet, said: &str) {
+    async fn report_create_failure(&mut self, wanted: &ReplicaSet, message: &str) {
         let reason = "ReplicaSetCreateError";
-        let message = format!("Failed to create new replica set \"{}\": {said}", name(wanted));
+        let message = format!("Failed to create new replica set \"{}\": {message}", name(wanted));
         if status::deadline(&self.deployment).is_some() {
             let mut status = self.deployment.status.clone().unwrap_or_default();
             let now = self.clock.now();

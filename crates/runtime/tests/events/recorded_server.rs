@@ -24,8 +24,8 @@ use windlass_runtime::events::{EventCounts, EventWriter, Recorder, RecorderOptio
 pub(crate) const EPOCH: &str = "2026-01-01T00:00:00Z";
 
 #[derive(Clone)]
-pub(crate) struct Wire {
-    pub(crate) server: Server,
+pub(crate) struct RecordedServer {
+    pub(crate) inner: Server,
     state: Arc<Mutex<State>>,
 }
 
@@ -59,7 +59,7 @@ pub(crate) enum Fault {
     Answers(Value),
 }
 
-impl Wire {
+impl RecordedServer {
     pub(crate) fn new() -> Self {
         Self::to(Server::seeded(1).epoch(epoch()).build())
     }
@@ -70,7 +70,7 @@ impl Wire {
             fault: Box::new(|_| Fault::None),
         };
         Self {
-            server,
+            inner: server,
             state: Arc::new(Mutex::new(state)),
         }
     }
@@ -90,10 +90,10 @@ impl Wire {
     }
 
     pub(crate) fn client(&self) -> Client {
-        let wire = self.clone();
+        let server = self.clone();
         let service = tower::service_fn(move |request: Request<Body>| {
-            let wire = wire.clone();
-            async move { wire.carry(request).await }
+            let server = server.clone();
+            async move { server.carry(request).await }
         });
         Client::new(service, "default")
     }
@@ -121,7 +121,7 @@ impl Wire {
             Fault::None | Fault::LosesAnswer => {}
         }
         let request = Request::from_parts(parts, Full::new(body));
-        let Ok(response) = self.server.call(request).await;
+        let Ok(response) = self.inner.call(request).await;
         match fault {
             Fault::LosesAnswer => Err(refused()),
             _ => {
@@ -134,7 +134,7 @@ impl Wire {
 
     /// The events of a namespace, oldest first, read without faults.
     pub(crate) async fn events(&self, namespace: &str) -> Vec<Event> {
-        let events = Api::<Event>::namespaced(Client::new(self.server.clone(), "default"), namespace);
+        let events = Api::<Event>::namespaced(Client::new(self.inner.clone(), "default"), namespace);
         let mut events = events.list(&ListParams::default()).await.expect("listed").items;
         events.sort_by_key(|event| event.metadata.creation_timestamp.clone());
         events
@@ -166,12 +166,12 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    pub(crate) fn start(wire: &Wire) -> Self {
-        Self::with(wire, RecorderOptions::default())
+    pub(crate) fn start(server: &RecordedServer) -> Self {
+        Self::with(server, RecorderOptions::default())
     }
 
-    pub(crate) fn with(wire: &Wire, options: RecorderOptions) -> Self {
-        let (recorder, writer) = options.clock_start(epoch()).channel(wire.client(), "test");
+    pub(crate) fn with(server: &RecordedServer, options: RecorderOptions) -> Self {
+        let (recorder, writer) = options.clock_start(epoch()).channel(server.client(), "test");
         Self::run(recorder, writer)
     }
 

@@ -12,42 +12,42 @@ use windlass::{
 use windlass_reboot::drain::{DrainMode, DrainProgress, DrainSpec, Drainer};
 use windlass_suite::{Context as Case, RecordedRequest, TestEnvironment};
 
-use crate::hands;
+use crate::case_pods;
 
-pub(crate) struct Stage {
-    pub(crate) world: TestEnvironment,
+pub(crate) struct Fixture {
+    pub(crate) env: TestEnvironment,
     pub(crate) drainer: Drainer,
     pub(crate) options: DrainSpec,
 }
 
-impl Stage {
+impl Fixture {
     pub(crate) async fn new(case: &Case) -> anyhow::Result<Self> {
-        let world = TestEnvironment::with_client(case, &case.program_client().await?);
-        let stage = Self {
-            drainer: drainer(&world),
-            world,
+        let env = TestEnvironment::with_client(case, &case.program_client().await?);
+        let fixture = Self {
+            drainer: drainer(&env),
+            env,
             options: DrainSpec::default(),
         };
-        stage.node(&stage.node_name()).await?;
-        Ok(stage)
+        fixture.node(&fixture.node_name()).await?;
+        Ok(fixture)
     }
 
     /// The node that is drained. Nodes are shared by all cases.
     pub(crate) fn node_name(&self) -> String {
-        self.world.case().namespace().to_owned()
+        self.env.case().namespace().to_owned()
     }
 
     pub(crate) async fn node(&self, name: &str) -> anyhow::Result<()> {
-        let owner = self.world.case().owner();
+        let owner = self.env.case().owner();
         let node: Node = from_value(json!({ "metadata": { "name": name, "ownerReferences": [owner] } }))?;
-        let nodes = Api::<Node>::all(self.world.case().client());
+        let nodes = Api::<Node>::all(self.env.case().client());
         nodes.create(&PostParams::default(), &node).await?;
         Ok(())
     }
 
     /// Creates a ready pod on a node, with a controller of this kind.
     pub(crate) async fn pod_on(&self, node: &str, name: &str, owner: &str) -> anyhow::Result<Pod> {
-        hands::pod(self.world.case(), node, name, owner).await
+        case_pods::pod(self.env.case(), node, name, owner).await
     }
 
     /// The same on the drained node, of a ReplicaSet.
@@ -57,22 +57,22 @@ impl Stage {
 
     /// Creates a budget for the pods of this name. `None`: it is not processed yet.
     pub(crate) async fn budget(&self, name: &str, pod: &str, allows: Option<i32>) -> anyhow::Result<()> {
-        hands::budget(self.world.case(), name, pod, allows).await
+        case_pods::budget(self.env.case(), name, pod, allows).await
     }
 
     /// Sets the budget's status.
     pub(crate) async fn allow(&self, budget: &str, disruptions: i32) -> anyhow::Result<()> {
-        hands::set_disruptions_allowed(self.world.case(), budget, disruptions).await
+        case_pods::set_disruptions_allowed(self.env.case(), budget, disruptions).await
     }
 
     /// Does what a kubelet does when a pod has stopped.
     pub(crate) async fn stop_pod(&self, pod: &str) -> anyhow::Result<()> {
-        hands::stop_pod(self.world.case(), pod).await
+        case_pods::stop_pod(self.env.case(), pod).await
     }
 
     /// Whether this pod, by UID, exists and is not terminating.
     pub(crate) async fn is_running(&self, pod: &Pod) -> anyhow::Result<bool> {
-        hands::is_running(self.world.case(), pod).await
+        case_pods::is_running(self.env.case(), pod).await
     }
 
     pub(crate) async fn pass(&self) -> anyhow::Result<DrainProgress> {
@@ -96,7 +96,7 @@ impl Stage {
     /// When the pod's eviction was attempted.
     pub(crate) fn eviction_times(&self, pod: &str) -> Vec<Instant> {
         let evictions = |sent: &RecordedRequest| sent.subresource() == "eviction" && sent.name() == pod;
-        let sent = self.world.proxy().requests();
+        let sent = self.env.proxy().requests();
         sent.iter()
             .filter(|sent| evictions(sent))
             .map(|sent| sent.at)
@@ -104,6 +104,6 @@ impl Stage {
     }
 }
 
-pub(crate) fn drainer(world: &TestEnvironment) -> Drainer {
-    Drainer::new(Writer::new(world.proxy().client(), "drain-test"), Clock::system())
+pub(crate) fn drainer(env: &TestEnvironment) -> Drainer {
+    Drainer::new(Writer::new(env.proxy().client(), "drain-test"), Clock::system())
 }

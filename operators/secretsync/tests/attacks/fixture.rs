@@ -12,7 +12,7 @@ use windlass::{
 use windlass_secretsync::{SecretSync, SecretSyncStatus, api::SYNC_ANNOTATION};
 use windlass_suite::{Context as Case, RecordedRequest};
 
-use crate::world::{TestCluster, namespace_of};
+use crate::test_cluster::{TestCluster, namespace_of};
 
 /// The attacker's namespace, and the attacked one.
 pub(crate) const MALLORY: &str = "mallory";
@@ -48,7 +48,6 @@ impl Kind {
         }
     }
 
-    /// An object with one value.
     pub(crate) fn object(self, name: &str, value: &str) -> Value {
         let field = match self {
             Self::Secret => "stringData",
@@ -82,10 +81,10 @@ pub(crate) fn adopt(from: &str) -> Value {
 
 /// A namespace of the attacker, and one that accepts copies from it, with this consent to adoption.
 pub(crate) async fn attacked(case: &Case, adopt: Option<&str>) -> anyhow::Result<TestCluster> {
-    let world = TestCluster::new(case).await?;
-    world.namespace(MALLORY, json!({})).await?;
-    world.namespace(VICTIM, target(MALLORY, adopt)).await?;
-    Ok(world)
+    let env = TestCluster::new(case).await?;
+    env.namespace(MALLORY, json!({})).await?;
+    env.namespace(VICTIM, target(MALLORY, adopt)).await?;
+    Ok(env)
 }
 
 /// Metadata of a namespace that accepts copies from this one, with this consent to adoption.

@@ -17,7 +17,6 @@ use serde_json::Value;
 use tower::{BoxError, ServiceExt, service_fn};
 use windlass_apiserver::Server;
 
-/// A recorded request.
 #[derive(Clone, Debug)]
 pub(crate) struct RecordedRequest {
     pub(crate) method: Method,
@@ -68,8 +67,8 @@ pub(crate) fn recorded_with<Fut>(
 where
     Fut: Future<Output = Option<(u16, Value)>> + Send + 'static,
 {
-    let wire = RequestLog::default();
-    let noted = wire.clone();
+    let log = RequestLog::default();
+    let noted = log.clone();
     let service = service_fn(move |request: Request<Body>| {
         let (server, noted, instead) = (server.clone(), noted.clone(), instead.clone());
         async move {
@@ -101,5 +100,5 @@ where
             Ok(response.map(|body| body.map_err(Into::into).boxed_unsync()))
         }
     });
-    (Client::new(service, "default"), wire)
+    (Client::new(service, "default"), log)
 }

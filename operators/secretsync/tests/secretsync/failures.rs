@@ -26,27 +26,27 @@ use windlass_cluster::Backend;
 use windlass_secretsync::{SecretSync, api::SYNC_ANNOTATION};
 use windlass_suite::{Context as Case, NetworkLink, RecordedRequest, RunningManager};
 
-use crate::world::{CANARY, HOME, TestCluster, condition, namespace_of, secret};
+use crate::test_cluster::{CANARY, HOME, TestCluster, condition, namespace_of, secret};
 
 /// One namespace that refuses writes, three that do not, and a sync that reports it.
-async fn stage(case: &Case) -> anyhow::Result<TestCluster> {
-    let world = TestCluster::new(case).await?;
-    world.consenting(&["bad", "one", "two", "three"]).await?;
-    world.in_namespace(HOME).create(secret("token", "1")).await?;
-    world.sync(HOME, "shared", json!({ "names": ["token"] })).await?;
-    Ok(world)
+async fn prepare(case: &Case) -> anyhow::Result<TestCluster> {
+    let env = TestCluster::new(case).await?;
+    env.consenting(&["bad", "one", "two", "three"]).await?;
+    env.in_namespace(HOME).create(secret("token", "1")).await?;
+    env.sync(HOME, "shared", json!({ "names": ["token"] })).await?;
+    Ok(env)
 }
 
 /// The others are synced at once; the failing one is reported, and retried with growing delays.
-async fn assert_only_one_fails(world: &TestCluster, says: &str) -> anyhow::Result<()> {
+async fn assert_only_one_fails(env: &TestCluster, says: &str) -> anyhow::Result<()> {
     let others = async {
         for namespace in ["one", "two", "three"] {
-            world.wait_for_copy(namespace, "token", "1").await?;
+            env.wait_for_copy(namespace, "token", "1").await?;
         }
         Ok(())
     };
-    world.within_two_seconds("the others", others).await?;
-    let observed = world
+    env.within_two_seconds("the others", others).await?;
+    let observed = env
         .wait_for_status(HOME, "shared", |status| {
             status.failed == 1 && status.synced == 3 && condition(status, "Ready", "False")
         })
@@ -58,34 +58,33 @@ async fn assert_only_one_fails(world: &TestCluster, says: &str) -> anyhow::Resul
     assert_eq!((&*failure.namespace, &*failure.name), ("bad", "token"));
     assert!(failure.message.contains(says), "{failure:?}");
     // A change reaches the others as quickly, however long the failing one has been failing.
-    world.let_time_pass().await;
-    let tries = world
+    env.let_time_pass().await;
+    let tries = env
         .copy_writes()
         .into_iter()
         .filter(|write| write.ends_with(" bad/token"));
     let tries = tries.count();
     assert!((2..100).contains(&tries), "{tries} tries");
     let changed = json!({ "data": secret("token", "2").data });
-    world.in_namespace(HOME).patch::<Secret>("token", changed).await?;
+    env.in_namespace(HOME).patch::<Secret>("token", changed).await?;
     let others = async {
         for namespace in ["one", "two", "three"] {
-            world.wait_for_copy(namespace, "token", "2").await?;
+            env.wait_for_copy(namespace, "token", "2").await?;
         }
         Ok(())
     };
-    world.within_two_seconds("the others, later", others).await?;
+    env.within_two_seconds("the others, later", others).await?;
     Ok(())
 }
 
-async fn assert_recovers(world: &TestCluster) -> anyhow::Result<()> {
+async fn assert_recovers(env: &TestCluster) -> anyhow::Result<()> {
     // It is retried periodically, without a watch event.
-    world.let_time_pass().await;
-    world.wait_for_copy("bad", "token", "2").await?;
-    world
-        .wait_for_status(HOME, "shared", |status| {
-            status.failed == 0 && status.synced == 4 && condition(status, "Ready", "True")
-        })
-        .await?;
+    env.let_time_pass().await;
+    env.wait_for_copy("bad", "token", "2").await?;
+    env.wait_for_status(HOME, "shared", |status| {
+        status.failed == 0 && status.synced == 4 && condition(status, "Ready", "True")
+    })
+    .await?;
     Ok(())
 }
 
@@ -107,9 +106,9 @@ fn is_bad(sent: &RecordedRequest) -> bool {
 
 /// A full quota, with the message of a real server, and on one.
 pub(crate) async fn full_quota_in_one_namespace_does_not_delay_others(case: Case) -> anyhow::Result<()> {
-    let world = stage(&case).await?;
+    let env = prepare(&case).await?;
     let (real, healed) = (case.cluster().backend() != Backend::Embedded, Arc::default());
-    let quotas = world.in_namespace("bad").case().api::<ResourceQuota>();
+    let quotas = env.in_namespace("bad").case().api::<ResourceQuota>();
     let message = "secrets \"token\" is forbidden: exceeded quota: none, requested: secrets=1, used: secrets=0, limited: secrets=0";
     if real {
         let quota = json!({ "metadata": { "name": "none" }, "spec": { "hard": { "secrets": "0" } } });
@@ -121,21 +120,21 @@ pub(crate) async fn full_quota_in_one_namespace_does_not_delay_others(case: Case
             .await?;
     } else {
         let refused = refused(403, "Forbidden", message);
-        world.proxy().respond(usize::MAX, refused, bad_until(&healed));
+        env.proxy().respond(usize::MAX, refused, bad_until(&healed));
     }
-    let running = world.start().await?;
-    assert_only_one_fails(&world, "exceeded quota: none").await?;
+    let running = env.start().await?;
+    assert_only_one_fails(&env, "exceeded quota: none").await?;
     healed.store(true, Ordering::Relaxed);
     if real {
         quotas.delete("none", &DeleteParams::default()).await?;
     }
-    assert_recovers(&world).await?;
+    assert_recovers(&env).await?;
     running.stop().await
 }
 
 /// A webhook that does not answer, with the message of a real server, and on one.
 pub(crate) async fn failing_webhook_in_one_namespace_does_not_delay_others(case: Case) -> anyhow::Result<()> {
-    let world = stage(&case).await?;
+    let env = prepare(&case).await?;
     let (real, healed) = (case.cluster().backend() != Backend::Embedded, Arc::default());
     let hooks = Api::<ValidatingWebhookConfiguration>::all(case.client());
     let message = "Internal error occurred: failed calling webhook \"fails.example.com\": failed to call webhook: Post \"https://127.0.0.1:1/x?timeout=1s\": dial tcp 127.0.0.1:1: connect: connection refused";
@@ -150,79 +149,74 @@ pub(crate) async fn failing_webhook_in_one_namespace_does_not_delay_others(case:
         // A server takes a moment to load its webhooks.
         let probe = secret("probe", "1");
         for _ in 0..100 {
-            let probed = world.in_namespace("bad").create(probe.clone()).await;
+            let probed = env.in_namespace("bad").create(probe.clone()).await;
             if probed.is_err() {
                 break;
             }
-            let _ = world.in_namespace("bad").delete::<Secret>("probe").await;
+            let _ = env.in_namespace("bad").delete::<Secret>("probe").await;
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     } else {
         let refused = refused(500, "InternalError", message);
-        world.proxy().respond(usize::MAX, refused, bad_until(&healed));
+        env.proxy().respond(usize::MAX, refused, bad_until(&healed));
     }
-    let running = world.start().await?;
-    assert_only_one_fails(&world, "failed calling webhook").await?;
+    let running = env.start().await?;
+    assert_only_one_fails(&env, "failed calling webhook").await?;
     healed.store(true, Ordering::Relaxed);
     if real {
         hooks.delete("fails", &DeleteParams::default()).await?;
     }
-    assert_recovers(&world).await?;
+    assert_recovers(&env).await?;
     running.stop().await
 }
 
 /// A refusal may quote the values. The reported message does not contain them.
 pub(crate) async fn values_quoted_by_a_refusal_are_hidden(case: Case) -> anyhow::Result<()> {
-    let world = stage(&case).await?;
+    let env = prepare(&case).await?;
     let quoted = format!(
         "admission webhook \"strict\" denied the request: password {CANARY}1 is weak, and so is YzRuNHJ5YzRuNHJ5MQ=="
     );
-    world
-        .proxy()
+    env.proxy()
         .respond(usize::MAX, refused(400, "BadRequest", &quoted), is_bad);
-    let running = world.start().await?;
-    world
-        .wait_for_status(HOME, "shared", |status| status.failed == 1)
+    let running = env.start().await?;
+    env.wait_for_status(HOME, "shared", |status| status.failed == 1)
         .await?;
-    assert_no_value_leaked(&world, "a creation").await?;
+    assert_no_value_leaked(&env, "a creation").await?;
     running.stop().await
 }
 
 /// A refused update may quote the old object, and a refused deletion content that was never read here.
 pub(crate) async fn old_values_quoted_by_a_refusal_are_hidden(case: Case) -> anyhow::Result<()> {
-    let world = stage(&case).await?;
-    let running = world.start().await?;
+    let env = prepare(&case).await?;
+    let running = env.start().await?;
     for namespace in ["bad", "one", "two", "three"] {
-        world.wait_for_copy(namespace, "token", "1").await?;
+        env.wait_for_copy(namespace, "token", "1").await?;
     }
-    world.settle().await;
+    env.settle().await;
     let quoted = format!("admission webhook \"strict\" denied the request: it was {CANARY}1 before");
-    world
-        .proxy()
+    env.proxy()
         .respond(usize::MAX, refused(400, "BadRequest", &quoted), is_bad);
     let changed = json!({ "data": { "password": "bmV3IHZhbHVl" } });
-    world.in_namespace(HOME).patch::<Secret>("token", changed).await?;
-    world
-        .wait_for_status(HOME, "shared", |status| status.failed == 1)
+    env.in_namespace(HOME).patch::<Secret>("token", changed).await?;
+    env.wait_for_status(HOME, "shared", |status| status.failed == 1)
         .await?;
-    assert_no_value_leaked(&world, "a change").await?;
-    world
-        .patch_namespace("bad", json!({ "annotations": { SYNC_ANNOTATION: "another" } }))
+    assert_no_value_leaked(&env, "a change").await?;
+    env.patch_namespace("bad", json!({ "annotations": { SYNC_ANNOTATION: "another" } }))
         .await?;
-    let observed = world
+    let observed = env
         .wait_for_status(HOME, "shared", |status| status.failed == 1 && status.targets == 3)
         .await?;
     let failures = &observed.status.as_ref().expect("it has a status").failures;
     assert!(failures[0].message.contains("denied the request"), "{failures:?}");
-    assert_no_value_leaked(&world, "a deletion").await?;
+    assert_no_value_leaked(&env, "a deletion").await?;
     running.stop().await
 }
 
-async fn assert_no_value_leaked(world: &TestCluster, after: &str) -> anyhow::Result<()> {
-    world.settle().await;
+async fn assert_no_value_leaked(env: &TestCluster, after: &str) -> anyhow::Result<()> {
+    env.settle().await;
     let observed =
-        windlass::serde_json::to_string(&world.in_namespace(HOME).get::<SecretSync>("shared").await?)?;
-    let events = windlass::serde_json::to_string(&world.events().await?)?;
+        windlass::serde_json::to_string(&env.in_namespace(HOME).get::<SecretSync>("shared").await?)?;
+    let events = windlass::serde_json::to_string(&env.events().await?)?;
     for text in [observed, events] {
         assert!(
             !text.contains(CANARY) && !text.contains("YzRuNHJ5"),
@@ -234,23 +228,22 @@ async fn assert_no_value_leaked(world: &TestCluster, after: &str) -> anyhow::Res
 
 /// A SecretSync stays until its copies are gone, and reports what blocks its deletion.
 pub(crate) async fn blocked_deletion_of_a_sync_reports_its_reason(case: Case) -> anyhow::Result<()> {
-    let world = stage(&case).await?;
-    let running = world.start().await?;
+    let env = prepare(&case).await?;
+    let running = env.start().await?;
     for namespace in ["bad", "one", "two", "three"] {
-        world.wait_for_copy(namespace, "token", "1").await?;
+        env.wait_for_copy(namespace, "token", "1").await?;
     }
-    world.settle().await;
+    env.settle().await;
     let healed = Arc::default();
     let denied = refused(403, "Forbidden", "admission webhook \"keep\" denied the request");
-    world.proxy().respond(usize::MAX, denied, bad_until(&healed));
-    world.in_namespace(HOME).delete::<SecretSync>("shared").await?;
+    env.proxy().respond(usize::MAX, denied, bad_until(&healed));
+    env.in_namespace(HOME).delete::<SecretSync>("shared").await?;
     for namespace in ["one", "two", "three"] {
-        world
-            .in_namespace(namespace)
+        env.in_namespace(namespace)
             .wait_until_deleted::<Secret>("token")
             .await?;
     }
-    let observed = world
+    let observed = env
         .wait_for_status(HOME, "shared", |status| {
             status.failed == 1 && status.synced == 0 && condition(status, "Ready", "False")
         })
@@ -260,16 +253,14 @@ pub(crate) async fn blocked_deletion_of_a_sync_reports_its_reason(case: Case) ->
         failures.len() == 1 && failures[0].namespace == "bad" && failures[0].message.contains("\"keep\""),
         "{failures:?}"
     );
-    world.settle().await;
-    world.in_namespace(HOME).get::<SecretSync>("shared").await?;
+    env.settle().await;
+    env.in_namespace(HOME).get::<SecretSync>("shared").await?;
     healed.store(true, Ordering::Relaxed);
-    world.let_time_pass().await;
-    world
-        .in_namespace("bad")
+    env.let_time_pass().await;
+    env.in_namespace("bad")
         .wait_until_deleted::<Secret>("token")
         .await?;
-    world
-        .in_namespace(HOME)
+    env.in_namespace(HOME)
         .wait_until_deleted::<SecretSync>("shared")
         .await?;
     running.stop().await
@@ -277,31 +268,29 @@ pub(crate) async fn blocked_deletion_of_a_sync_reports_its_reason(case: Case) ->
 
 /// Nothing is written to a terminating namespace, and no failure is reported.
 pub(crate) async fn terminating_namespace_is_skipped_without_errors(case: Case) -> anyhow::Result<()> {
-    let world = stage(&case).await?;
+    let env = prepare(&case).await?;
     let hold = json!({ "metadata": { "name": "hold", "finalizers": ["example.com/hold"] } });
-    world
-        .in_namespace("bad")
+    env.in_namespace("bad")
         .create::<ConfigMap>(from_value(hold)?)
         .await?;
     let namespaces = Api::<windlass::k8s_openapi::api::core::v1::Namespace>::all(case.client());
     namespaces.delete("bad", &DeleteParams::background()).await?;
-    let running = world.start().await?;
+    let running = env.start().await?;
     for namespace in ["one", "two", "three"] {
-        world.wait_for_copy(namespace, "token", "1").await?;
+        env.wait_for_copy(namespace, "token", "1").await?;
     }
-    let ready = |world: &TestCluster, synced: u32| {
-        let world = world.another_process();
+    let ready = |env: &TestCluster, synced: u32| {
+        let env = env.another_process();
         async move {
-            world
-                .wait_for_status(HOME, "shared", |status| {
-                    status.failed == 0 && status.synced == synced && condition(status, "Ready", "True")
-                })
-                .await
+            env.wait_for_status(HOME, "shared", |status| {
+                status.failed == 0 && status.synced == synced && condition(status, "Ready", "True")
+            })
+            .await
         }
     };
-    ready(&world, 3).await?;
-    world.settle().await;
-    let tries = world
+    ready(&env, 3).await?;
+    env.settle().await;
+    let tries = env
         .copy_writes()
         .into_iter()
         .filter(|write| write.ends_with(" bad/token"));
@@ -314,24 +303,24 @@ pub(crate) async fn terminating_namespace_is_skipped_without_errors(case: Case) 
     let to_one = |sent: &RecordedRequest| {
         sent.is_write() && sent.resource() == "secrets" && namespace_of(sent) == "one"
     };
-    world.proxy().respond(1, status, to_one);
-    world.source("fresh", "1").await?;
-    world.wait_for_copy("two", "fresh", "1").await?;
-    ready(&world, 3).await?;
-    world.settle().await;
-    assert_eq!(world.events().await?, []);
+    env.proxy().respond(1, status, to_one);
+    env.source("fresh", "1").await?;
+    env.wait_for_copy("two", "fresh", "1").await?;
+    ready(&env, 3).await?;
+    env.settle().await;
+    assert_eq!(env.events().await?, []);
     running.stop().await
 }
 
 /// All requests fail for a while, watches end, and resource versions expire.
 pub(crate) async fn request_and_watch_failures_are_recovered(case: Case) -> anyhow::Result<()> {
-    let world = stage(&case).await?;
-    let line = NetworkLink::new(world.proxy().client());
-    let running = RunningManager::start(world.new_manager_with(line.client()).await?);
+    let env = prepare(&case).await?;
+    let line = NetworkLink::new(env.proxy().client());
+    let running = RunningManager::start(env.new_manager_with(line.client()).await?);
     for namespace in ["bad", "one", "two", "three"] {
-        world.wait_for_copy(namespace, "token", "1").await?;
+        env.wait_for_copy(namespace, "token", "1").await?;
     }
-    world.settle().await;
+    env.settle().await;
     let embedded = case.cluster().backend() == Backend::Embedded;
     // The retry delays have grown to minutes, which pass at once with simulated time.
     let (storm, rounds) = if embedded { (40, 3) } else { (4, 1) };
@@ -339,19 +328,16 @@ pub(crate) async fn request_and_watch_failures_are_recovered(case: Case) -> anyh
         line.disconnect();
         let value = format!("{round}-new");
         let changed = json!({ "data": secret("token", &value).data });
-        world.in_namespace(HOME).patch::<Secret>("token", changed).await?;
-        world.in_namespace("two").delete::<Secret>("token").await?;
+        env.in_namespace(HOME).patch::<Secret>("token", changed).await?;
+        env.in_namespace("two").delete::<Secret>("token").await?;
         let extra = format!("extra-{round}");
-        world.source(&extra, "1").await?;
+        env.source(&extra, "1").await?;
         tokio::time::sleep(Duration::from_millis(500)).await;
-        world
-            .proxy()
+        env.proxy()
             .reject(storm, StatusCode::SERVICE_UNAVAILABLE, |_| true);
-        world
-            .proxy()
+        env.proxy()
             .reject(storm / 2, StatusCode::GONE, |sent| sent.access.verb == "watch");
-        world
-            .proxy()
+        env.proxy()
             .reject(storm / 2, StatusCode::TOO_MANY_REQUESTS, |_| true);
         line.reconnect();
         if embedded {
@@ -359,23 +345,21 @@ pub(crate) async fn request_and_watch_failures_are_recovered(case: Case) -> anyh
             tokio::time::sleep(Duration::from_mins(10)).await;
         }
         for namespace in ["bad", "one", "two", "three"] {
-            world.wait_for_copy(namespace, "token", &value).await?;
-            world.wait_for_copy(namespace, &extra, "1").await?;
+            env.wait_for_copy(namespace, "token", &value).await?;
+            env.wait_for_copy(namespace, &extra, "1").await?;
         }
-        world.in_namespace(HOME).delete::<Secret>(&extra).await?;
-        world
-            .in_namespace("three")
+        env.in_namespace(HOME).delete::<Secret>(&extra).await?;
+        env.in_namespace("three")
             .wait_until_deleted::<Secret>(&extra)
             .await?;
     }
-    world.settle().await;
+    env.settle().await;
     for namespace in ["bad", "one", "two", "three"] {
-        assert_eq!(world.names::<Secret>(namespace).await?, ["token"]);
+        assert_eq!(env.names::<Secret>(namespace).await?, ["token"]);
     }
-    world.in_namespace(HOME).delete::<SecretSync>("shared").await?;
+    env.in_namespace(HOME).delete::<SecretSync>("shared").await?;
     for namespace in ["bad", "one", "two", "three"] {
-        world
-            .in_namespace(namespace)
+        env.in_namespace(namespace)
             .wait_until_deleted::<Secret>("token")
             .await?;
     }
@@ -384,15 +368,15 @@ pub(crate) async fn request_and_watch_failures_are_recovered(case: Case) -> anyh
 
 /// A write that is never answered must not stop the operator silently.
 pub(crate) async fn stall_fails_the_health_check(case: Case) -> anyhow::Result<()> {
-    let world = stage(&case)
+    let env = prepare(&case)
         .await?
         .with_arguments(|arguments| arguments.stall_seconds = 2);
     let free = std::net::TcpListener::bind("127.0.0.1:0")?;
     let address = free.local_addr()?.to_string();
     drop(free);
-    let running = RunningManager::start(world.new_manager().await?.listen(address.clone()));
+    let running = RunningManager::start(env.new_manager().await?.listen(address.clone()));
     for namespace in ["bad", "one", "two", "three"] {
-        world.wait_for_copy(namespace, "token", "1").await?;
+        env.wait_for_copy(namespace, "token", "1").await?;
     }
     tokio::time::sleep(Duration::from_secs(4)).await;
     let health = health(&address).await?;
@@ -400,10 +384,10 @@ pub(crate) async fn stall_fails_the_health_check(case: Case) -> anyhow::Result<(
         health.contains("200 OK") && health.contains("[+]secretsync-stall"),
         "{health}"
     );
-    world.proxy().delay(usize::MAX, Duration::from_hours(1), is_bad);
+    env.proxy().delay(usize::MAX, Duration::from_hours(1), is_bad);
     let changed = json!({ "data": secret("token", "2").data });
-    world.in_namespace(HOME).patch::<Secret>("token", changed).await?;
-    world.wait_for_copy("three", "token", "2").await?;
+    env.in_namespace(HOME).patch::<Secret>("token", changed).await?;
+    env.wait_for_copy("three", "token", "2").await?;
     let mut last = String::new();
     for _ in 0..20 {
         tokio::time::sleep(Duration::from_millis(500)).await;

@@ -75,9 +75,9 @@ impl TestCluster {
     pub(crate) async fn with(case: &Case, rights: &ManifestRoles) -> anyhow::Result<Self> {
         install_crds(case, [SecretSync::crd()]).await?;
         let client = rights.client(case).await?;
-        let world = Self::of(Inner::with_client(case, &client), client);
-        world.namespace(HOME, json!({})).await?;
-        Ok(world)
+        let env = Self::of(Inner::with_client(case, &client), client);
+        env.namespace(HOME, json!({})).await?;
+        Ok(env)
     }
 
     pub(crate) fn of(inner: Inner, client: Client) -> Self {
@@ -91,13 +91,13 @@ impl TestCluster {
 
     /// `token` of [`HOME`] is copied into `asks`, and nothing is pending.
     pub(crate) async fn in_sync(case: &Case) -> anyhow::Result<(Self, RunningManager)> {
-        let world = Self::new(case).await?;
-        world.consenting(&["asks"]).await?;
-        world.source("token", "1").await?;
-        let running = world.start().await?;
-        world.wait_for_copy("asks", "token", "1").await?;
-        world.settle().await;
-        Ok((world, running))
+        let env = Self::new(case).await?;
+        env.consenting(&["asks"]).await?;
+        env.source("token", "1").await?;
+        let running = env.start().await?;
+        env.wait_for_copy("asks", "token", "1").await?;
+        env.settle().await;
+        Ok((env, running))
     }
 
     /// The same with other flags.
@@ -106,7 +106,7 @@ impl TestCluster {
         self
     }
 
-    /// Another process on another wire, in the same cluster.
+    /// Another process on another proxy, in the same cluster.
     pub(crate) fn another_process(&self) -> Self {
         let beside = Self::of(Inner::with_client(self.case(), &self.client), self.client.clone());
         beside.with_arguments(|arguments| *arguments = self.arguments.clone())
@@ -354,7 +354,6 @@ impl TestCluster {
         Ok(all.items.iter().map(ResourceExt::name_any).collect())
     }
 
-    /// All events.
     pub(crate) async fn events(&self) -> anyhow::Result<Vec<Event>> {
         let all = Api::<Event>::all(self.case().client());
         Ok(all.list(&ListParams::default()).await?.items)
@@ -397,7 +396,6 @@ pub(crate) fn value_of(value: &str) -> Vec<u8> {
     format!("{CANARY}{value}").into_bytes()
 }
 
-/// Whether it is neither an event nor a lease.
 pub(crate) fn is_neither_event_nor_lease(write: &RecordedRequest) -> bool {
     !["events", "leases"].contains(&write.resource())
 }
@@ -422,7 +420,6 @@ pub(crate) fn describe_request(sent: &RecordedRequest) -> String {
     }
 }
 
-/// The namespace of a request.
 pub(crate) fn namespace_of(sent: &RecordedRequest) -> &str {
     match &sent.access.target {
         AccessTarget::Resource { namespace, .. } => namespace,
