@@ -179,6 +179,25 @@ impl WriteVerbs {
         Err(Status::modified(resource, &target.name))
     }
 
+    /// Checks the rights of a caller who approves or signs a certificate signing request.
+    fn check_signer(
+        &self,
+        target: &Target,
+        options: &WriteOptions,
+        object: &Object,
+        old: &Object,
+    ) -> Result<(), Status> {
+        let plugin = match &*target.subresource {
+            "approval" => AdmissionPlugin::CertificateApproval,
+            _ => AdmissionPlugin::CertificateSigning,
+        };
+        if !self.admission.plugins.has(plugin) {
+            return Ok(());
+        }
+        self.access
+            .check_signer(target, options.caller.as_deref(), object, old)
+    }
+
     /// Replaces the state that was read with a new one; `None` on conflict.
     pub(super) fn replace(
         &self,
@@ -230,14 +249,7 @@ impl WriteVerbs {
         if !errors.is_empty() {
             return Err(invalid(resource, &target.name, &errors));
         }
-        let signing = match &*target.subresource {
-            "approval" => AdmissionPlugin::CertificateApproval,
-            _ => AdmissionPlugin::CertificateSigning,
-        };
-        if self.admission.plugins.has(signing) {
-            self.access
-                .check_signer(target, options.caller.as_deref(), &object, old)?;
-        }
+        self.check_signer(target, options, &object, old)?;
         warnings.extend(warnings::for_object(resource, &object, Some(old)));
         let _allotting = self
             .services
