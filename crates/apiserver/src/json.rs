@@ -6,7 +6,7 @@ use std::{collections::HashSet, fmt};
 
 use serde::{
     Deserialize,
-    de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor},
+    de::{DeserializeSeed, MapAccess, SeqAccess, Visitor},
 };
 use serde_json::{Map, Number, Value, map::Entry};
 
@@ -30,7 +30,8 @@ impl ReportedPaths {
         self.add_text(|| path.to_string());
     }
 
-    fn add_text(&mut self, path: impl FnOnce() -> String) {
+    /// Like [`Self::add`], for a path with more text.
+    pub(crate) fn add_text(&mut self, path: impl FnOnce() -> String) {
         if self.paths.len() >= MAX_REPORTED || self.length >= MAX_REPORTED_BYTES {
             return;
         }
@@ -49,132 +50,6 @@ impl ReportedPaths {
 /// The first problems with fields, as many as the real server reports.
 pub(crate) fn first_problems(problems: impl Iterator<Item = String>) -> Vec<String> {
     problems.take(MAX_REPORTED).collect()
-}
-
-/// Messages about unknown and duplicate fields of a document in the order of the text, as Go's decoder reports them. The
-/// document has been read before, and `unknown` are the paths of its unknown fields.
-pub(crate) fn problems_in_order(bytes: &[u8], unknown: &[String]) -> Vec<String> {
-    let unknown = unknown
-        .iter()
-        .map(|path| extend_hash(EMPTY_HASH, path.as_bytes()))
-        .collect();
-    let mut problems = ReportedPaths::default();
-    let finder = ProblemFinder {
-        path: &FieldPath::Root,
-        hash: EMPTY_HASH,
-        unknown: &unknown,
-        problems: &mut problems,
-    };
-    let mut reader = serde_json::Deserializer::from_slice(bytes);
-    reader.disable_recursion_limit();
-    // Everything that was found before an error is reported.
-    let _ = finder.deserialize(&mut reader);
-    problems.into_paths()
-}
-
-/// The hash of the empty path. The hash is FNV-1a, so that the hash of a field continues that of its parent: comparing
-/// whole paths would take longer the deeper a document is.
-const EMPTY_HASH: u64 = 0xcbf2_9ce4_8422_2325;
-
-fn extend_hash(hash: u64, text: &[u8]) -> u64 {
-    text.iter().fold(hash, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-    })
-}
-
-/// Finds unknown and duplicate fields, without reading values.
-struct ProblemFinder<'a> {
-    path: &'a FieldPath<'a>,
-    /// The hash of the path.
-    hash: u64,
-    unknown: &'a HashSet<u64>,
-    problems: &'a mut ReportedPaths,
-}
-
-impl<'de> DeserializeSeed<'de> for ProblemFinder<'_> {
-    type Value = ();
-
-    fn deserialize<D: serde::Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for ProblemFinder<'_> {
-    type Value = ();
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("a JSON value")
-    }
-
-    fn visit_unit<E>(self) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_str<E>(self, _: &str) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<(), A::Error> {
-        let mut index = 0;
-        loop {
-            let item = ProblemFinder {
-                path: &FieldPath::Index(self.path, index),
-                hash: extend_hash(self.hash, format!("[{index}]").as_bytes()),
-                unknown: self.unknown,
-                problems: self.problems,
-            };
-            if access.next_element_seed(item)?.is_none() {
-                return Ok(());
-            }
-            index += 1;
-        }
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<(), A::Error> {
-        let prefix = match self.path {
-            FieldPath::Root => self.hash,
-            _ => extend_hash(self.hash, b"."),
-        };
-        let mut keys = HashSet::new();
-        while let Some(key) = access.next_key::<String>()? {
-            let path = FieldPath::Child(self.path, &key);
-            let hash = extend_hash(prefix, key.as_bytes());
-            let quoted = || format!("{:?}", path.to_string());
-            if self.unknown.contains(&hash) {
-                // Go's decoder skips its value.
-                self.problems.add_text(|| format!("unknown field {}", quoted()));
-                access.next_value::<IgnoredAny>()?;
-                continue;
-            }
-            if keys.contains(&key) {
-                self.problems.add_text(|| format!("duplicate field {}", quoted()));
-            }
-            access.next_value_seed(ProblemFinder {
-                path: &path,
-                hash,
-                unknown: self.unknown,
-                problems: self.problems,
-            })?;
-            keys.insert(key);
-        }
-        Ok(())
-    }
 }
 
 /// Reads a document. Returns it with the paths of duplicate fields, or Go's error message.
@@ -421,23 +296,6 @@ mod tests {
             json!({"a": {"b": 3}, "l": [{"c": 2}], "n": [1.5, null, -3, true, "é"]})
         );
         assert_eq!(duplicates, ["a.b", "l[0].c"]);
-    }
-
-    #[test]
-    fn problems_are_in_the_order_of_the_text() {
-        let text = br#"{"z":{"q":1,"q":2},"l":[{"y":1,"b":1,"b":2,"x":1}],"l":[],"z":1,"a.b":{"c":1}}"#;
-        let unknown = ["a.b.c", "l[0].x", "l[0].y", "z"].map(str::to_owned);
-        assert_eq!(
-            problems_in_order(text, &unknown),
-            [
-                "unknown field \"z\"",
-                "unknown field \"l[0].y\"",
-                "duplicate field \"l[0].b\"",
-                "unknown field \"l[0].x\"",
-                "duplicate field \"l\"",
-                "unknown field \"a.b.c\""
-            ]
-        );
     }
 
     #[test]

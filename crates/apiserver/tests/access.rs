@@ -7,7 +7,7 @@ use http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tower::ServiceExt;
-use windlass_apiserver::{Server, User, storage::Memory};
+use windlass_apiserver::{AdmissionPlugin, AuthorizationMode, Server, User, storage::Memory};
 use windlass_rights::Recorder;
 
 const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles";
@@ -248,4 +248,83 @@ async fn aggregated_cluster_roles_that_select_each_other_terminate() {
         let (_, role) = call(&server, Request::get(format!("{roles}/{name}")), &Value::Null).await;
         assert_eq!(role["rules"][0]["verbs"], json!(["get"]), "{name}");
     }
+}
+
+#[tokio::test]
+async fn rbac_and_always_allow_have_the_rules_of_both() {
+    let server = Server::builder()
+        .authorization([AuthorizationMode::Rbac, AuthorizationMode::AlwaysAllow])
+        .build();
+    let carol = server.as_user(User::new("carol", ["a"]));
+    assert_eq!(
+        code(
+            &carol,
+            "/apis/rbac.authorization.k8s.io/v1/clusterroles/cluster-admin"
+        )
+        .await,
+        200
+    );
+    let everything = json!({"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]});
+    let role = json!({"metadata": {"name": "all"}, "rules": [everything]});
+    post(&carol, ROLES, role).await;
+    let review = json!({"spec": {"namespace": "default"}});
+    let path = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews";
+    let answer = post(&carol, path, review).await;
+    let rules = answer["status"]["resourceRules"].as_array().expect("a list");
+    assert_eq!(rules.last(), Some(&everything));
+    assert!(rules.len() > 1, "those of RBAC come first: {rules:?}");
+}
+
+#[tokio::test]
+async fn disabled_plugin_does_not_admit() {
+    let server = Server::builder()
+        .without_admission_plugin(AdmissionPlugin::StorageObjectInUseProtection)
+        .without_admission_plugin(AdmissionPlugin::TaintNodesByCondition)
+        .build();
+    let node = post(&server, "/api/v1/nodes", json!({"metadata": {"name": "n"}})).await;
+    assert_eq!(node["spec"], json!({}));
+    let spec =
+        json!({"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "hostPath": {"path": "/a"}});
+    let volume = json!({"metadata": {"name": "v"}, "spec": spec});
+    let volume = post(&server, "/api/v1/persistentvolumes", volume).await;
+    assert_eq!(volume["metadata"].get("finalizers"), None);
+}
+
+#[tokio::test]
+async fn authentication_is_published_and_legacy_tokens_are_tracked() {
+    let server = Server::builder()
+        .publish_authentication([("client-ca-file", "PEM")])
+        .track_legacy_tokens()
+        .build();
+    let maps = "/api/v1/namespaces/kube-system/configmaps";
+    let path = format!("{maps}/extension-apiserver-authentication");
+    let (_, published) = call(&server, Request::get(path), &Value::Null).await;
+    assert_eq!(published["data"], json!({"client-ca-file": "PEM"}));
+    let path = format!("{maps}/kube-apiserver-legacy-service-account-token-tracking");
+    let (_, tracking) = call(&server, Request::get(path), &Value::Null).await;
+    assert_eq!(
+        tracking["data"]["since"].as_str().map(str::len),
+        Some("2026-11-18".len())
+    );
+}
+
+#[tokio::test]
+async fn metrics_count_stored_objects_for_users_with_the_right() {
+    let server = Server::builder().rbac().build();
+    let metrics = Request::get("/metrics").body(String::new()).expect("a request");
+    let response = server.clone().oneshot(metrics).await.expect("infallible");
+    assert_eq!(response.status(), 200);
+    let body = response.into_body().collect().await.expect("a body").to_bytes();
+    let text = String::from_utf8(body.to_vec()).expect("text");
+    for line in [
+        "# TYPE apiserver_resource_objects gauge",
+        "apiserver_resource_objects{group=\"\",resource=\"namespaces\"} 4",
+        "apiserver_current_inflight_requests{request_kind=\"mutating\"} 0",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line}: {text}");
+    }
+    assert_eq!(
+        code(&server.as_user(User::new("carol", ["a"])), "/metrics").await,
+        403
+    );
 }

@@ -121,14 +121,13 @@ async fn workloads_run() -> anyhow::Result<()> {
         ensure!(status == 200, "{}: /metrics answered {status}", program.name);
     }
     kubelet.abort();
-    let mut errors = String::new();
+    let mut errors = Vec::new();
     for program in &plane.programs {
         let log = fs::read_to_string(&program.log)?;
-        for line in log.lines().filter(|line| is_error(line)) {
-            errors.push_str(&format!("{}: {line}\n", program.name));
-        }
+        let found = log.lines().filter(|line| is_error(line));
+        errors.extend(found.map(|line| format!("{}: {line}", program.name)));
     }
-    ensure!(errors.is_empty(), "{errors}");
+    ensure!(errors.is_empty(), "{}", errors.join("\n"));
     Ok(())
 }
 

@@ -27,6 +27,7 @@ mod property_tests;
 mod prune;
 pub(crate) mod quantity;
 mod result;
+mod strict;
 pub(crate) mod time;
 mod validate;
 mod view;
@@ -44,6 +45,7 @@ pub(crate) use lists::check_lists;
 pub(crate) use problem::{FieldError, Problem};
 use properties::Properties;
 pub(crate) use prune::{prune, prune_object};
+pub(crate) use strict::problems_in_order;
 pub(crate) use validate::validate;
 pub(crate) use view::SortedLookup;
 

@@ -210,12 +210,12 @@ impl Builder {
         });
         api.bootstrap(self.service_port);
         if !self.authentication.is_empty() {
-            api.ensure_config_map("extension-apiserver-authentication", self.authentication);
+            api.ensure_config_map("extension-apiserver-authentication", &self.authentication);
         }
         if self.tracks_legacy_tokens {
             let today = api.store.environment.now().strftime("%Y-%m-%d").to_string();
             let data = Map::from_iter([("since".to_owned(), today.into())]);
-            api.ensure_config_map("kube-apiserver-legacy-service-account-token-tracking", data);
+            api.ensure_config_map("kube-apiserver-legacy-service-account-token-tracking", &data);
         }
         let authenticator = Authenticator::Trusted(Arc::new(User::administrator()));
         Server {
@@ -241,7 +241,7 @@ impl Api {
     }
 
     /// Creates a ConfigMap in `kube-system`.
-    fn ensure_config_map(&self, name: &str, data: Map<String, Value>) {
+    fn ensure_config_map(&self, name: &str, data: &Map<String, Value>) {
         let config_map = json!({"metadata": {"name": name}, "data": data});
         self.ensure_object("configmaps", "kube-system", &config_map);
     }

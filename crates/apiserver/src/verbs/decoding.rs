@@ -9,7 +9,7 @@ use crate::{
     media::{self, Encoding},
     object::{ManagedFields, Object},
     registry::{self, Resource, is_built_in_kind},
-    schema::{self, FieldError, Problem, Source},
+    schema::{self, FieldError, Problem, Schema, Source},
     status::Status,
     yaml,
 };
@@ -55,7 +55,9 @@ pub(super) fn decode_update(
     };
     let problems = match encoding {
         // Custom resources are first read as a tree, and pruned afterwards.
-        Encoding::Json if !resource.is_custom => problems_in_order(body, duplicates, unknown),
+        Encoding::Json if !resource.is_custom => {
+            problems_in_order(resource.schema.as_ref(), body, duplicates, unknown)
+        }
         _ => all_problems(duplicates, unknown),
     };
     let warnings =
@@ -64,11 +66,18 @@ pub(super) fn decode_update(
 }
 
 /// Messages about the duplicate and unknown fields of a JSON body, as many and in the order that the real server reports.
-fn problems_in_order(body: &[u8], duplicates: Vec<String>, unknown: Vec<String>) -> Vec<String> {
-    if duplicates.len() + unknown.len() > 1 {
-        json::problems_in_order(body, &unknown)
-    } else {
-        all_problems(duplicates, unknown)
+fn problems_in_order(
+    schema: Option<&Schema>,
+    body: &[u8],
+    duplicates: Vec<String>,
+    unknown: Vec<String>,
+) -> Vec<String> {
+    match schema {
+        // The order matters, or the duplicate may be inside of an unknown field.
+        Some(schema) if !duplicates.is_empty() || unknown.len() > 1 => {
+            schema::problems_in_order(schema.view(), body)
+        }
+        _ => all_problems(duplicates, unknown),
     }
 }
 
@@ -118,14 +127,10 @@ pub(crate) fn decode_subresource(
             "{kind} in version \"v1\" cannot be handled as a {kind}: {why}"
         ))
     };
-    let unknown = schema::decode(
-        registry::subresource_schema(kind).view(),
-        &mut value,
-        Source::Json,
-    )
-    .map_err(refuse)?;
+    let schema = registry::subresource_schema(kind);
+    let unknown = schema::decode(schema.view(), &mut value, Source::Json).map_err(refuse)?;
     let problems = match encoding {
-        Encoding::Json => problems_in_order(body, duplicates, unknown),
+        Encoding::Json => problems_in_order(Some(schema), body, duplicates, unknown),
         _ => all_problems(duplicates, unknown),
     };
     let warnings = apply_field_validation(problems, validation).map_err(refuse)?;

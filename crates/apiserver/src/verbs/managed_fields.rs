@@ -47,11 +47,11 @@ impl<'a> ServedVersions<'a> {
             .find(|other| other.table == self.resource.table && other.api_version() == version)
     }
 
-    /// The schema at a version; the outer option is `None` if the resource has no such version.
-    fn schema_at(&self, version: &str) -> Option<Option<&Schema>> {
+    /// The schema at a version; `None` if the resource has no such version.
+    fn schema_at(&self, version: &str) -> Option<&Schema> {
         match &self.resource.crd {
-            Some(crd) if version != self.version => crd.conversion.schema(version).map(Some),
-            _ => Some(self.resource_at(version)?.schema.as_ref()),
+            Some(crd) if version != self.version => crd.conversion.schema(version),
+            _ => self.resource_at(version)?.schema.as_ref(),
         }
     }
 
@@ -76,11 +76,8 @@ impl<'a> ServedVersions<'a> {
 
 impl Versions for ServedVersions<'_> {
     fn shape<'s>(&'s self, version: &str) -> Option<Shape<'s>> {
-        let schema = self.schema_at(version)?;
-        Some(Shape::for_resource(
-            schema.map(Schema::view),
-            self.resource.is_custom,
-        ))
+        let schema = self.schema_at(version)?.view();
+        Some(Shape::for_resource(Some(schema), self.resource.is_custom))
     }
 
     fn convert(&self, object: &Value, version: &str) -> Option<Value> {

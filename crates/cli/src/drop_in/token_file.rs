@@ -64,10 +64,9 @@ fn csv_record(mut rest: &str) -> anyhow::Result<(Vec<String>, &str)> {
             None => {
                 let end = rest.find([',', '\n']).unwrap_or(rest.len());
                 let field = &rest[..end];
-                let field = match rest[end..].starts_with('\n') || end == rest.len() {
-                    true => field.strip_suffix('\r').unwrap_or(field),
-                    false => field,
-                };
+                // A carriage return at the end of a line belongs to the line break.
+                let is_last = !rest[end..].starts_with(',');
+                let field = field.strip_suffix('\r').filter(|_| is_last).unwrap_or(field);
                 if field.contains('"') {
                     bail!("bare \" in non-quoted field");
                 }
