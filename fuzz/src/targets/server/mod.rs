@@ -1,6 +1,7 @@
 //! The embedded API server with one kind of request.
 //!
-//! An input is a request in the syntax of HTTP/1.1: a line with method and target, headers, an empty line, the body.
+//! An input is a request (or several, see `requests`) in the syntax of HTTP/1.1: a line with method and target, headers,
+//! an empty line, the body.
 //! Before a request for an object named `fuzz`, that object is created from a recorded one of its kind. After the
 //! request, the object is checked against the invariants and deleted. So an input does not depend on earlier ones.
 
