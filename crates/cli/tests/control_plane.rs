@@ -99,10 +99,14 @@ async fn workloads_run() -> anyhow::Result<()> {
     .await?;
 
     // Garbage collection and the deletion of a namespace.
-    let foreground = json!({"propagationPolicy": "Foreground"});
-    send(&client, "DELETE", &web, foreground).await?;
-    wait_until_gone(&client, &web).await?;
-    wait_until_gone(&client, "/api/v1/namespaces/default/pods/web-0").await?;
+    let owner = json!({"metadata": {"name": "owner"}});
+    let owner = send(&client, "POST", CONFIG_MAPS, owner).await?;
+    let reference =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"]});
+    let dependent = json!({"metadata": {"name": "dependent", "ownerReferences": [reference]}});
+    send(&client, "POST", CONFIG_MAPS, dependent).await?;
+    send(&client, "DELETE", &format!("{CONFIG_MAPS}/owner"), json!({})).await?;
+    wait_until_gone(&client, &format!("{CONFIG_MAPS}/dependent")).await?;
     send(
         &client,
         "POST",
@@ -132,6 +136,7 @@ async fn workloads_run() -> anyhow::Result<()> {
 }
 
 const NODE: &str = "node-1";
+const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const JOBS: &str = "/apis/batch/v1/namespaces/default/jobs";
 const CRON_JOBS: &str = "/apis/batch/v1/namespaces/default/cronjobs";
 const STATEFUL_SETS: &str = "/apis/apps/v1/namespaces/default/statefulsets";

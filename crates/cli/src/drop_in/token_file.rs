@@ -149,13 +149,13 @@ mod tests {
             .iter()
             .map(|(token, user)| (&**token, &*user.name, &*user.uid, &user.groups[..]))
             .collect();
-        let groups = ["a".to_owned(), "b".to_owned()];
+        let groups = ["a", "b", "system:authenticated"].map(str::to_owned);
         assert_eq!(
             users,
             [
                 ("t", "last, first", "7", &groups[..]),
-                ("u", "v", "", &[]),
-                ("t", "w", "8", &[])
+                ("u", "v", "", &groups[2..]),
+                ("t", "w", "8", &groups[2..])
             ]
         );
         assert_eq!(
