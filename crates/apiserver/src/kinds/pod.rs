@@ -175,7 +175,7 @@ impl Strategy for Pod {
             return 0;
         }
         let own = pod.tree()["spec"]["terminationGracePeriodSeconds"].as_i64();
-        requested.or(own).unwrap_or(30).max(0)
+        requested.or(own).unwrap_or(defaults::GRACE_SECONDS).max(0)
     }
 
     fn cells(&self, row: &Row<'_>) -> Vec<Value> {

@@ -8,10 +8,13 @@ use crate::kinds::defaulting::{
     apply_matching, apply_rule, items, set_if_absent,
 };
 
+/// How long a pod may take to stop.
+pub(in crate::kinds) const GRACE_SECONDS: i64 = 30;
+
 const SPEC: [DefaultRule; 5] = [
     ("restartPolicy", Text("Always")),
     ("dnsPolicy", Text("ClusterFirst")),
-    ("terminationGracePeriodSeconds", Number(30)),
+    ("terminationGracePeriodSeconds", Number(GRACE_SECONDS)),
     ("securityContext", Empty),
     ("schedulerName", Text("default-scheduler")),
 ];

@@ -6,7 +6,7 @@ use super::{
     super::super::error_list::{ErrorList, list, text},
     Pod,
 };
-use crate::{field_path::FieldPath, pick::pick};
+use crate::{field_path::FieldPath, kinds::pod::defaults::GRACE_SECONDS, pick::pick};
 
 const HEADER_MESSAGE: &str = "a valid HTTP header must consist of alphanumeric characters or '-' (e.g. 'X-Header-Name', regex used for validation is '[-A-Za-z0-9]+')";
 
@@ -109,7 +109,9 @@ fn check_handler(pod: &Pod<'_>, handler: &Value, path: &FieldPath<'_>, errors: &
             "tcpSocket" | "grpc" => errors.port(path.child("port"), &action["port"]),
             "sleep" => {
                 let seconds = action["seconds"].as_i64().unwrap_or(0);
-                let grace = pod.spec["terminationGracePeriodSeconds"].as_i64().unwrap_or(30);
+                let grace = pod.spec["terminationGracePeriodSeconds"]
+                    .as_i64()
+                    .unwrap_or(GRACE_SECONDS);
                 if !(0..=grace).contains(&seconds) {
                     let why =
                         format!("must be non-negative and less than terminationGracePeriodSeconds ({grace})");
