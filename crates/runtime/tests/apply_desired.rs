@@ -1,6 +1,6 @@
 //! `apply_desired` as one step of an imperative reconcile, on the embedded server.
 
-mod wire;
+use crate::wire;
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! CRD installation at start.
 
-mod wire;
+use crate::wire;
 
 use std::{
     future::ready,

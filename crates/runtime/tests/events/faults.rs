@@ -9,7 +9,7 @@ use serde_json::json;
 use tokio::time::Instant;
 use windlass_runtime::events::DropReason;
 
-use crate::wire::{Fault, Running, Wire, config_map, failure, seconds, settle};
+use crate::events::wire::{Fault, Running, Wire, config_map, failure, seconds, settle};
 
 fn terminating() -> Fault {
     Fault::Answers(json!({

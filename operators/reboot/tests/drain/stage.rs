@@ -12,7 +12,7 @@ use windlass::{
 use windlass_reboot::drain::{DrainMode, DrainProgress, DrainSpec, Drainer};
 use windlass_suite::{Context as Case, RecordedRequest, TestEnvironment};
 
-use crate::hands;
+use crate::drain::hands;
 
 pub(crate) struct Stage {
     pub(crate) world: TestEnvironment,

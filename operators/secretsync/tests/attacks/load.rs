@@ -12,7 +12,7 @@ use windlass_cluster::Backend;
 use windlass_secretsync::SecretSync;
 use windlass_suite::Context as Case;
 
-use crate::{
+use crate::attacks::{
     stage::{KINDS, Kind, MALLORY, VICTIM, attacked, target, with},
     world::{HOME, condition, namespace_of},
 };

@@ -6,7 +6,7 @@ use windlass::{prelude::*, serde_json::Value};
 use windlass_secretsync::{SecretSync, SecretSyncStatus};
 use windlass_suite::Context as Case;
 
-use crate::{
+use crate::attacks::{
     stage::{KINDS, MALLORY, POLICIES, VICTIM, attacked, target, with},
     world::{TestCluster, condition, namespace_of},
 };

@@ -10,7 +10,7 @@ use windlass::{
 use windlass_secretsync::{SecretSync, api::SYNC_ANNOTATION};
 use windlass_suite::{CapturedLog, Context as Case, RecordedRequest};
 
-use crate::world::{CANARY, HOME, TestCluster, namespace_of, secret};
+use crate::secretsync::world::{CANARY, HOME, TestCluster, namespace_of, secret};
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
@@ -39,7 +39,7 @@ pub(crate) async fn no_value_leaks_into_any_output(case: Case) -> anyhow::Result
     let world = TestCluster::new(&case).await?;
     world.consenting(&["one", "two", "foreign", "bad"]).await?;
     world
-        .namespace("wrong", crate::world::consent("No Name!"))
+        .namespace("wrong", crate::secretsync::world::consent("No Name!"))
         .await?;
     world
         .in_namespace("foreign")

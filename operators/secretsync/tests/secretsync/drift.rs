@@ -12,7 +12,7 @@ use windlass::{
 use windlass_secretsync::api::{HASH_ANNOTATION, SOURCE_ANNOTATION, SYNCED_BY_ANNOTATION};
 use windlass_suite::Context as Case;
 
-use crate::world::{HOME, TestCluster, secret};
+use crate::secretsync::world::{HOME, TestCluster, secret};
 
 async fn stage(case: &Case) -> anyhow::Result<(TestCluster, windlass_suite::RunningManager)> {
     let world = TestCluster::new(case).await?;
@@ -121,7 +121,9 @@ pub(crate) async fn drift_during_downtime_is_repaired_without_reading_values(
     world.settle().await;
     assert_eq!(world.copy_writes(), ["update asks/token"]);
     let reads = world.proxy().requests().into_iter().filter(|sent| {
-        sent.access.verb == "get" && sent.resource() == "secrets" && crate::world::namespace_of(sent) != HOME
+        sent.access.verb == "get"
+            && sent.resource() == "secrets"
+            && crate::secretsync::world::namespace_of(sent) != HOME
     });
     assert!(
         reads.count() <= 1,

@@ -26,7 +26,7 @@ use windlass_cluster::Backend;
 use windlass_secretsync::{SecretSync, api::SYNC_ANNOTATION};
 use windlass_suite::{Context as Case, NetworkLink, RecordedRequest, RunningManager};
 
-use crate::world::{CANARY, HOME, TestCluster, condition, namespace_of, secret};
+use crate::secretsync::world::{CANARY, HOME, TestCluster, condition, namespace_of, secret};
 
 /// One namespace that refuses writes, three that do not, and a sync that reports it.
 async fn stage(case: &Case) -> anyhow::Result<TestCluster> {

@@ -6,5 +6,4 @@ mod foreign;
 mod harness;
 mod invalid;
 mod status;
-#[path = "../wire/mod.rs"]
-mod wire;
+use crate::wire;

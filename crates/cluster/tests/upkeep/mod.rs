@@ -7,8 +7,6 @@ mod namespace_defaults;
 mod namespaces;
 mod recorded_watch;
 
-use std::process::ExitCode;
-
 use windlass_suite::Suite;
 
 macro_rules! suite {
@@ -17,7 +15,7 @@ macro_rules! suite {
     };
 }
 
-fn main() -> ExitCode {
+pub(crate) fn suite() -> Suite {
     suite!(
         garbage_collector::background_deletion_collects_dependents,
         garbage_collector::foreground_deletion_waits_for_blocking_dependents,
@@ -46,5 +44,4 @@ fn main() -> ExitCode {
         budgets::evictions_reduce_the_allowed_disruptions,
         budgets::replica_sets_count_with_the_scale_of_their_deployment,
     )
-    .run()
 }

@@ -2,8 +2,7 @@
 
 mod eviction;
 mod finalizers;
-#[path = "../wire/mod.rs"]
-mod wire;
+use crate::wire;
 
 use std::future::{Future, ready};
 

@@ -10,11 +10,10 @@ mod oracle;
 mod overwrite;
 mod races;
 mod stage;
-#[path = "../secretsync/world.rs"]
-#[allow(dead_code, reason = "shared with the other suite")]
-mod world;
 
 use windlass_suite::suite;
+
+use crate::secretsync::world;
 
 suite!("secretsync-attacks", paused, cluster_per_case;
     overwrite::adoption_policy_without_target_consent_changes_nothing,

@@ -12,7 +12,7 @@ mod quiet;
 mod rights;
 mod spread;
 mod trouble;
-mod world;
+pub(crate) mod world;
 
 use windlass_suite::suite;
 
