@@ -5,7 +5,7 @@
 //! its own. For suites that also run on a real kube-apiserver, see `tests/autoservice`.
 //!
 //! ```sh
-//! cargo test -p windlass-examples --test embedded_tests
+//! cargo test -p windlass-examples --test integration embedded_tests
 //! ```
 
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! Random histories. A watch opened at any time, folded, equals the list at the end. A paged list is one snapshot,
 //! whatever is written between its pages.
 
-mod client;
+use crate::client;
 
 use std::collections::BTreeMap;
 

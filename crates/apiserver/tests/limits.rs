@@ -1,6 +1,6 @@
 //! Beyond a limit, the client gets the same status as from a real server, and memory stays bounded.
 
-mod client;
+use crate::client;
 
 use std::time::Duration;
 

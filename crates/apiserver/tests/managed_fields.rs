@@ -1,6 +1,6 @@
 //! Timestamps and order of `managedFields` entries. Recordings cannot cover them, because every run has its own clock.
 
-mod client;
+use crate::client;
 
 use std::time::Duration;
 

@@ -3,7 +3,7 @@
 //! Responses are compared in full: absent, null and empty differ. Values that differ from run to run are masked on both
 //! sides, and so are the objects that some patch errors quote.
 
-mod client;
+use crate::client;
 
 use std::path::Path;
 

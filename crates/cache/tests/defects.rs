@@ -1,6 +1,6 @@
 //! Ten defects of kube-rs 5.0.0 around list and watch that this cache does not have. Each was reproduced in kube-rs.
 
-mod model;
+use crate::model;
 
 use std::{
     sync::{Arc, atomic::AtomicUsize, atomic::Ordering},

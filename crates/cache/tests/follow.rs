@@ -1,6 +1,6 @@
 //! The cache follows a server through failures of both, on a paused clock.
 
-mod model;
+use crate::model;
 
 use std::{collections::BTreeMap, time::Duration};
 

@@ -1,6 +1,6 @@
 //! Random histories: in the end the cache equals the server, and it never showed a state that did not exist.
 
-mod model;
+use crate::model;
 
 use std::{
     collections::{BTreeMap, HashMap},

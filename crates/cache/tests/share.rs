@@ -1,6 +1,6 @@
 //! Many users, types and namespaces of one cache.
 
-mod model;
+use crate::model;
 
 use std::{
     sync::{

@@ -1,6 +1,6 @@
 //! The initial state as a stream (WatchList), on servers with and without support for it.
 
-mod model;
+use crate::model;
 
 use std::{collections::BTreeMap, time::Duration};
 

@@ -1,6 +1,6 @@
 //! Subscribers: isolation, removal and resync.
 
-mod model;
+use crate::model;
 
 use std::{
     sync::{

@@ -31,14 +31,11 @@ const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 fn main() -> ExitCode {
     let programs = control_plane_program(CONTROLLER_MANAGER).and_then(|_| control_plane_program(SCHEDULER));
-    Suite::new("control-plane")
-        .requires(programs)
-        .case_on(
-            Target::Real,
-            "stateful_sets_jobs_and_cron_jobs_run_on_the_drop_in",
-            workloads_run,
-        )
-        .run()
+    windlass_suite::run([Suite::new("control-plane").requires(programs).case_on(
+        Target::Real,
+        "stateful_sets_jobs_and_cron_jobs_run_on_the_drop_in",
+        workloads_run,
+    )])
 }
 
 async fn workloads_run() -> anyhow::Result<()> {

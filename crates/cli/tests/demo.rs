@@ -1,6 +1,6 @@
 //! `windlass demo`: its output, its exit code and its cleanup.
 
-mod process;
+use crate::process;
 
 use std::{
     io::{BufRead, BufReader},

@@ -1,6 +1,6 @@
 //! `THIRD-PARTY-NOTICES.txt` lists every crate in the binary, with the license text that must accompany it.
 //!
-//! `WINDLASS_WRITE_NOTICES=1 cargo test -p windlass-cli --test notices` writes the file.
+//! `WINDLASS_WRITE_NOTICES=1 cargo test -p windlass-cli --test integration notices` writes the file.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -48,7 +48,7 @@ fn notices_list_every_crate_with_its_license() {
     let differs = written.lines().zip(notices.lines()).find(|(a, b)| a != b);
     assert!(
         written == notices,
-        "the crates of the binary changed: run `WINDLASS_WRITE_NOTICES=1 cargo test -p windlass-cli --test notices`; \
+        "the crates of the binary changed: run `WINDLASS_WRITE_NOTICES=1 cargo test -p windlass-cli --test integration notices`; \
          first difference (written, now): {differs:?}"
     );
 }

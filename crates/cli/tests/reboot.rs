@@ -1,6 +1,6 @@
 //! reboot in two processes: `windlass up`, and `windlass run reboot --simulated-agents`.
 
-mod process;
+use crate::process;
 
 use std::{
     path::Path,

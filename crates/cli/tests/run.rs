@@ -1,6 +1,6 @@
 //! `windlass run`: its help, its errors, its clusters and its shutdown.
 
-mod process;
+use crate::process;
 
 use std::{net::TcpListener, path::Path, process::Output, time::Duration};
 

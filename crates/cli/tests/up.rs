@@ -1,6 +1,6 @@
 //! `windlass up`: its output, its kubeconfig and its cleanup.
 
-mod process;
+use crate::process;
 
 use std::{
     net::TcpListener,

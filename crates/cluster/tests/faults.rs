@@ -1,7 +1,7 @@
 //! Broken assets, servers and kubeconfigs: each causes one clear error and leaves nothing behind.
 //! The servers are shell scripts, so no control plane is needed.
 
-mod leftovers;
+use crate::leftovers;
 
 use std::{
     fs,

@@ -1,6 +1,6 @@
 //! Faults of simulated machines as the API shows them: missing heartbeats, reboots, removal.
 
-mod cluster_with_nodes;
+use crate::cluster_with_nodes;
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! Pods on the nodes of an embedded cluster: scheduling, start, pod scripts, termination.
 
-mod cluster_with_nodes;
+use crate::cluster_with_nodes;
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! Real control planes: several at once, their users, and their end.
 
-mod leftovers;
+use crate::leftovers;
 
 use std::{
     io::{BufRead, BufReader},
@@ -26,12 +26,9 @@ use windlass_cluster::{Backend, Cluster, KUBERNETES_VERSION};
 use windlass_suite::{Suite, Target};
 
 /// Set for a copy of this program that starts a cluster in this folder and waits to be killed.
-const KILLED_COPY: &str = "WINDLASS_TEST_VICTIM";
+pub(crate) const KILLED_COPY: &str = "WINDLASS_TEST_VICTIM";
 
-fn main() -> ExitCode {
-    if let Ok(place) = std::env::var(KILLED_COPY) {
-        return run_killed_copy(&place);
-    }
+pub(crate) fn suite() -> Suite {
     Suite::new("real")
         .case_on(
             Target::Real,
@@ -63,7 +60,6 @@ fn main() -> ExitCode {
             "controllers_create_and_scheduler_binds_pods",
             controllers_and_scheduler,
         )
-        .run()
 }
 
 async fn two_run_side_by_side() -> anyhow::Result<()> {
@@ -150,7 +146,7 @@ async fn killing_the_owner_stops_the_servers() -> anyhow::Result<()> {
     .await
 }
 
-fn run_killed_copy(place: &str) -> ExitCode {
+pub(crate) fn run_killed_copy(place: &str) -> ExitCode {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let _cluster = runtime
         .block_on(Cluster::real().temp_dir(place).start())

@@ -1,8 +1,8 @@
 //! Scheduling decisions and messages, by the same table for the embedded scheduler and kube-scheduler.
 
-mod cluster_with_nodes;
+use crate::cluster_with_nodes;
 
-use std::{process::ExitCode, time::Duration};
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use cluster_with_nodes::{condition, pod, pods, start, wait_until};
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use windlass_cluster::Cluster;
 use windlass_suite::{Suite, Target};
 
-fn main() -> ExitCode {
+pub(crate) fn suite() -> Suite {
     Suite::new("scheduling")
         .case_on(
             Target::Embedded,
@@ -33,7 +33,6 @@ fn main() -> ExitCode {
             "pods_are_scheduled_or_marked_unschedulable",
             || async { scheduled_or_unschedulable(Cluster::real().scheduler().start().await?).await },
         )
-        .run()
 }
 
 async fn node(cluster: &Cluster, name: &str, spec: Value, cpu: &str) -> Result<()> {

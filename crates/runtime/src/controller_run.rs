@@ -7,17 +7,18 @@ use tokio::{
     task::{JoinError, JoinSet},
     time::timeout,
 };
-use windlass_cache::{CacheSet, SyncError, WatchScope};
+use windlass_cache::{CacheSet, ObjectKey, SyncError, WatchScope};
 use windlass_workqueue::WorkQueue;
 
 use crate::{
-    controller::Controller,
+    controller::{Controller, ControllerOptions},
     events::Recorder,
     key::{Reconcilable, ReconcileKey},
     key_tracker::KeyTracker,
     listers::Listers,
     metrics::Metrics,
-    reconcile::{Reconciler, TermContext},
+    own_objects::OwnObjectsFn,
+    reconcile::{ErasedReconciler, Reconciler, TermContext},
     serving::ControllerState,
     source::{BoxFuture, EventFilter, Pump, RegisterListerFn, Source, SourceBuilder},
     status_tracker::StatusTracker,
@@ -46,7 +47,7 @@ pub enum ControllerError {
 }
 
 /// What a manager provides to a controller.
-pub(crate) struct ControllerEnv {
+pub struct ControllerEnv {
     pub(crate) caches: CacheSet,
     pub(crate) scope: WatchScope,
     /// The terms in which this controller may reconcile.
@@ -101,7 +102,24 @@ fn pump_ended(ended: Option<Result<(), JoinError>>) -> ControllerError {
     }
 }
 
-impl<K: Reconcilable, R: Reconciler<K::Key>> Controller<K, R> {
+/// A controller without its kind and the type of its reconciler.
+pub struct RunnableController<Key> {
+    name: String,
+    declared: Vec<SourceBuilder<Key>>,
+    options: ControllerOptions<Key>,
+    reconciler: Box<dyn ErasedReconciler<Key>>,
+    own_objects: Option<OwnObjectsFn<Key>>,
+}
+
+/// Runs a controller of objects. All of it is compiled here, and not again in each crate that has a controller.
+pub(crate) fn run_objects(
+    controller: RunnableController<ObjectKey>,
+    env: ControllerEnv,
+) -> BoxFuture<Result<(), ControllerError>> {
+    Box::pin(controller.run(env))
+}
+
+impl<Key: ReconcileKey> RunnableController<Key> {
     /// Runs until stopped. Dropping it cancels running reconciles at their next await.
     pub(crate) async fn run(self, env: ControllerEnv) -> Result<(), ControllerError> {
         let Self {
@@ -110,7 +128,6 @@ impl<K: Reconcilable, R: Reconciler<K::Key>> Controller<K, R> {
             options,
             reconciler,
             own_objects,
-            ..
         } = self;
         let (mut stop, quiet) = (env.stop.clone(), env.quiet);
         let queue = options.queue.metrics(env.metrics.queue(&name)).build();
@@ -206,9 +223,9 @@ async fn with_sync_timeout<T>(
 }
 
 /// Runs the workers, term after term, until stopped.
-async fn run_terms<Key: ReconcileKey, R: Reconciler<Key>>(
+async fn run_terms<Key: ReconcileKey>(
     workers: usize,
-    work: &Arc<Worker<R, Key>>,
+    work: &Arc<Worker<Key>>,
     field_manager: &str,
     env: ControllerEnv,
     pumps: &mut Pumps,
@@ -301,10 +318,11 @@ pub(crate) struct ErasedController {
 
 type RunFn = Box<dyn FnOnce(ControllerEnv) -> BoxFuture<Result<(), ControllerError>> + Send>;
 
-impl<K: Reconcilable<Kind: Send> + 'static, R: Reconciler<K::Key>> From<Controller<K, R>>
-    for ErasedController
-{
-    fn from(controller: Controller<K, R>) -> Self {
+impl ErasedController {
+    fn new<Key: ReconcileKey>(
+        controller: RunnableController<Key>,
+        run: fn(RunnableController<Key>, ControllerEnv) -> BoxFuture<Result<(), ControllerError>>,
+    ) -> Self {
         Self {
             name: controller.name.clone(),
             leader_only: controller.options.leader_only,
@@ -312,7 +330,30 @@ impl<K: Reconcilable<Kind: Send> + 'static, R: Reconciler<K::Key>> From<Controll
                 controller.options.concurrency,
                 Arc::clone(&controller.options.outcomes),
             )),
-            run: Box::new(move |env| Box::pin(controller.run(env))),
+            run: Box::new(move |env| run(controller, env)),
         }
+    }
+}
+
+impl<K: Reconcilable + 'static, R: Reconciler<K::Key>> From<Controller<K, R>> for ErasedController {
+    fn from(controller: Controller<K, R>) -> Self {
+        let Controller {
+            name,
+            declared,
+            options,
+            reconciler,
+            own_objects,
+            ..
+        } = controller;
+        Self::new(
+            RunnableController {
+                name,
+                declared,
+                options,
+                reconciler: Box::new(reconciler),
+                own_objects,
+            },
+            K::run,
+        )
     }
 }

@@ -12,6 +12,11 @@ use std::{fmt, hash::Hash, marker::PhantomData};
 
 use windlass_cache::{Cacheable, ObjectKey};
 
+use crate::{
+    controller_run::{ControllerEnv, ControllerError, RunnableController, run_objects},
+    source::BoxFuture,
+};
+
 /// The bounds of a controller's key. Every type that has them implements it.
 ///
 /// Logs and debug pages show a key by its `Display`. A key is cloned a few times in each reconcile, so strings in it
@@ -31,11 +36,25 @@ pub trait Reconcilable: sealed::Sealed {
     /// The kind of a dynamic API type; `()` without a kind.
     #[doc(hidden)]
     type Kind;
+
+    /// Runs a controller with these keys.
+    #[doc(hidden)]
+    fn run(
+        controller: RunnableController<Self::Key>,
+        env: ControllerEnv,
+    ) -> BoxFuture<Result<(), ControllerError>>;
 }
 
 impl<K: Cacheable> Reconcilable for K {
     type Key = ObjectKey;
     type Kind = K::DynamicType;
+
+    fn run(
+        controller: RunnableController<ObjectKey>,
+        env: ControllerEnv,
+    ) -> BoxFuture<Result<(), ControllerError>> {
+        run_objects(controller, env)
+    }
 }
 
 /// Marks a controller that reconciles keys of its own type instead of the objects of a kind. Created by
@@ -161,6 +180,13 @@ pub struct Keyed<Key>(PhantomData<fn() -> Key>);
 impl<Key: ReconcileKey> Reconcilable for Keyed<Key> {
     type Key = Key;
     type Kind = ();
+
+    fn run(
+        controller: RunnableController<Key>,
+        env: ControllerEnv,
+    ) -> BoxFuture<Result<(), ControllerError>> {
+        Box::pin(controller.run(env))
+    }
 }
 
 mod sealed {

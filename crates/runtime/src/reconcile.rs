@@ -1,6 +1,6 @@
 //! The reconciler interface: a function from a key to the next action.
 
-use std::{fmt, future::Future, sync::Arc, time::Duration};
+use std::{fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use kube::{Client, Resource};
 use parking_lot::Mutex;
@@ -81,6 +81,26 @@ where
         ctx: Context<Key>,
     ) -> impl Future<Output = Result<Action, Error>> + Send {
         self(request, ctx)
+    }
+}
+
+/// A [`Reconciler`] without its type: what runs a controller is compiled once for each type of key, not for each
+/// reconciler.
+pub(crate) trait ErasedReconciler<Key>: Send + Sync {
+    fn reconcile_boxed(
+        &self,
+        request: Request<Key>,
+        ctx: Context<Key>,
+    ) -> Pin<Box<dyn Future<Output = Result<Action, Error>> + Send + '_>>;
+}
+
+impl<Key: 'static, R: Reconciler<Key>> ErasedReconciler<Key> for R {
+    fn reconcile_boxed(
+        &self,
+        request: Request<Key>,
+        ctx: Context<Key>,
+    ) -> Pin<Box<dyn Future<Output = Result<Action, Error>> + Send + '_>> {
+        Box::pin(self.reconcile(request, ctx))
     }
 }
 

@@ -15,15 +15,15 @@ use crate::{
     metrics::ControllerMetrics,
     outcomes::{OutcomeCounters, ReconcileOutcome},
     own_objects::OwnObjects,
-    reconcile::{Action, Context, ReconcileId, Reconciler, Request, TermContext},
+    reconcile::{Action, Context, ErasedReconciler, ReconcileId, Request, TermContext},
     stop::StopSignal,
 };
 
 /// State shared by the workers of one controller.
-pub(crate) struct Worker<R, Key> {
+pub(crate) struct Worker<Key> {
     pub(crate) listers: Arc<Listers>,
     pub(crate) queue: WorkQueue<Key>,
-    pub(crate) reconciler: R,
+    pub(crate) reconciler: Box<dyn ErasedReconciler<Key>>,
     pub(crate) timeout: Option<Duration>,
     pub(crate) outcomes: Arc<OutcomeCounters>,
     pub(crate) metrics: ControllerMetrics,
@@ -38,7 +38,7 @@ enum AttemptResult {
     TimedOut(Duration),
 }
 
-impl<Key: ReconcileKey, R: Reconciler<Key>> Worker<R, Key> {
+impl<Key: ReconcileKey> Worker<Key> {
     /// Works until stopped; a running reconcile is finished first.
     pub(crate) async fn run(self: Arc<Self>, term: Arc<TermContext<Key>>, mut stop: StopSignal) {
         loop {
@@ -94,7 +94,7 @@ impl<Key: ReconcileKey, R: Reconciler<Key>> Worker<R, Key> {
             if let Some(own) = &self.own_objects {
                 (own.check)(&request.key, &ctx.term.history).map_err(Error::terminal)?;
             }
-            self.reconciler.reconcile(request, ctx).await
+            self.reconciler.reconcile_boxed(request, ctx).await
         };
         let ended = self.attempt(attempt).instrument(span.clone()).await;
         drop(active);

@@ -1,6 +1,6 @@
 //! `apply_desired` as one step of an imperative reconcile, on the embedded server.
 
-mod request_log;
+use crate::request_log;
 
 use std::time::Duration;
 

@@ -1,8 +1,7 @@
 //! Controllers whose keys are not objects, and custom sources with dynamic watches, on a paused clock.
 
-mod harness;
-#[path = "../../cache/tests/model/mod.rs"]
-mod model;
+use crate::harness;
+use crate::model;
 
 use std::collections::HashMap;
 

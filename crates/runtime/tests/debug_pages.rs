@@ -1,9 +1,8 @@
 //! The debug pages of controllers and caches, as JSON and as tables.
 
-mod exposition;
-#[path = "../../cache/tests/model/mod.rs"]
-mod model;
-mod served;
+use crate::exposition;
+use crate::model;
+use crate::served;
 
 use std::{num::NonZeroU32, time::Duration};
 

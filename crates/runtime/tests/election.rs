@@ -1,6 +1,6 @@
 //! Leader election on an embedded server: the leader, the requests, and the release.
 
-mod candidates;
+use crate::candidates;
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! The fence: which writes pass, and which do not, when a process may not lead any more.
 
-mod candidates;
+use crate::candidates;
 
 use candidates::{Candidate, Fault, SECOND, config, connect, holder, settle, write};
 use k8s_openapi::api::{authorization::v1::SelfSubjectAccessReview, core::v1::ConfigMap};

@@ -3,7 +3,7 @@
 //! `election/simulation.rs` tests the elector alone, far harder and with clock drift. This tests the whole: driver,
 //! channels and fence.
 
-mod candidates;
+use crate::candidates;
 
 use std::{convert::Infallible, future::Future, sync::Arc, task::Poll, time::Duration};
 

@@ -1,8 +1,7 @@
 //! Exposure of a manager's endpoints: debug pages on loopback only, and loopback only for `localhost`.
 
-mod harness;
-#[path = "../../cache/tests/model/mod.rs"]
-mod model;
+use crate::harness;
+use crate::model;
 
 use std::net::SocketAddr;
 

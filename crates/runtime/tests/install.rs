@@ -1,6 +1,6 @@
 //! CRD installation at start.
 
-mod request_log;
+use crate::request_log;
 
 use std::{
     future::ready,

@@ -1,8 +1,7 @@
 //! Controllers with keys of their own type, on a paused clock.
 
-mod harness;
-#[path = "../../cache/tests/model/mod.rs"]
-mod model;
+use crate::harness;
+use crate::model;
 
 use std::{fmt, future::ready, sync::Arc, time::Duration};
 

@@ -1,6 +1,6 @@
 //! The client layers, on a paused clock, with a scripted server.
 
-mod scripted;
+use crate::scripted;
 
 use std::{
     future::pending,

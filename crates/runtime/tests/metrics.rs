@@ -1,6 +1,6 @@
 //! The output of `/metrics`, checked with a strict parser.
 
-mod exposition;
+use crate::exposition;
 
 use std::{
     collections::{BTreeMap, BTreeSet},

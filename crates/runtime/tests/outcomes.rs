@@ -1,8 +1,7 @@
 //! Backoff after each outcome, missed deletions, and fairness.
 
-mod harness;
-#[path = "../../cache/tests/model/mod.rs"]
-mod model;
+use crate::harness;
+use crate::model;
 
 use std::{sync::Arc, time::Duration};
 

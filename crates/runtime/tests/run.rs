@@ -1,8 +1,7 @@
 //! The reconcile loop, from a change to the end of a reconcile, on a paused clock.
 
-mod harness;
-#[path = "../../cache/tests/model/mod.rs"]
-mod model;
+use crate::harness;
+use crate::model;
 
 use std::{
     num::NonZeroUsize,

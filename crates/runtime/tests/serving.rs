@@ -3,8 +3,8 @@
 //! Metrics, health checks with subpaths and exclusions, shutdown, and a port in use.
 //! The expected texts are the responses of kube-apiserver 1.36 and controller-runtime 0.24.
 
-mod exposition;
-mod served;
+use crate::exposition;
+use crate::served;
 
 use std::{
     future::pending,

@@ -1,8 +1,7 @@
 //! A manager from start to stop: shared watches, failures, and that no task outlives it.
 
-mod harness;
-#[path = "../../cache/tests/model/mod.rs"]
-mod model;
+use crate::harness;
+use crate::model;
 
 use std::{sync::Arc, time::Duration};
 

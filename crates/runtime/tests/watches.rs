@@ -1,8 +1,7 @@
 //! What triggers a controller, and how its reconciles end, on a paused clock.
 
-mod harness;
-#[path = "../../cache/tests/model/mod.rs"]
-mod model;
+use crate::harness;
+use crate::model;
 
 use std::{
     sync::{

@@ -9,7 +9,7 @@
 //!  cluster_per_case: a cluster per case on every backend
 //! ```
 //!
-//! A suite is a test target with `harness = false` whose cases get a [`Context`]:
+//! A suite is a module of a test target with `harness = false`; its cases get a [`Context`]:
 //!
 //! ```no_run
 //! use k8s_openapi::api::core::v1::ConfigMap;
@@ -22,10 +22,15 @@
 //! }
 //!
 //! suite!("widgets"; new_namespace_has_no_widgets);
+//!
+//! fn main() -> std::process::ExitCode {
+//!     windlass_suite::run([suite()])
+//! }
 //! ```
 //!
 //! The usual arguments of `cargo test` work (filters, `--list`, `--test-threads`); a case on a backend is called
-//! `real::new_namespace_has_no_widgets`. The last line of the output says how many cases ran on which backend.
+//! `widgets::real::new_namespace_has_no_widgets`, so the filter `widgets::` selects a suite. The last line of each suite's
+//! output says how many cases ran on which backend.
 //!
 //! | variable | meaning | default |
 //! |---|---|---|
@@ -71,23 +76,22 @@ pub use recorded_request::RecordedRequest;
 pub use running_manager::RunningManager;
 pub use settings::Target;
 pub use snapshot::Snapshot;
-pub use suite::Suite;
+pub use suite::{Suite, run};
 
 /// Timeout of every wait in a case, much longer than any step takes.
 pub const STEP_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Defines a `main` that runs the listed functions as a suite. The compiler reports a function that is not listed as dead
-/// code.
+/// Defines a function `suite` that returns the listed functions as a suite. The compiler reports a function that is not
+/// listed as dead code.
 ///
 /// Options follow the name, as calls of [`Suite`]'s methods: `suite!("foo", paused, nodes(3); …)`.
 #[macro_export]
 macro_rules! suite {
     ($name:literal $(, $option:ident $(($($value:expr),*))?)*; $($case:path),+ $(,)?) => {
-        fn main() -> ::std::process::ExitCode {
+        pub(crate) fn suite() -> $crate::Suite {
             $crate::Suite::new($name)
                 $(.$option($($($value),*)?))*
                 $(.case(stringify!($case), $case))+
-                .run()
         }
     };
 }

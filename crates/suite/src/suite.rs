@@ -38,7 +38,7 @@ enum Body {
 }
 
 impl Suite {
-    /// Creates a suite without cases. The name is part of the names of its namespaces.
+    /// Creates a suite without cases. The name is part of the names of its cases and namespaces.
     pub fn new(name: &'static str) -> Self {
         Self {
             name,
@@ -112,23 +112,6 @@ impl Suite {
         self
     }
 
-    /// Runs the suite according to the environment and the command line. Returns the exit code for `main`.
-    pub fn run(self) -> ExitCode {
-        let args = Arguments::from_args();
-        let settings = match Settings::from_env() {
-            Ok(settings) => settings,
-            Err(error) => {
-                eprintln!("{error}");
-                return ExitCode::FAILURE;
-            }
-        };
-        let (conclusion, summary) = self.execute(&args, settings);
-        if !args.list {
-            println!("{summary}\n");
-        }
-        conclusion.exit_code()
-    }
-
     fn execute(self, args: &Arguments, mut settings: Settings) -> (Conclusion, String) {
         if self.controllers {
             settings.embedded = settings.embedded.controllers();
@@ -176,6 +159,34 @@ impl Suite {
     }
 }
 
+/// Runs suites one after another, according to the environment and the command line. Returns the exit code for `main`.
+///
+/// One test binary runs all suites of a crate, because each binary is linked with everything.
+pub fn run(suites: impl IntoIterator<Item = Suite>) -> ExitCode {
+    let args = Arguments::from_args();
+    let mut succeeded = true;
+    for suite in suites {
+        let settings = match Settings::from_env() {
+            Ok(settings) => settings,
+            Err(error) => {
+                eprintln!("{error}");
+                return ExitCode::FAILURE;
+            }
+        };
+        let (conclusion, summary) = suite.execute(&args, settings);
+        let selected = conclusion.num_passed + conclusion.num_failed + conclusion.num_ignored;
+        if !args.list && selected > 0 {
+            println!("{summary}\n");
+        }
+        succeeded &= !conclusion.has_failed();
+    }
+    if succeeded {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(101)
+    }
+}
+
 impl Case {
     fn runs_on(&self, target: Target) -> bool {
         match self.body {
@@ -199,7 +210,7 @@ fn trial(suite: &'static str, case: &Case, backend: &Arc<SharedCluster>, clock: 
     if !case.runs_on(backend.target) {
         return None;
     }
-    let name = format!("{}::{}", backend.target, case.name);
+    let name = format!("{suite}::{}::{}", backend.target, case.name);
     match &backend.availability {
         Availability::Missing(reason) => {
             let reason = reason.clone();

@@ -12,7 +12,7 @@ use windlass::{
 };
 use windlass_suite::{Context as Case, ManifestRoles, RunningManager, TestEnvironment};
 
-use crate::autoservice::{ANNOTATION, controller};
+use crate::autoservice::program::{ANNOTATION, controller};
 
 /// Without requests for this long, the controller is idle.
 const IDLE_AFTER: Duration = Duration::from_millis(300);

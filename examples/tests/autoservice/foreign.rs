@@ -9,9 +9,9 @@ use windlass::{
 };
 use windlass_suite::{Context as Case, RecordedRequest, RunningManager};
 
-use crate::{
-    autoservice::controller,
+use crate::autoservice::{
     fixture::{Fixture, container, shipped, web},
+    program::controller,
 };
 
 /// Not even with our label, or when the annotation is removed, or the Deployment deleted.

@@ -6,7 +6,7 @@ use windlass::{
 };
 use windlass_suite::Context as Case;
 
-use crate::fixture::Fixture;
+use crate::autoservice::fixture::Fixture;
 
 pub(crate) async fn annotated_deployment_gets_a_service_that_it_owns(case: Case) -> anyhow::Result<()> {
     let fixture = Fixture::new(&case).await?;

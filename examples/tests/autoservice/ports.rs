@@ -3,7 +3,7 @@
 use windlass::{k8s_openapi::api::core::v1::Service, prelude::*};
 use windlass_suite::Context as Case;
 
-use crate::fixture::{Fixture, container, web};
+use crate::autoservice::fixture::{Fixture, container, web};
 
 pub(crate) async fn changed_ports_update_the_service_in_place(case: Case) -> anyhow::Result<()> {
     let fixture = Fixture::new(&case).await?;

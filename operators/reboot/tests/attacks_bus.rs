@@ -8,14 +8,14 @@
 
 use std::{
     path::Path,
-    process::{Child, Command, ExitCode, Stdio},
+    process::{Child, Command, Stdio},
     sync::Arc,
     time::Duration,
 };
 
 use anyhow::{Context as _, ensure};
 use futures::StreamExt as _;
-use libtest_mimic::{Arguments, Completion, Trial};
+use libtest_mimic::{Completion, Trial};
 use parking_lot::Mutex;
 use tokio::{task::JoinSet, time::timeout};
 use windlass::{
@@ -51,7 +51,7 @@ const BUS: [&str; 3] = [
 
 type Case = fn() -> anyhow::Result<()>;
 
-fn main() -> ExitCode {
+pub(crate) fn trials() -> Vec<Trial> {
     let missing = missing();
     let cases: [(&str, Case); 4] = [
         ("agent_reboots_through_the_bus", || {
@@ -74,7 +74,7 @@ fn main() -> ExitCode {
                 .map_err(|error| format!("{error:?}").into()),
         })
     });
-    libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
+    trials.collect()
 }
 
 /// Why no bus can be started here.

@@ -7,11 +7,11 @@
 use std::{
     os::unix::fs::PermissionsExt as _,
     path::Path,
-    process::{Command, ExitCode, Stdio},
+    process::{Command, Stdio},
 };
 
 use anyhow::{Context as _, ensure};
-use libtest_mimic::{Arguments, Completion, Trial};
+use libtest_mimic::{Completion, Trial};
 
 const RULE: &str = include_str!("../host/windlass-reboot.rules");
 
@@ -70,15 +70,14 @@ for user in 65525 65526; do
 done
 "#;
 
-fn main() -> ExitCode {
+pub(crate) fn trial() -> Trial {
     let found = polkitd();
-    let trial = Trial::ignorable_test("polkit_allows_only_reboot_for_one_user", move || match found {
+    Trial::ignorable_test("polkit_allows_only_reboot_for_one_user", move || match found {
         Err(reason) => Ok(Completion::ignored_with(reason)),
         Ok(polkitd) => polkit_allows_only_reboot_for_one_user(polkitd)
             .map(|()| Completion::Completed)
             .map_err(|error| format!("{error:?}").into()),
-    });
-    libtest_mimic::run(&Arguments::from_args(), vec![trial]).exit_code()
+    })
 }
 
 /// Returns the path of polkitd, or what is missing.

@@ -26,8 +26,7 @@ fn documents(name: &str) -> Vec<Value> {
 /// With `WINDLASS_WRITE=1`, writes the file.
 #[test]
 fn crd_yaml_matches_the_code() {
-    let head =
-        "# Written by `WINDLASS_WRITE=1 cargo test -p windlass-reboot --test manifests`; do not edit.\n";
+    let head = "# Written by `WINDLASS_WRITE=1 cargo test -p windlass-reboot --test integration manifests`; do not edit.\n";
     let wanted = serde_yaml_ng::to_string(&RebootPolicy::crd()).expect("YAML");
     let wanted = format!("{head}{wanted}");
     if std::env::var_os("WINDLASS_WRITE").is_some() {
@@ -35,7 +34,7 @@ fn crd_yaml_matches_the_code() {
     }
     assert!(
         text(CRD) == wanted,
-        "{CRD} is not what the program installs: run `WINDLASS_WRITE=1 cargo test -p windlass-reboot --test manifests`"
+        "{CRD} is not what the program installs: run `WINDLASS_WRITE=1 cargo test -p windlass-reboot --test integration manifests`"
     );
 }
 

@@ -14,7 +14,7 @@ use windlass_apiserver::{
     },
 };
 
-use crate::harness::{Client, TestServer};
+use crate::attacks::harness::{Client, TestServer};
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 

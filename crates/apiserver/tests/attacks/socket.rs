@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use windlass_apiserver::{Limits, Server};
 
-use crate::harness::{Client, TIMEOUT, TestServer};
+use crate::attacks::harness::{Client, TIMEOUT, TestServer};
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const SHORT_TIMEOUT: Duration = Duration::from_millis(200);

@@ -13,7 +13,7 @@ use kube::{
 use serde_json::{Value, json};
 use windlass_suite::Context;
 
-use crate::{
+use crate::upkeep::{
     kinds::Foos,
     recorded_watch::{RecordedWatch, create, eventually, owner, resource},
 };

@@ -12,7 +12,7 @@ use serde_json::json;
 use tokio::time::sleep;
 use windlass_suite::Context;
 
-use crate::recorded_watch::{
+use crate::upkeep::recorded_watch::{
     RecordedWatch, blocking_owner, config_map, config_maps, config_maps_in, create, eventually,
     nonexistent_owner, owner, resource,
 };

@@ -8,7 +8,7 @@ use kube::{
 use serde_json::json;
 use windlass_suite::Context;
 
-use crate::recorded_watch::{
+use crate::upkeep::recorded_watch::{
     RecordedWatch, blocking_owner, config_map, config_maps, create, eventually, nonexistent_owner, owner,
     resource,
 };

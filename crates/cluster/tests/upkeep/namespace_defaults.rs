@@ -11,7 +11,7 @@ use kube::{
 use serde_json::json;
 use windlass_suite::Context;
 
-use crate::recorded_watch::eventually;
+use crate::upkeep::recorded_watch::eventually;
 
 const ROOT_CA_CONFIG_MAP: &str = "kube-root-ca.crt";
 

@@ -9,7 +9,9 @@ use kube::{
 use serde_json::json;
 use windlass_suite::Context;
 
-use crate::recorded_watch::{RecordedWatch, config_map, config_maps_in, create, eventually, resource};
+use crate::upkeep::recorded_watch::{
+    RecordedWatch, config_map, config_maps_in, create, eventually, resource,
+};
 
 /// The conditions of a namespace without problems: type, reason and message.
 const SUCCESS_CONDITIONS: [(&str, &str, &str); 5] = [

@@ -9,7 +9,7 @@ use kube::{
 use serde_json::{Value, json};
 use windlass_suite::Context;
 
-use crate::recorded_watch::eventually;
+use crate::upkeep::recorded_watch::eventually;
 
 pub(crate) async fn deleted_claim_waits_for_the_pod_that_uses_it(ctx: Context) -> Result<()> {
     let (claims, pods) = (ctx.api::<PersistentVolumeClaim>(), ctx.api::<Pod>());

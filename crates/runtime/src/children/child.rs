@@ -21,7 +21,7 @@ use crate::{
     error::Error,
     listers::Listers,
     reconcile::TermContext,
-    writer::{ApplyOptions, Writer},
+    writer::{ApplyOptions, Writer, decode},
 };
 
 /// Label with the name of the controller that manages a child. The owner reference names the parent object.
@@ -105,7 +105,7 @@ impl Child {
                 Ok(existing.transpose()?)
             }),
             normalize: |object| {
-                let object: C = serde_json::to_value(object).and_then(serde_json::from_value)?;
+                let object: C = decode(&serde_json::to_vec(object)?)?;
                 serde_json::to_value(object)
             },
         }
@@ -128,7 +128,7 @@ impl Child {
     }
 }
 
-impl<K: Cacheable + Resource<DynamicType: Clone + Send + Sync> + Serialize> Parent<'_, K> {
+impl Parent<'_> {
     /// Creates or applies one child, with at most one write. Returns which object it is, and what was done.
     pub(super) async fn ensure_child(&self, child: Child) -> Result<(ChildRef, ChildChange), Error> {
         let wanted = self.desired_object(&child)?;
@@ -244,7 +244,7 @@ impl<K: Cacheable + Resource<DynamicType: Clone + Send + Sync> + Serialize> Pare
         }
         let labels = metadata.labels.get_or_insert_default();
         labels.insert(CONTROLLER_LABEL.to_owned(), listers.controller.clone());
-        metadata.owner_references = self.object.controller_owner_ref(self.kind).map(|owner| {
+        metadata.owner_references = self.object.owner_ref().map(|owner| {
             // A foreground deletion of the parent waits for its children.
             let block_owner_deletion = Some(true);
             vec![OwnerReference {
@@ -279,12 +279,12 @@ impl<K: Cacheable + Resource<DynamicType: Clone + Send + Sync> + Serialize> Pare
 
     fn report_foreign_object(&self, child: ChildRef) -> Error {
         let ChildRef { kind, key } = child;
-        let owner = K::kind(self.kind).into_owned();
+        let owner = self.object.kind();
         let message = format!(
             "Resource {:?} already exists and is not managed by {owner}",
             key.name()
         );
-        let about = self.object.object_ref(self.kind);
+        let about = self.object.object_ref();
         // Reason and message are those of Kubernetes' sample-controller.
         self.ctx.recorder().warning(&about, "ErrResourceExists", message);
         ChildError::AlreadyExists { kind, key, owner }.into()

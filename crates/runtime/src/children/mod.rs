@@ -29,6 +29,10 @@ mod warnings;
 
 use std::{future::Future, sync::Arc, time::Duration};
 
+use k8s_openapi::{
+    api::core::v1::ObjectReference,
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
+};
 use kube::{
     Resource,
     core::{ApiResource, DynamicObject},
@@ -53,7 +57,7 @@ use crate::{
     error::Error,
     reconcile::{Action, Context, Reconciler, Request},
     source::BoxFuture,
-    writer::Writer,
+    writer::{Writer, decode},
 };
 
 /// Computes the desired children and status of an object.
@@ -124,23 +128,75 @@ where
 }
 
 /// The reconciled object, as the parent of its children.
-struct Parent<'a, K: Resource> {
-    object: &'a K,
-    kind: &'a K::DynamicType,
+struct Parent<'a> {
+    object: &'a dyn ParentObject,
     key: ObjectKey,
     ctx: &'a Context,
     history: &'a Mutex<ApplyHistory>,
 }
 
-impl<'a, K: Resource> Parent<'a, K> {
-    fn new(object: &'a K, kind: &'a K::DynamicType, ctx: &'a Context) -> Self {
+impl<'a> Parent<'a> {
+    fn new(object: &'a dyn ParentObject, ctx: &'a Context) -> Self {
         Self {
+            key: object.key(),
             object,
-            kind,
-            key: ObjectKey::of(object),
             ctx,
             history: &ctx.term.history,
         }
+    }
+}
+
+/// A parent without its type: what applies and deletes children is compiled once, not for each kind.
+trait ParentObject: Send + Sync {
+    fn key(&self) -> ObjectKey;
+    fn meta(&self) -> &ObjectMeta;
+    fn kind(&self) -> String;
+    fn resource(&self) -> ApiResource;
+    fn object_ref(&self) -> ObjectReference;
+    fn owner_ref(&self) -> Option<OwnerReference>;
+    fn status(&self) -> Result<Value, serde_json::Error>;
+    /// Returns the status of another state of the object, round-tripped through the type like [`status`](Self::status).
+    fn status_of(&self, other: &DynamicObject) -> Result<Value, serde_json::Error>;
+}
+
+/// An object and its kind.
+struct TypedParent<'a, K: Resource> {
+    object: &'a K,
+    kind: &'a K::DynamicType,
+}
+
+impl<K: Cacheable + Resource<DynamicType: Sync> + Serialize> ParentObject for TypedParent<'_, K> {
+    fn key(&self) -> ObjectKey {
+        ObjectKey::of(self.object)
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        self.object.meta()
+    }
+
+    fn kind(&self) -> String {
+        K::kind(self.kind).into_owned()
+    }
+
+    fn resource(&self) -> ApiResource {
+        ApiResource::erase::<K>(self.kind)
+    }
+
+    fn object_ref(&self) -> ObjectReference {
+        self.object.object_ref(self.kind)
+    }
+
+    fn owner_ref(&self) -> Option<OwnerReference> {
+        self.object.controller_owner_ref(self.kind)
+    }
+
+    fn status(&self) -> Result<Value, serde_json::Error> {
+        Ok(serde_json::to_value(self.object)?["status"].take())
+    }
+
+    fn status_of(&self, other: &DynamicObject) -> Result<Value, serde_json::Error> {
+        let other: K = decode(&serde_json::to_vec(other)?)?;
+        Ok(serde_json::to_value(other)?["status"].take())
     }
 }
 
@@ -169,7 +225,8 @@ impl Context {
         K: Cacheable + Serialize + Resource<DynamicType: Clone + Default + Send + Sync>,
     {
         let kind = K::DynamicType::default();
-        let parent = Parent::new(object, &kind, self);
+        let object = TypedParent { object, kind: &kind };
+        let parent = Parent::new(&object, self);
         parent
             .apply_desired(desired, StaleStatus::Write)
             .await
@@ -194,7 +251,11 @@ where
                 .add_finalizer(&metadata_only(&*object), finalizer)
                 .await?;
         }
-        let parent = Parent::new(&*object, &self.kind, &ctx);
+        let typed = TypedParent {
+            object: &*object,
+            kind: &self.kind,
+        };
+        let parent = Parent::new(&typed, &ctx);
         let applied = async {
             let desired = self
                 .desired_state
@@ -245,10 +306,7 @@ fn metadata_only<K: Resource>(object: &K) -> DynamicObject {
     }
 }
 
-impl<K> Parent<'_, K>
-where
-    K: Cacheable + Resource<DynamicType: Clone + Send + Sync> + Serialize,
-{
+impl Parent<'_> {
     async fn apply_desired(&self, desired: Desired, stale_status: StaleStatus) -> Result<Action, Error> {
         let mut wanted = Vec::new();
         let (mut change, mut failed) = (ChildChange::Unchanged, None);
@@ -289,7 +347,7 @@ where
         if let Some((reason, message)) = desired.event
             && (self.history.lock().is_event_due(&self.key, version) || has_written)
         {
-            let about = self.object.object_ref(self.kind);
+            let about = self.object.object_ref();
             self.ctx.recorder().normal(&about, &reason, message);
         }
         Ok(desired.action)

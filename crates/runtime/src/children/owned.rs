@@ -69,7 +69,7 @@ impl<K: Cacheable + Resource<DynamicType: Send + Sync>> OwnedKind for ChildListe
     }
 }
 
-impl<K: Cacheable> Parent<'_, K> {
+impl Parent<'_> {
     /// Deletes the children that are no longer desired. Returns how many.
     pub(super) async fn prune(&self, wanted: &[ChildRef]) -> Result<usize, Error> {
         let mut deleted = 0;

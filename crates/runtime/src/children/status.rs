@@ -1,10 +1,8 @@
 //! Applies the status of the parent object.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube::core::{ApiResource, DynamicObject};
-use serde::Serialize;
+use kube::core::DynamicObject;
 use serde_json::{Value, json};
-use windlass_cache::Cacheable;
 
 use super::{
     Parent,
@@ -18,7 +16,7 @@ use crate::{
     error::Error,
 };
 
-impl<K: Cacheable + Serialize> Parent<'_, K> {
+impl Parent<'_> {
     /// Applies the status if it differs. Returns the object's new resource version if it was written.
     ///
     /// Only the server knows whether an extra field must be removed, so a status with extra fields is applied once, and not
@@ -36,7 +34,7 @@ impl<K: Cacheable + Serialize> Parent<'_, K> {
             let cause = cause.to_string();
             Error::terminal(ChildError::Serialization { what, cause })
         })?;
-        let actual = serde_json::to_value(self.object)?["status"].take();
+        let actual = self.object.status()?;
         if !conditions.is_empty() {
             wanted["conditions"] = json!(self.conditions(&actual, conditions));
         }
@@ -48,7 +46,7 @@ impl<K: Cacheable + Serialize> Parent<'_, K> {
         if is_up_to_date || self.history.lock().status(&self.key) == Some(state) {
             return Ok(None);
         }
-        let resource = ApiResource::erase::<K>(self.kind);
+        let resource = self.object.resource();
         let body = DynamicObject {
             types: None,
             metadata: self.object.meta().clone(),
@@ -57,8 +55,8 @@ impl<K: Cacheable + Serialize> Parent<'_, K> {
         let written = self.ctx.term.writer.dynamic(resource).apply_status(&body).await?;
         let version = written.metadata.resource_version.clone();
         // Round-tripped through the type, because it is compared like that.
-        let written: K = serde_json::from_value(serde_json::to_value(written)?)?;
-        let actual_hash = fingerprint(&serde_json::to_value(written)?["status"]);
+        let actual = self.object.status_of(&written)?;
+        let actual_hash = fingerprint(&actual);
         self.history
             .lock()
             .record_status(&self.key, AppliedState { actual_hash, ..state });

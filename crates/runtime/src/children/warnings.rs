@@ -1,8 +1,6 @@
 //! Warning events for errors that retries do not fix.
 
-use kube::Resource;
 use windlass_api::status::StatusClass;
-use windlass_cache::Cacheable;
 
 use super::Parent;
 use crate::{error::Error, writer::WriteError};
@@ -13,12 +11,12 @@ const INVALID_REASON: &str = "ErrInvalid";
 /// Event reason: the controller lacks a permission or quota.
 const FORBIDDEN_REASON: &str = "ErrForbidden";
 
-impl<K: Cacheable + Resource> Parent<'_, K> {
+impl Parent<'_> {
     /// Records a warning event about the object if a retry does not fix the error. Outages and conflicts are transient;
     /// foreign objects have been reported with an event of their own.
     pub(super) fn record_warning(&self, error: &Error) {
         if let Some(reason) = warning_reason(error) {
-            let about = self.object.object_ref(self.kind);
+            let about = self.object.object_ref();
             self.ctx.recorder().warning(&about, reason, error.to_string());
         }
     }

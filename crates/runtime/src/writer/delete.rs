@@ -6,7 +6,7 @@ use kube::{
 };
 use serde_json::Value;
 
-use super::{Target, Writable, WriteError, WriteErrorKind, Writer};
+use super::{Target, Writable, WriteError, WriteErrorKind, Writer, decode, send};
 
 /// Result of a delete.
 #[derive(Clone, Debug)]
@@ -40,7 +40,7 @@ impl<D> Writer<D> {
         let target = self.target("delete", object);
         let options = self.with_uid_precondition(object, options);
         let request = kube::core::Request::new(target.path()?).delete(target.key.name(), &options);
-        let answer = match self.send::<Value>(&target, request).await {
+        let answer = match send(&self.client, &target, request).await {
             Ok((_, answer)) => answer,
             Err(error) if error.is_not_found() => return Ok(DeleteOutcome::AlreadyGone),
             Err(error) if error.is_conflict() => {
@@ -53,12 +53,11 @@ impl<D> Writer<D> {
             }
             Err(error) => return Err(error),
         };
-        if answer["kind"] == "Status" {
+        let failed = |error| target.failed(WriteErrorKind::Client(Box::new(kube::Error::SerdeError(error))));
+        if decode::<Value>(&answer).map_err(failed)?["kind"] == "Status" {
             return Ok(DeleteOutcome::Deleted);
         }
-        let left = serde_json::from_value::<K>(answer).map_err(|error| {
-            target.failed(WriteErrorKind::Client(Box::new(kube::Error::SerdeError(error))))
-        })?;
+        let left: K = decode(&answer).map_err(failed)?;
         // The server may answer an immediate deletion with the last state. A pending one has something to wait for.
         let is_pending = left.meta().deletion_timestamp.is_some()
             && (!left.finalizers().is_empty() || left.meta().deletion_grace_period_seconds.unwrap_or(0) > 0);

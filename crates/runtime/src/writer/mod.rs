@@ -16,6 +16,7 @@ mod finalizers;
 
 use std::{fmt::Debug, sync::Arc};
 
+use bytes::Bytes;
 use http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use kube::{
@@ -266,24 +267,42 @@ impl<D> Writer<D> {
         target: &Target,
         request: Result<Request<Vec<u8>>, kube::core::request::Error>,
     ) -> Result<(StatusCode, T), WriteError> {
-        let failed = |error| target.failed(WriteErrorKind::Client(Box::new(error)));
-        let mut request = request.map_err(|error| failed(kube::Error::BuildRequest(error)))?;
-        // Like kube's own calls, names the operation in traces.
-        request.extensions_mut().insert(target.verb);
-        let response = self.client.send(request.map(Body::from)).await.map_err(failed)?;
-        let code = response.status();
-        let body = response.into_body().collect().await.map_err(failed)?.to_bytes();
-        if code.is_success() {
-            let read =
-                serde_json::from_slice(&body).map_err(|error| failed(kube::Error::SerdeError(error)))?;
-            return Ok((code, read));
-        }
-        let status = serde_json::from_slice::<Status>(&body).unwrap_or_else(|_| {
-            let text = String::from_utf8_lossy(&body);
-            Status::failure(&text, code.canonical_reason().unwrap_or("unknown")).with_code(code.as_u16())
-        });
-        Err(target.failed(WriteErrorKind::Server(Box::new(status))))
+        let (code, body) = send(&self.client, target, request).await?;
+        let read = decode(&body).map_err(|error| {
+            target.failed(WriteErrorKind::Client(Box::new(kube::Error::SerdeError(error))))
+        })?;
+        Ok((code, read))
     }
+}
+
+/// Sends a request and returns the successful response. Compiled once, not for each kind.
+async fn send(
+    client: &Client,
+    target: &Target,
+    request: Result<Request<Vec<u8>>, kube::core::request::Error>,
+) -> Result<(StatusCode, Bytes), WriteError> {
+    let failed = |error| target.failed(WriteErrorKind::Client(Box::new(error)));
+    let mut request = request.map_err(|error| failed(kube::Error::BuildRequest(error)))?;
+    // Like kube's own calls, names the operation in traces.
+    request.extensions_mut().insert(target.verb);
+    let response = client.send(request.map(Body::from)).await.map_err(failed)?;
+    let code = response.status();
+    let body = response.into_body().collect().await.map_err(failed)?.to_bytes();
+    if code.is_success() {
+        return Ok((code, body));
+    }
+    let status = serde_json::from_slice::<Status>(&body).unwrap_or_else(|_| {
+        let text = String::from_utf8_lossy(&body);
+        Status::failure(&text, code.canonical_reason().unwrap_or("unknown")).with_code(code.as_u16())
+    });
+    Err(target.failed(WriteErrorKind::Server(Box::new(status))))
+}
+
+/// Decodes an object from text, as kube and the caches do: decoding a type from anything else compiles all of its fields
+/// again.
+pub(crate) fn decode<T: DeserializeOwned>(json: &[u8]) -> Result<T, serde_json::Error> {
+    let text = std::str::from_utf8(json).map_err(serde::de::Error::custom)?;
+    serde_json::from_str(text)
 }
 
 /// The object and verb of one write.

@@ -15,7 +15,7 @@ use serde_json::json;
 use tokio::sync::oneshot;
 use windlass_runtime::{CONTROLLER_LABEL, Context, Controller, Desired, Error, Manager, Watch};
 
-use crate::{
+use crate::declare::{
     harness::{CHILD, Harness, config, create, one, parent, plan, server},
     request_log::{RecordedRequest, recorded_on},
 };

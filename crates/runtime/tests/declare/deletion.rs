@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use windlass_runtime::{Context, Controller, Error, Manager};
 
-use crate::{
+use crate::declare::{
     harness::{CHILD, Harness, create, one, parent, plan, server},
     request_log::recorded_on,
 };

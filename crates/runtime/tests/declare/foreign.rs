@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use serde_json::json;
 use windlass_runtime::CONTROLLER_LABEL;
 
-use crate::{
+use crate::declare::{
     harness::{CHILD, Harness, config, create, one, parent, plan, server},
     request_log::{RecordedRequest, recorded_with},
 };

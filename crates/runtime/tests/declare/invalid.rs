@@ -8,7 +8,7 @@ use k8s_openapi::api::{
 };
 use windlass_runtime::Desired;
 
-use crate::harness::{Harness, config, plan};
+use crate::declare::harness::{Harness, config, plan};
 
 #[tokio::test(start_paused = true)]
 async fn invalid_child_is_a_terminal_error() {

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use windlass_runtime::{ConditionUpdate, Context, Controller, Desired, Error, Manager};
 
-use crate::{
+use crate::declare::{
     harness::{CHILD, Harness, config, create, one, plan, server},
     request_log::recorded_on,
 };

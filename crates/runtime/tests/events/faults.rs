@@ -9,7 +9,7 @@ use serde_json::json;
 use tokio::time::Instant;
 use windlass_runtime::events::DropReason;
 
-use crate::recorded_server::{Fault, RecordedServer, Running, config_map, failure, seconds, settle};
+use crate::events::recorded_server::{Fault, RecordedServer, Running, config_map, failure, seconds, settle};
 
 fn terminating() -> Fault {
     Fault::Answers(json!({

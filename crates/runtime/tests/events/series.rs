@@ -14,7 +14,7 @@ use serde_json::{Value, json, to_value};
 use windlass_apiserver::{Server, User};
 use windlass_runtime::events::{DropReason, EventCounts, RecorderOptions};
 
-use crate::recorded_server::{RecordedServer, Running, config_map, epoch, seconds, settle};
+use crate::events::recorded_server::{RecordedServer, Running, config_map, epoch, seconds, settle};
 
 /// The fields are those that `kubectl` shows.
 #[tokio::test(start_paused = true)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use windlass_runtime::events::{DropReason, RecorderOptions};
 
-use crate::recorded_server::{Fault, RecordedServer, Running, config_map, failure, seconds, settle};
+use crate::events::recorded_server::{Fault, RecordedServer, Running, config_map, failure, seconds, settle};
 
 fn alive_tasks() -> usize {
     tokio::runtime::Handle::current().metrics().num_alive_tasks()

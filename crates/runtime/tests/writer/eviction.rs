@@ -11,7 +11,7 @@ use serde_json::json;
 use windlass_apiserver::Server;
 use windlass_runtime::{EvictOutcome, Writer};
 
-use crate::{
+use crate::writer::{
     MANAGER,
     request_log::{recorded, recorded_with},
 };

@@ -9,7 +9,7 @@ use kube::{
 use serde_json::json;
 use windlass_runtime::{CrdInstaller, Writer, check_finalizer};
 
-use crate::{MANAGER, config, live, request_log::recorded};
+use crate::writer::{MANAGER, config, live, request_log::recorded};
 
 /// One patch the first time, and no request later.
 #[tokio::test(start_paused = true)]

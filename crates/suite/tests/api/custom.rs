@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use windlass_suite::Context;
 
-use crate::rest::{Collection, name, version};
+use crate::api::rest::{Collection, name, version};
 
 /// The time between two polls for a new kind.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);

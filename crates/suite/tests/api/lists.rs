@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use windlass_suite::Context;
 
-use crate::{
+use crate::api::{
     rest::{Collection, names, version},
     writes::config_map,
 };

@@ -3,7 +3,7 @@
 use serde_json::json;
 use windlass_suite::Context;
 
-use crate::{
+use crate::api::{
     lists::labelled,
     rest::{Collection, version},
     writes::config_map,

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use windlass_suite::Context;
 
-use crate::rest::{Collection, name, version};
+use crate::api::rest::{Collection, name, version};
 
 pub(crate) fn config_map(name: &str) -> Value {
     json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": name }, "data": { "k": "v" } })

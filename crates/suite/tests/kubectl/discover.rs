@@ -3,7 +3,7 @@
 use anyhow::Result;
 use windlass_suite::Context;
 
-use crate::kubectl::{Kubectl, cells};
+use crate::kubectl::command::{Kubectl, cells};
 
 pub(crate) async fn api_resources_and_versions_are_listed(ctx: Context) -> Result<()> {
     let kubectl = Kubectl::new(&ctx)?;

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use windlass_suite::Context;
 
-use crate::{kubectl::Kubectl, objects};
+use crate::kubectl::{command::Kubectl, objects};
 
 pub(crate) async fn missing_objects_and_kinds_are_reported(ctx: Context) -> Result<()> {
     let kubectl = Kubectl::new(&ctx)?;

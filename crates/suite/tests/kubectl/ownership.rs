@@ -3,7 +3,7 @@
 use anyhow::Result;
 use windlass_suite::Context;
 
-use crate::{kubectl::Kubectl, objects};
+use crate::kubectl::{command::Kubectl, objects};
 
 /// Prints the managed fields, one line per manager.
 const OWNERS: &str = "get configmap settings --show-managed-fields -o \

@@ -3,8 +3,8 @@
 use anyhow::Result;
 use windlass_suite::Context;
 
-use crate::{
-    kubectl::{Kubectl, cells},
+use crate::kubectl::{
+    command::{Kubectl, cells},
     objects,
 };
 

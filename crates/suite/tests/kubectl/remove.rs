@@ -5,7 +5,7 @@ use std::time::Instant;
 use anyhow::Result;
 use windlass_suite::Context;
 
-use crate::{kubectl::Kubectl, objects};
+use crate::kubectl::{command::Kubectl, objects};
 
 pub(crate) async fn delete_prints_deleted_objects(ctx: Context) -> Result<()> {
     let kubectl = Kubectl::new(&ctx)?;

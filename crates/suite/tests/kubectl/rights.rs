@@ -6,7 +6,7 @@ use serde_json::{from_value, json};
 use windlass_cluster::User;
 use windlass_suite::Context;
 
-use crate::kubectl::{Kubectl, cells};
+use crate::kubectl::command::{Kubectl, cells};
 
 /// A user who may read pods and watch one secret in the case's namespace.
 async fn reader(ctx: &Context) -> Result<User> {

@@ -12,7 +12,7 @@ use kube::{
 use serde_json::{Value, json};
 use windlass_suite::Context;
 
-use crate::test_run::{TestRun, template};
+use crate::rollouts::test_run::{TestRun, template};
 
 /// The DaemonSet `agent`, limited to the case's own nodes, since other cases have nodes too.
 fn agent(run: &TestRun, strategy: &Value) -> Value {

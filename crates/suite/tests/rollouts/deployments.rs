@@ -5,7 +5,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use serde_json::json;
 use windlass_suite::Context;
 
-use crate::test_run::{TestRun, web};
+use crate::rollouts::test_run::{TestRun, web};
 
 pub(crate) async fn a_deployment_is_created_and_scaled(ctx: Context) -> Result<()> {
     let mut run = TestRun::new(ctx).await?;

@@ -12,7 +12,7 @@ use kube::{
 use serde_json::{Value, json};
 use windlass_suite::Context;
 
-use crate::test_run::{TestRun, template, web};
+use crate::rollouts::test_run::{TestRun, template, web};
 
 fn set(replicas: i32) -> Value {
     let mut set = web(&json!({ "replicas": replicas }));

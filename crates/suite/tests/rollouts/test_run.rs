@@ -19,7 +19,7 @@ use serde_json::{Value, from_value, json};
 use windlass_cluster::Backend;
 use windlass_suite::Context;
 
-use crate::{
+use crate::rollouts::{
     kubelet::Kubelet,
     settled,
     transcript::{self, Detail},

@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::watcher::Change;
+use crate::rollouts::watcher::Change;
 
 /// Set to `1` to add the transcripts of a real control plane to the recordings, instead of comparing with them.
 const RECORD: &str = "WINDLASS_RECORD";

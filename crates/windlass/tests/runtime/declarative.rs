@@ -10,7 +10,7 @@ use windlass::{
 };
 use windlass_suite::{Context as Case, RunningManager};
 
-use crate::{
+use crate::runtime::{
     fixture::Fixture,
     garden::{Garden, desired, gardener, gardens},
 };

@@ -11,7 +11,7 @@ use std::{
 use windlass::{kube, prelude::*};
 use windlass_suite::{Context as Case, install_crds};
 
-use crate::garden::{Garden, GardenSpec};
+use crate::runtime::garden::{Garden, GardenSpec};
 
 pub(crate) struct Fixture {
     inner: windlass_suite::TestEnvironment,

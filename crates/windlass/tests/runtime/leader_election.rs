@@ -10,7 +10,7 @@ use windlass::{
 };
 use windlass_suite::{Context as Case, RunningManager, STEP_TIMEOUT};
 
-use crate::{
+use crate::runtime::{
     fixture::{Fixture, lock},
     garden::Garden,
 };

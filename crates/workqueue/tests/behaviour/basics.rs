@@ -3,7 +3,7 @@
 use tokio::time::timeout;
 use windlass_workqueue::WorkQueue;
 
-use crate::{ms, process_all};
+use crate::behaviour::{ms, process_all};
 
 #[tokio::test(start_paused = true)]
 async fn repeated_adds_are_processed_once() {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 use windlass_workqueue::{DelayedOnClose, WorkQueue};
 
-use crate::{ms, process_all};
+use crate::behaviour::{ms, process_all};
 
 /// Spawns a worker that needs 10 ms for each key.
 fn worker(queue: &WorkQueue<&'static str>) -> tokio::task::JoinHandle<Vec<&'static str>> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::{Instant, advance, sleep, timeout};
 use windlass_workqueue::{AddOptions, Priority, WorkQueue};
 
-use crate::{ms, process_all};
+use crate::behaviour::{ms, process_all};
 
 fn after(delay: Duration, priority: i32) -> AddOptions {
     AddOptions {

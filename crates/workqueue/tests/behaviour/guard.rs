@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::{Instant, advance, sleep, timeout};
 use windlass_workqueue::{DelayedOnClose, Priority, RetryDecision, WorkQueue};
 
-use crate::{ms, process_all, with_priority};
+use crate::behaviour::{ms, process_all, with_priority};
 
 #[tokio::test(start_paused = true)]
 async fn is_queued_again_reports_adds_during_processing() {

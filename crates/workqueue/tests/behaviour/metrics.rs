@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use tokio::time::{advance, sleep};
 use windlass_workqueue::{Metrics, Priority, WorkQueue};
 
-use crate::{ms, with_priority};
+use crate::behaviour::{ms, with_priority};
 
 #[derive(Default)]
 struct Recorder(Mutex<Recorded>);

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use tokio::time::advance;
 use windlass_workqueue::{AddOptions, Ageing, Priority, WorkQueue};
 
-use crate::{ms, process_all, with_priority};
+use crate::behaviour::{ms, process_all, with_priority};
 
 #[test]
 fn higher_priorities_go_first_and_equal_ones_in_order_of_arrival() {

@@ -10,7 +10,7 @@ use windlass_workqueue::{
     TokenBucket, WorkQueue,
 };
 
-use crate::ms;
+use crate::behaviour::ms;
 
 /// The limiter's delays for these failure counts of one key.
 fn delays(mut limiter: impl RateLimiter<()>, failures: std::ops::Range<u32>) -> Vec<Duration> {

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use tokio::time::sleep;
 use windlass_workqueue::{WorkItem, WorkQueue};
 
-use crate::ms;
+use crate::behaviour::ms;
 
 /// A `next` call, and how often it was woken.
 struct NextCall {

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use windlass_workqueue::{AddOptions, Ageing, Exponential, Priority, RetryDecision, WorkItem, WorkQueue};
 
-use crate::KEYS;
-use crate::model::{Decision, Model};
+use crate::model::KEYS;
+use crate::model::reference::{Decision, Model};
 
 #[derive(Clone, Debug)]
 pub(crate) enum Step {

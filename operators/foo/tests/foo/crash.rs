@@ -9,7 +9,7 @@ use windlass_suite::{
     crash_at_every_request, install_crds,
 };
 
-use crate::fixture::{Fixture, IDLE_AFTER, add_controller, shipped, spec};
+use crate::foo::fixture::{Fixture, IDLE_AFTER, add_controller, shipped, spec};
 
 /// A Foo is created.
 struct CreateScenario(ManifestRoles);

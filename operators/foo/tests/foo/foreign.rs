@@ -10,7 +10,7 @@ use windlass::{
 use windlass_foo::Foo;
 use windlass_suite::{Context as Case, RecordedRequest};
 
-use crate::fixture::Fixture;
+use crate::foo::fixture::Fixture;
 
 pub(crate) async fn foreign_deployment_is_not_touched(case: Case) -> anyhow::Result<()> {
     let env = Fixture::new(&case).await?;

@@ -8,7 +8,7 @@ use windlass::{
 use windlass_foo::Foo;
 use windlass_suite::Context as Case;
 
-use crate::fixture::{Fixture, IDLE_AFTER};
+use crate::foo::fixture::{Fixture, IDLE_AFTER};
 
 /// The error names the field and its limits.
 pub(crate) async fn server_rejects_replicas_out_of_range(case: Case) -> anyhow::Result<()> {

@@ -6,7 +6,7 @@ use windlass::{k8s_openapi::api::apps::v1::Deployment, runtime::ElectionConfig};
 use windlass_foo::Foo;
 use windlass_suite::{Context as Case, RecordedRequest, RunningManager};
 
-use crate::fixture::{Fixture, add_controller, shipped};
+use crate::foo::fixture::{Fixture, add_controller, shipped};
 
 /// All cases run with the shipped rights. This one needs each of them.
 pub(crate) async fn shipped_rights_are_sufficient_and_minimal(case: Case) -> anyhow::Result<()> {

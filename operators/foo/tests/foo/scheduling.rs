@@ -9,7 +9,7 @@ use windlass_cluster::Backend;
 use windlass_foo::Foo;
 use windlass_suite::{Context as Case, RecordedRequest};
 
-use crate::fixture::Fixture;
+use crate::foo::fixture::Fixture;
 
 /// From 5 ms, doubled each time; a success resets it.
 pub(crate) async fn failures_are_retried_with_exponential_backoff(case: Case) -> anyhow::Result<()> {
@@ -94,7 +94,7 @@ pub(crate) async fn two_workers_never_share_a_foo(case: Case) -> anyhow::Result<
     );
     env.patch::<Foo>("slow", json!({ "spec": { "replicas": 2 } }))
         .await?;
-    let grown = |deployment: &Deployment| crate::fixture::spec(deployment).replicas == Some(2);
+    let grown = |deployment: &Deployment| crate::foo::fixture::spec(deployment).replicas == Some(2);
     env.wait_for::<Deployment>("slow", grown).await?;
     let writes = env.proxy().writes();
     let [first, second] = &writes.iter().filter(|sent| about_slow(sent)).collect::<Vec<_>>()[..] else {

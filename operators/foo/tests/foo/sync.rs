@@ -8,7 +8,7 @@ use windlass::{
 use windlass_foo::Foo;
 use windlass_suite::{Context as Case, RecordedRequest};
 
-use crate::fixture::{Fixture, IDLE_AFTER, image, spec};
+use crate::foo::fixture::{Fixture, IDLE_AFTER, image, spec};
 
 /// The Deployment is written once, then the status, both with upstream's field manager.
 pub(crate) async fn new_foo_gets_one_deployment_and_one_status(case: Case) -> anyhow::Result<()> {

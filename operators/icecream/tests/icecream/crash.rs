@@ -15,7 +15,7 @@ use windlass_suite::{
     crash_at_every_request, install_crds,
 };
 
-use crate::fixture::{Fixture, flavor_label, pod, shipped};
+use crate::icecream::fixture::{Fixture, flavor_label, pod, shipped};
 
 /// An Icecream with two pods is created, and its Deployment renamed. A second one asks for a name that is taken.
 struct RenameScenario(ManifestRoles);

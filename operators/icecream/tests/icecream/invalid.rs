@@ -8,7 +8,7 @@ use windlass::{k8s_openapi::api::apps::v1::Deployment, prelude::*};
 use windlass_icecream::Icecream;
 use windlass_suite::Context as Case;
 
-use crate::fixture::{Fixture, flavor_label};
+use crate::icecream::fixture::{Fixture, flavor_label};
 
 /// The maximum number of requests per minute for an invalid spec: it is not retried, only its event may be repeated.
 const MAX_REQUESTS_INVALID: usize = 3;

@@ -9,7 +9,7 @@ use windlass::{
 use windlass_icecream::Icecream;
 use windlass_suite::{Context as Case, RecordedRequest};
 
-use crate::fixture::{Fixture, flavor_label, icecream_label, pod};
+use crate::icecream::fixture::{Fixture, flavor_label, icecream_label, pod};
 
 /// Sorted, each node once; selected by the Icecream's own label, or by the flavor's.
 pub(crate) async fn status_reports_nodes_names_addresses_and_requests(case: Case) -> anyhow::Result<()> {

@@ -14,7 +14,7 @@ use windlass_suite::{
     Context as Case, CrashScenario, RecordedRequest, TestEnvironment, crash_at_every_request,
 };
 
-use crate::{
+use crate::podwatch::{
     fixture::{pod, shipped},
     notices::config,
     recording_sink::{RecordingSink, WatchConfig},

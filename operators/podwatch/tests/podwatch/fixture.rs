@@ -9,7 +9,7 @@ use windlass::{
 use windlass_podwatch::{Scope, sync};
 use windlass_suite::{Context as Case, ManifestRoles, RunningManager, TestEnvironment};
 
-use crate::scripted_printer::ScriptedPrinter;
+use crate::podwatch::scripted_printer::ScriptedPrinter;
 
 /// The rights in rbac.yaml. Records which of them the cases use.
 pub(crate) fn shipped() -> &'static ManifestRoles {

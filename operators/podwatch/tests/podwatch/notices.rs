@@ -25,7 +25,7 @@ use windlass_suite::{
     CapturedLog, Context as Case, ManifestRoles, NetworkLink, TestEnvironment, install_crds,
 };
 
-use crate::{
+use crate::podwatch::{
     fixture::scope,
     recording_sink::{RecordingSink, WatchConfig},
 };

@@ -12,7 +12,7 @@ use windlass_cluster::Backend;
 use windlass_podwatch::Scope;
 use windlass_suite::{CapturedLog, Context as Case, NetworkLink, TestEnvironment};
 
-use crate::{
+use crate::podwatch::{
     fixture::{new_env, pod, scope, shipped, start, start_on},
     scripted_printer::{Attempt, Gate, ScriptedPrinter},
 };

@@ -9,7 +9,7 @@ use windlass_reboot::{
 };
 use windlass_suite::Context as Case;
 
-use crate::fleet::Fleet;
+use crate::attacks::fleet::Fleet;
 
 /// One at a time, with short deadlines where time is real.
 fn short_timeouts(fleet_is_real: bool) -> Value {

@@ -21,7 +21,7 @@ use windlass_cluster::Backend;
 use windlass_reboot::state::AnnotationKeys;
 use windlass_suite::Context as Case;
 
-use crate::{
+use crate::attacks::{
     node::TestNode,
     token::{POLICY, RIGHTS, annotations, apply, client, refusal, token, try_patch, wait_until_enforced},
 };

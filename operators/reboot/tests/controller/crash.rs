@@ -13,7 +13,7 @@ use windlass_suite::{
     Context as Case, CrashScenario, ManifestRoles, RecordedRequest, TestEnvironment, crash_at_every_request,
 };
 
-use crate::{
+use crate::controller::{
     fleet::{Fleet, controllers},
     rights::shipped,
     roll::{at_a_time, status},

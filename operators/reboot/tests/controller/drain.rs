@@ -12,7 +12,7 @@ use windlass_cluster::Backend;
 use windlass_reboot::{RebootPolicy, state::Phase};
 use windlass_suite::{Context as Case, RecordedRequest};
 
-use crate::{
+use crate::controller::{
     fleet::Fleet,
     pods::{budget, is_running, pod, set_disruptions_allowed, stop_pod},
 };

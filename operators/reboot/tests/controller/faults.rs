@@ -17,7 +17,7 @@ use windlass_reboot::{
 };
 use windlass_suite::{Context as Case, RecordedRequest};
 
-use crate::{
+use crate::controller::{
     fleet::{Fleet, RebootBehavior},
     roll::{at_a_time, status},
 };

@@ -29,8 +29,8 @@ use windlass_reboot::{
 };
 use windlass_suite::{Context as Case, RequestProxy, RunningManager, install_crds};
 
-pub(crate) use crate::machines::RebootBehavior;
-use crate::machines::{
+pub(crate) use crate::controller::machines::RebootBehavior;
+use crate::controller::machines::{
     Machine, Machines, OFF, boot, count_nodes_down, kubelets, report, stop_terminating_pods,
 };
 

@@ -6,7 +6,7 @@ use serde_json::json;
 use windlass_reboot::state::Phase;
 use windlass_suite::{Context as Case, RecordedRequest, RequestProxy};
 
-use crate::{
+use crate::controller::{
     fleet::Fleet,
     roll::{at_a_time, status},
 };

@@ -16,7 +16,7 @@ use windlass_reboot::{
 };
 use windlass_suite::Context as Case;
 
-use crate::{
+use crate::controller::{
     fleet::{Fleet, RebootBehavior},
     pods::{pod, stop_pod},
     roll::{at_a_time, status},

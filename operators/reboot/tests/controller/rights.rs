@@ -11,7 +11,7 @@ use windlass::{
 use windlass_reboot::{DEFAULT_POLICY, state::Phase};
 use windlass_suite::{Context as Case, ManifestRoles, RecordedRequest, RequestProxy, RunningManager};
 
-use crate::{
+use crate::controller::{
     fleet::{Fleet, controllers},
     roll::{at_a_time, status},
 };

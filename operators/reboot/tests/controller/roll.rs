@@ -7,7 +7,7 @@ use windlass::prelude::*;
 use windlass_reboot::{DEFAULT_POLICY, PlannedReboot, PolicyPhase, RebootPolicyStatus, state::Phase};
 use windlass_suite::Context as Case;
 
-use crate::fleet::Fleet;
+use crate::controller::fleet::Fleet;
 
 /// A policy for `max` nodes at a time, with the shortest health check.
 pub(crate) fn at_a_time(max: impl Into<Value>) -> Value {

@@ -5,7 +5,7 @@ use windlass::{prelude::*, runtime::metrics::Format};
 use windlass_reboot::{Arguments, state::Phase};
 use windlass_suite::{Context as Case, RunningManager};
 
-use crate::{
+use crate::controller::{
     fleet::{Fleet, controllers, controllers_with},
     roll::{at_a_time, status},
 };

@@ -13,7 +13,7 @@ use windlass_reboot::{
 };
 use windlass_suite::{Context as Case, RequestProxy, RunningManager};
 
-use crate::{
+use crate::controller::{
     fleet::{Fleet, controllers},
     pods::{budget, pod, set_disruptions_allowed},
 };

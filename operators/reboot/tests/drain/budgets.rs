@@ -6,7 +6,7 @@ use windlass::runtime::{Clock, Writer};
 use windlass_reboot::drain::{BlockerReason, DrainMode, Drainer};
 use windlass_suite::Context as Case;
 
-use crate::fixture::Fixture;
+use crate::drain::fixture::Fixture;
 
 const FIVE: Duration = Duration::from_secs(5);
 

@@ -12,7 +12,7 @@ use windlass::{
 use windlass_reboot::drain::{DrainMode, DrainProgress, DrainSpec, Drainer};
 use windlass_suite::{Context as Case, RecordedRequest, TestEnvironment};
 
-use crate::case_pods;
+use crate::drain::case_pods;
 
 pub(crate) struct Fixture {
     pub(crate) env: TestEnvironment,

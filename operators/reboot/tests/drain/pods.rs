@@ -10,7 +10,7 @@ use windlass::{
 use windlass_reboot::drain::{BlockerReason, DrainError, DrainMode};
 use windlass_suite::{Context as Case, RecordedRequest};
 
-use crate::fixture::{Fixture, drainer};
+use crate::drain::fixture::{Fixture, drainer};
 
 pub(crate) async fn ignored_pods_are_not_evicted(case: Case) -> anyhow::Result<()> {
     let fixture = Fixture::new(&case).await?;

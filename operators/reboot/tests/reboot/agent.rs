@@ -13,7 +13,7 @@ use windlass_reboot::{
 };
 use windlass_suite::{Context as Case, CrashPoint, RequestProxy};
 
-use crate::node::TestNode;
+use crate::reboot::node::TestNode;
 
 /// How far the agent's clock is ahead: not at all, and longer than any agent waits.
 const NOW: Duration = Duration::ZERO;

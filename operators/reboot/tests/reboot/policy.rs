@@ -19,7 +19,7 @@ use windlass_reboot::{
 };
 use windlass_suite::{Context as Case, RunningManager};
 
-use crate::{
+use crate::reboot::{
     node::TestNode,
     token::{POLICY, RIGHTS, annotations, apply, client, refusal, token, try_patch, wait_until_enforced},
 };

@@ -14,7 +14,7 @@ use windlass::{
 use windlass_reboot::state::AnnotationKeys;
 use windlass_suite::{Context as Case, RecordedRequest, RequestProxy};
 
-use crate::node::TestNode;
+use crate::reboot::node::TestNode;
 
 const QUIET: Duration = Duration::from_millis(300);
 

@@ -22,7 +22,7 @@ use windlass::{
 };
 use windlass_suite::{Context as Case, STEP_TIMEOUT};
 
-use crate::node::TestNode;
+use crate::reboot::node::TestNode;
 
 const NAMESPACE: &str = "windlass-reboot";
 pub(crate) const RIGHTS: &str = include_str!("../../manifests/agent-rbac.yaml");

@@ -5,7 +5,7 @@ use windlass::{prelude::*, serde_json::Value};
 use windlass_secretsync::SecretSync;
 use windlass_suite::{Context as Case, RunningManager};
 
-use crate::{
+use crate::attacks::{
     fixture::{
         ADOPT, KINDS, Kind, MALLORY, POLICIES, VICTIM, adopt, attacked, is_managed, is_marked, target, with,
     },

@@ -9,7 +9,7 @@ use windlass_suite::{
     crash_at_requests,
 };
 
-use crate::{
+use crate::attacks::{
     fixture::{KINDS, Kind, MALLORY, VICTIM, attacked, is_managed, is_marked},
     test_cluster::{TestCluster, is_neither_event_nor_lease, namespace_of, shipped},
 };

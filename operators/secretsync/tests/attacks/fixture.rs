@@ -12,7 +12,7 @@ use windlass::{
 use windlass_secretsync::{SecretSync, SecretSyncStatus, api::SYNC_ANNOTATION};
 use windlass_suite::{Context as Case, RecordedRequest};
 
-use crate::test_cluster::{TestCluster, namespace_of};
+use crate::secretsync::test_cluster::{TestCluster, namespace_of};
 
 /// The attacker's namespace, and the attacked one.
 pub(crate) const MALLORY: &str = "mallory";

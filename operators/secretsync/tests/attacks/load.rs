@@ -12,7 +12,7 @@ use windlass_cluster::Backend;
 use windlass_secretsync::SecretSync;
 use windlass_suite::{Context as Case, RunningManager};
 
-use crate::{
+use crate::attacks::{
     fixture::{KINDS, Kind, MALLORY, VICTIM, attacked, target, with},
     test_cluster::{HOME, TestCluster, condition, namespace_of},
 };

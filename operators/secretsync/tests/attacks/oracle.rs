@@ -6,7 +6,7 @@ use windlass::{prelude::*, serde_json::Value};
 use windlass_secretsync::{SecretSync, SecretSyncStatus};
 use windlass_suite::Context as Case;
 
-use crate::{
+use crate::attacks::{
     fixture::{KINDS, MALLORY, POLICIES, VICTIM, attacked, target, with},
     test_cluster::{TestCluster, condition, namespace_of},
 };

@@ -6,7 +6,7 @@ use windlass::{prelude::*, serde_json::Value};
 use windlass_secretsync::{SecretSync, api::SYNC_ANNOTATION};
 use windlass_suite::Context as Case;
 
-use crate::{
+use crate::attacks::{
     fixture::{ADOPT, KINDS, Kind, MALLORY, POLICIES, VICTIM, adopt, attacked, is_marked, target, with},
     test_cluster::{HOME, TestCluster},
 };

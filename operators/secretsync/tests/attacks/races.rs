@@ -6,7 +6,7 @@ use windlass::{prelude::*, serde_json::Value};
 use windlass_secretsync::api::{SOURCE_UID_LABEL, SYNCED_BY_ANNOTATION};
 use windlass_suite::{Context as Case, RecordedRequest};
 
-use crate::{
+use crate::attacks::{
     fixture::{ADOPT, KINDS, Kind, MALLORY, VICTIM, adopt, attacked, is_marked, with},
     test_cluster::{TestCluster, namespace_of},
 };

@@ -10,7 +10,7 @@ use windlass::{
 use windlass_secretsync::{SecretSync, api::SYNC_ANNOTATION};
 use windlass_suite::{CapturedLog, Context as Case, RecordedRequest};
 
-use crate::test_cluster::{CANARY, HOME, TestCluster, namespace_of, secret};
+use crate::secretsync::test_cluster::{CANARY, HOME, TestCluster, namespace_of, secret};
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
@@ -38,7 +38,7 @@ pub(crate) async fn no_value_leaks_into_any_output(case: Case) -> anyhow::Result
     let log = CapturedLog::start();
     let env = TestCluster::new(&case).await?;
     env.consenting(&["one", "two", "foreign", "bad"]).await?;
-    env.namespace("wrong", crate::test_cluster::consent("No Name!"))
+    env.namespace("wrong", crate::secretsync::test_cluster::consent("No Name!"))
         .await?;
     env.in_namespace("foreign").create(secret("token", "own")).await?;
     let bad = |sent: &RecordedRequest| sent.is_write() && namespace_of(sent) == "bad";

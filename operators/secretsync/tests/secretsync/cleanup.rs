@@ -5,7 +5,7 @@ use windlass::{k8s_openapi::api::core::v1::Secret, kube::ResourceExt, prelude::*
 use windlass_secretsync::{SecretSync, api::SYNC_ANNOTATION};
 use windlass_suite::{Context as Case, RunningManager};
 
-use crate::test_cluster::{HOME, TestCluster, secret};
+use crate::secretsync::test_cluster::{HOME, TestCluster, secret};
 
 /// Something that removes copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use windlass::{
 use windlass_secretsync::{SecretSync, api::SYNC_ANNOTATION};
 use windlass_suite::Context as Case;
 
-use crate::test_cluster::{HOME, TestCluster, consent, secret};
+use crate::secretsync::test_cluster::{HOME, TestCluster, consent, secret};
 
 /// What each consent allows: (value of the annotation, copies from the source namespace, copies from team-a).
 const CONSENTS: &[(&str, &str, bool, bool)] = &[

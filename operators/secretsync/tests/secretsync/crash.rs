@@ -19,7 +19,7 @@ use windlass_suite::{
     crash_at_every_request, crash_at_requests,
 };
 
-use crate::test_cluster::{
+use crate::secretsync::test_cluster::{
     HOME, TestCluster, describe_request, is_neither_event_nor_lease, namespace_of, secret, shipped,
 };
 

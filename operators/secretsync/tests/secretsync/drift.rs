@@ -12,7 +12,7 @@ use windlass::{
 use windlass_secretsync::api::{HASH_ANNOTATION, SOURCE_ANNOTATION, SYNCED_BY_ANNOTATION};
 use windlass_suite::Context as Case;
 
-use crate::test_cluster::{HOME, TestCluster, secret};
+use crate::secretsync::test_cluster::{HOME, TestCluster, secret};
 
 async fn prepare(case: &Case) -> anyhow::Result<(TestCluster, windlass_suite::RunningManager)> {
     let env = TestCluster::new(case).await?;
@@ -115,7 +115,7 @@ pub(crate) async fn drift_during_downtime_is_repaired_without_reading_values(
     let reads = env.proxy().requests().into_iter().filter(|sent| {
         sent.access.verb == "get"
             && sent.resource() == "secrets"
-            && crate::test_cluster::namespace_of(sent) != HOME
+            && crate::secretsync::test_cluster::namespace_of(sent) != HOME
     });
     assert!(
         reads.count() <= 1,

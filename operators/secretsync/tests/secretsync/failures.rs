@@ -26,7 +26,7 @@ use windlass_cluster::Backend;
 use windlass_secretsync::{SecretSync, api::SYNC_ANNOTATION};
 use windlass_suite::{Context as Case, NetworkLink, RecordedRequest, RunningManager};
 
-use crate::test_cluster::{CANARY, HOME, TestCluster, condition, namespace_of, secret};
+use crate::secretsync::test_cluster::{CANARY, HOME, TestCluster, condition, namespace_of, secret};
 
 /// One namespace that refuses writes, three that do not, and a sync that reports it.
 async fn prepare(case: &Case) -> anyhow::Result<TestCluster> {

@@ -11,7 +11,7 @@ use windlass_secretsync::{
 };
 use windlass_suite::Context as Case;
 
-use crate::test_cluster::{HOME, TestCluster, condition, consent, secret};
+use crate::secretsync::test_cluster::{HOME, TestCluster, condition, consent, secret};
 
 /// Everything that may occupy the name of a copy: the fields of a Secret besides its name.
 fn foreigners() -> Vec<(&'static str, Value)> {

@@ -12,7 +12,7 @@ use windlass::{
 use windlass_secretsync::{SecretSync, api::SYNC_ANNOTATION};
 use windlass_suite::Context as Case;
 
-use crate::test_cluster::{HOME, TestCluster, condition, consent, describe_request, secret};
+use crate::secretsync::test_cluster::{HOME, TestCluster, condition, consent, describe_request, secret};
 
 fn typed(name: &str, of: &str, data: &Value) -> anyhow::Result<Secret> {
     let object = json!({

@@ -4,7 +4,7 @@ use windlass::{k8s_openapi::api::core::v1::Secret, prelude::*};
 use windlass_secretsync::{SecretSync, SecretSyncStatus, api::SYNC_ANNOTATION};
 use windlass_suite::Context as Case;
 
-use crate::test_cluster::{HOME, TestCluster, condition, consent, secret};
+use crate::secretsync::test_cluster::{HOME, TestCluster, condition, consent, secret};
 
 /// All namespaces consent to all sources: only the operator prevents loops.
 async fn trusting(case: &Case, names: &[&str]) -> anyhow::Result<TestCluster> {

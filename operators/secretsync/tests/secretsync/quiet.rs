@@ -5,7 +5,7 @@ use std::time::Duration;
 use windlass::{k8s_openapi::api::core::v1::Secret, prelude::*, runtime::ElectionConfig};
 use windlass_suite::{Context as Case, NetworkLink, RunningManager};
 
-use crate::test_cluster::{HOME, TestCluster, namespace_of, secret};
+use crate::secretsync::test_cluster::{HOME, TestCluster, namespace_of, secret};
 
 const SOURCES: usize = 5;
 const NAMESPACES: usize = 8;

@@ -9,7 +9,7 @@ use windlass::{
 use windlass_secretsync::{SecretSync, api::SYNC_ANNOTATION};
 use windlass_suite::{Context as Case, RecordedRequest, RunningManager};
 
-use crate::test_cluster::{HOME, TestCluster, consent, secret, shipped};
+use crate::secretsync::test_cluster::{HOME, TestCluster, consent, secret, shipped};
 
 /// All cases run with these rights. This scenario needs each of them.
 pub(crate) async fn shipped_roles_are_sufficient_and_minimal(case: Case) -> anyhow::Result<()> {

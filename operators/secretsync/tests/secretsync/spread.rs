@@ -10,7 +10,7 @@ use windlass_secretsync::{
 };
 use windlass_suite::Context as Case;
 
-use crate::test_cluster::{HOME, TestCluster, condition, consent, secret, value_of};
+use crate::secretsync::test_cluster::{HOME, TestCluster, condition, consent, secret, value_of};
 
 /// With annotations: one on the Secret, and one on each namespace.
 pub(crate) async fn annotated_secret_is_copied_to_consenting_namespaces(case: Case) -> anyhow::Result<()> {

@@ -1,10 +1,10 @@
 //! What reboot guarantees, on every kind of cluster.
 
 mod agent;
-mod node;
+pub(crate) mod node;
 mod policy;
 mod race;
-mod token;
+pub(crate) mod token;
 
 use windlass_suite::suite;
 

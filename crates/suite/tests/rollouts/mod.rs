@@ -8,7 +8,7 @@
 //! A transcript is grouped by object, since controllers run concurrently and only the order of one object's states is
 //! deterministic. Generated names are numbered; times, UIDs and resource versions are omitted.
 //!
-//! `WINDLASS_RECORD=1 WINDLASS_BACKENDS=real cargo test -p windlass-suite --test rollouts` adds the observed transcripts to
+//! `WINDLASS_RECORD=1 WINDLASS_BACKENDS=real cargo test -p windlass-suite --test suites rollouts` adds the observed transcripts to
 //! the recordings. To record from scratch, delete them and run this a few times: real controllers race, so there are several
 //! valid transcripts.
 
@@ -21,15 +21,13 @@ mod test_run;
 mod transcript;
 mod watcher;
 
-use std::process::ExitCode;
-
 use windlass_suite::Suite;
 
 macro_rules! cases {
     ($suite:expr; $($case:path),+ $(,)?) => { $suite$(.case(stringify!($case), $case))+ };
 }
 
-fn main() -> ExitCode {
+pub(crate) fn suite() -> Suite {
     let suite = Suite::new("rollouts").controllers();
     cases!(suite;
         deployments::a_deployment_is_created_and_scaled,
@@ -51,5 +49,4 @@ fn main() -> ExitCode {
         daemonsets::new_daemons_may_come_before_old_ones_go,
         daemonsets::daemons_are_replaced_when_they_go,
     )
-    .run()
 }

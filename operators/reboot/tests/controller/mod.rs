@@ -3,11 +3,11 @@
 mod crash;
 mod drain;
 mod faults;
-mod fleet;
+pub(crate) mod fleet;
 mod leaders;
-mod machines;
+pub(crate) mod machines;
 mod nodes;
-mod pods;
+pub(crate) mod pods;
 mod rights;
 mod roll;
 mod sizes;

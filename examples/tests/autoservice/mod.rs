@@ -1,12 +1,12 @@
 //! The example `autoservice` on every kind of cluster, with its shipped rights.
 
-#[path = "../../autoservice.rs"]
-#[allow(dead_code, reason = "`main` and its demo are run by the test `programs`")]
-mod autoservice;
 mod fixture;
 mod foreign;
 mod lifecycle;
 mod ports;
+#[path = "../../autoservice.rs"]
+#[allow(dead_code, reason = "`main` and its demo are run by the test `programs`")]
+mod program;
 
 use windlass_suite::suite;
 

@@ -4,7 +4,7 @@
 //! one thread cover every history that threads can produce. `threads.rs` tests the lock itself.
 
 mod harness;
-mod model;
+mod reference;
 
 use harness::{Ending, Harness, Step};
 use proptest::prelude::*;

@@ -1,18 +1,12 @@
 //! A kubectl tour through an embedded cluster with nodes, as a new user takes it. The output is that of a real cluster.
 
-#[allow(dead_code, reason = "the walk uses a part")]
-#[path = "../kubectl/kubectl.rs"]
-mod kubectl;
-
-use std::process::ExitCode;
-
+use crate::kubectl::command::Kubectl;
 use anyhow::{Result, ensure};
-use kubectl::Kubectl;
 use windlass_cluster::Cluster;
 use windlass_suite::{Suite, Target};
 
-fn main() -> ExitCode {
-    Suite::new("walk")
+pub(crate) fn suite() -> Suite {
+    Suite::new("kubectl-walk")
         .requires(windlass_cluster::matching_kubectl())
         .case_on(Target::Embedded, "kubectl_tour_through_an_embedded_cluster", walk)
         .case_on(
@@ -20,7 +14,6 @@ fn main() -> ExitCode {
             "unschedulable_pod_and_stuck_namespace_are_reported",
             faults,
         )
-        .run()
 }
 
 async fn start_cluster(nodes: usize) -> Result<(Cluster, Kubectl)> {

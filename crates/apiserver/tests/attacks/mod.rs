@@ -1,8 +1,5 @@
 //! Attacks on the server, one module per kind of attack. Each one succeeded against an earlier version.
 
-#[path = "../client/mod.rs"]
-mod client;
-
 mod authorization;
 mod depth;
 mod growth;

@@ -1,12 +1,12 @@
 //! Drain passes over pods and budgets that the test creates: the server's answers, and the result.
 
 mod budgets;
-#[path = "../controller/pods.rs"]
-mod case_pods;
 mod fixture;
 mod pods;
 
 use windlass_suite::suite;
+
+use crate::controller::pods as case_pods;
 
 suite!("drain", paused;
     budgets::exhausted_budget_is_reported_and_retried_every_five_seconds,

@@ -1,17 +1,15 @@
 //! kubectl on every backend: commands and their output. The expected output was observed with kube-apiserver.
 
 mod change;
+pub(crate) mod command;
 mod create;
 mod discover;
 mod errors;
-mod kubectl;
 mod objects;
 mod ownership;
 mod read;
 mod remove;
 mod rights;
-
-use std::process::ExitCode;
 
 use windlass_suite::Suite;
 
@@ -19,7 +17,7 @@ macro_rules! cases {
     ($suite:expr; $($case:path),+ $(,)?) => { $suite$(.case(stringify!($case), $case))+ };
 }
 
-fn main() -> ExitCode {
+pub(crate) fn suite() -> Suite {
     let suite = Suite::new("kubectl").requires(windlass_cluster::matching_kubectl());
     cases!(suite;
         create::generators_create_their_objects,
@@ -69,5 +67,4 @@ fn main() -> ExitCode {
         rights::whoami_shows_users_and_service_accounts,
         rights::forbidden_request_is_explained,
     )
-    .run()
 }

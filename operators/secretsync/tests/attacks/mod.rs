@@ -10,11 +10,10 @@ mod load;
 mod oracle;
 mod overwrite;
 mod races;
-#[path = "../secretsync/test_cluster.rs"]
-#[allow(dead_code, reason = "shared with the other suite")]
-mod test_cluster;
 
 use windlass_suite::suite;
+
+use crate::secretsync::test_cluster;
 
 suite!("secretsync-attacks", paused, cluster_per_case;
     overwrite::adoption_policy_without_target_consent_changes_nothing,

@@ -5,6 +5,6 @@ mod deletion;
 mod foreign;
 mod harness;
 mod invalid;
-#[path = "../request_log/mod.rs"]
-mod request_log;
 mod status;
+
+use crate::request_log;

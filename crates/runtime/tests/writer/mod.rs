@@ -2,8 +2,7 @@
 
 mod eviction;
 mod finalizers;
-#[path = "../request_log/mod.rs"]
-mod request_log;
+use crate::request_log;
 
 use std::future::{Future, ready};
 

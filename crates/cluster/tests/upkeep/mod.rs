@@ -8,8 +8,6 @@ mod namespaces;
 mod recorded_watch;
 mod storage_protection;
 
-use std::process::ExitCode;
-
 use windlass_suite::Suite;
 
 macro_rules! suite {
@@ -18,7 +16,7 @@ macro_rules! suite {
     };
 }
 
-fn main() -> ExitCode {
+pub(crate) fn suite() -> Suite {
     suite!(
         garbage_collector::background_deletion_collects_dependents,
         garbage_collector::foreground_deletion_waits_for_blocking_dependents,
@@ -50,5 +48,4 @@ fn main() -> ExitCode {
         storage_protection::deleted_volume_waits_until_it_is_not_bound,
         budgets::replica_sets_count_with_the_scale_of_their_deployment,
     )
-    .run()
 }

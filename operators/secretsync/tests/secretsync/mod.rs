@@ -12,7 +12,7 @@ mod loops;
 mod quiet;
 mod rights;
 mod spread;
-mod test_cluster;
+pub(crate) mod test_cluster;
 
 use windlass_suite::suite;
 

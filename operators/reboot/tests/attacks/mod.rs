@@ -1,22 +1,15 @@
 //! What a compromised agent can and cannot do: a case for each claim of "A compromised agent" in docs/reboot.md that
 //! a cluster can show. `attacks_host.rs` covers the manifests and the host's files, `attacks_bus.rs` the bus.
 
-#[path = "../controller/fleet.rs"]
-#[allow(dead_code, reason = "each test binary uses a part")]
-mod fleet;
 mod lies;
-#[path = "../controller/machines.rs"]
-#[allow(dead_code, reason = "each test binary uses a part")]
-mod machines;
-#[path = "../reboot/node.rs"]
-#[allow(dead_code, reason = "each test binary uses a part")]
-mod node;
 mod stolen;
-#[path = "../reboot/token.rs"]
-#[allow(dead_code, reason = "each test binary uses a part")]
-mod token;
 
 use windlass_suite::suite;
+
+use crate::{
+    controller::fleet,
+    reboot::{node, token},
+};
 
 // Policies and nodes are cluster-scoped.
 suite!("attacks", paused, cluster_per_case;

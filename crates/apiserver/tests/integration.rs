@@ -1,0 +1,11 @@
+//! Tests of the server through its service, without a socket unless the test is about it.
+
+mod access;
+mod attacks;
+mod client;
+mod histories;
+mod limits;
+mod logs;
+mod managed_fields;
+mod recorded;
+mod responses;

@@ -1,0 +1,11 @@
+//! Tests of the program `windlass`.
+
+mod assets;
+mod command;
+mod demo;
+mod drop_in;
+mod notices;
+mod process;
+mod reboot;
+mod run;
+mod up;

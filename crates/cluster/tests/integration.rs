@@ -1,0 +1,10 @@
+//! Tests of embedded clusters, and of the faults of real ones.
+
+mod cluster_with_nodes;
+mod embedded;
+mod faults;
+mod leftovers;
+mod logs;
+mod machines;
+mod nodes;
+mod upkeep_time;

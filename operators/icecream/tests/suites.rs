@@ -1,0 +1,11 @@
+//! Behaviour suites, on every selected backend.
+
+mod alive;
+mod icecream;
+mod kubectl;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    windlass_suite::run([alive::suite(), icecream::suite(), kubectl::suite()])
+}

@@ -1,0 +1,4 @@
+//! Tests of the program `podwatch`.
+
+mod process;
+mod sinks;
