@@ -1,6 +1,6 @@
 //! `windlass demo`: its output, its exit code and its cleanup.
 
-use crate::process;
+mod process;
 
 use std::{
     io::{BufRead, BufReader},

@@ -2,7 +2,6 @@
 
 mod assets;
 mod command;
-mod demo;
 mod drop_in;
 mod notices;
 mod process;
