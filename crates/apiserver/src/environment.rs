@@ -7,13 +7,12 @@
 use jiff::{Timestamp, tz::Offset};
 use parking_lot::Mutex;
 use ring::rand::{SecureRandom, SystemRandom};
-use tokio::time::Instant;
+use windlass_clock::Clock;
 
 /// The only source of time and randomness.
 #[derive(Debug)]
 pub(crate) struct Environment {
-    epoch: Timestamp,
-    started: Instant,
+    clock: Clock,
     random: Mutex<RandomSource>,
     /// For audit IDs, separate from `random`: reads must not change what a seeded server writes next.
     request_ids: Mutex<RandomSource>,
@@ -21,8 +20,8 @@ pub(crate) struct Environment {
 }
 
 impl Environment {
-    /// Time starts at `epoch`, by default now, and advances with tokio's clock. `seed` determines every uid, generated
-    /// name and key.
+    /// Time starts at `epoch` and advances with tokio's clock; by default it is that of [`Clock::system`]. `seed`
+    /// determines every uid, generated name and key.
     pub(crate) fn new(epoch: Option<Timestamp>, seed: Option<u64>) -> Self {
         let random = |salt: u64| {
             Mutex::new(match seed {
@@ -31,8 +30,7 @@ impl Environment {
             })
         };
         Self {
-            epoch: epoch.unwrap_or_else(Timestamp::now),
-            started: Instant::now(),
+            clock: epoch.map_or_else(Clock::system, Clock::starting_at),
             random: random(0),
             request_ids: random(u64::MAX),
             seeded: seed.is_some(),
@@ -45,7 +43,7 @@ impl Environment {
     }
 
     pub(crate) fn now(&self) -> Timestamp {
-        self.epoch + self.started.elapsed()
+        self.clock.precise_now()
     }
 
     /// `metav1.Time`: RFC 3339 in UTC to the second.

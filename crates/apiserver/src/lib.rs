@@ -22,7 +22,8 @@
 //! The crate contains no controllers and does not depend on what any kind is used for.
 //!
 //! Not supported yet: **CEL rules** (a CRD with `x-kubernetes-validations` is accepted, and the rules are stored and
-//! published, but not evaluated) and conversion webhooks.
+//! published, but not evaluated), admission policies, and webhooks. [`Builder::announce_limitations`] warns clients that
+//! install one of them.
 //!
 //! ```
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -55,6 +56,8 @@ mod https;
 mod internal_types;
 mod json;
 mod kinds;
+mod large_work;
+mod limitations;
 mod limits;
 mod listing;
 mod logs;
@@ -63,11 +66,12 @@ mod object;
 mod object_store;
 mod openapi;
 mod patch;
+mod permits;
 mod pick;
 pub mod protobuf;
 mod registry;
 mod request;
-mod reviews;
+mod request_metrics;
 mod schema;
 mod scratch;
 mod selector;
@@ -85,6 +89,7 @@ pub use admission_plugins::AdmissionPlugin;
 pub use auth::{AuthorizationMode, User};
 pub use body::Body;
 pub use https::Tls;
+pub use limitations::Limitation;
 pub use limits::Limits;
 pub use logs::Logs;
 pub use object::Encoded;

@@ -7,7 +7,7 @@
 //! | 10,000 levels | any document, as in kube-apiserver's decoders | 400; 422 for the result of a patch |
 //! | 128 levels | a stored object of a built-in kind | 400 |
 //! | a minute, or the query's `timeout` | a request other than a watch | 504 |
-//! | [`Limits::watches`] | open watches | 429 with `Retry-After` |
+//! | [`Limits::watches`] | open watches | 429 with `Retry-After`, except for administrators |
 //! | [`Limits::reads`], [`Limits::writes`], [`Limits::received_bytes`] | concurrent requests | 429 with `Retry-After`, except for administrators |
 //! | the storage's window | history | 410 |
 //! | the others of [`Limits`] | connections | closed |
@@ -23,7 +23,9 @@ pub(crate) const MAX_BODY_BYTES: usize = 3 * 1024 * 1024;
 
 /// Limits on what clients can make a server hold, and for how long; see [`Builder::limits`](crate::Builder::limits).
 ///
-/// Some limits do not apply to administrators (`system:masters`) and health checks.
+/// Some limits do not apply to administrators (`system:masters`) and health checks. One user cannot use up
+/// [`watches`](Self::watches), [`reads`](Self::reads) or [`writes`](Self::writes): of the second half of each, a user gets
+/// no more than remains free for others. The service accounts of a namespace count as one user.
 ///
 /// ```
 /// use std::time::Duration;
@@ -36,12 +38,12 @@ pub(crate) const MAX_BODY_BYTES: usize = 3 * 1024 * 1024;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// Open watches; each takes a few kilobytes. Default: 10,000.
+    /// Open watches and followed logs; each takes a few kilobytes. Default: 10,000.
     pub watches: usize,
-    /// Concurrent reads, until their answer is sent; watches and logs do not count. Default: 400, like
-    /// `--max-requests-inflight`.
+    /// Concurrent reads, until their answer is sent; watches and followed logs do not count. As many may wait for a revision that the
+    /// server has not reached. Default: 400, like `--max-requests-inflight`.
     pub reads: usize,
-    /// Concurrent writes, from when their body is received. Default: 200, like `--max-mutating-requests-inflight`.
+    /// Concurrent writes, from when their body is received until their answer is sent. Default: 200, like `--max-mutating-requests-inflight`.
     pub writes: usize,
     /// Bytes of request bodies in memory. Default: 256 MiB.
     pub received_bytes: usize,

@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use crate::{
-    conversion, depth, encode,
+    conversion, crd, depth, encode,
     media::Encoding,
     object::Object,
     registry::Resource,
@@ -24,8 +24,12 @@ use crate::{
     yaml,
 };
 
-/// The minimum size of a piece, in bytes.
+/// The minimum size of a piece, in bytes, unless its objects are large.
 const PIECE_BYTES: usize = 64 * 1024;
+
+/// A piece ends after this many bytes of objects that had to be decoded, however little of them it shows: a table's row is
+/// a hundred bytes of an object of a megabyte.
+const MAX_DECODED_BYTES: usize = 1024 * 1024;
 
 /// The format of a list.
 #[derive(Clone, Copy)]
@@ -87,10 +91,35 @@ impl ListBody {
         matches!(self.position, Position::Done)
     }
 
+    /// The work of the next piece: how many bytes of objects it decodes. Counts no further than `enough`.
+    pub(crate) fn next_cost(&self, enough: usize) -> usize {
+        let (mut decoded, mut copied) = (0, 0);
+        for entry in &self.entries {
+            if decoded > enough || copied >= PIECE_BYTES {
+                break;
+            }
+            match self.decoded_bytes(entry) {
+                0 => copied += entry.object.json().len(),
+                bytes => decoded += bytes,
+            }
+        }
+        decoded
+    }
+
+    /// The size of an object, or 0 if its bytes are copied.
+    fn decoded_bytes(&self, entry: &Entry) -> usize {
+        let ListFormat { view, encoding, .. } = self.format;
+        let is_copied = (encoding, view) == (Encoding::Json, View::Object)
+            && !conversion::needs_conversion(&self.resource)
+            && !crd::needs_conversion(&self.resource, entry);
+        if is_copied { 0 } else { entry.object.json().len() }
+    }
+
     /// The next piece; `None` after the last.
     pub(crate) fn next_piece(&mut self) -> Option<Bytes> {
         let mut piece = Vec::new();
-        while piece.len() < PIECE_BYTES {
+        let mut decoded = 0;
+        while piece.len() < PIECE_BYTES && decoded < MAX_DECODED_BYTES {
             match self.position {
                 Position::Head => {
                     piece.extend_from_slice(self.head.as_bytes());
@@ -98,7 +127,9 @@ impl ListBody {
                 }
                 Position::Items { first } => match self.entries.pop_front() {
                     Some(entry) => {
+                        decoded += self.decoded_bytes(&entry);
                         // Objects are converted only when they are sent.
+                        let entry = crd::convert_for_read(&self.resource, entry);
                         let entry = conversion::convert_entry_for_read(&entry, &self.resource);
                         if entry.object.is_deep() {
                             depth::with_large_stack(|| self.write_item(&entry, first, &mut piece));

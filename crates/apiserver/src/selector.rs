@@ -1,10 +1,10 @@
 //! The selectors of a list or watch.
 
-use std::fmt::Display;
+use std::{fmt::Display, sync::Arc};
 
 use windlass_api::{fields, labels};
 
-use crate::{object::Encoded, registry::Resource, status::Status};
+use crate::{crd, object::Encoded, registry::Resource, status::Status, storage::Entry};
 
 /// Selects the objects of a list or watch, by labels and fields.
 #[derive(Clone, Debug, Default)]
@@ -42,7 +42,20 @@ impl Selector {
         self
     }
 
-    pub(crate) fn matches(&self, object: &Encoded) -> bool {
+    /// Whether a stored entry matches, as the resource's version shows it. It is converted only for a field that differs
+    /// between versions, and the copy is not kept.
+    pub(crate) fn matches_entry(&self, resource: &Resource, entry: &Arc<Entry>) -> bool {
+        let is_of_all_versions = |field: &str| matches!(field, "metadata.name" | "metadata.namespace");
+        let fields = &self.fields;
+        if fields.iter().all(|(_, field)| is_of_all_versions(&field.field)) {
+            return self.matches(&entry.object);
+        }
+        // Labels are cheaper to compare.
+        self.labels.matches(|key| entry.object.label(key))
+            && self.matches(&crd::convert_for_read(resource, entry.clone()).object)
+    }
+
+    fn matches(&self, object: &Encoded) -> bool {
         self.labels.matches(|key| object.label(key))
             && self
                 .fields

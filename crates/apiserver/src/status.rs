@@ -440,6 +440,11 @@ impl Status {
         Self::new(405, "MethodNotAllowed", message).with_object(resource, "")
     }
 
+    /// The request needs something that this server does not have.
+    pub(crate) fn not_implemented(message: String) -> Self {
+        Self::new(501, "NotImplemented", message)
+    }
+
     pub(crate) fn unsupported_media_type(accepted: &[&str]) -> Self {
         Self::new(
             415,

@@ -1,6 +1,9 @@
 //! Recorded accesses, and what follows from them: the minimal rights of a program, and its unused rights.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use crate::{
     Access, AccessTarget,
@@ -80,7 +83,9 @@ impl AccessRecords {
         }
     }
 
-    /// Returns the minimal rights for all records, for objects of any name.
+    /// Returns the minimal rights for all records, for objects of any name. They contain `list` wherever they contain
+    /// `watch`: a client that follows a kind lists it when its watch has expired, or when the server cannot stream the
+    /// initial state, which a recorded run need not show.
     pub fn rights(&self) -> Rights {
         self.derive(|_| Vec::new())
     }
@@ -97,8 +102,8 @@ impl AccessRecords {
     fn derive(&self, names: impl Fn(&AccessRecord) -> Vec<String>) -> Rights {
         let mut by_namespace: BTreeMap<&str, Vec<Rule>> = BTreeMap::new();
         for one in &self.records {
-            let atom = one.subrule(names(one));
-            by_namespace.entry(one.access.namespace()).or_default().push(atom);
+            let atoms = by_namespace.entry(one.access.namespace()).or_default();
+            atoms.extend(one.needed().map(|needed| needed.subrule(names(one))));
         }
         let cluster = by_namespace.remove("").map(join_subrules).unwrap_or_default();
         let namespaces = by_namespace
@@ -115,12 +120,13 @@ impl AccessRecords {
     }
 
     /// Returns the unused rights of these rules, by verb and resource. A wildcard counts as used if anything that it
-    /// matches was used; [`rights`](Self::rights) has the rules to replace it.
+    /// matches was used; [`rights`](Self::rights) has the rules to replace it. A `list` counts as used by a `watch`.
     ///
     /// The rules count as bound for the whole cluster; for a Role, apply [`in_namespace`](Self::in_namespace) first.
     pub fn unused(&self, granted: &[Rule]) -> Vec<Rule> {
         let used = |atom: &Rule| {
-            let mut accesses = self.records.iter().flat_map(AccessRecord::accesses);
+            let needed = self.records.iter().flat_map(AccessRecord::needed);
+            let mut accesses = needed.flat_map(|one| one.accesses());
             accesses.any(|access| atom.allows(&access))
         };
         let atoms = granted.iter().flat_map(Rule::breakdown);
@@ -139,6 +145,18 @@ impl AccessRecords {
 }
 
 impl AccessRecord {
+    /// Returns the record, and for a watch also the list that may precede it.
+    fn needed(&self) -> impl Iterator<Item = Cow<'_, Self>> {
+        let list = (self.access.verb == "watch").then(|| Self {
+            access: Access {
+                verb: "list".to_owned(),
+                ..self.access.clone()
+            },
+            ..self.clone()
+        });
+        std::iter::once(Cow::Borrowed(self)).chain(list.map(Cow::Owned))
+    }
+
     /// Returns the access once for each name.
     fn accesses(&self) -> Vec<Access> {
         match &self.names {

@@ -40,7 +40,7 @@ fn minimal_rights_are_grouped_by_namespace_and_verbs() {
         rights.cluster,
         [
             Rule::for_resources(["list"], [""], ["nodes"]),
-            Rule::for_resources(["watch"], [""], ["pods"]),
+            Rule::for_resources(["list", "watch"], [""], ["pods"]),
             Rule::for_paths(["get"], ["/version"]),
         ]
     );
@@ -84,6 +84,30 @@ fn unused_rights_are_listed() {
     assert_eq!(
         uses.in_namespace("a").unused(&granted[1..]),
         [Rule::for_resources(["*"], ["apps"], ["deployments"])]
+    );
+}
+
+/// A client that streams the initial state lists only after its watch has expired.
+#[test]
+fn watch_needs_list_too() {
+    let uses = recorded(&["GET /api/v1/namespaces/a/pods?watch=1&fieldSelector=metadata.name%3Dx"]);
+    let both = Rule::for_resources(["list", "watch"], [""], ["pods"]);
+    assert_eq!(uses.rights().namespaces["a"], std::slice::from_ref(&both));
+    let named = &uses.rights_by_name().namespaces["a"];
+    assert_eq!(
+        named[..],
+        [Rule {
+            resource_names: vec!["x".to_owned()],
+            ..both.clone()
+        }]
+    );
+    assert_eq!(uses.unused(&[both]), []);
+    let listed = recorded(&["GET /api/v1/namespaces/a/pods"]);
+    let watch = Rule::for_resources(["watch"], [""], ["pods"]);
+    assert_eq!(
+        listed.unused(std::slice::from_ref(&watch)),
+        [watch],
+        "a list needs no watch"
     );
 }
 

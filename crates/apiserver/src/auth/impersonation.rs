@@ -175,7 +175,7 @@ impl AccessControl {
         if verdict.is_allowed() {
             return Ok(());
         }
-        Err(Status::not_allowed(&user.name, access, &verdict.reason()))
+        Err(Status::not_allowed(&user.name, access, &verdict.reason(user)))
     }
 }
 

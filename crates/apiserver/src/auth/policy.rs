@@ -8,7 +8,7 @@
 //! at four counters. No object is decoded twice.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     fmt,
     ops::ControlFlow,
     sync::Arc,
@@ -65,9 +65,13 @@ struct TableCursor {
 /// The bindings of one namespace by subject. A service account is indexed by its user name.
 #[derive(Default)]
 struct NamespaceBindings {
-    users: HashMap<Box<str>, Vec<Arc<Binding>>>,
-    groups: HashMap<Box<str>, Vec<Arc<Binding>>>,
+    users: HashMap<Box<str>, BindingsByName>,
+    groups: HashMap<Box<str>, BindingsByName>,
 }
+
+/// The bindings of one subject in one namespace. Adding and removing one takes as long with many others as with few:
+/// both happen under the policy's write lock.
+type BindingsByName = BTreeMap<Arc<str>, Arc<Binding>>;
 
 /// A parsed binding.
 #[derive(Debug)]
@@ -76,11 +80,12 @@ pub(crate) struct Binding {
     /// `Role` or `ClusterRole`.
     pub(super) role_kind: Box<str>,
     pub(super) role: Box<str>,
+    /// Each once.
     pub(super) subjects: Vec<Subject>,
 }
 
 /// A subject of a binding.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Subject {
     User(Box<str>),
     Group(Box<str>),
@@ -113,8 +118,8 @@ impl Subject {
 pub(crate) enum Decision {
     /// Allowed without a rule: RBAC is off, or the user is in `system:masters`.
     Unrestricted,
-    /// Allowed by this binding, for the subject at this position.
-    Allowed(Arc<Binding>, usize),
+    /// Allowed by this binding.
+    Allowed(Arc<Binding>),
     /// Denied; lists the bound roles that do not exist.
     Denied(Vec<String>),
 }
@@ -124,11 +129,11 @@ impl Decision {
         !matches!(self, Self::Denied(_))
     }
 
-    /// The reason shown in reviews and 403 responses; may be empty.
-    pub(crate) fn reason(&self) -> String {
+    /// The reason shown to a user in reviews and 403 responses; may be empty.
+    pub(crate) fn reason(&self, user: &User) -> String {
         match self {
             Self::Unrestricted => String::new(),
-            Self::Allowed(binding, subject) => format!("RBAC: allowed by {}", Grant(binding, *subject)),
+            Self::Allowed(binding) => format!("RBAC: allowed by {}", Grant(binding, user)),
             Self::Denied(missing) => match aggregate_messages(missing) {
                 empty if empty.is_empty() => empty,
                 missing => format!("RBAC: {missing}"),
@@ -137,27 +142,34 @@ impl Decision {
     }
 }
 
-/// Joins messages like Go's `errors.Aggregate`.
+/// How many messages are listed. A real server lists all of them.
+const MAX_MESSAGES: usize = 100;
+
+/// Joins messages like Go's `errors.Aggregate`, each once; of very many, only the first and the number of the others.
 pub(crate) fn aggregate_messages(problems: &[String]) -> String {
-    let mut unique: Vec<&str> = Vec::new();
+    let mut seen = HashSet::new();
+    let mut unique = Vec::new();
     for problem in problems {
-        if !unique.contains(&problem.as_str()) {
-            unique.push(problem);
+        if seen.insert(problem) && unique.len() < MAX_MESSAGES {
+            unique.push(problem.as_str());
         }
     }
+    let others = seen.len() - unique.len();
     match unique[..] {
         [] => String::new(),
         [one] => one.to_owned(),
+        _ if others > 0 => format!("[{}, and {others} more]", unique.join(", ")),
         _ => format!("[{}]", unique.join(", ")),
     }
 }
 
-/// Displays which binding grants access to which of its subjects.
-struct Grant<'a>(&'a Binding, usize);
+/// Displays which binding grants access to a user, by which of its subjects. A binding may have thousands: they are
+/// searched only for the few requests that show this.
+struct Grant<'a>(&'a Binding, &'a User);
 
 impl fmt::Display for Grant<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(binding, subject) = self;
+        let Self(binding, user) = self;
         let Key { namespace, name } = &binding.key;
         if namespace.is_empty() {
             write!(f, "ClusterRoleBinding \"{name}\"")?;
@@ -165,12 +177,13 @@ impl fmt::Display for Grant<'_> {
             write!(f, "RoleBinding \"{name}/{namespace}\"")?;
         }
         write!(f, " of {} \"{}\" to ", binding.role_kind, binding.role)?;
-        match &binding.subjects[*subject] {
-            Subject::User(name) => write!(f, "User \"{name}\""),
-            Subject::Group(name) => write!(f, "Group \"{name}\""),
-            Subject::ServiceAccount { namespace, name, .. } => {
+        match binding.subjects.iter().find(|subject| subject.matches(user)) {
+            Some(Subject::User(name)) => write!(f, "User \"{name}\""),
+            Some(Subject::Group(name)) => write!(f, "Group \"{name}\""),
+            Some(Subject::ServiceAccount { namespace, name, .. }) => {
                 write!(f, "ServiceAccount \"{name}/{namespace}\"")
             }
+            None => Ok(()),
         }
     }
 }
@@ -207,13 +220,12 @@ impl Policy {
                 return ControlFlow::Continue(());
             };
             if role.rules.iter().any(|rule| rule.allows(access)) {
-                let applies = binding.subjects.iter().position(|subject| subject.matches(user));
-                return ControlFlow::Break((binding.clone(), applies.unwrap_or_default()));
+                return ControlFlow::Break(binding.clone());
             }
             ControlFlow::Continue(())
         });
         match granted {
-            Some((binding, subject)) => Decision::Allowed(binding, subject),
+            Some(binding) => Decision::Allowed(binding),
             None => Decision::Denied(missing),
         }
     }
@@ -390,7 +402,9 @@ impl Index {
                 }
                 Subject::Group(name) => place.groups.entry(name.clone()),
             };
-            bound.or_default().push(binding.clone());
+            bound
+                .or_default()
+                .insert(binding.key.name.clone(), binding.clone());
         }
         self.bindings.insert(binding.key.clone(), binding);
     }
@@ -408,7 +422,7 @@ impl Index {
                 Subject::Group(name) => (&mut place.groups, name),
             };
             if let Some(bound) = map.get_mut(name) {
-                bound.retain(|other| other.key != *key);
+                bound.remove(&key.name);
                 if bound.is_empty() {
                     map.remove(name);
                 }
@@ -426,8 +440,9 @@ impl Index {
         };
         let own = place.users.get(&*user.name).into_iter();
         let shared = user.groups.iter().filter_map(|group| place.groups.get(&**group));
-        let mut found: Vec<_> = own.chain(shared).flatten().collect();
-        found.sort_unstable_by(|a, b| a.key.name.cmp(&b.key.name));
+        let mut found: Vec<_> = own.chain(shared).flat_map(BTreeMap::values).collect();
+        // Merges the ordered bindings of several subjects; those of one are in order.
+        found.sort_by(|a, b| a.key.name.cmp(&b.key.name));
         found.dedup_by(|a, b| Arc::ptr_eq(a, b));
         found
     }

@@ -1,6 +1,6 @@
 //! Roles and bindings parsed for the policy.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -85,16 +85,19 @@ pub(super) fn parse_binding(entry: &Entry) -> Binding {
         }
         _ => None,
     };
+    let mut seen = HashSet::new();
+    let mut subjects: Vec<_> = bound
+        .subjects
+        .unwrap_or_default()
+        .into_iter()
+        .filter_map(subject)
+        .collect();
+    subjects.retain(|subject| seen.insert(subject.clone()));
     Binding {
         key: entry.key.clone(),
         role_kind: bound.role_ref.kind,
         role: bound.role_ref.name,
-        subjects: bound
-            .subjects
-            .unwrap_or_default()
-            .into_iter()
-            .filter_map(subject)
-            .collect(),
+        subjects,
     }
 }
 

@@ -85,6 +85,15 @@ impl User {
         self.is_in(MASTERS)
     }
 
+    /// Whose share of the server's capacity the user's requests take. The service accounts of a namespace have one share:
+    /// a user who may create one account may create many.
+    pub(crate) fn tenant(&self) -> &str {
+        let account = self.name.strip_prefix(SERVICE_ACCOUNT_PREFIX);
+        let namespace = account.and_then(|account| account.split_once(':'));
+        let length = namespace.map(|(namespace, _)| SERVICE_ACCOUNT_PREFIX.len() + namespace.len());
+        &self.name[..length.unwrap_or(self.name.len())]
+    }
+
     pub(crate) fn is_anonymous(&self) -> bool {
         self.name == ANONYMOUS
     }

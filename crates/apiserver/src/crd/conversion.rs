@@ -86,18 +86,26 @@ impl Conversion {
     }
 }
 
+/// How to convert an entry to the resource's version; `None` if it needs no conversion.
+fn needed_conversion<'a>(
+    resource: &'a Resource,
+    entry: &Entry,
+) -> Option<(&'a Conversion, &'a VersionSchema)> {
+    let forms = &resource.crd.as_ref()?.conversion;
+    let wanted = forms.by_version.get(&resource.version)?;
+    (entry.object.schema_hash() != wanted.schema_hash).then_some((forms, wanted))
+}
+
+/// Whether an entry differs from what the resource's version shows.
+pub(crate) fn needs_conversion(resource: &Resource, entry: &Entry) -> bool {
+    needed_conversion(resource, entry).is_some()
+}
+
 /// Converts an entry to the resource's version, if needed.
 pub(crate) fn convert_for_read(resource: &Resource, entry: Arc<Entry>) -> Arc<Entry> {
-    let Some(defined) = &resource.crd else {
+    let Some((forms, wanted)) = needed_conversion(resource, &entry) else {
         return entry;
     };
-    let forms = &defined.conversion;
-    let Some(wanted) = forms.by_version.get(&resource.version) else {
-        return entry;
-    };
-    if entry.object.schema_hash() == wanted.schema_hash {
-        return entry;
-    }
     if entry.object.is_deep() {
         return depth::with_large_stack(|| convert_entry(resource, forms, wanted, entry));
     }

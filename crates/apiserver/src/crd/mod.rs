@@ -27,8 +27,8 @@ mod versions;
 
 use serde_json::{Value, json};
 
-pub(crate) use check::{check, check_status, warnings};
-pub(crate) use conversion::{convert_for_read, convert_to_stored, set_default_status};
+pub(crate) use check::{check, check_status, rule_count, warnings};
+pub(crate) use conversion::{convert_for_read, convert_to_stored, needs_conversion, set_default_status};
 pub(crate) use definition::{CrdInfo, Definition};
 pub(crate) use lifecycle::Definitions;
 pub(crate) use objects::{Part, check as check_object, finalizer_warnings, find_typed, prune_and_default};

@@ -55,9 +55,30 @@ struct State {
     /// Whether it was removed from the list.
     removed: bool,
     closing: Option<CloseMode>,
+    /// Answers that are buffered and not sent, by the window in which they were buffered: the current one and the one
+    /// before. An answer that outlives both is not read.
+    buffered: [usize; 2],
+    buffer_window: BufferWindow,
+    buffer_window_start: Instant,
     /// Requests that the client reset since `window`.
     resets: usize,
     reset_window_start: Instant,
+}
+
+/// A period of [`Limits::unread_timeout`], by its number. Answers are counted per window because a connection has up to
+/// a hundred at a time, and each is nearly always sent at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct BufferWindow(u64);
+
+impl BufferWindow {
+    /// The index of its count.
+    fn index(self) -> usize {
+        usize::from(!self.0.is_multiple_of(2))
+    }
+
+    fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
 }
 
 /// The class of a client, from the credentials it has shown so far.
@@ -113,6 +134,9 @@ impl Connections {
                 head_since: None,
                 removed: false,
                 closing: None,
+                buffered: [0; 2],
+                buffer_window: BufferWindow(0),
+                buffer_window_start: now,
                 resets: 0,
                 reset_window_start: now,
             }),
@@ -206,11 +230,22 @@ impl Connection {
         state.head_since = None;
     }
 
-    /// Records the end of a request, and whether the client reset it.
-    pub(super) fn request_finished(&self, is_reset: bool) {
+    /// Records that an answer is buffered and not sent yet.
+    pub(super) fn answer_buffered(&self) -> BufferWindow {
+        let mut state = self.state.lock();
+        let window = state.buffer_window;
+        state.buffered[window.index()] += 1;
+        window
+    }
+
+    /// Records the end of a request, whether the client reset it, and when its answer was buffered.
+    pub(super) fn request_finished(&self, is_reset: bool, buffered: Option<BufferWindow>) {
         let now = Instant::now();
         let limits = &self.connections.limits;
         let mut state = self.state.lock();
+        if let Some(window) = buffered {
+            state.buffered[window.index()] -= 1;
+        }
         state.open -= 1;
         state.idle_since = now;
         if !is_reset {
@@ -256,11 +291,23 @@ impl Connection {
     /// How it has to be closed now, or when to check again.
     fn close_mode_or_wakeup(&self) -> Result<CloseMode, Instant> {
         let limits = &self.connections.limits;
-        let (state, now) = (self.state.lock(), Instant::now());
+        let (mut state, now) = (self.state.lock(), Instant::now());
         if let Some(closing) = state.closing {
             return Ok(closing);
         }
-        let soon = now + limits.header_timeout.min(limits.idle_timeout);
+        if now >= state.buffer_window_start + limits.unread_timeout {
+            let next = state.buffer_window.next();
+            // Those of the window before the current one.
+            if state.buffered[next.index()] > 0 {
+                return Ok(CloseMode::Immediate);
+            }
+            (state.buffer_window, state.buffer_window_start) = (next, now);
+        }
+        let soon = now
+            + limits
+                .header_timeout
+                .min(limits.idle_timeout)
+                .min(limits.unread_timeout);
         if state.open > 0 {
             return Err(soon);
         }

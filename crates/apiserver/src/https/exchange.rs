@@ -1,20 +1,26 @@
 //! One request and its answer on a connection: detects clients that do not read their answer.
 //!
-//! hyper polls an answer's body for chunks. Between a chunk and the next poll the server waits for the client:
+//! hyper polls an answer's body for chunks. Between the head or a chunk and the next poll the server waits for the client:
 //! [`ReadProgress`] records since when, and the driver of the exchange (an HTTP/1 connection, or the task of an HTTP/2
 //! stream) ends when that takes too long. While the body has nothing to send, the client is not late.
+//!
+//! hyper drops a body when it has buffered the last chunk. The chunks hold the [`Exchange`], so that it ends when the
+//! last of them is sent; until then the [`Connection`] times them.
 
 use std::{
     convert::Infallible,
     future::Future,
     io,
     pin::Pin,
-    sync::Arc,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
     task::{Context, Poll},
     time::Duration,
 };
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use futures::{FutureExt, future::BoxFuture};
 use http::{Request, Response};
 use http_body::{Frame, SizeHint};
@@ -25,10 +31,9 @@ use tokio::{
     task::JoinSet,
     time::Instant,
 };
-use tower::Service as _;
 
-use super::connections::Connection;
-use crate::{Server, body::Body};
+use super::connections::{BufferWindow, Connection};
+use crate::{Server, body::Body, permits::Permit};
 
 tokio::task_local! {
     /// The progress of the exchange that the current task drives.
@@ -40,17 +45,13 @@ tokio::task_local! {
 pub(super) struct ReadProgress(Arc<Mutex<Option<Instant>>>);
 
 impl ReadProgress {
-    /// Drives exchanges to completion; `None` if the client reads nothing for too long.
-    pub(super) async fn drive<F: Future>(self, exchanges: F, unread: Duration) -> Option<F::Output> {
-        let waiting = self.clone();
-        tokio::select! {
-            biased;
-            output = PROGRESS.scope(self, exchanges) => Some(output),
-            () = waiting.stalled(unread) => None,
-        }
+    /// Drives exchanges whose progress is recorded here.
+    pub(super) async fn scope<F: Future>(self, exchanges: F) -> F::Output {
+        PROGRESS.scope(self, exchanges).await
     }
 
-    async fn stalled(&self, unread: Duration) {
+    /// Waits until the client has not read a chunk for this long.
+    pub(super) async fn stalled(&self, unread: Duration) {
         loop {
             let now = Instant::now();
             let since = self.0.lock().unwrap_or(now);
@@ -97,7 +98,12 @@ where
         let mut tasks = self.tasks.lock();
         while tasks.try_join_next().is_some() {}
         tasks.spawn(async move {
-            ReadProgress::default().drive(stream, unread).await;
+            let progress = ReadProgress::default();
+            tokio::select! {
+                biased;
+                _ = progress.clone().scope(stream) => {}
+                () = progress.stalled(unread) => {}
+            }
         });
     }
 }
@@ -121,10 +127,10 @@ impl hyper::service::Service<Request<Incoming>> for ConnectionService {
     type Future = BoxFuture<'static, Result<Response<TrackedBody>, Infallible>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
-        let mut server = self.server.clone();
-        let exchange = BusyGuard::begin(self.connection.clone());
+        let server = self.server.clone();
+        let exchange = Exchange::begin(self.connection.clone());
         async move {
-            let response = server.call(request).await?;
+            let response = server.handle(request).await;
             let progress = PROGRESS.try_with(Clone::clone).unwrap_or_default();
             Ok(response.map(|body| TrackedBody::new(body, exchange, progress)))
         }
@@ -132,38 +138,71 @@ impl hyper::service::Service<Request<Incoming>> for ConnectionService {
     }
 }
 
-/// Marks a connection as busy from a request's head to the end of its answer.
-struct BusyGuard {
+/// A request, from its head until its answer is sent or dropped. The connection is busy until then.
+struct Exchange {
     connection: Arc<Connection>,
-    is_complete: bool,
+    /// The permit of the request, once it is answered; only held.
+    permit: Option<Permit>,
+    /// Whether hyper has the whole answer.
+    is_complete: AtomicBool,
+    /// When hyper got the whole answer before all of it was sent.
+    buffered_in: OnceLock<BufferWindow>,
 }
 
-impl BusyGuard {
+impl Exchange {
     fn begin(connection: Arc<Connection>) -> Self {
         connection.request_started();
         Self {
             connection,
-            is_complete: false,
+            permit: None,
+            is_complete: AtomicBool::new(false),
+            buffered_in: OnceLock::new(),
         }
     }
 }
 
-impl Drop for BusyGuard {
+impl Drop for Exchange {
     fn drop(&mut self) {
-        self.connection.request_finished(!self.is_complete);
+        let is_reset = !*self.is_complete.get_mut();
+        self.connection
+            .request_finished(is_reset, self.buffered_in.get().copied());
+    }
+}
+
+/// A chunk of an answer, which holds the exchange until it is sent.
+pub(super) struct TrackedChunk {
+    bytes: Bytes,
+    _exchange: Arc<Exchange>,
+}
+
+impl Buf for TrackedChunk {
+    fn remaining(&self) -> usize {
+        self.bytes.remaining()
+    }
+
+    fn chunk(&self) -> &[u8] {
+        self.bytes.chunk()
+    }
+
+    fn advance(&mut self, count: usize) {
+        self.bytes.advance(count);
     }
 }
 
 /// An answer's body that tracks whether the client reads it.
 pub(super) struct TrackedBody {
     body: Body,
-    exchange: BusyGuard,
+    exchange: Arc<Exchange>,
     progress: ReadProgress,
 }
 
 impl TrackedBody {
-    fn new(body: Body, mut exchange: BusyGuard, progress: ReadProgress) -> Self {
-        exchange.is_complete = http_body::Body::is_end_stream(&body);
+    fn new(mut body: Body, mut exchange: Exchange, progress: ReadProgress) -> Self {
+        exchange.permit = body.take_permit();
+        exchange.is_complete = http_body::Body::is_end_stream(&body).into();
+        let exchange = Arc::new(exchange);
+        // The head is unread, too: a client whose window is closed never lets hyper poll the body.
+        progress.chunk_sent();
         Self {
             body,
             exchange,
@@ -173,13 +212,13 @@ impl TrackedBody {
 }
 
 impl http_body::Body for TrackedBody {
-    type Data = Bytes;
+    type Data = TrackedChunk;
     type Error = Infallible;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    ) -> Poll<Option<Result<Frame<TrackedChunk>, Infallible>>> {
         self.progress.chunk_requested();
         let polled = Pin::new(&mut self.body).poll_frame(context);
         if let Poll::Ready(frame) = &polled {
@@ -187,10 +226,14 @@ impl http_body::Body for TrackedBody {
                 self.progress.chunk_sent();
             }
             if frame.is_none() || self.body.is_end_stream() {
-                self.exchange.is_complete = true;
+                self.exchange.is_complete.store(true, Ordering::Relaxed);
             }
         }
-        polled
+        let track = |bytes| TrackedChunk {
+            bytes,
+            _exchange: self.exchange.clone(),
+        };
+        polled.map(|frame| frame.map(|frame| frame.map(|frame| frame.map_data(track))))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -204,8 +247,14 @@ impl http_body::Body for TrackedBody {
 
 impl Drop for TrackedBody {
     fn drop(&mut self) {
-        // hyper has the rest, and the connection counts as idle from now on.
+        // hyper has the rest, or the client has reset the stream.
         self.progress.chunk_requested();
+        if Arc::strong_count(&self.exchange) > 1 {
+            let exchange = &self.exchange;
+            exchange
+                .buffered_in
+                .get_or_init(|| exchange.connection.answer_buffered());
+        }
     }
 }
 

@@ -12,6 +12,7 @@ mod exchange;
 
 use std::{future::Future, io, pin::pin, sync::Arc, time::Duration};
 
+use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use hyper::server::conn::{http1, http2};
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
@@ -46,6 +47,10 @@ const ACCEPT_ERROR_PAUSE: Duration = Duration::from_millis(10);
 
 /// The size of a connection's read buffer: most requests fit. TLS alone reads 4 KB at a time.
 const READ_BUFFER: usize = 8 * 1024;
+
+/// The size from which an HTTP/1 connection's unsent bytes are flushed before more are buffered. hyper's default, 400 KB, is
+/// a third of the largest object.
+const WRITE_BUFFER: usize = 64 * 1024;
 
 /// The server's certificate, and the authorities of its clients' certificates.
 #[derive(Clone, Debug)]
@@ -171,14 +176,13 @@ impl Acceptor {
         let service = ConnectionService::new(server, entry.clone());
         if is_http2 {
             let connection = http2(&limits).serve_connection(TokioIo::new(stream), service);
-            drive(connection, &guard, stopped).await;
+            drive(connection, Watchdog::new(&guard, stopped)).await;
         } else {
             let stream = TokioIo::new(TrackedStream::new(stream, entry.clone()));
             let connection = http1(&limits).serve_connection(stream, service);
-            let connection = drive(connection, &guard, stopped);
-            ReadProgress::default()
-                .drive(connection, limits.unread_timeout)
-                .await;
+            let progress = ReadProgress::default();
+            let watchdog = Watchdog::new(&guard, stopped).unread(progress.clone(), limits.unread_timeout);
+            progress.scope(drive(connection, watchdog)).await;
         }
     }
 }
@@ -188,7 +192,9 @@ fn http1(limits: &Limits) -> http1::Builder {
     // hyper's timeout does not distinguish an idle connection from a slow head; `Connection` has timeouts for both.
     http.timer(TokioTimer::new())
         .header_read_timeout(None)
-        .max_header_size(limits.header_bytes as usize);
+        .max_header_size(limits.header_bytes as usize)
+        // The same buffer limit applies to received heads.
+        .max_buf_size(WRITE_BUFFER.max(limits.header_bytes as usize + READ_BUFFER));
     http
 }
 
@@ -202,27 +208,63 @@ fn http2(limits: &Limits) -> http2::Builder<StreamExecutor> {
     http
 }
 
+/// What can end a connection besides its client.
+///
+/// A connection's task is woken for each of its requests, and polls of several timers and signals would cost as much as a
+/// small request; this polls only those that woke the task.
+struct Watchdog {
+    entry: Arc<Connection>,
+    waiting: FuturesUnordered<BoxFuture<'static, CloseMode>>,
+}
+
+impl Watchdog {
+    /// Waits until the connection has to be closed, or the server stops.
+    fn new(ConnectionGuard(entry): &ConnectionGuard, mut stopped: watch::Receiver<()>) -> Self {
+        let waiting = FuturesUnordered::new();
+        let closed = entry.clone();
+        waiting.push(async move { closed.must_close().await }.boxed());
+        waiting.push(
+            async move {
+                stopped.changed().await.ok();
+                CloseMode::Drain(SHUTDOWN_GRACE)
+            }
+            .boxed(),
+        );
+        Self {
+            entry: entry.clone(),
+            waiting,
+        }
+    }
+
+    /// Waits also until the client has not read for too long.
+    fn unread(self, progress: ReadProgress, limit: Duration) -> Self {
+        self.waiting.push(
+            async move {
+                progress.stalled(limit).await;
+                CloseMode::Immediate
+            }
+            .boxed(),
+        );
+        self
+    }
+}
+
 /// Drives a connection until it ends or has to be closed. Errors concern only its client and are ignored.
-async fn drive<C: GracefulConnection>(
-    connection: C,
-    ConnectionGuard(entry): &ConnectionGuard,
-    mut stopped: watch::Receiver<()>,
-) {
+async fn drive<C: GracefulConnection>(connection: C, mut watchdog: Watchdog) {
     let mut connection = pin!(connection);
-    let limit = tokio::select! {
+    let mode = tokio::select! {
         biased;
         _ = connection.as_mut() => return,
-        mode = entry.must_close() => match mode {
-            CloseMode::Immediate => return,
-            CloseMode::Drain(limit) => limit,
-        },
-        _ = stopped.changed() => SHUTDOWN_GRACE,
+        Some(mode) = watchdog.waiting.next() => mode,
+    };
+    let CloseMode::Drain(limit) = mode else {
+        return;
     };
     connection.as_mut().graceful_shutdown();
     tokio::select! {
         biased;
         _ = connection => {}
-        () = entry.must_close_immediately() => {}
+        () = watchdog.entry.must_close_immediately() => {}
         () = tokio::time::sleep(limit) => {}
     }
 }

@@ -22,7 +22,7 @@ impl Strategy for CronJob {
     fn facts(&self) -> Facts {
         Facts {
             has_generation: true,
-            metadata_checks: MetadataChecks::FEWER,
+            metadata_checks: MetadataChecks::THREE,
             defaults: &[
                 ("spec.concurrencyPolicy", Text("Allow")),
                 ("spec.suspend", Flag(false)),

@@ -24,7 +24,7 @@ impl Strategy for CustomResource {
             // An unqualified finalizer is only a warning.
             metadata_checks: MetadataChecks {
                 finalizers: 0,
-                ..MetadataChecks::FEWER
+                ..MetadataChecks::THREE
             },
             subresource_reset_fields: &[("status", &[METADATA, SPEC])],
             ..Facts::DEFAULT

@@ -21,7 +21,7 @@ impl Strategy for DaemonSet {
     fn facts(&self) -> Facts {
         Facts {
             has_generation: true,
-            metadata_checks: MetadataChecks::FEWER,
+            metadata_checks: MetadataChecks::THREE,
             defaults: &[
                 ("spec.updateStrategy.type", Text("RollingUpdate")),
                 ("spec.revisionHistoryLimit", Number(10)),

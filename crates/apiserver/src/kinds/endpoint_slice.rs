@@ -21,7 +21,7 @@ impl Strategy for EndpointSlice {
     fn facts(&self) -> Facts {
         Facts {
             has_generation: true,
-            metadata_checks: MetadataChecks::FEWER,
+            metadata_checks: MetadataChecks::THREE,
             defaults: &[
                 ("ports[].name", DefaultText("")),
                 ("ports[].protocol", DefaultText("TCP")),

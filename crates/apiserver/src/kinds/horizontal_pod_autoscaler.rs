@@ -22,7 +22,7 @@ pub(super) struct HorizontalPodAutoscalerV1;
 impl Strategy for HorizontalPodAutoscaler {
     fn facts(&self) -> Facts {
         Facts {
-            metadata_checks: MetadataChecks::FEWER,
+            metadata_checks: MetadataChecks::THREE,
             counters: &["currentReplicas", "desiredReplicas"],
             columns: Some("Name Reference Targets MinPods MaxPods Replicas Age"),
             ..Facts::DEFAULT

@@ -12,7 +12,8 @@
 //!
 //! The verbs, views and the registry handle every kind the same way and ask its [`Strategy`] where kinds differ; they
 //! name no kind. [`for_kind`] finds it in [`STRATEGIES`]; [`CustomResource`] is the one of all custom resources.
-//! What several kinds share is beside them: `pod` has everything about pod templates, `workload` about controllers of
+//! Operations on an object that have a body of their own (`binding`, `eviction`, `log`, `scale`, `token`) are in
+//! `subresources`, by the subresource's name. What several kinds share is beside them: `pod` has everything about pod templates, `workload` about controllers of
 //! pods, and `defaulting`, `error_list`, `duplicates`, `immutable`, `status`, `warnings` and `row` are the tools.
 //!
 //! # Adding behaviour to a kind
@@ -63,6 +64,7 @@ mod quota;
 mod rbac;
 mod replica_set;
 mod replication_controller;
+mod review;
 mod row;
 mod runtime_class;
 mod secret;
@@ -78,9 +80,10 @@ mod workload;
 pub(crate) use self::{
     custom_resource::CustomResource,
     defaulting::apply_defaults,
+    review::Review,
     row::Row,
     selectable::SelectableField,
-    service::ServiceAllocator,
+    service::{ServiceAllocator, kubernetes_service},
     strategy::{
         CheckOrder, Creation, DeletionMarks, Facts, InitialStatus, NameRule, Path, STATUS, Strategy, Write,
     },
@@ -204,6 +207,25 @@ static STRATEGIES: &[(&str, Strategies)] = &[
         ],
     ),
     (
+        "authentication.k8s.io/v1",
+        &[
+            ("SelfSubjectReview", &review::SelfSubjectReview),
+            ("TokenReview", &review::TokenReview),
+        ],
+    ),
+    (
+        "authorization.k8s.io/v1",
+        &[
+            (
+                "LocalSubjectAccessReview",
+                &review::AccessReview::NamedUserInNamespace,
+            ),
+            ("SelfSubjectAccessReview", &review::AccessReview::Caller),
+            ("SelfSubjectRulesReview", &review::SelfSubjectRulesReview),
+            ("SubjectAccessReview", &review::AccessReview::NamedUser),
+        ],
+    ),
+    (
         "node.k8s.io/v1",
         &[("RuntimeClass", &runtime_class::RuntimeClass)],
     ),
@@ -214,9 +236,9 @@ static STRATEGIES: &[(&str, Strategies)] = &[
     (
         "rbac.authorization.k8s.io/v1",
         &[
-            ("ClusterRole", &rbac::ClusterRole),
+            ("ClusterRole", &rbac::Role::ClusterScoped),
             ("ClusterRoleBinding", &rbac::Binding::ClusterScoped),
-            ("Role", &rbac::Role),
+            ("Role", &rbac::Role::Namespaced),
             ("RoleBinding", &rbac::Binding::Namespaced),
         ],
     ),

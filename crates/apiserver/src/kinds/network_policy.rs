@@ -19,7 +19,7 @@ impl Strategy for NetworkPolicy {
     fn facts(&self) -> Facts {
         Facts {
             has_generation: true,
-            metadata_checks: MetadataChecks::FEWER,
+            metadata_checks: MetadataChecks::THREE,
             defaults: &[
                 ("spec.ingress[].ports[].protocol", Text("TCP")),
                 ("spec.egress[].ports[].protocol", Text("TCP")),

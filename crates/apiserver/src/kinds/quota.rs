@@ -25,7 +25,7 @@ pub(super) struct ResourceQuota;
 impl Strategy for ResourceQuota {
     fn facts(&self) -> Facts {
         Facts {
-            metadata_checks: MetadataChecks::FEWER,
+            metadata_checks: MetadataChecks::THREE,
             immutable_fields: &["spec.scopes"],
             columns: Some("Name Request Limit Age"),
             ..Facts::RETURNS_DELETED
@@ -48,7 +48,7 @@ impl Strategy for LimitRange {
     fn facts(&self) -> Facts {
         Facts {
             create_on_update: true,
-            metadata_checks: MetadataChecks::FEWER,
+            metadata_checks: MetadataChecks::THREE,
             ..Facts::DEFAULT
         }
     }

@@ -33,7 +33,11 @@ const FACTS: Facts = Facts {
     ..Facts::DEFAULT
 };
 
-pub(super) struct Role;
+/// A `Role`, or a `ClusterRole`.
+pub(super) enum Role {
+    Namespaced,
+    ClusterScoped,
+}
 
 impl Strategy for Role {
     fn facts(&self) -> Facts {
@@ -50,33 +54,17 @@ impl Strategy for Role {
     }
 
     fn validate(&self, write: &Write<'_>, errors: &mut ErrorList) {
-        check_rules(write.value(), true, errors);
-    }
-}
-
-pub(super) struct ClusterRole;
-
-impl Strategy for ClusterRole {
-    fn facts(&self) -> Facts {
-        FACTS
-    }
-
-    fn check_escalation(
-        &self,
-        access: &AccessControl,
-        caller: Option<&Caller>,
-        write: &Write<'_>,
-    ) -> Result<(), Status> {
-        access.check_role(caller, write)
-    }
-
-    fn validate(&self, write: &Write<'_>, errors: &mut ErrorList) {
-        check_rules(write.value(), false, errors);
-        check_aggregation(write.value(), errors);
+        let is_namespaced = matches!(self, Self::Namespaced);
+        check_rules(write.value(), is_namespaced, errors);
+        if !is_namespaced {
+            check_aggregation(write.value(), errors);
+        }
     }
 
     fn after_write(&self, writes: &WriteVerbs, _entry: &Entry) {
-        writes.access.update_aggregated_roles();
+        if matches!(self, Self::ClusterScoped) {
+            writes.access.update_aggregated_roles();
+        }
     }
 }
 

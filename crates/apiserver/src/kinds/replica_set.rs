@@ -18,7 +18,7 @@ impl Strategy for ReplicaSet {
     fn facts(&self) -> Facts {
         Facts {
             has_generation: true,
-            metadata_checks: MetadataChecks::FEWER,
+            metadata_checks: MetadataChecks::THREE,
             defaults: &[("spec.replicas", Number(1))],
             immutable_fields: &["spec.selector"],
             counters: &COUNTERS,

@@ -15,9 +15,12 @@ use super::{
     strategy::{Allocation, Facts, InitialStatus, MetadataChecks, NameRule, Strategy, Write},
 };
 use crate::{
+    media::Encoding,
     object::Object,
     registry::Resource,
+    request::Target,
     status::Status,
+    storage::Entry,
     verbs::{WriteOptions, WriteVerbs},
 };
 
@@ -28,7 +31,7 @@ impl Strategy for Service {
         Facts {
             create_on_update: true,
             name_rule: NameRule::Label,
-            metadata_checks: MetadataChecks::FEWER,
+            metadata_checks: MetadataChecks::THREE,
             selectable_fields: const {
                 &[
                     SelectableField::text("spec.clusterIP"),
@@ -99,8 +102,49 @@ impl Strategy for Service {
         writes.services.allocate(resource, service, old, options)
     }
 
+    fn after_removal(&self, writes: &WriteVerbs, _resource: &Resource, removed: &Entry) {
+        if (&*removed.key.namespace, &*removed.key.name) == ("default", "kubernetes") {
+            writes.ensure_kubernetes_service();
+        }
+    }
+
     fn cells(&self, row: &Row<'_>) -> Vec<Value> {
         cells(row)
+    }
+}
+
+/// The service `default/kubernetes` of a server on this port, at the first address of the service range.
+pub(crate) fn kubernetes_service(port: u16) -> Value {
+    json!({
+        "metadata": {"name": "kubernetes", "labels": {"component": "apiserver", "provider": "kubernetes"}},
+        "spec": {
+            "clusterIP": "10.0.0.1",
+            "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": port}],
+        },
+    })
+}
+
+impl WriteVerbs {
+    /// Creates the service `default/kubernetes` if it does not exist and the server has one. A real server checks it every
+    /// ten seconds.
+    pub(crate) fn ensure_kubernetes_service(&self) {
+        let Some(service) = &self.kubernetes_service else {
+            return;
+        };
+        let catalogue = self.store.registry.catalogue();
+        let target = Target {
+            resource: catalogue.find("", "v1", "services").expect("built in").clone(),
+            namespace: "default".into(),
+            name: "".into(),
+            subresource: "".into(),
+        };
+        // It may exist in a storage that was used before.
+        let _ = self.create(
+            &target,
+            &WriteOptions::internal(),
+            service.to_string().as_bytes(),
+            Encoding::Json,
+        );
     }
 }
 

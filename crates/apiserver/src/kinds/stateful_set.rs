@@ -34,7 +34,7 @@ impl Strategy for StatefulSet {
         Facts {
             has_generation: true,
             name_rule: NameRule::Label,
-            metadata_checks: MetadataChecks::FEWER,
+            metadata_checks: MetadataChecks::THREE,
             defaults: &[
                 ("spec.replicas", Number(1)),
                 ("spec.podManagementPolicy", Text("OrderedReady")),

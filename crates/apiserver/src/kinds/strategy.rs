@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::{defaulting::DefaultRule, error_list::ErrorList, row::Row, selectable::SelectableField};
+use super::{
+    defaulting::DefaultRule, error_list::ErrorList, review::Review, row::Row, selectable::SelectableField,
+};
 use crate::{
     admission::Admission,
     admission_plugins::{AdmissionPlugin, AdmissionPlugins},
@@ -23,6 +25,11 @@ pub(crate) trait Strategy: Send + Sync {
     /// The facts that are only data.
     fn facts(&self) -> Facts {
         Facts::DEFAULT
+    }
+
+    /// The review, if objects of this kind are answered instead of stored.
+    fn as_review(&self) -> Option<&dyn Review> {
+        None
     }
 
     // Decoding.
@@ -401,8 +408,8 @@ pub(crate) struct MetadataChecks {
 }
 
 impl MetadataChecks {
-    /// One check fewer than [`Facts::DEFAULT`].
-    pub(super) const FEWER: Self = Self {
+    /// Three checks of the metadata, one of them of finalizer names; most kinds have four.
+    pub(super) const THREE: Self = Self {
         metadata: 3,
         finalizers: 1,
         order: CheckOrder::MetadataFirst,

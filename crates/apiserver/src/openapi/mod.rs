@@ -7,10 +7,11 @@
 //! ```
 //!
 //! kubectl reads a document to learn whether the server validates fields (`fieldValidation`), to explain kinds, and to
-//! build strategic merge patches. Documents are built on request from the registry, and contain no descriptions but
-//! those of CRDs. A document's hash is computed from its inputs, so it is not built just for its entity tag.
+//! build strategic merge patches. Documents are built on request from the registry, and contain the descriptions of CRDs
+//! and, for built-in kinds, short ones of our own (`descriptions`). A document's hash is computed from its inputs, so it is not built just for its entity tag.
 
 mod custom;
+mod descriptions;
 mod dialect;
 mod gnostic;
 mod groups;

@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::{Map, Value, json};
 
-use super::{custom, dialect::Dialect, groups, operations::BodySchema, roots};
+use super::{custom, descriptions, dialect::Dialect, groups, operations::BodySchema, roots};
 use crate::registry::{Resource, Subresource, built_in_schemas};
 
 /// The prefix of the schemas of `meta/v1`.
@@ -39,6 +39,7 @@ impl Iterator for Schemas {
             if let Some(reduced) = reduced.or_else(|| roots::schema(&name)) {
                 let mut schema = self.expand(reduced, &name);
                 let kinds = self.kinds(&name);
+                descriptions::describe(&name, !kinds.is_empty(), &mut schema);
                 if !kinds.is_empty() {
                     schema["x-kubernetes-group-version-kind"] = kinds.into();
                 }

@@ -4,7 +4,6 @@ use std::{collections::HashMap, sync::Arc};
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
-use tokio::sync::Semaphore;
 use windlass_rights::Recorder;
 
 use super::{Api, Server, in_flight::InFlight};
@@ -17,7 +16,9 @@ use crate::{
     crd::Definitions,
     depth::DeepTables,
     environment::Environment,
-    kinds::ServiceAllocator,
+    kinds::{ServiceAllocator, kubernetes_service},
+    large_work::LargeWork,
+    limitations::{self, Limitation, Limitations},
     limits::Limits,
     logs::LogStore,
     media::Encoding,
@@ -50,6 +51,7 @@ pub struct Builder {
     /// The data of the ConfigMap `extension-apiserver-authentication`; without any, there is none.
     authentication: Map<String, Value>,
     tracks_legacy_tokens: bool,
+    limitations: Vec<Limitation>,
 }
 
 impl Builder {
@@ -66,13 +68,14 @@ impl Builder {
         self
     }
 
-    /// Sets the server's start time, which advances with tokio's clock. Default: the system's time.
+    /// Sets the server's start time, which advances with tokio's clock. Default: the system's time, or the paused time of a
+    /// test; see [`Clock::system`](windlass_clock::Clock::system).
     pub fn epoch(mut self, epoch: Timestamp) -> Self {
         self.epoch = Some(epoch);
         self
     }
 
-    /// Limits the open watches; further ones get 429. Default: 10,000.
+    /// Limits the open watches; further ones get 429, except for administrators. Default: 10,000.
     pub fn max_watches(mut self, limit: usize) -> Self {
         self.limits.watches = limit;
         self
@@ -131,7 +134,23 @@ impl Builder {
         self
     }
 
-    /// Creates the service `kubernetes` in `default`, as every real server does; `port` is the server's own port.
+    /// Adds a warning for clients that write objects which nothing in this cluster acts on. It is sent with the answer to
+    /// the write that creates the object, or that changes it so that the warning applies. Default: no warnings but those
+    /// of a real server.
+    pub fn limitation(mut self, limitation: Limitation) -> Self {
+        self.limitations.push(limitation);
+        self
+    }
+
+    /// Warns clients that install what this server stores without enforcing it: CEL rules, admission policies, webhooks
+    /// and aggregated APIs. Default: no such warnings, so that responses are those of a real server.
+    pub fn announce_limitations(mut self) -> Self {
+        self.limitations.extend(limitations::of_server());
+        self
+    }
+
+    /// Creates the service `kubernetes` in `default`, as every real server does; `port` is the server's own port. It is
+    /// created again if it is deleted.
     /// Default: there is no such service.
     pub fn kubernetes_service(mut self, port: u16) -> Self {
         self.service_port = Some(port);
@@ -199,16 +218,19 @@ impl Builder {
             services: ServiceAllocator::new(store.clone()),
             definitions: Definitions::new(store.clone()),
             pod_logs: Arc::new(LogStore::default()),
+            limitations: Limitations::new(self.limitations),
+            kubernetes_service: self.service_port.map(kubernetes_service),
         };
         let api = Arc::new(Api {
             store,
             access,
             writes,
             in_flight: InFlight::new(&self.limits),
-            watch_permits: Arc::new(Semaphore::new(self.limits.watches.min(Semaphore::MAX_PERMITS))),
+            metrics: Arc::default(),
             limits: self.limits,
         });
-        api.bootstrap(self.service_port);
+        let large_work = LargeWork::in_process(api.limits.large_work_bytes);
+        api.bootstrap();
         if !self.authentication.is_empty() {
             api.ensure_config_map("extension-apiserver-authentication", &self.authentication);
         }
@@ -221,7 +243,7 @@ impl Builder {
         Server {
             api,
             authenticator,
-            large_work: None,
+            large_work,
             connection: None,
         }
     }
@@ -229,15 +251,13 @@ impl Builder {
 
 impl Api {
     /// Creates the objects that every cluster has, and serves the stored definitions.
-    fn bootstrap(&self, port: Option<u16>) {
+    fn bootstrap(&self) {
         for name in NAMESPACES {
             self.ensure_object("namespaces", "", &json!({"metadata": {"name": name}}));
         }
         self.writes.definitions.load();
         self.access.create_bootstrap_policy();
-        if let Some(port) = port {
-            self.ensure_object("services", "default", &kubernetes_service_object(port));
-        }
+        self.writes.ensure_kubernetes_service();
     }
 
     /// Creates a ConfigMap in `kube-system`.
@@ -268,15 +288,4 @@ impl Api {
             Encoding::Json,
         );
     }
-}
-
-/// The service `kubernetes`, at the first address of the service range.
-fn kubernetes_service_object(port: u16) -> Value {
-    json!({
-        "metadata": {"name": "kubernetes", "labels": {"component": "apiserver", "provider": "kubernetes"}},
-        "spec": {
-            "clusterIP": "10.0.0.1",
-            "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": port}],
-        },
-    })
 }

@@ -1,19 +1,17 @@
-//! Limits on concurrent requests, and threads for large work.
+//! Limits on concurrent requests.
 
 use std::{pin::pin, sync::Arc};
 
 use bytes::{Buf, Bytes, BytesMut};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use tokio::{
-    runtime::{Handle, RuntimeFlavor},
-    sync::{OwnedSemaphorePermit, Semaphore},
-};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use windlass_api::request::RequestInfo;
 
 use super::Server;
 use crate::{
     auth::User,
     limits::{self, Limits},
+    permits::{Permit, Pool},
     status::Status,
 };
 
@@ -22,59 +20,58 @@ const BODY_UNIT: usize = 1024;
 
 /// The remaining capacity for requests.
 pub(super) struct InFlight {
-    reads: Arc<Semaphore>,
-    writes: Arc<Semaphore>,
+    reads: Pool,
+    writes: Pool,
+    watches: Pool,
+    /// Reads that wait for a revision that the server has not reached: they need no memory and no CPU, so they must not
+    /// take the place of other reads.
+    waiting: Pool,
     /// In units of [`BODY_UNIT`] bytes.
     received: Arc<Semaphore>,
 }
 
 impl InFlight {
     pub(super) fn new(limits: &Limits) -> Self {
-        let semaphore = |most: usize| Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
         Self {
-            reads: semaphore(limits.reads),
-            writes: semaphore(limits.writes),
-            received: semaphore(limits.received_bytes.div_ceil(BODY_UNIT)),
+            reads: Pool::new(limits.reads),
+            writes: Pool::new(limits.writes),
+            watches: Pool::new(limits.watches),
+            waiting: Pool::new(limits.reads),
+            received: Arc::new(Semaphore::new(
+                limits
+                    .received_bytes
+                    .div_ceil(BODY_UNIT)
+                    .min(Semaphore::MAX_PERMITS),
+            )),
         }
-    }
-
-    /// How many reads and writes are in flight.
-    pub(super) fn used(&self, limits: &Limits) -> (usize, usize) {
-        let used = |most: usize, permits: &Semaphore| most.saturating_sub(permits.available_permits());
-        (used(limits.reads, &self.reads), used(limits.writes, &self.writes))
     }
 
     /// Acquires a permit for a request. Administrators and long-running requests need none.
-    pub(super) fn acquire(
-        &self,
-        user: &User,
-        info: &RequestInfo,
-    ) -> Result<Option<OwnedSemaphorePermit>, Status> {
-        if user.is_master() || info.is_long_running() {
+    pub(super) fn acquire(&self, user: &User, info: &RequestInfo) -> Result<Option<Permit>, Status> {
+        if info.is_long_running() {
             return Ok(None);
         }
-        let permits = match &*info.access.verb {
+        let pool = match &*info.access.verb {
             "get" | "list" => &self.reads,
             _ => &self.writes,
         };
-        let permit = permits.clone().try_acquire_owned();
-        permit.map(Some).map_err(|_| Status::busy())
+        pool.acquire(user)
     }
-}
 
-/// Limits the threads that do large work.
-#[derive(Clone)]
-pub(super) struct LargeWorkLimit(Arc<Semaphore>);
+    /// Acquires a permit for a read, also for one that streams its answer. Administrators need none.
+    pub(super) fn acquire_read(&self, user: &User) -> Result<Option<Permit>, Status> {
+        self.reads.acquire(user)
+    }
 
-impl LargeWorkLimit {
-    /// For a server on a socket; `None` on a current-thread runtime.
-    pub(super) fn new() -> Option<Self> {
-        if Handle::current().runtime_flavor() != RuntimeFlavor::MultiThread {
-            return None;
-        }
-        // Large work is CPU-bound: more threads than cores would not finish sooner. One core stays free for small work.
-        let threads = std::thread::available_parallelism().map_or(1, |threads| threads.get() - 1);
-        Some(Self(Arc::new(Semaphore::new(threads.max(1)))))
+    /// Acquires a permit for an open watch or a log that is followed. Administrators need none, nor do controllers in the
+    /// process.
+    pub(super) fn acquire_watch(&self, user: &User) -> Result<Option<Permit>, Status> {
+        self.watches.acquire(user)
+    }
+
+    /// Acquires a permit to wait for a revision. Administrators need none.
+    pub(super) fn acquire_wait(&self, user: &User) -> Result<Option<Permit>, Status> {
+        self.waiting.acquire(user)
     }
 }
 
@@ -86,15 +83,9 @@ pub(super) struct ReceivedBody {
 }
 
 impl Server {
-    /// Does work on `size` bytes: on this thread if small, otherwise on a thread that handles no other request.
+    /// See [`LargeWork::run`].
     pub(super) async fn work<T>(&self, size: usize, work: impl FnOnce() -> T) -> T {
-        match &self.large_work {
-            Some(LargeWorkLimit(threads)) if size > self.api.limits.large_work_bytes => {
-                let _one = threads.acquire().await;
-                tokio::task::block_in_place(work)
-            }
-            _ => work(),
-        }
+        self.large_work.run(size, work).await
     }
 
     /// Receives a body, within the limits on its size and on pauses.

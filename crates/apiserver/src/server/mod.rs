@@ -11,7 +11,7 @@ mod routes;
 use std::{
     convert::Infallible,
     panic::AssertUnwindSafe,
-    sync::Arc,
+    sync::{Arc, OnceLock},
     task::{Context, Poll},
 };
 
@@ -20,9 +20,9 @@ use futures::{FutureExt, future::BoxFuture};
 use http::{HeaderName, HeaderValue, Method, Request, Response, header, request::Parts};
 
 pub use builder::Builder;
-use in_flight::{InFlight, LargeWorkLimit};
+use in_flight::InFlight;
 use respond::{add_warning, error_response, text_response};
-use tokio::sync::Semaphore;
+use tokio::time::Instant;
 use windlass_api::request::RequestInfo;
 
 use crate::{
@@ -30,10 +30,12 @@ use crate::{
     body::Body,
     gzip,
     https::{Connection, ConnectionLimitReached},
+    large_work::LargeWork,
     limits::{self, Limits},
     logs::Logs,
     media::Encoding,
     object_store::ObjectStore,
+    request_metrics::{RequestMetrics, RequestTarget},
     status::Status,
     verbs::WriteVerbs,
 };
@@ -50,8 +52,7 @@ pub(crate) struct Api {
     limits: Limits,
     /// How much more work the limits allow now.
     in_flight: InFlight,
-    /// One permit for each watch that may be open.
-    watch_permits: Arc<Semaphore>,
+    metrics: Arc<RequestMetrics>,
 }
 
 /// A Kubernetes API server inside the process.
@@ -62,8 +63,7 @@ pub(crate) struct Api {
 pub struct Server {
     api: Arc<Api>,
     authenticator: Authenticator,
-    /// Limits large work on a socket; none in the process, where the caller's thread does it.
-    large_work: Option<LargeWorkLimit>,
+    large_work: LargeWork,
     /// The connection of the requests; none in the process.
     connection: Option<Arc<Connection>>,
 }
@@ -71,6 +71,13 @@ pub struct Server {
 impl Default for Server {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+#[cfg(test)]
+impl Api {
+    pub(crate) fn metrics(&self) -> &Arc<RequestMetrics> {
+        &self.metrics
     }
 }
 
@@ -139,7 +146,7 @@ impl Server {
 
     /// The same server on a socket, where large work must not delay other requests.
     pub(crate) fn on_socket(self) -> Self {
-        let large_work = LargeWorkLimit::new();
+        let large_work = LargeWork::on_socket(self.large_work.most());
         Self { large_work, ..self }
     }
 
@@ -149,16 +156,21 @@ impl Server {
         Self { connection, ..self }
     }
 
-    async fn handle<B>(self, request: Request<B>) -> Response<Body>
+    /// Answers a request.
+    pub(crate) async fn handle<B>(self, request: Request<B>) -> Response<Body>
     where
         B: http_body::Body + Send + 'static,
         B::Data: Send,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
+        let started = Instant::now();
         let (parts, body) = request.into_parts();
         let info = RequestInfo::of(&parts.method, parts.uri.path(), parts.uri.query());
+        let only_reads = matches!(&*info.access.verb, "get" | "list");
+        let _in_flight = (!info.is_long_running()).then(|| self.api.metrics.in_flight(only_reads));
+        let target = OnceLock::new();
         // A panic is a bug of this server. It fails this request only.
-        let work = AssertUnwindSafe(self.handle_within_timeout(&parts, &info, body)).catch_unwind();
+        let work = AssertUnwindSafe(self.handle_within_timeout(&parts, &info, body, &target)).catch_unwind();
         let answer = work.await.unwrap_or_else(|_| {
             tracing::error!(method = %parts.method, path = parts.uri.path(), "request handler panicked");
             Err(Status::internal("the request could not be handled"))
@@ -168,6 +180,13 @@ impl Server {
             let encoding = Encoding::of_error(&parts.headers);
             error_response(&status, encoding)
         });
+        self.api.metrics.observe(
+            target.get_or_init(|| RequestTarget::of_path(&info.path)),
+            metrics::verb(&parts, &info),
+            info.query.text("dryRun") == Some("All"),
+            response.status().as_u16(),
+            started.elapsed(),
+        );
         let audit_id = parts.headers.get(AUDIT_ID_HEADER).cloned();
         let audit_id =
             audit_id.or_else(|| HeaderValue::from_str(&self.api.store.environment.audit_id()).ok());
@@ -175,7 +194,8 @@ impl Server {
             response.headers_mut().insert(AUDIT_ID_HEADER, audit_id);
         }
         if gzip::is_accepted(&parts.headers) && !info.path.starts_with(documents::OPENAPI_V3_PREFIX) {
-            response = gzip::compress(response);
+            let cost = response.body().cost_to_start(self.large_work.most());
+            response = self.work(cost, || gzip::compress(response)).await;
         }
         if parts.method == Method::HEAD {
             *response.body_mut() = Body::whole(Bytes::new());
@@ -189,6 +209,7 @@ impl Server {
         parts: &Parts,
         info: &RequestInfo,
         body: B,
+        target: &OnceLock<RequestTarget>,
     ) -> Result<Response<Body>, Status>
     where
         B: http_body::Body + Send + 'static,
@@ -204,7 +225,7 @@ impl Server {
         } else {
             limits::timeout(info.query.text("timeout"))?
         };
-        let answer = tokio::time::timeout(limit, self.authorize_and_route(parts, info, body)).await;
+        let answer = tokio::time::timeout(limit, self.authorize_and_route(parts, info, body, target)).await;
         answer.unwrap_or_else(|_| Err(Status::timeout()))
     }
 
@@ -214,6 +235,7 @@ impl Server {
         parts: &Parts,
         info: &RequestInfo,
         body: B,
+        target: &OnceLock<RequestTarget>,
     ) -> Result<Response<Body>, Status>
     where
         B: http_body::Body + Send + 'static,
@@ -241,7 +263,7 @@ impl Server {
                 Ok(Arc::new(Caller { user, access }))
             });
         let mut answer = match entered {
-            Ok(caller) => self.route(parts, info, body, &caller).await,
+            Ok(caller) => self.route(parts, info, body, &caller, target).await,
             Err(status) => {
                 let mut response = error_response(&status, Encoding::of_error(&parts.headers));
                 let sniffing = HeaderValue::from_static("nosniff");

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use http::{Response, request::Parts};
-use tokio::sync::OwnedSemaphorePermit;
 use windlass_api::request::RequestInfo;
 
 use super::{Api, Server, in_flight::ReceivedBody, respond::respond};
@@ -13,10 +12,11 @@ use crate::{
     depth,
     media::{self, Encoding},
     patch::PatchKind,
+    permits::Permit,
     request::{Target, Verb},
-    reviews,
     selector::Selector,
     status::Status,
+    storage::Revision,
     subresources::{self, SubresourceBody},
     verbs::{self, Answer, DeleteOptions, ListOptions, WatchStream, WriteOptions},
     view::View,
@@ -25,8 +25,11 @@ use crate::{
 /// The cost of scanning one entry of a table, as a size in bytes: a thousand entries are large work.
 const ENTRY_COST: usize = 64;
 
+/// The further cost of an entry that may have to be converted, to compare a field.
+const CONVERSION_COST: usize = 4 * 1024;
+
 /// An answer, and the permit of its in-flight request.
-type AnswerResult = Result<(Answer, Option<OwnedSemaphorePermit>), Status>;
+type AnswerResult = Result<(Answer, Option<Permit>), Status>;
 
 impl Server {
     pub(super) async fn resource<B>(
@@ -43,6 +46,14 @@ impl Server {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let verb = Verb::from_request(&parts.method, target, info)?;
+        if !target.subresource.is_empty() {
+            // As on a real server, an object that does not exist comes first.
+            let forwarded = subresources::reject_forwarded(&target.resource.plural, &target.subresource);
+            if forwarded.is_err() {
+                self.api.store.current(target)?;
+                forwarded?;
+            }
+        }
         let wanted = Encoding::of_response(&parts.headers, target, verb == Verb::Watch)?;
         let list = matches!(verb, Verb::List | Verb::DeleteCollection);
         let view = View::negotiate(&parts.headers, &info.query, target, list)?;
@@ -61,12 +72,15 @@ impl Server {
         };
         let size = match &answer {
             Answer::Object { json, .. } => json.len(),
+            // The first piece. Objects that are only copied are shared bytes, and few are copied at a time.
+            Answer::List(page) if view != View::Object || wanted != Encoding::Json => page.bytes(),
             _ => 0,
         };
         let mut answer = Some(answer);
         let respond = || {
             let answer = answer.take().unwrap_or(Answer::NoContent);
-            respond(answer, target, wanted, view, self.api.store.environment.now())
+            let now = self.api.store.environment.now();
+            respond(answer, target, wanted, view, now, &self.large_work)
         };
         let mut response = request.work(size, respond).await?;
         response.body_mut().hold_permit(permit);
@@ -88,24 +102,52 @@ impl ResourceRequest<'_> {
     async fn read(&self, view: View) -> AnswerResult {
         let (api, target, query) = (self.api(), self.target, &self.info.query);
         if self.verb == Verb::Get && *target.subresource == *"log" {
-            return Ok((subresources::log(&api.writes, target, query)?, None));
+            let (limits, user) = (&api.in_flight, &self.caller.user);
+            let permit = if query.flag("follow") {
+                limits.acquire_watch(user)?
+            } else {
+                limits.acquire_read(user)?
+            };
+            return Ok((subresources::log(&api.writes, target, query)?, permit));
         }
         if self.verb == Verb::Watch {
             let options = ListOptions::from_query(query, true)?;
-            let permit = api.watch_permits.clone().try_acquire_owned();
-            let permit = permit.map_err(|_| Status::busy())?;
+            let permit = api.in_flight.acquire_watch(&self.caller.user)?;
             let selector = self.selector()?;
-            let stream = WatchStream::open(permit, api.store.clone(), target, &options, selector, view)?;
-            return Ok((Answer::Watch(Box::new(stream)), None));
+            let cost = if options.wants_initial_events() {
+                self.scan_cost()
+            } else {
+                0
+            };
+            let open = || {
+                let opened = api.metrics.open_watch(target);
+                let large_work = self.server.large_work.clone();
+                WatchStream::open(
+                    opened,
+                    api.store.clone(),
+                    target,
+                    &options,
+                    selector,
+                    view,
+                    large_work,
+                )
+            };
+            let stream = self.server.work(cost, open).await?;
+            return Ok((Answer::Watch(Box::new(stream)), permit));
+        }
+        if self.verb == Verb::List {
+            let (options, selector) = (ListOptions::from_query(query, false)?, self.selector()?);
+            self.wait_for_revision(options.required_revision()).await?;
+            let permit = self.acquire_permit()?;
+            let list = || verbs::list(&api.store, target, &options, &selector);
+            return Ok((self.work(self.scan_cost(), list).await?, permit));
+        }
+        if target.is_object() {
+            self.wait_for_revision(verbs::required_revision(query)?).await?;
         }
         let permit = self.acquire_permit()?;
-        let answer = if self.verb == Verb::List {
-            let (options, selector) = (ListOptions::from_query(query, false)?, self.selector()?);
-            verbs::wait_for_list_revision(&api.store, &options).await?;
-            let list = || verbs::list(&api.store, target, &options, &selector);
-            self.work(self.scan_cost(), list).await?
-        } else if target.is_object() {
-            verbs::get(&api.store, target, query).await?
+        let answer = if target.is_object() {
+            verbs::get(&api.store, target)?
         } else {
             let options = WriteOptions::default();
             let part = || {
@@ -149,8 +191,9 @@ impl ResourceRequest<'_> {
         let answer = match (early, self.verb) {
             (Some(BodyKind::Object(encoding)), Verb::Create) => {
                 let create = || {
-                    if reviews::is_review(&target.resource) {
-                        reviews::review(&api.access, target, &options, bytes, encoding, self.caller)
+                    if let Some(kind) = target.resource.strategy.as_review() {
+                        let body = (&bytes[..], encoding);
+                        verbs::review(kind, &api.access, target, &options, body, self.caller)
                     } else if subresources::is_binding(&target.resource) {
                         subresources::bind_by_name(&api.writes, target, &options, bytes, encoding)
                     } else {
@@ -226,7 +269,19 @@ impl ResourceRequest<'_> {
         &self.server.api
     }
 
-    fn acquire_permit(&self) -> Result<Option<OwnedSemaphorePermit>, Status> {
+    /// Waits for a revision that the client has seen. This holds no permit of a read, which others need more.
+    async fn wait_for_revision(&self, revision: Option<Revision>) -> Result<(), Status> {
+        let store = &self.api().store;
+        match revision {
+            Some(revision) if revision > store.storage.revision() => {
+                let _waiting = self.api().in_flight.acquire_wait(&self.caller.user)?;
+                store.wait_for_revision(revision).await
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn acquire_permit(&self) -> Result<Option<Permit>, Status> {
         self.api().in_flight.acquire(&self.caller.user, self.info)
     }
 
@@ -239,14 +294,21 @@ impl ResourceRequest<'_> {
         )
     }
 
-    /// The cost of scanning the table.
+    /// The cost of scanning the table: each entry is compared with each term of the selectors.
     fn scan_cost(&self) -> usize {
+        let query = &self.info.query;
+        let length = |key| query.text(key).map_or(0, str::len);
+        let field_terms = length("fieldSelector");
+        let mut entry_cost = ENTRY_COST + length("labelSelector") + field_terms;
+        if field_terms > 0 && self.target.resource.is_custom {
+            entry_cost += CONVERSION_COST;
+        }
         let table = self
             .api()
             .store
             .storage
             .snapshot(&self.target.resource.table, None);
-        table.map_or(0, |table| table.count() * ENTRY_COST)
+        table.map_or(0, |table| table.count().saturating_mul(entry_cost))
     }
 
     /// The size of the stored object; 0 if there is none.

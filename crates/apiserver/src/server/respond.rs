@@ -6,6 +6,7 @@ use jiff::Timestamp;
 
 use crate::{
     body::Body,
+    large_work::LargeWork,
     listing::{ListBody, ListFormat},
     media::Encoding,
     request::Target,
@@ -22,6 +23,7 @@ pub(super) fn respond(
     wanted: Encoding,
     view: View,
     now: Timestamp,
+    large_work: &LargeWork,
 ) -> Result<Response<Body>, Status> {
     let resource = &target.resource;
     let mut response = match answer {
@@ -39,7 +41,8 @@ pub(super) fn respond(
                 encoding: wanted,
                 now,
             };
-            body_response(200, "", Body::list(ListBody::new(resource, page, format)))
+            let list = ListBody::new(resource, page, format);
+            body_response(200, "", Body::list(list, large_work.clone()))
         }
         Answer::Watch(stream) => body_response(200, "", Body::watch(*stream)),
         Answer::Text(text) => return Ok(body_response(200, "text/plain", Body::stream(text))),

@@ -1,11 +1,11 @@
 //! Routes a request by its path.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use http::{Method, Response, header, request::Parts};
 use serde::Serialize;
 use serde_json::json;
-use windlass_api::request::RequestInfo;
+use windlass_api::request::{AccessTarget, RequestInfo};
 
 use super::{
     Server,
@@ -13,7 +13,10 @@ use super::{
     metrics,
     respond::{add_warning, body_response, error_response, json_response, text_response},
 };
-use crate::{auth::Caller, body::Body, media::Encoding, openapi, registry, request::Route, status::Status};
+use crate::{
+    auth::Caller, body::Body, media::Encoding, openapi, registry, request::Route,
+    request_metrics::RequestTarget, status::Status, subresources,
+};
 
 impl Server {
     pub(super) async fn route<B>(
@@ -22,6 +25,7 @@ impl Server {
         info: &RequestInfo,
         body: B,
         caller: &Arc<Caller>,
+        counted_as: &OnceLock<RequestTarget>,
     ) -> Result<Response<Body>, Status>
     where
         B: http_body::Body + Send + 'static,
@@ -38,6 +42,9 @@ impl Server {
         };
         if read_only && parts.method != Method::GET {
             return Err(Status::method_not_allowed());
+        }
+        if let Route::Resource(target) = &route {
+            counted_as.get_or_init(|| RequestTarget::of(target));
         }
         match route {
             Route::Resource(target) if target.has_no_method(&parts.method) => {
@@ -74,7 +81,18 @@ impl Server {
             }
             Route::Version(group, version) => documents::version(&catalogue, &group, &version, parts),
             Route::Unusable => Err(Status::internal("error resolving resource")),
-            Route::NoSuchResource => Err(Status::no_such_resource()),
+            Route::NoSuchResource => {
+                // A path below `proxy` is not one of the server's own.
+                if let AccessTarget::Resource {
+                    resource,
+                    subresource,
+                    ..
+                } = &info.access.target
+                {
+                    subresources::reject_forwarded(resource, subresource)?;
+                }
+                Err(Status::no_such_resource())
+            }
             Route::Other => Ok(match path {
                 "/version" | "/version/" => indented(registry::version()),
                 "/healthz" | "/livez" | "/readyz" => {
@@ -83,11 +101,8 @@ impl Server {
                 }
                 "/metrics" => {
                     let _permit = self.api.in_flight.acquire(&caller.user, info)?;
-                    body_response(
-                        200,
-                        metrics::CONTENT_TYPE,
-                        Body::whole(metrics::render(&self.api)),
-                    )
+                    let text = self.work(usize::MAX, || metrics::render(&self.api)).await;
+                    body_response(200, metrics::CONTENT_TYPE, Body::whole(text))
                 }
                 "/healthz/ping" | "/livez/ping" | "/readyz/ping" => text_response(200, "ok"),
                 _ if path.starts_with("/openapi/") => {

@@ -84,6 +84,20 @@ pub(crate) fn subresource(
     }
 }
 
+/// The subresources that a real server forwards to a kubelet or to a pod.
+const FORWARDED: [&str; 4] = ["attach", "exec", "portforward", "proxy"];
+
+/// Rejects a request that needs a connection to a node or a pod.
+pub(crate) fn reject_forwarded(plural: &str, subresource: &str) -> Result<(), Status> {
+    if !FORWARDED.contains(&subresource) {
+        return Ok(());
+    }
+    Err(Status::not_implemented(format!(
+        "{plural}/{subresource} is not available: this server has no connection to nodes, and simulated pods run no \
+         processes; `kubectl logs` and the pod's status are available"
+    )))
+}
+
 /// Handles the decoded body of a request for a subresource.
 type Handler = fn(&WriteVerbs, SubresourceRequest<'_>, &Value) -> Result<Answer, Status>;
 

@@ -80,6 +80,7 @@ impl WriteVerbs {
             if attempt == 1 {
                 self.access.authorize_creation(caller)?;
                 warnings.extend(kinds::warnings(resource, &object, None));
+                warnings.extend(self.limitations.warnings(resource, &object, None));
             }
             strategy.after_validation(resource, &mut object)?;
             let _allocation = strategy.allocate(self, resource, &mut object, None, options)?;

@@ -16,6 +16,7 @@ mod options;
 mod paging;
 mod prepare;
 mod read;
+mod review;
 mod update;
 mod watch;
 
@@ -33,13 +34,14 @@ pub(crate) use managed_fields::{
     apply_to_scale, managed_fields_after_scale, set_managed_fields_on_create, set_managed_fields_on_update,
 };
 pub(crate) use options::{DeleteOptions, FieldValidation, ListOptions, WriteOptions};
-pub(crate) use read::{Page, get, list, wait_for_list_revision};
+pub(crate) use read::{Page, get, list, required_revision};
+pub(crate) use review::review;
 pub(crate) use watch::WatchStream;
 
 use crate::{
     admission::Admission, auth::AccessControl, conversion, crd::Definitions, kinds::ServiceAllocator,
-    logs::LogStore, object_store::ObjectStore, registry::Resource, schema::FieldError, status::Status,
-    storage::Entry,
+    limitations::Limitations, logs::LogStore, object_store::ObjectStore, registry::Resource,
+    schema::FieldError, status::Status, storage::Entry,
 };
 
 /// How often a write without a resource version is retried after a conflict.
@@ -57,6 +59,10 @@ pub(crate) struct WriteVerbs {
     pub(crate) definitions: Definitions,
     /// Output of pods' containers, removed with their pods.
     pub(crate) pod_logs: Arc<LogStore>,
+    /// Warnings about objects that have no effect.
+    pub(crate) limitations: Limitations,
+    /// The service `default/kubernetes`, which is created again after a deletion; none without one.
+    pub(crate) kubernetes_service: Option<Value>,
 }
 
 /// The answer of a verb.

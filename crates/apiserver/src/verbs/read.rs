@@ -11,7 +11,6 @@ use super::{
     render_entry,
 };
 use crate::{
-    crd,
     object_store::ObjectStore,
     registry::Resource,
     request::{Query, Target},
@@ -23,11 +22,17 @@ use crate::{
 /// One page of a list, and the token of the next one.
 pub(crate) struct Page {
     pub(super) revision: Revision,
+    /// As stored: they are converted when they are sent, one at a time.
     pub(crate) entries: Vec<Arc<Entry>>,
     next: Option<NextPage>,
 }
 
 impl Page {
+    /// The size of its objects, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.entries.iter().map(|entry| entry.object.json().len()).sum()
+    }
+
     /// The `metadata` of the list.
     pub(crate) fn metadata(&self, resource: &Resource) -> Value {
         let mut metadata = json!({"resourceVersion": self.revision.to_string()});
@@ -50,11 +55,15 @@ struct NextPage {
     remaining: Option<usize>,
 }
 
-pub(crate) async fn get(store: &ObjectStore, target: &Target, query: &Query) -> Result<Answer, Status> {
-    if let Some(text) = query.text("resourceVersion") {
-        let revision = parse_resource_version(text).map_err(Status::without_reason)?;
-        store.wait_for_revision(revision).await?;
-    }
+/// The revision that a get has to wait for.
+pub(crate) fn required_revision(query: &Query) -> Result<Option<Revision>, Status> {
+    let text = query.text("resourceVersion");
+    text.map(parse_resource_version)
+        .transpose()
+        .map_err(Status::without_reason)
+}
+
+pub(crate) fn get(store: &ObjectStore, target: &Target) -> Result<Answer, Status> {
     let entry = store.current(target)?;
     Ok(Answer::Object {
         code: 200,
@@ -63,13 +72,15 @@ pub(crate) async fn get(store: &ObjectStore, target: &Target, query: &Query) -> 
     })
 }
 
-/// Waits for the revision that a list asks for.
-pub(crate) async fn wait_for_list_revision(store: &ObjectStore, options: &ListOptions) -> Result<(), Status> {
-    match options.version_match {
-        ResourceVersionMatch::NotOlderThan(revision) | ResourceVersionMatch::Exact(revision) => {
-            store.wait_for_revision(revision).await
+impl ListOptions {
+    /// The revision that a list has to wait for.
+    pub(crate) fn required_revision(&self) -> Option<Revision> {
+        match self.version_match {
+            ResourceVersionMatch::NotOlderThan(revision) | ResourceVersionMatch::Exact(revision) => {
+                Some(revision)
+            }
+            _ => None,
         }
-        _ => Ok(()),
     }
 }
 
@@ -108,8 +119,8 @@ pub(super) fn page(
     let mut entries = Vec::new();
     let mut selected = snapshot
         .range(namespace, after.as_ref())
-        .map(|entry| crd::convert_for_read(&target.resource, entry.clone()))
-        .filter(|e| selector.matches(&e.object));
+        .filter(|entry| selector.matches_entry(&target.resource, entry))
+        .cloned();
     let limit = options.limit.unwrap_or(usize::MAX);
     entries.extend(selected.by_ref().take(limit));
     let rest = if options.limit.is_some() {

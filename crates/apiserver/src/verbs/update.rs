@@ -229,6 +229,9 @@ impl WriteVerbs {
         }
         strategy.authorize_update(self, caller, target, &object, old)?;
         warnings.extend(kinds::warnings(resource, &object, Some(old)));
+        if target.subresource.is_empty() {
+            warnings.extend(self.limitations.warnings(resource, &object, Some(old)));
+        }
         let _allocation = strategy.allocate(self, resource, &mut object, Some(old), options)?;
         if options.dry_run {
             object.keep_meta("resourceVersion", old);

@@ -6,16 +6,15 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use tokio::{
-    sync::OwnedSemaphorePermit,
-    time::{Instant, sleep_until},
-};
+use tokio::time::{Instant, sleep_until};
 
 use super::{ListOptions, options::ResourceVersionMatch, render_entry};
 use crate::{
     crd, depth, json,
+    large_work::LargeWork,
     object_store::ObjectStore,
     request::Target,
+    request_metrics::LongRunning,
     selector::Selector,
     status::Status,
     storage::{Entry, Event, Expired, Revision},
@@ -51,7 +50,7 @@ pub(crate) struct WatchStream {
     bookmarks: bool,
     /// Every event up to this revision was sent or is irrelevant to this watch.
     cursor: Revision,
-    /// Events to send, in order. Entries are shared, not copied.
+    /// Events to send, in order. Entries are those of the storage, not copies: they are converted when they are sent.
     backlog: VecDeque<BacklogItem>,
     /// Remaining pieces of the current frame.
     frame_pieces: VecDeque<Bytes>,
@@ -60,8 +59,11 @@ pub(crate) struct WatchStream {
     next_bookmark: Instant,
     last_bookmark: Option<Instant>,
     failed: bool,
-    /// Counts against the limit on open watches; released when this watch is dropped.
-    _permit: OwnedSemaphorePermit,
+    large_work: LargeWork,
+    /// How many bytes were rendered since other tasks could run.
+    rendered_bytes: usize,
+    /// Counts it in the metrics.
+    _open: LongRunning,
     /// Closes when a custom resource's definition changes or is deleted; none for built-in kinds, and afterwards.
     definition: Option<tokio::sync::watch::Receiver<()>>,
 }
@@ -97,12 +99,13 @@ const CLOSING: &[u8] = b"}\n";
 
 impl WatchStream {
     pub(crate) fn open(
-        permit: OwnedSemaphorePermit,
+        open: LongRunning,
         store: Arc<ObjectStore>,
         target: &Target,
         options: &ListOptions,
         selector: Selector,
         view: View,
+        large_work: LargeWork,
     ) -> Result<Self, Status> {
         let selector = if target.name.is_empty() {
             selector
@@ -133,7 +136,9 @@ impl WatchStream {
                 .allow_bookmarks
                 .then(|| deadline.checked_sub(LAST_BOOKMARK_LEAD).unwrap_or(now).max(now)),
             failed: false,
-            _permit: permit,
+            large_work,
+            rendered_bytes: 0,
+            _open: open,
             definition: target.resource.crd.as_ref().map(|defined| defined.alive.clone()),
             store,
         };
@@ -165,10 +170,9 @@ impl WatchStream {
         let namespace = Some(&*self.target.namespace).filter(|namespace| !namespace.is_empty());
         let selected = snapshot
             .range(namespace, None)
-            .map(|entry| crd::convert_for_read(&self.target.resource, entry.clone()))
-            .filter(|e| self.selector.matches(&e.object));
+            .filter(|entry| self.selector.matches_entry(&self.target.resource, entry));
         self.backlog
-            .extend(selected.map(|entry| BacklogItem::Change(EventType::Added, entry)));
+            .extend(selected.map(|entry| BacklogItem::Change(EventType::Added, entry.clone())));
         self.cursor = snapshot.revision;
         if announce_end && self.bookmarks {
             let bookmark = self.bookmark(json!({INITIAL_EVENTS_END_ANNOTATION: "true"}));
@@ -186,11 +190,7 @@ impl WatchStream {
             match self.backlog.pop_front() {
                 Some(BacklogItem::Frame(frame)) => return Some(frame),
                 Some(BacklogItem::Change(kind, entry)) => {
-                    let object = if entry.object.is_deep() {
-                        depth::with_large_stack(|| self.render(&entry))
-                    } else {
-                        self.render(&entry)
-                    };
+                    let object = self.render_in_turn(entry).await;
                     self.frame_pieces.extend([object, Bytes::from_static(CLOSING)]);
                     return Some(kind.opening());
                 }
@@ -226,13 +226,36 @@ impl WatchStream {
         }
     }
 
-    /// An object in the requested view. The default view shares its bytes.
-    fn render(&mut self, entry: &Entry) -> Bytes {
+    /// An object in the requested view. A client may ask for large objects in a view that shows little of them, so other
+    /// tasks run in between.
+    async fn render_in_turn(&mut self, entry: Arc<Entry>) -> Bytes {
+        let is_first = !std::mem::replace(&mut self.columns_sent, true);
+        let resource = &self.target.resource;
+        if self.view != View::Object || crd::needs_conversion(resource, &entry) {
+            self.rendered_bytes += entry.object.json().len();
+        }
+        if self.large_work.is_large(self.rendered_bytes) {
+            self.rendered_bytes = 0;
+            let this = &*self;
+            return this.large_work.run_part(|| this.render(entry, is_first)).await;
+        }
+        self.render(entry, is_first)
+    }
+
+    /// An object in the requested view. The default view shares its bytes. The first row of a table has the columns.
+    fn render(&self, entry: Arc<Entry>, is_first: bool) -> Bytes {
+        let entry = crd::convert_for_read(&self.target.resource, entry);
+        if entry.object.is_deep() {
+            return depth::with_large_stack(|| self.render_view(&entry, is_first));
+        }
+        self.render_view(&entry, is_first)
+    }
+
+    fn render_view(&self, entry: &Entry, is_first: bool) -> Bytes {
         let json = render_entry(entry, &self.target.resource);
         if self.view == View::Object {
             return json;
         }
-        let first = !std::mem::replace(&mut self.columns_sent, true);
         let object = json::parse_bytes(&json).unwrap_or_else(|error| {
             Status::internal(format!("a stored object cannot be read: {error}")).to_value()
         });
@@ -241,7 +264,7 @@ impl WatchStream {
                 &self.target.resource,
                 &object,
                 self.store.environment.now(),
-                first,
+                is_first,
             )
             .to_string()
             .into()
@@ -263,10 +286,9 @@ impl WatchStream {
 
     /// Converts an event as the selector sees it: an object that starts to match is `ADDED`, one that stops is `DELETED`.
     fn to_backlog_item(&self, event: &Event) -> Option<BacklogItem> {
-        let converted = |entry: &Arc<Entry>| crd::convert_for_read(&self.target.resource, entry.clone());
-        let (previous, current) = (event.previous.as_ref().map(converted), converted(&event.entry));
-        let matches = |entry: &Arc<Entry>| self.selector.matches(&entry.object);
-        let was = previous.as_ref().is_some_and(matches);
+        let (previous, current) = (event.previous.as_ref(), event.entry.clone());
+        let matches = |entry: &Arc<Entry>| self.selector.matches_entry(&self.target.resource, entry);
+        let was = previous.is_some_and(matches);
         let is = !event.deleted && matches(&current);
         let (kind, entry) = match (was, is) {
             (false, true) => (EventType::Added, current),
@@ -274,10 +296,12 @@ impl WatchStream {
             (true, false) if event.deleted => (EventType::Deleted, current),
             // It no longer matches: deleted for this watcher, with its last matching state at the new revision.
             (true, false) => {
-                let previous = previous?;
+                let previous = crd::convert_for_read(&self.target.resource, previous?.clone());
                 let encode = || {
                     let last = previous.object.decode();
-                    last.map(|mut last| last.encode(event.revision, &self.target.resource.selectable_fields))
+                    let fields = &self.target.resource.selectable_fields;
+                    let encoded = last.map(|mut last| last.encode(event.revision, fields));
+                    encoded.map(|encoded| encoded.with_schema_hash(previous.object.schema_hash()))
                 };
                 let object = if previous.object.is_deep() {
                     depth::with_large_stack(encode)
@@ -341,6 +365,17 @@ impl WatchStream {
     }
 }
 
+impl ListOptions {
+    /// Whether a watch begins with the current objects.
+    pub(crate) fn wants_initial_events(&self) -> bool {
+        use ResourceVersionMatch::{Exact, NotOlderThan};
+        !matches!(
+            (self.version_match, self.send_initial_events),
+            (_, Some(false)) | (NotOlderThan(_) | Exact(_), None)
+        )
+    }
+}
+
 /// Waits until the definition changes or is deleted. Never returns for built-in kinds.
 async fn closed(alive: &mut Option<tokio::sync::watch::Receiver<()>>) {
     match alive {
@@ -351,4 +386,111 @@ async fn closed(alive: &mut Option<tokio::sync::watch::Receiver<()>>) {
 
 fn frame(kind: &str, object: &Value) -> Bytes {
     format!("{{\"type\":\"{kind}\",\"object\":{object}}}\n").into()
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use http::Request;
+    use http_body_util::Full;
+    use tower::ServiceExt;
+
+    use super::*;
+    use crate::{Server, verbs};
+
+    const GROUP: &str = "example.com";
+
+    async fn post(server: &Server, path: &str, object: Value) {
+        let body = Full::new(Bytes::from(object.to_string()));
+        let request = Request::post(path).header("content-type", "application/json");
+        let response = server
+            .clone()
+            .oneshot(request.body(body).expect("a request"))
+            .await;
+        let code = response.expect("infallible").status();
+        assert_eq!(code, 201, "{path}");
+    }
+
+    #[tokio::test]
+    async fn custom_resources_of_another_version_are_converted_when_they_are_sent() {
+        let server = Server::new();
+        let version = |name: &str, stored: bool| {
+            let schema = json!({"openAPIV3Schema": {"type": "object", "properties": {
+                "spec": {"type": "object", "properties": {name: {"type": "string", "default": name}}},
+            }}});
+            json!({
+                "name": name, "served": true, "storage": stored, "schema": schema,
+                "selectableFields": [{"jsonPath": format!(".spec.{name}")}],
+            })
+        };
+        let definition = json!({
+            "metadata": {"name": format!("foos.{GROUP}")},
+            "spec": {
+                "group": GROUP, "scope": "Namespaced", "versions": [version("v1", true), version("v2", false)],
+                "names": {"plural": "foos", "singular": "foo", "kind": "Foo", "listKind": "FooList"},
+            },
+        });
+        post(
+            &server,
+            "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+            definition,
+        )
+        .await;
+        let foos = format!("/apis/{GROUP}/v1/namespaces/default/foos");
+        for name in ["a", "b"] {
+            let foo = json!({"apiVersion": format!("{GROUP}/v1"), "kind": "Foo", "metadata": {"name": name}, "spec": {}});
+            post(&server, &foos, foo).await;
+        }
+        let api = server.api();
+        let resource = api.store.registry.catalogue().find(GROUP, "v2", "foos").cloned();
+        let target = Target {
+            resource: resource.expect("served"),
+            namespace: "default".into(),
+            name: "".into(),
+            subresource: "".into(),
+        };
+        let is_stored = |entry: &Arc<Entry>| {
+            let stored = api.store.storage.get(&target.resource.table, &entry.key);
+            stored.is_some_and(|stored| Arc::ptr_eq(&stored, entry))
+        };
+        let query = crate::request::Query::parse(None);
+        // The second selector compares a field of the version.
+        for fields in ["metadata.name!=c", "spec.v2!=other"] {
+            let selector = || Selector::parse(None, Some(fields), &target.resource).expect("known fields");
+            let options = ListOptions::from_query(&query, true).expect("no options");
+            let mut stream = WatchStream::open(
+                api.metrics().open_watch(&target),
+                api.store.clone(),
+                &target,
+                &options,
+                selector(),
+                View::Object,
+                LargeWork::in_process(usize::MAX),
+            )
+            .expect("the current state");
+            let queued: Vec<_> = stream.backlog.iter().collect();
+            assert_eq!(queued.len(), 2);
+            for item in queued {
+                assert!(
+                    matches!(item, BacklogItem::Change(_, entry) if is_stored(entry)),
+                    "{fields}"
+                );
+            }
+            let mut frame = Vec::new();
+            while !frame.ends_with(b"\n") {
+                frame.extend_from_slice(&stream.next_piece().await.expect("an event"));
+            }
+            let event: Value = serde_json::from_slice(&frame).expect("JSON");
+            assert_eq!(event["object"]["apiVersion"], format!("{GROUP}/v2"));
+            let options = ListOptions::from_query(&query, false).expect("no options");
+            let answer = verbs::list(&api.store, &target, &options, &selector());
+            let Ok(verbs::Answer::List(page)) = answer else {
+                panic!("a list");
+            };
+            assert!(
+                page.entries.len() == 2 && page.entries.iter().all(is_stored),
+                "{fields}"
+            );
+        }
+    }
 }

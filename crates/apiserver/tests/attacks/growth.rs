@@ -172,3 +172,31 @@ async fn json_patch_limits_operations_and_copied_and_moved_bytes() {
     let (code, _) = patch(operations).await;
     assert_eq!(code, 422);
 }
+
+#[tokio::test]
+async fn refusal_lists_at_most_100_missing_roles() {
+    let administrator = Server::builder().rbac().build();
+    let bindings = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings";
+    for index in 0..150 {
+        let binding = json!({
+            "metadata": {"name": format!("b{index:03}")},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": format!("r{index:03}")},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "a"}],
+        });
+        let response = send(&administrator, "POST", bindings, None, binding.to_string()).await;
+        assert_eq!(response.status(), 201);
+    }
+    let user = administrator.as_user(User::new("a", [] as [&str; 0]));
+    let (code, status) = read(send(&user, "GET", PODS, None, "").await).await;
+    assert_eq!(code, 403);
+    let message = status["message"].as_str().unwrap_or_default();
+    assert_eq!(message.matches(" not found").count(), 100, "{message}");
+    assert!(message.contains("\"r099\" not found, and 50 more]"), "{message}");
+    // A review of the user's rules has the same limit.
+    let path = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews";
+    let review = json!({"spec": {"namespace": "default"}}).to_string();
+    let (code, review) = read(send(&user, "POST", path, None, review).await).await;
+    assert_eq!(code, 201);
+    let error = review["status"]["evaluationError"].as_str().unwrap_or_default();
+    assert!(error.ends_with("and 50 more]"), "{error}");
+}

@@ -171,6 +171,11 @@ impl Client {
     /// Sends a request and reads its response, which must have a content length.
     pub(crate) async fn call(&mut self, method: &str, path: &str, body: &str) -> (u16, String) {
         self.send(method, path, body).await;
+        self.read_response().await
+    }
+
+    /// Reads the next response, which must have a content length.
+    pub(crate) async fn read_response(&mut self) -> (u16, String) {
         let (code, head) = self.read_head().await;
         let length = head
             .lines()

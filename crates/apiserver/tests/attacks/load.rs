@@ -2,23 +2,27 @@
 
 use std::sync::{
     Arc, Condvar, Mutex,
-    atomic::{AtomicUsize, Ordering},
+    atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
-use futures::FutureExt;
+use futures::{FutureExt, StreamExt, stream::FuturesUnordered};
 use tokio::{io::AsyncWriteExt, runtime::Runtime};
 use windlass_apiserver::{
-    Encoded, Limits, Server,
+    Encoded, Limits, Server, User,
     storage::{
         Change, Conflict, Entry, Event, Expect, Expired, Key, Memory, Revision, Snapshot, Storage, TableName,
     },
 };
 
-use crate::attacks::harness::{Client, TestServer};
+use crate::{
+    attacks::harness::{Client, TestServer},
+    client,
+};
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// Storage whose writes of objects named `slow…` block their thread until the gate opens.
+/// Storage whose writes of objects named `slow…` block their thread until the gate opens, and which finds out where
+/// ConfigMaps are scanned.
 struct SlowStorage {
     inner: Memory,
     gate: Arc<Gate>,
@@ -29,6 +33,10 @@ struct Gate {
     is_open: Mutex<bool>,
     opened: Condvar,
     waiting: AtomicUsize,
+    /// Whether to count scans.
+    counts: AtomicBool,
+    /// Scans on threads that serve no other request.
+    scans_off_workers: AtomicUsize,
 }
 
 impl Gate {
@@ -43,6 +51,14 @@ impl Gate {
     fn open(&self) {
         *self.is_open.lock().expect("not poisoned") = true;
         self.opened.notify_all();
+    }
+
+    fn count_scan(&self) {
+        // tokio does not block on a future on a thread that serves other requests.
+        let block = || tokio::runtime::Handle::current().block_on(async {});
+        if self.counts.load(Ordering::SeqCst) && std::panic::catch_unwind(block).is_ok() {
+            self.scans_off_workers.fetch_add(1, Ordering::SeqCst);
+        }
     }
 
     async fn wait_until_reached(&self) {
@@ -62,6 +78,9 @@ impl Storage for SlowStorage {
     }
 
     fn snapshot(&self, table: &TableName, at: Option<Revision>) -> Result<Snapshot, Expired> {
+        if **table == *"configmaps" {
+            self.gate.count_scan();
+        }
         self.inner.snapshot(table, at)
     }
 
@@ -178,6 +197,87 @@ async fn health_checks_are_answered_during_slow_writes() {
 }
 
 #[tokio::test]
+async fn large_reads_run_where_they_delay_no_other_request() {
+    let mut limits = Limits::default();
+    // 128 entries.
+    limits.large_work_bytes = 8 * 1024;
+    let runtime = ServerRuntime::new(2);
+    let (served, gate) = runtime.run(serve(limits)).await;
+    let mut alice = served.user("alice", None).await;
+    let create = async |client: &mut Client, index: usize| {
+        let map = config_map(&format!("m{index}"), 1);
+        assert_eq!(client.call("POST", CONFIG_MAPS, &map).await.0, 201);
+    };
+    for index in 0..20 {
+        create(&mut alice, index).await;
+    }
+    let gate = &gate.0;
+    gate.counts.store(true, Ordering::SeqCst);
+    let scans = || gate.scans_off_workers.swap(0, Ordering::SeqCst);
+    // Few objects, each compared with many terms.
+    let terms: Vec<_> = (0..8_000).map(|index| format!("k{index}")).collect();
+    let long = format!("{CONFIG_MAPS}?labelSelector={}", terms.join(","));
+    for (path, is_large) in [(CONFIG_MAPS, false), (&*long, true), ("/metrics", true)] {
+        alice.send("GET", path, "").await;
+        assert_eq!(alice.read_head().await.0, 200);
+        alice = served.user("alice", None).await;
+        assert_eq!(scans() > 0, is_large, "{}", &path[..path.len().min(60)]);
+    }
+    gate.counts.store(false, Ordering::SeqCst);
+    for index in 20..150 {
+        create(&mut alice, index).await;
+    }
+    gate.counts.store(true, Ordering::SeqCst);
+    for (query, is_large) in [
+        ("watch=1", true),
+        ("watch=1&resourceVersion=1", false),
+        (
+            "watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan",
+            false,
+        ),
+    ] {
+        let mut watch = served.user("alice", None).await;
+        watch.send("GET", &format!("{CONFIG_MAPS}?{query}"), "").await;
+        assert_eq!(watch.read_head().await.0, 200);
+        assert_eq!(scans() > 0, is_large, "{query}");
+    }
+}
+
+#[tokio::test]
+async fn table_of_large_objects_lets_other_tasks_run() {
+    let server = Server::new();
+    for index in 0..20 {
+        let map = config_map(&format!("m{index:02}"), 1_000_000);
+        let response = client::send(&server, "POST", CONFIG_MAPS, None, map).await;
+        assert_eq!(response.status(), 201);
+    }
+    let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
+    // The list shows a hundred bytes of each object, and the watch as well.
+    for (query, encodings) in [("", ""), ("", "gzip"), ("&watch=1&timeoutSeconds=1", "")] {
+        let request = http::Request::get(format!("{CONFIG_MAPS}?includeObject=None{query}"))
+            .header("accept", table)
+            .header("accept-encoding", encodings)
+            .body(http_body_util::Empty::<bytes::Bytes>::new())
+            .expect("a request");
+        let response = tower::ServiceExt::oneshot(server.clone(), request).await;
+        let mut body = response.expect("infallible").into_body();
+        let (mut rows, mut pauses) = (0, 0);
+        while rows < 20 {
+            match futures::poll!(http_body_util::BodyExt::frame(&mut body)) {
+                std::task::Poll::Pending => pauses += 1,
+                std::task::Poll::Ready(frame) => {
+                    let frame = frame.expect("more rows").expect("never fails");
+                    let text = String::from_utf8_lossy(frame.data_ref().expect("data")).into_owned();
+                    rows += text.matches("\"cells\"").count();
+                }
+            }
+        }
+        // After every second object but those that were read before the answer.
+        assert!(pauses >= 6, "{query} {encodings}: {pauses}");
+    }
+}
+
+#[tokio::test]
 async fn read_and_write_limits_are_separate_and_do_not_apply_to_administrators() {
     let mut limits = Limits::default();
     (limits.writes, limits.reads) = (1, 1);
@@ -210,8 +310,14 @@ async fn read_and_write_limits_are_separate_and_do_not_apply_to_administrators()
     assert_eq!(alice.call("GET", CONFIG_MAPS, "").await.0, 200);
 
     drop(gate);
-    assert_eq!(writers[0].read_head().await.0, 201);
-    assert_eq!(alice.call("POST", CONFIG_MAPS, &config_map("a", 1)).await.0, 201);
+    // A write counts until its answer is sent.
+    assert_eq!(writers[0].read_response().await.0, 201);
+    let mut tries = 0;
+    while alice.call("POST", CONFIG_MAPS, &config_map("a", 1)).await.0 != 201 {
+        tries += 1;
+        assert!(tries < 1_000, "the write still counts after its answer was read");
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
 }
 
 #[tokio::test]
@@ -275,4 +381,96 @@ async fn slow_request_bodies_exhaust_neither_memory_nor_the_write_limit() {
             .0,
         201
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn reads_that_wait_for_a_future_revision_take_no_place_of_other_reads() {
+    let mut limits = Limits::default();
+    limits.reads = 4;
+    let server = Server::builder().limits(limits).build();
+    let user = |name| server.as_user(User::new(name, [] as [&str; 0]));
+    let (mallory, alice) = (user("mallory"), user("alice"));
+    let future = "resourceVersion=9999999999999";
+    for path in [
+        format!("/api/v1/namespaces/default?{future}"),
+        format!("{CONFIG_MAPS}?{future}&resourceVersionMatch=NotOlderThan"),
+    ] {
+        let wait = async || {
+            let response = client::send(&mallory, "GET", &path, None, "").await;
+            response.status().as_u16()
+        };
+        let mut waiting: FuturesUnordered<_> = (0..10).map(|_| wait()).collect();
+        // Those beyond the limit on waiting requests are answered at once; then all others wait.
+        let mut rejected = 0;
+        while let Some(Some(code)) = waiting.next().now_or_never() {
+            assert_eq!(code, 429);
+            rejected += 1;
+        }
+        assert!((6..10).contains(&rejected), "{rejected}");
+        for read in ["/api/v1/namespaces/default", CONFIG_MAPS] {
+            let response = client::send(&alice, "GET", read, None, "").await;
+            assert_eq!(response.status(), 200, "{read}");
+        }
+        while let Some(code) = waiting.next().await {
+            assert_eq!(code, 504);
+        }
+    }
+}
+
+#[tokio::test]
+async fn watches_of_one_user_leave_room_for_others_and_administrators_need_none() {
+    let mut limits = Limits::default();
+    limits.watches = 8;
+    let served = TestServer::start(Server::builder(), limits).await;
+    let watch = async |mut client: Client| {
+        client.send("GET", &format!("{CONFIG_MAPS}?watch=1"), "").await;
+        (client.read_head().await.0, client)
+    };
+    let mut open = Vec::new();
+    let mut take_all = async |name: &str| {
+        let mut count = 0;
+        loop {
+            let (code, client) = watch(served.user(name, None).await).await;
+            if code != 200 {
+                assert_eq!(code, 429);
+                return count;
+            }
+            open.push(client);
+            count += 1;
+        }
+    };
+    // Half of all, and half of the rest.
+    assert_eq!(take_all("mallory").await, 6);
+    for (user, count) in [("alice", 1), ("bob", 1), ("carol", 0)] {
+        assert_eq!(take_all(user).await, count, "{user}");
+    }
+    let (code, _watch) = watch(served.administrator().await).await;
+    assert_eq!(code, 200);
+}
+
+#[tokio::test]
+async fn logs_count_as_reads_and_followed_ones_as_watches() {
+    let mut limits = Limits::default();
+    (limits.reads, limits.watches) = (1, 1);
+    let builder = Server::builder().without_service_accounts().limits(limits);
+    let administrator = builder.build();
+    let pods = "/api/v1/namespaces/default/pods";
+    let pod = r#"{"metadata":{"name":"p"},"spec":{"nodeName":"n","containers":[{"name":"c","image":"i"}]}}"#;
+    let created = client::send(&administrator, "POST", pods, None, pod).await;
+    assert_eq!(created.status(), 201);
+    let alice = administrator.as_user(User::new("alice", [] as [&str; 0]));
+    let get = async |path: &str| client::send(&alice, "GET", path, None, "").await;
+    let (log, watch) = (format!("{pods}/p/log"), format!("{pods}?watch=1"));
+    for (first, second) in [
+        (log.clone(), pods.to_owned()),
+        (format!("{log}?follow=true"), watch),
+    ] {
+        let open = get(&first).await;
+        assert_eq!(open.status(), 200, "{first}");
+        for path in [&first, &second] {
+            assert_eq!(get(path).await.status(), 429, "{path} after {first}");
+        }
+        drop(open);
+        assert_eq!(get(&second).await.status(), 200, "{second}");
+    }
 }

@@ -203,9 +203,67 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
+const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
+const WINDOW_UPDATE: u8 = 8;
+
+/// The flag of a stream's last frame.
+const END_STREAM: u8 = 1;
+
+/// The window of a stream and of a connection whose client changes neither.
+const DEFAULT_WINDOW: usize = 65_535;
+
+/// Encodes the HEADERS frame of a GET request. In HPACK, method and scheme come from the static table; path and authority
+/// are literals.
+fn get_frame(stream: u32, path: &str) -> Vec<u8> {
+    let mut head = vec![0x82, 0x87, 0x04, u8::try_from(path.len()).expect("short")];
+    head.extend(path.as_bytes());
+    head.extend([0x01, 1, b'x']);
+    frame(HEADERS, 0x5, stream, &head)
+}
+
+/// Reads the frames of an HTTP/2 connection one by one.
+#[derive(Default)]
+struct FrameReader(Vec<u8>);
+
+impl FrameReader {
+    /// The next frame: type, flags and payload.
+    async fn next(&mut self, client: &mut Client) -> (u8, u8, Vec<u8>) {
+        loop {
+            if let [a, b, c, kind, flags, _, _, _, _, rest @ ..] = &self.0[..] {
+                let (kind, flags) = (*kind, *flags);
+                let length = u32::from_be_bytes([0, *a, *b, *c]) as usize;
+                if let Some(payload) = rest.get(..length) {
+                    let payload = payload.to_vec();
+                    self.0.drain(..9 + length);
+                    return (kind, flags, payload);
+                }
+            }
+            let mut buffer = vec![0; 64 * 1024];
+            let read = tokio::time::timeout(TIMEOUT, client.stream.read(&mut buffer)).await;
+            let read = read.expect("the server sent no further frame").unwrap_or(0);
+            assert!(read > 0, "the server closed the connection");
+            self.0.extend_from_slice(&buffer[..read]);
+        }
+    }
+
+    /// Reads this much of the answers' bodies, or up to the end of one.
+    async fn read_data(&mut self, client: &mut Client, most: usize) -> usize {
+        let mut received = 0;
+        while received < most {
+            let (kind, flags, payload) = self.next(client).await;
+            if kind == DATA {
+                received += payload.len();
+                if flags & END_STREAM != 0 {
+                    break;
+                }
+            }
+        }
+        received
+    }
+}
 
 /// Splits a server's bytes into frames: type and payload.
 fn frames(mut bytes: &[u8]) -> Vec<(u8, Vec<u8>)> {
@@ -219,8 +277,9 @@ fn frames(mut bytes: &[u8]) -> Vec<(u8, Vec<u8>)> {
     frames
 }
 
-async fn http2(served: &TestServer) -> Client {
-    let mut client = served.connect("h2", None).await;
+async fn http2(served: &TestServer, user: Option<&str>) -> Client {
+    let user = user.map(|name| (name, None));
+    let mut client = served.connect("h2", user).await;
     client.write("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await;
     client.write(frame(SETTINGS, 0, 0, &[])).await;
     client
@@ -231,7 +290,7 @@ async fn http2_client_that_does_not_answer_pings_is_dropped() {
     let mut limits = long_timeouts();
     (limits.ping_interval, limits.ping_timeout) = (SHORT_TIMEOUT, SHORT_TIMEOUT);
     let served = serve(limits).await;
-    let mut client = http2(&served).await;
+    let mut client = http2(&served, None).await;
     let received = frames(&client.wait_until_closed().await);
     let settings = received
         .iter()
@@ -247,15 +306,11 @@ async fn http2_client_that_resets_every_stream_is_dropped() {
     let mut limits = long_timeouts();
     limits.resets = 5;
     let served = serve(limits).await;
-    let mut client = http2(&served).await;
-    // In HPACK, method and scheme come from the static table; path and authority are literals.
+    let mut client = http2(&served, None).await;
     let path = format!("{CONFIG_MAPS}?watch=1");
-    let mut head = vec![0x82, 0x87, 0x04, u8::try_from(path.len()).expect("short")];
-    head.extend(path.as_bytes());
-    head.extend([0x01, 1, b'x']);
     let (mut stream, most) = (1, 1_000);
     while stream < most {
-        let written = client.stream.write_all(&frame(HEADERS, 0x5, stream, &head)).await;
+        let written = client.stream.write_all(&get_frame(stream, &path)).await;
         if written.is_err() || client.stream.flush().await.is_err() {
             break;
         }
@@ -274,4 +329,143 @@ async fn http2_client_that_resets_every_stream_is_dropped() {
         stream += 2;
     }
     assert!(stream < most, "the server did not limit stream resets");
+}
+
+/// A server with a ConfigMap `big` that is much larger than an HTTP/2 window.
+async fn serve_big_object(limits: Limits) -> TestServer {
+    let served = serve(limits).await;
+    let map = format!(
+        r#"{{"metadata":{{"name":"big"}},"data":{{"k":"{}"}}}}"#,
+        "x".repeat(BIG_BYTES)
+    );
+    let mut administrator = served.administrator().await;
+    assert_eq!(administrator.call("POST", CONFIG_MAPS, &map).await.0, 201);
+    served
+}
+
+const BIG_BYTES: usize = 1_000_000;
+
+#[tokio::test]
+async fn unread_http2_answer_counts_against_the_limit_until_it_is_read() {
+    let mut limits = long_timeouts();
+    limits.reads = 1;
+    let served = serve_big_object(limits).await;
+    let (big, small) = (
+        format!("{CONFIG_MAPS}/big"),
+        "/api/v1/namespaces/default".to_owned(),
+    );
+    let mut mallory = http2(&served, Some("mallory")).await;
+    mallory.write(get_frame(1, &big)).await;
+    let mut reader = FrameReader::default();
+    let received = reader.read_data(&mut mallory, DEFAULT_WINDOW).await;
+    assert_eq!(received, DEFAULT_WINDOW);
+    let mut alice = served.user("alice", None).await;
+    for _ in 0..3 {
+        assert_eq!(alice.call("GET", &small, "").await.0, 429);
+    }
+    let increment = (1_u32 << 30).to_be_bytes();
+    for stream in [0, 1] {
+        mallory.write(frame(WINDOW_UPDATE, 0, stream, &increment)).await;
+    }
+    let rest = reader.read_data(&mut mallory, usize::MAX).await;
+    assert!(received + rest > BIG_BYTES, "{received} + {rest}");
+    let deadline = tokio::time::Instant::now() + TIMEOUT;
+    while alice.call("GET", &small, "").await.0 != 200 {
+        let now = tokio::time::Instant::now();
+        assert!(now < deadline, "the answer still counts after it was read");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn unread_http2_answer_is_cut() {
+    let mut limits = long_timeouts();
+    limits.unread_timeout = SHORT_TIMEOUT;
+    let served = serve_big_object(limits).await;
+    let mut mallory = http2(&served, Some("mallory")).await;
+    mallory.write(get_frame(1, &format!("{CONFIG_MAPS}/big"))).await;
+    let mut reader = FrameReader::default();
+    while reader.next(&mut mallory).await.0 != RST_STREAM {}
+}
+
+#[tokio::test]
+async fn unread_answers_of_one_user_leave_reads_for_others() {
+    let mut limits = long_timeouts();
+    limits.reads = 8;
+    let served = serve_big_object(limits).await;
+    let mut mallory = http2(&served, Some("mallory")).await;
+    // No answer is read but for the windows that are open from the start.
+    for stream in 0..20 {
+        mallory
+            .write(get_frame(2 * stream + 1, &format!("{CONFIG_MAPS}/big")))
+            .await;
+    }
+    let mut reader = FrameReader::default();
+    let mut heads = 0;
+    while heads < 20 {
+        heads += usize::from(reader.next(&mut mallory).await.0 == HEADERS);
+    }
+    let mut alice = served.user("alice", None).await;
+    assert_eq!(alice.call("GET", "/api/v1/namespaces/default", "").await.0, 200);
+}
+
+/// Opens an HTTP/2 connection whose streams may send one byte, and gets an object that fits into one frame.
+async fn get_with_closed_window(served: &TestServer) -> Client {
+    let map = format!(
+        r#"{{"metadata":{{"name":"small"}},"data":{{"k":"{}"}}}}"#,
+        "x".repeat(50_000)
+    );
+    let mut administrator = served.administrator().await;
+    assert_eq!(administrator.call("POST", CONFIG_MAPS, &map).await.0, 201);
+    let mut mallory = http2(served, Some("mallory")).await;
+    // SETTINGS_INITIAL_WINDOW_SIZE is 4.
+    mallory.write(frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 1])).await;
+    mallory.write(get_frame(1, &format!("{CONFIG_MAPS}/small"))).await;
+    mallory
+}
+
+#[tokio::test]
+async fn small_unread_http2_answer_counts_against_the_limit_until_it_is_read() {
+    let mut limits = long_timeouts();
+    limits.reads = 1;
+    let served = serve(limits).await;
+    let mut mallory = get_with_closed_window(&served).await;
+    let mut reader = FrameReader::default();
+    assert_eq!(reader.read_data(&mut mallory, 1).await, 1);
+    let mut alice = served.user("alice", None).await;
+    for _ in 0..3 {
+        assert_eq!(alice.call("GET", "/api/v1/namespaces/default", "").await.0, 429);
+    }
+    let increment = (1_u32 << 30).to_be_bytes();
+    mallory.write(frame(WINDOW_UPDATE, 0, 1, &increment)).await;
+    assert!(reader.read_data(&mut mallory, usize::MAX).await > 50_000);
+    let deadline = tokio::time::Instant::now() + TIMEOUT;
+    while alice.call("GET", "/api/v1/namespaces/default", "").await.0 != 200 {
+        let now = tokio::time::Instant::now();
+        assert!(now < deadline, "the answer still counts after it was read");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn connection_with_a_small_unread_http2_answer_is_closed() {
+    let mut limits = long_timeouts();
+    limits.unread_timeout = SHORT_TIMEOUT;
+    let served = serve(limits).await;
+    let mut mallory = get_with_closed_window(&served).await;
+    // Other requests on the connection do not keep it open.
+    let mut stream = 3;
+    loop {
+        let sent = mallory.stream.write_all(&get_frame(stream, "/version")).await;
+        if sent.is_err() || mallory.stream.flush().await.is_err() {
+            break;
+        }
+        let read = tokio::time::timeout(SHORT_TIMEOUT / 4, mallory.stream.read(&mut [0; 4096])).await;
+        if matches!(read, Ok(Ok(0) | Err(_))) {
+            break;
+        }
+        stream += 2;
+        assert!(stream < 1_000, "the connection is still open");
+        tokio::time::sleep(SHORT_TIMEOUT / 4).await;
+    }
 }

@@ -75,13 +75,30 @@ impl<'s> Harness<'s> {
         what: &'static str,
         request: Request,
     ) -> u16 {
-        let place = format!("{what}: {} {}", request.method, request.path);
-        let ((code, answer), work) = Work::measure(self.send(request)).await;
-        let text = String::from_utf8_lossy(&answer);
-        assert!(
-            !text.contains("the request could not be handled"),
-            "{place} panicked"
-        );
+        self.measure_all(works, what, vec![request]).await
+    }
+
+    /// Sends several requests and records their work as one. Returns the last response's code.
+    pub(crate) async fn measure_all(
+        &self,
+        works: &mut Measurements,
+        what: &'static str,
+        requests: Vec<Request>,
+    ) -> u16 {
+        let mut code = 0;
+        let send_all = async {
+            for request in requests {
+                let place = format!("{what}: {} {}", request.method, request.path);
+                let answer;
+                (code, answer) = self.send(request).await;
+                let text = String::from_utf8_lossy(&answer);
+                assert!(
+                    !text.contains("the request could not be handled"),
+                    "{place} panicked"
+                );
+            }
+        };
+        let ((), work) = Work::measure(send_all).await;
         works.insert(what, (code, work));
         code
     }

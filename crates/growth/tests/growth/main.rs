@@ -85,6 +85,34 @@ fn long_request_takes_linear_work() {
     suspects.assert_none();
 }
 
+#[test]
+fn long_sequence_of_requests_takes_linear_work() {
+    let _alone = SERIAL.lock();
+    let schemas = Schemas::read();
+    let mut suspects = Violations::default();
+    run(async {
+        let lab = Harness::new(&schemas).await;
+        requests::prepare(&lab).await;
+        for sequence in requests::sequences() {
+            let case = async |times| {
+                let (n, call) = (ENTRIES_OF_REQUESTS * times, lab.unique_number());
+                for request in (sequence.prepare)(n, call) {
+                    let (code, answer) = lab.send(request).await;
+                    assert!((200..300).contains(&code), "{}: {answer:?}", sequence.what);
+                }
+                let mut works = Measurements::new();
+                lab.measure_all(&mut works, sequence.what, (sequence.measured)(n, call))
+                    .await;
+                works
+            };
+            case(1).await;
+            let mut works = [case(1).await, case(2).await, case(4).await];
+            suspects.check("", ENTRIES_OF_REQUESTS, &mut works);
+        }
+    });
+    suspects.assert_none();
+}
+
 fn run(work: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -397,3 +397,114 @@ pub(crate) async fn prepare(lab: &Harness<'_>) {
     let (code, _) = lab.send(post(MAPS, object)).await;
     assert_eq!(code, 201);
 }
+
+/// What needs several requests, of which the last ones are measured.
+pub(crate) struct Sequence {
+    pub(crate) what: &'static str,
+    pub(crate) prepare: fn(usize, usize) -> Vec<Request>,
+    pub(crate) measured: fn(usize, usize) -> Vec<Request>,
+}
+
+const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/default";
+
+fn role_binding(name: &str, role: &str, subjects: &[Value]) -> Value {
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role}, "subjects": subjects,
+    })
+}
+
+fn user(name: &str) -> Value {
+    json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name})
+}
+
+fn role(name: &str) -> Request {
+    let rule = json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]});
+    post(
+        &format!("{RBAC}/roles"),
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": name}, "rules": [rule],
+        }),
+    )
+}
+
+fn update_binding(name: &str, binding: &Value) -> Request {
+    Request {
+        method: "PUT",
+        ..post(&format!("{RBAC}/rolebindings/{name}"), binding)
+    }
+}
+
+/// The policy follows the bindings when the next request is authorized, so every sequence ends with a small one.
+pub(crate) fn sequences() -> Vec<Sequence> {
+    vec![
+        Sequence {
+            what: "an update of one of two bindings with one subject many times",
+            prepare: |n, call| {
+                let subjects = each(n, |_| user("a"));
+                let create = |name: String| {
+                    let path = format!("{RBAC}/rolebindings");
+                    post(&path, role_binding(&name, &format!("t{call}"), &subjects))
+                };
+                let mut requests = vec![role(&format!("t{call}"))];
+                requests.extend(["x", "y"].map(|name| create(format!("{name}{call}"))));
+                requests
+            },
+            measured: |n, call| {
+                let name = format!("x{call}");
+                let mut binding = role_binding(&name, &format!("t{call}"), &each(n, |_| user("a")));
+                binding["metadata"]["labels"] = json!({"touched": "yes"});
+                vec![update_binding(&name, &binding), get(EXISTING_MAP.to_owned())]
+            },
+        },
+        Sequence {
+            what: "updates of many bindings with the same subject",
+            prepare: |n, call| {
+                let mut requests = vec![role(&format!("t{call}"))];
+                requests.extend(each(n, |i| {
+                    let binding = role_binding(&format!("m{call}-{i}"), &format!("t{call}"), &[user("b")]);
+                    post(&format!("{RBAC}/rolebindings"), binding)
+                }));
+                requests
+            },
+            measured: |n, call| {
+                let mut requests = each(n, |i| {
+                    let name = format!("m{call}-{i}");
+                    let mut binding = role_binding(&name, &format!("t{call}"), &[user("b")]);
+                    binding["metadata"]["labels"] = json!({"touched": "yes"});
+                    update_binding(&name, &binding)
+                });
+                requests.push(get(EXISTING_MAP.to_owned()));
+                requests
+            },
+        },
+        Sequence {
+            what: "a refusal with many missing roles",
+            prepare: |n, call| {
+                let mut requests = Vec::new();
+                for i in 0..n {
+                    let name = format!("g{call}-{i}");
+                    let subjects = [user(&format!("refused{call}"))];
+                    requests.push(role(&name));
+                    requests.push(post(
+                        &format!("{RBAC}/rolebindings"),
+                        role_binding(&name, &name, &subjects),
+                    ));
+                    requests.push(Request {
+                        method: "DELETE",
+                        ..get(format!("{RBAC}/roles/{name}"))
+                    });
+                }
+                // The policy has followed before the measurement.
+                requests.push(get(EXISTING_MAP.to_owned()));
+                requests
+            },
+            measured: |_, call| {
+                vec![Request {
+                    headers: vec![("impersonate-user".to_owned(), format!("refused{call}"))],
+                    ..get(MAPS.to_owned())
+                }]
+            },
+        },
+    ]
+}

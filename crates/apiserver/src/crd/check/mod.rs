@@ -460,6 +460,15 @@ fn unknown_formats(crd: &Object) -> Vec<String> {
     formats
 }
 
+/// The number of CEL rules in the schema of a version.
+pub(crate) fn rule_count(version: &Value) -> usize {
+    let schemas = schemas(&version["schema"]["openAPIV3Schema"]);
+    let rules = schemas
+        .iter()
+        .map(|schema| list(&schema["x-kubernetes-validations"]));
+    rules.map(<[Value]>::len).sum()
+}
+
 /// A schema and all schemas nested in it.
 fn schemas(schema: &Value) -> Vec<&Value> {
     if !schema.is_object() {

@@ -1,13 +1,12 @@
 //! Bodies that expand, nest or are too long are rejected with bounded work. Random requests are a target of `fuzz`.
 
-#[path = "../client/mod.rs"]
-mod client;
-
 use std::time::Duration;
 
 use http_body_util::BodyExt;
 use serde_json::Value;
 use windlass_apiserver::Server;
+
+use crate::client;
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 

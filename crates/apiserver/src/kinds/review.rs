@@ -1,4 +1,4 @@
-//! Reviews, which are created but never stored: access reviews, rules reviews, token reviews and self subject reviews.
+//! Reviews, which are answered but never stored: access reviews, rules reviews, token reviews and self subject reviews.
 
 use std::sync::Arc;
 
@@ -6,89 +6,133 @@ use serde_json::{Map, Value, json};
 use windlass_api::request::Access;
 use windlass_api::{fields, labels, naming};
 
+use super::strategy::Strategy;
 use crate::{
-    auth::{AccessControl, Caller, ISSUER, User, aggregate_messages},
-    media::Encoding,
+    auth::{AccessControl, ISSUER, User, aggregate_messages},
     object::Object,
-    registry::Resource,
-    request::Target,
     schema::{FieldError, Problem},
     status::Status,
-    verbs::{Answer, WriteOptions, decode, set_managed_fields_on_create},
 };
 
-/// Whether a resource is a review.
-pub(crate) fn is_review(resource: &Resource) -> bool {
-    !resource.is_custom
-        && matches!(&*resource.group, "authorization.k8s.io" | "authentication.k8s.io")
-        && resource.supports("create")
+/// A kind whose objects are answered instead of stored.
+pub(crate) trait Review: Sync {
+    /// Sets the status.
+    fn answer(
+        &self,
+        access_control: &AccessControl,
+        user: &Arc<User>,
+        review: &mut Object,
+    ) -> Result<(), Status>;
 }
 
-/// Answers a review.
-pub(crate) fn review(
-    access_control: &AccessControl,
-    target: &Target,
-    options: &WriteOptions,
-    body: &[u8],
-    encoding: Encoding,
-    caller: &Caller,
-) -> Result<Answer, Status> {
-    let resource = &target.resource;
-    let (mut review, warnings) = decode(resource, body, encoding, options.field_validation)?;
-    if resource.namespaced {
-        match review.namespace() {
-            "" => review.set_meta("namespace", target.namespace.to_string()),
-            own if *own != *target.namespace => {
-                return Err(Status::bad_request(
-                    "the namespace of the provided object does not match the namespace sent on the request",
-                ));
-            }
-            _ => {}
-        }
+pub(super) struct SelfSubjectReview;
+
+impl Strategy for SelfSubjectReview {
+    fn as_review(&self) -> Option<&dyn Review> {
+        Some(self)
     }
-    let user = &caller.user;
-    set_managed_fields_on_create(&access_control.store, resource, options, &mut review);
-    match &*resource.kind {
-        "SelfSubjectReview" => {
-            let now = access_control.store.environment.now_rfc3339();
-            review.take_managed_fields();
-            review.fields_mut().remove("spec");
-            review
-                .fields_mut()
-                .insert("metadata".into(), json!({"creationTimestamp": now}));
-            set_status(&mut review, json!({"userInfo": user.to_user_info()}));
-        }
-        "SelfSubjectRulesReview" => {
-            let namespace = review.text_at("spec.namespace");
-            if namespace.is_empty() {
-                return Err(Status::bad_request("no namespace on request"));
-            }
-            let status = rules_status(access_control, user, &namespace);
-            review.take_managed_fields();
-            review.fields_mut().insert("metadata".into(), json!({}));
-            review.fields_mut().insert("spec".into(), json!({}));
-            set_status(&mut review, status);
-        }
-        "TokenReview" => {
-            let status = token_status(access_control, &review)?;
-            set_status(&mut review, status);
-        }
-        kind => {
-            check_access_review(kind, &review)?;
-            let spec = review.fields()["spec"].clone();
-            let asked_for = if kind == "SelfSubjectAccessReview" {
-                user.clone()
-            } else {
-                Arc::new(named_user(&spec))
-            };
-            set_status(&mut review, access_status(access_control, &asked_for, &spec));
-        }
+}
+
+impl Review for SelfSubjectReview {
+    fn answer(
+        &self,
+        access_control: &AccessControl,
+        user: &Arc<User>,
+        review: &mut Object,
+    ) -> Result<(), Status> {
+        let now = access_control.store.environment.now_rfc3339();
+        review.take_managed_fields();
+        review.fields_mut().remove("spec");
+        review
+            .fields_mut()
+            .insert("metadata".into(), json!({"creationTimestamp": now}));
+        set_status(review, json!({"userInfo": user.to_user_info()}));
+        Ok(())
     }
-    Ok(Answer::Object {
-        code: 201,
-        json: review.into_value().to_string().into(),
-        warnings,
-    })
+}
+
+pub(super) struct SelfSubjectRulesReview;
+
+impl Strategy for SelfSubjectRulesReview {
+    fn as_review(&self) -> Option<&dyn Review> {
+        Some(self)
+    }
+}
+
+impl Review for SelfSubjectRulesReview {
+    fn answer(
+        &self,
+        access_control: &AccessControl,
+        user: &Arc<User>,
+        review: &mut Object,
+    ) -> Result<(), Status> {
+        let namespace = review.text_at("spec.namespace");
+        if namespace.is_empty() {
+            return Err(Status::bad_request("no namespace on request"));
+        }
+        let status = rules_status(access_control, user, &namespace);
+        review.take_managed_fields();
+        review.fields_mut().insert("metadata".into(), json!({}));
+        review.fields_mut().insert("spec".into(), json!({}));
+        set_status(review, status);
+        Ok(())
+    }
+}
+
+pub(super) struct TokenReview;
+
+impl Strategy for TokenReview {
+    fn as_review(&self) -> Option<&dyn Review> {
+        Some(self)
+    }
+}
+
+impl Review for TokenReview {
+    fn answer(
+        &self,
+        access_control: &AccessControl,
+        _user: &Arc<User>,
+        review: &mut Object,
+    ) -> Result<(), Status> {
+        let status = token_status(access_control, review)?;
+        set_status(review, status);
+        Ok(())
+    }
+}
+
+/// The access reviews, by whom they ask about.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum AccessReview {
+    /// `SelfSubjectAccessReview`: the caller.
+    Caller,
+    /// `SubjectAccessReview`: the user in the review.
+    NamedUser,
+    /// `LocalSubjectAccessReview`: the same, in one namespace.
+    NamedUserInNamespace,
+}
+
+impl Strategy for AccessReview {
+    fn as_review(&self) -> Option<&dyn Review> {
+        Some(self)
+    }
+}
+
+impl Review for AccessReview {
+    fn answer(
+        &self,
+        access_control: &AccessControl,
+        user: &Arc<User>,
+        review: &mut Object,
+    ) -> Result<(), Status> {
+        check_access_review(*self, review)?;
+        let spec = review.fields()["spec"].clone();
+        let asked_for = match self {
+            Self::Caller => user.clone(),
+            Self::NamedUser | Self::NamedUserInNamespace => Arc::new(named_user(&spec)),
+        };
+        set_status(review, access_status(access_control, &asked_for, &spec));
+        Ok(())
+    }
 }
 
 fn access_status(access_control: &AccessControl, user: &User, spec: &Value) -> Value {
@@ -110,7 +154,7 @@ fn access_status(access_control: &AccessControl, user: &User, spec: &Value) -> V
     };
     let verdict = access_control.decide(user, &access);
     let mut status = json!({"allowed": verdict.is_allowed()});
-    for (key, value) in [("reason", verdict.reason()), ("evaluationError", error)] {
+    for (key, value) in [("reason", verdict.reason(user)), ("evaluationError", error)] {
         if !value.is_empty() {
             status[key] = value.into();
         }
@@ -176,7 +220,7 @@ fn named_user(spec: &Value) -> User {
     }
 }
 
-fn check_access_review(kind: &str, review: &Object) -> Result<(), Status> {
+fn check_access_review(kind: AccessReview, review: &Object) -> Result<(), Status> {
     let spec = &review.fields()["spec"];
     let (on_resource, on_path) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
     let mut errors = Vec::new();
@@ -199,7 +243,7 @@ fn check_access_review(kind: &str, review: &Object) -> Result<(), Status> {
         _ => {}
     }
     let names_nobody = review.text_at("spec.user").is_empty() && string_list(&spec["groups"]).is_empty();
-    if kind != "SelfSubjectAccessReview" && names_nobody {
+    if kind != AccessReview::Caller && names_nobody {
         invalid(
             "spec.user",
             "".into(),
@@ -210,7 +254,7 @@ fn check_access_review(kind: &str, review: &Object) -> Result<(), Status> {
     let mut invalid = |field: &str, value: Value, why: &str| {
         errors.push(FieldError::new(field, Problem::Invalid(value, why.to_owned())));
     };
-    let local = kind == "LocalSubjectAccessReview";
+    let local = kind == AccessReview::NamedUserInNamespace;
     let mut metadata: Map<String, Value> = review.metadata().clone();
     metadata.remove("managedFields");
     let others = metadata
