@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet, btree_map::Entry},
     panic::AssertUnwindSafe,
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
@@ -14,17 +14,20 @@ use tokio::{sync::watch, task::JoinHandle, time::timeout};
 
 use crate::{
     backoff::Backoff,
-    core::{CacheError, Core},
+    connection_log::ConnectionLog,
+    core::{CacheError, Core, SyncFailure},
     driver,
     entry::Decode,
     index::{Index, Indexer},
+    ingest::Ingested,
     kind::{Cacheable, GroupVersionKind, WatchScope},
     lister::Lister,
     pack_queue::run_packer,
     protocol::ListWatch,
+    scan::Cursor,
     settings::{Settings, UntypedSettings},
     stats::Stats,
-    store::NamespaceScope,
+    store::{NamespaceScope, StagedObjects},
     subscription::Subscription,
     target::Target,
 };
@@ -69,6 +72,7 @@ impl<V: Send + Sync + 'static> Cache<V> {
                 target,
                 settings.untyped,
                 None,
+                Arc::default(),
             ),
             decode: settings.decode,
         }
@@ -107,6 +111,19 @@ impl<V: Send + Sync + 'static> Cache<V> {
     /// Returns the error that currently keeps the cache from following the server; `None` while it follows.
     pub fn last_error(&self) -> Option<String> {
         self.shared.core.last_error()
+    }
+
+    /// Returns why the first list is not complete, once for each namespace; empty if it is, or if the server has not
+    /// answered yet.
+    pub fn sync_failures(&self) -> Vec<SyncFailure> {
+        self.shared.core.sync_failures()
+    }
+
+    /// Logs errors before the first complete list at debug level only: the caller reports its
+    /// [`sync_failures`](Self::sync_failures), perhaps together with those of other caches.
+    pub fn quiet_until_synced(&self) {
+        let quiet = &self.shared.core.quiet_until_synced;
+        quiet.store(true, Ordering::Relaxed);
     }
 
     /// Subscribes to all current objects and every later change.
@@ -203,7 +220,8 @@ pub enum SyncError {
 /// The state that the users of a cache own together.
 pub(crate) struct Shared {
     pub(crate) core: Arc<Core>,
-    client: Client,
+    /// `None` for fixed objects, which nothing changes.
+    client: Option<Client>,
     pub(crate) target: Target,
     closing: Option<watch::Sender<bool>>,
     /// One driver for each scope.
@@ -236,11 +254,13 @@ impl Shared {
         target: Target,
         keeping: UntypedSettings,
         closing: Option<watch::Sender<bool>>,
+        connection: Arc<ConnectionLog>,
     ) -> Arc<Self> {
         let packs = keeping.keep_json;
-        let core = Arc::new(Core::new(kind, keeping));
+        let core = Arc::new(Core::new(kind, keeping).with_connection(connection));
         let scopes = target.scopes();
         let receiver = closing.as_ref().map(watch::Sender::subscribe);
+        let reader = client.clone();
         let fresh = Arc::clone(&core.pack_queue);
         let packing = packs.then(|| {
             Task(tokio::spawn(async move {
@@ -251,7 +271,7 @@ impl Shared {
         });
         let shared = Arc::new(Self {
             core,
-            client,
+            client: Some(client),
             target,
             closing,
             tasks: Mutex::default(),
@@ -263,16 +283,45 @@ impl Shared {
         }
         let mut tasks = shared.tasks.lock();
         for scope in scopes {
-            let task = shared.spawn_driver(&scope);
+            let task = shared.spawn_driver(reader.clone(), &scope);
             tasks.insert(scope, task);
         }
         drop(tasks);
         shared
     }
 
-    fn spawn_driver(&self, scope: &NamespaceScope) -> Task {
+    /// A cache of these objects only, without a server and without tasks.
+    pub(crate) fn fixed(
+        kind: GroupVersionKind,
+        target: Target,
+        objects: &[Vec<u8>],
+    ) -> Result<Arc<Self>, String> {
+        let core = Core::new(kind, UntypedSettings::default());
+        let scope = NamespaceScope::from("");
+        core.add_scope(&scope);
+        let mut staged = StagedObjects::new();
+        for text in objects {
+            let found = Cursor::new(text).object().map_err(|_| "it is not an object")?;
+            match core.ingest.lock().make_entry(text, &found) {
+                Ingested::Object(entry) => drop(staged.insert(entry.meta.key.clone(), Some(entry))),
+                Ingested::Invalid(invalid) => return Err(invalid.error),
+            }
+        }
+        core.store.replace(&scope, staged, "");
+        core.mark_complete(&scope);
+        Ok(Arc::new(Self {
+            core: Arc::new(core),
+            client: None,
+            target,
+            closing: None,
+            tasks: Mutex::default(),
+            packing: Mutex::default(),
+        }))
+    }
+
+    fn spawn_driver(&self, client: Client, scope: &NamespaceScope) -> Task {
         let core = Arc::clone(&self.core);
-        let (client, target, scope) = (self.client.clone(), self.target.clone(), Arc::clone(scope));
+        let (target, scope) = (self.target.clone(), Arc::clone(scope));
         let mut closing = self.closing.as_ref().map(watch::Sender::subscribe);
         Task(tokio::spawn(async move {
             tokio::select! {
@@ -297,9 +346,9 @@ impl Shared {
 
     fn set_namespaces(&self, wanted: BTreeSet<String>) {
         let mut tasks = self.tasks.lock();
-        if tasks.contains_key("") {
+        let Some(client) = self.client.as_ref().filter(|_| !tasks.contains_key("")) else {
             return;
-        }
+        };
         let removed: Vec<NamespaceScope> = tasks
             .keys()
             .filter(|scope| !wanted.contains(&***scope))
@@ -308,7 +357,7 @@ impl Shared {
         for scope in wanted {
             if let Entry::Vacant(vacant) = tasks.entry(NamespaceScope::from(scope)) {
                 self.core.add_scope(vacant.key());
-                let task = self.spawn_driver(vacant.key());
+                let task = self.spawn_driver(client.clone(), vacant.key());
                 vacant.insert(task);
             }
         }
@@ -350,7 +399,7 @@ async fn run_driver(client: Client, target: Target, scope: NamespaceScope, core:
             protocol,
         );
         if let Err(panic) = AssertUnwindSafe(driver).catch_unwind().await {
-            core.record_error(&scope, CacheError::Panic(&*panic));
+            core.record_error(&scope, CacheError::Panic(&*panic), None);
         }
         let delay = backoff.next(tokio::time::Instant::now().into_std());
         tokio::time::sleep(delay).await;

@@ -4,6 +4,7 @@ use std::{
     any::TypeId,
     collections::HashMap,
     sync::{Arc, Weak},
+    time::Duration,
 };
 
 use kube::Client;
@@ -12,9 +13,10 @@ use tokio::sync::watch;
 
 use crate::{
     cache::{Cache, Shared},
+    connection_log::ConnectionLog,
     entry::Decode,
     kind::{Cacheable, GroupVersionKind, WatchScope},
-    report::Report,
+    report::{Report, StaleCache},
     settings::{Settings, UntypedSettings, decode},
     target::Target,
     write_through,
@@ -31,6 +33,7 @@ pub struct CacheSet {
     state: Arc<Mutex<State>>,
     /// The task of every watch holds a receiver.
     closing: watch::Sender<bool>,
+    connection: Arc<ConnectionLog>,
 }
 
 #[derive(Default)]
@@ -73,7 +76,14 @@ impl CacheSet {
             reader: client,
             state,
             closing: watch::Sender::new(false),
+            connection: Arc::default(),
         }
+    }
+
+    /// Reports errors of the connection to this log, which other users of the client share. Default: a log of this set.
+    #[must_use]
+    pub fn with_connection_log(self, connection: Arc<ConnectionLog>) -> Self {
+        Self { connection, ..self }
     }
 
     /// Returns a client whose writes are visible to the next cached read.
@@ -148,7 +158,8 @@ impl CacheSet {
         }
         state.caches.retain(|known| known.shared.strong_count() > 0);
         let closing = Some(self.closing.clone());
-        let shared = Shared::start(self.reader.clone(), kind, target, keeping, closing);
+        let connection = Arc::clone(&self.connection);
+        let shared = Shared::start(self.reader.clone(), kind, target, keeping, closing, connection);
         state.caches.push(RegisteredCache {
             shared: Arc::downgrade(&shared),
             view,
@@ -162,6 +173,21 @@ impl CacheSet {
         let mut reports: Vec<_> = known.iter().map(Report::of).collect();
         reports.sort_by_cached_key(|report| (report.kind.to_string(), format!("{:?}", report.scope)));
         reports
+    }
+
+    /// Returns the synced caches that have not followed the server for at least this long. Cheap, unlike
+    /// [`reports`](Self::reports).
+    pub fn stale(&self, at_least: Duration) -> Vec<StaleCache> {
+        let known = self.state.lock().in_use();
+        let stale = known.iter().filter_map(|shared| {
+            let (since, error) = shared.core.staleness()?;
+            (since >= at_least).then(|| StaleCache {
+                kind: shared.core.kind.clone(),
+                since,
+                error,
+            })
+        });
+        stale.collect()
     }
 
     /// Ends every watch, including those still in use, and waits until their tasks are gone. A cache that is requested

@@ -1,15 +1,26 @@
 //! The state that a cache's drivers and users share: the store, its ingest, and the progress of the watches.
 
-use std::{any::Any, collections::BTreeMap, fmt, sync::Arc};
+use std::{
+    any::Any,
+    collections::BTreeMap,
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 
 use crate::{
+    connection_log::ConnectionLog,
     decoded::DecodedCache,
     ingest::{Ingest, InvalidObject},
     kind::GroupVersionKind,
     pack_queue::PackQueue,
+    report::ReportedError,
     settings::UntypedSettings,
     stats::{Counters, Stats},
     store::{NamespaceScope, Store},
@@ -25,7 +36,12 @@ pub(crate) struct Core {
     pub(crate) decoded: DecodedCache,
     pub(crate) stats: Counters,
     pub(crate) progress: watch::Sender<Progress>,
+    /// The last error of any scope, also after the cache has recovered, and its time.
+    latest_error: Mutex<Option<(String, Instant)>>,
+    /// Errors before the first complete list are not logged.
+    pub(crate) quiet_until_synced: AtomicBool,
     pub(crate) watch_list: bool,
+    pub(crate) connection: Arc<ConnectionLog>,
 }
 
 #[derive(Default)]
@@ -39,7 +55,16 @@ pub(crate) struct Progress {
 struct ScopeProgress {
     /// The first list is stored.
     complete: bool,
-    last_error: Option<String>,
+    last_error: Option<ScopeError>,
+    /// Since when it does not follow the server, without a success in between.
+    failing_since: Option<Instant>,
+}
+
+/// The error that keeps the watch of one scope from following the server.
+struct ScopeError {
+    /// What failed, for users.
+    text: String,
+    error: WatchError,
 }
 
 impl Progress {
@@ -53,8 +78,8 @@ impl Progress {
             .map(|(scope, reached)| {
                 let error = reached
                     .last_error
-                    .as_deref()
-                    .unwrap_or("the server has not answered yet");
+                    .as_ref()
+                    .map_or("the server has not answered yet", |error| &error.text);
                 match &**scope {
                     "" => error.to_owned(),
                     namespace => format!("namespace `{namespace}`: {error}"),
@@ -63,6 +88,15 @@ impl Progress {
             .collect();
         texts.join("; ")
     }
+}
+
+/// Why the first list of a cache is not complete, from [`Cache::sync_failures`](crate::Cache::sync_failures).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SyncFailure {
+    /// The namespace of the list; empty for all namespaces and for cluster-scoped kinds.
+    pub namespace: String,
+    /// The last error.
+    pub error: WatchError,
 }
 
 /// An error to report to users.
@@ -82,13 +116,21 @@ impl Core {
         Self {
             store: Store::new(),
             progress: watch::Sender::new(Progress::default()),
+            latest_error: Mutex::default(),
+            quiet_until_synced: AtomicBool::new(false),
             decoded,
             stats: Counters::default(),
             watch_list,
+            connection: Arc::default(),
             pack_queue: Arc::clone(ingest.pack_queue()),
             ingest: Mutex::new(ingest),
             kind,
         }
+    }
+
+    /// The same with the log of its server.
+    pub(crate) fn with_connection(self, connection: Arc<ConnectionLog>) -> Self {
+        Self { connection, ..self }
     }
 
     pub(crate) fn add_scope(&self, scope: &NamespaceScope) {
@@ -119,11 +161,27 @@ impl Core {
         self.update_progress(scope, |reached| {
             reached.complete = true;
             reached.last_error = None;
+            reached.failing_since = None;
         });
     }
 
     pub(crate) fn clear_error(&self, scope: &NamespaceScope) {
-        self.update_progress(scope, |reached| reached.last_error = None);
+        self.update_progress(scope, |reached| {
+            reached.last_error = None;
+            reached.failing_since = None;
+        });
+    }
+
+    /// How long a complete scope has not followed the server, at most, and its error.
+    pub(crate) fn staleness(&self) -> Option<(Duration, String)> {
+        let progress = self.progress.borrow();
+        let stale = progress.scopes.values().filter(|reached| reached.complete);
+        stale
+            .filter_map(|reached| {
+                let error = reached.last_error.as_ref()?.text.clone();
+                Some((reached.failing_since?.elapsed(), error))
+            })
+            .max_by_key(|(since, _)| *since)
     }
 
     pub(crate) fn last_error(&self) -> Option<String> {
@@ -131,7 +189,30 @@ impl Core {
         progress
             .scopes
             .values()
-            .find_map(|reached| reached.last_error.clone())
+            .find_map(|reached| Some(reached.last_error.as_ref()?.text.clone()))
+    }
+
+    pub(crate) fn sync_failures(&self) -> Vec<SyncFailure> {
+        let progress = self.progress.borrow();
+        let incomplete = progress.scopes.iter().filter(|(_, reached)| !reached.complete);
+        incomplete
+            .filter_map(|(scope, reached)| {
+                Some(SyncFailure {
+                    namespace: scope.to_string(),
+                    error: reached.last_error.as_ref()?.error.clone(),
+                })
+            })
+            .collect()
+    }
+
+    /// The last error, for reports.
+    pub(crate) fn reported_error(&self) -> Option<ReportedError> {
+        let (message, at) = self.latest_error.lock().clone()?;
+        Some(ReportedError {
+            message,
+            age: at.elapsed(),
+            resolved: self.last_error().is_none(),
+        })
     }
 
     pub(crate) fn close(&self) {
@@ -165,9 +246,19 @@ impl Core {
         tracing::warn!(%kind, %key, error, "skipped an object that does not decode");
     }
 
-    pub(crate) fn record_error(&self, scope: &NamespaceScope, error: CacheError<'_>) {
-        let text = match error {
+    /// Records an error, and the time until the next attempt, if that is known.
+    pub(crate) fn record_error(
+        &self,
+        scope: &NamespaceScope,
+        error: CacheError<'_>,
+        retry_after: Option<Duration>,
+    ) {
+        let cause = match error {
+            CacheError::List(failure) | CacheError::Watch(failure) => failure.clone(),
+            CacheError::Panic(panic) => WatchError::other(panic_message(panic)),
             CacheError::Object(_) => return self.report_object_error(error),
+        };
+        let text = match error {
             CacheError::List(WatchError {
                 kind: WatchErrorKind::NotInstalled,
                 message,
@@ -176,25 +267,40 @@ impl Core {
             }
             CacheError::List(failure) => format!("cannot list: {}", failure.message),
             CacheError::Watch(failure) => format!("cannot watch: {}", failure.message),
-            CacheError::Panic(panic) => {
-                format!("the watch panicked and is restarted: {}", panic_message(panic))
+            CacheError::Object(_) | CacheError::Panic(_) => {
+                format!("the watch panicked and is restarted: {}", cause.message)
             }
         };
         self.stats.failure();
+        *self.latest_error.lock() = Some((text.clone(), Instant::now()));
         let kind = &self.kind;
-        // Log a repeated error only once at warn level.
-        let known = |progress: &Progress| {
-            progress
-                .scopes
-                .get(scope)
-                .is_some_and(|reached| reached.last_error.as_ref() == Some(&text))
+        // Log a repeated error only once at warn level, and not at all if the user of the cache does.
+        let is_logged = |progress: &Progress| {
+            progress.scopes.get(scope).is_some_and(|reached| {
+                let known = reached
+                    .last_error
+                    .as_ref()
+                    .is_some_and(|known| known.text == text);
+                known || !reached.complete && self.quiet_until_synced.load(Ordering::Relaxed)
+            })
         };
-        if known(&self.progress.borrow()) {
-            tracing::debug!(%kind, namespace = %scope, error = text, "cache still cannot follow the server");
+        let is_connection_error = matches!(
+            cause.kind,
+            WatchErrorKind::ConnectionRefused | WatchErrorKind::ConnectionFailed
+        );
+        if is_connection_error {
+            self.connection.failed(&cause.message, retry_after);
+        }
+        if is_connection_error || is_logged(&self.progress.borrow()) {
+            tracing::debug!(%kind, namespace = %scope, error = text, "cache cannot follow the server");
         } else {
             tracing::warn!(%kind, namespace = %scope, error = text, "cache cannot follow the server");
-            self.update_progress(scope, |reached| reached.last_error = Some(text));
         }
+        let error = ScopeError { text, error: cause };
+        self.update_progress(scope, |reached| {
+            reached.last_error = Some(error);
+            reached.failing_since.get_or_insert_with(Instant::now);
+        });
     }
 }
 

@@ -90,8 +90,11 @@ impl Driver {
                 now(),
             ),
             Err(failure) => {
-                self.core.record_error(&self.scope, CacheError::List(&failure));
-                self.protocol.input(&Input::ListFailed(&failure), now())
+                let effect = self.protocol.input(&Input::ListFailed(&failure), now());
+                let error = CacheError::List(&failure);
+                self.core
+                    .record_error(&self.scope, error, Some(self.next_attempt()));
+                effect
             }
         };
         self.execute(effect);
@@ -105,6 +108,7 @@ impl Driver {
         let mut body = with_response_timeout(send(&self.client, request))
             .await?
             .into_body();
+        self.core.connection.succeeded();
         let mut page = Page::default();
         loop {
             let next = with_response_timeout(async { Ok(body.frame().await) }).await?;
@@ -174,6 +178,7 @@ impl Driver {
             Err(failure) => return self.fail_watch(&Input::WatchFailed(&failure), &failure),
         };
         self.core.stats.watch();
+        self.core.connection.succeeded();
         self.core.clear_error(&self.scope);
         let mut body = response.into_body();
         let mut lines = Lines::default();
@@ -288,9 +293,19 @@ impl Driver {
     fn fail_watch(&mut self, input: &Input<'_>, failure: &WatchError) {
         let effect = self.protocol.input(input, now());
         if effect != Effect::Fallback {
-            self.core.record_error(&self.scope, CacheError::Watch(failure));
+            let error = CacheError::Watch(failure);
+            self.core
+                .record_error(&self.scope, error, Some(self.next_attempt()));
         }
         self.execute(effect);
+    }
+
+    /// The time until the next request.
+    fn next_attempt(&self) -> Duration {
+        match self.protocol.step() {
+            Step::Wait(delay) => delay,
+            Step::List(_) | Step::Watch(_) => Duration::ZERO,
+        }
     }
 
     fn commit(&mut self) {

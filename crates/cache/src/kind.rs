@@ -74,6 +74,11 @@ impl WatchScope {
         self
     }
 
+    /// Returns the selected namespaces; `None` for all.
+    pub fn selected_namespaces(&self) -> Option<&BTreeSet<String>> {
+        self.namespaces.as_ref()
+    }
+
     /// Requests only metadata from the server. The cache is separate from that of whole objects and can be read only as
     /// `PartialObjectMeta` or dynamically. Default: whole objects, of which metadata is one view.
     #[must_use]

@@ -2,14 +2,18 @@
 
 use std::{sync::Arc, time::Duration};
 
+use serde::Serialize;
+
 use crate::{
-    cache::Cache,
+    cache::{Cache, Shared},
     cached_object::{CachedObject, DecodeError, read},
     index::Index,
     key::ObjectKey,
-    kind::GroupVersionKind,
+    kind::{Cacheable, GroupVersionKind, WatchScope},
     query::Query,
+    settings::decode,
     subscription::Subscription,
+    target::Target,
 };
 
 /// Reads objects of one kind as `T`s. Exists only for a synced cache; see [`Cache::synced`].
@@ -19,6 +23,45 @@ use crate::{
 /// [`CacheSet::client`](crate::CacheSet::client).
 pub struct Lister<T> {
     pub(crate) cache: Cache<T>,
+}
+
+impl<K: Cacheable + Serialize> Lister<K> {
+    /// Creates a lister of these objects, without a server, a watch or a task: for unit tests of code that reads from a
+    /// lister. Indexes and queries work; the objects never change.
+    ///
+    /// ```
+    /// use k8s_openapi::api::core::v1::ConfigMap;
+    /// use windlass_cache::{Lister, ObjectKey};
+    ///
+    /// let mut settings = ConfigMap::default();
+    /// settings.metadata.namespace = Some("shop".to_owned());
+    /// settings.metadata.name = Some("settings".to_owned());
+    /// let configs = Lister::fixed([settings])?;
+    /// assert!(configs.get(&ObjectKey::namespaced("shop", "settings")).is_some());
+    /// # Ok::<(), String>(())
+    /// ```
+    ///
+    /// Fails if an object has no name or does not serialize.
+    pub fn fixed(objects: impl IntoIterator<Item = K>) -> Result<Self, String>
+    where
+        K::DynamicType: Default,
+    {
+        let dynamic = K::DynamicType::default();
+        let target = Target::of::<K>(&dynamic, &WatchScope::all(), K::metadata_api());
+        let texts = objects.into_iter().map(|object| serde_json::to_vec(&object));
+        let texts: Vec<_> = texts
+            .collect::<Result<_, _>>()
+            .map_err(|error| error.to_string())?;
+        let kind = GroupVersionKind::of::<K>(&dynamic);
+        let shared =
+            Shared::fixed(kind.clone(), target, &texts).map_err(|error| format!("{kind}: {error}"))?;
+        Ok(Self {
+            cache: Cache {
+                shared,
+                decode: decode::<K>,
+            },
+        })
+    }
 }
 
 impl<T: Send + Sync + 'static> Lister<T> {

@@ -323,7 +323,10 @@ impl ListWatch {
                 self.wait(failure.kind, AfterWait::Start, now);
             }
             // The server does not support it, or not now: list instead.
-            WatchErrorKind::NotInstalled | WatchErrorKind::Other => {
+            WatchErrorKind::ConnectionFailed
+            | WatchErrorKind::NotInstalled
+            | WatchErrorKind::Forbidden
+            | WatchErrorKind::Other => {
                 self.relist();
                 return Effect::Fallback;
             }

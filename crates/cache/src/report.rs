@@ -1,6 +1,6 @@
 //! Reports of caches, for debug pages and metrics.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use crate::{
     cache::Shared,
@@ -22,10 +22,35 @@ pub struct Report {
     pub resource_version: Arc<str>,
     /// The indexes.
     pub indexes: Vec<String>,
-    /// The error that keeps the cache from following the server.
-    pub last_error: Option<String>,
+    /// The last error of its lists and watches, also if the cache has recovered from it.
+    pub last_error: Option<ReportedError>,
     /// The statistics; [`STATISTICS`](crate::STATISTICS) has their names and descriptions.
     pub stats: Stats,
+}
+
+/// The last error of a cache, in a [`Report`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ReportedError {
+    /// What failed, with the server's message.
+    pub message: String,
+    /// How long ago.
+    pub age: Duration,
+    /// The cache follows the server again.
+    pub resolved: bool,
+}
+
+/// A synced cache that does not follow the server, from [`CacheSet::stale`](crate::CacheSet::stale). Its readers get the
+/// last known state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StaleCache {
+    /// The cached kind.
+    pub kind: GroupVersionKind,
+    /// How long its list or watch has been failing.
+    pub since: Duration,
+    /// What fails, with the server's message.
+    pub error: String,
 }
 
 impl Report {
@@ -42,7 +67,7 @@ impl Report {
                 .iter()
                 .map(|definition| format!("{definition:?}"))
                 .collect(),
-            last_error: core.last_error(),
+            last_error: core.reported_error(),
             stats: core.stats(),
         }
     }

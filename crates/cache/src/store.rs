@@ -265,17 +265,26 @@ impl Store {
         change.publish();
     }
 
-    /// Removes an object after an own delete.
-    pub(crate) fn apply_own_delete(&self, key: &ObjectKey, uid: crate::meta::Uid) {
+    /// Removes an object after an own write that deleted it. `version` is that of its last state; 0 if unknown.
+    pub(crate) fn apply_own_delete(&self, key: &ObjectKey, uid: crate::meta::Uid, version: u64) {
         let mut writer = self.writer.lock();
-        if writer.watched_version(key).is_none() {
+        let Some(watched) = writer.watched_version(key) else {
+            return;
+        };
+        let mut change = Transaction::new(self, &mut writer);
+        let known = change.snapshot.objects.get(key).cloned();
+        let is_confirmed = match &known {
+            Some(known) if known.meta.uid == uid => false,
+            // Created again since.
+            Some(known) => known.meta.resource_version > version,
+            // The watch has reported the deletion already, and will not do so again.
+            None => version != 0 && version <= watched,
+        };
+        if is_confirmed {
             return;
         }
-        writer.own_writes.record_delete(key.clone(), uid);
-        let mut change = Transaction::new(self, &mut writer);
-        if let Some(known) = change.snapshot.objects.get(key).cloned()
-            && known.meta.uid == uid
-        {
+        change.writer.own_writes.record_delete(key.clone(), uid);
+        if let Some(known) = known.filter(|known| known.meta.uid == uid) {
             change.remove(key, known, Deletion::Observed);
             change.publish();
         }

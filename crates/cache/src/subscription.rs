@@ -1,10 +1,13 @@
-//! Subscriptions: a buffer of changes for each subscriber, at most one per object.
+//! Subscriptions: a buffer of changes for each subscriber, at most one per object unless the subscriber has a queue.
 
 use std::{
     any::Any,
     collections::{BTreeMap, HashMap, VecDeque},
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
@@ -22,10 +25,44 @@ use crate::{
     key::ObjectKey,
 };
 
+/// How changes wait for one [`Subscription`], and how many of them were coalesced.
+///
+/// With a capacity, up to that many changes wait as they are, in order, also several of one object. A change that has no room is
+/// coalesced with the latest waiting change of its object, and counted; so memory is bounded, and the newest state is never lost.
+/// With a capacity of 0 changes are coalesced as without a queue, and counted.
+///
+/// Clones share their state. Give each subscription a queue of its own.
+#[derive(Clone, Debug, Default)]
+pub struct ChangeQueue {
+    capacity: usize,
+    coalesced: Arc<AtomicU64>,
+    coalesced_into_last: Arc<AtomicU64>,
+}
+
+impl ChangeQueue {
+    /// Creates a queue for this many changes.
+    pub fn new(capacity: usize) -> Self {
+        Self {
+            capacity,
+            ..Self::default()
+        }
+    }
+
+    /// Returns how many changes were coalesced into another.
+    pub fn coalesced(&self) -> u64 {
+        self.coalesced.load(Relaxed)
+    }
+
+    /// Returns how many changes were coalesced into the one that the subscriber received last. For the subscriber itself.
+    pub fn coalesced_into_last(&self) -> u64 {
+        self.coalesced_into_last.load(Relaxed)
+    }
+}
+
 /// A stream of changes for one subscriber, from [`Cache::subscribe`](crate::Cache::subscribe).
 ///
-/// It starts with every current object. Changes of one object arrive in order and are coalesced while they wait: a slow
-/// subscriber gets fewer states, never old ones, and delays no other. Of objects that were created and deleted before
+/// It starts with every current object. Changes of one object arrive in order and are coalesced while they wait, unless
+/// there is a [queue](Self::queue) with room: a slow subscriber gets fewer states, never old ones, and delays no other. Of objects that were created and deleted before
 /// the subscriber received them, only the newest 256 are delivered. So the buffer holds at most one change for each
 /// object that the subscriber knows or the store has, and those 256.
 pub struct Subscription<T> {
@@ -52,7 +89,9 @@ impl<T: Send + Sync + 'static> Subscription<T> {
             // Register before checking; otherwise a change in between would not wake us.
             let changed = self.buffer.changed.notified();
             match self.buffer.pop() {
-                NextChange::Change(change) => return Some(change.read_as(&self.core, self.decode)),
+                NextChange::Change(change) => {
+                    return Some(change.read_as(&self.core, self.decode));
+                }
                 NextChange::Closed => return None,
                 NextChange::Empty => {}
             }
@@ -73,6 +112,14 @@ impl<T: Send + Sync + 'static> Subscription<T> {
     /// Delivers every object again as a change without a difference, except those with a pending change.
     pub fn resync(&self) {
         self.core.store.resync(&self.buffer);
+    }
+
+    /// Lets changes wait in this queue. Call it before the first [`next`](Self::next). Default: all changes of one object
+    /// are coalesced while they wait.
+    #[must_use]
+    pub fn queue(self, queue: &ChangeQueue) -> Self {
+        self.buffer.state.lock().queue = Some(queue.clone());
+        self
     }
 
     /// Resyncs at this interval while `next` waits for changes. Default: never.
@@ -170,8 +217,8 @@ pub(crate) struct Buffer {
 
 struct State {
     /// Ordered by the arrival of the oldest change that is merged into each.
-    pending: BTreeMap<u64, RawChange>,
-    /// The index of each key in `pending`; the two always hold the same keys.
+    pending: BTreeMap<u64, PendingChange>,
+    /// The index of the latest change of each key in `pending`; the two always hold the same keys.
     position: HashMap<ObjectKey, u64, foldhash::fast::RandomState>,
     next: u64,
     /// The positions of deletions of objects that the subscriber never received; some may be gone since. Bounded, so
@@ -179,7 +226,14 @@ struct State {
     unseen_deletions: VecDeque<u64>,
     /// Pending changes below this position belong to the initial objects. `None` before the store is complete.
     initial_below: Option<u64>,
+    queue: Option<ChangeQueue>,
     closed: bool,
+}
+
+struct PendingChange {
+    change: RawChange,
+    /// How many changes were merged into it.
+    merged: u64,
 }
 
 enum NextChange {
@@ -196,6 +250,7 @@ impl Buffer {
             next: 0,
             unseen_deletions: VecDeque::new(),
             initial_below: None,
+            queue: None,
             closed: false,
         };
         Self {
@@ -257,8 +312,11 @@ impl Buffer {
                 .send_if_modified(|synced| !std::mem::replace(synced, true));
         }
         match state.pending.pop_first() {
-            Some((_, change)) => {
-                state.position.remove(change.key());
+            Some((at, PendingChange { change, merged })) => {
+                state.remove_position(change.key(), at);
+                if let Some(queue) = &state.queue {
+                    queue.coalesced_into_last.store(merged, Relaxed);
+                }
                 NextChange::Change(change)
             }
             None if state.closed => NextChange::Closed,
@@ -272,15 +330,36 @@ impl State {
         let Some(at) = self.position.get(change.key()).copied() else {
             return self.add(change);
         };
-        let earlier = self
+        if self
+            .queue
+            .as_ref()
+            .is_some_and(|queue| self.pending.len() < queue.capacity)
+        {
+            return self.add(change);
+        }
+        let PendingChange {
+            change: earlier,
+            merged,
+        } = self
             .pending
             .remove(&at)
             .expect("every position has a pending change");
+        if let Some(queue) = &self.queue {
+            queue.coalesced.fetch_add(1, Relaxed);
+        }
         let change = earlier.merge_later(change);
         let is_fleeting = change.is_unseen_deletion();
-        self.pending.insert(at, change);
+        let merged = merged + 1;
+        self.pending.insert(at, PendingChange { change, merged });
         if is_fleeting {
             self.push_unseen_deletion(at);
+        }
+    }
+
+    /// Forgets the position of a key whose pending change was removed, unless a later one is pending.
+    fn remove_position(&mut self, key: &ObjectKey, at: u64) {
+        if self.position.get(key) == Some(&at) {
+            self.position.remove(key);
         }
     }
 
@@ -293,16 +372,20 @@ impl State {
         let oldest = self.unseen_deletions.pop_front();
         // It may have been delivered since, or the object may exist again.
         if let Some(at) = oldest
-            && self.pending.get(&at).is_some_and(RawChange::is_unseen_deletion)
+            && self
+                .pending
+                .get(&at)
+                .is_some_and(|pending| pending.change.is_unseen_deletion())
             && let Some(forgotten) = self.pending.remove(&at)
         {
-            self.position.remove(forgotten.key());
+            self.remove_position(forgotten.change.key(), at);
         }
     }
 
     fn add(&mut self, change: RawChange) {
         self.position.insert(change.key().clone(), self.next);
-        self.pending.insert(self.next, change);
+        self.pending
+            .insert(self.next, PendingChange { change, merged: 0 });
         self.next += 1;
     }
 }

@@ -5,6 +5,8 @@ use std::{error::Error, io, time::Duration};
 use kube::core::Status;
 use windlass_api::status::{self, StatusClass};
 
+use crate::connection_log::is_connection_error;
+
 /// A failed list, watch request or watch stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchError {
@@ -28,9 +30,13 @@ pub enum WatchErrorKind {
     },
     /// The connection was refused: the server restarts and keeps its state.
     ConnectionRefused,
+    /// The request got no response: the connection could not be opened, or broke before.
+    ConnectionFailed,
     /// The server does not know the resource (404): its CRD is not installed.
     NotInstalled,
-    /// Anything else: forbidden, broken connections, internal errors, invalid bodies.
+    /// The user may not list or watch the resource (403).
+    Forbidden,
+    /// Anything else: internal errors, invalid bodies, responses that break off.
     Other,
 }
 
@@ -57,6 +63,7 @@ impl WatchError {
                     .map(|wait| wait.min(MAX_RETRY_AFTER)),
             },
             StatusClass::NotFound => WatchErrorKind::NotInstalled,
+            StatusClass::Forbidden => WatchErrorKind::Forbidden,
             _ => WatchErrorKind::Other,
         };
         let message = match (status.message.as_str(), status.reason.as_str()) {
@@ -71,6 +78,8 @@ impl WatchError {
     pub fn from_client(error: &kube::Error) -> Self {
         let kind = if is_refused(error) {
             WatchErrorKind::ConnectionRefused
+        } else if is_connection_error(error) {
+            WatchErrorKind::ConnectionFailed
         } else {
             WatchErrorKind::Other
         };
@@ -156,7 +165,10 @@ mod tests {
                     retry_after: Some(Duration::from_mins(5)),
                 },
             ),
-            (json!({"code": 403, "reason": "Forbidden"}), WatchErrorKind::Other),
+            (
+                json!({"code": 403, "reason": "Forbidden"}),
+                WatchErrorKind::Forbidden,
+            ),
         ];
         for (json, expected) in cases {
             assert_eq!(
@@ -179,6 +191,11 @@ mod tests {
             WatchErrorKind::ConnectionRefused
         );
         let reset = kube::Error::Service(Box::new(io::Error::new(io::ErrorKind::ConnectionReset, "reset")));
-        assert_eq!(WatchError::from_client(&reset).kind, WatchErrorKind::Other);
+        assert_eq!(
+            WatchError::from_client(&reset).kind,
+            WatchErrorKind::ConnectionFailed
+        );
+        let rejected = kube::Error::Service("a layer rejected it".into());
+        assert_eq!(WatchError::from_client(&rejected).kind, WatchErrorKind::Other);
     }
 }

@@ -19,6 +19,7 @@ use std::{
 use bytes::Bytes;
 use http::{Method, Request, Response, Uri};
 use http_body_util::BodyExt;
+use k8s_openapi::api::core::v1::Namespace;
 use kube::{Client, client::Body, core::Status};
 use parking_lot::Mutex;
 use serde::Deserialize;
@@ -161,10 +162,9 @@ impl Write {
                 && !self.name.is_empty()
             {
                 let key = ObjectKey::namespaced(self.namespace.as_str(), self.name.as_str());
-                shared
-                    .core
-                    .store
-                    .apply_own_delete(&key, Uid::from(details.uid.as_str()));
+                let uid = Uid::from(details.uid.as_str());
+                // A Status does not have the version of the last state.
+                shared.core.store.apply_own_delete(&key, uid, 0);
             }
         } else if self.delete && found.kind.strip_suffix("List") == Some(kind) {
             let mut page = Page::default();
@@ -183,6 +183,35 @@ impl Write {
         }
     }
 
+    /// Returns whether the server has removed the object of this response, rather than keep it for its finalizers or its
+    /// grace period. An update removes it too, if no finalizer is left of an object that is being deleted, as in
+    /// kube-apiserver's `ShouldDeleteDuringUpdate`.
+    fn is_deletion(&self, raw: &[u8], found: &ScannedObject<'_>) -> bool {
+        if !self.delete && !found.deleting {
+            return false;
+        }
+        let Ok(Object { metadata }) = serde_json::from_slice(raw) else {
+            return false;
+        };
+        let DeletionMeta {
+            deletion_grace_period_seconds: grace,
+            finalizers,
+        } = metadata;
+        let waits = found.deleting && grace.unwrap_or(0) > 0;
+        !waits && finalizers.unwrap_or_default().is_empty() && !self.is_namespace_with_content(raw)
+    }
+
+    /// A namespace is kept for its `spec.finalizers` until its content is gone. A response of metadata only does not show
+    /// them.
+    fn is_namespace_with_content(&self, raw: &[u8]) -> bool {
+        let is_namespace = self.group.is_empty() && self.plural == "namespaces";
+        is_namespace
+            && serde_json::from_slice::<Namespace>(raw)
+                .ok()
+                .and_then(|namespace| namespace.spec)
+                .is_none_or(|spec| spec.finalizers.is_some_and(|finalizers| !finalizers.is_empty()))
+    }
+
     fn update_object(
         &self,
         shared: &Shared,
@@ -197,9 +226,11 @@ impl Write {
         let is_of_kind = found.kind.is_empty()
             || *found.kind == *shared.core.kind.kind
             || is_partial && target.watch_scope.metadata_only && selects_by_metadata(shared);
-        if self.delete && is_of_kind && is_gone(raw) {
+        if (is_of_kind || is_partial) && self.is_deletion(raw, found) {
             let key = ObjectKey::namespaced(&*found.namespace, &*found.name);
-            return shared.core.store.apply_own_delete(&key, Uid::from(&*found.uid));
+            let version = found.resource_version.parse().unwrap_or_default();
+            let store = &shared.core.store;
+            return store.apply_own_delete(&key, Uid::from(&*found.uid), version);
         }
         if !is_of_kind || self.version != target.version {
             unconfirmed.extend(UnconfirmedWrite::of(shared, found, is_of_kind));
@@ -270,26 +301,17 @@ impl UnconfirmedWrite {
     }
 }
 
-/// Returns whether a deleted object is gone, rather than waiting for finalizers or its grace period.
-fn is_gone(raw: &[u8]) -> bool {
-    #[derive(Deserialize)]
-    struct Object {
-        metadata: DeletionMeta,
-    }
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct DeletionMeta {
-        deletion_timestamp: Option<String>,
-        deletion_grace_period_seconds: Option<i64>,
-        #[serde(default)]
-        finalizers: Option<Vec<String>>,
-    }
-    let Ok(Object { metadata }) = serde_json::from_slice::<Object>(raw) else {
-        return false;
-    };
-    let waits =
-        metadata.deletion_timestamp.is_some() && metadata.deletion_grace_period_seconds.unwrap_or(0) > 0;
-    !waits && metadata.finalizers.unwrap_or_default().is_empty()
+/// The fields of a response that decide whether the object is gone.
+#[derive(Deserialize)]
+struct Object {
+    metadata: DeletionMeta,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct DeletionMeta {
+    deletion_grace_period_seconds: Option<i64>,
+    finalizers: Option<Vec<String>>,
 }
 
 /// Returns whether the cache's field selector needs only metadata.
@@ -403,24 +425,54 @@ mod tests {
     }
 
     #[test]
-    fn object_is_gone_without_finalizers_and_grace_period() {
-        for (json, expected) in [
-            (r#"{"metadata":{}}"#, true),
+    fn response_is_a_deletion_without_finalizers_and_grace_period() {
+        let namespace = r#"{"metadata":{"deletionTimestamp":"2026-01-01T00:00:00Z"},"spec":{"finalizers":["kubernetes"]}}"#;
+        // The response, and whether it is a deletion as the answer to a DELETE and to a PATCH.
+        for (path, json, deleted, patched) in [
+            ("pods", r#"{"metadata":{}}"#, true, false),
             (
+                "pods",
                 r#"{"metadata":{"deletionTimestamp":"t","deletionGracePeriodSeconds":0}}"#,
+                true,
+                true,
+            ),
+            ("pods", r#"{"metadata":{"deletionTimestamp":"t"}}"#, true, true),
+            (
+                "pods",
+                r#"{"metadata":{"deletionTimestamp":"t","deletionGracePeriodSeconds":30}}"#,
+                false,
+                false,
+            ),
+            (
+                "pods",
+                r#"{"metadata":{"deletionTimestamp":"t","finalizers":["f"]}}"#,
+                false,
+                false,
+            ),
+            ("namespaces", namespace, false, false),
+            (
+                "namespaces",
+                &namespace.replace(r#""kubernetes""#, ""),
+                true,
                 true,
             ),
             (
-                r#"{"metadata":{"deletionTimestamp":"t","deletionGracePeriodSeconds":30}}"#,
+                "namespaces",
+                r#"{"metadata":{"deletionTimestamp":"t"}}"#,
+                false,
                 false,
             ),
-            (
-                r#"{"metadata":{"deletionTimestamp":"t","finalizers":["f"]}}"#,
-                false,
-            ),
-            ("5", false),
         ] {
-            assert_eq!(is_gone(json.as_bytes()), expected, "{json}");
+            let uri: Uri = format!("/api/v1/{path}/a").parse().expect("a path");
+            let found = Cursor::new(json.as_bytes()).object().expect("an object");
+            for (method, expected) in [(Method::DELETE, deleted), (Method::PATCH, patched)] {
+                let write = Write::of(&method, &uri).expect("a write");
+                assert_eq!(
+                    write.is_deletion(json.as_bytes(), &found),
+                    expected,
+                    "{method} {json}"
+                );
+            }
         }
     }
 }

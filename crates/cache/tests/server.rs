@@ -4,7 +4,10 @@ use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::Context as _;
 use k8s_openapi::{
-    api::{apps::v1::Deployment, core::v1::ConfigMap},
+    api::{
+        apps::v1::Deployment,
+        core::v1::{ConfigMap, Namespace, Pod},
+    },
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{
@@ -27,6 +30,7 @@ suite!("cache";
     own_writes_in_another_shape_are_visible_to_the_next_read,
     own_writes_move_objects_into_and_out_of_a_scope,
     object_with_finalizer_stays_until_released,
+    object_stays_for_its_grace_period_or_content,
 );
 
 /// Much longer than any step takes.
@@ -320,30 +324,96 @@ async fn own_writes_move_objects_into_and_out_of_a_scope(ctx: Context) -> anyhow
     Ok(())
 }
 
-/// A terminating object is readable until its finalizers are removed.
+/// A terminating object is readable until its last finalizer is removed, and not after that.
 async fn object_with_finalizer_stays_until_released(ctx: Context) -> anyhow::Result<()> {
     let caches = CacheSet::new(ctx.client());
     let here = WatchScope::all().namespace(ctx.namespace());
     let lister = caches.get::<ConfigMap>(&here).synced(DEADLINE).await?;
-    let api = Api::<ConfigMap>::namespaced(caches.client().clone(), ctx.namespace());
-    let mut object = config_map("held");
-    object.finalizers_mut().push("windlass.test/hold".to_owned());
-    api.create(&PostParams::default(), &object).await?;
-    api.delete("held", &DeleteParams::default()).await?;
-    let key = ObjectKey::namespaced(ctx.namespace(), "held");
-    let held = lister.get_cached(&key).context("it waits for its finalizer")?;
-    assert!(held.meta().is_deleting());
-    let release = Patch::Merge(json!({ "metadata": { "finalizers": [] } }));
-    api.patch("held", &PatchParams::default(), &release).await?;
-    // The response to the last write contains the object; only the watch reports that it is gone.
     let mut changes = lister.subscribe();
-    timeout(DEADLINE, async {
-        while lister.get_cached(&key).is_some() {
-            changes.next().await;
+    let api = Api::<ConfigMap>::namespaced(caches.client().clone(), ctx.namespace());
+    for round in 0..20 {
+        let name = format!("held-{round}");
+        let mut object = config_map(&name);
+        object.finalizers_mut().push("windlass.test/hold".to_owned());
+        api.create(&PostParams::default(), &object).await?;
+        api.delete(&name, &DeleteParams::default()).await?;
+        let key = ObjectKey::namespaced(ctx.namespace(), name.as_str());
+        let held = lister.get_cached(&key).context("it waits for its finalizer")?;
+        assert!(held.meta().is_deleting());
+        // Each kind of write that can remove a finalizer.
+        if round % 2 == 0 {
+            let release = Patch::Merge(json!({ "metadata": { "finalizers": [] } }));
+            api.patch(&name, &PatchParams::default(), &release).await?;
+        } else {
+            let mut released = held.object()?.as_ref().clone();
+            released.metadata.finalizers = None;
+            api.replace(&name, &PostParams::default(), &released).await?;
         }
+        assert!(lister.get_cached(&key).is_none(), "gone in round {round}");
+        // Its name is free, and what the watch reports about the deleted object does not affect the new one.
+        let again = api.create(&PostParams::default(), &config_map(&name)).await?;
+        assert_eq!(lister.get(&key).and_then(|object| object.uid()), again.uid());
+    }
+    let last = api.create(&PostParams::default(), &config_map("last")).await?;
+    let version = last.resource_version().unwrap_or_default().parse()?;
+    anyhow::ensure!(lister.wait_for_resource_version(version, DEADLINE).await);
+    assert_eq!(
+        versions(&lister),
+        server_versions(&ctx.api::<ConfigMap>()).await?,
+        "after the watch events"
+    );
+    let mut deletions = 0;
+    until(&mut changes, |change| {
+        // A subscriber that is behind gets a deletion and the creation after it as one change.
+        deletions += usize::from(matches!(change, Change::Deleted { .. }) || change.is_recreated());
+        change.key().name() == "last"
     })
-    .await
-    .context("the object is not removed")?;
+    .await?;
+    assert!(deletions <= 20, "each deletion is delivered once: {deletions}");
+    Ok(())
+}
+
+/// What the server keeps after a delete stays in the cache: a pod for its grace period, a namespace for its content.
+async fn object_stays_for_its_grace_period_or_content(ctx: Context) -> anyhow::Result<()> {
+    let caches = CacheSet::new(ctx.client());
+    let here = WatchScope::all().namespace(ctx.namespace());
+    let pods = caches.get::<Pod>(&here).synced(DEADLINE).await?;
+    let api = Api::<Pod>::namespaced(caches.client().clone(), ctx.namespace());
+    let pod: Pod = serde_json::from_value(json!({
+        "metadata": { "name": "p", "finalizers": ["windlass.test/hold"] },
+        "spec": { "nodeName": "n", "containers": [{ "name": "c", "image": "registry.example.com/c:1" }] },
+    }))?;
+    api.create(&PostParams::default(), &pod).await?;
+    api.delete("p", &DeleteParams::default().grace_period(600))
+        .await?;
+    let key = ObjectKey::namespaced(ctx.namespace(), "p");
+    let release = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+    api.patch("p", &PatchParams::default(), &release).await?;
+    let kept = pods.get_cached(&key).context("its grace period is not over")?;
+    assert!(kept.meta().is_deleting());
+    api.delete("p", &DeleteParams::default().grace_period(0)).await?;
+    assert!(pods.get_cached(&key).is_none(), "deleted at once");
+
+    let namespaces = caches
+        .get::<Namespace>(&WatchScope::all())
+        .synced(DEADLINE)
+        .await?;
+    let api = Api::<Namespace>::all(caches.client().clone());
+    let name = format!("{}-content", ctx.namespace());
+    let namespace = serde_json::from_value(json!({ "metadata": { "name": name } }))?;
+    api.create(&PostParams::default(), &namespace).await?;
+    api.delete(&name, &DeleteParams::default()).await?;
+    let key = ObjectKey::cluster_scoped(name.as_str());
+    let mut terminating = namespaces
+        .get(&key)
+        .context("it is terminating")?
+        .as_ref()
+        .clone();
+    terminating.spec.get_or_insert_default().finalizers = None;
+    let _: Namespace = api
+        .replace_subresource("finalize", &name, &PostParams::default(), &terminating)
+        .await?;
+    assert!(namespaces.get(&key).is_none(), "its content is gone");
     Ok(())
 }
 
@@ -386,7 +456,7 @@ async fn server_versions(api: &Api<ConfigMap>) -> kube::Result<BTreeMap<String, 
 
 async fn until<K: Send + Sync + 'static>(
     changes: &mut Subscription<K>,
-    wanted: impl Fn(&Change<K>) -> bool,
+    mut wanted: impl FnMut(&Change<K>) -> bool,
 ) -> anyhow::Result<()> {
     let found = timeout(DEADLINE, async {
         while let Some(change) = changes.next().await {

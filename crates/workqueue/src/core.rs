@@ -43,6 +43,8 @@ pub(crate) struct StartedRun<K> {
     pub(crate) run: u32,
     pub(crate) key: K,
     pub(crate) priority: Priority,
+    /// Whether a failure of this run drops the key.
+    pub(crate) is_last_attempt: bool,
 }
 
 /// Result of polling for the next key.
@@ -216,7 +218,12 @@ impl<K> Core<K> {
         });
         let run = self.runs.start(turn.slot, started);
         slot.run = run;
-        StartedRun { run, key, priority }
+        StartedRun {
+            run,
+            key,
+            priority,
+            is_last_attempt: self.has_no_retries_left(turn.slot),
+        }
     }
 
     /// Counts a failure and returns the limiter's delay.

@@ -11,8 +11,8 @@ use crate::queue::Shared;
 
 /// A key that a worker processes. No other worker gets the key until this guard is gone.
 ///
-/// Finish it with the outcome: [`done`](Self::done), [`fail`](Self::fail), [`requeue_after`](Self::requeue_after) or
-/// [`give_up`](Self::give_up). Dropping it, by a panic or because the task was cancelled, counts as a failure: the key
+/// Finish it with the outcome: [`done`](Self::done), [`fail`](Self::fail), [`requeue_after`](Self::requeue_after),
+/// [`give_up`](Self::give_up) or [`back_off`](Self::back_off). Dropping it, by a panic or because the task was cancelled, counts as a failure: the key
 /// is retried after its backoff and is never lost or stuck.
 ///
 /// Whatever the outcome, a key that was added in the meantime is queued again immediately.
@@ -22,6 +22,7 @@ pub struct WorkItem<K> {
     key: K,
     run: u32,
     priority: Priority,
+    is_last_attempt: bool,
     ended: bool,
 }
 
@@ -45,12 +46,18 @@ pub enum RetryDecision {
 
 impl<K> WorkItem<K> {
     pub(crate) fn new(shared: Arc<Shared<K>>, hand: StartedRun<K>) -> Self {
-        let StartedRun { run, key, priority } = hand;
+        let StartedRun {
+            run,
+            key,
+            priority,
+            is_last_attempt,
+        } = hand;
         Self {
             shared,
             key,
             run,
             priority,
+            is_last_attempt,
             ended: false,
         }
     }
@@ -75,6 +82,12 @@ impl<K> WorkItem<K> {
         self.shared.with_core(|core| core.is_queued_again(self.run))
     }
 
+    /// Returns whether this run is the last that [`max_retries`](crate::Builder::max_retries) allows: a failure drops the
+    /// key.
+    pub fn is_last_attempt(&self) -> bool {
+        self.is_last_attempt
+    }
+
     /// Finishes the run with success and forgets the key's failures.
     pub fn done(mut self) {
         self.end(Core::done);
@@ -96,6 +109,22 @@ impl<K> WorkItem<K> {
     /// Finishes the run with a failure that a retry cannot fix: no retry, and the key's failures are forgotten.
     pub fn give_up(self) {
         self.done();
+    }
+
+    /// Finishes a run that turned out not to be needed: a key that has failed waits for its retry again, as after its last
+    /// failure, which is not counted twice. Returns how long it waits, or `None` if it does not: it has not failed, was added
+    /// in the meantime, or the queue is closed.
+    ///
+    /// For workers that cause adds themselves, such as by writing to the object that the key names: such an add ends the
+    /// backoff of the key.
+    pub fn back_off(mut self) -> Option<Duration> {
+        let (mut delay, priority) = (None, self.priority);
+        self.end(|core, run| {
+            let (after, ended) = core.back_off(run, priority);
+            delay = after;
+            ended
+        });
+        delay
     }
 
     #[inline(never)]

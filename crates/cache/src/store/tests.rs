@@ -233,6 +233,61 @@ fn unseen_deletions_in_a_buffer_are_bounded() {
 }
 
 #[test]
+fn queue_keeps_every_change_up_to_its_capacity_and_counts_the_others() {
+    let store = TestStore::new();
+    store.replace(&[("a", "1", 1)], "1");
+    let queue = crate::ChangeQueue::new(4);
+    let mut all = store.subscribe().queue(&queue);
+    assert_eq!(receive_all(&mut all), ["initial a@1"]);
+    for version in 2..5 {
+        store.apply("a", "1", version);
+    }
+    store.remove("a", "1", 5);
+    assert_eq!(queue.coalesced(), 0);
+    assert_eq!(
+        receive_all(&mut all),
+        [
+            "a@1 -> a@2",
+            "a@2 -> a@3",
+            "a@3 -> a@4",
+            "Observed gone a@4 -> a@5"
+        ]
+    );
+    for version in 6..12 {
+        store.apply("a", "2", version);
+    }
+    store.apply("b", "3", 12);
+    store.remove("a", "2", 13);
+    assert_eq!(queue.coalesced(), 3, "of `a`; the only change of `b` is kept");
+    let mut received = Vec::new();
+    while let Some(change) = all.next().now_or_never().flatten() {
+        received.push((describe_change(&change), queue.coalesced_into_last()));
+    }
+    let expected = [
+        ("new a@6", 0),
+        ("a@6 -> a@7", 0),
+        ("a@7 -> a@8", 0),
+        ("Observed gone a@8 -> a@13", 3),
+        ("new b@12", 0),
+    ];
+    assert_eq!(received, expected.map(|(text, merged)| (text.to_owned(), merged)));
+    store.apply("b", "3", 14);
+    assert_eq!(receive_all(&mut all), ["b@12 -> b@14"]);
+}
+
+#[test]
+fn queue_without_capacity_coalesces_and_counts() {
+    let store = TestStore::new();
+    store.replace(&[("a", "1", 1)], "1");
+    let queue = crate::ChangeQueue::default();
+    let mut all = store.subscribe().queue(&queue);
+    store.apply("a", "1", 2);
+    store.apply("a", "1", 3);
+    assert_eq!(receive_all(&mut all), ["new a@3"]);
+    assert_eq!(queue.coalesced(), 2);
+}
+
+#[test]
 fn late_subscriber_starts_with_current_objects() {
     let store = TestStore::new();
     store.replace(&[("a", "1", 1)], "1");
@@ -359,7 +414,7 @@ fn older_watch_events_do_not_restore_removed_objects() {
     store
         .core
         .store
-        .apply_own_delete(&key("a"), crate::Uid::from("1"));
+        .apply_own_delete(&key("a"), crate::Uid::from("1"), 3);
     store.core.store.apply_own_write(entry("b", "2", 6), false);
     assert_eq!(store.content(), [""; 0]);
     store.apply("a", "1", 3);
@@ -371,6 +426,49 @@ fn older_watch_events_do_not_restore_removed_objects() {
     store.apply("a", "9", 7);
     assert_eq!(store.content(), ["a@7"], "recreated");
     assert_eq!(store.core.store.backlog().2, 0, "no own write is left");
+}
+
+/// The deletion is delivered once, whether the response or the watch is first, and only for the deleted UID.
+#[test]
+fn own_delete_is_delivered_once_and_never_removes_a_recreated_object() {
+    let store = TestStore::new();
+    let own_delete = |uid: &str, version| {
+        let uid = crate::Uid::from(uid);
+        store.core.store.apply_own_delete(&key("a"), uid, version);
+    };
+    let mut all = store.subscribe();
+    store.replace(&[("a", "1", 1)], "1");
+    receive_all(&mut all);
+
+    own_delete("1", 1);
+    assert_eq!(
+        receive_all(&mut all),
+        ["Observed gone a@1"],
+        "the response is first"
+    );
+    store.apply("a", "1", 2);
+    store.remove("a", "1", 3);
+    assert_eq!(receive_all(&mut all), [""; 0], "the watch follows");
+
+    store.apply("a", "2", 4);
+    store.remove("a", "2", 5);
+    receive_all(&mut all);
+    own_delete("2", 4);
+    assert_eq!(receive_all(&mut all), [""; 0], "the watch was first");
+    assert_eq!(store.core.store.backlog().2, 0, "nothing is left to confirm");
+
+    store.core.store.apply_own_write(entry("a", "4", 8), true);
+    receive_all(&mut all);
+    own_delete("3", 6);
+    store.replace(&[("a", "3", 6)], "7");
+    assert_eq!(store.content(), ["a@8"], "recreated, and the list is older");
+    own_delete("5", 9);
+    store.apply("a", "5", 9);
+    assert_eq!(
+        store.content(),
+        ["a@8"],
+        "created and deleted between two watch events"
+    );
 }
 
 /// Readers and subscribers get the transformed object.

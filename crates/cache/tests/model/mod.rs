@@ -49,6 +49,8 @@ struct State {
     requests: Vec<String>,
     largest_page: Option<usize>,
     unresponsive: bool,
+    /// Kinds that always answer with an error.
+    broken: HashMap<String, u16>,
     /// Does not mark the end of initial events, as old servers.
     omits_initial_events_end: bool,
 }
@@ -176,6 +178,15 @@ impl Server {
         self.state().failures.push_back((on, status));
     }
 
+    /// Answers all requests for the kind with this status, until [`repair`](Self::repair).
+    pub(crate) fn break_kind(&self, path: &str, status: u16) {
+        self.state().broken.insert(path.to_owned(), status);
+    }
+
+    pub(crate) fn repair(&self, path: &str) {
+        self.state().broken.remove(path);
+    }
+
     /// Stops or resumes responding to requests.
     pub(crate) fn set_unresponsive(&self, silent: bool) {
         self.state().unresponsive = silent;
@@ -252,6 +263,9 @@ impl Server {
         ));
         if state.unresponsive {
             return None;
+        }
+        if let Some(code) = state.broken.get(request.uri().path()) {
+            return Some(failure(*code));
         }
         let sort = |on| match on {
             RequestType::List => !watching,

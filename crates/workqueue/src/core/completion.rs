@@ -29,6 +29,26 @@ impl<K> Core<K> {
         self.remove_unless_pending(id)
     }
 
+    /// Ends a run that was not needed. A key that has failed waits again as after its last failure. Returns its delay,
+    /// if it has one.
+    pub(crate) fn back_off(&mut self, run: u32, priority: Priority) -> (Option<Duration>, Cleanup<K>) {
+        let now = LazyNow::default();
+        let id = self.end_run(run, &now);
+        let slot = self.slots.get(id);
+        if let Some(earlier) = slot.failures.checked_sub(1)
+            && !matches!(slot.pending, Pending::Now(_))
+            && !self.closed
+        {
+            let delay = self.config.limiter.delay(&slot.key, earlier, now.get());
+            self.schedule(id, priority, delay, false, &now);
+        }
+        let delay = match self.slots.get(id).pending {
+            Pending::Later(_) => Some(self.delays.at(id).saturating_duration_since(now.get())),
+            Pending::Now(_) | Pending::No => None,
+        };
+        (delay, self.remove_unless_pending(id))
+    }
+
     /// Ends a run that failed.
     pub(crate) fn fail(&mut self, run: u32, priority: Priority) -> (RetryDecision, Cleanup<K>) {
         let now = LazyNow::default();
@@ -63,10 +83,16 @@ impl<K> Core<K> {
         }
     }
 
+    /// Whether the next failure of a key drops it.
+    pub(crate) fn has_no_retries_left(&self, id: u32) -> bool {
+        let failures = self.slots.get(id).failures;
+        self.config.max_retries.is_some_and(|max| failures >= max)
+    }
+
     /// Decides whether a failed key is retried, and schedules the retry.
     fn decide_retry(&mut self, id: u32, priority: Priority, now: &LazyNow) -> RetryDecision {
-        let slot = self.slots.get_mut(id);
-        if self.config.max_retries.is_some_and(|max| slot.failures >= max) {
+        if self.has_no_retries_left(id) {
+            let slot = self.slots.get_mut(id);
             let failures = slot.failures.saturating_add(1);
             slot.failures = 0;
             if let Some(metrics) = &self.config.metrics {
@@ -74,6 +100,7 @@ impl<K> Core<K> {
             }
             return RetryDecision::Dropped { failures };
         }
+        let slot = self.slots.get_mut(id);
         if let Pending::Now(_) = slot.pending {
             // It was added during the run, so it runs again immediately and needs no retry on top.
             slot.failures = slot.failures.saturating_add(1);

@@ -43,6 +43,36 @@ async fn failures_double_the_delay_and_forget_resets_them() {
     assert_eq!((queue.failures(&"a"), queue.failures(&"b")), (0, 1));
 }
 
+/// An add ends the backoff; a worker that finds nothing to do restores it.
+#[tokio::test(start_paused = true)]
+async fn back_off_waits_again_without_counting_a_failure() {
+    let queue = WorkQueue::builder()
+        .rate_limiter(Exponential::new(secs(1), secs(60)))
+        .max_retries(2)
+        .build();
+    queue.add("a");
+    for _ in 0..2 {
+        queue.next().await.expect("a key").fail();
+    }
+    queue.add("a");
+    let item = queue.try_next().expect("the add ends the backoff");
+    assert_eq!(item.back_off(), Some(secs(2)));
+    assert_eq!(queue.failures(&"a"), 2);
+    let start = Instant::now();
+    let item = queue.next().await.expect("a key");
+    assert_eq!(start.elapsed(), secs(2));
+    assert!(item.is_last_attempt());
+    item.fail();
+    queue.add("a");
+    let item = queue.try_next().expect("a key");
+    assert_eq!(
+        item.back_off(),
+        None,
+        "it was dropped, and its failures forgotten"
+    );
+    assert!(!queue.is_pending(&"a"));
+}
+
 #[test]
 fn exponential_never_overflows() {
     let default = delays(Exponential::default(), 0..2000);

@@ -56,6 +56,7 @@ pub(crate) enum Ending {
     Fail,
     Drop,
     GiveUp,
+    BackOff,
     RequeueAfter { millis: u64 },
 }
 
@@ -233,6 +234,10 @@ impl Harness {
             Ending::GiveUp => {
                 hand.give_up();
                 self.model.done(key);
+            }
+            Ending::BackOff => {
+                let delay = self.model.back_off(key, priority);
+                assert_eq!(hand.back_off(), delay.map(Duration::from_millis));
             }
             Ending::RequeueAfter { millis } => {
                 hand.requeue_after(Duration::from_millis(millis));

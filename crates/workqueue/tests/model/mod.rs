@@ -36,6 +36,7 @@ fn any_end() -> impl Strategy<Value = Ending> {
         3 => Just(Ending::Fail),
         1 => Just(Ending::Drop),
         1 => Just(Ending::GiveUp),
+        1 => Just(Ending::BackOff),
         2 => (0u64..30).prop_map(|millis| Ending::RequeueAfter { millis }),
     ]
 }

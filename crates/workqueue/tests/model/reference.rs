@@ -202,6 +202,23 @@ impl Model {
         self.remove_idle_keys();
     }
 
+    /// Returns the delay of the key.
+    pub(crate) fn back_off(&mut self, key: u8, priority: i32) -> Option<u64> {
+        let closed = self.closed;
+        let found = self.end_run(key);
+        if found.failures > 0 && !closed && !matches!(found.pending, Pending::Now { .. }) {
+            found.failures -= 1;
+            let delay = self.count_failure(key);
+            self.schedule(key, priority, delay, false);
+        }
+        let delay = match self.keys[&key].pending {
+            Pending::Later { at, .. } => Some(at - self.now),
+            _ => None,
+        };
+        self.remove_idle_keys();
+        delay
+    }
+
     pub(crate) fn fail(&mut self, key: u8, priority: i32) -> Decision {
         let (max_retries, closed) = (self.max_retries, self.closed);
         let found = self.end_run(key);
