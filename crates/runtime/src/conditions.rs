@@ -1,9 +1,35 @@
 //! Status conditions, with their transition times and observed generations.
 
+use std::fmt;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use windlass_api::conditions;
+use windlass_clock::Clock;
 
-use crate::clock::Clock;
+/// Condition type: the object is as desired. A declarative reconcile writes it at every outcome, if the status has
+/// `conditions`; see `docs/status.md`.
+///
+/// - `True`: every child is applied and pruning is complete (reason [`RECONCILED_REASON`]). It does not mean that the
+///   children work: return a `Ready` of your own from `desired` to say that.
+/// - `False`: something failed. The reason is the kind of failure, such as `Forbidden` or `Invalid`; the message names
+///   each failed child with the server's message.
+/// - `Unknown`: the reconcile is [undecided](crate::Desired::undecided).
+pub const READY_CONDITION: &str = "Ready";
+
+/// Condition type, present only while it is `True`: the controller works towards the desired state, waits, or retries
+/// after a failure. Tools that follow kstatus report the object as in progress.
+pub const RECONCILING_CONDITION: &str = "Reconciling";
+
+/// Condition type, present only while it is `True`: only a user or a change helps, after a
+/// [terminal error](crate::Error::terminal) or if [pruning is blocked](crate::PrunePolicy). Tools that follow kstatus
+/// report the object as failed.
+pub const STALLED_CONDITION: &str = "Stalled";
+
+/// Reason of a `Ready` condition that the runtime sets to `True`.
+pub const RECONCILED_REASON: &str = "Reconciled";
+
+/// The condition types that the runtime writes.
+pub(crate) const STANDARD_CONDITIONS: [&str; 3] = [READY_CONDITION, RECONCILING_CONDITION, STALLED_CONDITION];
 
 /// Sets and reads the `conditions` of a status.
 ///
@@ -64,6 +90,15 @@ pub struct ConditionUpdate {
 
 impl ConditionUpdate {
     /// Status `True`. Type and reason are CamelCase (`Ready`, `AllReplicasRun`); the API server requires a reason.
+    ///
+    /// A reason that the API does not accept is corrected, because the server would reject the whole status: words are
+    /// joined in CamelCase, other characters are left out, and `Unspecified` replaces an empty one.
+    ///
+    /// ```
+    /// use windlass_runtime::ConditionUpdate;
+    /// let update = ConditionUpdate::true_("Ready", "secret is-missing!");
+    /// assert_eq!(update.to_string(), "Ready=True SecretIsMissing");
+    /// ```
     pub fn true_(kind: impl Into<String>, reason: impl Into<String>) -> Self {
         Self::new(kind.into(), "True", reason.into())
     }
@@ -78,9 +113,14 @@ impl ConditionUpdate {
         Self::new(kind.into(), "Unknown", reason.into())
     }
 
-    /// Human-readable details. Default: empty.
+    /// Human-readable details. Default: empty. It is cut at 32,768 characters, the API's limit.
     pub fn message(mut self, message: impl Into<String>) -> Self {
         self.message = message.into();
+        if let Some((end, _)) = self.message.char_indices().nth(MAX_MESSAGE) {
+            let shorter = self.message[..end].char_indices().next_back();
+            self.message.truncate(shorter.map_or(0, |(end, _)| end));
+            self.message.push('…');
+        }
         self
     }
 
@@ -95,14 +135,73 @@ impl ConditionUpdate {
         &self.kind
     }
 
+    pub(crate) fn is_true(&self) -> bool {
+        self.status == "True"
+    }
+
     fn new(kind: String, status: &'static str, reason: String) -> Self {
         Self {
             kind,
             status,
-            reason,
+            reason: valid_reason(reason),
             message: String::new(),
             observed_generation: None,
         }
+    }
+}
+
+/// Longest `message` of a `metav1.Condition`, in characters.
+const MAX_MESSAGE: usize = 32_768;
+
+/// Longest `reason` of a `metav1.Condition`.
+const MAX_REASON: usize = 1024;
+
+/// Corrects a reason that does not match the API's pattern `^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$`.
+fn valid_reason(reason: String) -> String {
+    let is_middle = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | ',' | ':');
+    let is_valid = reason.len() <= MAX_REASON
+        && reason.starts_with(|c: char| c.is_ascii_alphabetic())
+        && reason.ends_with(|c: char| c.is_ascii_alphanumeric() || c == '_')
+        && reason.chars().all(is_middle);
+    if is_valid {
+        return reason;
+    }
+    let mut valid = String::new();
+    for word in reason.split(|c| !is_middle(c)) {
+        let mut letters = word.chars();
+        valid.extend(letters.next().map(|first| first.to_ascii_uppercase()));
+        valid.push_str(letters.as_str());
+    }
+    let valid = valid.trim_start_matches(|c: char| !c.is_ascii_alphabetic());
+    let valid = &valid[..valid.len().min(MAX_REASON)];
+    match valid.trim_end_matches([',', ':']) {
+        "" => "Unspecified".to_owned(),
+        valid => valid.to_owned(),
+    }
+}
+
+/// The condition as an update, without its transition time.
+impl From<Condition> for ConditionUpdate {
+    fn from(condition: Condition) -> Self {
+        let status = match &*condition.status {
+            "True" => "True",
+            "False" => "False",
+            _ => "Unknown",
+        };
+        Self::new(condition.type_, status, condition.reason)
+            .message(condition.message)
+            .observed_generation(condition.observed_generation)
+    }
+}
+
+impl fmt::Display for ConditionUpdate {
+    /// In one line, for logs: `Ready=False Waiting: 0 of 2 pods run`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={} {}", self.kind, self.status, self.reason)?;
+        if !self.message.is_empty() {
+            write!(f, ": {}", self.message)?;
+        }
+        Ok(())
     }
 }
 
@@ -199,6 +298,30 @@ mod tests {
         seconds(10).await;
         assert!(conditions.set(ConditionUpdate::unknown("Ready", "Lost"), &clock));
         assert_eq!(since(&conditions, "Ready"), "2026-01-02T03:04:35Z");
+    }
+
+    #[test]
+    fn reason_and_message_are_valid_for_the_server() {
+        let long = "X".repeat(2000);
+        for (reason, expected) in [
+            ("AllReplicasRun", "AllReplicasRun"),
+            ("a_b,c:d_", "a_b,c:d_"),
+            ("secret missing", "SecretMissing"),
+            ("  7 days ago: ", "DaysAgo"),
+            ("über\nlang", "BerLang"),
+            ("", "Unspecified"),
+            ("!?", "Unspecified"),
+            ("42", "Unspecified"),
+            (&long, &long[..1024]),
+        ] {
+            let update = ConditionUpdate::unknown("Ready", reason);
+            assert_eq!(update.reason, expected);
+        }
+        for (length, expected) in [(10, 10), (32_768, 32_768), (32_769, 32_768), (100_000, 32_768)] {
+            let update = ConditionUpdate::unknown("Ready", "R").message("é".repeat(length));
+            assert_eq!(update.message.chars().count(), expected);
+            assert_eq!(update.message.ends_with('…'), length > 32_768);
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -9,7 +9,7 @@ use windlass_cache::{Cacheable, Meta, ObjectKey};
 use windlass_workqueue::{Builder, RateLimiter, WorkQueue};
 
 use crate::{
-    children::{DesiredState, DesiredStateReconciler},
+    children::{ChildOptions, DesiredState, DesiredStateReconciler, PrunePolicy},
     custom_source::{self, SourceContext},
     error::Error,
     key::{Keyed, Reconcilable, ReconcileKey},
@@ -17,6 +17,7 @@ use crate::{
     own_objects::{self, OwnObjectsFn},
     reconcile::Reconciler,
     source::{self, EventFilter, OwnerKind, SourceBuilder},
+    start_report::{DeclarativeWrites, status_fields},
     watch::{Watch, WatchSelector},
 };
 
@@ -75,7 +76,32 @@ pub(crate) struct ControllerOptions<Key> {
     pub(crate) event_filter: Option<EventFilter>,
     pub(crate) leader_only: bool,
     pub(crate) field_manager: Option<String>,
+    pub(crate) children: ChildOptions,
     pub(crate) outcomes: Arc<OutcomeCounters>,
+    /// `None` for an imperative controller.
+    declarative: Option<Declarative>,
+    /// It has a cleanup, and so a finalizer.
+    pub(crate) has_cleanup: bool,
+}
+
+/// What is known about the kind of a declarative controller.
+#[derive(Clone, Copy)]
+struct Declarative {
+    /// Its status has a place for the standard conditions, and is not that of a Kubernetes controller.
+    has_conditions: bool,
+    is_cluster_scoped: bool,
+}
+
+impl<Key> ControllerOptions<Key> {
+    /// What the runtime itself writes; `None` for an imperative controller.
+    pub(crate) fn declarative_writes(&self) -> Option<DeclarativeWrites> {
+        let kind = self.declarative?;
+        Some(DeclarativeWrites {
+            conditions: kind.has_conditions && !self.children.without_conditions,
+            finalizer: self.has_cleanup,
+            is_cluster_scoped: kind.is_cluster_scoped,
+        })
+    }
 }
 
 /// Type state of a [`Controller`] without a reconciler; a manager does not accept it.
@@ -114,10 +140,19 @@ impl<K: Cacheable + Resource<DynamicType: Clone + Send + Sync>> Controller<K> {
 
     /// Reconciles declaratively: the function returns the desired children and status of an object, and the controller
     /// applies them. See [`Desired`](crate::Desired).
-    pub fn declare<D: DesiredState<K>>(self, declarative: D) -> Controller<K, DesiredStateReconciler<K, D>>
+    pub fn declare<D: DesiredState<K>>(
+        mut self,
+        declarative: D,
+    ) -> Controller<K, DesiredStateReconciler<K, D>>
     where
         K: Serialize,
     {
+        let group = K::group(&self.kind);
+        let is_foreign = !group.contains('.') || group.ends_with(".k8s.io");
+        self.options.declarative = Some(Declarative {
+            has_conditions: !is_foreign && status_fields::<K>().contains(&"conditions"),
+            is_cluster_scoped: self.selector.cluster_scoped,
+        });
         let reconciler = DesiredStateReconciler::new(declarative, self.kind.clone());
         self.reconcile(reconciler)
     }
@@ -157,7 +192,10 @@ impl<K: Reconcilable> Controller<K> {
                 event_filter: None,
                 leader_only: true,
                 field_manager: None,
+                children: ChildOptions::default(),
                 outcomes: Arc::default(),
+                declarative: None,
+                has_cleanup: false,
             },
             reconciler: NoReconciler(()),
             own_objects: None,
@@ -382,7 +420,9 @@ impl<K: Reconcilable, R> Controller<K, R> {
         self
     }
 
-    /// How often a failing object is retried before it waits for its next change. Default: no limit.
+    /// How often a failing object is retried before it waits for its next change: with 5, an object that always fails is
+    /// reconciled six times, once and five retries. Success, a terminal error and giving up reset the count. Default: no
+    /// limit.
     pub fn max_retries(mut self, retries: u32) -> Self {
         self.options.queue = self.options.queue.max_retries(retries);
         self
@@ -406,6 +446,22 @@ impl<K: Reconcilable, R> Controller<K, R> {
     /// controller's name.
     pub fn field_manager(mut self, name: impl Into<String>) -> Self {
         self.options.field_manager = Some(name.into());
+        self
+    }
+
+    /// Which children that are no longer [desired](crate::Desired) are deleted. Default: [`PrunePolicy::Guarded`], which
+    /// deletes only by declared intent.
+    pub fn prune(mut self, policy: PrunePolicy) -> Self {
+        self.options.children.prune = policy;
+        self
+    }
+
+    /// Writes no standard conditions: for objects whose status belongs to another controller, of which two would undo each
+    /// other's `Ready`. Conditions that `desired` returns are still written. Default: a declarative reconcile writes them
+    /// if the status of the kind has `conditions`, except for Kubernetes' own kinds; see
+    /// [`READY_CONDITION`](crate::READY_CONDITION).
+    pub fn without_conditions(mut self) -> Self {
+        self.options.children.without_conditions = true;
         self
     }
 

@@ -8,19 +8,19 @@ use tokio::{
     time::timeout,
 };
 use windlass_cache::{CacheSet, ObjectKey, SyncError, WatchScope};
-use windlass_workqueue::WorkQueue;
 
 use crate::{
     controller::{Controller, ControllerOptions},
     events::Recorder,
     key::{Reconcilable, ReconcileKey},
+    key_queue::KeyQueue,
     key_tracker::KeyTracker,
     listers::Listers,
     metrics::Metrics,
     own_objects::OwnObjectsFn,
     reconcile::{ErasedReconciler, Reconciler, TermContext},
     serving::ControllerState,
-    source::{BoxFuture, EventFilter, Pump, RegisterListerFn, Source, SourceBuilder},
+    source::{BoxFuture, EventFilter, Pump, RegisterListerFn, Source, SourceBuilder, WaitsFor},
     status_tracker::StatusTracker,
     stop::{StopPhase, StopSignal},
     terms::Terms,
@@ -130,13 +130,16 @@ impl<Key: ReconcileKey> RunnableController<Key> {
             own_objects,
         } = self;
         let (mut stop, quiet) = (env.stop.clone(), env.quiet);
-        let queue = options.queue.metrics(env.metrics.queue(&name)).build();
+        let writes = options.declarative_writes();
+        let keys = KeyQueue::new(options.queue.metrics(env.metrics.queue(&name)).build());
+        let queue = keys.queue.clone();
         let tracker = Arc::new(KeyTracker::new(queue.clone()));
         env.tracker.set_keys(Arc::clone(&tracker) as _);
         let measured = queue.clone();
         env.metrics.before_scrape(move || measured.report_metrics());
         log_lifecycle!(env.quiet, controller = name, "setting up event handlers");
-        let (mut pumps, waits) = start_sources(declared, &env, options.event_filter.as_ref(), &queue);
+        let (mut pumps, waits, sources) = start_sources(declared, &env, options.event_filter.as_ref(), &keys);
+        env.tracker.start_syncing(sources, writes);
         log_lifecycle!(env.quiet, controller = name, "starting");
         log_lifecycle!(env.quiet, controller = name, "waiting for caches");
         let ready = tokio::select! {
@@ -145,17 +148,18 @@ impl<Key: ReconcileKey> RunnableController<Key> {
             failed = pumps.failed() => Err(Some(failed)),
             ready = with_sync_timeout(options.sync_timeout, try_join_all(waits)) => ready.map_err(Some),
         };
+        env.tracker.end_syncing();
         let outcome = match ready {
             Err(failed) => failed.map_or(Ok(()), Err),
             Ok(ready) => {
-                let mut listers = Listers::new(name.clone());
+                let mut listers = Listers::new(name.clone(), options.children);
                 for ready in ready {
                     ready(&mut listers);
                 }
                 let own_objects = own_objects.and_then(|of_kind| of_kind(&listers));
                 let work = Arc::new(Worker {
                     listers: Arc::new(listers),
-                    queue: queue.clone(),
+                    keys,
                     reconciler,
                     timeout: options.timeout,
                     outcomes: options.outcomes,
@@ -176,23 +180,27 @@ impl<Key: ReconcileKey> RunnableController<Key> {
 
 type ReadyFuture = BoxFuture<Result<RegisterListerFn, SyncError>>;
 
-/// Starts every source. Returns the pumps, and a future per source that waits until it can be read.
+/// Starts every source. Returns the pumps, a future per source that waits until it can be read, and what it waits for.
 fn start_sources<Key: ReconcileKey>(
     declared: Vec<SourceBuilder<Key>>,
     env: &ControllerEnv,
     event_filter: Option<&EventFilter>,
-    queue: &WorkQueue<Key>,
-) -> (Pumps, Vec<ReadyFuture>) {
+    keys: &KeyQueue<Key>,
+) -> (Pumps, Vec<ReadyFuture>, Vec<WaitsFor>) {
     let mut pumps = Pumps {
         endless: JoinSet::new(),
         ending: JoinSet::new(),
     };
-    let (mut waits, mut waiting_for) = (Vec::new(), Vec::new());
+    let (mut waits, mut sources) = (Vec::new(), Vec::new());
     for declare in declared {
-        let Source { kind, pump, ready } = declare(&env.caches, &env.scope, event_filter.cloned());
-        if let Some(ready) = ready {
-            let (tracker, kind) = (Arc::clone(&env.tracker), kind.unwrap_or_default());
-            waiting_for.push(kind.clone());
+        let Source {
+            waits_for,
+            pump,
+            ready,
+        } = declare(&env.caches, &env.scope, event_filter.cloned());
+        if let Some((ready, source)) = ready.zip(waits_for) {
+            let (tracker, kind) = (Arc::clone(&env.tracker), source.name().to_owned());
+            sources.push(source);
             waits.push(Box::pin(async move {
                 let ready = ready().await?;
                 tracker.kind_synced(&kind);
@@ -200,13 +208,12 @@ fn start_sources<Key: ReconcileKey>(
             }) as ReadyFuture);
         }
         match pump {
-            Some(Pump::Endless(pump)) => drop(pumps.endless.spawn(pump(queue.clone()))),
-            Some(Pump::Finite(pump)) => drop(pumps.ending.spawn(pump(queue.clone()))),
+            Some(Pump::Endless(pump)) => drop(pumps.endless.spawn(pump(keys.clone()))),
+            Some(Pump::Finite(pump)) => drop(pumps.ending.spawn(pump(keys.clone()))),
             None => {}
         }
     }
-    env.tracker.set_state(ControllerState::Syncing { waiting_for });
-    (pumps, waits)
+    (pumps, waits, sources)
 }
 
 async fn with_sync_timeout<T>(
@@ -266,7 +273,7 @@ async fn run_terms<Key: ReconcileKey>(
             writer: Writer::new(term.client(caches.client().clone()), field_manager),
             recorder: recorder.clone(),
             listers: Arc::clone(&work.listers),
-            queue: work.queue.clone(),
+            queue: work.keys.queue.clone(),
             epoch: term.epoch(),
             history: parking_lot::Mutex::default(),
         });
@@ -287,7 +294,7 @@ async fn run_terms<Key: ReconcileKey>(
         log_lifecycle!(
             quiet,
             controller = name,
-            running = work.queue.running(),
+            running = work.keys.queue.running(),
             "shutting down workers"
         );
         tokio::select! {

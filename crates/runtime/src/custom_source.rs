@@ -13,12 +13,15 @@ use std::{future::Future, sync::Arc};
 
 use tokio::{sync::watch, task::JoinHandle};
 use windlass_cache::{Cache, CacheSet, Change, ObjectKey, WatchScope};
-use windlass_workqueue::{AddOptions, Priority, WorkQueue};
+use windlass_workqueue::Priority;
 
 use crate::{
     error::Error,
     key::ReconcileKey,
-    source::{Pump, Source, SourceBuilder},
+    key_queue::KeyQueue,
+    source::{Pump, Source, SourceBuilder, WaitsFor},
+    start_report::CustomKinds,
+    trigger::{Trigger, TriggerCause},
 };
 
 /// Gives a [custom source](crate::Controller::source) its caches and the controller's queue. Clones share both.
@@ -26,8 +29,10 @@ use crate::{
 pub struct SourceContext<Key = ObjectKey> {
     caches: CacheSet,
     scope: WatchScope,
-    queue: WorkQueue<Key>,
+    queue: KeyQueue<Key>,
     ready: Arc<watch::Sender<bool>>,
+    /// What it waits for, to report what is missing.
+    watched: CustomKinds,
 }
 
 impl<Key: ReconcileKey> SourceContext<Key> {
@@ -43,11 +48,8 @@ impl<Key: ReconcileKey> SourceContext<Key> {
 
     /// Adds a key to the queue. A key that is already queued gets the higher of both priorities.
     pub fn add(&self, key: Key, priority: Priority) {
-        let add = AddOptions {
-            priority,
-            ..AddOptions::default()
-        };
-        self.queue.add_with(key, add);
+        let trigger = Trigger::new(TriggerCause::Source);
+        self.queue.add(key, priority, Some(trigger));
     }
 
     /// Declares that the initial keys are queued, so reconciles may begin. Until then keys wait in the queue.
@@ -64,6 +66,9 @@ impl<Key: ReconcileKey> SourceContext<Key> {
         cache: &Cache<T>,
         mut on_event: impl FnMut(SourceEvent<T>) + Send + 'static,
     ) -> WatchHandle {
+        if !*self.ready.borrow() {
+            self.watched.add(cache);
+        }
         let mut subscription = cache.subscribe();
         let mut synced = subscription.synced();
         let task = tokio::spawn(async move {
@@ -124,8 +129,9 @@ where
     Box::new(move |caches, within, _| {
         let (caches, scope) = (caches.clone(), within.clone());
         let (sender, mut ready) = watch::channel(false);
+        let watched = CustomKinds::default();
         Source {
-            kind: Some("a custom source".to_owned()),
+            waits_for: Some(WaitsFor::CustomSource(watched.clone())),
             pump: Some(Pump::Endless(Box::new(move |queue| {
                 Box::pin(async move {
                     let feed = SourceContext {
@@ -133,6 +139,7 @@ where
                         scope,
                         queue,
                         ready: Arc::new(sender),
+                        watched,
                     };
                     if let Err(error) = source(feed).await {
                         tracing::error!(%error, "custom source failed");

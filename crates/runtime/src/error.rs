@@ -2,6 +2,11 @@
 
 use std::{error::Error as StdError, fmt};
 
+use crate::{
+    conditions::ConditionUpdate,
+    writer::{WriteError, WriteErrorKind},
+};
+
 /// Why a reconcile failed, and whether a retry can help.
 ///
 /// Anything that converts into a boxed error converts into this with `?`: error enums, `anyhow::Error`,
@@ -20,6 +25,9 @@ use std::{error::Error as StdError, fmt};
 pub struct Error {
     cause: Box<dyn StdError + Send + Sync>,
     terminal: bool,
+    conditions: Vec<ConditionUpdate>,
+    /// A warning event about it was recorded, or is not needed.
+    is_reported: bool,
 }
 
 impl Error {
@@ -28,7 +36,52 @@ impl Error {
         Self {
             cause: cause.into(),
             terminal: true,
+            conditions: Vec::new(),
+            is_reported: false,
         }
+    }
+
+    /// Adds a condition that a declarative reconcile writes to the object's status with the error; other conditions and
+    /// status fields stay as they are. A `Ready` that is not `True` replaces the runtime's, which has the error as its
+    /// message. Default: only the [standard conditions](crate::READY_CONDITION).
+    ///
+    /// ```
+    /// use windlass_runtime::{ConditionUpdate, Error};
+    ///
+    /// fn check(port: u16) -> Result<(), Error> {
+    ///     if port < 1024 {
+    ///         let invalid = ConditionUpdate::false_("PortAllowed", "Privileged").message("spec.port is below 1024");
+    ///         return Err(Error::terminal("spec.port is below 1024: choose another").condition(invalid));
+    ///     }
+    ///     Ok(())
+    /// }
+    /// # assert!(check(80).is_err());
+    /// ```
+    #[must_use]
+    pub fn condition(mut self, condition: ConditionUpdate) -> Self {
+        self.conditions.push(condition);
+        self
+    }
+
+    /// The conditions to write with the error.
+    pub(crate) fn conditions(&self) -> &[ConditionUpdate] {
+        &self.conditions
+    }
+
+    /// The same error, which needs no further warning event.
+    pub(crate) fn reported(mut self) -> Self {
+        self.is_reported = true;
+        self
+    }
+
+    pub(crate) fn is_reported(&self) -> bool {
+        self.is_reported
+    }
+
+    /// The same error, but retried.
+    pub(crate) fn retried(mut self) -> Self {
+        self.terminal = false;
+        self
     }
 
     /// Whether the reconcile is not retried.
@@ -40,6 +93,28 @@ impl Error {
     pub fn cause(&self) -> &(dyn StdError + Send + Sync + 'static) {
         &*self.cause
     }
+
+    /// Finds an error of a type among the causes.
+    pub(crate) fn find<E: StdError + 'static>(&self) -> Option<&E> {
+        let mut next: Option<&(dyn StdError + 'static)> = Some(self.cause());
+        while let Some(cause) = next {
+            if let Some(found) = cause.downcast_ref() {
+                return Some(found);
+            }
+            next = cause.source();
+        }
+        None
+    }
+
+    /// Whether a request to the API server got no response, which the log of the connection has. Other failed I/O, such as
+    /// of a service that the author calls, is not in it.
+    pub(crate) fn is_connection_error(&self) -> bool {
+        let request = match self.find::<WriteError>().map(WriteError::kind) {
+            Some(WriteErrorKind::Client(error)) => Some(&**error),
+            _ => self.find::<kube::Error>(),
+        };
+        request.is_some_and(|error| windlass_cache::is_connection_error(error))
+    }
 }
 
 impl<E: Into<Box<dyn StdError + Send + Sync>>> From<E> for Error {
@@ -47,6 +122,8 @@ impl<E: Into<Box<dyn StdError + Send + Sync>>> From<E> for Error {
         Self {
             cause: cause.into(),
             terminal: false,
+            conditions: Vec::new(),
+            is_reported: false,
         }
     }
 }
@@ -75,6 +152,8 @@ impl fmt::Debug for Error {
         f.debug_struct("Error")
             .field("cause", &self.cause)
             .field("terminal", &self.terminal)
+            .field("conditions", &self.conditions)
+            .field("is_reported", &self.is_reported)
             .finish()
     }
 }

@@ -1,4 +1,4 @@
-//! Installs CRDs, or waits for them, before controllers start.
+//! Installs CRDs, or waits for them.
 //!
 //! ```text
 //!   each CRD:  get ──► would it drop stored versions? fail ──► apply, if enabled ──► poll until served
@@ -16,6 +16,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::{Api, Client, ResourceExt};
 use tokio::time::{Instant, sleep, timeout};
 use windlass_api::{conditions, status::StatusClass};
+use windlass_cache::is_connection_error;
 
 use crate::writer::{ApplyOptions, WriteError, Writer};
 
@@ -23,12 +24,18 @@ use crate::writer::{ApplyOptions, WriteError, Writer};
 const DEADLINE: Duration = Duration::from_mins(1);
 /// Delay between two reads.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// When a missing CRD is logged again, and the longest time between two lines.
+const FIRST_REPEAT: Duration = Duration::from_secs(10);
+const LONGEST_REPEAT: Duration = Duration::from_mins(10);
+/// How long a CRD may take before it is logged that it is not served yet. A real server needs a second or two.
+const SERVED_SOON: Duration = Duration::from_secs(5);
 /// How long `NamesAccepted` must be false to count: right after a change the condition is not up to date.
 const NAMES_SETTLE_TIME: Duration = Duration::from_secs(2);
 
-/// Ensures that CRDs are served before controllers start.
+/// Ensures that CRDs are served.
 ///
-/// By default it waits for them; with [`apply`](Self::apply) it also installs and updates them.
+/// By default it waits for them; with [`apply`](Self::apply) it also installs and updates them. In a
+/// [manager](crate::Manager::install) without `apply` each controller waits for its own kinds instead.
 ///
 /// ```no_run
 /// # use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -114,6 +121,15 @@ impl CrdInstaller {
         self
     }
 
+    pub(crate) fn is_applied(&self) -> bool {
+        self.apply
+    }
+
+    /// The names of the CRDs.
+    pub(crate) fn names(&self) -> impl Iterator<Item = String> {
+        self.crds.iter().map(ResourceExt::name_any)
+    }
+
     /// Maximum time for all CRDs. Default: 60 s.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
@@ -160,6 +176,9 @@ struct CrdProgress<'a> {
     crd: &'a CustomResourceDefinition,
     /// What is missing; `None` when it is served.
     missing: Option<String>,
+    /// When to log what is missing, and the time until the next line after that.
+    next_line: Instant,
+    repeat: Duration,
 }
 
 impl<'a> CrdProgress<'a> {
@@ -167,6 +186,8 @@ impl<'a> CrdProgress<'a> {
         Self {
             crd,
             missing: Some("the server does not answer".to_owned()),
+            next_line: Instant::now() + SERVED_SOON,
+            repeat: FIRST_REPEAT,
         }
     }
 
@@ -176,7 +197,12 @@ impl<'a> CrdProgress<'a> {
     }
 
     async fn pause(&mut self, why: impl Into<String>) {
-        self.missing = Some(why.into());
+        let why = self.missing.insert(why.into());
+        if Instant::now() >= self.next_line {
+            tracing::warn!(crd = self.crd.name_any(), reason = why, "waiting for a CRD");
+            self.next_line = Instant::now() + self.repeat;
+            self.repeat = (self.repeat * 2).min(LONGEST_REPEAT);
+        }
         sleep(POLL_INTERVAL).await;
     }
 
@@ -194,6 +220,11 @@ impl<'a> CrdProgress<'a> {
                         crd,
                         message: status.message,
                     });
+                }
+                Err(error) if is_connection_error(&error) => {
+                    // The connection's log has it.
+                    self.missing = Some(format!("cannot read it: {error}"));
+                    sleep(POLL_INTERVAL).await;
                 }
                 Err(error) => self.pause(format!("cannot read it: {error}")).await,
             }
@@ -215,7 +246,7 @@ impl<'a> CrdProgress<'a> {
                 continue;
             }
             check_stored_versions(self.crd, &live)?;
-            let mut options = ApplyOptions::default().force();
+            let mut options = ApplyOptions::default();
             wanted.metadata.resource_version = live.metadata.resource_version;
             wanted.metadata.uid = live.metadata.uid;
             // A CRD that is created in between has no precondition. The server itself refuses to drop stored versions.
@@ -244,6 +275,10 @@ impl<'a> CrdProgress<'a> {
         let mut refused = None;
         loop {
             let Some(live) = self.get_live(definitions).await? else {
+                if self.repeat == FIRST_REPEAT {
+                    // A person must act, so the first line comes at once.
+                    self.next_line = self.next_line.min(Instant::now());
+                }
                 self.pause("it is not installed: install it, or start with --install")
                     .await;
                 continue;

@@ -11,6 +11,7 @@ use crate::{
     outcomes::ReconcileOutcome,
     reconcile::ReconcileId,
     serving::{ControllerStatus, FailingObject, FinishedReconcile, RunningReconcile},
+    trigger::Trigger,
 };
 
 /// Maximum number of failing keys whose error is kept; further ones are only counted.
@@ -21,7 +22,7 @@ const MAX_TRACKED_FAILURES: usize = 1_000;
 pub(crate) struct KeyTracker<Key> {
     queue: WorkQueue<Key>,
     /// By id, so that removal is O(1) with many workers.
-    running: Mutex<HashMap<ReconcileId, Running<Key>>>,
+    running: Mutex<HashMap<ReconcileId, Running<Key>, foldhash::fast::RandomState>>,
     failing: Mutex<HashMap<Key, Failing>>,
     last: Mutex<Option<LastReconcile<Key>>>,
 }
@@ -36,6 +37,7 @@ pub(crate) trait KeyStatus: Send + Sync {
 #[derive(Clone)]
 pub(crate) struct Running<Key> {
     key: Key,
+    trigger: Trigger,
     since: Instant,
 }
 
@@ -68,9 +70,13 @@ impl<Key: ReconcileKey> KeyTracker<Key> {
     }
 
     /// Tracks a reconcile as running until the guard ends or is dropped.
-    pub(crate) fn track(&self, key: &Key, id: ReconcileId) -> RunningGuard<'_, Key> {
-        let (key, since) = (key.clone(), Instant::now());
-        self.running.lock().insert(id, Running { key, since });
+    pub(crate) fn track(&self, key: &Key, id: ReconcileId, trigger: Trigger) -> RunningGuard<'_, Key> {
+        let running = Running {
+            key: key.clone(),
+            trigger,
+            since: Instant::now(),
+        };
+        self.running.lock().insert(id, running);
         RunningGuard { tracker: self, id }
     }
 
@@ -101,6 +107,13 @@ impl<Key: ReconcileKey> KeyTracker<Key> {
                 retry_at,
             },
         );
+    }
+
+    /// Corrects when a failed key is retried.
+    pub(crate) fn set_retry_at(&self, key: &Key, retry_at: Instant) {
+        if let Some(failing) = self.failing.lock().get_mut(key) {
+            failing.retry_at = Some(retry_at);
+        }
     }
 
     /// Running reconciles, longest first.
@@ -135,6 +148,7 @@ impl<Key: ReconcileKey> KeyStatus for KeyTracker<Key> {
             .map(|(id, running)| RunningReconcile {
                 key: running.key.to_string(),
                 id: id.to_string(),
+                trigger: running.trigger.to_string(),
                 seconds: seconds(running.since),
             })
             .collect();
@@ -154,6 +168,7 @@ impl<Key: ReconcileKey> KeyStatus for KeyTracker<Key> {
         status.last = last.map(|last| FinishedReconcile {
             key: last.ran.key.to_string(),
             outcome: last.outcome,
+            trigger: last.ran.trigger.to_string(),
             seconds: (last.at - last.ran.since).as_secs_f64(),
             seconds_ago: seconds(last.at),
         });

@@ -6,10 +6,20 @@ use clap::{Args, Command, FromArgMatches};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Client;
 
-use crate::{error::Error, install::CrdInstaller, manager::Manager, options::Options};
+use crate::{
+    error::Error,
+    install::CrdInstaller,
+    manager::Manager,
+    options::{LoggingError, Options},
+};
 
 /// Runs a controller program: parses its flags, sets up logging, connects to the cluster, and runs the manager that `setup`
-/// fills until SIGTERM or SIGINT. With `--install` the `crds` are applied first, otherwise they are waited for.
+/// fills until SIGTERM or SIGINT. With `--install` the `crds` are applied first; otherwise the controllers of those that are
+/// not installed wait for them, and the others run.
+///
+/// Logs go to standard error, unless the program has set a global `tracing` subscriber before, which is kept: see
+/// [`Logging::layer`](crate::Logging::layer) for one that exports spans too. With the feature `opentelemetry` it exports
+/// spans and metrics by itself, if `OTEL_EXPORTER_OTLP_ENDPOINT` is set; see `Telemetry`.
 ///
 /// The flags are [`Options`]; `--help` lists them. An error is one line on standard error and exit code 1 (2 for invalid
 /// flags).
@@ -88,10 +98,22 @@ fn run(
     install: CrdInstaller,
     setup: impl AsyncFnOnce(Manager, Client) -> Result<Manager, Error>,
 ) -> Result<(), Error> {
-    options.init_logging()?;
+    #[cfg(feature = "opentelemetry")]
+    let telemetry = crate::Telemetry::from_env(program)?;
+    #[cfg(feature = "opentelemetry")]
+    let logging = telemetry.init(&options.logging);
+    #[cfg(not(feature = "opentelemetry"))]
+    let logging = options.init_logging();
+    match logging {
+        // The program has a subscriber of its own.
+        Ok(()) | Err(LoggingError::AlreadySet) => {}
+        Err(error) => return Err(error.into()),
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let ended = runtime.block_on(async {
         let manager = options.manager(program).await?.install(install);
+        #[cfg(feature = "opentelemetry")]
+        let manager = manager.telemetry(telemetry);
         let client = manager.client().clone();
         setup(manager, client).await?.run().await?;
         Ok(())

@@ -23,7 +23,6 @@
 //! All reads go through [`windlass_cache`] and all queueing through [`windlass_workqueue`].
 
 mod children;
-mod clock;
 mod conditions;
 mod controller;
 mod controller_run;
@@ -33,6 +32,7 @@ mod error;
 pub mod events;
 mod install;
 mod key;
+mod key_queue;
 mod key_tracker;
 #[cfg(all(feature = "clap", feature = "logging"))]
 mod launch;
@@ -50,18 +50,25 @@ mod predicate;
 mod reconcile;
 pub mod serving;
 mod source;
+mod start_report;
 mod status_tracker;
 mod stop;
+#[cfg(feature = "opentelemetry")]
+mod telemetry;
 mod terms;
+pub mod testing;
+mod trigger;
 mod watch;
 mod worker;
 mod writer;
 
 pub use children::{
-    APPLIED_HASH_ANNOTATION, CONTROLLER_LABEL, ChildError, Desired, DesiredState, DesiredStateReconciler,
+    ALLOW_PRUNE_ANNOTATION, APPLIED_HASH_ANNOTATION, CONTROLLER_LABEL, ChildError, ChildRef, Desired,
+    DesiredState, DesiredStateReconciler, PrunePolicy,
 };
-pub use clock::Clock;
-pub use conditions::{ConditionUpdate, Conditions};
+pub use conditions::{
+    ConditionUpdate, Conditions, READY_CONDITION, RECONCILED_REASON, RECONCILING_CONDITION, STALLED_CONDITION,
+};
 pub use controller::{Controller, NoReconciler};
 pub use controller_run::ControllerError;
 pub use custom_source::{SourceContext, SourceEvent, WatchHandle};
@@ -83,8 +90,13 @@ pub use options::{JsonLines, LoggingError};
 pub use outcomes::{OutcomeCounters, ReconcileOutcome};
 pub use predicate::Predicate;
 pub use reconcile::{Action, Context, ReconcileId, Reconciler, Request};
+pub use start_report::OnBlocked;
+#[cfg(feature = "opentelemetry")]
+pub use telemetry::{Telemetry, TelemetryError};
+pub use trigger::{ChangeType, Trigger, TriggerCause};
 pub use watch::Watch;
 pub use windlass_cache::ObjectKey;
+pub use windlass_clock::Clock;
 pub use writer::{
     ApplyOptions, ApplyOutcome, DeleteOutcome, EvictOutcome, InvalidFinalizer, InvalidWrite, Writable,
     WriteError, WriteErrorKind, Writer, check_finalizer,

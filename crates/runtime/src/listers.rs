@@ -7,7 +7,10 @@ use std::{
 
 use windlass_cache::{Cacheable, GroupVersionKind, Lister};
 
-use crate::{children::OwnedKind, error::Error};
+use crate::{
+    children::{ChildOptions, OwnedKind},
+    error::Error,
+};
 
 pub(crate) struct Listers {
     pub(crate) controller: String,
@@ -15,12 +18,14 @@ pub(crate) struct Listers {
     by_type: HashMap<(TypeId, GroupVersionKind), Box<dyn Any + Send + Sync>>,
     /// The kinds that the controller owns.
     pub(crate) owned_kinds: Vec<Box<dyn OwnedKind>>,
+    pub(crate) child_options: ChildOptions,
 }
 
 impl Listers {
-    pub(crate) fn new(controller: String) -> Self {
+    pub(crate) fn new(controller: String, child_options: ChildOptions) -> Self {
         Self {
             controller,
+            child_options,
             by_type: HashMap::new(),
             owned_kinds: Vec::new(),
         }

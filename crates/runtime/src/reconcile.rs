@@ -2,14 +2,16 @@
 
 use std::{fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 
+use k8s_openapi::jiff::Timestamp;
 use kube::{Client, Resource};
 use parking_lot::Mutex;
 use windlass_cache::{Cacheable, Lister, ObjectKey};
+use windlass_clock::Clock;
 use windlass_workqueue::{Priority, WorkQueue};
 
 use crate::{
     children::ApplyHistory, election::Epoch, error::Error, events::Recorder, key::ReconcileKey,
-    listers::Listers, stop::StopSignal, writer::Writer,
+    listers::Listers, stop::StopSignal, trigger::Trigger, writer::Writer,
 };
 
 /// Moves the cluster towards the desired state of one object.
@@ -68,6 +70,19 @@ pub trait Reconciler<Key = ObjectKey>: Send + Sync + 'static {
         request: Request<Key>,
         ctx: Context<Key>,
     ) -> impl Future<Output = Result<Action, Error>> + Send;
+
+    /// Called after a reconcile was cancelled because it exceeded [`Controller::timeout`](crate::Controller::timeout), before
+    /// it is retried, so that it can be reported where users look. It is cancelled itself after ten seconds. Default:
+    /// nothing; a declarative controller reports it in the status.
+    fn timed_out(
+        &self,
+        request: Request<Key>,
+        ctx: Context<Key>,
+        limit: Duration,
+    ) -> impl Future<Output = ()> + Send {
+        let _ = (request, ctx, limit);
+        std::future::ready(())
+    }
 }
 
 impl<Key, F, Fut> Reconciler<Key> for F
@@ -92,6 +107,13 @@ pub(crate) trait ErasedReconciler<Key>: Send + Sync {
         request: Request<Key>,
         ctx: Context<Key>,
     ) -> Pin<Box<dyn Future<Output = Result<Action, Error>> + Send + '_>>;
+
+    fn timed_out_boxed(
+        &self,
+        request: Request<Key>,
+        ctx: Context<Key>,
+        limit: Duration,
+    ) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 }
 
 impl<Key: 'static, R: Reconciler<Key>> ErasedReconciler<Key> for R {
@@ -101,6 +123,15 @@ impl<Key: 'static, R: Reconciler<Key>> ErasedReconciler<Key> for R {
         ctx: Context<Key>,
     ) -> Pin<Box<dyn Future<Output = Result<Action, Error>> + Send + '_>> {
         Box::pin(self.reconcile(request, ctx))
+    }
+
+    fn timed_out_boxed(
+        &self,
+        request: Request<Key>,
+        ctx: Context<Key>,
+        limit: Duration,
+    ) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(self.timed_out(request, ctx, limit))
     }
 }
 
@@ -186,6 +217,9 @@ pub struct Context<Key = ObjectKey> {
     pub(crate) term: Arc<TermContext<Key>>,
     pub(crate) key: Key,
     pub(crate) id: ReconcileId,
+    pub(crate) trigger: Trigger,
+    /// Whether a failure of this reconcile is not retried any more.
+    pub(crate) is_last_attempt: bool,
     /// Stop signal of the current term.
     pub(crate) stop: StopSignal,
 }
@@ -244,9 +278,43 @@ impl<Key: ReconcileKey> Context<Key> {
         self.term.listers.get::<K>(kind)
     }
 
+    /// The current time in whole seconds, like the timestamps of objects: the system's, or the paused time of a test. See
+    /// [`Clock::system`].
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use k8s_openapi::api::core::v1::ConfigMap;
+    /// use kube::ResourceExt;
+    /// use windlass_runtime::{Action, Context, Error, Request};
+    ///
+    /// /// Deletes a ConfigMap an hour after its creation.
+    /// async fn reconcile(request: Request, ctx: Context) -> Result<Action, Error> {
+    ///     let Some(config) = ctx.lister::<ConfigMap>()?.get(&request.key) else {
+    ///         return Ok(Action::done());
+    ///     };
+    ///     let created = config.creation_timestamp().map_or(ctx.now(), |time| time.0);
+    ///     let age = Duration::try_from(ctx.now().duration_since(created)).unwrap_or_default();
+    ///     let left = Duration::from_hours(1).saturating_sub(age);
+    ///     if !left.is_zero() {
+    ///         return Ok(Action::requeue_after(left));
+    ///     }
+    ///     ctx.writer().delete(&*config).await?;
+    ///     Ok(Action::done())
+    /// }
+    /// ```
+    pub fn now(&self) -> Timestamp {
+        Clock::system().now()
+    }
+
     /// The id of this reconcile, which is also in the span of its log lines.
     pub fn id(&self) -> ReconcileId {
         self.id
+    }
+
+    /// Why this reconcile runs: which object changed and how, a retry, a requeue, the start. For logs and debugging; it is also
+    /// in the span of the log lines, as `trigger`.
+    pub fn trigger(&self) -> &Trigger {
+        &self.trigger
     }
 
     /// The current term of leadership, to fence writes outside the Kubernetes API: later leaders have greater epochs. `None`

@@ -6,21 +6,24 @@ use futures::{Stream, StreamExt};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Resource;
 use windlass_cache::{
-    Cache, CacheSet, Cacheable, CachedObject, Change, Index, Indexer, Lister, Meta, ObjectKey, Query,
-    Subscription, SyncError, WatchScope,
+    Cache, CacheSet, Cacheable, CachedObject, Change, ChangeQueue, Index, Indexer, Lister, Meta, ObjectKey,
+    Query, Subscription, SyncError, WatchScope,
 };
-use windlass_workqueue::{AddOptions, Priority, WorkQueue};
+use windlass_workqueue::Priority;
 
 use crate::{
     children::ChildLister,
     key::ReconcileKey,
+    key_queue::KeyQueue,
     listers::Listers,
     predicate::{Predicate, always_triggers},
+    start_report::{CustomKinds, RequiredKind},
+    trigger::{Trigger, TriggerCause},
     watch::{KeyMapping, TapFn, Watch, WatchSelector},
 };
 
-/// How often a controller that waits for a cache logs what it waits for.
-const SYNC_WARNING_INTERVAL: Duration = Duration::from_secs(10);
+/// How long one wait for a cache takes; there is another one after it.
+const SYNC_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Starts a declared source when the controller runs.
 pub(crate) type SourceBuilder<Key> =
@@ -31,12 +34,28 @@ pub(crate) type EventFilter = Arc<dyn Fn(Option<&Meta>, &Meta) -> bool + Send + 
 
 /// A started watch of a kind, or a stream.
 pub(crate) struct Source<Key> {
-    /// The kind's name; `None` for a stream.
-    pub(crate) kind: Option<String>,
+    /// What the controller waits for before it starts; `None` for a stream.
+    pub(crate) waits_for: Option<WaitsFor>,
     /// Adds keys to the queue until the source ends. `None` for a kind that is only read.
     pub(crate) pump: Option<Pump<Key>>,
     /// Waits until the kind can be read. `None` for a stream.
     pub(crate) ready: Option<WaitReadyFn>,
+}
+
+/// What a controller waits for before it starts.
+pub(crate) enum WaitsFor {
+    Kind(RequiredKind),
+    CustomSource(CustomKinds),
+}
+
+impl WaitsFor {
+    /// The name for status and logs.
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Self::Kind(required) => &required.kind,
+            Self::CustomSource(_) => "a custom source",
+        }
+    }
 }
 
 pub(crate) enum Pump<Key> {
@@ -47,7 +66,7 @@ pub(crate) enum Pump<Key> {
 }
 
 type WaitReadyFn = Box<dyn FnOnce() -> BoxFuture<Result<RegisterListerFn, SyncError>> + Send>;
-pub(crate) type PumpFn<Key> = Box<dyn FnOnce(WorkQueue<Key>) -> BoxFuture<()> + Send>;
+pub(crate) type PumpFn<Key> = Box<dyn FnOnce(KeyQueue<Key>) -> BoxFuture<()> + Send>;
 pub(crate) type RegisterListerFn = Box<dyn FnOnce(&mut Listers) + Send>;
 pub(crate) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
@@ -95,16 +114,19 @@ where
     }
     let owner = owner.cloned();
     Box::new(move |caches, within, event_filter| {
-        let cache = caches.get_dynamic::<K>(&watch.dynamic, &watch.selector.scope(within));
+        let scope = watch.selector.scope(within);
+        let cache = caches.get_dynamic::<K>(&watch.dynamic, &scope);
         let Watch {
             dynamic,
             predicate,
             mapping,
             tap,
+            change_queue,
             ..
         } = watch;
-        let by_owner =
-            matches!(mapping, KeyMapping::ControllingOwner(_)).then(|| cache.index(Indexer::owner()));
+        let is_owned = matches!(mapping, KeyMapping::ControllingOwner(_));
+        let by_owner = is_owned.then(|| cache.index(Indexer::owner()));
+        let required = required_kind(&cache, &dynamic, &scope, is_owned);
         let register = move |lister: Lister<K>| -> RegisterListerFn {
             Box::new(move |listers| {
                 if let Some(by_owner) = by_owner {
@@ -125,9 +147,14 @@ where
             event_filter,
             tap,
         };
-        with_pump(cache, register, move |subscription, queue| {
-            Box::pin(pump(subscription, filter, keys_of, queue))
-        })
+        let kind = Arc::from(cache.kind().kind.as_str());
+        with_pump(
+            cache,
+            change_queue.as_ref(),
+            required,
+            register,
+            move |subscription, queue| Box::pin(pump(kind, subscription, filter, keys_of, queue)),
+        )
     })
 }
 
@@ -137,10 +164,12 @@ where
     K::DynamicType: Send + Sync,
 {
     Box::new(move |caches, within, _| {
-        let cache = caches.get_dynamic::<K>(&watch.dynamic, &watch.selector.scope(within));
+        let scope = watch.selector.scope(within);
+        let cache = caches.get_dynamic::<K>(&watch.dynamic, &scope);
         let dynamic = watch.dynamic;
+        let required = required_kind(&cache, &dynamic, &scope, false);
         Source {
-            kind: Some(cache.kind().kind.clone()),
+            waits_for: Some(WaitsFor::Kind(required)),
             pump: None,
             ready: Some(Box::new(move || {
                 Box::pin(async move {
@@ -208,11 +237,13 @@ where
     Box::new(move |caches, within, event_filter| {
         let own = caches.get_dynamic::<K>(&kind, &selector.scope(within));
         let lookup = prepare(&own);
-        let cache = caches.get_dynamic::<Other>(&watch.dynamic, &watch.selector.scope(within));
+        let scope = watch.selector.scope(within);
+        let cache = caches.get_dynamic::<Other>(&watch.dynamic, &scope);
         let Watch {
             dynamic,
             predicate,
             tap,
+            change_queue,
             ..
         } = watch;
         let filter = ChangeFilter {
@@ -220,17 +251,25 @@ where
             event_filter,
             tap,
         };
+        let kind = Arc::from(cache.kind().kind.as_str());
+        let required = required_kind(&cache, &dynamic, &scope, false);
         let register = move |lister: Lister<Other>| -> RegisterListerFn {
             Box::new(move |listers| listers.insert(&dynamic, lister))
         };
-        with_pump(cache, register, move |subscription, queue| {
-            Box::pin(async move {
-                // Objects that are added to the own cache later are queued by its own pump.
-                let Ok(own) = synced(&own).await else { return };
-                let keys_of = move |change: &Change<Other>| lookup(&own, change);
-                pump(subscription, filter, keys_of, queue).await;
-            })
-        })
+        with_pump(
+            cache,
+            change_queue.as_ref(),
+            required,
+            register,
+            move |subscription, queue| {
+                Box::pin(async move {
+                    // Objects that are added to the own cache later are queued by its own pump.
+                    let Ok(own) = synced(&own).await else { return };
+                    let keys_of = move |change: &Change<Other>| lookup(&own, change);
+                    pump(kind, subscription, filter, keys_of, queue).await;
+                })
+            },
+        )
     })
 }
 
@@ -256,13 +295,18 @@ fn keys<K: Cacheable>(objects: impl IntoIterator<Item = CachedObject<K>>) -> imp
 /// A source whose changes a pump maps to keys.
 fn with_pump<K: Cacheable, Key: ReconcileKey>(
     cache: Cache<K>,
+    change_queue: Option<&ChangeQueue>,
+    required: RequiredKind,
     register: impl FnOnce(Lister<K>) -> RegisterListerFn + Send + 'static,
-    pump: impl FnOnce(Subscription<K>, WorkQueue<Key>) -> BoxFuture<()> + Send + 'static,
+    pump: impl FnOnce(Subscription<K>, KeyQueue<Key>) -> BoxFuture<()> + Send + 'static,
 ) -> Source<Key> {
-    let subscription = cache.subscribe();
+    let mut subscription = cache.subscribe();
+    if let Some(queue) = change_queue {
+        subscription = subscription.queue(queue);
+    }
     let mut handled = subscription.synced();
     Source {
-        kind: Some(cache.kind().kind.clone()),
+        waits_for: Some(WaitsFor::Kind(required)),
         pump: Some(Pump::Endless(Box::new(move |queue| pump(subscription, queue)))),
         ready: Some(Box::new(move || {
             Box::pin(async move {
@@ -279,10 +323,10 @@ pub(crate) fn from_stream<Key: ReconcileKey>(
     keys: impl Stream<Item = Key> + Send + 'static,
 ) -> SourceBuilder<Key> {
     Box::new(move |_, _, _| Source {
-        kind: None,
+        waits_for: None,
         pump: Some(Pump::Finite(Box::new(move |queue| {
             Box::pin(keys.for_each(move |key| {
-                queue.add(key);
+                queue.add(key, Priority::NORMAL, Some(Trigger::new(TriggerCause::Source)));
                 std::future::ready(())
             }))
         }))),
@@ -316,10 +360,11 @@ impl<K: Cacheable> ChangeFilter<K> {
 }
 
 async fn pump<K: Cacheable, Key: ReconcileKey>(
+    kind: Arc<str>,
     mut subscription: Subscription<K>,
     mut filter: ChangeFilter<K>,
     keys_of: impl Fn(&Change<K>) -> Vec<Key>,
-    queue: WorkQueue<Key>,
+    queue: KeyQueue<Key>,
 ) {
     while let Some(change) = subscription.next().await {
         if !filter.passes(&change) {
@@ -333,23 +378,39 @@ async fn pump<K: Cacheable, Key: ReconcileKey>(
         } else {
             Priority::NORMAL
         };
-        let add = AddOptions {
-            priority,
-            ..AddOptions::default()
-        };
         for key in keys_of(&change) {
-            queue.add_with(key, add);
+            queue.add(key, priority, Trigger::of_change(&kind, &change));
         }
     }
 }
 
-/// Waits without a limit, because a CRD may be installed later. Logs a warning periodically.
+/// Waits without a limit, because a CRD may be installed later. The manager's start report logs what is missing.
 async fn synced<K: Cacheable>(cache: &Cache<K>) -> Result<Lister<K>, SyncError> {
     loop {
-        match cache.synced(SYNC_WARNING_INTERVAL).await {
-            Err(waiting @ SyncError::Deadline { .. }) => tracing::warn!("waiting to start: {waiting}"),
+        match cache.synced(SYNC_INTERVAL).await {
+            Err(SyncError::Deadline { .. }) => {}
             ended => return ended,
         }
+    }
+}
+
+/// The kind of a cache, for the report of what a controller waits for.
+fn required_kind<K: Cacheable>(
+    cache: &Cache<K>,
+    dynamic: &K::DynamicType,
+    scope: &WatchScope,
+    is_owned: bool,
+) -> RequiredKind {
+    cache.quiet_until_synced();
+    let reported = cache.clone();
+    RequiredKind {
+        kind: cache.kind().kind.clone(),
+        group: K::group(dynamic).into_owned(),
+        version: K::version(dynamic).into_owned(),
+        plural: K::plural(dynamic).into_owned(),
+        namespaces: scope.selected_namespaces().cloned(),
+        is_owned,
+        failures: Box::new(move || reported.sync_failures()),
     }
 }
 
@@ -389,6 +450,7 @@ pub(crate) fn controlling_owners<K: Cacheable>(change: &Change<K>, kind: &OwnerK
 mod tests {
     use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap, core::v1::Node};
     use kube::Resource;
+    use windlass_workqueue::WorkQueue;
 
     use super::*;
     use crate::model::{CONFIG_MAPS, Server, config_map};
@@ -405,13 +467,14 @@ mod tests {
         let caches = CacheSet::new(server.client());
         let declared = from_watch(Watch::<ConfigMap>::new().map_key(ObjectKey::clone), None);
         let Source { pump, ready, .. } = declared(&caches, &WatchScope::all(), None);
-        let (queue, mut ready) = (WorkQueue::new(), ready.expect("a watched kind can be read")());
+        let queue = WorkQueue::new();
+        let mut ready = ready.expect("a watched kind can be read")();
         let early = tokio::time::timeout(Duration::from_mins(1), &mut ready).await;
         assert!(early.is_err(), "ready before anything was queued");
         let Some(Pump::Endless(pump)) = pump else {
             panic!("a watch of the own kind has an endless pump")
         };
-        let pump = tokio::spawn(pump(queue.clone()));
+        let pump = tokio::spawn(pump(KeyQueue::new(queue.clone())));
         assert!(ready.await.is_ok());
         assert_eq!(queue.len(), 1);
         pump.abort();

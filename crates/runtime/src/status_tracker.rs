@@ -5,12 +5,15 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::{
     key_tracker::KeyStatus,
     outcomes::OutcomeCounters,
     serving::{ControllerState, ControllerStatus, OutcomeCounts},
+    source::WaitsFor,
+    start_report::{DeclarativeWrites, Required},
 };
 
 /// Live status of one controller, written by the controller.
@@ -20,6 +23,8 @@ pub(crate) struct StatusTracker {
     state: watch::Sender<ControllerState>,
     /// Set when the controller starts.
     keys: OnceLock<Arc<dyn KeyStatus>>,
+    /// What it needs, to report what is missing.
+    required: Mutex<Required>,
 }
 
 impl StatusTracker {
@@ -29,6 +34,7 @@ impl StatusTracker {
             outcomes,
             state: watch::Sender::new(ControllerState::Starting),
             keys: OnceLock::new(),
+            required: Mutex::default(),
         }
     }
 
@@ -36,10 +42,65 @@ impl StatusTracker {
         self.state.send_replace(state);
     }
 
+    /// Sets what the controller waits for before it starts, and what the runtime will write for it. The first source of a
+    /// declarative controller is its own kind.
+    pub(crate) fn start_syncing(&self, sources: Vec<WaitsFor>, writes: Option<DeclarativeWrites>) {
+        self.set_state(ControllerState::Syncing {
+            waiting_for: sources.iter().map(|source| source.name().to_owned()).collect(),
+            blocked_by: None,
+        });
+        let (mut kinds, mut custom) = (Vec::new(), Vec::new());
+        for source in sources {
+            match source {
+                WaitsFor::Kind(required) => kinds.push(required),
+                WaitsFor::CustomSource(watched) => custom.push(watched),
+            }
+        }
+        *self.required.lock() = Required {
+            writes: writes.map(|writes| writes.rights(&kinds)).unwrap_or_default(),
+            kinds,
+            custom,
+        };
+    }
+
+    /// Releases the caches that were only kept for the report of what is missing.
+    pub(crate) fn end_syncing(&self) {
+        let mut required = self.required.lock();
+        required.kinds.clear();
+        required.custom.drain(..).for_each(|watched| watched.clear());
+    }
+
+    pub(crate) fn with_required<T>(&self, act: impl FnOnce(&Required) -> T) -> T {
+        act(&self.required.lock())
+    }
+
+    /// Sets what keeps the controller from starting until a person acts.
+    pub(crate) fn set_blocked(&self, by: Option<String>) {
+        self.state.send_if_modified(|state| {
+            let ControllerState::Syncing { blocked_by, .. } = state else {
+                return false;
+            };
+            let changed = *blocked_by != by;
+            *blocked_by = by;
+            changed
+        });
+    }
+
+    pub(crate) fn waiting_for(&self) -> Vec<String> {
+        match &*self.state.borrow() {
+            ControllerState::Syncing { waiting_for, .. } => waiting_for.clone(),
+            _ => Vec::new(),
+        }
+    }
+
+    pub(crate) fn is_ready(&self) -> bool {
+        is_ready(&self.state.borrow())
+    }
+
     /// Removes a synced kind from those the controller waits for.
     pub(crate) fn kind_synced(&self, kind: &str) {
         self.state.send_modify(|state| {
-            if let ControllerState::Syncing { waiting_for } = state
+            if let ControllerState::Syncing { waiting_for, .. } = state
                 && let Some(at) = waiting_for.iter().position(|waiting| waiting == kind)
             {
                 waiting_for.remove(at);
@@ -59,12 +120,33 @@ impl StatusTracker {
         let _ = state.wait_for(is_ready).await;
     }
 
+    /// Completes when the controller's caches have synced, or cannot sync before a person acts. Cancellation-safe.
+    pub(crate) async fn ready_or_blocked(&self) {
+        let mut state = self.state.subscribe();
+        let _ = state
+            .wait_for(|state| {
+                let blocked = matches!(
+                    state,
+                    ControllerState::Syncing {
+                        blocked_by: Some(_),
+                        ..
+                    }
+                );
+                blocked || is_ready(state)
+            })
+            .await;
+    }
+
     /// Why the controller is not ready; `None` if it is.
     pub(crate) fn not_ready_reason(&self, name: &str) -> Option<String> {
         let state = self.state.borrow();
         match &*state {
             state if is_ready(state) => None,
-            ControllerState::Syncing { waiting_for } => Some(format!(
+            ControllerState::Syncing {
+                blocked_by: Some(missing),
+                ..
+            } => Some(format!("controller `{name}` cannot start: {missing}")),
+            ControllerState::Syncing { waiting_for, .. } => Some(format!(
                 "controller `{name}` is waiting for {}",
                 waiting_for.join(", ")
             )),

@@ -1,5 +1,7 @@
 //! The stop signal of controllers and tasks: running, then finishing, then ended.
 
+use std::sync::OnceLock;
+
 use tokio::sync::watch;
 
 /// Phase of a shutdown. Phases only advance.
@@ -24,6 +26,13 @@ impl StopSignal {
     pub(crate) fn new() -> (StopSender, Self) {
         let (switch, stop) = watch::channel(StopPhase::Running);
         (StopSender(switch), Self(stop))
+    }
+
+    /// A signal that is never sent.
+    pub(crate) fn never() -> Self {
+        static RUNNING: OnceLock<watch::Sender<StopPhase>> = OnceLock::new();
+        let running = RUNNING.get_or_init(|| watch::Sender::new(StopPhase::Running));
+        Self(running.subscribe())
     }
 
     /// Completes when no new work may start. Cancellation-safe.

@@ -1,7 +1,7 @@
 //! Watches of a controller: which objects of a kind, which changes trigger, and which keys to reconcile.
 
 use kube::Resource;
-use windlass_cache::{Cacheable, Change, ObjectKey, WatchScope, is_cluster_scoped};
+use windlass_cache::{Cacheable, Change, ChangeQueue, ObjectKey, WatchScope, is_cluster_scoped};
 
 use crate::{
     key::ReconcileKey,
@@ -37,6 +37,7 @@ pub struct Watch<K: Cacheable, Key = ObjectKey> {
     pub(crate) predicate: Option<Predicate<K>>,
     pub(crate) mapping: KeyMapping<K, Key>,
     pub(crate) tap: Option<TapFn<K>>,
+    pub(crate) change_queue: Option<ChangeQueue>,
     pub(crate) selector: WatchSelector,
 }
 
@@ -85,6 +86,7 @@ impl<K: Cacheable> Watch<K> {
             predicate: None,
             mapping: KeyMapping::ReadOnly,
             tap: None,
+            change_queue: None,
             selector: WatchSelector {
                 cluster_scoped: is_cluster_scoped::<K>(),
                 ..WatchSelector::default()
@@ -147,6 +149,7 @@ impl<K: Cacheable, Key> Watch<K, Key> {
             predicate,
             mapping: _,
             tap,
+            change_queue,
             selector,
         } = self;
         Watch {
@@ -154,6 +157,7 @@ impl<K: Cacheable, Key> Watch<K, Key> {
             predicate,
             mapping: KeyMapping::Mapped(Box::new(map)),
             tap,
+            change_queue,
             selector,
         }
     }
@@ -175,6 +179,13 @@ impl<K: Cacheable, Key> Watch<K, Key> {
     /// Must not block. Not called for a kind that is only read. Default: none.
     pub fn tap(mut self, tap: impl FnMut(&Change<K>) + Send + 'static) -> Self {
         self.tap = Some(Box::new(tap));
+        self
+    }
+
+    /// Lets changes wait for the [tap](Self::tap) in this queue, to report every change instead of the newest one of each
+    /// object, or to count those that were coalesced. Default: changes of one object are coalesced while they wait.
+    pub fn change_queue(mut self, queue: ChangeQueue) -> Self {
+        self.change_queue = Some(queue);
         self
     }
 

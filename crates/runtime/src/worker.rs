@@ -4,12 +4,15 @@ use std::{any::Any, future::Future, panic::AssertUnwindSafe, sync::Arc, time::Du
 
 use futures::FutureExt;
 use tokio::time::Instant;
-use tracing::Instrument;
-use windlass_workqueue::{AddOptions, Priority, RetryDecision, WorkItem, WorkQueue};
+use tracing::{Instrument, field::Empty};
+use windlass_workqueue::{Priority, RetryDecision, WorkItem};
 
 use crate::{
+    children::warning_reason,
     error::Error,
+    events::Recorder,
     key::ReconcileKey,
+    key_queue::KeyQueue,
     key_tracker::KeyTracker,
     listers::Listers,
     metrics::ControllerMetrics,
@@ -17,12 +20,16 @@ use crate::{
     own_objects::OwnObjects,
     reconcile::{Action, Context, ErasedReconciler, ReconcileId, Request, TermContext},
     stop::StopSignal,
+    trigger::TriggerCause,
 };
+
+#[cfg(feature = "opentelemetry")]
+use crate::telemetry;
 
 /// State shared by the workers of one controller.
 pub(crate) struct Worker<Key> {
     pub(crate) listers: Arc<Listers>,
-    pub(crate) queue: WorkQueue<Key>,
+    pub(crate) keys: KeyQueue<Key>,
     pub(crate) reconciler: Box<dyn ErasedReconciler<Key>>,
     pub(crate) timeout: Option<Duration>,
     pub(crate) outcomes: Arc<OutcomeCounters>,
@@ -31,6 +38,9 @@ pub(crate) struct Worker<Key> {
     /// `None` without a kind.
     pub(crate) own_objects: Option<OwnObjects<Key>>,
 }
+
+/// How long a reconciler may take to report that it timed out.
+const TIMEOUT_REPORT_LIMIT: Duration = Duration::from_secs(10);
 
 enum AttemptResult {
     Returned(Result<Action, Error>),
@@ -49,12 +59,12 @@ impl<Key: ReconcileKey> Worker<Key> {
                 return;
             }
             // Fast path: while there is work, no waker is registered.
-            let item = match self.queue.try_next() {
+            let item = match self.keys.queue.try_next() {
                 Some(item) => Some(item),
                 None => tokio::select! {
                     biased;
                     () = stop.requested() => return,
-                    item = self.queue.next() => item,
+                    item = self.keys.queue.next() => item,
                 },
             };
             match item {
@@ -66,19 +76,22 @@ impl<Key: ReconcileKey> Worker<Key> {
 
     /// Queues every object of the controller's own kind with low priority, behind real changes.
     pub(crate) fn enqueue_all(&self) {
-        let add = AddOptions {
-            priority: Priority::LOW,
-            ..AddOptions::default()
-        };
         for key in self.own_objects.iter().flat_map(|own| (own.keys)()) {
-            self.queue.add_with(key, add);
+            self.keys.add(key, Priority::LOW, None);
         }
     }
 
     async fn reconcile(&self, item: WorkItem<Key>, term: &Arc<TermContext<Key>>, stop: &StopSignal) {
         let id = ReconcileId::new();
+        let trigger = self.keys.take_trigger(&item);
+        if let Some(own) = &self.own_objects
+            && (own.is_own_report)(item.key(), &trigger, &term.history)
+        {
+            return self.back_off(item);
+        }
         let controller = &self.listers.controller;
-        let span = tracing::info_span!("reconcile", controller, object = %item.key(), %id);
+        let span =
+            tracing::info_span!("reconcile", controller, object = %item.key(), %id, %trigger, result = Empty);
         let request = Request {
             key: item.key().clone(),
         };
@@ -86,9 +99,12 @@ impl<Key: ReconcileKey> Worker<Key> {
             term: Arc::clone(term),
             key: item.key().clone(),
             id,
+            trigger: trigger.clone(),
+            is_last_attempt: item.is_last_attempt(),
             stop: stop.clone(),
         };
-        let (entry, active) = (self.tracker.track(item.key(), id), self.metrics.start());
+        let timed_out = self.timeout.map(|limit| (request.clone(), ctx.clone(), limit));
+        let (entry, active) = (self.tracker.track(item.key(), id, trigger), self.metrics.start());
         // Includes the call itself: a closure may panic before it returns its future.
         let attempt = async {
             if let Some(own) = &self.own_objects {
@@ -96,15 +112,39 @@ impl<Key: ReconcileKey> Worker<Key> {
             }
             self.reconciler.reconcile_boxed(request, ctx).await
         };
-        let ended = self.attempt(attempt).instrument(span.clone()).await;
+        let attempt = async {
+            let ended = self.attempt(attempt).await;
+            if matches!(ended, AttemptResult::TimedOut(_))
+                && let Some((request, ctx, limit)) = timed_out
+            {
+                self.report_timeout(request, ctx, limit).await;
+            }
+            ended
+        };
+        let ended = attempt.instrument(span.clone()).await;
         drop(active);
         let ran = entry.end();
-        let outcome = span.in_scope(|| self.settle(item, ended));
+        let outcome = span.in_scope(|| self.settle(item, ended, &term.recorder));
         if let Some(ran) = ran {
             self.tracker.record_last(ran, outcome);
         }
+        #[cfg(feature = "opentelemetry")]
+        telemetry::record_result(&span, outcome);
         self.outcomes.count(outcome);
         self.metrics.count(outcome);
+    }
+
+    /// Waits for the retry of a key as if it had not been queued.
+    fn back_off(&self, item: WorkItem<Key>) {
+        let key = item.key().clone();
+        let failures = self.keys.queue.failures(&key);
+        if failures > 0 {
+            self.keys.expect(&key, TriggerCause::Retry { failures });
+        }
+        match item.back_off() {
+            Some(after) => self.tracker.set_retry_at(&key, Instant::now() + after),
+            None => self.keys.forget_retry(&key),
+        }
     }
 
     async fn attempt(&self, attempt: impl Future<Output = Result<Action, Error>> + Send) -> AttemptResult {
@@ -119,7 +159,19 @@ impl<Key: ReconcileKey> Worker<Key> {
         ended.map_or_else(AttemptResult::Panicked, AttemptResult::Returned)
     }
 
-    fn settle(&self, mut item: WorkItem<Key>, ended: AttemptResult) -> ReconcileOutcome {
+    /// The retry comes after the report, so the two never overlap.
+    async fn report_timeout(&self, request: Request<Key>, ctx: Context<Key>, limit: Duration) {
+        let report = async { self.reconciler.timed_out_boxed(request, ctx, limit).await };
+        let report = AssertUnwindSafe(report).catch_unwind();
+        match tokio::time::timeout(TIMEOUT_REPORT_LIMIT, report).await {
+            Ok(Ok(())) => {}
+            Ok(Err(panic)) => tracing::debug!(panic = panic_message(&*panic), "cannot report the timeout"),
+            Err(_) => tracing::debug!("reporting the timeout took too long"),
+        }
+    }
+
+    fn settle(&self, mut item: WorkItem<Key>, ended: AttemptResult, recorder: &Recorder) -> ReconcileOutcome {
+        let mut is_connection_error = false;
         let (outcome, error) = match ended {
             AttemptResult::Returned(Ok(action)) => {
                 self.tracker.clear_failure(item.key());
@@ -132,6 +184,7 @@ impl<Key: ReconcileKey> Worker<Key> {
                         ReconcileOutcome::Done
                     }
                     Some(delay) => {
+                        self.keys.expect(item.key(), TriggerCause::Requeue);
                         item.requeue_after(delay);
                         ReconcileOutcome::Requeued
                     }
@@ -139,11 +192,18 @@ impl<Key: ReconcileKey> Worker<Key> {
             }
             AttemptResult::Returned(Err(error)) if error.is_terminal() => {
                 tracing::error!(%error, "reconcile failed with a terminal error; waiting for the next change");
-                self.tracker.record_failure(item.key(), error.to_string(), None);
+                self.record_warning(item.key(), &error, recorder);
+                let error = error.to_string();
+                #[cfg(feature = "opentelemetry")]
+                telemetry::record_failure(&error);
+                self.tracker.record_failure(item.key(), error, None);
                 item.give_up();
                 return ReconcileOutcome::Terminal;
             }
-            AttemptResult::Returned(Err(error)) => (ReconcileOutcome::Failed, error.to_string()),
+            AttemptResult::Returned(Err(error)) => {
+                is_connection_error = error.is_connection_error();
+                (ReconcileOutcome::Failed, error.to_string())
+            }
             AttemptResult::Panicked(panic) => (
                 ReconcileOutcome::Panicked,
                 format!("panicked: {}", panic_message(&*panic)),
@@ -152,10 +212,24 @@ impl<Key: ReconcileKey> Worker<Key> {
                 (ReconcileOutcome::TimedOut, format!("timed out after {limit:?}"))
             }
         };
+        #[cfg(feature = "opentelemetry")]
+        telemetry::record_failure(&error);
         let key = item.key().clone();
-        let retry_at = match item.fail() {
+        let failures = self.keys.queue.failures(&key) + 1;
+        self.keys.expect(&key, TriggerCause::Retry { failures });
+        let decision = item.fail();
+        if !matches!(decision, RetryDecision::Retry { .. }) {
+            self.keys.forget_retry(&key);
+        }
+        let retry_at = match decision {
             RetryDecision::Retry { after } => {
-                tracing::warn!(error, retry_after = ?after, "reconcile failed; retrying");
+                let retry_after = after.as_secs_f64();
+                if is_connection_error {
+                    // The connection's log has it, once for all objects.
+                    tracing::debug!(error, failures, retry_after, "reconcile failed; retrying");
+                } else {
+                    tracing::warn!(error, failures, retry_after, "reconcile failed; retrying");
+                }
                 Some(Instant::now() + after)
             }
             RetryDecision::Dropped { failures } => {
@@ -176,6 +250,21 @@ impl<Key: ReconcileKey> Worker<Key> {
         };
         self.tracker.record_failure(&key, error, retry_at);
         outcome
+    }
+}
+
+impl<Key> Worker<Key> {
+    /// Records a warning event about the object: only a user can fix a terminal error.
+    fn record_warning(&self, key: &Key, error: &Error, recorder: &Recorder) {
+        if error.is_reported() {
+            return;
+        }
+        let about = self.own_objects.as_ref().and_then(|own| (own.reference)(key));
+        if let Some(about) = about
+            && let Some(reason) = warning_reason(error)
+        {
+            recorder.warning(&about, reason, error.to_string());
+        }
     }
 }
 

@@ -32,6 +32,7 @@ fn controllers() -> Vec<ControllerStatus> {
             running: vec![RunningReconcile {
                 key: "team-a/web".to_owned(),
                 id: "5f1d".to_owned(),
+                trigger: "ConfigMap team-a/web updated".to_owned(),
                 seconds: 12.34,
             }],
             failing: vec![
@@ -57,6 +58,7 @@ fn controllers() -> Vec<ControllerStatus> {
             last: Some(FinishedReconcile {
                 key: "team-a/cache".to_owned(),
                 outcome: ReconcileOutcome::TimedOut,
+                trigger: "retry 2".to_owned(),
                 seconds: 2.5,
                 seconds_ago: 0.25,
             }),
@@ -65,6 +67,7 @@ fn controllers() -> Vec<ControllerStatus> {
             name: "foo".to_owned(),
             state: ControllerState::Syncing {
                 waiting_for: vec!["Foo".to_owned()],
+                blocked_by: None,
             },
             workers: 1,
             ..ControllerStatus::default()
@@ -86,7 +89,9 @@ async fn controllers_page_has_json_and_text() {
     let status: Value = serde_json::from_str(&answer.body).expect("JSON");
     assert_eq!(
         status[0]["running"][0],
-        json!({"key": "team-a/web", "id": "5f1d", "seconds": 12.34})
+        json!({
+            "key": "team-a/web", "id": "5f1d", "trigger": "ConfigMap team-a/web updated", "seconds": 12.34,
+        })
     );
     assert_eq!(
         status[0]["failing"],
@@ -98,7 +103,9 @@ async fn controllers_page_has_json_and_text() {
     assert_eq!(status[0]["outcomes"]["done"], 40);
     assert_eq!(
         status[0]["last"],
-        json!({"key": "team-a/cache", "outcome": "timedOut", "seconds": 2.5, "secondsAgo": 0.25})
+        json!({
+            "key": "team-a/cache", "outcome": "timedOut", "trigger": "retry 2", "seconds": 2.5, "secondsAgo": 0.25,
+        })
     );
     assert_eq!(status[1].get("last"), None);
     assert_eq!(
@@ -111,8 +118,11 @@ NAME      STATE        WORKERS  RUNNING  QUEUED  DELAYED  FAILING  OUTCOMES
 settings  running      2        1        7       3        2        40 done, 4 failed, 1 terminal
 foo       syncing Foo  1        0        0       0        0        -
 
-CONTROLLER  RUNNING     FOR    ID
-settings    team-a/web  12.3s  5f1d
+CONTROLLER  RUNNING     FOR    TRIGGER                       ID
+settings    team-a/web  12.3s  ConfigMap team-a/web updated  5f1d
+
+CONTROLLER  LAST          AGO   TOOK  OUTCOME    TRIGGER
+settings    team-a/cache  0.2s  2.5s  timed out  retry 2
 
 CONTROLLER  FAILING    TIMES  NEXT             LAST ERROR
 settings    team-a/db  4      in 0.8s          conflict: try again
@@ -139,6 +149,49 @@ settings    team-b/x   1      when it changes  replicas must be positive
             .starts_with('[')
     );
     served.stop().await;
+}
+
+#[tokio::test]
+async fn debug_index_lists_the_served_pages() {
+    let both = Endpoints::new().controllers(controllers).caches(Vec::new);
+    let served = Served::start(both).await;
+    let (_, index) = served.get("/debug").await;
+    for page in ["/debug/controllers", "/debug/caches"] {
+        assert!(index.contains(&format!("{page} ")), "{index}");
+        assert_eq!(served.request("GET", page, "").await.status, 200);
+    }
+    assert_eq!(served.get("/debug/").await.1, index);
+    served.stop().await;
+    let served = Served::start(Endpoints::new().caches(Vec::new)).await;
+    assert!(!served.get("/debug").await.1.contains("controllers"));
+    served.stop().await;
+    let served = Served::start(Endpoints::new()).await;
+    assert_eq!(served.request("GET", "/debug", "").await.status, 404);
+    served.stop().await;
+}
+
+/// An error that is over is still shown, with its time.
+#[tokio::test(start_paused = true)]
+async fn caches_page_shows_the_last_error_and_its_time() {
+    let model = Server::with(&[]);
+    let caches = CacheSet::new(model.client());
+    let cache = caches.get::<ConfigMap>(&WatchScope::all());
+    let page = || {
+        let status: Vec<_> = caches.reports().into_iter().map(CacheStatus::from).collect();
+        status[0].last_error.clone()
+    };
+    let waiting = cache.synced(Duration::from_secs(100)).await;
+    assert!(waiting.is_err(), "the kind is not installed");
+    let error = page().expect("an error");
+    assert!(error.message.contains("waiting for its CRD"), "{error:?}");
+    assert!(!error.resolved && error.seconds_ago < 60.0, "{error:?}");
+    model.install(CONFIG_MAPS);
+    cache.synced(Duration::from_secs(100)).await.expect("it syncs");
+    tokio::time::sleep(Duration::from_mins(5)).await;
+    let over = page().expect("the last error");
+    assert_eq!((over.message, over.resolved), (error.message, true));
+    assert!(over.seconds_ago >= 300.0, "{}", over.seconds_ago);
+    caches.close().await;
 }
 
 #[tokio::test]

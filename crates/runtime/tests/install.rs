@@ -18,7 +18,7 @@ use request_log::{recorded, recorded_with};
 use serde_json::json;
 use tokio::time::Instant;
 use windlass_apiserver::Server;
-use windlass_runtime::{ApplyOptions, CrdInstaller, InstallError, Writer};
+use windlass_runtime::{CrdInstaller, InstallError, Writer};
 
 /// A CRD with these versions; the last one is the storage version.
 fn crd(plural: &str, versions: &[&str]) -> CustomResourceDefinition {
@@ -185,9 +185,7 @@ async fn crd_that_changes_after_the_check_is_checked_again() {
         async move {
             if let Some(rival) = rival {
                 let manifest = crd("foos", &["v1", "v2"]);
-                let written = installer(&rival)
-                    .apply_with(&manifest, ApplyOptions::default().force())
-                    .await;
+                let written = installer(&rival).apply(&manifest).await;
                 written.expect("the newer program writes first");
             }
             None

@@ -2,6 +2,7 @@
 
 mod all_features;
 mod apply_desired;
+mod blocked;
 mod candidates;
 mod custom_source;
 mod debug_pages;
@@ -28,5 +29,7 @@ mod scripted;
 mod served;
 mod serving;
 mod stop;
+mod testing;
+mod triggers;
 mod watches;
 mod writer;

@@ -36,6 +36,7 @@ fn limited(server: &Scripted, per_second: u32, burst: u32) -> Client {
         rate_limit: Some(limit),
         retry_policy: None,
         metrics: None,
+        ..ClientOptions::default()
     };
     wrap(server.client(), options)
 }
@@ -296,6 +297,7 @@ async fn each_attempt_is_rate_limited_and_counted() {
         rate_limit: Some(RateLimit::per_second(number(1))),
         retry_policy: Some(RetryPolicy::default()),
         metrics: Some(metrics.requests("10.0.0.1:443")),
+        ..ClientOptions::default()
     };
     let client = wrap(server.client(), options);
     let start = Instant::now();

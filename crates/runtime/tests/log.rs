@@ -1,36 +1,57 @@
-//! Log lines of a reconcile. In a process of its own, because it sets the global subscriber.
+//! Log lines of a process. In a process of its own, because it sets the global subscriber.
 
 mod harness;
 #[path = "../../cache/tests/model/mod.rs"]
 mod model;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use harness::{controller, run, server, settle};
+use harness::{Log, SECRETS, controller, done, recording, run, server, settle};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use model::{CONFIG_MAPS, config_map};
 use parking_lot::Mutex;
-use windlass_runtime::{Action, Context, Error, Request};
+use tracing::subscriber::DefaultGuard;
+use windlass_runtime::{Action, ChildRef, Context, Desired, Error, Request};
+
+/// What was logged in this thread, where all tasks of a test run.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Lines {
+    fn start() -> (Self, DefaultGuard) {
+        let lines = Self::default();
+        let writer = lines.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_ansi(false)
+            .with_writer(move || writer.clone())
+            .finish();
+        (lines, tracing::subscriber::set_default(subscriber))
+    }
+
+    /// The lines that contain this.
+    fn with(&self, word: &str) -> Vec<String> {
+        let text = String::from_utf8(self.0.lock().clone()).expect("text");
+        text.lines()
+            .filter(|line| line.contains(word))
+            .map(str::to_owned)
+            .collect()
+    }
+}
 
 #[tokio::test(start_paused = true)]
-async fn log_lines_of_a_reconcile_have_its_id() {
-    #[derive(Clone, Default)]
-    struct Lines(Arc<Mutex<Vec<u8>>>);
-    impl std::io::Write for Lines {
-        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            self.0.lock().extend_from_slice(bytes);
-            Ok(bytes.len())
-        }
-        fn flush(&mut self) -> std::io::Result<()> {
-            Ok(())
-        }
-    }
-    let lines = Lines::default();
-    let writer = lines.clone();
-    let subscriber = tracing_subscriber::fmt()
-        .with_ansi(false)
-        .with_writer(move || writer.clone())
-        .finish();
-    tracing::subscriber::set_global_default(subscriber).expect("the only subscriber");
+async fn log_lines_of_a_reconcile_have_its_id_and_trigger() {
+    let (lines, _guard) = Lines::start();
     let server = server();
     server.put(CONFIG_MAPS, config_map("a", "1"));
     let ids = Arc::new(Mutex::new(Vec::new()));
@@ -45,16 +66,112 @@ async fn log_lines_of_a_reconcile_have_its_id() {
     let (running, _) = run(&server, controller().reconcile(reconciler));
     settle().await;
     running.stop().await.expect("stops cleanly");
-    let text = String::from_utf8(lines.0.lock().clone()).expect("text");
     let id = ids.lock()[0].clone();
     for word in ["inside", "outcome"] {
-        let line = text
-            .lines()
-            .find(|line| line.contains(word))
-            .unwrap_or_else(|| panic!("{word} is not in {text}"));
-        assert!(
-            line.contains(&format!("id={id}")) && line.contains("object=n/a"),
-            "{line}"
-        );
+        let [line] = &lines.with(word)[..] else {
+            panic!("one line with {word}: {lines:?}", lines = lines.with(""))
+        };
+        for field in [&format!("id={id}"), "object=n/a", "trigger=start"] {
+            assert!(line.contains(field), "{line}");
+        }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn failure_is_one_line_with_numbers_as_numbers() {
+    let (lines, _guard) = Lines::start();
+    let server = server();
+    server.put(CONFIG_MAPS, config_map("a", "1"));
+    let failing = |_: Request, _: Context| async { Err::<Action, _>(Error::from("broken")) };
+    let (running, outcomes) = run(&server, controller().reconcile(failing));
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    running.stop().await.expect("stops cleanly");
+    let failures = lines.with("broken");
+    assert_eq!(failures.len() as u64, outcomes.failed());
+    assert!(
+        failures[0].contains("failures=1") && failures[0].contains("retry_after=0.005"),
+        "{}",
+        failures[0]
+    );
+}
+
+/// Only requests to the API server are in the log of its connection.
+#[tokio::test(start_paused = true)]
+async fn failed_io_of_the_author_is_logged() {
+    let (lines, _guard) = Lines::start();
+    let server = server();
+    server.put(CONFIG_MAPS, config_map("a", "1"));
+    let failing = |_: Request, _: Context| async {
+        let refused = std::io::Error::new(std::io::ErrorKind::ConnectionRefused, "the data service is down");
+        Err::<Action, _>(Error::from(refused))
+    };
+    let (running, outcomes) = run(&server, controller().reconcile(failing));
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    running.stop().await.expect("stops cleanly");
+    assert!(outcomes.failed() > 0);
+    assert_eq!(lines.with(" WARN reconcile").len() as u64, outcomes.failed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn failed_children_are_one_line_too() {
+    let (lines, _guard) = Lines::start();
+    let server = server();
+    server.put(CONFIG_MAPS, config_map("a", "1"));
+    let failing = |_: Arc<ConfigMap>, _: Context| async {
+        let secret = |name: &str| {
+            let mut secret = Secret::default();
+            secret.metadata.name = Some(name.to_owned());
+            secret
+        };
+        // Names that are rejected without a request, and a child that waits for one of them.
+        let desired = Desired::new()
+            .child(secret("Not_Valid!"))
+            .child(secret("Nor this"));
+        let after = ChildRef::of::<Secret>("Not_Valid!");
+        Ok(desired.child(secret("waits")).after([after]))
+    };
+    let controller = controller().owns::<Secret>().declare(failing);
+    let (running, outcomes) = run(&server, controller);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    running.stop().await.expect("stops cleanly");
+    let failures = outcomes.failed() + outcomes.terminal();
+    assert!(failures > 0);
+    let problems: Vec<_> = [" WARN reconcile", "ERROR reconcile"]
+        .iter()
+        .flat_map(|start| lines.with(start))
+        .collect();
+    assert_eq!(problems.len() as u64, failures, "{problems:#?}");
+}
+
+/// At once, then after 10, 20 and 40 seconds; the missing kind and the fix are in each line.
+#[tokio::test(start_paused = true)]
+async fn wait_for_a_missing_kind_is_logged_at_once_and_at_growing_intervals() {
+    let (lines, _guard) = Lines::start();
+    let server = server();
+    server.uninstall(SECRETS);
+    let controller = controller()
+        .reads::<Secret>()
+        .reconcile(recording(&Log::default(), done));
+    let (running, _) = run(&server, controller);
+    let counts = async |seconds| {
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
+        lines.with("waiting to start").len()
+    };
+    assert_eq!(counts(2).await, 1);
+    assert_eq!(counts(10).await, 2);
+    assert_eq!(counts(17).await, 2);
+    assert_eq!(counts(3).await, 3);
+    assert_eq!(counts(38).await, 3);
+    assert_eq!(counts(2).await, 4);
+    let line = lines.with("waiting to start").pop().expect("a line");
+    assert!(
+        line.contains("controller `test`: the server does not serve secrets: install it"),
+        "{line}"
+    );
+    assert_eq!(
+        lines.with("cannot follow").len(),
+        0,
+        "the cache does not repeat it"
+    );
+    running.stop().await.expect("stops cleanly");
 }

@@ -138,7 +138,7 @@ async fn reconcile_can_see_that_it_should_finish() {
 #[tokio::test(start_paused = true)]
 async fn task_starts_after_the_caches_have_synced() {
     let (server, log) = (server(), Log::default());
-    server.uninstall(CONFIG_MAPS);
+    server.set_unresponsive(true);
     let started = Arc::new(Mutex::new(None));
     let noted = Arc::clone(&started);
     let manager = Manager::new(server.client())
@@ -150,8 +150,8 @@ async fn task_starts_after_the_caches_have_synced() {
     let running = Running::start(manager);
     tokio::time::sleep(Duration::from_mins(1)).await;
     assert_eq!(*started.lock(), None);
-    server.install(CONFIG_MAPS);
-    tokio::time::sleep(Duration::from_mins(1)).await;
+    server.set_unresponsive(false);
+    tokio::time::sleep(Duration::from_mins(5)).await;
     assert_eq!(*started.lock(), Some(1));
     running
         .stop()

@@ -13,6 +13,7 @@ use windlass_cache::{Cacheable, GroupVersionKind, ObjectKey, is_cluster_scoped};
 
 use super::{
     Parent,
+    child_ref::{ChildId, ChildRef},
     compare::{content, covers, fingerprint},
     error::ChildError,
     history::AppliedState,
@@ -30,24 +31,6 @@ pub const CONTROLLER_LABEL: &str = "windlass.dev/controller";
 /// Annotation with a hash of the last applied child, so that a restarted controller need not apply it again.
 pub const APPLIED_HASH_ANNOTATION: &str = "windlass.dev/applied-hash";
 
-/// Identifies a child by group, kind and key, whatever the API version.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct ChildRef {
-    kind: GroupVersionKind,
-    key: ObjectKey,
-}
-
-impl ChildRef {
-    pub(super) fn matches(&self, kind: &GroupVersionKind, key: &ObjectKey) -> bool {
-        let group = |kind: &GroupVersionKind| {
-            kind.api_version
-                .rsplit_once('/')
-                .map(|(group, _)| group.to_owned())
-        };
-        self.key == *key && self.kind.kind == kind.kind && group(&self.kind) == group(kind)
-    }
-}
-
 pub(super) fn is_controlled_by(meta: &ObjectMeta, owner_uid: &str) -> bool {
     let mut owners = meta.owner_references.iter().flatten();
     owners.any(|owner| owner.controller == Some(true) && owner.uid == owner_uid)
@@ -57,7 +40,11 @@ pub(super) fn is_controlled_by(meta: &ObjectMeta, owner_uid: &str) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum ChildChange {
     Unchanged,
+    /// It is being deleted and was left alone.
+    Terminating,
     Applied,
+    /// It was applied and has a new generation, so its status is about an earlier one.
+    NewGeneration,
     Created,
 }
 
@@ -66,6 +53,8 @@ pub(super) struct Child {
     kind: GroupVersionKind,
     resource: ApiResource,
     cluster_scoped: bool,
+    /// Children that must be applied first.
+    pub(super) after: Vec<ChildRef>,
     object: Result<DynamicObject, serde_json::Error>,
     read_cached: ReadCachedFn,
     normalize: NormalizeFn,
@@ -92,6 +81,7 @@ impl Child {
             kind: GroupVersionKind::of::<C>(&dynamic),
             resource: ApiResource::erase::<C>(&dynamic),
             cluster_scoped: is_cluster_scoped::<C>(),
+            after: Vec::new(),
             object: serde_json::to_value(object).and_then(serde_json::from_value),
             read_cached: Box::new(move |key, listers| {
                 // An object that does not decode is an error, not absent.
@@ -109,6 +99,24 @@ impl Child {
                 serde_json::to_value(object)
             },
         }
+    }
+
+    /// The desired object, as the author wrote it.
+    pub(super) fn object(&self) -> Result<&DynamicObject, &serde_json::Error> {
+        self.object.as_ref()
+    }
+
+    /// Kind and name, for tests and messages.
+    pub(super) fn name(&self) -> String {
+        let name = self
+            .object()
+            .ok()
+            .and_then(|object| object.metadata.name.as_deref());
+        format!("{}/{}", self.kind.kind, name.unwrap_or("?"))
+    }
+
+    pub(super) fn kind(&self) -> &GroupVersionKind {
+        &self.kind
     }
 
     /// Reads the existing child from the server.
@@ -129,14 +137,28 @@ impl Child {
 }
 
 impl Parent<'_> {
-    /// Creates or applies one child, with at most one write. Returns which object it is, and what was done.
-    pub(super) async fn ensure_child(&self, child: Child) -> Result<(ChildRef, ChildChange), Error> {
-        let wanted = self.desired_object(&child)?;
+    /// Which object the child is. Without a name or an object, the key is incomplete.
+    pub(super) fn child_id(&self, child: &Child) -> ChildId {
+        let metadata = child.object.as_ref().ok().map(|object| &object.metadata);
+        let name = metadata
+            .and_then(|metadata| metadata.name.as_deref())
+            .unwrap_or_default();
+        let namespace = metadata
+            .and_then(|metadata| metadata.namespace.as_deref())
+            .or(self.key.namespace());
+        ChildId {
+            kind: child.kind.clone(),
+            key: match namespace.filter(|_| !child.cluster_scoped) {
+                Some(namespace) => ObjectKey::namespaced(namespace, name),
+                None => ObjectKey::cluster_scoped(name),
+            },
+        }
+    }
+
+    /// Creates or applies one child, with at most one write. Returns what was done.
+    pub(super) async fn ensure_child(&self, child: &Child) -> Result<ChildChange, Error> {
+        let wanted = self.desired_object(child)?;
         let (kind, key) = (&child.kind, ObjectKey::of(&wanted));
-        let identity = ChildRef {
-            kind: kind.clone(),
-            key: key.clone(),
-        };
         let uid = self.object.meta().uid.as_deref().unwrap_or_default();
         let TermContext { listers, writer, .. } = &*self.ctx.term;
         let body = serde_json::to_value(&wanted)?;
@@ -165,7 +187,7 @@ impl Parent<'_> {
                 Ok(created) => {
                     tracing::info!(kind = kind.kind, child = %key, "created child");
                     remember((child.normalize)(&created)?);
-                    return Ok((identity, ChildChange::Created));
+                    return Ok(ChildChange::Created);
                 }
                 // It exists but is not in the cache: read it to find its owner.
                 Err(conflict) if conflict.is_conflict() => {
@@ -176,27 +198,32 @@ impl Parent<'_> {
             },
         };
         if !is_controlled_by(&existing.meta, uid) {
-            return Err(self.report_foreign_object(identity));
+            let (kind, key, owner) = (kind.clone(), key.clone(), self.object.kind());
+            return Err(ChildError::AlreadyExists { kind, key, owner }.into());
         }
         // Its deletion triggers another reconcile, which creates it again.
         if existing.meta.deletion_timestamp.is_some() {
-            return Ok((identity, ChildChange::Unchanged));
+            return Ok(ChildChange::Terminating);
         }
-        if self.is_up_to_date(&identity, &body, &existing.body) {
+        if self.is_up_to_date(&kind.kind, &key, &body, &existing.body) {
             if is_uncached {
                 remember(existing.body);
             }
-            return Ok((identity, ChildChange::Unchanged));
+            return Ok(ChildChange::Unchanged);
         }
         let mut changed = wanted;
         // Not to a recreated object of the same name.
         changed.metadata.uid = existing.meta.uid;
         let applied = writer
-            .apply_with(&changed, ApplyOptions::default().force().require_uid())
+            .apply_with(&changed, ApplyOptions::default().require_uid())
             .await?;
         tracing::info!(kind = kind.kind, child = %key, "applied child");
         remember((child.normalize)(&applied)?);
-        Ok((identity, ChildChange::Applied))
+        Ok(if applied.metadata.generation == existing.meta.generation {
+            ChildChange::Applied
+        } else {
+            ChildChange::NewGeneration
+        })
     }
 
     /// The object to apply: the desired child with its namespace, owner reference, label and annotation.
@@ -258,7 +285,7 @@ impl Parent<'_> {
         Ok(wanted)
     }
 
-    fn is_up_to_date(&self, identity: &ChildRef, wanted: &Value, actual: &Value) -> bool {
+    fn is_up_to_date(&self, kind: &str, key: &ObjectKey, wanted: &Value, actual: &Value) -> bool {
         let applied = |body: &Value| {
             let annotations = body.get("metadata")?.get("annotations")?;
             annotations
@@ -273,20 +300,6 @@ impl Parent<'_> {
             desired_hash: fingerprint(wanted),
             actual_hash: fingerprint(&content(actual.clone())),
         };
-        let ChildRef { kind, key } = identity;
-        self.history.lock().is_applied(&self.key, &kind.kind, key, state)
-    }
-
-    fn report_foreign_object(&self, child: ChildRef) -> Error {
-        let ChildRef { kind, key } = child;
-        let owner = self.object.kind();
-        let message = format!(
-            "Resource {:?} already exists and is not managed by {owner}",
-            key.name()
-        );
-        let about = self.object.object_ref();
-        // Reason and message are those of Kubernetes' sample-controller.
-        self.ctx.recorder().warning(&about, "ErrResourceExists", message);
-        ChildError::AlreadyExists { kind, key, owner }.into()
+        self.history.lock().is_applied(&self.key, kind, key, state)
     }
 }

@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value};
 
-/// Whether `actual` has every field of `wanted`. Null and absent are equal. Lists must have the same length, because the
-/// comparison does not know which lists are sets.
+/// Whether `actual` has every field of `wanted`. Absent, null, an empty map and an empty list are equal: the server drops
+/// most of them. Lists must have the same length, because the comparison does not know which lists are sets.
 ///
 /// A `false` may be wrong (the server normalized a quantity, another manager added a list entry): then an apply decides,
 /// and its result is remembered. A `true` is always right.
@@ -20,16 +20,19 @@ pub(super) fn covers(actual: &Value, wanted: &Value) -> bool {
                     .zip(wanted)
                     .all(|(actual, wanted)| covers(actual, wanted))
         }
-        // An absent object covers one without values.
+        // An absent map covers one without values, an absent list an empty one.
         (Value::Null, Value::Object(wanted)) => wanted.values().all(|wanted| covers(&Value::Null, wanted)),
+        (Value::Null, Value::Array(wanted)) => wanted.is_empty(),
         (actual, wanted) => actual == wanted,
     }
 }
 
-/// The object without its status and without metadata that the server sets.
+/// The object without its status, without metadata that the server sets, and without its type, which items of lists lack.
 pub(super) fn content(mut object: Value) -> Value {
     if let Some(object) = object.as_object_mut() {
-        object.remove("status");
+        for name in ["status", "apiVersion", "kind"] {
+            object.remove(name);
+        }
         if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
             *metadata = std::mem::take(metadata)
                 .into_iter()
@@ -74,7 +77,12 @@ mod tests {
             (json!({"a": [{"n": "x"}]}), json!({"a": [{"n": "y"}]}), false),
             (json!({}), json!({"a": {}}), true),
             (json!({}), json!({"a": {"b": {}}}), true),
-            (json!({}), json!({"a": []}), false),
+            (json!({}), json!({"a": []}), true),
+            (json!({"a": null}), json!({"a": {"b": []}}), true),
+            (json!({"a": []}), json!({}), true),
+            (json!({"a": [1]}), json!({"a": []}), false),
+            (json!({}), json!({"a": [{}]}), false),
+            (json!({}), json!({"a": ""}), false),
             (json!({"a": "1"}), json!({"a": 1}), false),
         ];
         for (actual, wanted, expected) in cases {
@@ -83,8 +91,10 @@ mod tests {
     }
 
     #[test]
-    fn content_drops_status_and_server_metadata() {
+    fn content_drops_type_status_and_server_metadata() {
         let object = json!({
+            "apiVersion": "v1",
+            "kind": "Pod",
             "metadata": { "name": "a", "uid": "u", "resourceVersion": "1", "labels": { "a": "b" } },
             "spec": { "replicas": 1 },
             "status": { "replicas": 0 },

@@ -34,6 +34,14 @@ pub enum ChildError {
         /// The namespace of the parent.
         namespace: Option<String>,
     },
+    /// A child must be applied [after](crate::Desired::after) one that was not added before it.
+    #[error("{child} is declared after {predecessor}, which is not a child: add it before")]
+    UnknownPredecessor {
+        /// Kind and key of the child.
+        child: String,
+        /// Kind and name of the missing child.
+        predecessor: String,
+    },
     /// The child has no name.
     #[error("a child of kind {} has no name: set `metadata.name`", kind.kind)]
     NoName {

@@ -1,13 +1,16 @@
 //! Declarative reconciles: a function returns the desired children and status, and the runtime applies them.
 //!
 //! ```text
-//!   object ──► DesiredState::desired ──► Desired { children, status }
+//!   object ──► DesiredState::desired ──► Desired { children, status }, or an error, or undecided
 //!                                           │
 //!            apply changed children ◄───────┤        (child; after a create, call `desired` again before the status)
-//!            delete unwanted children ◄─────┤        (owned)
-//!            write the status if it differs ┘        (status)
+//!            delete unwanted children ◄─────┤        (prune: only if all children are applied, by declared intent)
+//!            report the outcome ◄───────────┤        (report, failure: an outcome as standard conditions)
+//!            write the status if it differs ┘        (status; support: has the kind conditions?; owned_fields: what an apply must repeat)
 //!            record errors as warning events         (warnings)
 //! ```
+//!
+//! The status is written at every outcome: it must never lie or vanish because something failed.
 //!
 //! Two marks identify a child, never its name or shape: an owner reference with the object's UID and `controller: true`,
 //! and the label [`CONTROLLER_LABEL`] with the controller's name. Only objects with the first are written, only objects
@@ -18,16 +21,31 @@
 //!
 //! Finding children needs no state. The in-memory `history` only saves requests.
 
+mod apply;
 mod child;
+mod child_ref;
 mod compare;
 mod desired;
 mod error;
+mod failure;
 mod history;
+mod inspect;
 mod owned;
+mod owned_fields;
+mod prune;
+mod report;
 mod status;
+mod support;
 mod warnings;
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    panic::{AssertUnwindSafe, resume_unwind},
+    sync::Arc,
+    time::Duration,
+};
+
+use futures::FutureExt;
 
 use k8s_openapi::{
     api::core::v1::ObjectReference,
@@ -42,32 +60,44 @@ use serde::Serialize;
 use serde_json::Value;
 use windlass_cache::{Cacheable, ObjectKey};
 
-use self::child::ChildChange;
+use self::{apply::StatusMode, failure::TimedOut};
 pub use self::{
     child::{APPLIED_HASH_ANNOTATION, CONTROLLER_LABEL},
+    child_ref::ChildRef,
     desired::Desired,
     error::ChildError,
+    inspect::DesiredView,
+    prune::{ALLOW_PRUNE_ANNOTATION, PrunePolicy},
 };
 pub(crate) use self::{
     history::ApplyHistory,
     owned::{ChildLister, OwnedKind},
+    warnings::warning_reason,
 };
 use crate::{
     controller::Controller,
     error::Error,
     reconcile::{Action, Context, Reconciler, Request},
     source::BoxFuture,
+    worker::panic_message,
     writer::{Writer, decode},
 };
+
+/// A controller's options for children and their status.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct ChildOptions {
+    pub(crate) prune: PrunePolicy,
+    pub(crate) without_conditions: bool,
+}
 
 /// Computes the desired children and status of an object.
 ///
 /// Implemented for every `Fn(Arc<K>, Context) -> impl Future` with the right result. It is called for objects that exist
 /// and are not being deleted; children of deleted objects are garbage collected by their owner references.
 pub trait DesiredState<K>: Send + Sync + 'static {
-    /// Returns the desired children and status. After an error or a panic nothing is changed, and it is retried with
-    /// exponential backoff. After a [terminal](Error::terminal) error it waits for the object to change and records a
-    /// warning event about it.
+    /// Returns the desired children and status. After an error or a panic the children stay as they are, the conditions
+    /// in the status tell why, and it is retried with exponential backoff. After a [terminal](Error::terminal) error it
+    /// waits for the object to change and records a warning event about it.
     fn desired(&self, object: Arc<K>, ctx: Context) -> impl Future<Output = Result<Desired, Error>> + Send;
 }
 
@@ -106,15 +136,27 @@ where
 {
     /// Runs `cleanup` before an object is deleted, for what garbage collection does not reach: resources outside the cluster
     /// or in other namespaces. Objects get the finalizer before anything else. When an object is being deleted, `cleanup` is
-    /// retried until it succeeds, and then the finalizer is removed.
+    /// retried until it succeeds, and then the finalizer is removed. Conditions in the status tell why it failed.
+    ///
+    /// `cleanup` runs **at least once** for each object: until it succeeds, and after that again only if the process ends,
+    /// or loses its lease, before the finalizer is removed. A run that fails or times out may have done a part of the
+    /// work. So it must be idempotent.
+    /// Use the object's UID as the key of what it removes, because a new object may have the same name, and take "not
+    /// found" for success:
     ///
     /// ```
     /// # use std::sync::Arc;
     /// # use k8s_openapi::api::core::v1::ConfigMap;
-    /// # use windlass_runtime::{Context, Controller, Desired};
+    /// # use windlass_runtime::{Context, Controller, Desired, Error};
+    /// # async fn delete_bucket(name: &str) -> Result<bool, Error> { Ok(false) }
     /// let controller = Controller::<ConfigMap>::new("buckets")
     ///     .declare(|_: Arc<ConfigMap>, _: Context| async { Ok(Desired::new()) })
-    ///     .cleanup("buckets.example.com/tidy", |_config, _ctx| async { Ok(()) });
+    ///     .cleanup("buckets.example.com/tidy", |config, _ctx| async move {
+    ///         let uid = config.metadata.uid.as_deref().unwrap_or_default();
+    ///         let existed = delete_bucket(&format!("bucket-{uid}")).await?;
+    ///         tracing::info!(existed, "bucket is gone");
+    ///         Ok(())
+    ///     });
     /// ```
     pub fn cleanup<F, Fut>(mut self, finalizer: impl Into<String>, cleanup: F) -> Self
     where
@@ -123,6 +165,7 @@ where
     {
         let cleanup: CleanupFn<K> = Box::new(move |object, ctx| Box::pin(cleanup(object, ctx)));
         self.reconciler.cleanup = Some((finalizer.into(), cleanup));
+        self.options.has_cleanup = true;
         self
     }
 }
@@ -154,9 +197,14 @@ trait ParentObject: Send + Sync {
     fn resource(&self) -> ApiResource;
     fn object_ref(&self) -> ObjectReference;
     fn owner_ref(&self) -> Option<OwnerReference>;
-    fn status(&self) -> Result<Value, serde_json::Error>;
-    /// Returns the status of another state of the object, round-tripped through the type like [`status`](Self::status).
-    fn status_of(&self, other: &DynamicObject) -> Result<Value, serde_json::Error>;
+    fn to_value(&self) -> Result<Value, serde_json::Error>;
+    /// Returns another state of the object, round-tripped through the type like [`to_value`](Self::to_value).
+    fn value_of(&self, other: &DynamicObject) -> Result<Value, serde_json::Error>;
+    fn status(&self) -> Result<Value, serde_json::Error> {
+        Ok(self.to_value()?["status"].take())
+    }
+    /// Returns what is left of a status after a round trip through the type.
+    fn with_status(&self, status: Value) -> Result<Value, serde_json::Error>;
 }
 
 /// An object and its kind.
@@ -190,13 +238,20 @@ impl<K: Cacheable + Resource<DynamicType: Sync> + Serialize> ParentObject for Ty
         self.object.controller_owner_ref(self.kind)
     }
 
-    fn status(&self) -> Result<Value, serde_json::Error> {
-        Ok(serde_json::to_value(self.object)?["status"].take())
+    fn to_value(&self) -> Result<Value, serde_json::Error> {
+        serde_json::to_value(self.object)
     }
 
-    fn status_of(&self, other: &DynamicObject) -> Result<Value, serde_json::Error> {
+    fn value_of(&self, other: &DynamicObject) -> Result<Value, serde_json::Error> {
         let other: K = decode(&serde_json::to_vec(other)?)?;
-        Ok(serde_json::to_value(other)?["status"].take())
+        serde_json::to_value(other)
+    }
+
+    fn with_status(&self, status: Value) -> Result<Value, serde_json::Error> {
+        let mut object = serde_json::to_value(self.object)?;
+        object["status"] = status;
+        let object: K = decode(&serde_json::to_vec(&object)?)?;
+        Ok(serde_json::to_value(object)?["status"].take())
     }
 }
 
@@ -204,6 +259,11 @@ impl Context {
     /// Applies the desired children and status of an object, as one step of an imperative reconcile. Children that are no
     /// longer desired are deleted, foreign objects are never touched, and nothing is written if nothing differs; see
     /// [`Desired`].
+    ///
+    /// The status is the reconciler's own, and is left alone, unless it is part of the desired state: with a
+    /// [status](Desired::status), a [condition](Desired::condition) or [undecided](Desired::undecided), the standard
+    /// conditions are written too. Then do not write the status with the [writer](Self::writer) as well: each would undo
+    /// the other's.
     ///
     /// ```
     /// use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap};
@@ -227,10 +287,7 @@ impl Context {
         let kind = K::DynamicType::default();
         let object = TypedParent { object, kind: &kind };
         let parent = Parent::new(&object, self);
-        parent
-            .apply_desired(desired, StaleStatus::Write)
-            .await
-            .inspect_err(|error| parent.record_warning(error))
+        parent.apply_desired(desired, StatusMode::Imperative).await
     }
 }
 
@@ -243,58 +300,89 @@ where
         let Some(object) = ctx.dynamic_lister::<K>(&self.kind)?.get(&request.key) else {
             return Ok(Action::done());
         };
-        if object.meta().deletion_timestamp.is_some() {
-            return self.finalize(object, ctx).await;
-        }
-        if let Some((finalizer, _)) = &self.cleanup {
-            self.writer(&ctx)
-                .add_finalizer(&metadata_only(&*object), finalizer)
-                .await?;
-        }
         let typed = TypedParent {
             object: &*object,
             kind: &self.kind,
         };
         let parent = Parent::new(&typed, &ctx);
-        let applied = async {
-            let desired = self
-                .desired_state
-                .desired(Arc::clone(&object), ctx.clone())
-                .await?;
-            parent.apply_desired(desired, StaleStatus::Recompute).await
+        let calls = async {
+            if object.meta().deletion_timestamp.is_some() {
+                self.finalize(Arc::clone(&object), &ctx).await?;
+                return Ok(None);
+            }
+            if let Some((finalizer, _)) = &self.cleanup {
+                let writer = self.writer(&ctx);
+                writer.add_finalizer(&metadata_only(&*object), finalizer).await?;
+            }
+            let desired = self.desired_state.desired(Arc::clone(&object), ctx.clone());
+            desired.await.map(Some)
         };
-        applied.await.inspect_err(|error| parent.record_warning(error))
+        match AssertUnwindSafe(calls).catch_unwind().await {
+            // `desired` may have deleted the object: its children go with it.
+            Ok(Ok(Some(_))) if !self.exists(&object, &ctx)? => Ok(Action::done()),
+            Ok(Ok(Some(desired))) => parent.apply_desired(desired, StatusMode::Declarative).await,
+            Ok(Ok(None)) => Ok(Action::done()),
+            Ok(Err(error)) => Err(parent.report_error(error).await),
+            Err(panic) => {
+                let error = format!("panicked: {}", panic_message(&*panic));
+                parent.report_error(error.into()).await;
+                resume_unwind(panic)
+            }
+        }
+    }
+
+    async fn timed_out(&self, request: Request, ctx: Context, limit: Duration) {
+        let lister = ctx.dynamic_lister::<K>(&self.kind);
+        let Some(object) = lister.ok().and_then(|lister| lister.get(&request.key)) else {
+            return;
+        };
+        let typed = TypedParent {
+            object: &*object,
+            kind: &self.kind,
+        };
+        let error = Parent::new(&typed, &ctx)
+            .report_error(TimedOut(limit).into())
+            .await;
+        tracing::debug!(%error, "reported in the status");
+    }
+}
+
+impl<K: Cacheable, D> DesiredStateReconciler<K, D> {
+    /// Whether the object still exists and is not being deleted.
+    fn exists(&self, object: &K, ctx: &Context) -> Result<bool, Error> {
+        let current = ctx.dynamic_lister::<K>(&self.kind)?.get(&ctx.key);
+        Ok(current.is_some_and(|current| {
+            current.meta().uid == object.meta().uid && current.meta().deletion_timestamp.is_none()
+        }))
     }
 }
 
 impl<K: Resource, D> DesiredStateReconciler<K, D> {
     /// Runs the cleanup of an object that is being deleted, and removes the finalizer.
-    async fn finalize(&self, object: Arc<K>, ctx: Context) -> Result<Action, Error> {
+    async fn finalize(&self, object: Arc<K>, ctx: &Context) -> Result<(), Error> {
         let finalizers = object.meta().finalizers.as_deref().unwrap_or_default();
         if let Some((finalizer, cleanup)) = &self.cleanup
             && finalizers.contains(finalizer)
         {
-            cleanup(Arc::clone(&object), ctx.clone()).await?;
-            let writer = self.writer(&ctx);
+            let (key, uid) = (ObjectKey::of(&*object), object.meta().uid.as_deref());
+            let history = &ctx.term.history;
+            // The removal of the finalizer may have failed, most often by a conflict.
+            let is_cleaned_up = history.lock().is_cleaned_up(&key, uid);
+            if !is_cleaned_up {
+                cleanup(Arc::clone(&object), ctx.clone()).await?;
+                history.lock().record_cleanup(&key, uid);
+            }
+            let writer = self.writer(ctx);
             writer
                 .remove_finalizer(&metadata_only(&*object), finalizer)
                 .await?;
         }
-        Ok(Action::done())
+        Ok(())
     }
 
     fn writer(&self, ctx: &Context) -> Writer<ApiResource> {
         ctx.writer().dynamic(ApiResource::erase::<K>(&self.kind))
     }
-}
-
-/// What to do with a status that was computed before the children existed.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum StaleStatus {
-    /// Write it.
-    Write,
-    /// Do not write it; compute it again at once, with the new children.
-    Recompute,
 }
 
 /// The object's metadata without its type, for writes.
@@ -303,53 +391,5 @@ fn metadata_only<K: Resource>(object: &K) -> DynamicObject {
         types: None,
         metadata: object.meta().clone(),
         data: Value::Null,
-    }
-}
-
-impl Parent<'_> {
-    async fn apply_desired(&self, desired: Desired, stale_status: StaleStatus) -> Result<Action, Error> {
-        let mut wanted = Vec::new();
-        let (mut change, mut failed) = (ChildChange::Unchanged, None);
-        for child in desired.children {
-            match self.ensure_child(child).await {
-                Ok((identity, child_change)) => {
-                    wanted.push(identity);
-                    change = change.max(child_change);
-                }
-                // The other children are independent of it.
-                Err(error) => {
-                    tracing::warn!(%error, "cannot apply child");
-                    failed = failed.or(Some(error));
-                }
-            }
-        }
-        if let Some(error) = failed {
-            return Err(error);
-        }
-        // Last, so that a replacement exists before its predecessor is deleted.
-        let deleted = self.prune(&wanted).await?;
-        let has_status = desired.status.is_some() || !desired.conditions.is_empty();
-        // While stopping, a status from before the children is better than none.
-        let can_recompute = stale_status == StaleStatus::Recompute && !self.ctx.is_stopping();
-        if change == ChildChange::Created
-            && has_status
-            && can_recompute
-            && self.history.lock().defer_status(&self.key)
-        {
-            return Ok(desired.action.with_earlier_requeue(Some(Duration::ZERO)));
-        }
-        let written = self.write_status(desired.status, desired.conditions).await?;
-        self.history.lock().clear_deferred_status(&self.key);
-        let has_written = change != ChildChange::Unchanged || deleted > 0 || written.is_some();
-        let version = written
-            .as_deref()
-            .or(self.object.meta().resource_version.as_deref());
-        if let Some((reason, message)) = desired.event
-            && (self.history.lock().is_event_due(&self.key, version) || has_written)
-        {
-            let about = self.object.object_ref();
-            self.ctx.recorder().normal(&about, &reason, message);
-        }
-        Ok(desired.action)
     }
 }

@@ -1,19 +1,10 @@
-//! The kinds that a controller owns: lists the children of an object, and deletes unwanted ones.
+//! The kinds that a controller owns: lists the children of an object.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::{
-    Resource,
-    api::{DeleteParams, Preconditions},
-    core::{ApiResource, DynamicObject},
-};
-use serde_json::Value;
-use windlass_cache::{Cacheable, GroupVersionKind, Index, Lister, ObjectKey, Query};
+use kube::{Resource, core::ApiResource};
+use windlass_cache::{Cacheable, GroupVersionKind, Index, Lister, Query};
 
-use super::{
-    Parent,
-    child::{CONTROLLER_LABEL, ChildRef, is_controlled_by},
-};
-use crate::{error::Error, reconcile::TermContext};
+use super::child::{CONTROLLER_LABEL, is_controlled_by};
 
 /// A kind that a controller owns.
 pub(crate) trait OwnedKind: Send + Sync + 'static {
@@ -66,41 +57,5 @@ impl<K: Cacheable + Resource<DynamicType: Send + Sync>> OwnedKind for ChildListe
             }
         }
         children
-    }
-}
-
-impl Parent<'_> {
-    /// Deletes the children that are no longer desired. Returns how many.
-    pub(super) async fn prune(&self, wanted: &[ChildRef]) -> Result<usize, Error> {
-        let mut deleted = 0;
-        let TermContext { listers, writer, .. } = &*self.ctx.term;
-        let uid = self.object.meta().uid.as_deref().unwrap_or_default();
-        for owned in &listers.owned_kinds {
-            let kind = owned.kind();
-            for metadata in owned.children_of(uid, &listers.controller) {
-                let unwanted = DynamicObject {
-                    types: None,
-                    metadata,
-                    data: Value::Null,
-                };
-                let key = ObjectKey::of(&unwanted);
-                if wanted.iter().any(|wanted| wanted.matches(kind, &key)) {
-                    continue;
-                }
-                tracing::info!(kind = kind.kind, child = %key, "deleting unwanted child");
-                // Only the observed version: another owner may have adopted it since.
-                let options = DeleteParams::background().preconditions(Preconditions {
-                    uid: unwanted.metadata.uid.clone(),
-                    resource_version: unwanted.metadata.resource_version.clone(),
-                });
-                writer
-                    .dynamic(owned.resource())
-                    .delete_with(&unwanted, &options)
-                    .await?;
-                self.history.lock().forget_child(&self.key, &kind.kind, &key);
-                deleted += 1;
-            }
-        }
-        Ok(deleted)
     }
 }

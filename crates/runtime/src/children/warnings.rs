@@ -2,8 +2,12 @@
 
 use windlass_api::status::StatusClass;
 
-use super::Parent;
+use super::{Parent, error::ChildError};
 use crate::{error::Error, writer::WriteError};
+
+/// Event reason: an object of another owner has a child's name. Reason and message are those of Kubernetes'
+/// sample-controller.
+const EXISTS_REASON: &str = "ErrResourceExists";
 
 /// Event reason: the desired state is invalid, so the object must be changed.
 const INVALID_REASON: &str = "ErrInvalid";
@@ -12,21 +16,34 @@ const INVALID_REASON: &str = "ErrInvalid";
 const FORBIDDEN_REASON: &str = "ErrForbidden";
 
 impl Parent<'_> {
-    /// Records a warning event about the object if a retry does not fix the error. Outages and conflicts are transient;
-    /// foreign objects have been reported with an event of their own.
+    /// Records a warning event about the object if a retry does not fix the error. Outages and conflicts are transient.
     pub(super) fn record_warning(&self, error: &Error) {
-        if let Some(reason) = warning_reason(error) {
-            let about = self.object.object_ref();
-            self.ctx.recorder().warning(&about, reason, error.to_string());
-        }
+        let Some(reason) = warning_reason(error) else {
+            return;
+        };
+        let message = match error.find() {
+            Some(ChildError::AlreadyExists { key, owner, .. }) => {
+                format!(
+                    "Resource {:?} already exists and is not managed by {owner}",
+                    key.name()
+                )
+            }
+            _ => error.to_string(),
+        };
+        let about = self.object.object_ref();
+        self.ctx.recorder().warning(&about, reason, message);
     }
 }
 
-fn warning_reason(error: &Error) -> Option<&'static str> {
+/// The reason of the warning event about an error; `None` if a retry may fix it.
+pub(crate) fn warning_reason(error: &Error) -> Option<&'static str> {
+    if let Some(ChildError::AlreadyExists { .. }) = error.find() {
+        return Some(EXISTS_REASON);
+    }
     if error.is_terminal() {
         return Some(INVALID_REASON);
     }
-    match error.cause().downcast_ref::<WriteError>()?.class()? {
+    match error.find::<WriteError>()?.class()? {
         StatusClass::Invalid => Some(INVALID_REASON),
         StatusClass::Forbidden => Some(FORBIDDEN_REASON),
         _ => None,

@@ -2,7 +2,7 @@
 
 use std::{future::Future, time::Duration};
 
-use k8s_openapi::{api::coordination::v1::Lease, jiff::Timestamp};
+use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, Client, api::PostParams};
 use tokio::{
     sync::watch,
@@ -10,6 +10,8 @@ use tokio::{
 };
 use uuid::Uuid;
 use windlass_api::status::StatusClass;
+use windlass_cache::is_connection_error;
+use windlass_clock::Clock;
 
 use super::{
     config::{ElectionConfig, ElectionConfigError, OnLoss, Timing},
@@ -80,6 +82,11 @@ impl Election {
         })
     }
 
+    /// The namespace and the name of the Lease.
+    pub(crate) fn lease(&self) -> (&str, &str) {
+        (&self.leases.namespace, &self.leases.name)
+    }
+
     /// Returns a handle to the current leader, the health check and the counters.
     pub fn status(&self) -> ElectionStatus {
         self.status.clone()
@@ -143,7 +150,7 @@ impl Election {
     /// Sends one request, or waits once.
     async fn step(&mut self) {
         let (now, was_leading) = (Instant::now(), self.elector.is_leading());
-        let step = self.elector.next(now, Timestamp::now());
+        let step = self.elector.next(now, Clock::system().precise_now());
         self.publish();
         let ask = match step {
             // Returns at once, so that the caller handles the loss of leadership.
@@ -178,10 +185,10 @@ impl Election {
         let (before, after) = (self.status.leadership(), self.elector.leadership());
         match (&before, &after) {
             (Leadership::Follower { .. }, Leadership::Leader { epoch, .. }) => {
-                tracing::info!(lease = %self.leases, %epoch, "became the leader");
+                tracing::info!(lease = %self.leases, epoch = epoch.0, "became the leader");
             }
             (Leadership::Leader { epoch, .. }, Leadership::Follower { holder }) => {
-                tracing::info!(lease = %self.leases, %epoch, ?holder, "lost leadership");
+                tracing::info!(lease = %self.leases, epoch = epoch.0, holder, "lost leadership");
             }
             (Leadership::Follower { holder: before }, Leadership::Follower { holder: Some(holder) })
                 if before.as_ref() != Some(holder) =>
@@ -226,7 +233,7 @@ impl Election {
             Ok(LeaseResponse::Absent) => return ReleaseResult::Done,
             Ok(LeaseResponse::Conflict | LeaseResponse::Failed) | Err(_) => return failed,
         };
-        let Some(released) = self.elector.released_lease(*lease, Timestamp::now()) else {
+        let Some(released) = self.elector.released_lease(*lease, Clock::system().precise_now()) else {
             return ReleaseResult::Done;
         };
         match timeout(
@@ -302,6 +309,10 @@ impl LeaseClient {
                 lease = %self, %error,
                 "access to the lease is forbidden: grant get, create and update on leases.coordination.k8s.io"
             ),
+            // The connection's log has it.
+            _ if is_connection_error(&error) => {
+                tracing::debug!(lease = %self, %error, "cannot read or write the lease");
+            }
             _ => tracing::warn!(lease = %self, %error, "cannot read or write the lease"),
         }
         LeaseResponse::Failed

@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use tokio::time::Instant;
+use windlass_clock::Clock;
 
 use super::{recorder::Recorder, writer::EventWriter};
 
@@ -22,7 +23,7 @@ pub struct RecorderOptions {
     pub(super) finish_after: Duration,
     pub(super) refresh_after: Duration,
     pub(super) flush_timeout: Duration,
-    clock_start: Option<Timestamp>,
+    pub(super) clock: Clock,
 }
 
 /// Which events share one rate limit.
@@ -49,7 +50,7 @@ impl Default for RecorderOptions {
             finish_after: Duration::from_mins(6),
             refresh_after: Duration::from_mins(30),
             flush_timeout: Duration::from_secs(5),
-            clock_start: None,
+            clock: Clock::system(),
         }
     }
 }
@@ -94,9 +95,9 @@ impl RecorderOptions {
         self
     }
 
-    /// Makes timestamps start at this time and advance with tokio's clock, for simulated time. Default: the system clock.
-    pub fn clock_start(mut self, epoch: Timestamp) -> Self {
-        self.clock_start = Some(epoch);
+    /// Sets the clock of the timestamps. Default: [`Clock::system`].
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
         self
     }
 
@@ -107,23 +108,6 @@ impl RecorderOptions {
         let writer = EventWriter::new(client, Arc::clone(recorder.shared()), flush_within);
         (recorder, writer)
     }
-
-    pub(super) fn clock(&self) -> EventClock {
-        match self.clock_start {
-            Some(epoch) => EventClock::Simulated {
-                epoch,
-                started: Instant::now(),
-            },
-            None => EventClock::System,
-        }
-    }
-}
-
-/// Source of timestamps.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum EventClock {
-    System,
-    Simulated { epoch: Timestamp, started: Instant },
 }
 
 /// One moment on two clocks: the monotonic one for waits, and the wall clock for timestamps.
@@ -133,13 +117,11 @@ pub(super) struct Moment {
     pub(super) time: Timestamp,
 }
 
-impl EventClock {
-    pub(super) fn now(self) -> Moment {
-        let instant = Instant::now();
-        let time = match self {
-            Self::System => Timestamp::now(),
-            Self::Simulated { epoch, started } => epoch + (instant - started),
-        };
-        Moment { instant, time }
+impl Moment {
+    pub(super) fn now(clock: Clock) -> Self {
+        Self {
+            instant: Instant::now(),
+            time: clock.precise_now(),
+        }
     }
 }

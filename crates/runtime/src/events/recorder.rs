@@ -2,13 +2,16 @@
 
 use std::{sync::Arc, time::Duration};
 
+use k8s_openapi::api::core::v1::Event;
 use parking_lot::Mutex;
+use tokio::time::Instant;
+use windlass_clock::Clock;
 use windlass_workqueue::{DelayedOnClose, Exponential, WorkQueue};
 
 use super::{
-    correlator::{Correlator, Decision, Observation},
+    correlator::{Correlator, Decision, Due, Observation},
     counts::{DropReason, EventCounts},
-    options::{EventClock, RecorderOptions},
+    options::{Moment, RecorderOptions},
     regarding::Regarding,
     series::{AggregateKey, EventType, SeriesKey, message},
 };
@@ -34,7 +37,7 @@ pub struct Recorder {
 
 /// State shared by recorders and their writer.
 pub(super) struct Shared {
-    pub(super) clock: EventClock,
+    pub(super) clock: Clock,
     /// Locked for one decision at a time, never across an await. The queue's own lock is always taken second.
     pub(super) state: Mutex<State>,
     /// The series to write, now or later.
@@ -56,7 +59,7 @@ impl Recorder {
             .delayed_on_close(DelayedOnClose::RunNow)
             .build();
         let shared = Shared {
-            clock: options.clock(),
+            clock: options.clock,
             state: Mutex::new(State {
                 correlator: Correlator::new(options),
                 counts: EventCounts::default(),
@@ -98,6 +101,27 @@ impl Recorder {
         self.shared.state.lock().counts
     }
 
+    /// A recorder that keeps its events for [`take_events`](Self::take_events).
+    pub(crate) fn without_writer(source: &str) -> Self {
+        Self::new(RecorderOptions::default(), source)
+    }
+
+    /// Takes the events that no writer has taken, in the order in which they were recorded.
+    pub(crate) fn take_events(&self) -> Vec<Event> {
+        let mut events = Vec::new();
+        while let Some(item) = self.shared.queue.try_next() {
+            let mut state = self.shared.state.lock();
+            let now = Instant::now();
+            if let Due::Write(write) = state.correlator.due(&item, now) {
+                events.push(write.event());
+                state.correlator.on_written(&write, now);
+            }
+            drop(state);
+            item.done();
+        }
+        events
+    }
+
     pub(super) fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
@@ -105,7 +129,7 @@ impl Recorder {
     fn record<Marker>(&self, kind: EventType, object: &impl Regarding<Marker>, reason: &str, text: String) {
         let similar = AggregateKey::new(Arc::clone(&self.source), object.reference(), kind, reason);
         let text = message(text);
-        let now = self.shared.clock.now();
+        let now = Moment::now(self.shared.clock);
         let mut state = self.shared.state.lock();
         if state.closed {
             state.counts.add_dropped(DropReason::Stopped, 1);
@@ -149,7 +173,6 @@ mod tests {
     use kube::api::ObjectMeta;
 
     use super::*;
-    use crate::events::correlator::Due;
 
     fn object(name: &str) -> ConfigMap {
         ConfigMap {
@@ -167,10 +190,10 @@ mod tests {
             .max_series(1)
             .burst(1, Duration::from_mins(5));
         let recorder = Recorder::new(options, "test");
-        let Shared { state, queue, clock } = &**recorder.shared();
+        let Shared { state, queue, .. } = &**recorder.shared();
         recorder.normal(&object("a"), "Synced", "it works");
         let item = queue.try_next().expect("a create is queued");
-        let now = clock.now().instant;
+        let now = Instant::now();
         let Due::Write(write) = state.lock().correlator.due(&item, now) else {
             panic!("the series is not due");
         };

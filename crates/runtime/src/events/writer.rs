@@ -10,6 +10,7 @@ use kube::{
 };
 use tokio::time::{Instant, timeout};
 use windlass_api::status::StatusClass;
+use windlass_cache::is_connection_error;
 use windlass_workqueue::{Priority, RetryDecision, WorkItem};
 
 use super::{
@@ -94,7 +95,8 @@ impl EventWriter {
                     item.set_priority(Priority::LOW);
                     match item.fail() {
                         RetryDecision::Retry { after } => {
-                            tracing::debug!(event = %write, %error, ?after, "cannot write event; retrying");
+                            let retry_after = after.as_secs_f64();
+                            tracing::debug!(event = %write, %error, retry_after, "cannot write event; retrying");
                         }
                         RetryDecision::Dropped { .. } => self.give_up(&write, &error),
                         // Counted as dropped when the writer ends.
@@ -156,6 +158,8 @@ impl EventWriter {
                     "cannot write event: grant `create` and `patch` on `events` in its namespace"
                 );
             }
+            // The connection's log has it.
+            _ if is_connection_error(error) => tracing::debug!(event = %write, %error, "cannot write event"),
             _ => tracing::warn!(event = %write, %error, "cannot write event"),
         }
         self.with_state(|state, _| {

@@ -1,7 +1,7 @@
 //! Client layers: retries, a request rate limit, and request metrics.
 //!
 //! ```text
-//!   reconcile ──► Client ──► Retry ──► Limit ──► Count ──► the client given to `wrap` ──► API server
+//!   reconcile ──► Client ──► Retry ──► Limit ──► Count ──► Report ──► the client given to `wrap` ──► API server
 //!                              ▲                                  (has the write fence)
 //!                              └── 429, 503, lost connection: retried from here
 //! ```
@@ -9,10 +9,11 @@
 //! The order matters. Retries are outermost: each attempt waits for the rate limit, is counted, and passes the layers below
 //! again, including a write fence. The limit comes before the count, so requests are counted when they are sent. The count
 //! is last: it shows the load on the server, as in client-go; a request that a layer below rejects is counted as `<error>`,
-//! like one that the network lost.
+//! like one that the network lost. Failed connections are reported below it, each of them.
 //!
 //! No layer reads a response body. Watches are neither rate-limited nor retried; the cache that owns them restarts them.
 
+mod connection;
 mod count;
 mod limit;
 mod retry;
@@ -20,15 +21,19 @@ mod retry;
 use std::{
     future::Future,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll},
+    time::Duration,
 };
 
 use http::{Request, Response, header};
 use kube::{Client, client::Body};
 use tower::{Service, ServiceBuilder};
 use windlass_api::request::Query;
+use windlass_cache::ConnectionLog;
 
 pub use self::{
+    connection::{ReportConnection, ReportConnectionLayer},
     count::{Count, CountLayer},
     limit::{Limit, LimitLayer, RateLimit},
     retry::{Retry, RetryLayer, RetryPolicy},
@@ -56,6 +61,8 @@ pub struct ClientOptions {
     pub retry_policy: Option<RetryPolicy>,
     /// Metrics that count requests. Default: none.
     pub metrics: Option<RequestMetrics>,
+    /// Log of the connection to the server. Default: none; a manager sets it.
+    pub connection_log: Option<Arc<ConnectionLog>>,
 }
 
 impl Default for ClientOptions {
@@ -64,6 +71,7 @@ impl Default for ClientOptions {
             rate_limit: None,
             retry_policy: Some(RetryPolicy::default()),
             metrics: None,
+            connection_log: None,
         }
     }
 }
@@ -77,6 +85,7 @@ pub fn wrap(client: Client, options: ClientOptions) -> Client {
         rate_limit,
         retry_policy,
         metrics,
+        connection_log,
     } = options;
     let namespace = client.default_namespace().to_owned();
     let valid_until = *client.valid_until();
@@ -84,6 +93,17 @@ pub fn wrap(client: Client, options: ClientOptions) -> Client {
         .option_layer(retry_policy.map(RetryLayer::new))
         .option_layer(rate_limit.map(LimitLayer::new))
         .option_layer(metrics.map(CountLayer::new))
+        .option_layer(connection_log.map(ReportConnectionLayer::new))
+        .service(ClientService(client));
+    Client::new(service, namespace).with_valid_until(valid_until)
+}
+
+/// Wraps `client` so that it only reports the state of its connection. `retry_after` is when its requests are sent again.
+pub(crate) fn with_connection_log(client: Client, log: Arc<ConnectionLog>, retry_after: Duration) -> Client {
+    let namespace = client.default_namespace().to_owned();
+    let valid_until = *client.valid_until();
+    let service = ServiceBuilder::new()
+        .layer(ReportConnectionLayer::new(log).retry_after(retry_after))
         .service(ClientService(client));
     Client::new(service, namespace).with_valid_until(valid_until)
 }

@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use tower::{Layer, Service, ServiceExt as _};
 use windlass_api::status::parse_retry_after;
 
-use super::{ResponseFuture, is_stream};
+use super::{ResponseFuture, connection::NextRetry, is_stream};
 
 /// How much of a discarded response is read, so that its connection can be reused.
 const MAX_DRAINED_BYTES: usize = 64 * 1024;
@@ -66,11 +66,12 @@ impl RetryPolicy {
         method: &Method,
         answer: Result<&Response<Body>, &kube::Error>,
         tried: u32,
+        connection_wait: Duration,
     ) -> Option<Duration> {
         if tried >= self.max_retries {
             return None;
         }
-        let is_read = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
+        let is_read = is_read(method);
         let wait = match answer {
             Ok(response) => {
                 let is_retriable = match response.status() {
@@ -83,12 +84,21 @@ impl RetryPolicy {
                 if !is_read || !is_lost_connection(error) {
                     return None;
                 }
-                let longest = self.backoff * (1 << tried.min(4));
-                longest.mul_f64(0.5 + fastrand::f64() / 2.0)
+                connection_wait
             }
         };
         (wait <= self.max_wait).then_some(wait)
     }
+
+    /// The delay after a failed connection.
+    fn connection_wait(&self, tried: u32) -> Duration {
+        let longest = self.backoff * (1 << tried.min(4));
+        longest.mul_f64(0.5 + fastrand::f64() / 2.0)
+    }
+}
+
+fn is_read(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
 }
 
 fn retry_after(response: &Response<Body>) -> Option<Duration> {
@@ -173,12 +183,17 @@ where
                     None
                 };
                 let method = next.method().clone();
+                let connection_wait = retries.connection_wait(tried);
+                if spare.is_some() && is_read(&method) {
+                    next.extensions_mut().insert(NextRetry(connection_wait));
+                }
                 let answer = inner.clone().oneshot(next).await;
                 let Some(spare) = spare else { return answer };
-                let Some(wait) = retries.wait(&method, answer.as_ref(), tried) else {
+                let Some(wait) = retries.wait(&method, answer.as_ref(), tried, connection_wait) else {
                     return answer;
                 };
-                tracing::debug!(%method, uri = %spare.uri(), ?wait, tried, "retrying request");
+                let retry_after = wait.as_secs_f64();
+                tracing::debug!(%method, uri = %spare.uri(), retry_after, tried, "retrying request");
                 let due = Instant::now() + wait;
                 if let Ok(response) = answer {
                     // An unread body would close the connection.

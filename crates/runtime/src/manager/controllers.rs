@@ -4,7 +4,10 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use futures::future::join_all;
 
-use crate::{controller_run::ErasedController, serving::ControllerStatus, status_tracker::StatusTracker};
+use crate::{
+    controller_run::ErasedController, serving::ControllerStatus, start_report::OnBlocked,
+    status_tracker::StatusTracker,
+};
 
 /// Status of the controllers of a [`Manager`](super::Manager), from [`Manager::controllers`](super::Manager::controllers).
 /// Clones are cheap. It may outlive the manager, and then returns the last status.
@@ -39,6 +42,20 @@ impl Controllers {
     /// Completes when the caches of all controllers have synced. Cancellation-safe.
     pub async fn ready(&self) {
         join_all(self.0.values().map(|board| board.ready())).await;
+    }
+
+    /// Completes when the controllers that can start have synced their caches.
+    pub(super) async fn started(&self, policy: OnBlocked) {
+        match policy {
+            OnBlocked::Continue => {
+                join_all(self.0.values().map(|board| board.ready_or_blocked())).await;
+            }
+            OnBlocked::Wait | OnBlocked::Fail => self.ready().await,
+        }
+    }
+
+    pub(super) fn trackers(&self) -> Arc<BTreeMap<String, Arc<StatusTracker>>> {
+        Arc::clone(&self.0)
     }
 
     /// One reason for each controller that is not ready.

@@ -24,7 +24,11 @@ use crate::{
     metrics::Metrics,
     reconcile::Reconciler,
     serving::{BindError, Checks},
+    start_report::OnBlocked,
 };
+
+/// How long a cache may be stale before the process is not ready.
+pub(crate) const DEFAULT_MAX_STALENESS: Duration = Duration::from_mins(2);
 
 /// Default grace period for running reconciles after a stop.
 const DEFAULT_GRACE_PERIOD: Duration = Duration::from_secs(30);
@@ -33,7 +37,8 @@ const DEFAULT_GRACE_PERIOD: Duration = Duration::from_secs(30);
 ///
 /// Start order: the listener; the CRDs to [install](Self::install), if any; [services](Self::service) and the caches; once
 /// these have synced, [tasks](Self::task) and the [leader election](Self::elect); then the controllers' workers, with leader
-/// election only while this process leads.
+/// election only while this process leads. A controller that [cannot start](Self::on_blocked), because a CRD or a right is
+/// missing, does not hold the others; the log names what is missing and the fix.
 ///
 /// On stop no new reconcile starts. Running reconciles and tasks, and after them services, have the [grace
 /// period](Self::grace_period) to finish. Then pending events are written, the lease is released, the caches end, and the listener
@@ -59,6 +64,8 @@ pub struct Manager {
     client: Client,
     client_options: ClientOptions,
     host: String,
+    server_url: Option<String>,
+    max_staleness: Duration,
     scope: WatchScope,
     controllers: Vec<ErasedController>,
     tasks: Vec<Task>,
@@ -71,8 +78,11 @@ pub struct Manager {
     health: Checks,
     ready: Checks,
     grace: Duration,
+    on_blocked: OnBlocked,
     quiet: bool,
     metrics: Metrics,
+    #[cfg(feature = "opentelemetry")]
+    telemetry: Option<crate::Telemetry>,
 }
 
 /// Why a manager could not start, or failed.
@@ -119,6 +129,9 @@ pub enum ManagerError {
         #[source]
         cause: ControllerError,
     },
+    /// A controller cannot start, and [`OnBlocked::Fail`] is set.
+    #[error("cannot start: {0}")]
+    Blocked(String),
     /// A task failed.
     #[error("task `{task}` failed: {cause}")]
     Task {
@@ -155,6 +168,8 @@ impl Manager {
             client,
             client_options: ClientOptions::default(),
             host: "kubernetes".to_owned(),
+            server_url: None,
+            max_staleness: DEFAULT_MAX_STALENESS,
             scope: WatchScope::all(),
             controllers: Vec::new(),
             tasks: Vec::new(),
@@ -165,8 +180,11 @@ impl Manager {
             health: Checks::new(),
             ready: Checks::new(),
             grace: DEFAULT_GRACE_PERIOD,
+            on_blocked: OnBlocked::default(),
             quiet: false,
             metrics: Metrics::new(),
+            #[cfg(feature = "opentelemetry")]
+            telemetry: None,
         }
     }
 
@@ -180,14 +198,17 @@ impl Manager {
         self
     }
 
-    /// Adds a task that runs on every replica once the caches of all controllers have synced. It may return; if it fails, the
-    /// manager stops. It should end when [`TaskContext::stopping`] completes.
+    /// Adds a task that runs on every replica once the caches of all controllers have synced, except of those that [cannot
+    /// start](Self::on_blocked). It may return; if it fails, the manager stops. It should end when [`TaskContext::stopping`]
+    /// completes.
+    ///
+    /// It is called once, so it may own what it needs, such as the receiver of a channel.
     pub fn task<F, Fut>(mut self, name: impl Into<String>, task: F) -> Self
     where
-        F: Fn(TaskContext) -> Fut + Send + Sync + 'static,
+        F: FnOnce(TaskContext) -> Fut + Send + 'static,
         Fut: Future<Output = Result<(), Error>> + Send + 'static,
     {
-        self.tasks.push(Task::new(name.into(), TaskScope::Replica, task));
+        self.tasks.push(Task::once(name.into(), TaskScope::Replica, task));
         self
     }
 
@@ -197,20 +218,33 @@ impl Manager {
         F: Fn(TaskContext) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<(), Error>> + Send + 'static,
     {
-        self.tasks.push(Task::new(name.into(), TaskScope::Leader, task));
+        self.tasks.push(Task::each_term(name.into(), task));
         self
     }
 
     /// Adds a service that runs on every replica from the start, before the caches have synced: for background work that
     /// controllers and tasks depend on. It is stopped after they have ended, and then has the rest of the grace period. If
-    /// it fails, the manager stops.
+    /// it fails, the manager stops. Like a [task](Self::task), it is called once:
+    ///
+    /// ```
+    /// # fn example(manager: windlass_runtime::Manager) {
+    /// let (sender, mut receiver) = tokio::sync::mpsc::channel::<String>(16);
+    /// let manager = manager.service("mailer", |ctx| async move {
+    ///     tokio::select! {
+    ///         () = ctx.stopping() => {}
+    ///         Some(mail) = receiver.recv() => println!("{mail}"),
+    ///     }
+    ///     Ok(())
+    /// });
+    /// # }
+    /// ```
     pub fn service<F, Fut>(mut self, name: impl Into<String>, service: F) -> Self
     where
-        F: Fn(TaskContext) -> Fut + Send + Sync + 'static,
+        F: FnOnce(TaskContext) -> Fut + Send + 'static,
         Fut: Future<Output = Result<(), Error>> + Send + 'static,
     {
         self.tasks
-            .push(Task::new(name.into(), TaskScope::Service, service));
+            .push(Task::once(name.into(), TaskScope::Service, service));
         self
     }
 
@@ -234,7 +268,8 @@ impl Manager {
         self
     }
 
-    /// Installs or awaits these CRDs before any watch starts.
+    /// With [`CrdInstaller::apply`], installs these CRDs before any watch starts. Without, a controller whose kind is not
+    /// installed waits for it, as [`on_blocked`](Self::on_blocked) says, and the log names `--install` as a fix.
     pub fn install(mut self, install: CrdInstaller) -> Self {
         self.install = Some(install);
         self
@@ -292,6 +327,17 @@ impl Manager {
         self
     }
 
+    /// What to do about a controller that cannot start because a CRD or a right is missing, or because one of its kinds cannot
+    /// be listed. Default: the others start without it, [`OnBlocked::Continue`].
+    ///
+    /// Rights to what the runtime surely writes (children, the status, finalizers, events, the lease) are asked for at the
+    /// start with access reviews, unless the manager is [quiet](Self::quiet). A missing one is logged with the rules to add,
+    /// and does not block.
+    pub fn on_blocked(mut self, policy: OnBlocked) -> Self {
+        self.on_blocked = policy;
+        self
+    }
+
     /// Logs the lifecycle of controllers at debug level, for a manager embedded in another program. Default: info.
     pub fn quiet(mut self) -> Self {
         self.quiet = true;
@@ -299,6 +345,7 @@ impl Manager {
     }
 
     /// The client without the rate limit and retries that [`client_options`](Self::client_options) add.
+    #[cfg(all(feature = "clap", feature = "logging"))]
     pub(crate) fn client(&self) -> &Client {
         &self.client
     }
@@ -315,9 +362,30 @@ impl Manager {
         self
     }
 
+    /// The server's URL in log lines about its connection. Default: none.
+    pub fn server_url(mut self, url: impl Into<String>) -> Self {
+        self.server_url = Some(url.into());
+        self
+    }
+
+    /// `/readyz` fails when a cache has not been able to follow the server for longer than this: reconciles then work with
+    /// old objects. `/healthz` does not, because a restart would not help. Default: two minutes.
+    pub fn max_staleness(mut self, limit: Duration) -> Self {
+        self.max_staleness = limit;
+        self
+    }
+
     /// Returns a handle to the status of the controllers added so far: the data of `/debug/controllers`.
     pub fn controllers(&self) -> Controllers {
         Controllers::new(&self.controllers)
+    }
+
+    /// Exports spans and metrics while the manager runs, and the rest of them at the end, after everything else has stopped.
+    /// Replaces an earlier one, such as that of [`launch`](crate::launch). Default: nothing is exported.
+    #[cfg(feature = "opentelemetry")]
+    pub fn telemetry(mut self, telemetry: crate::Telemetry) -> Self {
+        self.telemetry = Some(telemetry);
+        self
     }
 
     /// Returns the metrics registry, to add metrics to it.

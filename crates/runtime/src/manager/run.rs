@@ -5,6 +5,7 @@ use std::{
     future::{Future, pending},
     iter,
     pin::{Pin, pin},
+    sync::Arc,
     time::Duration,
 };
 
@@ -15,7 +16,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 use windlass_api::naming::is_qualified_name;
-use windlass_cache::{CacheSet, WatchScope};
+use windlass_cache::{CacheSet, ConnectionLog, WatchScope};
 
 use super::{
     Controllers, Manager, ManagerError, TaskContext,
@@ -29,10 +30,11 @@ use crate::{
     error::Error,
     events::{self, DropReason, Recorder},
     install::CrdInstaller,
-    layers::{ClientOptions, wrap},
+    layers::{ClientOptions, with_connection_log, wrap},
     metrics::{Metrics, Reading},
     serving::{CacheStatus, Checks, Endpoints, Listener},
     source::BoxFuture,
+    start_report::{OnBlocked, StartReport, election_rights},
     stop::{StopPhase, StopSender, StopSignal},
     terms::{Term, Terms},
     writer::Writer,
@@ -78,17 +80,24 @@ impl Manager {
             Some((address, option)) => Some(bind_loopback(address, option).await?),
             None => None,
         };
+        let connection = Arc::new(self.server_url.map(ConnectionLog::new).unwrap_or_default());
         let options = ClientOptions {
             metrics: Some(self.metrics.requests(&self.host)),
+            connection_log: Some(Arc::clone(&connection)),
             ..self.client_options
         };
-        let client = wrap(self.client.clone(), options);
+        let bare_client = self.client.clone();
+        let client = wrap(bare_client.clone(), options);
         // Lease renewals must not queue behind the rate limit of controllers, so they use the bare client.
         let election = self
             .election
-            .map(|config| Election::new(self.client, config))
+            .map(|config| {
+                let log = Arc::clone(&connection);
+                let client = with_connection_log(self.client, log, config.timing.retry);
+                Election::new(client, config)
+            })
             .transpose()?;
-        let caches = CacheSet::new(client.clone());
+        let caches = CacheSet::new(client.clone()).with_connection_log(connection);
         let controllers = Controllers::new(&self.controllers);
         let status = election.as_ref().map(Election::status);
         register_metrics(&self.metrics, &caches, status.as_ref());
@@ -96,7 +105,7 @@ impl Manager {
         let (closing, closed) = StopSignal::new();
         let mut endpoints = endpoints(
             self.health,
-            self.ready,
+            with_staleness(self.ready, &caches, self.max_staleness),
             &self.metrics,
             &controllers,
             status.as_ref(),
@@ -106,15 +115,21 @@ impl Manager {
         }
         let debug_endpoints = with_debug_pages(Endpoints::new(), &controllers, &caches);
         let serving = serve(listener, endpoints, closed.clone());
-        let debugging = serve(debug_listener, debug_endpoints, closed);
+        let debugging = serve(debug_listener, debug_endpoints, closed.clone());
+        #[cfg(feature = "opentelemetry")]
+        let exporting = export(self.telemetry, self.metrics.clone(), closed);
+        #[cfg(not(feature = "opentelemetry"))]
+        let exporting = std::future::ready(());
         let running = async {
             let install = self.install;
             let running = ManagerRun {
                 client,
+                bare_client,
                 caches,
                 controllers: &controllers,
                 scope: self.scope,
                 grace: self.grace,
+                on_blocked: self.on_blocked,
                 quiet: self.quiet,
                 metrics: self.metrics,
             };
@@ -124,7 +139,7 @@ impl Manager {
             closing.advance_to(StopPhase::Finishing);
             outcome
         };
-        futures::join!(running, serving, debugging).0
+        futures::join!(running, serving, debugging, exporting).0
     }
 }
 
@@ -145,6 +160,23 @@ async fn serve(listener: Option<Listener>, endpoints: Endpoints, mut closed: Sto
         listener
             .serve(endpoints, async move { closed.requested().await })
             .await;
+    }
+}
+
+/// Exports spans and metrics until everything else has ended.
+#[cfg(feature = "opentelemetry")]
+fn export(
+    telemetry: Option<crate::Telemetry>,
+    metrics: Metrics,
+    closed: StopSignal,
+) -> impl Future<Output = ()> {
+    if let Some(telemetry) = &telemetry {
+        telemetry.register(&metrics);
+    }
+    async move {
+        if let Some(telemetry) = telemetry {
+            telemetry.run(metrics, closed).await;
+        }
     }
 }
 
@@ -205,6 +237,27 @@ fn endpoints(
         .metrics(metrics.clone())
 }
 
+/// Adds the check that all caches follow the server.
+fn with_staleness(ready: Checks, caches: &CacheSet, limit: Duration) -> Checks {
+    let caches = caches.clone();
+    ready.add("caches", move || {
+        let stale = caches.stale(limit);
+        let reasons: Vec<_> = stale
+            .iter()
+            .map(|cache| {
+                let (kind, seconds, error) = (&cache.kind, cache.since.as_secs(), &cache.error);
+                format!("the cache of {kind} is {seconds} s old: {error}")
+            })
+            .collect();
+        async move {
+            if reasons.is_empty() {
+                return Ok(());
+            }
+            Err(reasons.join("; ").into())
+        }
+    })
+}
+
 fn with_debug_pages(endpoints: Endpoints, controllers: &Controllers, caches: &CacheSet) -> Endpoints {
     let (shown, reported) = (controllers.clone(), caches.clone());
     endpoints
@@ -218,10 +271,13 @@ const LEASE_TOLERANCE: Duration = Duration::from_secs(20);
 /// State shared by everything that a manager runs.
 struct ManagerRun<'a> {
     client: Client,
+    /// Without rate limit and retries.
+    bare_client: Client,
     caches: CacheSet,
     controllers: &'a Controllers,
     scope: WatchScope,
     grace: Duration,
+    on_blocked: OnBlocked,
     quiet: bool,
     metrics: Metrics,
 }
@@ -232,6 +288,24 @@ impl ManagerRun<'_> {
         crds.run(&writer).await.map_err(ManagerError::Install)
     }
 
+    /// Logs what the controllers wait for, and which rights are missing. Completes only with [`OnBlocked::Fail`], with what is
+    /// missing.
+    fn start_report(&self, install: Option<&CrdInstaller>, election: Option<&Election>) -> BoxFuture<String> {
+        let rights = election.map(|election| {
+            let (namespace, lease) = election.lease();
+            election_rights(namespace, lease)
+        });
+        let report = StartReport {
+            controllers: self.controllers.trackers(),
+            client: self.bare_client.clone(),
+            policy: self.on_blocked,
+            installable: install.into_iter().flat_map(CrdInstaller::names).collect(),
+            rights: rights.unwrap_or_default(),
+            quiet: self.quiet,
+        };
+        Box::pin(report.run())
+    }
+
     async fn run(
         self,
         controllers: Vec<ErasedController>,
@@ -240,7 +314,9 @@ impl ManagerRun<'_> {
         install: Option<CrdInstaller>,
         mut shutdown: Pin<&mut impl Future<Output = ()>>,
     ) -> Result<(), ManagerError> {
-        if let Some(install) = install {
+        let mut blocked = self.start_report(install.as_ref(), election.as_ref());
+        // Otherwise each controller waits for its own kinds, so that a missing one does not hold the others.
+        if let Some(install) = install.filter(CrdInstaller::is_applied) {
             tokio::select! {
                 biased;
                 () = &mut shutdown => return Ok(()),
@@ -270,29 +346,22 @@ impl ManagerRun<'_> {
             self.spawn_task(service, &mut serving, &terms, &service_stop, &recorder);
         }
         for controller in controllers {
-            let recorder = if controller.leader_only {
-                &leader_recorder
-            } else {
-                &recorder
-            };
+            let is_leaders = controller.leader_only;
+            let recorder = if is_leaders { &leader_recorder } else { &recorder };
             self.spawn_controller(controller, &mut parts, &terms, &stop, recorder);
         }
         let (loss_sender, loss_receiver) = oneshot::channel();
         let electing = async {
-            let Some(election) = election else { return };
-            self.controllers.ready().await;
-            let (mut stopping, mut ended) = (stop.clone(), events_done);
-            let run = election.run_until(async move { stopping.requested().await }, async move {
-                ended.requested().await;
-            });
-            if let Err(error) = run.await {
+            if let Some(election) = election
+                && let Err(error) = self.take_part(election, stop.clone(), events_done).await
+            {
                 let _ = loss_sender.send(error);
             }
         };
         let working = async {
             let mut outcome = Ok(());
             let mut tasks = Some(tasks);
-            let mut ready = pin!(self.controllers.ready());
+            let mut ready = pin!(self.controllers.started(self.on_blocked));
             let mut lost = pin!(leadership_lost(loss_receiver));
             loop {
                 tokio::select! {
@@ -300,6 +369,10 @@ impl ManagerRun<'_> {
                     () = &mut shutdown => break,
                     lost = &mut lost => {
                         outcome = Err(lost.into());
+                        break;
+                    }
+                    missing = &mut blocked => {
+                        outcome = Err(ManagerError::Blocked(missing));
                         break;
                     }
                     ended = parts.join_next() => if ended.is_err() {
@@ -312,10 +385,8 @@ impl ManagerRun<'_> {
                     },
                     () = &mut ready, if tasks.is_some() => {
                         for task in tasks.take().into_iter().flatten() {
-                            let recorder = match task.scope {
-                                TaskScope::Leader => &leader_recorder,
-                                TaskScope::Replica | TaskScope::Service => &recorder,
-                            };
+                            let is_leaders = task.scope == TaskScope::Leader;
+                            let recorder = if is_leaders { &leader_recorder } else { &recorder };
                             self.spawn_task(task, &mut parts, &terms, &stop, recorder);
                         }
                     }
@@ -341,6 +412,24 @@ impl ManagerRun<'_> {
         let (outcome, (), ()) = futures::join!(working, electing, writing);
         self.caches.close().await;
         outcome
+    }
+
+    /// Takes part in the election once the controllers have started, until stopped and the last events are written.
+    async fn take_part(
+        &self,
+        election: Election,
+        mut stop: StopSignal,
+        mut events_done: StopSignal,
+    ) -> Result<(), ElectionError> {
+        tokio::select! {
+            biased;
+            () = stop.requested() => return Ok(()),
+            () = self.controllers.started(self.on_blocked) => {}
+        }
+        let ended = async move { events_done.requested().await };
+        election
+            .run_until(async move { stop.requested().await }, ended)
+            .await
     }
 
     fn spawn_controller(
@@ -415,7 +504,11 @@ impl ManagerRun<'_> {
         stop: &StopSignal,
         recorder: &Recorder,
     ) {
-        let Task { name, scope, start } = task;
+        let Task {
+            name,
+            scope,
+            mut start,
+        } = task;
         let terms = match scope {
             TaskScope::Leader => terms.clone(),
             TaskScope::Replica | TaskScope::Service => Terms::endless(),
@@ -472,7 +565,7 @@ async fn leadership_lost(receiver: oneshot::Receiver<ElectionError>) -> Election
 async fn run_in_terms(
     mut terms: Terms,
     mut stop: StopSignal,
-    start: impl Fn(&Term, StopSignal) -> BoxFuture<Result<(), Error>>,
+    mut start: impl FnMut(&Term, StopSignal) -> BoxFuture<Result<(), Error>>,
 ) -> Result<(), Error> {
     loop {
         let mut term = tokio::select! {

@@ -1,6 +1,6 @@
 //! Tasks and services that run beside controllers.
 
-use std::{future::Future, sync::Arc};
+use std::future::Future;
 
 use kube::Client;
 use windlass_cache::CacheSet;
@@ -61,19 +61,41 @@ pub(super) enum TaskScope {
 pub(super) struct Task {
     pub(super) name: String,
     pub(super) scope: TaskScope,
-    pub(super) start: Arc<dyn Fn(TaskContext) -> BoxFuture<Result<(), Error>> + Send + Sync>,
+    pub(super) start: StartFn,
 }
 
+/// Starts a task. A task that is not the leader's is started once.
+pub(super) type StartFn = Box<dyn FnMut(TaskContext) -> BoxFuture<Result<(), Error>> + Send>;
+
 impl Task {
-    pub(super) fn new<F, Fut>(name: String, scope: TaskScope, task: F) -> Self
+    /// A task that runs once on every replica: [`TaskScope::Replica`] or [`TaskScope::Service`].
+    pub(super) fn once<F, Fut>(name: String, scope: TaskScope, task: F) -> Self
+    where
+        F: FnOnce(TaskContext) -> Fut + Send + 'static,
+        Fut: Future<Output = Result<(), Error>> + Send + 'static,
+    {
+        let mut task = Some(task);
+        Self {
+            name,
+            scope,
+            start: Box::new(move |ctx| match task.take() {
+                Some(task) => Box::pin(task(ctx)),
+                // It has one term, which does not end.
+                None => Box::pin(async { Ok(()) }),
+            }),
+        }
+    }
+
+    /// A task that runs in each term of leadership.
+    pub(super) fn each_term<F, Fut>(name: String, task: F) -> Self
     where
         F: Fn(TaskContext) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<(), Error>> + Send + 'static,
     {
         Self {
             name,
-            scope,
-            start: Arc::new(move |ctx| Box::pin(task(ctx))),
+            scope: TaskScope::Leader,
+            start: Box::new(move |ctx| Box::pin(task(ctx))),
         }
     }
 

@@ -20,7 +20,7 @@ mod process;
 mod queue;
 mod readings;
 mod requests;
-mod text;
+pub(crate) mod text;
 
 use std::{fmt, num::NonZeroUsize, sync::Arc};
 

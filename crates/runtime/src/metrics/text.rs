@@ -92,6 +92,17 @@ fn open_metrics(text: &str) -> String {
 
 /// Converts OpenMetrics to Prometheus text, with families, series and labels sorted by name.
 fn prometheus(open_metrics: &str) -> String {
+    let mut families = families(open_metrics);
+    families.sort_by_key(|family| family.name);
+    let mut text = String::with_capacity(open_metrics.len());
+    for family in families {
+        family.write(&mut text);
+    }
+    text
+}
+
+/// Parses OpenMetrics, as the library and `open_metrics` write it.
+pub(crate) fn families(open_metrics: &str) -> Vec<Family<'_>> {
     let mut families: Vec<Family<'_>> = Vec::new();
     for line in open_metrics.lines() {
         if let Some(rest) = line.strip_prefix("# HELP ") {
@@ -113,19 +124,17 @@ fn prometheus(open_metrics: &str) -> String {
             family.series.push(sample);
         }
     }
-    families.sort_by_key(|family| family.name);
-    let mut text = String::with_capacity(open_metrics.len());
-    for family in families {
-        family.write(&mut text);
-    }
-    text
+    families
 }
 
-struct Family<'a> {
-    name: &'a str,
-    help: &'a str,
-    kind: &'a str,
-    series: Vec<Sample<'a>>,
+/// A metric, without the suffixes of its samples.
+pub(crate) struct Family<'a> {
+    pub(crate) name: &'a str,
+    /// Escaped, as the values of labels.
+    pub(crate) help: &'a str,
+    /// In the words of OpenMetrics.
+    pub(crate) kind: &'a str,
+    pub(crate) series: Vec<Sample<'a>>,
 }
 
 impl Family<'_> {
@@ -149,12 +158,12 @@ impl Family<'_> {
     }
 }
 
-struct Sample<'a> {
-    name: &'a str,
+pub(crate) struct Sample<'a> {
+    pub(crate) name: &'a str,
     /// Sorted by name, without `le`. Values are still escaped; both formats escape alike.
-    labels: Vec<(&'a str, &'a str)>,
-    le: Option<&'a str>,
-    value: &'a str,
+    pub(crate) labels: Vec<(&'a str, &'a str)>,
+    pub(crate) le: Option<&'a str>,
+    pub(crate) value: &'a str,
 }
 
 impl<'a> Sample<'a> {

@@ -7,6 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use http::Uri;
 use kube::{
     Client, Config,
     config::{InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError},
@@ -100,17 +101,17 @@ impl Connection {
         Ok(self.connect().await?.0)
     }
 
-    /// Returns a client, and the host and port of the server that it talks to.
-    pub(super) async fn connect(&self) -> Result<(Client, Option<String>), ConnectError> {
+    /// Returns a client, and the URL of the server that it talks to.
+    pub(super) async fn connect(&self) -> Result<(Client, Uri), ConnectError> {
         let source = self.find_source(&Environment::from_process())?;
         let mut config = self.load(&source).await?;
         config.default_retry = false;
-        let host = config.cluster_url.authority().map(ToString::to_string);
+        let url = config.cluster_url.clone();
         let client = Client::try_from(config).map_err(|error| ConnectError::Client {
             origin: source.to_string(),
             source: Box::new(error),
         })?;
-        Ok((client, host))
+        Ok((client, url))
     }
 
     /// The rate limit of requests, if any.

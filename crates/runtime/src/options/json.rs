@@ -123,9 +123,8 @@ impl Fields {
 
 impl Visit for Fields {
     fn record_f64(&mut self, field: &Field, value: f64) {
-        // JSON has no infinities.
-        let number = serde_json::Number::from_f64(value).map(Value::Number);
-        self.put(field, number.unwrap_or_else(|| value.to_string().into()));
+        // JSON has no infinities: such a field is null, which is of every type, so that a field has one type in all lines.
+        self.put(field, value.into());
     }
 
     fn record_i64(&mut self, field: &Field, value: i64) {
@@ -198,7 +197,7 @@ mod tests {
             json!({
                 "timestamp": null, "level": "WARN", "target": "windlass_runtime::options::json::tests",
                 "message": "it \"said\"\nno", "controller": "foo", "object": "n/a", "id": 7, "late": true,
-                "ratio": 0.5, "infinite": "inf",
+                "ratio": 0.5, "infinite": null,
             })
         );
         assert!(
@@ -212,5 +211,27 @@ mod tests {
         );
         assert!(second.get("controller").is_none());
         assert_eq!(lines.len(), 2);
+    }
+
+    /// A log store that has seen a number rejects a line with a text in the same field.
+    #[test]
+    fn field_has_one_type_in_all_lines() {
+        let lines = logged(|| {
+            for seconds in [0.5, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 0.0, 1e300] {
+                let span = tracing::info_span!("wait", seconds, count = 1_u64, object = %"n/a");
+                span.in_scope(|| tracing::info!(retry_after = seconds, failures = -1, done = true, "waited"));
+            }
+        });
+        let mut types = std::collections::BTreeMap::new();
+        for line in &lines {
+            let Value::Object(fields) = serde_json::from_str(line).expect("one object per line") else {
+                panic!("an object: {line}")
+            };
+            for (name, value) in fields.into_iter().filter(|(_, value)| !value.is_null()) {
+                let kind = std::mem::discriminant(&value);
+                assert_eq!(*types.entry(name).or_insert(kind), kind, "{line}");
+            }
+        }
+        assert_eq!((lines.len(), types.len()), (6, 10));
     }
 }

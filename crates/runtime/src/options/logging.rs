@@ -2,7 +2,8 @@
 
 /// Log format and level. Logs go to standard error.
 ///
-/// `kube`'s client logs at `error` only: at `warn` it prints whole responses that it cannot decode, which may be Secrets.
+/// `kube`'s client logs at `error` only: at `warn` it prints whole responses that it cannot decode, which may be Secrets. Its line for
+/// every failed request is off: a manager logs the state of the connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "clap", derive(clap::Args), command(about = None, long_about = None))]
 #[non_exhaustive]
@@ -39,7 +40,7 @@ pub struct Logging {
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[non_exhaustive]
 pub enum LogFormat {
-    /// Human-readable text, coloured on a terminal.
+    /// Human-readable text, coloured on a terminal, unless `NO_COLOR` is set or `TERM` is `dumb`.
     #[default]
     #[cfg_attr(feature = "clap", value(help = None))]
     Text,
@@ -53,7 +54,10 @@ pub use with_subscriber::LoggingError;
 
 #[cfg(feature = "logging")]
 mod with_subscriber {
-    use std::io::{IsTerminal, stderr};
+    use std::{
+        ffi::OsString,
+        io::{IsTerminal, stderr},
+    };
 
     use tracing_subscriber::{EnvFilter, Layer, Registry, filter::ParseError, layer::SubscriberExt};
 
@@ -79,20 +83,51 @@ mod with_subscriber {
         AlreadySet,
     }
 
+    /// Whether log lines are coloured; `no_color` and `term` are the variables `NO_COLOR` (<https://no-color.org>) and `TERM`.
+    pub(super) fn use_colour(is_terminal: bool, no_color: Option<OsString>, term: Option<OsString>) -> bool {
+        let no_color = no_color.is_some_and(|value| !value.is_empty());
+        let is_dumb = term.is_some_and(|term| term == "dumb");
+        is_terminal && !no_color && !is_dumb
+    }
+
     impl Logging {
         /// Sends the logs of the process to standard error. Call it once per process, before anything is logged.
         pub fn init(&self) -> Result<(), LoggingError> {
+            let subscriber = tracing_subscriber::registry().with(self.layer()?);
+            tracing::subscriber::set_global_default(subscriber).map_err(|_| LoggingError::AlreadySet)
+        }
+
+        /// Returns the layer of [`init`](Self::init), with its [filter](Self::filter), for a subscriber of your own: it is
+        /// the first layer, and others, such as one that exports spans, are added to it. [`launch`](crate::launch) keeps a
+        /// subscriber that is set before.
+        ///
+        /// ```no_run
+        /// use tracing_subscriber::layer::SubscriberExt as _;
+        /// use windlass_runtime::Options;
+        ///
+        /// fn log(options: &Options) -> Result<(), Box<dyn std::error::Error>> {
+        ///     # let spans = tracing_subscriber::layer::Identity::new();
+        ///     // let spans = tracing_opentelemetry::layer().with_tracer(tracer);
+        ///     let subscriber = tracing_subscriber::registry().with(options.logging.layer()?).with(spans);
+        ///     tracing::subscriber::set_global_default(subscriber)?;
+        ///     Ok(())
+        /// }
+        /// ```
+        pub fn layer(&self) -> Result<Box<dyn Layer<Registry> + Send + Sync>, LoggingError> {
             let filter = self.filter()?;
             let layer: Box<dyn Layer<Registry> + Send + Sync> = match self.format {
                 LogFormat::Text => Box::new(
                     tracing_subscriber::fmt::layer()
-                        .with_ansi(stderr().is_terminal())
+                        .with_ansi(use_colour(
+                            stderr().is_terminal(),
+                            std::env::var_os("NO_COLOR"),
+                            std::env::var_os("TERM"),
+                        ))
                         .with_writer(stderr),
                 ),
                 LogFormat::Json => Box::new(JsonLines::new(stderr)),
             };
-            let subscriber = tracing_subscriber::registry().with(layer.with_filter(filter));
-            tracing::subscriber::set_global_default(subscriber).map_err(|_| LoggingError::AlreadySet)
+            Ok(Box::new(layer.with_filter(filter)))
         }
 
         /// Returns the filter of [`init`](Self::init), for a custom subscriber: the level, else `RUST_LOG`, else `info`.
@@ -109,7 +144,9 @@ mod with_subscriber {
             };
             match EnvFilter::builder().parse(&level) {
                 Ok(filter) => {
-                    Ok(filter.add_directive("kube_client::client=error".parse().expect("valid directive")))
+                    let of_client = ["kube_client::client=error", "kube_client::client::builder=off"]
+                        .map(|directive| directive.parse().expect("valid directive"));
+                    Ok(of_client.into_iter().fold(filter, EnvFilter::add_directive))
                 }
                 Err(source) => Err(LoggingError::Level {
                     level,
@@ -126,6 +163,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn only_a_terminal_that_allows_colour_gets_it() {
+        for (is_terminal, no_color, term, expected) in [
+            (true, None, Some("xterm-256color"), true),
+            (true, None, None, true),
+            (true, Some(""), Some("xterm"), true),
+            (true, Some("1"), Some("xterm"), false),
+            (true, None, Some("dumb"), false),
+            (false, None, Some("xterm"), false),
+        ] {
+            let found =
+                with_subscriber::use_colour(is_terminal, no_color.map(Into::into), term.map(Into::into));
+            assert_eq!(found, expected, "{is_terminal} {no_color:?} {term:?}");
+        }
+    }
+
+    #[test]
     fn log_level_comes_from_the_flag_then_the_variable_then_the_default() {
         let filter = |level: Option<&str>, variable: Option<&str>| {
             let level = level.map(str::to_owned);
@@ -138,7 +191,11 @@ mod tests {
                 .map(|filter| filter.to_string())
                 .map_err(|error| error.to_string())
         };
-        let with = |level: &str| Ok(format!("kube_client::client=error,{level}"));
+        let with = |level: &str| {
+            Ok(format!(
+                "kube_client::client::builder=off,kube_client::client=error,{level}"
+            ))
+        };
         assert_eq!(filter(Some("debug"), Some("warn")), with("debug"));
         assert_eq!(filter(None, Some("warn")), with("warn"));
         assert_eq!(filter(None, Some("")), with("info"));

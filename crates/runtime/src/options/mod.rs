@@ -31,7 +31,12 @@ pub use logging::LoggingError;
 pub use logging::{LogFormat, Logging};
 pub use node::{NodeNameError, node_name};
 
-use crate::{election::ElectionConfig, install::CrdInstaller, layers::ClientOptions, manager::Manager};
+use crate::{
+    election::ElectionConfig,
+    install::CrdInstaller,
+    layers::ClientOptions,
+    manager::{DEFAULT_MAX_STALENESS, Manager},
+};
 
 /// Options of a controller program.
 ///
@@ -122,6 +127,13 @@ pub struct Options {
     )]
     pub no_listen: bool,
 
+    /// How long a cache may be unable to follow the server before the process is not ready
+    #[cfg_attr(
+        feature = "clap",
+        arg(long, value_name = "TIME", default_value = "2m", value_parser = time, help_heading = "Serving")
+    )]
+    pub max_staleness: Duration,
+
     /// Leader election.
     #[cfg_attr(feature = "clap", command(flatten))]
     pub election: ElectionOptions,
@@ -140,6 +152,7 @@ impl Default for Options {
             address: LISTEN,
             debug_address: None,
             no_listen: false,
+            max_staleness: DEFAULT_MAX_STALENESS,
             election: ElectionOptions::default(),
         }
     }
@@ -154,10 +167,12 @@ impl Options {
     /// Returns a manager with these options and without controllers. `program` is the default name of the Lease and must be
     /// unique in its namespace.
     pub async fn manager(&self, program: &str) -> Result<Manager, ConnectError> {
-        let (client, host) = self.connection.connect().await?;
-        let manager = self.manager_with_client(client, program);
-        Ok(match host {
-            Some(host) => manager.host(host),
+        let (client, url) = self.connection.connect().await?;
+        let manager = self
+            .manager_with_client(client, program)
+            .server_url(url.to_string().trim_end_matches('/'));
+        Ok(match url.authority() {
+            Some(host) => manager.host(host.as_str()),
             None => manager,
         })
     }
@@ -168,6 +183,7 @@ impl Options {
             rate_limit: self.connection.limit(),
             ..ClientOptions::default()
         });
+        manager = manager.max_staleness(self.max_staleness);
         if !self.namespaces.is_empty() {
             manager = manager.namespaces(self.namespaces.iter().map(String::as_str));
         }
@@ -183,7 +199,8 @@ impl Options {
         manager
     }
 
-    /// Returns an installer that applies the CRDs at the start with `--install`, and waits for them otherwise.
+    /// Returns an installer that applies the CRDs at the start with `--install`, and otherwise leaves the wait to their
+    /// controllers; see [`Manager::install`].
     pub fn install(&self, crds: impl IntoIterator<Item = CustomResourceDefinition>) -> CrdInstaller {
         let install = CrdInstaller::new(crds);
         if self.install { install.apply() } else { install }
@@ -361,7 +378,7 @@ mod tests {
     #[test]
     fn every_flag_sets_its_field() {
         let flags = "--kubeconfig=k --context=c --qps=5 --burst=10 --namespace=a --namespace=b,c --install \
-                     --log-format=json --log-level=debug --no-listen --debug-listen=127.0.0.1:8081 --leader-elect --lease-name=l \
+                     --log-format=json --log-level=debug --no-listen --max-staleness=30s --debug-listen=127.0.0.1:8081 --leader-elect --lease-name=l \
                      --lease-namespace=n --lease-duration=1m30s --lease-renew-deadline=500ms --lease-retry-period=100ms";
         let expected = Options {
             connection: Connection {
@@ -379,6 +396,7 @@ mod tests {
             no_listen: true,
             address: LISTEN,
             debug_address: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 8081))),
+            max_staleness: Duration::from_secs(30),
             election: ElectionOptions {
                 enabled: true,
                 name: Some("l".to_owned()),

@@ -12,6 +12,7 @@ use std::{
 
 use futures::{FutureExt as _, future::join_all};
 use http::{Response, StatusCode};
+use parking_lot::Mutex;
 use tokio::time::timeout;
 
 use super::response::{TextBody, not_found, text};
@@ -30,8 +31,10 @@ use super::response::{TextBody, not_found, text};
 /// ```
 #[must_use = "checks do nothing until they are served"]
 pub struct Checks {
-    checks: BTreeMap<String, Check>,
+    by_name: BTreeMap<String, Check>,
     timeout: Duration,
+    /// The checks that failed last time. Probes come every few seconds, but a failure is logged once.
+    failing: Mutex<BTreeSet<String>>,
 }
 
 type BoxError = Box<dyn StdError + Send + Sync>;
@@ -41,8 +44,9 @@ impl Checks {
     /// Creates an empty set of checks.
     pub fn new() -> Self {
         Self {
-            checks: BTreeMap::new(),
+            by_name: BTreeMap::new(),
             timeout: Duration::from_secs(1),
+            failing: Mutex::default(),
         }
     }
 
@@ -53,7 +57,7 @@ impl Checks {
         F: Fn() -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<(), BoxError>> + Send + 'static,
     {
-        self.checks
+        self.by_name
             .insert(name.into(), Box::new(move || Box::pin(check())));
         self
     }
@@ -68,8 +72,8 @@ impl Checks {
     pub(super) async fn respond(&self, endpoint: &str, check: &str, query: &str) -> Response<TextBody> {
         match check {
             "" => self.respond_all(endpoint, query).await,
-            "ping" if self.checks.is_empty() => text(StatusCode::OK, "ok"),
-            name => match self.checks.get(name) {
+            "ping" if self.by_name.is_empty() => text(StatusCode::OK, "ok"),
+            name => match self.by_name.get(name) {
                 Some(check) => match self.run(check).await {
                     Ok(()) => text(StatusCode::OK, "ok"),
                     Err(error) => text(
@@ -89,7 +93,7 @@ impl Checks {
             .iter()
             .filter_map(|(name, value)| (name == "exclude").then_some(&**value))
             .collect();
-        let results = join_all(self.checks.iter().map(async |(name, check)| {
+        let results = join_all(self.by_name.iter().map(async |(name, check)| {
             let result = if excluded.contains(&**name) {
                 None
             } else {
@@ -105,20 +109,23 @@ impl Checks {
             // As in kube-apiserver, the error is only in the log and in the check's own response.
             let _ = match result {
                 None => writeln!(lines, "[+]{name} excluded: ok"),
-                Some(Ok(())) => writeln!(lines, "[+]{name} ok"),
+                Some(Ok(())) => {
+                    self.failing.lock().remove(*name);
+                    writeln!(lines, "[+]{name} ok")
+                }
                 Some(Err(error)) => {
-                    tracing::warn!(endpoint, check = name, %error, "health check failed");
+                    self.log_failure(endpoint, name, &error.to_string());
                     failed = true;
                     writeln!(lines, "[-]{name} failed: reason withheld")
                 }
             };
         }
-        if self.checks.is_empty() {
+        if self.by_name.is_empty() {
             lines.push_str("[+]ping ok\n");
         }
         let unknown: Vec<_> = excluded
             .iter()
-            .filter(|name| !self.checks.contains_key(**name))
+            .filter(|name| !self.by_name.contains_key(**name))
             .map(|name| format!("{name:?}"))
             .collect();
         if !unknown.is_empty() {
@@ -135,6 +142,15 @@ impl Checks {
             ),
             (false, true) => text(StatusCode::OK, format!("{lines}{endpoint} check passed\n")),
             (false, false) => text(StatusCode::OK, "ok"),
+        }
+    }
+
+    /// Logs a check when it starts to fail.
+    fn log_failure(&self, endpoint: &str, check: &str, error: &str) {
+        if self.failing.lock().insert(check.to_owned()) {
+            tracing::warn!(endpoint, check, error, "health check failed");
+        } else {
+            tracing::debug!(endpoint, check, error, "health check failed");
         }
     }
 

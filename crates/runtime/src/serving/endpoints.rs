@@ -55,7 +55,7 @@ impl Endpoints {
         self
     }
 
-    /// `/debug/controllers`: queued, running, delayed and failing objects. JSON, or a table with `?format=text` or `Accept:
+    /// `/debug/controllers`: queued, running, delayed and failing objects, and what triggered them; `/debug` lists the pages. JSON, or a table with `?format=text` or `Accept:
     /// text/plain`. It shows object names and errors to everyone who can reach the address.
     pub fn controllers(mut self, status: impl Fn() -> Vec<ControllerStatus> + Send + Sync + 'static) -> Self {
         self.controllers = Some(Box::new(status));
@@ -94,8 +94,30 @@ impl Endpoints {
                 debug(request, &controllers(), table::controllers)
             }
             (["debug", "caches"], .., Some(caches)) => debug(request, &caches(), table::caches),
+            (["debug"], _, controllers, caches) if controllers.is_some() || caches.is_some() => {
+                text(StatusCode::OK, self.debug_index())
+            }
             _ => not_found(),
         }
+    }
+}
+
+impl Endpoints {
+    /// `/debug`: the debug pages that are served.
+    fn debug_index(&self) -> String {
+        let pages = [
+            (
+                self.controllers.is_some(),
+                "/debug/controllers  queued, running, delayed and failing objects, and what triggered them\n",
+            ),
+            (
+                self.caches.is_some(),
+                "/debug/caches       size, users, lag and last error of each cache\n",
+            ),
+        ];
+        let served = pages.iter().filter(|(served, _)| *served);
+        let lines: String = served.map(|(_, line)| *line).collect();
+        lines + "\nJSON; a table with ?format=text\n"
     }
 }
 

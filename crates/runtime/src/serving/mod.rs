@@ -3,7 +3,8 @@
 //! ```text
 //!   kubelet ────► /healthz, /readyz ──► Checks: named, each with a timeout
 //!   Prometheus ─► /metrics ───────────► Metrics::scrape
-//!   operator ───► /debug/controllers ─► ControllerStatus, collected on request
+//!   operator ───► /debug ─────────────► the list of debug pages
+//!                 /debug/controllers ─► ControllerStatus, collected on request
 //!                 /debug/caches ──────► CacheStatus
 //! ```
 //!
@@ -30,7 +31,7 @@ pub use self::{
     endpoints::Endpoints,
     listener::{BindError, Listener},
     status::{
-        CacheStatus, ControllerState, ControllerStatus, FailingObject, FinishedReconcile, OutcomeCounts,
-        RunningReconcile,
+        CacheFailure, CacheStatus, ControllerState, ControllerStatus, FailingObject, FinishedReconcile,
+        OutcomeCounts, RunningReconcile,
     },
 };

@@ -41,6 +41,9 @@ pub enum ControllerState {
     Syncing {
         /// The kinds that have not synced.
         waiting_for: Vec<String>,
+        /// What is missing, such as a CRD or a right, if it cannot start without it.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        blocked_by: Option<String>,
     },
     /// Ready, but another process leads.
     Standby,
@@ -58,6 +61,8 @@ pub struct RunningReconcile {
     pub key: String,
     /// The reconcile's id in log lines.
     pub id: String,
+    /// Why it runs; see [`Trigger`](crate::Trigger).
+    pub trigger: String,
     /// How long it has been running.
     pub seconds: f64,
 }
@@ -70,6 +75,8 @@ pub struct FinishedReconcile {
     pub key: String,
     /// Its outcome.
     pub outcome: ReconcileOutcome,
+    /// Why it ran; see [`Trigger`](crate::Trigger).
+    pub trigger: String,
     /// How long it ran.
     pub seconds: f64,
     /// How long ago it finished.
@@ -123,12 +130,24 @@ pub struct CacheStatus {
     pub users: usize,
     /// Names of its indexes.
     pub indexes: Vec<String>,
-    /// The error that currently prevents it from following the server.
+    /// The last error of its lists and watches.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub last_error: Option<String>,
+    pub last_error: Option<CacheFailure>,
     /// The statistics, by the names of [`STATISTICS`].
     #[serde(rename = "statistics", serialize_with = "serialize_stats")]
     pub stats: Stats,
+}
+
+/// The last error of a cache.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CacheFailure {
+    /// What failed, with the server's message.
+    pub message: String,
+    /// How long ago.
+    pub seconds_ago: f64,
+    /// Whether the cache follows the server again.
+    pub resolved: bool,
 }
 
 impl From<Report> for CacheStatus {
@@ -139,7 +158,11 @@ impl From<Report> for CacheStatus {
             resource_version: report.resource_version.to_string(),
             users: report.users,
             indexes: report.indexes,
-            last_error: report.last_error,
+            last_error: report.last_error.map(|error| CacheFailure {
+                message: error.message,
+                seconds_ago: error.age.as_secs_f64(),
+                resolved: error.resolved,
+            }),
             stats: report.stats,
         }
     }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use windlass_cache::{STATISTICS, StatisticValue};
 
-use super::{CacheStatus, ControllerState, ControllerStatus, OutcomeCounts};
+use super::{CacheFailure, CacheStatus, ControllerState, ControllerStatus, OutcomeCounts};
 
 pub(super) fn controllers(status: &[ControllerStatus]) -> String {
     let mut table = Table::new(&[
@@ -24,7 +24,8 @@ pub(super) fn controllers(status: &[ControllerStatus]) -> String {
     }
     let mut text = table.to_text();
 
-    let mut running = Table::new(&["CONTROLLER", "RUNNING", "FOR", "ID"]);
+    let mut running = Table::new(&["CONTROLLER", "RUNNING", "FOR", "TRIGGER", "ID"]);
+    let mut last = Table::new(&["CONTROLLER", "LAST", "AGO", "TOOK", "OUTCOME", "TRIGGER"]);
     let mut failing = Table::new(&["CONTROLLER", "FAILING", "TIMES", "NEXT", "LAST ERROR"]);
     for controller in status {
         for run in &controller.running {
@@ -32,7 +33,18 @@ pub(super) fn controllers(status: &[ControllerStatus]) -> String {
                 controller.name.clone(),
                 run.key.clone(),
                 seconds(run.seconds),
+                run.trigger.clone(),
                 run.id.clone(),
+            ]);
+        }
+        if let Some(run) = &controller.last {
+            last.row([
+                controller.name.clone(),
+                run.key.clone(),
+                seconds(run.seconds_ago),
+                seconds(run.seconds),
+                run.outcome.to_string(),
+                run.trigger.clone(),
             ]);
         }
         for object in &controller.failing {
@@ -45,12 +57,11 @@ pub(super) fn controllers(status: &[ControllerStatus]) -> String {
                     .map_or("when it changes".to_owned(), |retry| {
                         format!("in {}", seconds(retry))
                     }),
-                // On one line, even if the error has several.
-                object.last_error.split_whitespace().collect::<Vec<_>>().join(" "),
+                one_line(&object.last_error),
             ]);
         }
     }
-    for table in [running, failing] {
+    for table in [running, last, failing] {
         if table.rows.len() > 1 {
             text.push('\n');
             text.push_str(&table.to_text());
@@ -79,18 +90,37 @@ pub(super) fn caches(status: &[CacheStatus]) -> String {
             cache.resource_version.clone(),
             cache.users.to_string(),
             cache.indexes.join(","),
-            cache.last_error.clone().unwrap_or_default(),
+            cache.last_error.as_ref().map(failure).unwrap_or_default(),
         ]);
         table.row(row);
     }
     table.to_text()
 }
 
+/// When, what, and whether it is over.
+fn failure(failure: &CacheFailure) -> String {
+    let resolved = if failure.resolved { ", resolved" } else { "" };
+    format!(
+        "{} ago{resolved}: {}",
+        seconds(failure.seconds_ago),
+        one_line(&failure.message)
+    )
+}
+
+/// An error on one line, even if it has several.
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 fn state(state: &ControllerState) -> String {
     match state {
         ControllerState::Starting => "starting".to_owned(),
-        ControllerState::Syncing { waiting_for } if waiting_for.is_empty() => "syncing".to_owned(),
-        ControllerState::Syncing { waiting_for } => format!("syncing {}", waiting_for.join("+")),
+        ControllerState::Syncing {
+            blocked_by: Some(missing),
+            ..
+        } => format!("blocked: {missing}"),
+        ControllerState::Syncing { waiting_for, .. } if waiting_for.is_empty() => "syncing".to_owned(),
+        ControllerState::Syncing { waiting_for, .. } => format!("syncing {}", waiting_for.join("+")),
         ControllerState::Standby => "standby".to_owned(),
         ControllerState::Running => "running".to_owned(),
         ControllerState::Stopping => "stopping".to_owned(),

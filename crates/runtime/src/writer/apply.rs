@@ -21,12 +21,12 @@ const SERVER_METADATA: [&str; 8] = [
 /// A resource version that no object ever has, because servers count up from one.
 const IMPOSSIBLE_RESOURCE_VERSION: &str = "9223372036854775807";
 
-/// Options of a server-side apply. Default: a field that another manager owns with another value is a conflict, and there
-/// are no preconditions.
+/// Options of a server-side apply. Default: it takes over fields that other managers own with other values, and there are
+/// no preconditions.
 #[derive(Clone, Copy, Debug, Default)]
 #[must_use]
 pub struct ApplyOptions {
-    force: bool,
+    without_force: bool,
     precondition: Precondition,
 }
 
@@ -49,9 +49,12 @@ impl Default for Precondition {
 }
 
 impl ApplyOptions {
-    /// Takes over fields from other managers. Default: such a field is a [conflict](WriteError::is_conflict).
-    pub fn force(mut self) -> Self {
-        self.force = true;
+    /// Does not take over fields that other managers own with other values: such a field is a
+    /// [conflict](WriteError::is_field_conflict), and nothing is written. For fields that people or other controllers may
+    /// decide. Default: the apply is forced, as Kubernetes advises for controllers: what a controller declares is what it
+    /// decides, and drift is repaired.
+    pub fn without_force(mut self) -> Self {
+        self.without_force = true;
         self
     }
 
@@ -114,7 +117,8 @@ impl<K> ApplyOutcome<K> {
 
 impl<D> Writer<D> {
     /// Applies the object server-side: sets the fields in it, removes fields that this manager applied before and that are no
-    /// longer in it, and keeps all others. Creates the object if it does not exist.
+    /// longer in it, and keeps all others. Creates the object if it does not exist. Takes over fields from other managers;
+    /// see [`ApplyOptions::without_force`].
     ///
     /// Pass the desired fields, not an object that was read: this manager becomes the owner of every field in it. Fields that
     /// only the server sets (`managedFields`, `resourceVersion`, `uid` and the like) are left out.
@@ -142,7 +146,9 @@ impl<D> Writer<D> {
         let target = self.target("apply", object);
         let mut body = target.body(object)?;
         strip(&target, &mut body, how)?;
-        let (code, applied) = self.patch(&target, None, &Patch::Apply(body), how.force).await?;
+        let (code, applied) = self
+            .patch(&target, None, &Patch::Apply(body), !how.without_force)
+            .await?;
         Ok(match code {
             StatusCode::CREATED => ApplyOutcome::Created(applied),
             _ => ApplyOutcome::Existed(applied),

@@ -106,6 +106,14 @@ impl WriteError {
         self.class() == Some(StatusClass::Conflict)
     }
 
+    /// Whether another manager owns a field with another value. An apply [without force](super::ApplyOptions::without_force)
+    /// fails with it.
+    pub fn is_field_conflict(&self) -> bool {
+        let details = self.status().and_then(|status| status.details.as_ref());
+        let mut causes = details.into_iter().flat_map(|details| &details.causes);
+        causes.any(|cause| cause.reason == "FieldManagerConflict")
+    }
+
     /// Whether the object was deleted and another one of that name has a different UID.
     pub fn is_uid_mismatch(&self) -> bool {
         self.class() == Some(StatusClass::UidMismatch)
@@ -116,6 +124,15 @@ impl WriteError {
         self.class() == Some(StatusClass::NamespaceTerminating)
     }
 
+    /// What failed, and why, in other words than the server's.
+    pub(crate) fn describe(&self, why: &dyn fmt::Display) -> String {
+        let Inner { verb, kind, key, .. } = &*self.0;
+        match key.name() {
+            "" => format!("cannot {verb} {kind}: {why}"),
+            _ => format!("cannot {verb} {kind} {key}: {why}"),
+        }
+    }
+
     /// The delay before the next attempt that the server asks for.
     pub fn retry_after(&self) -> Option<Duration> {
         retry_after(self.status()?)
@@ -124,18 +141,17 @@ impl WriteError {
 
 impl fmt::Display for WriteError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Inner { verb, kind, key, why } = &*self.0;
-        write!(f, "cannot {verb} {kind}")?;
-        if !key.name().is_empty() {
-            write!(f, " {key}")?;
-        }
-        match why {
-            WriteErrorKind::Invalid(why) => write!(f, ": {why}"),
+        f.write_str(&match &self.0.why {
+            WriteErrorKind::Invalid(why) => self.describe(why),
             // The `Display` of `Status` repeats the whole status in debug notation.
-            WriteErrorKind::Server(status) if status.message.is_empty() => write!(f, ": {}", status.reason),
-            WriteErrorKind::Server(status) => write!(f, ": {}", status.message),
-            WriteErrorKind::Client(error) => write!(f, ": {error}"),
+            WriteErrorKind::Server(status) if status.message.is_empty() => self.describe(&status.reason),
+            WriteErrorKind::Server(status) => self.describe(&status.message),
+            WriteErrorKind::Client(error) => self.describe(error),
+        })?;
+        if self.is_field_conflict() {
+            f.write_str("; an apply without `ApplyOptions::without_force` takes the fields over")?;
         }
+        Ok(())
     }
 }
 

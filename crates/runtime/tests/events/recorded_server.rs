@@ -18,7 +18,10 @@ use tokio::{
 };
 use tower::Service;
 use windlass_apiserver::Server;
-use windlass_runtime::events::{EventCounts, EventWriter, Recorder, RecorderOptions};
+use windlass_runtime::{
+    Clock,
+    events::{EventCounts, EventWriter, Recorder, RecorderOptions},
+};
 
 /// Start time of every test.
 pub(crate) const EPOCH: &str = "2026-01-01T00:00:00Z";
@@ -171,7 +174,9 @@ impl Running {
     }
 
     pub(crate) fn with(server: &RecordedServer, options: RecorderOptions) -> Self {
-        let (recorder, writer) = options.clock_start(epoch()).channel(server.client(), "test");
+        let (recorder, writer) = options
+            .clock(Clock::starting_at(epoch()))
+            .channel(server.client(), "test");
         Self::run(recorder, writer)
     }
 

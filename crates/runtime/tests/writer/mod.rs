@@ -64,10 +64,7 @@ async fn writes_have_the_field_manager_and_apply_omits_server_metadata() {
     assert_eq!(sent.query.trim_matches('&'), "fieldManager=test+manager");
 
     // An object as read from the API.
-    let applied = writer
-        .apply_with(&created, ApplyOptions::default().force())
-        .await
-        .expect("applied");
+    let applied = writer.apply(&created).await.expect("applied");
     let sent = log.one();
     assert_eq!(sent.line(), "PATCH /api/v1/namespaces/default/configmaps/a");
     assert_eq!(
@@ -100,6 +97,34 @@ async fn writes_have_the_field_manager_and_apply_omits_server_metadata() {
     );
 }
 
+#[tokio::test(start_paused = true)]
+async fn apply_takes_fields_over_unless_told_not_to() {
+    let (client, _) = recorded();
+    let (ours, theirs) = (
+        Writer::new(client.clone(), MANAGER),
+        Writer::new(client.clone(), "them"),
+    );
+    ours.apply(&config("a")).await.expect("created");
+    let mut changed = config("a");
+    changed.data = Some([("a".to_owned(), "theirs".to_owned())].into());
+    let gently = ApplyOptions::default().without_force();
+    let refused = theirs
+        .apply_with(&changed, gently)
+        .await
+        .expect_err("a field of ours");
+    assert!(refused.is_field_conflict() && refused.is_conflict());
+    let text = refused.to_string();
+    assert!(text.contains("conflict with \"test manager\""), "{text}");
+    assert!(
+        text.ends_with("; an apply without `ApplyOptions::without_force` takes the fields over"),
+        "{text}"
+    );
+    let taken = theirs.apply(&changed).await.expect("forced");
+    assert_eq!(json!(taken.data), json!({ "a": "theirs" }));
+    let taken = ours.apply(&config("a")).await.expect("forced");
+    assert_eq!(json!(taken.data), json!({ "a": "1" }));
+}
+
 /// As atomic as a create, and later applies remove fields that they omit.
 #[tokio::test(start_paused = true)]
 async fn require_absent_creates_once_and_leaves_existing_objects_alone() {
@@ -114,7 +139,7 @@ async fn require_absent_creates_once_and_leaves_existing_objects_alone() {
     let made = ours.apply_with(&wanted, new).await.expect("there was none");
     assert_eq!(log.one().line(), "PATCH /api/v1/namespaces/default/configmaps/a");
     for writer in [&ours, &theirs] {
-        for how in [new, new.force()] {
+        for how in [new, new.without_force()] {
             let refused = writer
                 .apply_with(&config("a"), how)
                 .await

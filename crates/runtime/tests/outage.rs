@@ -1,0 +1,238 @@
+//! A server that cannot be reached: what a manager logs, and whether it is ready. In a process of its own, because it sets
+//! the log subscriber.
+
+mod harness;
+#[path = "../../cache/tests/model/mod.rs"]
+mod model;
+
+use std::{
+    io,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use harness::{Running, controller, server, settle};
+use http::{Request, Response};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{Api, Client, api::ListParams, client::Body};
+use model::{CONFIG_MAPS, Server, config_map};
+use parking_lot::Mutex;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+};
+use tracing::subscriber::DefaultGuard;
+use windlass_runtime::{Action, Context, Error, Manager, Request as ReconcileRequest};
+
+/// What was logged in this thread, where all tasks of a test run.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Lines {
+    fn start() -> (Self, DefaultGuard) {
+        let lines = Self::default();
+        let writer = lines.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_ansi(false)
+            .with_writer(move || writer.clone())
+            .finish();
+        (lines, tracing::subscriber::set_default(subscriber))
+    }
+
+    /// Takes the lines of this level.
+    fn take(&self, level: &str) -> Vec<String> {
+        let text = String::from_utf8(std::mem::take(&mut *self.0.lock())).expect("text");
+        let lines = text.lines().filter(|line| line.contains(level));
+        lines.map(str::to_owned).collect()
+    }
+}
+
+/// A connection to a model server that can be refused.
+#[derive(Clone)]
+struct Connection {
+    server: Server,
+    is_down: Arc<AtomicBool>,
+}
+
+impl Connection {
+    fn new() -> Self {
+        let server = server();
+        server.put(CONFIG_MAPS, config_map("a", "1"));
+        Self {
+            server,
+            is_down: Arc::default(),
+        }
+    }
+
+    fn client(&self) -> Client {
+        let (client, is_down) = (self.server.client(), Arc::clone(&self.is_down));
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let (client, is_down) = (client.clone(), is_down.load(Ordering::SeqCst));
+            async move {
+                if is_down {
+                    let refused = io::Error::from(io::ErrorKind::ConnectionRefused);
+                    return Err::<Response<Body>, tower::BoxError>(refused.into());
+                }
+                Ok(client.send(request).await?)
+            }
+        });
+        Client::new(service, "default")
+    }
+
+    fn interrupt(&self) {
+        self.is_down.store(true, Ordering::SeqCst);
+        self.server.break_watches();
+    }
+
+    fn restore(&self) {
+        self.is_down.store(false, Ordering::SeqCst);
+    }
+}
+
+/// Reads from the server every second, so that reconciles fail too.
+async fn read_every_second(_: ReconcileRequest, ctx: Context) -> Result<Action, Error> {
+    let maps = Api::<ConfigMap>::all(ctx.client().clone());
+    maps.list(&ListParams::default()).await?;
+    Ok(Action::requeue_after(Duration::from_secs(1)))
+}
+
+#[tokio::test(start_paused = true)]
+async fn outage_is_logged_once_then_at_growing_intervals_and_at_its_end() {
+    let (lines, _guard) = Lines::start();
+    let connection = Connection::new();
+    let manager = Manager::new(connection.client())
+        .server_url("https://10.0.0.1:6443")
+        .controller(controller().reconcile(read_every_second));
+    let running = Running::start(manager);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(lines.take("WARN"), [] as [String; 0]);
+
+    connection.interrupt();
+    tokio::time::sleep(Duration::from_secs(9)).await;
+    let [line] = &lines.take("WARN")[..] else {
+        panic!("one line: {:?}", lines.take(""));
+    };
+    for part in [
+        "cannot reach the API server",
+        "server=\"https://10.0.0.1:6443\"",
+        "connection refused",
+        "retry_after=",
+    ] {
+        assert!(line.contains(part), "{part}: {line}");
+    }
+    // After 10, 30, 70, 150, 310 seconds, and then every five minutes; with the next failure, up to half a minute later.
+    tokio::time::sleep(Duration::from_secs(200)).await;
+    let repeated = lines.take("WARN");
+    assert_eq!(repeated.len(), 4, "{repeated:#?}");
+    for part in ["still cannot reach the API server", "failures=", "seconds="] {
+        assert!(repeated[3].contains(part), "{part}: {}", repeated[3]);
+    }
+    tokio::time::sleep(Duration::from_hours(1)).await;
+    let repeated = lines.take("WARN");
+    assert!((10..=13).contains(&repeated.len()), "{repeated:#?}");
+
+    connection.restore();
+    tokio::time::sleep(Duration::from_mins(2)).await;
+    let logged = lines.take("windlass");
+    let again: Vec<_> = logged
+        .iter()
+        .filter(|line| line.contains("reached the API server again"))
+        .collect();
+    assert_eq!(again.len(), 1, "{logged:#?}");
+    assert!(!logged.iter().any(|line| line.contains("WARN")), "{logged:#?}");
+    running.stop().await.expect("stops cleanly");
+}
+
+/// A server behind a load balancer with one bad replica.
+#[tokio::test(start_paused = true)]
+async fn connection_that_comes_and_goes_does_not_flood_the_log() {
+    let (lines, _guard) = Lines::start();
+    let connection = Connection::new();
+    let manager = Manager::new(connection.client()).controller(controller().reconcile(read_every_second));
+    let running = Running::start(manager);
+    settle().await;
+    for _ in 0..100 {
+        connection.interrupt();
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        connection.restore();
+        tokio::time::sleep(Duration::from_secs(4)).await;
+    }
+    let warnings = lines.take("WARN");
+    assert!((3..=8).contains(&warnings.len()), "{warnings:#?}");
+    running.stop().await.expect("stops cleanly");
+}
+
+/// Requests a path on loopback. Returns status and body.
+async fn get(port: u16, path: &str) -> (u16, String) {
+    let address = SocketAddr::from(([127, 0, 0, 1], port));
+    let mut stream = loop {
+        // The manager binds when it starts.
+        match TcpStream::connect(address).await {
+            Ok(stream) => break stream,
+            Err(_) => tokio::task::yield_now().await,
+        }
+    };
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.expect("request sent");
+    let mut answer = String::new();
+    stream
+        .read_to_string(&mut answer)
+        .await
+        .expect("response received");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("headers");
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+    (status.expect("status"), body.to_owned())
+}
+
+#[tokio::test]
+async fn stale_caches_make_a_process_unready_but_not_unhealthy() {
+    let (lines, _guard) = Lines::start();
+    let free = TcpListener::bind("127.0.0.1:0").await.expect("free port");
+    let port = free.local_addr().expect("local address").port();
+    drop(free);
+    let connection = Connection::new();
+    let manager = |limit| {
+        Manager::new(connection.client())
+            .max_staleness(limit)
+            .listen(format!("127.0.0.1:{port}"))
+            .controller(controller().reconcile(|_, _| async { Ok(Action::done()) }))
+    };
+    for limit in [Duration::ZERO, Duration::from_hours(1)] {
+        connection.restore();
+        let running = Running::start(manager(limit));
+        while get(port, "/readyz").await.0 != 200 {}
+        connection.interrupt();
+        if limit.is_zero() {
+            while get(port, "/readyz").await.0 != 500 {}
+            let (_, reason) = get(port, "/readyz/caches").await;
+            assert!(
+                reason.contains("ConfigMap") && reason.contains("connection refused"),
+                "{reason}"
+            );
+        } else {
+            // Until the failure is known.
+            while !get(port, "/debug/caches").await.1.contains("connection refused") {}
+            assert_eq!(get(port, "/readyz").await.0, 200, "not stale for long enough");
+        }
+        assert_eq!(get(port, "/healthz").await.0, 200);
+        running.stop().await.expect("stops cleanly");
+    }
+    // However often it was probed.
+    let failed = lines.take("health check failed");
+    assert!(failed.len() <= 3, "{failed:#?}");
+}
