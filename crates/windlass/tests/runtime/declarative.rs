@@ -1,17 +1,24 @@
 //! The declarative style.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use windlass::{
     k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::Condition},
-    kube::api::DeleteParams,
+    kube::{Api, api::DeleteParams},
     prelude::*,
     runtime::CONTROLLER_LABEL,
 };
-use windlass_suite::{Context as Case, RunningManager};
+use windlass_suite::{Context as Case, RecordedRequest, RunningManager};
 
 use crate::runtime::{
-    fixture::Fixture,
+    fixture::{Fixture, lock},
     garden::{Garden, desired, gardener, gardens},
 };
 
@@ -171,13 +178,17 @@ pub(crate) async fn foreign_object_is_reported_and_not_touched(case: Case) -> an
     let message = event.message.unwrap_or_default();
     assert!(message.contains("kitchen-herbs"), "{message}");
     assert_eq!(env.get::<ConfigMap>("kitchen-herbs").await?, theirs);
-    assert_eq!(env.writes("kitchen"), [""; 0]);
-    assert!(env.get::<Garden>("kitchen").await?.status.is_none());
+    assert_eq!(env.writes("kitchen"), ["patch gardens/kitchen/status"]);
+    let status = env.get::<Garden>("kitchen").await?.status;
+    let ready = status
+        .as_ref()
+        .and_then(|status| status.conditions.of_type("Ready"));
+    let shown = ready.map(|ready| (ready.status.as_str(), ready.reason.as_str()));
+    assert_eq!(shown, Some(("False", "AlreadyExists")));
     running.stop().await
 }
 
 pub(crate) async fn cleanup_runs_before_deletion_and_is_retried(case: Case) -> anyhow::Result<()> {
-    const FINALIZER: &str = "suite.windlass.dev/tidy";
     let env = Fixture::new(&case).await?;
     let tries = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&tries);
@@ -205,5 +216,106 @@ pub(crate) async fn cleanup_runs_before_deletion_and_is_retried(case: Case) -> a
     env.wait_until::<Garden>("kitchen", |garden| garden.is_none())
         .await?;
     assert_eq!(tries.load(Ordering::Relaxed), 2);
+    running.stop().await
+}
+
+/// The finalizer of the controllers below.
+const FINALIZER: &str = "suite.windlass.dev/tidy";
+
+/// How often the clean-up of each object ran, by UID.
+type Cleanups = Arc<Mutex<BTreeMap<String, usize>>>;
+
+/// A gardener whose clean-up deletes the beds, whose deletions trigger the garden again.
+fn tidy_gardener(cleanups: &Cleanups) -> Controller<Garden, impl Reconciler + use<>> {
+    let counted = Arc::clone(cleanups);
+    gardens()
+        .declare(desired)
+        .cleanup(FINALIZER, move |garden: Arc<Garden>, ctx: Context| {
+            let counted = Arc::clone(&counted);
+            async move {
+                let namespace = garden.namespace().unwrap_or_default();
+                let beds = Api::<ConfigMap>::namespaced(ctx.client().clone(), &namespace);
+                for bed in &garden.spec.beds {
+                    let name = format!("{}-{bed}", garden.name_any());
+                    beds.delete(&name, &DeleteParams::default()).await?;
+                }
+                *lock(&counted)
+                    .entry(garden.uid().unwrap_or_default())
+                    .or_default() += 1;
+                Ok(())
+            }
+        })
+}
+
+/// A server takes the last finalizer for a deletion and answers with the object, which the cache must not show any more.
+pub(crate) async fn cleanup_runs_once_for_each_object(case: Case) -> anyhow::Result<()> {
+    const GARDENS: usize = 40;
+    let env = Fixture::new(&case).await?;
+    let cleanups = Cleanups::default();
+    let running = RunningManager::start(env.manager().controller(tidy_gardener(&cleanups)));
+    let names: Vec<_> = (0..GARDENS).map(|number| format!("garden-{number}")).collect();
+    let mut uids = BTreeMap::new();
+    for name in &names {
+        env.garden(name, &["herbs", "roots"]).await?;
+    }
+    for name in &names {
+        let garden = env
+            .wait_for::<Garden>(name, |garden| garden.status.is_some())
+            .await?;
+        uids.insert(garden.uid().unwrap_or_default(), 1);
+    }
+    for name in &names {
+        env.delete::<Garden>(name).await?;
+    }
+    for name in &names {
+        env.wait_until_deleted::<Garden>(name).await?;
+    }
+    env.wait_until_processed().await?;
+    assert_eq!(*lock(&cleanups), uids);
+    running.stop().await
+}
+
+/// A conflict or an outage does not repeat a clean-up that has succeeded; the end of the process does.
+pub(crate) async fn cleanup_is_repeated_only_by_a_new_process(case: Case) -> anyhow::Result<()> {
+    let env = Fixture::new(&case).await?;
+    let cleanups = Cleanups::default();
+    let releases = |sent: &RecordedRequest| {
+        sent.is_write()
+            && sent.resource() == "gardens"
+            && sent.name() == "kitchen"
+            && sent.subresource().is_empty()
+    };
+    let running = RunningManager::start(env.manager().controller(tidy_gardener(&cleanups)));
+    let mut expected = BTreeMap::new();
+    for (fault, runs) in [(true, 1), (false, 2)] {
+        env.garden("kitchen", &[]).await?;
+        let garden = env
+            .wait_for::<Garden>("kitchen", |garden| garden.status.is_some())
+            .await?;
+        expected.insert(garden.uid().unwrap_or_default(), runs);
+        env.proxy().clear();
+        if fault {
+            for (code, reason) in [(409, "Conflict"), (500, "InternalError")] {
+                let status = json!({
+                    "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason,
+                    "message": "rejected by the test",
+                });
+                env.proxy().respond(1, status, releases);
+            }
+        } else {
+            env.proxy().delay(1, Duration::from_hours(1), releases);
+        }
+        env.delete::<Garden>("kitchen").await?;
+        if fault {
+            env.wait_until_deleted::<Garden>("kitchen").await?;
+        } else {
+            env.proxy().wait_until_sent(releases).await?;
+        }
+    }
+    // The process ends between the clean-up and the removal of the finalizer.
+    running.kill().await;
+    let running = RunningManager::start(env.manager().controller(tidy_gardener(&cleanups)));
+    env.wait_until_deleted::<Garden>("kitchen").await?;
+    assert_eq!(*lock(&cleanups), expected);
     running.stop().await
 }

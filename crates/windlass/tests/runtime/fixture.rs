@@ -6,10 +6,11 @@ use std::{
         Mutex, MutexGuard,
         atomic::{AtomicUsize, Ordering},
     },
+    time::Duration,
 };
 
 use windlass::{kube, prelude::*};
-use windlass_suite::{Context as Case, install_crds};
+use windlass_suite::{Context as Case, STEP_TIMEOUT, install_crds};
 
 use crate::runtime::garden::{Garden, GardenSpec};
 
@@ -63,4 +64,14 @@ impl Fixture {
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().expect("no test panics while it holds the lock")
+}
+
+/// Waits until something holds, such as a counter that is incremented after the request that the test sees.
+pub(crate) async fn until(holds: impl Fn() -> bool) -> anyhow::Result<()> {
+    let waiting = async {
+        while !holds() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    Ok(tokio::time::timeout(STEP_TIMEOUT, waiting).await?)
 }

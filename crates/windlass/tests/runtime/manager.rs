@@ -30,7 +30,7 @@ use crate::runtime::{
 };
 
 /// Returns a CRD with these versions; the last one is the storage version.
-fn definition(group: &str, versions: &[&str]) -> CustomResourceDefinition {
+pub(crate) fn definition(group: &str, versions: &[&str]) -> CustomResourceDefinition {
     let all = versions.iter().map(|version| {
         json!({
             "name": version, "served": true, "storage": Some(version) == versions.last(),
@@ -155,6 +155,16 @@ pub(crate) async fn health_readiness_and_metrics_are_served(case: Case) -> anyho
     assert!(done >= 3, "{done}");
     let (code, status) = get(&free, "/debug/controllers").await?;
     assert!(code == 200 && status.contains("gardener"), "{code} {status}");
+    // The last reconcile was triggered by a change of a garden or of one of its children.
+    let (_, table) = get(&free, "/debug/controllers?format=text").await?;
+    let last = table.lines().skip_while(|line| !line.contains("TRIGGER")).nth(1);
+    let last = last.with_context(|| table.clone())?;
+    let is_trigger = |kind| last.contains(&format!("  {kind} {}/", case.namespace()));
+    assert!(is_trigger("Garden") || is_trigger("ConfigMap"), "{status}");
+    let (code, index) = get(&free, "/debug").await?;
+    assert!(code == 200 && index.contains("/debug/caches"), "{code} {index}");
+    let (code, caches) = get(&free, "/debug/caches").await?;
+    assert!(code == 200 && caches.contains("Garden"), "{code} {caches}");
     running.stop().await?;
     assert!(TcpStream::connect(&free).await.is_err(), "the server is stopped");
     Ok(())
