@@ -16,6 +16,7 @@ use crate::{
     embedded::{Embedded, EmbeddedServer},
     existing::{Connection, Existing},
     kubeconfig,
+    kubeconfig_copy::KubeconfigCopy,
     real::{ControlPlane, Real},
     sandbox::write_private,
     user::{KubeconfigSource, User},
@@ -100,6 +101,28 @@ impl Cluster {
         Ok(self.folder()?.join(kubeconfig::ADMIN_KUBECONFIG))
     }
 
+    /// Copies the administrator's kubeconfig to `path`, for as long as the returned guard lives.
+    ///
+    /// The file is never half written. A file that another running process wrote this way is refused, with its process
+    /// number, and so is one that windlass did not write. If this process is killed, the next cluster that writes a
+    /// kubeconfig removes the copy. The kubeconfig of an existing cluster is not copied: it has one already.
+    pub fn copy_kubeconfig(&self, path: &Path) -> Result<KubeconfigCopy, Error> {
+        let from = self.kubeconfig()?;
+        let kubeconfig = std::fs::read_to_string(&from).map_err(|source| Error::WriteKubeconfig {
+            path: path.to_owned(),
+            source,
+        })?;
+        match &self.state {
+            BackendState::Embedded(in_process) => {
+                let folder = in_process.folder()?;
+                KubeconfigCopy::write(path, &kubeconfig, |copy| folder.record_copy(copy))
+            }
+            // No process is left to remember the copy: the folder of a real cluster is removed even if its owner is killed.
+            BackendState::Real(_) => KubeconfigCopy::write(path, &kubeconfig, |_| Ok(())),
+            BackendState::Existing(_) => Err(Error::CopyOfExisting),
+        }
+    }
+
     /// Returns access to this cluster as the authenticated user `name` in `groups`.
     ///
     /// This creates no API objects, and the user has only the rights of every authenticated user. Grant more with
@@ -181,9 +204,9 @@ impl Cluster {
 
     fn folder(&self) -> Result<&Path, Error> {
         match &self.state {
-            BackendState::Embedded(in_process) => in_process.folder(),
+            BackendState::Embedded(in_process) => Ok(in_process.folder()?.path()),
             BackendState::Real(control_plane) => Ok(control_plane.folder()),
-            BackendState::Existing(connection) => Ok(connection.folder()),
+            BackendState::Existing(connection) => Ok(connection.folder().path()),
         }
     }
 

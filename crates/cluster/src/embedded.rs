@@ -2,24 +2,24 @@
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener},
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::{Arc, Mutex, OnceLock},
 };
 
 use kube::{Client, config::Kubeconfig};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
-use tempfile::TempDir;
 use tokio::{runtime::Handle, task::JoinHandle};
 use windlass_apiserver::{Server, Tls};
 use windlass_rights::Recorder;
 
 use crate::{
     Cluster, Error,
+    access_folder::AccessFolder,
     authority::Authority,
     cluster::BackendState,
-    control_plane::{EmbeddedControlPlane, Settings, nodes::Machines},
+    control_plane::{EmbeddedControlPlane, Settings, limitations, nodes::Machines},
     kubeconfig,
-    sandbox::{private_folder, write_private},
+    sandbox::write_private,
     static_token::StaticToken,
 };
 
@@ -85,8 +85,8 @@ impl Embedded {
         self
     }
 
-    /// Allows every user everything. Default: users have the rights that roles and bindings grant.
-    /// [`Cluster::client`] and [`Cluster::kubeconfig`] act as the administrator either way.
+    /// Allows every user everything. Requests without a certificate or token are rejected then, since anyone who reaches
+    /// the socket could send them. Default: users have the rights that roles and bindings grant. [`Cluster::client`] and [`Cluster::kubeconfig`] act as the administrator either way.
     pub fn without_rbac(mut self) -> Self {
         self.rbac_disabled = true;
         self
@@ -112,7 +112,11 @@ impl Embedded {
     /// Starts the cluster. It is ready when this returns, with all its nodes schedulable.
     pub async fn start(self) -> Result<Cluster, Error> {
         let mut builder = self.seed.map_or_else(Server::builder, Server::seeded);
+        builder = builder.announce_limitations();
         if self.control_plane.is_some() {
+            for limitation in limitations::missing_controllers() {
+                builder = builder.limitation(limitation);
+            }
             // Programs in pods look for the Service. The socket may open later or never, so a free port is not known yet.
             let port = self.address.map(|address| address.port());
             builder = builder.kubernetes_service(port.filter(|port| *port != 0).unwrap_or(DEFAULT_PORT));
@@ -120,9 +124,11 @@ impl Embedded {
             // As on a real control plane without controllers, nothing creates service accounts.
             builder = builder.without_service_accounts();
         }
-        if !self.rbac_disabled {
-            builder = builder.rbac();
-        }
+        builder = if self.rbac_disabled {
+            builder.without_anonymous()
+        } else {
+            builder.rbac()
+        };
         if let Some(recorder) = self.recorder {
             builder = builder.recorder(recorder);
         }
@@ -186,7 +192,7 @@ pub(crate) struct EmbeddedServer {
 struct ServerSocket {
     url: String,
     authority: Arc<Authority>,
-    folder: TempDir,
+    folder: AccessFolder,
     task: JoinHandle<()>,
 }
 
@@ -206,8 +212,8 @@ impl EmbeddedServer {
     }
 
     /// Returns the folder of the kubeconfigs. The first call opens the socket.
-    pub(crate) fn folder(&self) -> Result<&Path, Error> {
-        Ok(self.socket()?.folder.path())
+    pub(crate) fn folder(&self) -> Result<&AccessFolder, Error> {
+        Ok(&self.socket()?.folder)
     }
 
     pub(crate) fn machines(&self) -> Option<Machines> {
@@ -275,7 +281,7 @@ impl ServerSocket {
         listener.set_nonblocking(true).map_err(taken)?;
         let address = listener.local_addr().map_err(taken)?;
         let tls = tls(&authority, address.ip())?;
-        let folder = private_folder(&std::env::temp_dir())?;
+        let folder = AccessFolder::new()?;
         let server = server.clone();
         let task = runtime.spawn(async move {
             let ended = match tokio::net::TcpListener::from_std(listener) {

@@ -127,6 +127,38 @@ pub enum Error {
         source: io::Error,
     },
 
+    /// A copy of the kubeconfig could not be written.
+    #[error("cannot write the kubeconfig {}: {source}; choose another file", .path.display())]
+    WriteKubeconfig {
+        /// The file.
+        path: PathBuf,
+        /// The error of the operating system.
+        source: io::Error,
+    },
+
+    /// Another running process has written its kubeconfig to the file.
+    #[error(
+        "{} is the kubeconfig of a running cluster{}: choose another file, or stop that process first",
+        .path.display(), .owner.map(|owner| format!(", of process {owner}")).unwrap_or_default()
+    )]
+    KubeconfigInUse {
+        /// The file.
+        path: PathBuf,
+        /// The number of the process, if it is known.
+        owner: Option<u32>,
+    },
+
+    /// The file exists and is not a kubeconfig of ours.
+    #[error("{} exists and was not written by windlass: choose another file", .path.display())]
+    ForeignKubeconfig {
+        /// The file.
+        path: PathBuf,
+    },
+
+    /// The kubeconfig of an existing cluster is not copied.
+    #[error("the kubeconfig of an existing cluster is not copied: use the one that it was connected with")]
+    CopyOfExisting,
+
     /// A certificate could not be created.
     #[error(
         "cannot create a certificate: {0}; user and group names must not be empty and must be valid in a certificate"

@@ -8,13 +8,9 @@ use std::{
 
 use kube::config::{AuthInfo, Kubeconfig, KubeconfigError};
 use serde_json::json;
-use tempfile::TempDir;
 
 use crate::{
-    Cluster, Error,
-    cluster::BackendState,
-    kubeconfig,
-    sandbox::{private_folder, write_private},
+    Cluster, Error, access_folder::AccessFolder, cluster::BackendState, kubeconfig, sandbox::write_private,
 };
 
 /// The folder of a pod's service account token and CA certificate.
@@ -52,7 +48,7 @@ impl Existing {
         let chosen = select_context(all, self.context.as_deref(), &origin)?;
         check_files(&chosen, &origin)?;
 
-        let folder = private_folder(&std::env::temp_dir())?;
+        let folder = AccessFolder::new()?;
         let path = folder.path().join(kubeconfig::ADMIN_KUBECONFIG);
         write_private(&path, &kubeconfig::to_json(&chosen))?;
 
@@ -101,12 +97,12 @@ pub(crate) struct Connection {
     /// One context, one cluster, one user.
     kubeconfig: Kubeconfig,
     /// Holds the copies of the kubeconfig.
-    folder: TempDir,
+    folder: AccessFolder,
 }
 
 impl Connection {
-    pub(crate) fn folder(&self) -> &Path {
-        self.folder.path()
+    pub(crate) fn folder(&self) -> &AccessFolder {
+        &self.folder
     }
 
     /// Returns a kubeconfig that impersonates another user.

@@ -21,7 +21,8 @@
 //! rights a client uses.
 //!
 //! A [`Cluster`] owns what it started: the processes, and the folder with certificates, data and logs. They are removed
-//! on [`Cluster::stop`], on drop (also while unwinding from a panic), and when the whole process is killed.
+//! on [`Cluster::stop`], on drop (also while unwinding from a panic), and when the whole process is killed; the
+//! kubeconfigs of a killed embedded cluster are removed when the next one writes its own.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -39,6 +40,7 @@
 //! This crate knows nothing about the tests that run on a cluster, or about particular operators.
 //! The real backend needs a Unix with `/bin/sh`.
 
+mod access_folder;
 mod assets;
 mod authority;
 mod cluster;
@@ -47,6 +49,7 @@ mod embedded;
 mod error;
 mod existing;
 mod kubeconfig;
+mod kubeconfig_copy;
 mod kubectl;
 mod nodes;
 mod real;
@@ -62,6 +65,7 @@ pub use control_plane::nodes::NodeSpec;
 pub use embedded::Embedded;
 pub use error::Error;
 pub use existing::Existing;
+pub use kubeconfig_copy::KubeconfigCopy;
 pub use kubectl::{kubectl, matching_kubectl};
 pub use nodes::{Machine, Nodes};
 pub use real::Real;

@@ -218,9 +218,14 @@ impl Deadline {
 }
 
 /// Creates a folder in `parent` that only its owner may enter, because it contains etcd's socket and keys.
-pub(crate) fn private_folder(parent: &Path) -> Result<TempDir, Error> {
+fn private_folder(parent: &Path) -> Result<TempDir, Error> {
+    private_folder_named(parent, "windlass-")
+}
+
+/// Like [`private_folder`], with another prefix of its name.
+pub(crate) fn private_folder_named(parent: &Path, prefix: &str) -> Result<TempDir, Error> {
     tempfile::Builder::new()
-        .prefix("windlass-")
+        .prefix(prefix)
         .permissions(Permissions::from_mode(0o700))
         .tempdir_in(parent)
         .map_err(|source| Error::WriteFile {
@@ -231,12 +236,17 @@ pub(crate) fn private_folder(parent: &Path) -> Result<TempDir, Error> {
 
 /// Writes a file that only the owner may read, from the moment it is created.
 pub(crate) fn write_private(path: &Path, content: &str) -> Result<(), Error> {
+    write_private_bytes(path, content.as_bytes())
+}
+
+/// Like [`write_private`], for a file that is not text.
+pub(crate) fn write_private_bytes(path: &Path, content: &[u8]) -> Result<(), Error> {
     fs::OpenOptions::new()
         .write(true)
         .create_new(true)
         .mode(0o600)
         .open(path)
-        .and_then(|mut file| file.write_all(content.as_bytes()))
+        .and_then(|mut file| file.write_all(content))
         .map_err(|source| Error::WriteFile {
             path: path.to_owned(),
             source,

@@ -133,16 +133,22 @@ async fn user_clients_need_no_socket() -> Result<()> {
 }
 
 #[tokio::test]
-async fn without_rbac_every_user_may_do_everything() -> Result<()> {
+async fn without_rbac_every_authenticated_user_may_do_everything() -> Result<()> {
     let cluster = Cluster::embedded().without_rbac().start().await?;
     let alice = cluster.user("alice", [""; 0]).await?;
     Api::<Pod>::all(alice.client())
         .list(&ListParams::default())
         .await?;
     let access = Kubeconfig::read_from(alice.kubeconfig()?)?;
-    Api::<Pod>::all(client(access).await?)
+    Api::<Pod>::all(client(access.clone()).await?)
         .list(&ListParams::default())
         .await?;
+    // Anyone who reaches the socket could otherwise be a user.
+    let unauthenticated = client(with_credentials(access, &AuthInfo::default())).await?;
+    let pods = Api::<Pod>::all(unauthenticated)
+        .list(&ListParams::default())
+        .await;
+    assert_eq!(code(pods), Some(401));
     Ok(())
 }
 

@@ -170,6 +170,60 @@ async fn reboot_annotation_reboots_the_node_once() -> Result<()> {
     Ok(())
 }
 
+async fn set_behavior(nodes: &Api<Node>, name: &str, behavior: Option<&str>) -> Result<()> {
+    let annotation = json!({"metadata": {"annotations": {simulation::REBOOT_BEHAVIOR_ANNOTATION: behavior}}});
+    nodes
+        .patch(name, &PatchParams::default(), &Patch::Merge(annotation))
+        .await?;
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn reboot_behavior_makes_reboots_go_wrong_until_it_is_removed() -> Result<()> {
+    let (cluster, machines, nodes) = cluster(1).await?;
+    let first = wait_until(&nodes, "node-1", is_ready).await?;
+    // It stays off.
+    set_behavior(&nodes, "node-1", Some("never-return")).await?;
+    request_reboot(&nodes, "node-1", &boot_id(&first)).await?;
+    wait_until(&nodes, "node-1", |node| !is_ready(node)).await?;
+    tokio::time::sleep(Duration::from_hours(2)).await;
+    assert_eq!(machines.machine("node-1")?.boot_id(), boot_id(&first));
+    set_behavior(&nodes, "node-1", None).await?;
+    let returned = |before: &Value| {
+        let before = boot_id(before);
+        move |node: &Value| is_ready(node) && boot_id(node) != before
+    };
+    let second = wait_until(&nodes, "node-1", returned(&first)).await?;
+    // It is off for long.
+    set_behavior(&nodes, "node-1", Some("return-after=20m")).await?;
+    let begin = Instant::now();
+    request_reboot(&nodes, "node-1", &boot_id(&second)).await?;
+    let third = wait_until(&nodes, "node-1", returned(&second)).await?;
+    let minutes = begin.elapsed().as_secs() / 60;
+    assert!((20..22).contains(&minutes), "{minutes} minutes");
+    // It flaps, but only after the reboot.
+    set_behavior(&nodes, "node-1", Some("flap")).await?;
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert!(is_ready(&wait_until(&nodes, "node-1", |_| true).await?));
+    request_reboot(&nodes, "node-1", &boot_id(&third)).await?;
+    let fourth = wait_until(&nodes, "node-1", returned(&third)).await?;
+    for _ in 0..3 {
+        wait_until(&nodes, "node-1", |node| !is_ready(node)).await?;
+        wait_until(&nodes, "node-1", is_ready).await?;
+    }
+    // An invalid value is reported.
+    set_behavior(&nodes, "node-1", Some("explode")).await?;
+    request_reboot(&nodes, "node-1", &boot_id(&fourth)).await?;
+    wait_until(&nodes, "node-1", returned(&fourth)).await?;
+    let events = events(&cluster, "node-1").await?;
+    assert!(
+        events.iter().any(|(reason, _)| reason == "InvalidRebootBehavior"),
+        "{events:?}"
+    );
+    cluster.stop().await;
+    Ok(())
+}
+
 #[tokio::test(start_paused = true)]
 async fn hung_or_disconnected_machine_reboots_after_restore() -> Result<()> {
     for fault in [Nodes::hang, Nodes::disconnect] {

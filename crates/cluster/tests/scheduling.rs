@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use cluster_with_nodes::{condition, pod, pods, start, wait_until};
 use k8s_openapi::api::{
-    core::v1::{Node, Pod},
+    core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod},
     scheduling::v1::PriorityClass,
 };
 use kube::{
@@ -105,6 +105,7 @@ async fn scheduled_or_unschedulable(cluster: Cluster) -> Result<()> {
         }
     }
     full_node_and_gates(&api, &cluster).await?;
+    unbound_claims(&api, &cluster).await?;
     cluster.stop().await;
     Ok(())
 }
@@ -241,5 +242,94 @@ async fn full_node_and_gates(api: &Api<Pod>, cluster: &Cluster) -> Result<()> {
         wait_until(api, "gated", |pod| !pod["spec"]["nodeName"].is_null()),
     );
     ensure!(placed.await??["spec"]["nodeName"] == "large");
+    Ok(())
+}
+
+/// A pod gets no node before its claims are bound.
+async fn unbound_claims(api: &Api<Pod>, cluster: &Cluster) -> Result<()> {
+    let claims = Api::<PersistentVolumeClaim>::default_namespaced(cluster.client());
+    let volumes = Api::<PersistentVolume>::all(cluster.client());
+    let size = json!({"storage": "1Gi"});
+    let volume = json!({"metadata": {"name": "pv"}, "spec": {
+        "accessModes": ["ReadWriteOnce"], "capacity": size, "hostPath": {"path": "/data"},
+        "claimRef": {"namespace": "default", "name": "data"},
+    }});
+    volumes
+        .create(&PostParams::default(), &serde_json::from_value(volume)?)
+        .await?;
+    for (name, volume) in [("data", "pv"), ("gone", "nowhere")] {
+        let claim = json!({"metadata": {"name": name, "annotations": {"pv.kubernetes.io/bind-completed": "yes"}}, "spec": {
+            "accessModes": ["ReadWriteOnce"], "resources": {"requests": size}, "volumeName": volume,
+        }});
+        claims
+            .create(&PostParams::default(), &serde_json::from_value(claim)?)
+            .await?;
+    }
+    let free = json!({"metadata": {"name": "free"}, "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": size}}});
+    claims
+        .create(&PostParams::default(), &serde_json::from_value(free)?)
+        .await?;
+    let set_phase = async |name: &str, phase: &str| {
+        let phase = Patch::Merge(json!({"status": {"phase": phase}}));
+        claims.patch_status(name, &PatchParams::default(), &phase).await
+    };
+    set_phase("gone", "Lost").await?;
+    set_phase("data", "Bound").await?;
+    let with = |source: Value| {
+        let mut volume = json!({"name": "v"});
+        let fields = volume.as_object_mut().expect("an object");
+        fields.extend(source.as_object().expect("an object").clone());
+        json!({"nodeSelector": {"name": "theirs"}, "tolerations": [{"operator": "Exists"}], "volumes": [volume]})
+    };
+    let claim = |name: &str| with(json!({"persistentVolumeClaim": {"claimName": name}}));
+    let template = json!({"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": size}}});
+    for (name, spec, expected) in [
+        ("bound", claim("data"), "theirs"),
+        (
+            "unbound",
+            claim("free"),
+            "0/4 nodes are available: pod has unbound immediate PersistentVolumeClaims. not found",
+        ),
+        (
+            "unknown",
+            claim("nope"),
+            "0/4 nodes are available: persistentvolumeclaim \"nope\" not found. not found",
+        ),
+        (
+            "lost",
+            claim("gone"),
+            "0/4 nodes are available: persistentvolumeclaim \"gone\" bound to non-existent persistentvolume \"nowhere\". not found",
+        ),
+        (
+            "ephemeral",
+            with(json!({"ephemeral": {"volumeClaimTemplate": template}})),
+            "0/4 nodes are available: waiting for ephemeral volume controller to create the persistentvolumeclaim \
+             \"ephemeral-v\". not found",
+        ),
+    ] {
+        api.create(&PostParams::default(), &pod(name, json!({"spec": spec})))
+            .await?;
+        let decided = wait_until(api, name, |pod| !condition(pod, "PodScheduled").is_null()).await?;
+        let node = decided["spec"]["nodeName"].as_str();
+        let found = node
+            .or(condition(&decided, "PodScheduled")["message"].as_str())
+            .unwrap_or_default();
+        ensure!(
+            found == expected,
+            "{name}:\n  found    {found}\n  expected {expected}"
+        );
+    }
+    let late = json!({"metadata": {"name": "nope", "annotations": {"pv.kubernetes.io/bind-completed": "yes"}}, "spec": {
+        "accessModes": ["ReadWriteOnce"], "resources": {"requests": size}, "volumeName": "pv",
+    }});
+    claims
+        .create(&PostParams::default(), &serde_json::from_value(late)?)
+        .await?;
+    set_phase("nope", "Bound").await?;
+    let placed = tokio::time::timeout(
+        Duration::from_secs(30),
+        wait_until(api, "unknown", |pod| !pod["spec"]["nodeName"].is_null()),
+    );
+    ensure!(placed.await??["spec"]["nodeName"] == "theirs");
     Ok(())
 }

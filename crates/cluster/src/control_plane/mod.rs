@@ -8,18 +8,19 @@
 //! Each one is an ordinary controller that uses only the API; none depends on another. A watcher sees the same events in
 //! the same order as on a real control plane.
 
+pub(crate) mod limitations;
 pub(crate) mod nodes;
+mod pod_claims;
 mod settings;
 mod upkeep;
 mod workloads;
 
 use std::time::Duration;
 
-use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use tokio::{sync::oneshot, task::JoinHandle};
 use windlass_apiserver::Logs;
-use windlass_runtime::{Clock, Manager};
+use windlass_runtime::Manager;
 
 use self::nodes::{Machines, NodeSpec};
 pub(crate) use self::settings::Settings;
@@ -37,11 +38,6 @@ pub(crate) struct EmbeddedControlPlane {
 impl EmbeddedControlPlane {
     /// Starts all controllers on the caller's tokio runtime.
     pub(crate) fn start(client: Client, settings: &Settings, machines: &Machines, logs: &Logs) -> Self {
-        // Like the API server's clock, it follows tokio's.
-        let settings = &Settings {
-            clock: Clock::starting_at(Timestamp::now()),
-            ..settings.clone()
-        };
         for number in 1..=settings.nodes {
             machines.add(NodeSpec::new(format!("node-{number}")));
         }
@@ -114,7 +110,7 @@ async fn run_until_stopped(build: impl Fn() -> Manager, mut stopped: oneshot::Re
 
 fn add_controllers(manager: Manager, settings: &Settings, machines: &Machines, logs: &Logs) -> Manager {
     let manager = upkeep::add(manager, settings);
-    let manager = workloads::add(manager, settings);
+    let manager = workloads::add(manager);
     nodes::add(manager, settings, machines, logs)
 }
 

@@ -2,8 +2,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use windlass_runtime::Clock;
-
 /// The time between two heartbeats of a kubelet, and its lower bound at high speeds: more frequent heartbeats carry no
 /// information.
 const HEARTBEAT: Duration = Duration::from_secs(10);
@@ -21,8 +19,6 @@ pub(crate) struct Settings {
     pub(crate) speed: f64,
     /// CA certificate of the API server as PEM, for the `kube-root-ca.crt` ConfigMaps. `None`: there are none.
     pub(crate) root_ca: Option<Arc<str>>,
-    /// The clock for timestamps in objects.
-    pub(crate) clock: Clock,
 }
 
 impl Default for Settings {
@@ -31,7 +27,6 @@ impl Default for Settings {
             nodes: 0,
             speed: f64::INFINITY,
             root_ca: None,
-            clock: Clock::system(),
         }
     }
 }

@@ -49,15 +49,24 @@ impl RecordedWatch {
 
     /// Reads events until this line, and returns all lines so far.
     pub(crate) async fn until(&mut self, line: &str) -> Result<&[String]> {
+        self.until_one_of(&[line]).await
+    }
+
+    /// Reads events until one of these lines, and returns all lines so far.
+    pub(crate) async fn until_one_of(&mut self, lines: &[&str]) -> Result<&[String]> {
         let found = timeout(TIMEOUT, async {
-            while self.lines.last().is_none_or(|last| last != line) {
+            while self
+                .lines
+                .last()
+                .is_none_or(|last| !lines.contains(&last.as_str()))
+            {
                 self.next().await?;
             }
             Ok(())
         });
         match found.await {
             Ok(result) => result.map(|()| self.lines.as_slice()),
-            Err(_) => bail!("timed out waiting for `{line}` after {:#?}", self.lines),
+            Err(_) => bail!("timed out waiting for {lines:?} after {:#?}", self.lines),
         }
     }
 

@@ -11,8 +11,7 @@ use kube::{
     api::{Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
-use tokio::time::Instant;
-use windlass_runtime::{Error, Manager, TaskContext};
+use windlass_runtime::{Clock, Error, Manager, TaskContext};
 
 use super::{machines::Machines, node::Readiness};
 use crate::control_plane::settings::Settings;
@@ -26,52 +25,25 @@ const LEASE_DURATION_SECONDS: i32 = 40;
 /// Every 30th heartbeat, that is every five minutes, a kubelet also reports its unchanged node status.
 const HEARTBEATS_PER_STATUS_REPORT: u32 = 30;
 
-/// A clock with microseconds, as leases need. It follows tokio's clock.
-#[derive(Clone, Copy)]
-pub(super) struct LeaseClock {
-    epoch: Timestamp,
-    started: Instant,
-}
-
-impl LeaseClock {
-    pub(super) fn start() -> Self {
-        Self {
-            epoch: Timestamp::now(),
-            started: Instant::now(),
-        }
-    }
-
-    pub(super) fn now(self) -> Timestamp {
-        self.epoch
-            .checked_add(self.started.elapsed())
-            .unwrap_or(Timestamp::MAX)
-    }
-}
-
-pub(super) fn add(manager: Manager, settings: &Settings, machines: &Machines, pulse: LeaseClock) -> Manager {
+pub(super) fn add(manager: Manager, settings: &Settings, machines: &Machines) -> Manager {
     let (settings, machines) = (settings.clone(), machines.clone());
     manager.task("kubelet-heartbeats", move |ctx| {
-        send_heartbeats(ctx, settings.clone(), machines.clone(), pulse)
+        send_heartbeats(ctx, settings.clone(), machines.clone())
     })
 }
 
-async fn send_heartbeats(
-    ctx: TaskContext,
-    settings: Settings,
-    machines: Machines,
-    pulse: LeaseClock,
-) -> Result<(), Error> {
+async fn send_heartbeats(ctx: TaskContext, settings: Settings, machines: Machines) -> Result<(), Error> {
     let hearts = async {
         for count in 1_u32.. {
             machines.wait_until(|state| !state.machines.is_empty()).await;
             tokio::time::sleep(settings.heartbeat_interval()).await;
             for name in machines.sending_heartbeats() {
                 // As in kubelets, the next heartbeat is the retry.
-                if let Err(error) = renew(ctx.client(), &name, pulse.now()).await {
+                if let Err(error) = renew(ctx.client(), &name, Clock::system().precise_now()).await {
                     tracing::debug!(%name, %error, "cannot renew the lease of a node");
                 }
                 if count.is_multiple_of(HEARTBEATS_PER_STATUS_REPORT) {
-                    drop(report_status(ctx.client(), &name, &settings, &machines).await);
+                    drop(report_status(ctx.client(), &name, &machines).await);
                 }
             }
         }
@@ -115,12 +87,7 @@ pub(super) async fn renew(client: &Client, name: &str, now: Timestamp) -> Result
 }
 
 /// Reports the node's status again.
-async fn report_status(
-    client: &Client,
-    name: &str,
-    settings: &Settings,
-    machines: &Machines,
-) -> Result<(), kube::Error> {
+async fn report_status(client: &Client, name: &str, machines: &Machines) -> Result<(), kube::Error> {
     let nodes = Api::<Node>::all(client.clone());
     let known = nodes.get(name).await?;
     let known = serde_json::to_value(&known.status).map_err(kube::Error::SerdeError)?;
@@ -129,7 +96,7 @@ async fn report_status(
         let Some(machine) = state.machines.get(name) else {
             return Ok(());
         };
-        super::node::build_status(machine, Readiness::Ready, settings.clock.now(), Some(&known))
+        super::node::build_status(machine, Readiness::Ready, Clock::system().now(), Some(&known))
     };
     let patch: Value = json!({"status": status});
     nodes

@@ -55,6 +55,8 @@ pub(super) struct Machine {
     pub(super) power: Power,
     /// When a machine that is off starts again.
     pub(super) on_at: Option<tokio::time::Instant>,
+    /// When its last boot ended, if it has rebooted.
+    pub(super) booted_at: Option<tokio::time::Instant>,
     /// Whether its network reaches the API server.
     pub(super) connected: bool,
     pub(super) registration: Registration,
@@ -137,6 +139,7 @@ impl Machines {
             boot_id: state.next_boot_id(&name),
             power: Power::On,
             on_at: None,
+            booted_at: None,
             connected: true,
             registration: Registration::Unregistered,
             schedulable: false,

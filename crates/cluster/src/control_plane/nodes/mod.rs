@@ -36,10 +36,9 @@ use crate::control_plane::settings::Settings;
 /// Adds the node controllers, the scheduler and the kubelets.
 pub(crate) fn add(manager: Manager, settings: &Settings, machines: &Machines, logs: &Logs) -> Manager {
     let manager = lifecycle::add(manager, settings);
-    let manager = schedule::add(manager, settings, machines);
-    let pulse = heartbeat::LeaseClock::start();
-    let manager = register::add(manager, settings, machines, pulse);
-    let manager = heartbeat::add(manager, settings, machines, pulse);
+    let manager = schedule::add(manager, machines);
+    let manager = register::add(manager, settings, machines);
+    let manager = heartbeat::add(manager, settings, machines);
     kubelet::add(manager, settings, machines, logs)
 }
 

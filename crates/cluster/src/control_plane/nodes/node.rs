@@ -12,6 +12,8 @@ use crate::{KUBERNETES_VERSION, simulation};
 pub(super) enum Readiness {
     Ready,
     ShuttingDown,
+    /// Not Ready for a moment, to rehearse what a controller does then.
+    Flapping,
 }
 
 /// Builds the Node that a kubelet registers.
@@ -92,6 +94,7 @@ fn conditions(ready: Readiness, now: Timestamp, known: Option<&Value>) -> Value 
     let (status, reason, message) = match ready {
         Readiness::Ready => ("True", "KubeletReady", "kubelet is posting ready status"),
         Readiness::ShuttingDown => ("False", "KubeletNotReady", "node is shutting down"),
+        Readiness::Flapping => ("False", "KubeletNotReady", "simulated: the node flaps"),
     };
     let all = [
         (

@@ -3,6 +3,8 @@
 //! ```text
 //!   On ──(reboot)──► Stopping: reports NotReady ──► Off ──(boot duration)──► On: new boot ID, Ready
 //! ```
+//!
+//! An annotation of the Node can make a reboot go wrong: see [`RebootBehavior`].
 
 use std::time::Duration;
 
@@ -13,15 +15,18 @@ use kube::{
 };
 use serde_json::{Value, json};
 use windlass_api::conditions::{self, Condition};
-use windlass_runtime::{Action, Context, Controller, Error, Manager, ObjectKey, Reconciler, Request};
+use windlass_runtime::{Action, Clock, Context, Controller, Error, Manager, ObjectKey, Reconciler, Request};
 
 use super::{
-    heartbeat::{self, LeaseClock},
+    heartbeat,
     machines::{Machines, Power, Registration},
     node::{self, Readiness},
     reboot_request,
 };
-use crate::control_plane::settings::Settings;
+use crate::{
+    control_plane::settings::Settings,
+    simulation::{REBOOT_BEHAVIOR_ANNOTATION, RebootBehavior},
+};
 
 /// Field manager of the writes and source of the events.
 pub(super) const COMPONENT: &str = "kubelet";
@@ -29,16 +34,13 @@ pub(super) const COMPONENT: &str = "kubelet";
 /// How long a rebooting machine is off.
 const BOOT_DURATION: Duration = Duration::from_secs(30);
 
-pub(super) fn add(
-    manager: Manager,
-    settings: &Settings,
-    machines: &Machines,
-    lease_clock: LeaseClock,
-) -> Manager {
+/// How long a flapping node is Ready, and not Ready.
+const FLAP_DURATION: Duration = Duration::from_secs(5);
+
+pub(super) fn add(manager: Manager, settings: &Settings, machines: &Machines) -> Manager {
     let registrar = Registrar {
         settings: settings.clone(),
         machines: machines.clone(),
-        lease_clock,
     };
     let controller = Controller::<Node>::new("kubelet-node")
         .field_manager(COMPONENT)
@@ -50,7 +52,6 @@ pub(super) fn add(
 struct Registrar {
     settings: Settings,
     machines: Machines,
-    lease_clock: LeaseClock,
 }
 
 impl Reconciler for Registrar {
@@ -63,21 +64,28 @@ impl Reconciler for Registrar {
             match power {
                 Power::Hung => return Ok(Action::done()),
                 Power::On => {
+                    let mut action = Action::done();
                     if reaches {
-                        self.report_status(name, Readiness::Ready, &ctx).await?;
+                        let (readiness, next) = self.readiness(name, &ctx)?;
+                        self.report_status(name, readiness, &ctx).await?;
                         if self.handle_reboot_request(name, &ctx).await? {
                             continue;
                         }
+                        action = next.map_or(action, Action::requeue_after);
                     }
-                    return Ok(Action::done());
+                    return Ok(action);
                 }
                 Power::Stopping => {
                     if reaches {
                         self.report_status(name, Readiness::ShuttingDown, &ctx).await?;
                     }
-                    self.switch_off(name);
+                    self.switch_off(name, &ctx)?;
                 }
                 Power::Off => {
+                    // When the annotation is removed, the Node has changed.
+                    if behavior(name, &ctx)? == Some(RebootBehavior::NeverReturn) {
+                        return Ok(Action::done());
+                    }
                     if let Some(wait) = self.switch_on(name) {
                         return Ok(Action::requeue_after(wait));
                     }
@@ -109,8 +117,33 @@ impl Registrar {
         Ok(true)
     }
 
-    fn switch_off(&self, name: &str) {
-        let until = tokio::time::Instant::now() + self.settings.scale_work(BOOT_DURATION);
+    /// Returns what the kubelet reports, and when that changes by itself.
+    fn readiness(&self, name: &str, ctx: &Context) -> Result<(Readiness, Option<Duration>), Error> {
+        let booted_at = {
+            let state = self.machines.lock();
+            state.machines.get(name).and_then(|machine| machine.booted_at)
+        };
+        let flaps = behavior(name, ctx)? == Some(RebootBehavior::Flap);
+        let Some(booted_at) = booted_at.filter(|_| flaps) else {
+            return Ok((Readiness::Ready, None));
+        };
+        let up = booted_at.elapsed();
+        let turns = u32::try_from(up.as_secs() / FLAP_DURATION.as_secs()).unwrap_or(u32::MAX - 1);
+        let readiness = if turns.is_multiple_of(2) {
+            Readiness::Ready
+        } else {
+            Readiness::Flapping
+        };
+        let next = FLAP_DURATION.saturating_mul(turns + 1).saturating_sub(up);
+        Ok((readiness, Some(next)))
+    }
+
+    fn switch_off(&self, name: &str, ctx: &Context) -> Result<(), Error> {
+        let off = match behavior(name, ctx)? {
+            Some(RebootBehavior::ReturnAfter(time)) => time,
+            _ => self.settings.scale_work(BOOT_DURATION),
+        };
+        let until = tokio::time::Instant::now() + off;
         if let Some(machine) = self.machines.lock().machines.get_mut(name)
             && machine.power == Power::Stopping
         {
@@ -118,6 +151,7 @@ impl Registrar {
             machine.on_at = Some(until);
         }
         self.machines.notify_waiters();
+        Ok(())
     }
 
     /// Starts the machine if it is due; otherwise returns the remaining time.
@@ -131,6 +165,7 @@ impl Registrar {
                 return Some(at - now);
             }
             machine.on_at = None;
+            machine.booted_at = Some(now);
             machine.power = Power::On;
             machine.registration = Registration::Unregistered;
             machine.boot_id = boot_id;
@@ -143,7 +178,7 @@ impl Registrar {
 
     async fn report_status(&self, name: &str, readiness: Readiness, ctx: &Context) -> Result<(), Error> {
         let known = ctx.lister::<Node>()?.get(&ObjectKey::cluster_scoped(name));
-        let now = self.settings.clock.now();
+        let now = Clock::system().now();
         let Some(known) = known else {
             return self.register(name, ctx).await;
         };
@@ -195,7 +230,7 @@ impl Registrar {
             let Some(machine) = machine else {
                 return Ok(());
             };
-            node::build_node(machine, self.settings.clock.now())
+            node::build_node(machine, Clock::system().now())
         };
         let node: Node = serde_json::from_value(object)?;
         let params = PostParams {
@@ -220,9 +255,28 @@ impl Registrar {
         };
         self.machines.notify_waiters();
         if first {
-            super::ignore_gone(heartbeat::renew(ctx.client(), name, self.lease_clock.now()).await)?;
+            super::ignore_gone(heartbeat::renew(ctx.client(), name, Clock::system().precise_now()).await)?;
         }
         Ok(())
+    }
+}
+
+/// What goes wrong when the node reboots. An invalid value is reported, and nothing goes wrong.
+fn behavior(name: &str, ctx: &Context) -> Result<Option<RebootBehavior>, Error> {
+    let node = ctx.lister::<Node>()?.get(&ObjectKey::cluster_scoped(name));
+    let Some(node) = node else {
+        return Ok(None);
+    };
+    let annotations = node.metadata.annotations.as_ref();
+    let value = annotations.and_then(|all| all.get(REBOOT_BEHAVIOR_ANNOTATION));
+    match value.map(|value| value.parse::<RebootBehavior>()) {
+        None => Ok(None),
+        Some(Ok(behavior)) => Ok(Some(behavior)),
+        Some(Err(error)) => {
+            ctx.recorder()
+                .warning(&node, "InvalidRebootBehavior", error.to_string());
+            Ok(None)
+        }
     }
 }
 

@@ -30,7 +30,7 @@ pub(crate) fn add(manager: Manager, settings: &Settings) -> Manager {
     let manager = garbage_collector::add(manager);
     let manager = namespaces::add(manager, settings);
     let manager = namespace_defaults::add(manager, settings);
-    let manager = budgets::add(manager, settings);
+    let manager = budgets::add(manager);
     let manager = expiry::add(manager);
     storage_protection::add(manager)
 }

@@ -20,6 +20,7 @@ use windlass_runtime::{
 };
 
 use super::FIELD_MANAGER;
+use crate::control_plane::pod_claims::claims_of;
 
 const CLAIM_FINALIZER: &str = "kubernetes.io/pvc-protection";
 const VOLUME_FINALIZER: &str = "kubernetes.io/pv-protection";
@@ -61,24 +62,11 @@ impl WaitingClaims {
             return Vec::new();
         }
         let namespace = pod.namespace().unwrap_or_default();
-        claim_names(pod)
-            .map(|name| ObjectKey::namespaced(namespace.as_str(), name))
+        claims_of(pod)
+            .map(|claim| ObjectKey::namespaced(namespace.as_str(), claim.name))
             .filter(|key| keys.contains(key))
             .collect()
     }
-}
-
-/// The claims that a pod's volumes name.
-fn claim_names(pod: &Pod) -> impl Iterator<Item = String> {
-    let volumes = pod.spec.iter().filter_map(|spec| spec.volumes.as_ref()).flatten();
-    volumes.filter_map(|volume| match &volume.persistent_volume_claim {
-        Some(source) => Some(source.claim_name.clone()),
-        // The claim of an ephemeral volume is named after the pod and the volume.
-        None => volume
-            .ephemeral
-            .is_some()
-            .then(|| format!("{}-{}", pod.name_any(), volume.name)),
-    })
 }
 
 async fn protect_claim(request: Request, ctx: Context, waiting: WaitingClaims) -> Result<Action, Error> {
@@ -107,7 +95,7 @@ fn is_used(claim: &ObjectKey, ctx: &Context) -> Result<bool, Error> {
     let pods = ctx.lister::<Pod>()?.try_list(&query)?;
     Ok(pods.iter().any(|pod| {
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
-        node.is_some_and(|node| !node.is_empty()) && claim_names(pod).any(|name| name == claim.name())
+        node.is_some_and(|node| !node.is_empty()) && claims_of(pod).any(|used| used.name == claim.name())
     }))
 }
 

@@ -28,17 +28,15 @@ use windlass_api::status::StatusClass;
 use windlass_runtime::{Context, Error, Manager, Writable, Writer};
 
 use self::orphans::Orphans;
-use super::Settings;
 
 /// Field manager of the writes; in a real cluster they are one process.
 const FIELD_MANAGER: &str = "kube-controller-manager";
 
 /// Adds the workload controllers.
-pub(crate) fn add(manager: Manager, settings: &Settings) -> Manager {
-    let clock = settings.clock;
-    let manager = replicaset::add(manager, clock);
-    let manager = deployment::add(manager, clock);
-    daemonset::add(manager, clock)
+pub(crate) fn add(manager: Manager) -> Manager {
+    let manager = replicaset::add(manager);
+    let manager = deployment::add(manager);
+    daemonset::add(manager)
 }
 
 fn writer(ctx: &Context) -> Writer {

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   Waiting ─► Pulling ─► Starting ─► Running ─► Terminated ─► CrashBackOff ─► Pulling …
+//!                 │          └─► ConfigError ─► Starting …
 //!                 └─► PullFailed ─► PullBackOff ─► Pulling …
 //! ```
 //!
@@ -26,6 +27,9 @@ const INIT_DURATION: Duration = Duration::from_millis(500);
 /// Back-off of failing containers and pulls: doubles from the first to the longest.
 const INITIAL_BACK_OFF: Duration = Duration::from_secs(10);
 const MAX_BACK_OFF: Duration = Duration::from_mins(5);
+
+/// The time between two attempts to create a container whose configuration is incomplete.
+const SYNC_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A container that ran this long restarts without back-off.
 const BACK_OFF_RESET_AFTER: Duration = Duration::from_mins(10);
@@ -78,6 +82,11 @@ pub(super) enum ContainerState {
     },
     Starting {
         until: Instant,
+    },
+    /// An object that its environment needs is missing (`CreateContainerConfigError`).
+    ConfigError {
+        until: Instant,
+        message: String,
     },
     Running {
         since: Now,
@@ -144,6 +153,8 @@ pub(super) struct ContainerContext<'a> {
     /// Whether a container restarts after this exit code.
     pub(super) restarts: fn(policy: &str, role: Role, code: i32) -> bool,
     pub(super) policy: &'a str,
+    /// Why the container cannot be created.
+    pub(super) config_error: Option<&'a str>,
 }
 
 impl ContainerRun {
@@ -200,7 +211,19 @@ impl ContainerRun {
                 NextStep::Immediately
             }),
             ContainerState::Starting { until } => wait_for(until).unwrap_or_else(|| {
+                if let Some(message) = ctx.config_error {
+                    events.push(ContainerEvent::Warning("Failed", format!("Error: {message}")));
+                    self.state = ContainerState::ConfigError {
+                        until: now.instant + settings.scale_wait(SYNC_INTERVAL),
+                        message: message.to_owned(),
+                    };
+                    return NextStep::AfterStatusWrite;
+                }
                 self.start(ctx, events);
+                NextStep::Immediately
+            }),
+            ContainerState::ConfigError { until, .. } => wait_for(until).unwrap_or_else(|| {
+                self.state = ContainerState::Starting { until: now.instant };
                 NextStep::Immediately
             }),
             ContainerState::Running { since } => match self.ends_at(since, settings) {

@@ -14,6 +14,7 @@
 
 mod container_run;
 mod pod_run;
+mod references;
 pub(crate) mod script;
 mod status;
 
@@ -33,12 +34,12 @@ use serde_json::json;
 use tokio::time::Instant;
 use windlass_apiserver::Logs;
 use windlass_runtime::{
-    Action, Context, Controller, Error, Manager, ObjectKey, Predicate, Reconciler, Request, Watch,
+    Action, Clock, Context, Controller, Error, Manager, ObjectKey, Predicate, Reconciler, Request, Watch,
 };
 
 use self::{
     container_run::{ContainerEvent, NextStep, Now, Role},
-    pod_run::PodRun,
+    pod_run::{PodRun, Volumes},
     status::Addresses,
 };
 use super::machines::{Machines, Power};
@@ -114,7 +115,7 @@ impl Reconciler for Kubelets {
             }
             return Ok(Action::done());
         };
-        let Some(mut run) = run.or_else(|| self.admit(&pod, node, &boot_id, &ctx)) else {
+        let Some(mut run) = run.or_else(|| admit(&pod, node, &boot_id, &ctx)) else {
             return self.remove(&pod, &ctx).await;
         };
         let done = self.sync_pod(key, &pod, &mut run, &boot_id, &ctx).await;
@@ -123,16 +124,30 @@ impl Reconciler for Kubelets {
     }
 }
 
+fn current_time() -> Now {
+    Now {
+        instant: Instant::now(),
+        time: Clock::system().now(),
+    }
+}
+
+/// Starts a pod that is new to its kubelet. Returns `None` if it has finished or is being deleted.
+fn admit(pod: &Pod, node: &str, boot_id: &str, ctx: &Context) -> Option<PodRun> {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    if matches!(phase, Some("Succeeded" | "Failed")) || pod.metadata.deletion_timestamp.is_some() {
+        return None;
+    }
+    let (run, wrong) = PodRun::new(pod, node, boot_id, Clock::system().now());
+    if let Some(wrong) = wrong {
+        let text = format!("annotation {}: {wrong}", script::POD_SCRIPT_ANNOTATION);
+        ctx.recorder().warning(pod, "InvalidPodScript", text);
+    }
+    Some(run)
+}
+
 impl Kubelets {
     fn lock_pods(&self) -> MutexGuard<'_, HashMap<ObjectKey, PodRun>> {
         self.pods.lock().expect("no panic while locked")
-    }
-
-    fn now(&self) -> Now {
-        Now {
-            instant: Instant::now(),
-            time: self.settings.clock.now(),
-        }
     }
 
     /// Adds the pod to its machine. Returns the machine's boot ID if it is running and connected.
@@ -151,20 +166,6 @@ impl Kubelets {
         }
     }
 
-    /// Starts a pod that is new to its kubelet. Returns `None` if it has finished or is being deleted.
-    fn admit(&self, pod: &Pod, node: &str, boot_id: &str, ctx: &Context) -> Option<PodRun> {
-        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-        if matches!(phase, Some("Succeeded" | "Failed")) || pod.metadata.deletion_timestamp.is_some() {
-            return None;
-        }
-        let (run, wrong) = PodRun::new(pod, node, boot_id, self.settings.clock.now());
-        if let Some(wrong) = wrong {
-            let text = format!("annotation {}: {wrong}", script::POD_SCRIPT_ANNOTATION);
-            ctx.recorder().warning(pod, "InvalidPodScript", text);
-        }
-        Some(run)
-    }
-
     async fn sync_pod(
         &self,
         key: &ObjectKey,
@@ -173,14 +174,17 @@ impl Kubelets {
         boot_id: &str,
         ctx: &Context,
     ) -> Result<Action, Error> {
-        detect_foreign_readiness(pod, run, self.now());
+        detect_foreign_readiness(pod, run, current_time());
         for _ in 0..MAX_STATUS_WRITES {
-            let now = self.now();
+            let now = current_time();
             let mut events = Vec::new();
             if run.boot_id != boot_id {
                 let text = "Pod sandbox changed, it will be killed and re-created.";
                 ctx.recorder().normal(pod, "SandboxChanged", text);
                 run.reboot(boot_id, now, &mut events);
+            }
+            if pod.metadata.deletion_timestamp.is_none() {
+                self.prepare(pod, run, now, ctx).await?;
             }
             let next = match self.terminate(pod, run, now, &mut events) {
                 Some(next) => next,
@@ -208,6 +212,32 @@ impl Kubelets {
             }
         }
         Ok(Action::requeue_after(Duration::from_millis(1)))
+    }
+
+    /// Mounts the pod's volumes if it is time, and checks what its containers need to be created.
+    async fn prepare(&self, pod: &Pod, run: &mut PodRun, now: Now, ctx: &Context) -> Result<(), Error> {
+        if let Volumes::Pending { until, wait } = run.volumes {
+            if until > now.instant {
+                return Ok(());
+            }
+            let error = if run.references.has_volumes() {
+                run.references.mount_error(ctx.client()).await?
+            } else {
+                None
+            };
+            match error {
+                None => run.volumes = Volumes::Mounted,
+                Some(error) => {
+                    ctx.recorder().warning(pod, "FailedMount", error);
+                    run.volumes = Volumes::failed(wait, &self.settings, now.instant);
+                    return Ok(());
+                }
+            }
+        }
+        if run.references.has_environment() && run.is_starting() {
+            run.config_errors = run.references.config_errors(ctx.client()).await?;
+        }
+        Ok(())
     }
 
     /// Terminates a pod that is being deleted, and returns the next step. `None` if it is not being deleted.

@@ -1,6 +1,9 @@
 //! A simulated pod: runs its init containers, sidecars and main containers in order.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use k8s_openapi::{api::core::v1::Pod, jiff::Timestamp};
 use serde_json::Value;
@@ -8,6 +11,7 @@ use tokio::time::Instant;
 
 use super::{
     container_run::{ContainerContext, ContainerEvent, ContainerRun, ContainerState, NextStep, Now, Role},
+    references::References,
     script::{ContainerScript, POD_SCRIPT_ANNOTATION},
 };
 use crate::control_plane::settings::Settings;
@@ -33,6 +37,39 @@ pub(super) struct PodRun {
     pub(super) removed: bool,
     /// The machine's boot in which its containers run.
     pub(super) boot_id: String,
+    pub(super) references: References,
+    pub(super) volumes: Volumes,
+    /// Why each container cannot be created. Empty: all can.
+    pub(super) config_errors: Vec<Option<String>>,
+}
+
+/// The state of a pod's volumes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Volumes {
+    /// They are mounted at this time. The wait is that after another failure.
+    Pending {
+        until: Instant,
+        wait: Duration,
+    },
+    Mounted,
+}
+
+impl Volumes {
+    /// The waits between two attempts are a kubelet's.
+    pub(super) fn pending() -> Self {
+        Self::Pending {
+            until: Instant::now(),
+            wait: Duration::from_millis(500),
+        }
+    }
+
+    /// The state after a failed attempt.
+    pub(super) fn failed(wait: Duration, settings: &Settings, now: Instant) -> Self {
+        Self::Pending {
+            until: now + settings.scale_wait(wait),
+            wait: (wait * 2).min(Duration::from_secs(122)),
+        }
+    }
 }
 
 impl PodRun {
@@ -82,6 +119,9 @@ impl PodRun {
             stopped: false,
             removed: false,
             boot_id: boot_id.to_owned(),
+            references: References::of(pod),
+            volumes: Volumes::pending(),
+            config_errors: Vec::new(),
         };
         (run, wrong)
     }
@@ -94,6 +134,9 @@ impl PodRun {
         images: &BTreeSet<String>,
         events: &mut Vec<(usize, ContainerEvent)>,
     ) -> NextStep {
+        if let Volumes::Pending { until, .. } = self.volumes {
+            return NextStep::At(until);
+        }
         loop {
             let mut next = NextStep::Idle;
             for index in 0..self.containers.len() {
@@ -108,6 +151,7 @@ impl PodRun {
                     has_image: images.contains(&self.containers[index].image),
                     restarts: should_restart,
                     policy: &self.restart_policy,
+                    config_error: self.config_errors.get(index).and_then(Option::as_deref),
                 };
                 let mut emitted = Vec::new();
                 let step = self.containers[index].advance(&ctx, &mut emitted);
@@ -162,6 +206,13 @@ impl PodRun {
         self.containers
             .iter()
             .filter(|container| container.role != Role::Main)
+    }
+
+    /// Whether a container may be created before the next status is written.
+    pub(super) fn is_starting(&self) -> bool {
+        self.containers
+            .iter()
+            .any(|container| !matches!(container.state, ContainerState::Running { .. }))
     }
 
     /// Whether an init container failed for good.
@@ -259,6 +310,7 @@ impl PodRun {
         if self.has_ended() {
             return;
         }
+        self.volumes = Volumes::pending();
         self.terminate_running(now, events, |_| true, 255, "Unknown");
         for container in &mut self.containers {
             if let ContainerState::Terminated(ended) = &container.state

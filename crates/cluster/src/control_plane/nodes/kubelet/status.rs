@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::{
     container_run::{ContainerRun, ContainerState, Role, Termination, go_duration},
-    pod_run::{PodRun, allows_next},
+    pod_run::{PodRun, Volumes, allows_next},
 };
 use crate::control_plane::{
     nodes::identity::{full_image_name, image_id},
@@ -75,7 +75,8 @@ impl PodRun {
         set("conditions", conditions);
         set("hostIP", addresses.host.to_string().into());
         set("hostIPs", json!([{"ip": addresses.host}]));
-        if let Some(ip) = addresses.pod {
+        // A pod gets its address with its sandbox, after its volumes.
+        if let Some(ip) = addresses.pod.filter(|_| self.volumes == Volumes::Mounted) {
             set("podIP", ip.to_string().into());
             set("podIPs", json!([{"ip": ip}]));
         }
@@ -114,7 +115,7 @@ impl PodRun {
             }
         };
         let prepared = ConditionState {
-            is_true: self.stops_at.is_none() && !self.has_ended(),
+            is_true: self.stops_at.is_none() && !self.has_ended() && self.volumes == Volumes::Mounted,
             reason: None,
             message: None,
         };
@@ -238,6 +239,9 @@ impl PodRun {
                     },
                     None,
                 )
+            }
+            ContainerState::ConfigError { message, .. } => {
+                waiting("CreateContainerConfigError", Some(message.clone()))
             }
             ContainerState::PullFailed { .. } => waiting("ErrImagePull", Some(container.pull_error())),
             ContainerState::PullBackOff { .. } => {

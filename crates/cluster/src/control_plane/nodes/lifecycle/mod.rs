@@ -25,7 +25,9 @@ use kube::{
 use serde_json::{Value, json};
 use windlass_api::conditions;
 use windlass_cache::{Indexer, Lister, Query};
-use windlass_runtime::{Action, Context, Controller, Error, Manager, ObjectKey, Reconciler, Request, Watch};
+use windlass_runtime::{
+    Action, Clock, Context, Controller, Error, Manager, ObjectKey, Reconciler, Request, Watch,
+};
 
 use self::heartbeats::NodeHeartbeats;
 use super::heartbeat;
@@ -92,7 +94,7 @@ impl Reconciler for NodeController {
         if silence >= grace_period {
             self.heartbeats.mark_unreachable(name);
         }
-        if let Some(taints) = taints::desired(&node, self.settings.clock.now()) {
+        if let Some(taints) = taints::desired(&node, Clock::system().now()) {
             let version = &node.metadata.resource_version;
             let patch = json!({"metadata": {"resourceVersion": version}, "spec": {"taints": taints}});
             ctx.writer().merge_patch(&*node, &patch).await?;
@@ -111,7 +113,7 @@ impl NodeController {
     /// Sets the node's conditions to Unknown.
     async fn mark_unknown(&self, node: &Node, ctx: &Context) -> Result<(), Error> {
         let name = node.metadata.name.as_deref().unwrap_or_default();
-        let now = self.settings.clock.now().to_string();
+        let now = Clock::system().now().to_string();
         let conditions: Vec<_> = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"]
             .iter()
             .map(|kind| {
@@ -152,7 +154,7 @@ impl NodeController {
             if !conditions::is_true(&*pod, "Ready") {
                 continue;
             }
-            let now = self.settings.clock.now().to_string();
+            let now = Clock::system().now().to_string();
             let ready = json!([{"type": "Ready", "status": "False", "lastTransitionTime": now}]);
             patch_pod_status(&pod, &json!({"conditions": ready}), ctx).await?;
             let events = ctx.recorder().source(SOURCE);

@@ -11,7 +11,7 @@ use serde_json::json;
 use tokio::time::Instant;
 use windlass_cache::CachedObject;
 use windlass_runtime::{
-    Action, Context, Controller, Error, Manager, ObjectKey, Predicate, Reconciler, Request, Watch,
+    Action, Clock, Context, Controller, Error, Manager, ObjectKey, Predicate, Reconciler, Request, Watch,
 };
 
 use super::{COMPONENT, patch_pod_status, pods_on};
@@ -85,7 +85,7 @@ impl PodGarbageCollector {
                 "reason": "DeletionByPodGC",
                 "message": "PodGC: node no longer exists",
                 "lastProbeTime": null,
-                "lastTransitionTime": self.settings.clock.now().to_string(),
+                "lastTransitionTime": Clock::system().now().to_string(),
             });
             if let Some(generation) = pod.metadata.generation {
                 condition["observedGeneration"] = generation.into();

@@ -161,6 +161,11 @@ impl SchedulerCache {
         Candidate::best(&candidates).ok_or_else(|| self.explain(requirements, names.as_deref()))
     }
 
+    /// How many nodes exist.
+    pub(super) fn node_count(&self) -> usize {
+        self.nodes
+    }
+
     fn explain(&self, requirements: &PodRequirements, names: Option<&[&str]>) -> FitError {
         let mut fit_error = FitError::new(self.nodes, requirements.never_preempts);
         for (name, info) in &self.node_infos {

@@ -52,6 +52,8 @@ pub(super) struct FitError {
     preemptible: usize,
     reasons: HashMap<String, usize>,
     never_preempts: bool,
+    /// Why no node was evaluated at all.
+    rejection: Option<String>,
 }
 
 impl FitError {
@@ -62,6 +64,15 @@ impl FitError {
             preemptible: 0,
             reasons: HashMap::new(),
             never_preempts,
+            rejection: None,
+        }
+    }
+
+    /// The error of a pod that no node was evaluated for.
+    pub(super) fn rejected(nodes: usize, reason: String) -> Self {
+        Self {
+            rejection: Some(reason),
+            ..Self::new(nodes, false)
         }
     }
 
@@ -80,6 +91,10 @@ impl fmt::Display for FitError {
         let nodes = self.nodes;
         if nodes == 0 {
             return f.write_str("no nodes available to schedule pods");
+        }
+        if let Some(reason) = &self.rejection {
+            // The last words are those of kube-scheduler's preemption, which finds no node.
+            return write!(f, "0/{nodes} nodes are available: {reason}. not found");
         }
         let mut reasons: Vec<_> = self
             .reasons

@@ -7,9 +7,10 @@
 //! ```
 //!
 //! An unschedulable pod is retried when a node that it fits changes, or when another pod leaves such a node; there is no
-//! timer.
+//! timer. A pod whose claims are not bound waits for a change of one of them.
 
 mod cache;
+mod claims;
 mod fit_error;
 pub(in crate::control_plane) mod node_matching;
 mod requirements;
@@ -19,7 +20,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard},
 };
 
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod};
 use kube::{
     Api,
     api::{Patch, PatchParams, PostParams},
@@ -27,15 +28,15 @@ use kube::{
 };
 use serde_json::json;
 use windlass_api::conditions;
-use windlass_runtime::{Action, Context, Controller, Error, Manager, ObjectKey, Reconciler, Request};
+use windlass_runtime::{Action, Clock, Context, Controller, Error, Manager, ObjectKey, Reconciler, Request};
 
 use self::{
     cache::SchedulerCache,
+    claims::WaitingPods,
     fit_error::FitError,
     requirements::{PodRequirements, PodResources},
 };
 use super::{machines::Machines, wake_queue::WakeQueue};
-use crate::control_plane::settings::Settings;
 
 /// The default `schedulerName` of pods; also the source of the events.
 const DEFAULT_SCHEDULER: &str = "default-scheduler";
@@ -46,19 +47,21 @@ const COMPONENT: &str = "kube-scheduler";
 /// How many pods are bound concurrently. The decisions are made one at a time.
 const CONCURRENT_BINDINGS: NonZeroUsize = NonZeroUsize::new(8).expect("not zero");
 
-pub(super) fn add(manager: Manager, settings: &Settings, machines: &Machines) -> Manager {
+pub(super) fn add(manager: Manager, machines: &Machines) -> Manager {
     let scheduler = Scheduler {
         cache: Arc::default(),
         retry_queue: WakeQueue::default(),
-        clock: settings.clock,
         machines: machines.clone(),
+        waiting: WaitingPods::default(),
     };
+    let waiting = scheduler.waiting.clone();
     let nodes = Controller::<Node>::new("scheduler-nodes")
         .field_manager(COMPONENT)
         .reconcile(NodeUpdates(scheduler.clone()));
     let pods = Controller::<Pod>::new("scheduler")
         .field_manager(COMPONENT)
         .triggered_by(scheduler.retry_queue.keys())
+        .watches(move |claim: &PersistentVolumeClaim| waiting.for_claim(claim))
         .concurrency(CONCURRENT_BINDINGS)
         .reconcile(scheduler);
     manager.controller(nodes).controller(pods)
@@ -70,8 +73,9 @@ struct Scheduler {
     cache: Arc<Mutex<SchedulerCache>>,
     /// Unschedulable pods that may fit now.
     retry_queue: WakeQueue,
-    clock: windlass_runtime::Clock,
     machines: Machines,
+    /// The pods that wait for their claims.
+    waiting: WaitingPods,
 }
 
 impl Scheduler {
@@ -80,6 +84,7 @@ impl Scheduler {
     }
 
     fn remove_pod(&self, key: &ObjectKey) {
+        self.waiting.remove(key);
         let mut cache = self.lock_cache();
         if let Some(node) = cache.remove_pod(key) {
             self.retry_queue.add_all(cache.pods_that_fit(&node));
@@ -139,7 +144,7 @@ impl Scheduler {
         }
         let since = match known.filter(|known| known.status == "False") {
             Some(known) => known.last_transition_time.clone().map(|time| time.0),
-            None => Some(self.clock.now()),
+            None => Some(Clock::system().now()),
         };
         let patch = json!({
             "metadata": {"uid": pod.metadata.uid},
@@ -188,6 +193,11 @@ impl Reconciler for Scheduler {
         }
         self.remove_pod(key);
         if !is_ours(&pod) {
+            return Ok(Action::done());
+        }
+        if let Some(reason) = self.waiting.check(key, &pod, &ctx)? {
+            let fit_error = FitError::rejected(self.lock_cache().node_count(), reason);
+            self.report_unschedulable(&pod, &fit_error, &ctx).await?;
             return Ok(Action::done());
         }
         match self.choose(key, uid, &pod) {

@@ -27,15 +27,14 @@ use self::{
     scale::ScaleError,
     selectors::Selectors,
 };
-use super::{FIELD_MANAGER, Settings};
+use super::FIELD_MANAGER;
 
 /// Source of the events.
 const SOURCE: &str = "controllermanager";
 
-pub(super) fn add(manager: Manager, settings: &Settings) -> Manager {
+pub(super) fn add(manager: Manager) -> Manager {
     let selectors = Selectors::default();
     let counting = DisruptionController {
-        clock: settings.clock,
         selectors: selectors.clone(),
     };
     let known = selectors.clone();
@@ -52,7 +51,6 @@ pub(super) fn add(manager: Manager, settings: &Settings) -> Manager {
 }
 
 struct DisruptionController {
-    clock: Clock,
     selectors: Selectors,
 }
 
@@ -72,7 +70,7 @@ impl Reconciler for DisruptionController {
         if pods.is_empty() {
             recorder.normal(&budget, "NoPods", "No matching pods found");
         }
-        let now = self.clock.now();
+        let now = Clock::system().now();
         let requirement = match self.requirement(&ctx, &request.key, &budget, &pods).await {
             Ok(requirement) => requirement,
             Err(ScaleError::Request(error)) => return Err(error),

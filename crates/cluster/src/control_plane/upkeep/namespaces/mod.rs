@@ -20,7 +20,9 @@ use kube::{
 };
 use tokio::time::Instant;
 use windlass_cache::{ObjectKey, Query};
-use windlass_runtime::{Action, Context, Controller, Error, Manager, Predicate, Reconciler, Request, Watch};
+use windlass_runtime::{
+    Action, Clock, Context, Controller, Error, Manager, Predicate, Reconciler, Request, Watch,
+};
 
 use self::{conditions::DeletionResult, content::DeletionAttempt};
 use super::{FIELD_MANAGER, Settings};
@@ -96,7 +98,7 @@ impl Reconciler for NamespaceController {
             .metadata
             .deletion_timestamp
             .as_ref()
-            .map_or(0, |at| self.settings.clock.now().as_second() - at.0.as_second());
+            .map_or(0, |at| Clock::system().now().as_second() - at.0.as_second());
         let age = Duration::from_secs(u64::try_from(age).unwrap_or(0));
         let emptied = content::delete_all(ctx.client(), key.name(), age).await;
         let DeletionAttempt {
@@ -189,7 +191,7 @@ impl NamespaceController {
     ) -> Result<Namespace, Error> {
         let status = namespace.status.get_or_insert_with(NamespaceStatus::default);
         let before = status.conditions.as_deref().unwrap_or_default();
-        let updated = result.update_conditions(before, self.settings.clock.now());
+        let updated = result.update_conditions(before, Clock::system().now());
         if updated.is_none() && status.phase.as_deref() == Some("Terminating") {
             return Ok(namespace);
         }

@@ -48,7 +48,7 @@ const CONCURRENCY: NonZeroUsize = NonZeroUsize::new(2).expect("not zero");
 /// Limit of pods that one reconcile creates or deletes. Their watch events trigger the next reconcile.
 const MAX_BURST: usize = 250;
 
-pub(super) fn add(manager: Manager, clock: Clock) -> Manager {
+pub(super) fn add(manager: Manager) -> Manager {
     let (pods, revisions) = (Orphans::new(), Orphans::new());
     let (watched, kept) = (pods.clone(), revisions.clone());
     let node_mapper = Arc::new(OnceLock::<NodeMapper>::new());
@@ -74,7 +74,6 @@ pub(super) fn add(manager: Manager, clock: Clock) -> Manager {
             pods,
             revisions,
             node_mapper,
-            clock,
             backoff: Backoff::default(),
         });
     manager.controller(controller)
@@ -141,7 +140,6 @@ struct DaemonSets {
     revisions: Orphans<DaemonSet, ControllerRevision>,
     /// Set by the first reconcile.
     node_mapper: Arc<OnceLock<NodeMapper>>,
-    clock: Clock,
     backoff: Backoff,
 }
 
@@ -169,14 +167,14 @@ impl Reconciler for DaemonSets {
         let history = history::sync_history(&ctx, &set, &selector, &self.revisions, &pods).await?;
         let hash = history.hash.clone();
         let nodes = ctx.lister::<Node>()?.list(&Query::all());
-        let state = DaemonSetState::new(&set, &hash, self.clock.now(), nodes, &pods);
+        let state = DaemonSetState::new(&set, &hash, Clock::system().now(), nodes, &pods);
         let worked = self.sync_pods(&ctx, &state).await;
         let pods = self.claimed(&ctx, &set, &selector).await?;
         if worked.is_ok() {
             history.prune(&ctx, &set, &pods).await?;
         }
         let nodes = state.nodes.into_iter().map(|(node, _)| node).collect();
-        let state = DaemonSetState::new(&set, &hash, self.clock.now(), nodes, &pods);
+        let state = DaemonSetState::new(&set, &hash, Clock::system().now(), nodes, &pods);
         let status = status(&state);
         let wait = set
             .spec

@@ -25,9 +25,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::LabelSelector,
 };
 use windlass_cache::{Indexer, ObjectKey};
-use windlass_runtime::{
-    Action, Clock, Context, Controller, Error, Manager, Reconciler, Request, Watch, WriteError,
-};
+use windlass_runtime::{Action, Context, Controller, Error, Manager, Reconciler, Request, Watch, WriteError};
 
 use self::rollout::Rollout;
 use super::{Orphans, orphans::Owner, uid};
@@ -41,7 +39,7 @@ const MAX_PASSES: usize = 10;
 /// The label that keeps ReplicaSets of one Deployment from selecting each other's pods.
 const HASH_LABEL: &str = "pod-template-hash";
 
-pub(super) fn add(manager: Manager, clock: Clock) -> Manager {
+pub(super) fn add(manager: Manager) -> Manager {
     let orphans = Orphans::<Deployment, ReplicaSet>::new();
     let watched = orphans.clone();
     // Pods need no trigger: their ReplicaSet's status has what matters.
@@ -50,7 +48,7 @@ pub(super) fn add(manager: Manager, clock: Clock) -> Manager {
         .concurrency(CONCURRENCY)
         .watch(Watch::<ReplicaSet>::new().mapped(move |set| watched.owners_to_reconcile(set)))
         .reads::<Pod>()
-        .reconcile(Deployments { orphans, clock });
+        .reconcile(Deployments { orphans });
     manager.controller(controller)
 }
 
@@ -62,7 +60,6 @@ impl Owner for Deployment {
 
 struct Deployments {
     orphans: Orphans<Deployment, ReplicaSet>,
-    clock: Clock,
 }
 
 impl Reconciler for Deployments {
@@ -116,7 +113,7 @@ impl Deployments {
         let Some(spec) = deployment.spec.clone() else {
             return Ok(None);
         };
-        let mut rollout = Rollout::new(ctx, Deployment::clone(&deployment), self.clock);
+        let mut rollout = Rollout::new(ctx, Deployment::clone(&deployment));
         if spec.selector == LabelSelector::default() {
             return rollout.reject_empty_selector().await;
         }

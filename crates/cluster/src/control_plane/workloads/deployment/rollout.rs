@@ -29,7 +29,6 @@ const MAX_NAME_LENGTH: usize = 253;
 pub(super) struct Rollout<'a> {
     pub(super) ctx: &'a Context,
     pub(super) writer: Writer,
-    clock: Clock,
     pub(super) deployment: Deployment,
     /// The ReplicaSets that it controls, oldest first, as of the start of the pass.
     sets: Vec<Arc<ReplicaSet>>,
@@ -38,11 +37,10 @@ pub(super) struct Rollout<'a> {
 }
 
 impl<'a> Rollout<'a> {
-    pub(super) fn new(ctx: &'a Context, deployment: Deployment, clock: Clock) -> Self {
+    pub(super) fn new(ctx: &'a Context, deployment: Deployment) -> Self {
         Self {
             writer: writer(ctx),
             ctx,
-            clock,
             deployment,
             sets: Vec::new(),
             written: false,
@@ -86,7 +84,7 @@ impl<'a> Rollout<'a> {
             (false, true) => ("DeploymentResumed", "Deployment is resumed"),
             _ => return Ok(()),
         };
-        let now = self.clock.now();
+        let now = Clock::system().now();
         conditions::set(
             &mut status,
             condition(PROGRESSING, "Unknown", reason, message, now),
@@ -134,7 +132,7 @@ impl<'a> Rollout<'a> {
         let mut found = false;
         if status::deadline(&self.deployment).is_some() && conditions::find(&status, PROGRESSING).is_none() {
             let message = format!("Found new replica set \"{}\"", name(new));
-            let now = self.clock.now();
+            let now = Clock::system().now();
             let progress = condition(PROGRESSING, "True", "FoundNewReplicaSet", &message, now);
             conditions::set(&mut status, progress);
             found = true;
@@ -192,7 +190,7 @@ impl<'a> Rollout<'a> {
         let mut news = self.set_revision(&revision.to_string());
         if status::deadline(&self.deployment).is_some() {
             let message = format!("Created new replica set \"{}\"", name(&created));
-            let now = self.clock.now();
+            let now = Clock::system().now();
             let progress = condition(PROGRESSING, "True", "NewReplicaSetCreated", &message, now);
             conditions::set(&mut status, progress);
             news = true;
@@ -274,7 +272,7 @@ impl<'a> Rollout<'a> {
         let message = format!("Failed to create new replica set \"{}\": {message}", name(wanted));
         if status::deadline(&self.deployment).is_some() {
             let mut status = self.deployment.status.clone().unwrap_or_default();
-            let now = self.clock.now();
+            let now = Clock::system().now();
             conditions::set(
                 &mut status,
                 condition(PROGRESSING, "False", reason, &message, now),
@@ -415,13 +413,13 @@ impl<'a> Rollout<'a> {
 
     /// Writes the replica counts, without the Progressing condition.
     pub(super) async fn write_counts(&mut self, sets: &ReplicaSets) -> Result<Option<Duration>, PassError> {
-        let status = status::status(&self.deployment, sets, self.clock.now());
+        let status = status::status(&self.deployment, sets, Clock::system().now());
         self.finish(status).await?;
         Ok(None)
     }
 
     async fn write_progress(&mut self, sets: &ReplicaSets) -> Result<Option<Duration>, PassError> {
-        let now = self.clock.now();
+        let now = Clock::system().now();
         let status = status::rollout_status(&self.deployment, sets, now);
         let next = status::next_deadline_check(&self.deployment, &status, now);
         self.finish(status).await?;

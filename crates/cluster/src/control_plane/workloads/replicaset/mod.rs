@@ -30,14 +30,14 @@ const CONCURRENCY: NonZeroUsize = NonZeroUsize::new(5).expect("not zero");
 /// Limit of pods that one reconcile creates or deletes. Their watch events trigger the next reconcile.
 const MAX_BURST: usize = 500;
 
-pub(super) fn add(manager: Manager, clock: Clock) -> Manager {
+pub(super) fn add(manager: Manager) -> Manager {
     let orphans = Orphans::<ReplicaSet, Pod>::new();
     let watched = orphans.clone();
     let controller = Controller::<ReplicaSet>::new("replicaset")
         .field_manager("replicaset-controller")
         .concurrency(CONCURRENCY)
         .watch(Watch::<Pod>::new().mapped(move |pod| watched.owners_to_reconcile(pod)))
-        .reconcile(ReplicaSets { orphans, clock });
+        .reconcile(ReplicaSets { orphans });
     manager.controller(controller)
 }
 
@@ -49,7 +49,6 @@ impl Owner for ReplicaSet {
 
 struct ReplicaSets {
     orphans: Orphans<ReplicaSet, Pod>,
-    clock: Clock,
 }
 
 impl Reconciler for ReplicaSets {
@@ -72,7 +71,7 @@ impl Reconciler for ReplicaSets {
             None => self.manage(&ctx, &set, spec, &active).await?,
             Some(_) => None,
         };
-        let now = self.clock.now();
+        let now = Clock::system().now();
         let status = status::status(
             &set,
             &Observed {
@@ -114,7 +113,7 @@ impl ReplicaSets {
             let mut ranked = active.to_vec();
             if 0 < surplus && surplus < ranked.len() {
                 let siblings = self.siblings(ctx, set)?;
-                ranking::sort(&mut ranked, &siblings, self.clock.now());
+                ranking::sort(&mut ranked, &siblings, Clock::system().now());
             }
             pod::delete(ctx, &**set, &ranked[..surplus]).await
         };

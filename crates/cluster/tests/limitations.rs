@@ -1,0 +1,271 @@
+//! What an embedded cluster lacks is announced to the client that needs it.
+
+use anyhow::{Context as _, Result};
+use http::{Request, header};
+use kube::client::Body;
+use serde_json::{Value, json};
+use windlass_cluster::Cluster;
+
+/// Sends an object, and returns the status code and the texts of the warnings.
+async fn send(cluster: &Cluster, method: &str, path: &str, object: &Value) -> Result<(u16, Vec<String>)> {
+    let content_type = match method {
+        "PATCH" => "application/merge-patch+json",
+        _ => "application/json",
+    };
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header(header::CONTENT_TYPE, content_type)
+        .body(Body::from(serde_json::to_vec(object)?))?;
+    let response = cluster.client().send(request).await?;
+    let mut warnings = Vec::new();
+    for warning in response.headers().get_all(header::WARNING) {
+        let text = warning.to_str()?.strip_prefix("299 - ").context("a code")?;
+        warnings.push(serde_json::from_str(text)?);
+    }
+    Ok((response.status().as_u16(), warnings))
+}
+
+fn pod_template() -> Value {
+    json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "web", "image": "nginx"}]}})
+}
+
+/// Path, object, and the beginning of each warning.
+fn kinds_without_controller() -> Vec<(&'static str, Value, Vec<&'static str>)> {
+    let selector = json!({"matchLabels": {"app": "web"}});
+    let job = json!({"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "a", "image": "b"}]}}});
+    vec![
+        (
+            "/apis/apps/v1/namespaces/default/statefulsets",
+            json!({"selector": selector, "serviceName": "web", "template": pod_template()}),
+            vec!["this cluster has no StatefulSet controller: no pods are created"],
+        ),
+        (
+            "/apis/batch/v1/namespaces/default/jobs",
+            job.clone(),
+            vec!["this cluster has no Job controller"],
+        ),
+        (
+            "/apis/batch/v1/namespaces/default/cronjobs",
+            json!({"schedule": "* * * * *", "jobTemplate": {"spec": job}}),
+            vec!["this cluster has no CronJob controller"],
+        ),
+        (
+            "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers",
+            json!({"maxReplicas": 3, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}}),
+            vec!["this cluster has no HorizontalPodAutoscaler controller"],
+        ),
+        (
+            "/api/v1/namespaces/default/persistentvolumeclaims",
+            json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}),
+            vec!["this cluster has no volume controller"],
+        ),
+        (
+            "/api/v1/namespaces/default/replicationcontrollers",
+            json!({"selector": {"app": "web"}, "template": pod_template()}),
+            vec!["this cluster has no ReplicationController controller"],
+        ),
+        (
+            "/api/v1/namespaces/default/services",
+            json!({"type": "LoadBalancer", "ports": [{"port": 80}], "selector": {"app": "web"}}),
+            vec![
+                "this cluster has no load balancers",
+                "this cluster has no EndpointSlice controller",
+            ],
+        ),
+        (
+            "/api/v1/namespaces/default/resourcequotas",
+            json!({"hard": {"pods": "1"}}),
+            vec!["this cluster does not enforce quotas"],
+        ),
+        (
+            "/api/v1/namespaces/default/limitranges",
+            json!({"limits": [{"type": "Container", "default": {"cpu": "1"}}]}),
+            vec!["this cluster does not enforce limit ranges"],
+        ),
+        // Kinds that have their controller.
+        (
+            "/apis/apps/v1/namespaces/default/deployments",
+            json!({"selector": selector, "template": pod_template()}),
+            vec![],
+        ),
+        (
+            "/apis/apps/v1/namespaces/default/daemonsets",
+            json!({"selector": selector, "template": pod_template()}),
+            vec![],
+        ),
+        (
+            "/api/v1/namespaces/default/services",
+            json!({"ports": [{"port": 80}]}),
+            vec![],
+        ),
+    ]
+}
+
+fn assert_warnings(found: &[String], expected: &[&str], about: &str) {
+    let matches = found.len() == expected.len()
+        && found
+            .iter()
+            .zip(expected)
+            .all(|(found, expected)| found.starts_with(expected));
+    assert!(matches, "{about}: found {found:?}, expected {expected:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn kinds_without_a_controller_are_announced_once() -> Result<()> {
+    let cluster = Cluster::embedded().controllers().start().await?;
+    for (index, (path, spec, expected)) in kinds_without_controller().into_iter().enumerate() {
+        let object = json!({"metadata": {"name": format!("o-{index}")}, "spec": spec});
+        let (code, warnings) = send(&cluster, "POST", path, &object).await?;
+        assert_eq!(code, 201, "{path}");
+        assert_warnings(&warnings, &expected, path);
+        // A later change is not announced again.
+        let change = json!({"metadata": {"labels": {"a": "b"}}});
+        let (code, warnings) = send(&cluster, "PATCH", &format!("{path}/o-{index}"), &change).await?;
+        assert_eq!((code, &warnings[..]), (200, &[][..]), "{path}");
+    }
+    cluster.stop().await;
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn service_that_becomes_a_load_balancer_is_announced() -> Result<()> {
+    let cluster = Cluster::embedded().controllers().start().await?;
+    let path = "/api/v1/namespaces/default/services";
+    let service = json!({"metadata": {"name": "web"}, "spec": {"ports": [{"port": 80}]}});
+    assert_eq!(send(&cluster, "POST", path, &service).await?, (201, vec![]));
+    let change = json!({"spec": {"type": "LoadBalancer"}});
+    let (_, warnings) = send(&cluster, "PATCH", &format!("{path}/web"), &change).await?;
+    assert_warnings(&warnings, &["this cluster has no load balancers"], path);
+    cluster.stop().await;
+    Ok(())
+}
+
+/// A real controller manager may run there.
+#[tokio::test(start_paused = true)]
+async fn cluster_without_controllers_does_not_announce_their_absence() -> Result<()> {
+    let cluster = Cluster::embedded().start().await?;
+    for (index, (path, spec, _)) in kinds_without_controller().into_iter().enumerate() {
+        let object = json!({"metadata": {"name": format!("o-{index}")}, "spec": spec});
+        assert_eq!(
+            send(&cluster, "POST", path, &object).await?,
+            (201, vec![]),
+            "{path}"
+        );
+    }
+    cluster.stop().await;
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn rules_and_webhooks_that_are_not_enforced_are_announced() -> Result<()> {
+    let cluster = Cluster::embedded().start().await?;
+    let rule = json!([{"rule": "self.size > 0"}]);
+    let version = |rules: Value| {
+        let spec = json!({"type": "object", "properties": {"size": {"type": "integer"}}, "x-kubernetes-validations": rules});
+        json!({"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {
+            "type": "object", "properties": {"spec": spec},
+        }}})
+    };
+    let definition = |rules: Value| {
+        json!({"metadata": {"name": "boxes.example.com"}, "spec": {
+            "group": "example.com", "scope": "Namespaced", "names": {"plural": "boxes", "kind": "Box"},
+            "versions": [version(rules)],
+        }})
+    };
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let (code, warnings) = send(&cluster, "POST", definitions, &definition(json!([]))).await?;
+    assert_eq!((code, &warnings[..]), (201, &[][..]));
+    let change = json!({"spec": {"versions": [version(rule)]}});
+    let path = format!("{definitions}/boxes.example.com");
+    let (code, warnings) = send(&cluster, "PATCH", &path, &change).await?;
+    assert_eq!(code, 200);
+    let expected = "CEL rules (x-kubernetes-validations) are not enforced by this server: objects that violate them are \
+                    accepted (v1: 1 rule)";
+    assert_warnings(&warnings, &[expected], "CEL");
+    let (_, warnings) = send(
+        &cluster,
+        "PATCH",
+        &path,
+        &json!({"metadata": {"labels": {"a": "b"}}}),
+    )
+    .await?;
+    assert_warnings(&warnings, &[], "an unrelated change");
+
+    let client = json!({"url": "https://example.com/"});
+    let webhook = json!({
+        "name": "a.example.com", "clientConfig": client, "sideEffects": "None", "admissionReviewVersions": ["v1"],
+    });
+    for (plural, warning) in [
+        (
+            "validatingwebhookconfigurations",
+            "admission webhooks are not called by this server: nothing is rejected",
+        ),
+        (
+            "mutatingwebhookconfigurations",
+            "admission webhooks are not called by this server: nothing is changed",
+        ),
+    ] {
+        let object = json!({"metadata": {"name": "a"}, "webhooks": [webhook]});
+        let path = format!("/apis/admissionregistration.k8s.io/v1/{plural}");
+        let (code, warnings) = send(&cluster, "POST", &path, &object).await?;
+        assert_eq!(code, 201, "{plural}");
+        assert_warnings(&warnings, &[warning], plural);
+    }
+    let policy = json!({"metadata": {"name": "a"}, "spec": {
+        "matchConstraints": {"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}]},
+        "validations": [{"expression": "true"}],
+    }});
+    let path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
+    let (code, warnings) = send(&cluster, "POST", path, &policy).await?;
+    assert_eq!(code, 201);
+    assert_warnings(
+        &warnings,
+        &["admission policies are not evaluated by this server: nothing is rejected"],
+        "policy",
+    );
+    cluster.stop().await;
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn connections_to_pods_and_nodes_get_a_clear_error() -> Result<()> {
+    let cluster = Cluster::embedded().nodes(1).start().await?;
+    let pod = json!({"metadata": {"name": "web"}, "spec": pod_template()["spec"]});
+    send(&cluster, "POST", "/api/v1/namespaces/default/pods", &pod).await?;
+    let pod = "/api/v1/namespaces/default/pods/web";
+    for (method, path, what) in [
+        ("POST", format!("{pod}/exec?command=ls"), "pods/exec"),
+        ("GET", format!("{pod}/exec?command=ls"), "pods/exec"),
+        ("POST", format!("{pod}/attach"), "pods/attach"),
+        ("POST", format!("{pod}/portforward"), "pods/portforward"),
+        ("GET", format!("{pod}/proxy"), "pods/proxy"),
+        ("GET", format!("{pod}/proxy/healthz"), "pods/proxy"),
+        (
+            "GET",
+            "/api/v1/nodes/node-1/proxy/metrics".to_owned(),
+            "nodes/proxy",
+        ),
+    ] {
+        let request = Request::builder().method(method).uri(&path).body(Body::empty())?;
+        let response = cluster.client().send(request).await?;
+        assert_eq!(response.status(), 501, "{method} {path}");
+        let body = response.into_body().collect_bytes().await?;
+        let status: Value = serde_json::from_slice(&body)?;
+        let message = status["message"].as_str().unwrap_or_default();
+        assert!(
+            message.starts_with(&format!("{what} is not available: ")),
+            "{message}"
+        );
+    }
+    let (code, _) = send(
+        &cluster,
+        "POST",
+        "/api/v1/namespaces/default/pods/none/exec",
+        &Value::Null,
+    )
+    .await?;
+    assert_eq!(code, 404, "a pod that does not exist");
+    cluster.stop().await;
+    Ok(())
+}
