@@ -27,6 +27,17 @@ pub(crate) struct Adoption {
     pub(crate) configured: Arc<str>,
     /// The namespace consents for all of its objects.
     pub(crate) by_namespace: bool,
+    /// The namespace's value is taken for a mistake.
+    pub(crate) is_unclear: bool,
+}
+
+/// Whether the target consents to an object that is adopted already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AdoptionConsent {
+    Given,
+    /// The value is taken for a mistake: the object stays adopted, and is not updated.
+    Unclear,
+    Withdrawn,
 }
 
 /// What may be done to an existing object.
@@ -55,8 +66,14 @@ impl Adoption {
     }
 
     /// Returns whether an adopted object may stay adopted. `object` is the object's own consent.
-    pub(crate) fn still_allows(&self, object: Option<&Consent>) -> bool {
-        self.by_namespace || object.is_some_and(|consent| self.by_object(consent))
+    pub(crate) fn consent_to_adopted(&self, object: Option<&Consent>) -> AdoptionConsent {
+        if self.by_namespace || object.is_some_and(|consent| self.by_object(consent)) {
+            AdoptionConsent::Given
+        } else if self.is_unclear || object.is_some_and(Consent::is_unclear) {
+            AdoptionConsent::Unclear
+        } else {
+            AdoptionConsent::Withdrawn
+        }
     }
 
     fn by_object(&self, object: &Consent) -> bool {
@@ -127,6 +144,7 @@ mod tests {
                 source: "team-a".into(),
                 configured: "home".into(),
                 by_namespace,
+                is_unclear: false,
             };
             assert_eq!(
                 adoption.permission(policy, &object(adopt)),
@@ -138,16 +156,26 @@ mod tests {
 
     #[test]
     fn consent_to_an_adopted_object_can_be_withdrawn() {
-        let adoption = |by_namespace| Adoption {
+        let adoption = |by_namespace, is_unclear| Adoption {
             source: "team-a".into(),
             configured: "home".into(),
             by_namespace,
+            is_unclear,
         };
-        let says = |value| Consent::from_metadata(&object(Some(value)), ADOPT_ANNOTATION);
-        assert!(adoption(true).still_allows(None));
-        assert!(adoption(false).still_allows(Some(&says("team-a"))));
-        assert!(!adoption(false).still_allows(Some(&says("other"))));
-        assert!(!adoption(false).still_allows(None));
+        for (by_namespace, is_unclear, object, expected) in [
+            (true, false, None, AdoptionConsent::Given),
+            (false, false, Some("team-a"), AdoptionConsent::Given),
+            (false, true, Some("team-a"), AdoptionConsent::Given),
+            (false, false, Some("other"), AdoptionConsent::Withdrawn),
+            (false, false, None, AdoptionConsent::Withdrawn),
+            (false, true, None, AdoptionConsent::Unclear),
+            (false, false, Some("no,team-a"), AdoptionConsent::Unclear),
+        ] {
+            let object =
+                object.map(|value| Consent::from_metadata(&self::object(Some(value)), ADOPT_ANNOTATION));
+            let found = adoption(by_namespace, is_unclear).consent_to_adopted(object.as_ref());
+            assert_eq!(found, expected, "{by_namespace} {is_unclear} {object:?}");
+        }
     }
 
     #[test]

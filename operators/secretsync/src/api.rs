@@ -1,7 +1,7 @@
 //! The `SecretSync` resource, and the names of labels and annotations.
 
 use windlass::{
-    k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector},
+    k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, Time},
     schemars::{Schema, SchemaGenerator},
 };
 
@@ -23,7 +23,8 @@ pub const SOURCE_ANNOTATION: &str = "secretsync.windlass.dev/source";
 /// On a copy: the sync that wrote it.
 pub const SYNCED_BY_ANNOTATION: &str = "secretsync.windlass.dev/synced-by";
 
-/// On a copy: the hash of what was written.
+/// A digest of the content, which would let all who can read metadata test guesses of short values. It is never
+/// written, and removed from copies that have it.
 pub const HASH_ANNOTATION: &str = "secretsync.windlass.dev/hash";
 
 /// On a namespace (annotation or label) or on an existing object: the source namespaces whose syncs may adopt it.
@@ -35,6 +36,14 @@ pub const ADOPTED_ANNOTATION: &str = "secretsync.windlass.dev/adopted";
 
 /// On a copy that stays when its sync is deleted: `Orphan`.
 pub const DELETION_POLICY_ANNOTATION: &str = "secretsync.windlass.dev/deletion-policy";
+
+/// On a SecretSync that shows the status of an annotated source: its kind and name. The spec of such a SecretSync has no
+/// effect.
+pub const STATUS_OF_ANNOTATION: &str = "secretsync.windlass.dev/status-of";
+
+/// On a SecretSync: how many of its copies may be removed at once, in answer to a status that asks for it. It is removed
+/// when nothing waits for it any more.
+pub const CONFIRM_REMOVAL_ANNOTATION: &str = "secretsync.windlass.dev/confirm-removal";
 
 /// The finalizer of a SecretSync.
 pub const FINALIZER: &str = "secretsync.windlass.dev/cleanup";
@@ -71,6 +80,9 @@ pub const MAX_PATTERN_LENGTH: usize = 317;
 #[kube(printcolumn = r#"{"name": "Failed", "type": "integer", "jsonPath": ".status.failed"}"#)]
 #[kube(printcolumn = r#"{"name": "Conflicts", "type": "integer", "jsonPath": ".status.conflicts"}"#)]
 #[kube(printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#)]
+#[kube(
+    printcolumn = r#"{"name": "Message", "type": "string", "priority": 1, "jsonPath": ".status.conditions[?(@.type==\"Ready\")].message"}"#
+)]
 #[derive(Default)]
 #[serde(default)]
 pub struct SecretSyncSpec {
@@ -109,7 +121,8 @@ pub struct SecretSyncSpec {
 
 /// The schema of a label selector, with limits: each requirement is compared with each object.
 fn selector(generator: &mut SchemaGenerator) -> Schema {
-    let mut schema = generator.subschema_for::<Option<LabelSelector>>();
+    let mut schema = windlass::schemas::label_selector(generator);
+    schema.insert("nullable".to_owned(), true.into());
     for (pointer, limit) in [
         ("/properties/matchLabels", "maxProperties"),
         ("/properties/matchExpressions", "maxItems"),
@@ -229,9 +242,27 @@ pub struct SecretSyncStatus {
     /// What failed; at most ten entries.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<SyncFailure>,
-    /// `Ready` and `Conflict`.
+    /// The annotation by which the target namespaces consented (`--annotation`). A namespace without another one has not
+    /// withdrawn its consent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub consent_annotation: Option<String>,
+    /// Copies that were removed lately and count together, so that a restart does not forget them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recent_removals: Option<RecentRemovals>,
+    /// `Ready` and `Conflict`; and `RemovalHeld` while a removal waits for a confirmation.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "windlass::schemas::conditions")]
     pub conditions: Vec<Condition>,
+}
+
+/// Copies that were removed because they were no longer wanted.
+#[windlass::api_type]
+pub struct RecentRemovals {
+    /// How many.
+    pub count: u32,
+    /// Since when.
+    #[schemars(schema_with = "windlass::schemas::time")]
+    pub since: Time,
 }
 
 /// One failure. Never contains a value.

@@ -45,6 +45,17 @@ pub struct Arguments {
     #[arg(long = "max-content-mib", value_name = "MIB", default_value_t = MAX_CONTENT, help_heading = HEADING)]
     pub max_content_mib: NonZeroUsize,
 
+    /// A change that would delete more than this share of the copies of a SecretSync or an annotated source, and at
+    /// least ten, waits for a confirmation; 100: never
+    #[arg(
+        long,
+        value_name = "PERCENT",
+        default_value_t = CONFIRM_REMOVALS_OVER,
+        value_parser = clap::value_parser!(u8).range(0..=100),
+        help_heading = HEADING
+    )]
+    pub confirm_removals_over: u8,
+
     /// `/healthz` fails after this many seconds with pending work and without progress
     #[arg(
         long = "stall-after",
@@ -61,6 +72,7 @@ const WRITERS: NonZeroUsize = NonZeroUsize::new(8).expect("nonzero");
 const MAX_SOURCES: NonZeroUsize = NonZeroUsize::new(1_000).expect("nonzero");
 const MAX_COPIES: NonZeroUsize = NonZeroUsize::new(50_000).expect("nonzero");
 const MAX_CONTENT: NonZeroUsize = NonZeroUsize::new(16).expect("nonzero");
+const CONFIRM_REMOVALS_OVER: u8 = 50;
 const STALL_SECONDS: u64 = 300;
 
 impl Default for Arguments {
@@ -73,6 +85,7 @@ impl Default for Arguments {
             max_sources: MAX_SOURCES,
             max_copies: MAX_COPIES,
             max_content_mib: MAX_CONTENT,
+            confirm_removals_over: CONFIRM_REMOVALS_OVER,
             stall_seconds: STALL_SECONDS,
         }
     }

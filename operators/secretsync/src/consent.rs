@@ -4,6 +4,20 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use windlass::{api::naming::is_dns_label, kube::api::ObjectMeta};
 
+/// Words that people write for yes and no, and for all and none. As the name of a namespace they are taken for a mistake.
+const WORDS: [&str; 19] = [
+    "0", "1", "all", "allow", "any", "deny", "disabled", "enabled", "false", "n", "never", "no", "none",
+    "null", "off", "on", "true", "y", "yes",
+];
+
+/// Those of them that people write for no. `false` is the only one that is taken for it.
+const NEGATIONS: [&str; 11] = [
+    "0", "deny", "disable", "disabled", "false", "n", "never", "no", "none", "null", "off",
+];
+
+/// Maximum length of a value that is quoted in a message: an annotation may be very long.
+const MAX_QUOTED: usize = 100;
+
 /// The source namespaces that a namespace accepts copies from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Consent {
@@ -11,7 +25,7 @@ pub(crate) struct Consent {
     /// The operator's source namespace.
     configured: bool,
     from: BTreeSet<Arc<str>>,
-    /// The parse error; then there is no consent.
+    /// Why the value is taken for a mistake. Then nothing new is allowed, and nothing is withdrawn.
     pub(crate) error: Option<String>,
 }
 
@@ -22,11 +36,12 @@ impl Consent {
         let annotation = namespace.annotations.as_ref().and_then(|all| all.get(name));
         let label = namespace.labels.as_ref().and_then(|all| all.get(name));
         for value in annotation.into_iter().chain(label) {
-            if let Err(invalid) = consent.parse(value) {
+            if let Err(mistake) = consent.parse(value) {
+                let value = quote(value);
                 return Self {
                     error: Some(format!(
-                        "invalid value `{value}` of `{name}`: `{invalid}` is not a valid namespace name: use `true`, names \
-                         separated by commas, or `*`"
+                        "invalid value {value} of `{name}`: {mistake}; use `true`, names separated by commas, or `*`; to withdraw \
+                         the consent, use `false` or remove it; until then nothing is copied, updated or removed because of it"
                     )),
                     ..Self::default()
                 };
@@ -35,15 +50,23 @@ impl Consent {
         consent
     }
 
-    fn parse<'a>(&mut self, value: &'a str) -> Result<(), &'a str> {
+    /// Returns whether the value is taken for a mistake.
+    pub(crate) fn is_unclear(&self) -> bool {
+        self.error.is_some()
+    }
+
+    fn parse(&mut self, value: &str) -> Result<(), String> {
         match value.trim() {
             "" | "true" => self.configured = true,
             "false" => {}
             "*" => self.anywhere = true,
             list => {
                 for name in list.split(',').map(str::trim) {
+                    if WORDS.contains(&name) || name == "*" {
+                        return Err(format!("`{name}` is not taken for the name of a namespace"));
+                    }
                     if !is_dns_label(name) {
-                        return Err(name);
+                        return Err(format!("{} is not a valid namespace name", quote(name)));
                     }
                     self.from.insert(name.into());
                 }
@@ -56,6 +79,19 @@ impl Consent {
     pub(crate) fn allows(&self, source: &str, configured: &str) -> bool {
         self.anywhere || self.from.contains(source) || self.configured && source == configured
     }
+}
+
+/// Returns the beginning of a text, in backticks.
+pub(crate) fn quote(text: &str) -> String {
+    match text.char_indices().nth(MAX_QUOTED) {
+        Some((end, _)) => format!("`{}…`", &text[..end]),
+        None => format!("`{text}`"),
+    }
+}
+
+/// Returns whether people write this for no, in upper or lower case.
+pub(crate) fn is_negation(value: &str) -> bool {
+    NEGATIONS.iter().any(|word| word.eq_ignore_ascii_case(value))
 }
 
 pub(crate) fn is_system(namespace: &str) -> bool {
@@ -101,10 +137,26 @@ mod tests {
 
     #[test]
     fn invalid_consent_allows_nothing_and_reports_an_error() {
-        for value in ["team-*", ".*", "team-a,", "Team", "-a", "a/b", "team-a;team-b"] {
+        let long = "x".repeat(100_000);
+        for (value, expected) in [
+            ("team-*", "`team-*` is not a valid namespace name"),
+            (".*", "`.*` is not a valid"),
+            ("team-a,", "`` is not a valid"),
+            ("True", "`True` is not a valid"),
+            ("-a", "`-a` is not a valid"),
+            ("a/b", "`a/b` is not a valid"),
+            ("team-a;team-b", "`team-a;team-b` is not a valid"),
+            ("true,team-a", "`true` is not taken for the name"),
+            ("team-a, false", "`false` is not taken for the name"),
+            ("*,team-a", "`*` is not taken for the name"),
+            ("no", "`no` is not taken for the name"),
+            ("yes", "`yes` is not taken for the name"),
+            (&long, "…` is not a valid"),
+        ] {
             let consent = consent(Some(value), Some("true"));
             assert!(!consent.allows("team-a", "home") && !consent.allows("home", "home"));
-            assert!(consent.error.expect(value).contains("not a valid namespace name"));
+            let error = consent.error.expect(value);
+            assert!(error.contains(expected) && error.len() < 1000, "{error}");
         }
     }
 }

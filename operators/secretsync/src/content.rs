@@ -13,12 +13,13 @@ use std::{collections::BTreeMap, fmt};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use bytes::Bytes;
-use ring::digest;
 use serde::{Deserialize, Deserializer, de};
 use windlass::kube::api::ObjectMeta;
 use zeroize::{Zeroize, Zeroizing};
 
-use crate::{api::SourceKind, content_budget::Reservation, filter::LAST_APPLIED_ANNOTATION};
+use crate::{
+    api::SourceKind, content_budget::Reservation, digest::DigestBuilder, filter::LAST_APPLIED_ANNOTATION,
+};
 
 /// Shorter values, and shorter parts of values, may occur in a text by chance.
 const MIN_VALUE_LEN: usize = 4;
@@ -215,10 +216,12 @@ impl Content {
         })
     }
 
-    /// Returns the JSON of an object with this metadata and these values. `over` is the object that it replaces.
+    /// Returns the JSON of an object with this type, this metadata and these values. `over` is the object that it
+    /// replaces.
     pub(crate) fn body(
         &self,
         kind: SourceKind,
+        secret_type: &str,
         metadata: &ObjectMeta,
         over: Option<&Self>,
         immutable: bool,
@@ -240,9 +243,9 @@ impl Content {
         body.push(kind.name().as_bytes());
         body.push(br#"","metadata":"#);
         body.push(metadata.as_slice());
-        if kind == SourceKind::Secret && !self.secret_type().is_empty() {
+        if kind == SourceKind::Secret && !secret_type.is_empty() {
             body.push(br#","type":"#);
-            body.push(quoted(self.secret_type()).as_bytes());
+            body.push(quoted(secret_type).as_bytes());
         }
         if immutable {
             body.push(br#","immutable":true"#);
@@ -270,37 +273,18 @@ impl Content {
         Bytes::from_owner(body)
     }
 
-    /// Returns a digest of the data, labels and annotations of a copy.
-    pub(crate) fn digest(
-        &self,
-        admits: impl Fn(&str) -> bool,
-        metadata: [&BTreeMap<String, String>; 2],
-    ) -> Digest {
-        let mut context = digest::Context::new(&digest::SHA256);
-        // Each part with its length, so that the encoding is unambiguous.
-        let mut add = |part: &[u8]| {
-            context.update(&(part.len() as u64).to_be_bytes());
-            context.update(part);
-        };
-        // Includes the UID, so that two sources with equal data have different digests.
-        add(self.uid().as_bytes());
-        add(self.secret_type().as_bytes());
-        add(&[u8::from(self.is_immutable())]);
-        for (field, key, value) in self.values().filter(|(_, key, _)| admits(key)) {
-            add(field.name().as_bytes());
-            add(key.as_bytes());
-            add(value.0.as_bytes());
+    /// Adds the data, after filtering with `admits`, and whether it is immutable.
+    pub(crate) fn add_to(&self, digest: &mut DigestBuilder, admits: impl Fn(&str) -> bool) {
+        digest.add([u8::from(self.is_immutable())]);
+        for field in [DataField::Data, DataField::BinaryData] {
+            let of_field = |(found, key, _): &(DataField, &str, _)| *found == field && admits(key);
+            let values: Vec<_> = self.values().filter(of_field).collect();
+            digest.add_all(
+                values
+                    .iter()
+                    .map(|(_, key, value)| [key.as_bytes(), value.0.as_bytes()]),
+            );
         }
-        for map in metadata {
-            add(b"metadata");
-            for (name, value) in map {
-                add(name.as_bytes());
-                add(value.as_bytes());
-            }
-        }
-        let mut found = [0; 32];
-        found.copy_from_slice(context.finish().as_ref());
-        Digest(found)
     }
 }
 
@@ -349,29 +333,6 @@ impl DataField {
     }
 }
 
-/// Identifies content without holding it.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Digest([u8; 32]);
-
-impl Digest {
-    pub(crate) fn parse(text: &str) -> Option<Self> {
-        let mut bytes = [0; 32];
-        if text.len() != 64 || !text.is_ascii() {
-            return None;
-        }
-        for (at, byte) in bytes.iter_mut().enumerate() {
-            *byte = u8::from_str_radix(&text[2 * at..2 * at + 2], 16).ok()?;
-        }
-        Some(Self(bytes))
-    }
-}
-
-impl fmt::Display for Digest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -409,14 +370,16 @@ mod tests {
             name: Some("s".to_owned()),
             ..ObjectMeta::default()
         };
-        let body = secret().body(SourceKind::Secret, &metadata, None, true, |key| key == "a");
+        let body = secret().body(SourceKind::Secret, "Opaque", &metadata, None, true, |key| {
+            key == "a"
+        });
         let body: serde_json::Value = serde_json::from_slice(&body).expect("valid JSON");
         let expected = serde_json::json!({
             "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "s" }, "type": "Opaque", "immutable": true,
             "data": { "a": CANARY },
         });
         assert_eq!(body, expected);
-        let empty = secret().body(SourceKind::ConfigMap, &metadata, None, false, |_| false);
+        let empty = secret().body(SourceKind::ConfigMap, "", &metadata, None, false, |_| false);
         let empty: serde_json::Value = serde_json::from_slice(&empty).expect("valid JSON");
         assert_eq!(
             empty,
@@ -428,7 +391,7 @@ mod tests {
     fn last_applied_configuration_is_written_back_only_to_its_own_object() {
         let (there, metadata) = (secret(), secret().metadata);
         let body = |over| {
-            let body = secret().body(SourceKind::Secret, &metadata, over, false, |_| true);
+            let body = secret().body(SourceKind::Secret, "Opaque", &metadata, over, false, |_| true);
             serde_json::from_slice::<serde_json::Value>(&body).expect("valid JSON")
         };
         let annotation =
@@ -444,9 +407,14 @@ mod tests {
         let map = content(&serde_json::json!({
             "metadata": { "name": "c" }, "data": { "a": "x\n\"ä\u{1}" }, "binaryData": { "b": "AA==" },
         }));
-        let body = map.body(SourceKind::ConfigMap, &ObjectMeta::default(), None, false, |_| {
-            true
-        });
+        let body = map.body(
+            SourceKind::ConfigMap,
+            "",
+            &ObjectMeta::default(),
+            None,
+            false,
+            |_| true,
+        );
         let body: serde_json::Value = serde_json::from_slice(&body).expect("valid JSON");
         assert_eq!(body["data"]["a"], "x\n\"ä\u{1}");
         assert_eq!(body["binaryData"]["b"], "AA==");
@@ -454,27 +422,29 @@ mod tests {
 
     #[test]
     fn different_contents_have_different_digests() {
-        let none = BTreeMap::new();
-        let label = BTreeMap::from([("a".to_owned(), "b".to_owned())]);
-        let digest = |json: serde_json::Value| content(&json).digest(|_| true, [&none, &none]);
-        let with = |data: serde_json::Value| digest(serde_json::json!({ "metadata": {}, "data": data }));
+        let digest = |json: serde_json::Value, admits: fn(&str) -> bool| {
+            let mut digest = DigestBuilder::new();
+            content(&json).add_to(&mut digest, admits);
+            digest.finish()
+        };
+        let whole = |json| digest(json, |_| true);
+        let with = |data: serde_json::Value| whole(serde_json::json!({ "metadata": {}, "data": data }));
         let all = [
             with(serde_json::json!({})),
             with(serde_json::json!({ "a": "bc" })),
             with(serde_json::json!({ "ab": "c" })),
             with(serde_json::json!({ "a": "", "b": "c" })),
-            digest(serde_json::json!({ "metadata": {}, "binaryData": { "a": "bc" } })),
-            digest(serde_json::json!({ "metadata": {}, "type": "t" })),
-            digest(serde_json::json!({ "metadata": { "uid": "u" } })),
-            digest(serde_json::json!({ "metadata": {}, "immutable": true })),
-            content(&serde_json::json!({ "metadata": {} })).digest(|_| true, [&label, &none]),
-            content(&serde_json::json!({ "metadata": {} })).digest(|_| true, [&none, &label]),
+            whole(serde_json::json!({ "metadata": {}, "binaryData": { "a": "bc" } })),
+            whole(serde_json::json!({ "metadata": {}, "immutable": true })),
         ];
         for (at, one) in all.iter().enumerate() {
             assert!(all[at + 1..].iter().all(|other| other != one), "{at}");
-            assert!(Digest::parse(&one.to_string()) == Some(*one));
         }
-        assert!(Digest::parse("ä").is_none() && Digest::parse(&"zz".repeat(32)).is_none());
+        let filtered = digest(
+            serde_json::json!({ "metadata": {}, "data": { "a": "bc", "x": "" } }),
+            |key| key == "a",
+        );
+        assert_eq!(filtered, all[1]);
     }
 
     #[test]

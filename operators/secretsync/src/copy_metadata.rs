@@ -10,11 +10,11 @@ use windlass::{cache::Uid, kube::api::ObjectMeta};
 
 use crate::{
     api::{
-        ADOPT_ANNOTATION, ADOPTED_ANNOTATION, DELETION_POLICY_ANNOTATION, HASH_ANNOTATION, SOURCE_UID_LABEL,
+        ADOPT_ANNOTATION, ADOPTED_ANNOTATION, DELETION_POLICY_ANNOTATION, SOURCE_UID_LABEL,
         SYNCED_BY_ANNOTATION,
     },
     consent::Consent,
-    content::Digest,
+    digest::Digest,
     field_ownership::FieldOwnership,
     identity::SyncOwner,
 };
@@ -27,7 +27,9 @@ pub(crate) struct CopyMetadata {
     pub(crate) source_uid: Uid,
     /// The sync that wrote it, from its annotation; copies of one sync share it.
     pub(crate) owner: Option<Arc<SyncOwner>>,
-    pub(crate) digest: Option<Digest>,
+    /// The digest of the desired state that this version is known to have, because we have written or compared it.
+    /// Not read from the object: metadata proves nothing about content.
+    content: Mutex<Option<Digest>>,
     pub(crate) ownership: FieldOwnership,
     /// It stays when its sync is deleted.
     pub(crate) is_orphaned_on_delete: bool,
@@ -48,7 +50,7 @@ impl CopyMetadata {
             version: version.and_then(|text| text.parse().ok()).unwrap_or_default(),
             source_uid: Uid::from(label.map(String::as_str).unwrap_or_default()),
             owner: annotation(SYNCED_BY_ANNOTATION).and_then(|text| marks.intern(text)),
-            digest: annotation(HASH_ANNOTATION).and_then(|text| Digest::parse(text)),
+            content: Mutex::default(),
             ownership: FieldOwnership::of(metadata),
             is_orphaned_on_delete: annotation(DELETION_POLICY_ANNOTATION)
                 .is_some_and(|policy| policy == "Orphan"),
@@ -58,6 +60,16 @@ impl CopyMetadata {
                 .filter(|consent| *consent != Consent::default())
                 .map(Box::new),
         }
+    }
+
+    /// Returns the digest of the desired state that it is known to have.
+    pub(crate) fn content(&self) -> Option<Digest> {
+        *self.content.lock()
+    }
+
+    /// Records that it has the desired state with this digest.
+    pub(crate) fn set_content(&self, digest: Digest) {
+        *self.content.lock() = Some(digest);
     }
 }
 

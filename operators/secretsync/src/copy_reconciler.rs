@@ -9,41 +9,33 @@ use windlass::{
 };
 
 use crate::{
-    adoption::{Permission, is_token},
+    action_log::{ActionLog, CopyAction},
+    adoption::{AdoptionConsent, Permission, is_token},
     api::{ADOPT_ANNOTATION, AdoptionPolicy, DeletionPolicy, RecreatePolicy, SOURCE_UID_LABEL, SourceKind},
     consent::Consent,
     content::Content,
     copy_metadata::CopyMetadata,
+    copy_outcome::{
+        CopyOutcome, RetryPolicy, conflict, display_name, failed_copy, failed_request, not_allowed,
+    },
+    digest::Digest,
     engine::Engine,
     field_ownership::FieldOwnership,
     identity::{SyncId, SyncOwner},
     member::{DesiredCopy, Origin, released_body},
     metrics::Verb,
     plan::{ActiveSync, DesiredCopies, WantedCopy},
-    requests::{self, RequestError},
+    removal_count::CopyAt,
+    requests::{self, RequestError, WrittenVersion},
     source_watch::{Source, is_excluded_type},
-    work_tracker::CopyFailure,
 };
 
-/// The result for one copy.
-pub(crate) enum CopyOutcome {
-    Synced,
-    /// Its type or name is never copied.
-    Excluded,
-    /// Its source is gone, or something else has to happen first; a watch will trigger another reconcile.
-    Pending,
-    Failed(CopyFailure, RetryPolicy),
-}
-
-/// Whether and how to retry.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum RetryPolicy {
-    /// With exponential backoff.
-    Backoff,
-    /// Periodically, since no watch reports the change.
-    Poll,
-    /// Only after a change.
-    Never,
+/// What happened to a copy that may be unwanted.
+pub(crate) enum Pruned {
+    /// It was removed or released, or it is wanted.
+    Done,
+    /// Its removal waits for a confirmation.
+    Held,
 }
 
 /// Reconciles the copies of one sync in one namespace.
@@ -52,17 +44,19 @@ pub(crate) struct CopyReconciler<'a> {
     pub(crate) client: &'a Client,
     pub(crate) namespace: &'a str,
     pub(crate) annotation: Arc<str>,
+    pub(crate) actions: &'a ActionLog<'a>,
 }
 
 impl CopyReconciler<'_> {
-    /// Removes a copy that its sync no longer wants.
+    /// Removes a copy that its sync no longer wants, unless the removal waits for a confirmation.
     pub(crate) async fn prune(
         &self,
+        sync: &SyncId,
         desired: &DesiredCopies,
         kind: SourceKind,
         name: &str,
         copy: &CopyMetadata,
-    ) -> Result<(), RequestError> {
+    ) -> Result<Pruned, RequestError> {
         let is_wanted = desired.wanted.iter().any(|wanted_copy| {
             let source = &wanted_copy.member.source;
             source.kind == kind && &*source.name == name && Uid::from(&*source.uid) == copy.source_uid
@@ -70,9 +64,9 @@ impl CopyReconciler<'_> {
         let is_given = desired
             .sync
             .as_ref()
-            .is_none_or(|live| has_adoption_consent(live, copy));
+            .is_none_or(|live| consent_to_adopted(live, copy) != AdoptionConsent::Withdrawn);
         if is_wanted && is_given || copy.is_deleting || !copy.ownership.is_ours {
-            return Ok(());
+            return Ok(Pruned::Done);
         }
         let stays = match &desired.sync {
             Some(live) if copy.owner.as_deref() == Some(&*live.owner) => {
@@ -82,10 +76,24 @@ impl CopyReconciler<'_> {
         };
         // An adopted object goes back to the target, whatever the sync's owner decides.
         if stays || copy.is_adopted {
-            self.release(kind, name, copy).await
-        } else {
-            self.delete(kind, name, &copy.uid.to_string(), copy.version).await
+            return self.release(kind, name, copy).await.map(|()| Pruned::Done);
         }
+        let at = CopyAt {
+            kind,
+            namespace: self.namespace,
+            name,
+            copy,
+        };
+        let is_guarded = self.engine.guards_removal(sync, at);
+        if is_guarded && self.engine.held_removal(sync).is_some() {
+            return Ok(Pruned::Held);
+        }
+        self.delete(kind, name, &copy.uid.to_string(), copy.version)
+            .await?;
+        if is_guarded {
+            self.engine.record_removal(sync);
+        }
+        Ok(Pruned::Done)
     }
 
     /// Removes our labels, annotations and managed fields, and leaves the rest.
@@ -97,7 +105,9 @@ impl CopyReconciler<'_> {
             return Ok(());
         };
         let released = self.replace(kind, name, released_body(&there, kind)).await;
-        released.map_err(|failure| failure.redact(&there))
+        released.map_err(|failure| failure.redact(&there))?;
+        self.actions.record(CopyAction::Released, kind, name, copy.uid);
+        Ok(())
     }
 
     async fn delete(
@@ -108,21 +118,49 @@ impl CopyReconciler<'_> {
         version: u64,
     ) -> Result<(), RequestError> {
         let deleted = requests::delete(self.client, kind, self.namespace, name, uid, version).await;
-        deleted.map_err(RequestError::redact_denial)?;
-        self.engine.metrics.record_write(Verb::Delete);
+        if deleted.map_err(RequestError::redact_denial)? {
+            self.engine.metrics.record_write(Verb::Delete);
+            self.actions
+                .record(CopyAction::Deleted, kind, name, Uid::from(uid));
+        }
         Ok(())
     }
 
-    async fn replace(&self, kind: SourceKind, name: &str, body: bytes::Bytes) -> Result<(), RequestError> {
-        requests::replace(self.client, kind, self.namespace, name, body).await?;
+    async fn replace(
+        &self,
+        kind: SourceKind,
+        name: &str,
+        body: bytes::Bytes,
+    ) -> Result<WrittenVersion, RequestError> {
+        let written = requests::replace(self.client, kind, self.namespace, name, body).await?;
         self.engine.metrics.record_write(Verb::Update);
+        Ok(written)
+    }
+
+    async fn create(
+        &self,
+        live: &ActiveSync,
+        kind: SourceKind,
+        name: &str,
+        wanted: &DesiredCopy,
+    ) -> Result<(), RequestError> {
+        let body = wanted.create_body(&live.owner);
+        let written = requests::create(self.client, kind, self.namespace, body).await?;
+        self.engine.metrics.record_write(Verb::Create);
+        self.actions.record(CopyAction::Created, kind, name, written.uid);
+        self.remember(kind, name, written, wanted.digest);
         Ok(())
     }
 
-    async fn create(&self, kind: SourceKind, body: bytes::Bytes) -> Result<(), RequestError> {
-        requests::create(self.client, kind, self.namespace, body).await?;
-        self.engine.metrics.record_write(Verb::Create);
-        Ok(())
+    /// Remembers that this version has the desired state with this digest. If the cache does not have this version,
+    /// because others have changed the object since, or the watch is late, it is read when it is next reconciled.
+    fn remember(&self, kind: SourceKind, name: &str, written: WrittenVersion, digest: Digest) {
+        let key = ObjectKey::namespaced(self.namespace, name);
+        if let Some(copy) = self.engine.listers().copies(kind).get(&key)
+            && (copy.uid, copy.version) == (written.uid, written.version)
+        {
+            copy.set_content(digest);
+        }
     }
 
     pub(crate) async fn reconcile(&self, live: &ActiveSync, wanted_copy: &WantedCopy) -> CopyOutcome {
@@ -148,7 +186,7 @@ impl CopyReconciler<'_> {
             // The watch will report it.
             Ok(None) => return CopyOutcome::Pending,
             Err(failure) => {
-                return CopyOutcome::Failed(request_failure(name, &failure), RetryPolicy::Backoff);
+                return failed_request(name, failure);
             }
         };
         if is_excluded_type(wanted.content.secret_type()) {
@@ -171,10 +209,7 @@ impl CopyReconciler<'_> {
             Ok(outcome) => outcome,
             // The watch will report the end of the namespace.
             Err(failure) if failure.is_terminating() || failure.is_not_found() => CopyOutcome::Pending,
-            Err(failure) => {
-                let failure = failure.redact(&wanted.content);
-                CopyOutcome::Failed(request_failure(name, &failure), RetryPolicy::Backoff)
-            }
+            Err(failure) => failed_request(name, failure.redact(&wanted.content)),
         }
     }
 
@@ -230,49 +265,75 @@ impl CopyReconciler<'_> {
         if copy.source_uid != Uid::from(source_uid) {
             return Ok(self.occupied_outcome(live, kind, name, &copy));
         }
-        if !has_adoption_consent(live, &copy) {
-            let message = "the target has withdrawn its consent to the adoption; the object is released";
-            return Ok(conflict(
-                name,
-                "AdoptionNotAllowed",
-                message.to_owned(),
-                RetryPolicy::Poll,
-            ));
+        match consent_to_adopted(live, &copy) {
+            AdoptionConsent::Given => {}
+            AdoptionConsent::Unclear => {
+                let message = format!(
+                    "the value of `{ADOPT_ANNOTATION}` is invalid; the object stays, and is not updated"
+                );
+                return Ok(failed_copy(name, "InvalidConsent", message, RetryPolicy::Never));
+            }
+            AdoptionConsent::Withdrawn => {
+                let message = "the target has withdrawn its consent to the adoption; the object is released";
+                return Ok(conflict(
+                    name,
+                    "AdoptionNotAllowed",
+                    message.to_owned(),
+                    RetryPolicy::Poll,
+                ));
+            }
         }
-        let is_marked = copy.owner.as_deref() == Some(&*live.owner);
-        let ownership = &copy.ownership;
-        let origin = if copy.is_adopted {
-            Origin::Adopted
-        } else {
-            Origin::Created
-        };
-        let is_untouched = ownership.fields_hash == wanted.field_hash(origin) && !ownership.has_foreign_data;
-        if is_marked && is_untouched && copy.digest == Some(wanted.digest) {
+        let known = copy
+            .content()
+            .filter(|_| copy.owner.as_deref() == Some(&*live.owner));
+        if known == Some(wanted.digest) {
             return Ok(CopyOutcome::Synced);
         }
-        if let Some(applier) = &ownership.foreign_applier {
-            let message = format!("`{applier}` applies other data to it; it is left unchanged");
-            return Ok(conflict(name, "AppliedByOther", message, RetryPolicy::Never));
-        }
-        let state = (copy.uid, copy.version);
-        if is_marked
-            && copy.digest == Some(wanted.digest)
-            && self.engine.verified.lock().get(&(kind, key.clone())) == Some(&state)
+        if known.is_some()
+            && let Some(outcome) = self.replace_unread(live, kind, name, wanted, &copy).await?
         {
-            return Ok(CopyOutcome::Synced);
+            return Ok(outcome);
         }
         let Some(there) = requests::get(self.client, kind, self.namespace, name).await? else {
             return self.create_copy(live, kind, name, wanted).await;
         };
         // Its owner may have reclaimed it in the meantime; the watch will report that.
+        let own_consent = Consent::from_metadata(&there.metadata, ADOPT_ANNOTATION);
         let is_given = Origin::of(&there.metadata) == Origin::Created
-            || live
-                .adoption
-                .still_allows(Some(&Consent::from_metadata(&there.metadata, ADOPT_ANNOTATION)));
+            || live.adoption.consent_to_adopted(Some(&own_consent)) == AdoptionConsent::Given;
         if Uid::from(there.uid()) != copy.uid || !is_copy_of(&there, copy.source_uid) || !is_given {
             return Ok(CopyOutcome::Pending);
         }
         self.update(live, kind, name, wanted, &there).await
+    }
+
+    /// Replaces a copy whose content is known, in one request. `None` if it has to be read first: others have added
+    /// metadata to it, apply data to it, or have changed it meanwhile; or the server rejects the update.
+    async fn replace_unread(
+        &self,
+        live: &ActiveSync,
+        kind: SourceKind,
+        name: &Arc<str>,
+        wanted: &DesiredCopy,
+        copy: &CopyMetadata,
+    ) -> Result<Option<CopyOutcome>, RequestError> {
+        if copy.is_adopted || copy.ownership.has_foreign_metadata || copy.ownership.foreign_applier.is_some()
+        {
+            return Ok(None);
+        }
+        match self
+            .replace(kind, name, wanted.replace_body(copy, &live.owner))
+            .await
+        {
+            Ok(written) => {
+                self.actions.record(CopyAction::Updated, kind, name, written.uid);
+                self.remember(kind, name, written, wanted.digest);
+                Ok(Some(CopyOutcome::Synced))
+            }
+            // An admission webhook's reason may quote the old content, which is not known here.
+            Err(failure) if failure.is_rejected() => Ok(None),
+            Err(failure) => Err(failure.redact_denial()),
+        }
     }
 
     /// The existing object is a copy of another source.
@@ -309,7 +370,7 @@ impl CopyReconciler<'_> {
         {
             return self.adopt(live, kind, name, wanted, &there).await;
         }
-        match self.create(kind, wanted.create_body(&live.owner)).await {
+        match self.create(live, kind, name, wanted).await {
             Ok(()) => Ok(CopyOutcome::Synced),
             Err(failure) if failure.is_already_exists() => {
                 match requests::get_metadata(self.client, kind, self.namespace, name).await? {
@@ -370,7 +431,7 @@ impl CopyReconciler<'_> {
         if permission == Permission::Denied || is_excluded_type(there.secret_type()) {
             return Ok(not_allowed(live, name));
         }
-        let is_fixed = there.is_immutable() || there.secret_type() != wanted.content.secret_type();
+        let is_fixed = there.is_immutable() || there.secret_type() != wanted.secret_type();
         let is_adopted = match permission {
             Permission::Denied => false,
             Permission::Overwrite => !is_fixed,
@@ -403,7 +464,13 @@ impl CopyReconciler<'_> {
     ) -> Result<CopyOutcome, RequestError> {
         let replaced = self.replace(kind, name, wanted.update_body(there, &live.owner, origin));
         // The admission webhook sees the old object, too.
-        replaced.await.map_err(|failure| failure.redact(there))?;
+        let written = replaced.await.map_err(|failure| failure.redact(there))?;
+        let action = match (origin, Origin::of(&there.metadata)) {
+            (Origin::Adopted, Origin::Created) => CopyAction::Adopted,
+            _ => CopyAction::Updated,
+        };
+        self.actions.record(action, kind, name, written.uid);
+        self.remember(kind, name, written, wanted.digest);
         Ok(CopyOutcome::Synced)
     }
 
@@ -417,10 +484,16 @@ impl CopyReconciler<'_> {
         there: &Content,
     ) -> Result<CopyOutcome, RequestError> {
         if wanted.is_up_to_date(there, &live.owner) {
-            let key = (kind, ObjectKey::namespaced(self.namespace, &**name));
-            let state = (Uid::from(there.uid()), there.version());
-            self.engine.verified.lock().insert(key, state);
+            let found = WrittenVersion {
+                uid: Uid::from(there.uid()),
+                version: there.version(),
+            };
+            self.remember(kind, name, found, wanted.digest);
             return Ok(CopyOutcome::Synced);
+        }
+        if let Some(applier) = FieldOwnership::of(&there.metadata).foreign_applier {
+            let message = format!("`{applier}` applies other data to it; it is left unchanged");
+            return Ok(conflict(name, "AppliedByOther", message, RetryPolicy::Never));
         }
         let origin = Origin::of(&there.metadata);
         let Some(reason) = wanted.recreate_reason(there) else {
@@ -435,7 +508,7 @@ impl CopyReconciler<'_> {
             return Ok(failed_copy(name, reason, message, RetryPolicy::Never));
         }
         self.delete(kind, name, there.uid(), there.version()).await?;
-        match self.create(kind, wanted.create_body(&live.owner)).await {
+        match self.create(live, kind, name, wanted).await {
             Ok(()) => Ok(CopyOutcome::Synced),
             // It has finalizers, and is deleted later.
             Err(failure) if failure.is_already_exists() => Ok(CopyOutcome::Pending),
@@ -445,8 +518,11 @@ impl CopyReconciler<'_> {
 }
 
 /// Returns whether the target still consents to an adopted copy. Copies that we created need no such consent.
-fn has_adoption_consent(live: &ActiveSync, copy: &CopyMetadata) -> bool {
-    !copy.is_adopted || live.adoption.still_allows(copy.adoption_consent.as_deref())
+fn consent_to_adopted(live: &ActiveSync, copy: &CopyMetadata) -> AdoptionConsent {
+    if !copy.is_adopted {
+        return AdoptionConsent::Given;
+    }
+    live.adoption.consent_to_adopted(copy.adoption_consent.as_deref())
 }
 
 /// Returns whether the object is still our copy of this source.
@@ -454,50 +530,4 @@ fn is_copy_of(there: &Content, source: Uid) -> bool {
     let labels = there.metadata.labels.as_ref();
     let label = labels.and_then(|all| all.get(SOURCE_UID_LABEL));
     label.is_some_and(|uid| Uid::from(uid.as_str()) == source) && FieldOwnership::of(&there.metadata).is_ours
-}
-
-/// How a sync is named to the owner of another sync: its name is shown only within the same namespace.
-fn display_name(other: &SyncId, live: &ActiveSync) -> String {
-    match other {
-        SyncId::Declared { namespace, .. } if *namespace != live.adoption.source => {
-            "a sync of another namespace".to_owned()
-        }
-        SyncId::Annotated { .. } if live.adoption.configured != live.adoption.source => {
-            "a sync of another namespace".to_owned()
-        }
-        other => other.to_string(),
-    }
-}
-
-/// The message must not depend on the object's content: without consent, the sync's owner may learn nothing about it.
-fn not_allowed(live: &ActiveSync, name: &Arc<str>) -> CopyOutcome {
-    let whose = match live.rules.adoption {
-        AdoptionPolicy::IfIdentical => "the object itself",
-        _ => "the object or its namespace",
-    };
-    let message = format!(
-        "an object of that name exists and is left unchanged: `{ADOPT_ANNOTATION}` on {whose} does not name `{}`",
-        live.adoption.source
-    );
-    conflict(name, "AdoptionNotAllowed", message, RetryPolicy::Poll)
-}
-
-fn failed_copy(name: &Arc<str>, reason: &str, message: String, again: RetryPolicy) -> CopyOutcome {
-    CopyOutcome::Failed(CopyFailure::new(name, reason, message), again)
-}
-
-fn conflict(name: &Arc<str>, reason: &str, message: String, again: RetryPolicy) -> CopyOutcome {
-    let failure = CopyFailure::new(name, reason, message);
-    CopyOutcome::Failed(
-        CopyFailure {
-            is_conflict: true,
-            ..failure
-        },
-        again,
-    )
-}
-
-/// Converts a failed request.
-pub(crate) fn request_failure(name: &Arc<str>, failure: &RequestError) -> CopyFailure {
-    CopyFailure::new(name, failure.reason(), failure.to_string())
 }

@@ -13,7 +13,7 @@ use std::{
 
 use parking_lot::{Mutex, RwLock};
 use windlass::{
-    cache::{Index, Lister, Query, Uid},
+    cache::{Index, Lister, Query},
     prelude::{Action, Context, Error, ObjectKey, Reconciler, Request},
     runtime::SourceContext,
     workqueue::Priority,
@@ -24,8 +24,10 @@ use crate::{
     copy_metadata::CopyMetadata,
     identity::{Job, SyncId, SyncOwner},
     metrics::SyncMetrics,
+    removal_guard::RemovalGuard,
     sync_index::{Affected, OperatorConfig, SyncIndex},
     sync_status::StatusWrite,
+    target_events::TargetEvents,
     work_tracker::WorkTracker,
 };
 
@@ -34,12 +36,14 @@ pub(crate) struct Engine {
     pub(crate) index: RwLock<SyncIndex>,
     pub(crate) tracker: Mutex<WorkTracker>,
     pub(crate) metrics: SyncMetrics,
+    pub(crate) removals: RemovalGuard,
+    /// Limits the events in target namespaces about what was done, and about failures.
+    pub(crate) action_events: TargetEvents,
+    pub(crate) failure_events: TargetEvents,
     /// Set before the first reconcile.
     pub(crate) listers: OnceLock<Listers>,
     /// Set before the first change is reported.
     source_context: OnceLock<SourceContext<Job>>,
-    /// Copies that were read and found up to date although others own fields of them, with the resource version.
-    pub(crate) verified: Mutex<HashMap<(SourceKind, ObjectKey), (Uid, u64)>>,
     /// When the status of each SecretSync was last written.
     pub(crate) status_writes: Mutex<HashMap<SyncId, StatusWrite>>,
     /// Whether this process is the leader.
@@ -85,7 +89,16 @@ impl CopyLister {
         if let Some(namespace) = within {
             query = query.namespace(namespace);
         }
-        let found = self.lister.list_cached(&query);
+        self.list(&query)
+    }
+
+    /// Returns all copies, whatever wrote them.
+    pub(crate) fn all(&self) -> Vec<(ObjectKey, Arc<CopyMetadata>)> {
+        self.list(&Query::all())
+    }
+
+    fn list(&self, query: &Query) -> Vec<(ObjectKey, Arc<CopyMetadata>)> {
+        let found = self.lister.list_cached(query);
         let copies = found
             .iter()
             .map(|stored| Some((stored.key().clone(), stored.object().ok()?)));
@@ -115,12 +128,14 @@ pub(crate) enum Cause {
 impl Engine {
     pub(crate) fn new(scope: OperatorConfig, metrics: SyncMetrics) -> Self {
         Self {
+            removals: RemovalGuard::new(scope.limits.removal_percent),
+            action_events: TargetEvents::new(),
+            failure_events: TargetEvents::new(),
             index: RwLock::new(SyncIndex::new(scope)),
             tracker: Mutex::new(WorkTracker::new()),
             metrics,
             listers: OnceLock::new(),
             source_context: OnceLock::new(),
-            verified: Mutex::default(),
             status_writes: Mutex::default(),
             is_leader: AtomicBool::new(false),
         }
@@ -195,15 +210,19 @@ impl Engine {
         }
     }
 
-    /// Enqueues a SecretSync's finalizer and status, with a higher priority than its many copies.
+    /// Enqueues a sync's status, and the finalizer of a SecretSync, with a higher priority than its many copies.
     pub(crate) fn enqueue_status(&self, sync: &SyncId) {
-        if let SyncId::Declared { namespace, name } = sync {
-            let job = Job::Status {
+        let job = match sync {
+            SyncId::Declared { namespace, name } => Job::Status {
                 namespace: Arc::clone(namespace),
                 name: Arc::clone(name),
-            };
-            self.add(job, Priority::HIGH);
-        }
+            },
+            SyncId::Annotated { kind, name } => Job::SourceStatus {
+                kind: *kind,
+                name: Arc::clone(name),
+            },
+        };
+        self.add(job, Priority::HIGH);
     }
 
     /// Returns the sync that a copy belongs to, if this process is responsible for it.
@@ -226,6 +245,7 @@ impl Reconciler<Job> for SyncReconciler {
         match request.key {
             Job::Copy { sync, namespace } => self.0.sync_namespace(&sync, &namespace, &ctx).await,
             Job::Status { namespace, name } => self.0.reconcile_status(&namespace, &name, &ctx).await,
+            Job::SourceStatus { kind, name } => self.0.reconcile_source_status(kind, &name, &ctx).await,
             Job::Consent { namespace } => Ok(self.0.report_consent_errors(&namespace, &ctx)),
         }
     }

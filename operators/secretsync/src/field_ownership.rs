@@ -1,21 +1,16 @@
-//! Determines from its metadata whether a copy is still as we wrote it.
+//! Who wrote which fields of an object, from its metadata.
 //!
-//! The server records in `managedFields` which field manager last set each field. We write with one field manager,
-//! and always whole objects. So the content is what we last wrote as long as that manager owns every key of the data,
-//! the type, and our label and annotations, and no other manager owns a key that we do not. The digest is in an
-//! annotation that we own, too. Any change by another client, even one that is undone, takes a field away from our
-//! manager.
+//! The server records in `managedFields` which field manager last set each field. That shows whether we wrote an object
+//! at all, which of its labels and annotations are ours, and which tool will apply its own data again. It proves nothing
+//! about content: others can write under our name, and data that is applied as `stringData` changes no owner.
 
 use std::{
-    collections::{BTreeSet, hash_map::DefaultHasher},
-    hash::{Hash, Hasher},
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 
 use serde_json::Value;
 use windlass::{k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry, kube::api::ObjectMeta};
-
-use crate::content::DataField;
 
 /// Our field manager.
 pub(crate) const FIELD_MANAGER: &str = "secretsync";
@@ -25,12 +20,11 @@ pub(crate) const FIELD_MANAGER: &str = "secretsync";
 pub(crate) struct FieldOwnership {
     /// Whether we wrote the object; also true if it has no managed fields.
     pub(crate) is_ours: bool,
-    /// A hash of the fields that we own; 0 if there are no managed fields.
-    pub(crate) fields_hash: u64,
-    /// Whether another manager owns a key of the data that we do not.
-    pub(crate) has_foreign_data: bool,
-    /// The manager that applies a key of the data that is not ours, and will do so again.
+    /// A manager that applies a key of the data that we do not own, and will do so again.
     pub(crate) foreign_applier: Option<Arc<str>>,
+    /// It has labels, annotations, finalizers or owner references that we do not own. They must be read before it is
+    /// replaced, since they stay.
+    pub(crate) has_foreign_metadata: bool,
 }
 
 impl FieldOwnership {
@@ -38,38 +32,30 @@ impl FieldOwnership {
         let entries = metadata.managed_fields.as_deref().unwrap_or_default();
         let (ours, others): (Vec<_>, Vec<_>) = entries.iter().partition(|entry| is_ours(entry));
         let own: BTreeSet<_> = ours.into_iter().flat_map(fields_of).collect();
-        let mut ownership = Self {
-            is_ours: entries.is_empty() || !own.is_empty(),
-            fields_hash: if own.is_empty() {
-                0
-            } else {
-                hash_fields(own.iter())
-            },
-            has_foreign_data: false,
-            foreign_applier: None,
+        let applies_data = |entry: &&&ManagedFieldsEntry| {
+            entry.operation.as_deref() == Some("Apply")
+                && fields_of(entry).any(|name| name.is_content() && !own.contains(&name))
         };
-        for other in others {
-            let meddles = fields_of(other).any(|name| name.is_content() && !own.contains(&name));
-            ownership.has_foreign_data |= meddles;
-            if meddles && other.operation.as_deref() == Some("Apply") {
-                ownership.foreign_applier = other.manager.as_deref().map(Arc::from);
-            }
+        Self {
+            is_ours: entries.is_empty() || !own.is_empty(),
+            foreign_applier: others
+                .iter()
+                .find(applies_data)
+                .and_then(|entry| entry.manager.as_deref().map(Arc::from)),
+            has_foreign_metadata: has_foreign_metadata(metadata),
         }
-        ownership
-    }
-
-    /// Returns the hash of the fields that we should own of a copy.
-    pub(crate) fn expected_hash<'a>(names: impl IntoIterator<Item = OwnedField<'a>>) -> u64 {
-        let names: BTreeSet<_> = names.into_iter().collect();
-        hash_fields(names.iter())
     }
 }
 
-fn hash_fields<'a>(names: impl Iterator<Item = &'a OwnedField<'a>>) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    names.for_each(|name| name.hash(&mut hasher));
-    // 0 means no fields.
-    hasher.finish().max(1)
+fn has_foreign_metadata(metadata: &ObjectMeta) -> bool {
+    let (labels, annotations) = owned_metadata(metadata);
+    let has_other = |map: &Option<BTreeMap<String, String>>, own: &[String]| {
+        map.iter().flatten().any(|(name, _)| !own.contains(name))
+    };
+    has_other(&metadata.labels, &labels)
+        || has_other(&metadata.annotations, &annotations)
+        || metadata.finalizers.iter().flatten().next().is_some()
+        || metadata.owner_references.iter().flatten().next().is_some()
 }
 
 /// Returns whether this entry records our own writes.
@@ -84,22 +70,17 @@ pub(crate) fn is_ours(entry: &ManagedFieldsEntry) -> bool {
 pub(crate) enum OwnedField<'a> {
     Data(&'a str),
     BinaryData(&'a str),
+    /// Write-only: only those who apply it own it.
+    StringData(&'a str),
     Type,
     Immutable,
     Label(&'a str),
     Annotation(&'a str),
 }
 
-impl<'a> OwnedField<'a> {
-    pub(crate) fn key(field: DataField, name: &'a str) -> Self {
-        match field {
-            DataField::Data => Self::Data(name),
-            DataField::BinaryData => Self::BinaryData(name),
-        }
-    }
-
+impl OwnedField<'_> {
     fn is_content(self) -> bool {
-        matches!(self, Self::Data(_) | Self::BinaryData(_))
+        matches!(self, Self::Data(_) | Self::BinaryData(_) | Self::StringData(_))
     }
 }
 
@@ -118,6 +99,7 @@ fn fields_of(entry: &ManagedFieldsEntry) -> impl Iterator<Item = OwnedField<'_>>
     let mut found = Vec::new();
     found.extend(named(&["f:data"]).into_iter().map(OwnedField::Data));
     found.extend(named(&["f:binaryData"]).into_iter().map(OwnedField::BinaryData));
+    found.extend(named(&["f:stringData"]).into_iter().map(OwnedField::StringData));
     found.extend(at(&["f:type"]).map(|_| OwnedField::Type));
     found.extend(at(&["f:immutable"]).map(|_| OwnedField::Immutable));
     found.extend(
@@ -175,90 +157,88 @@ mod tests {
         })
     }
 
-    const WHOLE: [OwnedField<'static>; 5] = [
-        OwnedField::Data("k"),
-        OwnedField::Data("l"),
-        OwnedField::Type,
-        OwnedField::Label("u"),
-        OwnedField::Annotation("h"),
-    ];
-
     #[test]
-    fn unchanged_copy_has_the_expected_fields() {
-        let found = ownership(&json!([entry(FIELD_MANAGER, "Update", &whole())]));
-        assert_eq!(
-            found,
-            FieldOwnership {
-                is_ours: true,
-                fields_hash: FieldOwnership::expected_hash(WHOLE),
-                has_foreign_data: false,
-                foreign_applier: None
-            }
-        );
-    }
-
-    #[test]
-    fn labels_of_other_managers_are_ignored() {
+    fn object_that_we_wrote_is_ours() {
         let label = json!({ "f:metadata": { "f:labels": { "f:team": {} } } });
         let found = ownership(&json!([
             entry("kubectl", "Update", &label),
             entry(FIELD_MANAGER, "Update", &whole())
         ]));
-        assert!(!found.has_foreign_data && found.fields_hash == FieldOwnership::expected_hash(WHOLE));
-    }
-
-    #[test]
-    fn changes_by_other_managers_are_detected() {
-        let mut without = whole();
-        without["f:data"] = json!({ ".": {}, "f:l": {} });
-        let stolen = json!({ "f:data": { "f:k": {} } });
-        let added = json!({ "f:data": { "f:new": {} } });
-        for (name, entries) in [
-            (
-                "changed",
-                json!([
-                    entry("kubectl", "Update", &stolen),
-                    entry(FIELD_MANAGER, "Update", &without)
-                ]),
-            ),
-            ("removed", json!([entry(FIELD_MANAGER, "Update", &without)])),
-            (
-                "applied",
-                json!([
-                    entry("argo", "Apply", &stolen),
-                    entry(FIELD_MANAGER, "Update", &without)
-                ]),
-            ),
-        ] {
-            assert_ne!(
-                ownership(&entries).fields_hash,
-                FieldOwnership::expected_hash(WHOLE),
-                "{name}"
-            );
-        }
-        let found = ownership(&json!([
-            entry("kubectl", "Update", &added),
-            entry(FIELD_MANAGER, "Update", &whole())
-        ]));
-        assert!(found.has_foreign_data && found.foreign_applier.is_none());
+        assert!(found.is_ours && found.foreign_applier.is_none());
     }
 
     #[test]
     fn applier_is_reported_unless_we_own_the_key_too() {
-        let shared = json!({ "f:data": { "f:k": {} } });
         let ours = entry(FIELD_MANAGER, "Update", &whole());
-        let found = ownership(&json!([entry("argo", "Apply", &shared), ours]));
-        assert_eq!((found.has_foreign_data, found.foreign_applier), (false, None));
-        let theirs = json!({ "f:data": { "f:other": {} } });
-        let found = ownership(&json!([entry("argo", "Apply", &theirs), ours]));
-        assert_eq!(found.foreign_applier.as_deref(), Some("argo"));
+        for (manager, operation, fields, expected) in [
+            ("argo", "Apply", json!({ "f:data": { "f:k": {} } }), None),
+            (
+                "argo",
+                "Apply",
+                json!({ "f:data": { "f:other": {} } }),
+                Some("argo"),
+            ),
+            (
+                "argo",
+                "Apply",
+                json!({ "f:binaryData": { "f:k": {} } }),
+                Some("argo"),
+            ),
+            (
+                "argo",
+                "Apply",
+                json!({ "f:stringData": { "f:k": {} } }),
+                Some("argo"),
+            ),
+            // An applier may have our name.
+            (
+                FIELD_MANAGER,
+                "Apply",
+                json!({ "f:data": { "f:other": {} } }),
+                Some(FIELD_MANAGER),
+            ),
+            // It will not do so again.
+            ("kubectl", "Update", json!({ "f:data": { "f:other": {} } }), None),
+        ] {
+            let found = ownership(&json!([entry(manager, operation, &fields), ours]));
+            assert_eq!(
+                found.foreign_applier.as_deref(),
+                expected,
+                "{manager} {operation} {fields}"
+            );
+        }
+    }
+
+    #[test]
+    fn metadata_of_others_is_detected() {
+        let copy = |more: &Value| {
+            let mut metadata = json!({
+                "managedFields": [entry(FIELD_MANAGER, "Update", &whole())],
+                "labels": { "u": "1" }, "annotations": { "h": "1" },
+            });
+            for (field, value) in more.as_object().expect("fields") {
+                metadata[field] = value.clone();
+            }
+            FieldOwnership::of(&serde_json::from_value(metadata).expect("valid metadata"))
+                .has_foreign_metadata
+        };
+        assert!(!copy(&json!({})));
+        for theirs in [
+            json!({ "labels": { "u": "1", "theirs": "1" } }),
+            json!({ "annotations": { "h": "1", "theirs": "1" } }),
+            json!({ "finalizers": ["example.com/hold"] }),
+            json!({ "ownerReferences": [{ "apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "1" }] }),
+            // The server does not say who wrote what.
+            json!({ "managedFields": [] }),
+        ] {
+            assert!(copy(&theirs), "{theirs}");
+        }
     }
 
     #[test]
     fn foreign_object_is_not_ours_unless_it_has_no_managed_fields() {
         assert!(!ownership(&json!([entry("kubectl", "Update", &whole())])).is_ours);
         assert!(!ownership(&json!([entry(FIELD_MANAGER, "Apply", &whole())])).is_ours);
-        let nothing = ownership(&json!(null));
-        assert_eq!((nothing.is_ours, nothing.fields_hash), (true, 0));
+        assert!(ownership(&json!(null)).is_ours);
     }
 }

@@ -60,6 +60,8 @@ pub(crate) enum Job {
     Copy { sync: SyncId, namespace: Arc<str> },
     /// A SecretSync's finalizer and status.
     Status { namespace: Arc<str>, name: Arc<str> },
+    /// The object that shows the status of an annotated source.
+    SourceStatus { kind: SourceKind, name: Arc<str> },
     /// An invalid consent annotation or label of a namespace.
     Consent { namespace: Arc<str> },
 }
@@ -69,6 +71,7 @@ impl fmt::Display for Job {
         match self {
             Self::Copy { sync, namespace } => write!(f, "{namespace}/{sync}"),
             Self::Status { namespace, name } => write!(f, "{namespace}/status/{name}"),
+            Self::SourceStatus { kind, name } => write!(f, "status/{}/{name}", kind.name()),
             Self::Consent { namespace } => write!(f, "{namespace}/consent"),
         }
     }

@@ -23,9 +23,10 @@
 //! - **The target owns what it had before.** Such an object becomes a copy only with its own or its namespace's
 //!   consent ([`ADOPT_ANNOTATION`](api::ADOPT_ANNOTATION)). It is compared only with its own consent, and is released
 //!   in the end, never deleted.
-//! - **Nothing is written if nothing differs.** A copy is compared by the hash in its annotation and by its [managed
-//!   fields](https://kubernetes.io/docs/reference/using-api/server-side-apply/#field-management), without reading its
-//!   content.
+//! - **In sync means compared.** A copy counts as up to date only at a resource version that this process has written,
+//!   or has read and compared. Metadata proves nothing about content, so a copy that was changed by others is read, and
+//!   all of them are once after a start. Nothing is written if nothing differs.
+//! - **Metadata says nothing about values**: no digest of them is written anywhere.
 //! - **A failing namespace does not delay others.** A queue key is one sync in one namespace, with its own backoff;
 //!   removals run before additions.
 //! - **Values stay hidden.** They stay base64 from the response to the request, are zeroed when dropped, and cannot
@@ -39,6 +40,7 @@
 //!
 //! This crate knows nothing about list/watch or work queues: that is [`windlass`].
 
+mod action_log;
 mod adoption;
 pub mod api;
 pub mod arguments;
@@ -47,7 +49,9 @@ mod content;
 mod content_budget;
 mod content_cell;
 mod copy_metadata;
+mod copy_outcome;
 mod copy_reconciler;
+mod digest;
 mod engine;
 mod field_ownership;
 mod filter;
@@ -56,18 +60,22 @@ mod member;
 mod metrics;
 mod namespace_sync;
 mod plan;
+mod removal_count;
+mod removal_guard;
 mod requests;
 mod rules;
 mod setup;
+mod source_status;
 mod source_watch;
 mod sync_index;
 mod sync_status;
+mod target_events;
 mod watches;
 mod work_tracker;
 
 pub use api::{
-    AdoptionPolicy, DeletionPolicy, Filter, MetadataPolicy, RecreatePolicy, SecretSync, SecretSyncSpec,
-    SecretSyncStatus, SourceKind, SyncFailure,
+    AdoptionPolicy, DeletionPolicy, Filter, MetadataPolicy, RecentRemovals, RecreatePolicy, SecretSync,
+    SecretSyncSpec, SecretSyncStatus, SourceKind, SyncFailure,
 };
 pub use arguments::Arguments;
 pub use identity::SyncId;

@@ -11,9 +11,10 @@ use crate::{
         ADOPTED_ANNOTATION, DELETION_POLICY_ANNOTATION, DeletionPolicy, HASH_ANNOTATION, SOURCE_ANNOTATION,
         SOURCE_UID_LABEL, SYNCED_BY_ANNOTATION, SourceKind,
     },
-    content::{Content, Digest},
-    copy_metadata::is_adopted,
-    field_ownership::{FieldOwnership, OwnedField, is_ours, owned_metadata},
+    content::Content,
+    copy_metadata::{CopyMetadata, is_adopted},
+    digest::{Digest, DigestBuilder},
+    field_ownership::{is_ours, owned_metadata},
     identity::SyncOwner,
     requests::RequestError,
     rules::SyncRules,
@@ -109,9 +110,10 @@ pub(crate) struct DesiredCopy {
     chain: String,
     labels: BTreeMap<String, String>,
     annotations: BTreeMap<String, String>,
+    /// The type of a Secret; empty for a ConfigMap.
+    secret_type: Arc<str>,
+    /// Identifies all of this.
     pub(crate) digest: Digest,
-    /// Hashes of the fields that we own of an up-to-date copy: of one that was created, and of one that was adopted.
-    field_hashes: [u64; 2],
 }
 
 impl DesiredCopy {
@@ -126,50 +128,38 @@ impl DesiredCopy {
             .metadata
             .annotations
             .copied(&of(&content.metadata.annotations), annotation);
-        let digest = content.digest(|key| rules.keys.admits(key), [&labels, &annotations]);
-        let mut wanted = Self {
+        let (admits, chain) = (|key: &str| rules.keys.admits(key), source.chain());
+        let secret_type = copied_type(content.secret_type(), |key| {
+            admits(key) && content.keys().any(|(_, found)| found == key)
+        });
+        let mut digest = DigestBuilder::new();
+        digest.add(&*source.uid);
+        digest.add(secret_type);
+        digest.add(&chain);
+        digest.add([u8::from(rules.deletion == DeletionPolicy::Orphan)]);
+        content.add_to(&mut digest, admits);
+        for map in [&labels, &annotations] {
+            digest.add_all(
+                map.iter()
+                    .map(|(name, value)| [name.as_bytes(), value.as_bytes()]),
+            );
+        }
+        Self {
             rules: Arc::clone(rules),
             kind: source.kind,
             name: Arc::clone(&source.name),
             source_uid: Arc::clone(&source.uid),
-            chain: source.chain(),
+            chain,
             labels,
             annotations,
-            digest,
-            field_hashes: [0; 2],
+            secret_type: secret_type.into(),
+            digest: digest.finish(),
             content,
-        };
-        wanted.field_hashes = [Origin::Created, Origin::Adopted].map(|origin| wanted.expected_fields(origin));
-        wanted
+        }
     }
 
     fn admits(&self, key: &str) -> bool {
         self.rules.keys.admits(key)
-    }
-
-    /// Returns the hash of the fields that we own of an up-to-date copy of this origin.
-    pub(crate) fn field_hash(&self, origin: Origin) -> u64 {
-        self.field_hashes[origin as usize]
-    }
-
-    fn expected_fields(&self, origin: Origin) -> u64 {
-        let adopted = (origin == Origin::Adopted).then_some(ADOPTED_ANNOTATION);
-        let orphan = (self.rules.deletion == DeletionPolicy::Orphan).then_some(DELETION_POLICY_ANNOTATION);
-        let keys = self.content.keys().filter(|(_, key)| self.admits(key));
-        let mut names: Vec<_> = keys.map(|(field, key)| OwnedField::key(field, key)).collect();
-        names.extend((self.kind == SourceKind::Secret).then_some(OwnedField::Type));
-        names.extend(self.makes_immutable(origin).then_some(OwnedField::Immutable));
-        names.push(OwnedField::Label(SOURCE_UID_LABEL));
-        names.extend(self.labels.keys().map(|name| OwnedField::Label(name)));
-        names.extend(
-            [SOURCE_ANNOTATION, SYNCED_BY_ANNOTATION, HASH_ANNOTATION]
-                .into_iter()
-                .chain(orphan)
-                .chain(adopted)
-                .map(OwnedField::Annotation),
-        );
-        names.extend(self.annotations.keys().map(|name| OwnedField::Annotation(name)));
-        FieldOwnership::expected_hash(names)
     }
 
     /// Returns the labels and annotations of a copy that this sync writes.
@@ -182,7 +172,6 @@ impl DesiredCopy {
         labels.insert(SOURCE_UID_LABEL.to_owned(), self.source_uid.to_string());
         annotations.insert(SOURCE_ANNOTATION.to_owned(), self.chain.clone());
         annotations.insert(SYNCED_BY_ANNOTATION.to_owned(), mark.to_string());
-        annotations.insert(HASH_ANNOTATION.to_owned(), self.digest.to_string());
         if self.rules.deletion == DeletionPolicy::Orphan {
             annotations.insert(DELETION_POLICY_ANNOTATION.to_owned(), "Orphan".to_owned());
         }
@@ -197,6 +186,21 @@ impl DesiredCopy {
         let (labels, annotations) = self.copy_metadata(mark, Origin::Created);
         let metadata = ObjectMeta {
             name: Some(self.name.to_string()),
+            labels: Some(labels),
+            annotations: Some(annotations),
+            ..ObjectMeta::default()
+        };
+        self.body(&metadata, None, self.content.is_immutable())
+    }
+
+    /// Returns the body that replaces a copy that we created, without having read it. It must not have metadata of
+    /// others, which would be lost.
+    pub(crate) fn replace_body(&self, copy: &CopyMetadata, mark: &SyncOwner) -> Bytes {
+        let (labels, annotations) = self.copy_metadata(mark, Origin::Created);
+        let metadata = ObjectMeta {
+            name: Some(self.name.to_string()),
+            uid: Some(copy.uid.to_string()),
+            resource_version: Some(copy.version.to_string()),
             labels: Some(labels),
             annotations: Some(annotations),
             ..ObjectMeta::default()
@@ -222,12 +226,17 @@ impl DesiredCopy {
         };
         merge(&mut metadata.labels, &own_labels, labels);
         merge(&mut metadata.annotations, &own_annotations, annotations);
+        if let Some(annotations) = &mut metadata.annotations {
+            annotations.remove(HASH_ANNOTATION);
+        }
         metadata
     }
 
     fn body(&self, metadata: &ObjectMeta, over: Option<&Content>, immutable: bool) -> Bytes {
         self.content
-            .body(self.kind, metadata, over, immutable, |key| self.admits(key))
+            .body(self.kind, &self.secret_type, metadata, over, immutable, |key| {
+                self.admits(key)
+            })
     }
 
     /// Returns whether a copy becomes immutable with its source. This cannot be undone, so it is not done to adopted
@@ -238,7 +247,7 @@ impl DesiredCopy {
 
     /// Returns whether an object has the desired type and data.
     pub(crate) fn has_content(&self, there: &Content) -> bool {
-        there.secret_type() == self.content.secret_type()
+        there.secret_type() == &*self.secret_type
             && there.has_same_data(&self.content, |key| self.admits(key))
     }
 
@@ -255,13 +264,33 @@ impl DesiredCopy {
             && same(&metadata.annotations, &there.metadata.annotations)
     }
 
+    pub(crate) fn secret_type(&self) -> &str {
+        &self.secret_type
+    }
+
     /// Returns why the object can only be replaced by deleting and recreating it, if so.
     pub(crate) fn recreate_reason(&self, there: &Content) -> Option<&'static str> {
-        if there.secret_type() != self.content.secret_type() {
+        if there.secret_type() != &*self.secret_type {
             return Some("TypeMismatch");
         }
         (there.is_immutable() && !self.has_content(there)).then_some("Immutable")
     }
+}
+
+/// Returns the type of a copy with these keys. The server requires certain keys of some types; a copy without them, such
+/// as that of a certificate without its key, is of type `Opaque`.
+fn copied_type(secret_type: &str, has: impl Fn(&str) -> bool) -> &str {
+    // Of each group, one is enough.
+    let required: &[&[&str]] = match secret_type {
+        "kubernetes.io/tls" => &[&["tls.crt"], &["tls.key"]],
+        "kubernetes.io/dockercfg" => &[&[".dockercfg"]],
+        "kubernetes.io/dockerconfigjson" => &[&[".dockerconfigjson"]],
+        "kubernetes.io/ssh-auth" => &[&["ssh-privatekey"]],
+        "kubernetes.io/basic-auth" => &[&["username", "password"]],
+        _ => &[],
+    };
+    let is_complete = required.iter().all(|group| group.iter().any(|key| has(key)));
+    if is_complete { secret_type } else { "Opaque" }
 }
 
 /// Metadata that is written back unchanged.
@@ -295,5 +324,13 @@ pub(crate) fn released_body(there: &Content, kind: SourceKind) -> Bytes {
         .annotations
         .iter_mut()
         .for_each(|all| all.retain(|name, _| !ours(name)));
-    there.body(kind, &metadata, Some(there), there.is_immutable(), |_| true)
+    let immutable = there.is_immutable();
+    there.body(
+        kind,
+        there.secret_type(),
+        &metadata,
+        Some(there),
+        immutable,
+        |_| true,
+    )
 }

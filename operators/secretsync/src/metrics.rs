@@ -87,6 +87,16 @@ pub(crate) fn register(metrics: &Metrics, engine: &Arc<Engine>) {
         move || [Reading::new(shown.metrics.conflicts.load(Ordering::Relaxed))],
     );
     let shown = Arc::clone(engine);
+    metrics.read_counter(
+        "windlass_secretsync_events_dropped",
+        "Events in target namespaces that were not recorded, because too many waited",
+        move || {
+            [Reading::new(
+                shown.action_events.dropped() + shown.failure_events.dropped(),
+            )]
+        },
+    );
+    let shown = Arc::clone(engine);
     metrics.read_counter("windlass_secretsync_writes", "Writes of copies", move || {
         Verb::ALL.map(|(verb, name)| {
             let count = shown.metrics.writes[verb as usize].load(Ordering::Relaxed);
@@ -131,6 +141,7 @@ mod tests {
                 sources: 1,
                 copies: 1,
                 content: 1,
+                removal_percent: 50,
             },
         };
         let engine = Engine::new(scope, SyncMetrics::new());

@@ -16,6 +16,8 @@ use crate::{
 pub(crate) enum Plan {
     /// Not known yet, or suspended: existing copies stay.
     Wait,
+    /// The namespace's consent is taken for a mistake: its copies stay, and are not updated.
+    UnclearConsent(Box<ActiveSync>),
     /// The namespace does not exist or is terminating, with everything in it.
     NamespaceGone,
     Sync(Box<DesiredCopies>),
@@ -81,6 +83,24 @@ impl SyncIndex {
         if waits && !sync.is_deleting {
             return Plan::Wait;
         }
+        let active = || ActiveSync {
+            owner: Arc::clone(&sync.owner),
+            rules: Arc::clone(rules),
+            adoption: Adoption {
+                source: Arc::clone(&sync.namespace),
+                configured: Arc::clone(&self.config.source_namespace),
+                by_namespace: place
+                    .adoption_consent
+                    .allows(&sync.namespace, &self.config.source_namespace),
+                is_unclear: place.adoption_consent.is_unclear(),
+            },
+            is_deleting: sync.is_deleting,
+            exceeds_limits: self.limit_error(id, sync).is_some(),
+            reference: sync.reference.clone(),
+        };
+        if place.consent.is_unclear() && self.selects(sync, namespace, place) {
+            return Plan::UnclearConsent(Box::new(active()));
+        }
         let wanted = if self.wants(sync, namespace, place) {
             let members = sync
                 .members
@@ -95,20 +115,7 @@ impl SyncIndex {
             Vec::new()
         };
         Plan::Sync(Box::new(DesiredCopies {
-            sync: Some(ActiveSync {
-                owner: Arc::clone(&sync.owner),
-                rules: Arc::clone(rules),
-                adoption: Adoption {
-                    source: Arc::clone(&sync.namespace),
-                    configured: Arc::clone(&self.config.source_namespace),
-                    by_namespace: place
-                        .adoption_consent
-                        .allows(&sync.namespace, &self.config.source_namespace),
-                },
-                is_deleting: sync.is_deleting,
-                exceeds_limits: self.limit_error(id, sync).is_some(),
-                reference: sync.reference.clone(),
-            }),
+            sync: Some(active()),
             wanted,
         }))
     }
@@ -140,13 +147,18 @@ impl SyncIndex {
         })
     }
 
-    /// Plans the copies. If they are not known yet, registers the namespace to be enqueued again later.
+    /// Plans the copies. If nothing is to be done before a change, registers the namespace to be enqueued again then.
     pub(crate) fn plan_or_register(&mut self, id: &SyncId, namespace: &Arc<str>) -> Plan {
         let plan = self.plan(id, namespace);
-        if matches!(plan, Plan::Wait) {
-            let places = self.waiting.entry(id.clone()).or_default();
-            places.insert(Arc::clone(namespace));
+        if matches!(plan, Plan::Wait | Plan::UnclearConsent(_)) {
+            self.register_waiting(id, namespace);
         }
         plan
+    }
+
+    /// Registers a namespace to be enqueued again when the sync or the namespace changes.
+    pub(crate) fn register_waiting(&mut self, id: &SyncId, namespace: &Arc<str>) {
+        let places = self.waiting.entry(id.clone()).or_default();
+        places.insert(Arc::clone(namespace));
     }
 }

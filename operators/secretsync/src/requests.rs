@@ -9,6 +9,7 @@ use serde::Deserialize;
 use tokio::time::timeout;
 use windlass::{
     api::status::StatusClass,
+    cache::{Uid, is_connection_error},
     kube::{
         self,
         api::ObjectMeta,
@@ -45,7 +46,13 @@ pub(crate) enum RequestError {
         /// The limit.
         limit: usize,
     },
-    /// It could not be sent, or the response could not be parsed.
+    /// The client could not send it, or got no response.
+    #[error("{0}")]
+    Client(
+        // Not boxed: callers look for its type among the sources of an error.
+        #[source] kube::Error,
+    ),
+    /// It could not be built, took too long, or its response could not be parsed.
     #[error("{0}")]
     Other(String),
 }
@@ -69,6 +76,11 @@ impl RequestError {
         self.is(StatusClass::Conflict)
     }
 
+    /// The request itself was rejected: an outdated version, a field that cannot be changed, an admission webhook.
+    pub(crate) fn is_rejected(&self) -> bool {
+        matches!(self, Self::Server(status) if (400..500).contains(&status.code) && status.code != 429)
+    }
+
     pub(crate) fn is_not_found(&self) -> bool {
         self.is(StatusClass::NotFound)
     }
@@ -78,8 +90,19 @@ impl RequestError {
         self.is(StatusClass::NamespaceTerminating)
     }
 
+    /// It got no response because of its connection: the connection's log says so, once for all requests.
+    pub(crate) fn is_connection_error(&self) -> bool {
+        matches!(self, Self::Client(error) if is_connection_error(error))
+    }
+
     /// Removes the message if it quotes this content, as an admission webhook may do.
     pub(crate) fn redact(mut self, content: &Content) -> Self {
+        // An error of the connection contains an address, and nothing of the request.
+        if let Self::Client(error) = &self
+            && !is_connection_error(error)
+        {
+            self = Self::Other(with_sources(error));
+        }
         if let Some(message) = self.message()
             && content.is_quoted_in(message)
         {
@@ -108,7 +131,7 @@ impl RequestError {
         match self {
             Self::Server(status) => Some(&mut status.message),
             Self::Other(message) => Some(message),
-            Self::ContentLimitExceeded { .. } => None,
+            Self::Client(_) | Self::ContentLimitExceeded { .. } => None,
         }
     }
 
@@ -118,9 +141,24 @@ impl RequestError {
             Self::Server(status) if !status.reason.is_empty() => &status.reason,
             Self::Server(_) => "ServerError",
             Self::ContentLimitExceeded { .. } => "LimitExceeded",
-            Self::Other(_) => "RequestFailed",
+            Self::Client(_) | Self::Other(_) => "RequestFailed",
         }
     }
+}
+
+/// An error and its sources in one line.
+fn with_sources(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        let message = error.to_string();
+        if !text.contains(&message) {
+            text.push_str(": ");
+            text.push_str(&message);
+        }
+        source = error.source();
+    }
+    text
 }
 
 fn path(kind: SourceKind, namespace: &str, name: Option<&str>) -> String {
@@ -152,20 +190,21 @@ pub(crate) async fn get_metadata(
     namespace: &str,
     name: &str,
 ) -> Result<Option<ObjectMeta>, RequestError> {
-    #[derive(Deserialize)]
-    struct Partial {
-        metadata: ObjectMeta,
-    }
     let request = Request::get(path(kind, namespace, Some(name)))
         .header(header::ACCEPT, ACCEPT_METADATA)
         .body(Body::empty());
     match send(client, request).await {
-        Ok(answer) => serde_json::from_slice::<Partial>(answer.as_slice())
-            .map(|found| Some(found.metadata))
-            .map_err(|_| RequestError::Other("cannot parse the server's response".to_owned())),
+        Ok(answer) => parse_metadata(&answer).map(Some),
         Err(failure) if failure.is_not_found() => Ok(None),
         Err(failure) => Err(failure),
     }
+}
+
+/// The version of an object that a write has produced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WrittenVersion {
+    pub(crate) uid: Uid,
+    pub(crate) version: u64,
 }
 
 /// Creates an object; fails if it exists.
@@ -174,7 +213,7 @@ pub(crate) async fn create(
     kind: SourceKind,
     namespace: &str,
     body: Bytes,
-) -> Result<(), RequestError> {
+) -> Result<WrittenVersion, RequestError> {
     let path = path(kind, namespace, None);
     write(client, Method::POST, &path, body).await
 }
@@ -186,23 +225,44 @@ pub(crate) async fn replace(
     namespace: &str,
     name: &str,
     body: Bytes,
-) -> Result<(), RequestError> {
+) -> Result<WrittenVersion, RequestError> {
     let path = path(kind, namespace, Some(name));
     write(client, Method::PUT, &path, body).await
 }
 
-async fn write(client: &Client, method: Method, path: &str, body: Bytes) -> Result<(), RequestError> {
+async fn write(
+    client: &Client,
+    method: Method,
+    path: &str,
+    body: Bytes,
+) -> Result<WrittenVersion, RequestError> {
     let request = Request::builder()
         .method(method)
         .uri(format!("{path}?fieldManager={FIELD_MANAGER}"))
         .header(header::ACCEPT, ACCEPT_METADATA)
         .header(header::CONTENT_TYPE, "application/json")
         .body(Body::from(body));
-    send(client, request).await.map(drop)
+    let answer = send(client, request).await?;
+    let metadata = parse_metadata(&answer)?;
+    let version = metadata.resource_version.as_deref();
+    Ok(WrittenVersion {
+        uid: Uid::from(metadata.uid.as_deref().unwrap_or_default()),
+        version: version.and_then(|text| text.parse().ok()).unwrap_or_default(),
+    })
 }
 
-/// Deletes an object, conditional on its UID and resource version. A deleted or changed object is no error: the watch
-/// triggers another reconcile, which decides again.
+fn parse_metadata(answer: &ZeroizedBuffer) -> Result<ObjectMeta, RequestError> {
+    #[derive(Deserialize)]
+    struct Partial {
+        metadata: ObjectMeta,
+    }
+    serde_json::from_slice::<Partial>(answer.as_slice())
+        .map(|found| found.metadata)
+        .map_err(|_| RequestError::Other("cannot parse the server's response".to_owned()))
+}
+
+/// Deletes an object, conditional on its UID and resource version. Returns whether it did: a deleted or changed object is
+/// no error, since the watch triggers another reconcile, which decides again.
 pub(crate) async fn delete(
     client: &Client,
     kind: SourceKind,
@@ -210,7 +270,7 @@ pub(crate) async fn delete(
     name: &str,
     uid: &str,
     version: u64,
-) -> Result<(), RequestError> {
+) -> Result<bool, RequestError> {
     let options = json!({
         "apiVersion": "v1", "kind": "DeleteOptions", "preconditions": { "uid": uid, "resourceVersion": version.to_string() },
     });
@@ -219,8 +279,9 @@ pub(crate) async fn delete(
         .header(header::CONTENT_TYPE, "application/json")
         .body(Body::from(options.to_string().into_bytes()));
     match send(client, request).await {
-        Err(failure) if !failure.is_not_found() && !failure.is_conflict() => Err(failure),
-        _ => Ok(()),
+        Ok(_) => Ok(true),
+        Err(failure) if failure.is_not_found() || failure.is_conflict() => Ok(false),
+        Err(failure) => Err(failure),
     }
 }
 
@@ -240,16 +301,15 @@ async fn exchange(
     client: &Client,
     request: Result<Request<Body>, http::Error>,
 ) -> Result<ZeroizedBuffer, RequestError> {
-    let failed = |error: kube::Error| RequestError::Other(error.to_string());
     let request = request.map_err(|error| RequestError::Other(error.to_string()))?;
-    let response = client.send(request).await.map_err(failed)?;
+    let response = client.send(request).await.map_err(RequestError::Client)?;
     let (parts, mut body) = response.into_parts();
     let length = parts.headers.get(header::CONTENT_LENGTH);
     let length = length.and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
     // Limited to the size of an object, whatever the header says.
     let mut answer = ZeroizedBuffer::with_capacity(length.unwrap_or(4096).min(4 << 20));
     while let Some(frame) = body.frame().await {
-        if let Ok(part) = frame.map_err(failed)?.into_data() {
+        if let Ok(part) = frame.map_err(RequestError::Client)?.into_data() {
             answer.append_and_zero(part);
         }
     }

@@ -80,6 +80,7 @@ pub async fn setup(
             sources: arguments.max_sources.get(),
             copies: arguments.max_copies.get(),
             content: arguments.max_content_mib.get().saturating_mul(1 << 20),
+            removal_percent: arguments.confirm_removals_over.into(),
         },
     };
     let engine = Arc::new(Engine::new(scope, SyncMetrics::new()));
@@ -101,7 +102,16 @@ pub async fn setup(
             async move {
                 engine.tracker.lock().start();
                 engine.is_leader.store(true, Ordering::Relaxed);
-                ctx.stopping().await;
+                let recorder = ctx.recorder().source(FIELD_MANAGER);
+                tokio::select! {
+                    () = ctx.stopping() => {}
+                    () = engine.action_events.run(&recorder) => {}
+                    () = engine.failure_events.run(&recorder) => {}
+                }
+                engine.action_events.clear();
+                engine.failure_events.clear();
+                // The next leader decides; a later term of this process begins with what that has written.
+                engine.removals.clear();
                 engine.is_leader.store(false, Ordering::Relaxed);
                 Ok(())
             }

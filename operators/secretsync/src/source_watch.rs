@@ -18,6 +18,7 @@ use windlass::{
 use crate::{
     adoption::{is_reserved, is_token},
     api::{SOURCE_ANNOTATION, SOURCE_UID_LABEL, SourceKind},
+    consent::is_negation,
     content_budget::ContentBudget,
     content_cell::ContentCell,
     identity::SyncId,
@@ -84,7 +85,9 @@ pub(crate) struct SourceMetadata {
     version: u64,
     /// Seconds since 1970.
     created: i64,
-    annotations: Annotations,
+    annotation: SourceAnnotation,
+    /// It is a service account token.
+    is_token: bool,
     /// Whether it is a copy itself.
     is_copy: bool,
     /// The chain of its sources, if it is a copy.
@@ -93,13 +96,27 @@ pub(crate) struct SourceMetadata {
     labels: Box<str>,
 }
 
-/// The relevant annotations.
-#[derive(Clone, Copy)]
-pub(crate) struct Annotations {
-    /// It has the sync annotation.
-    is_annotated: bool,
-    /// It is a service account token.
-    is_token: bool,
+/// What the sync annotation of a source says.
+#[derive(Debug, PartialEq, Eq)]
+enum SourceAnnotation {
+    Absent,
+    /// It is copied. The value does not matter.
+    Sync,
+    /// `false`: it is not copied, and its copies are removed.
+    Refused,
+    /// A word for no that is not `false` is taken for a mistake: nothing is copied or removed because of it.
+    Unclear(Box<str>),
+}
+
+impl SourceAnnotation {
+    fn parse(value: Option<&str>) -> Self {
+        match value.map(str::trim) {
+            None => Self::Absent,
+            Some("false") => Self::Refused,
+            Some(value) if is_negation(value) => Self::Unclear(value.into()),
+            Some(_) => Self::Sync,
+        }
+    }
 }
 
 impl SourceMetadata {
@@ -117,10 +134,8 @@ impl SourceMetadata {
                 .and_then(|text| text.parse().ok())
                 .unwrap_or_default(),
             created: created.map_or(0, |time| time.0.as_second()),
-            annotations: Annotations {
-                is_annotated: annotated(annotation).is_some_and(|value| value != "false"),
-                is_token: is_token(metadata),
-            },
+            annotation: SourceAnnotation::parse(annotated(annotation).map(String::as_str)),
+            is_token: is_token(metadata),
             is_copy: metadata
                 .labels
                 .as_ref()
@@ -132,9 +147,26 @@ impl SourceMetadata {
         }
     }
 
-    /// Returns whether it has the sync annotation.
+    pub(crate) fn uid(&self) -> &str {
+        &self.uid
+    }
+
+    /// Returns whether it has the sync annotation, with a value that is not a word for no.
     pub(crate) fn is_annotated(&self) -> bool {
-        self.annotations.is_annotated
+        self.annotation == SourceAnnotation::Sync
+    }
+
+    /// Returns whether it says unmistakably that it is not copied.
+    pub(crate) fn refuses(&self) -> bool {
+        self.annotation == SourceAnnotation::Refused
+    }
+
+    /// Returns the value of the sync annotation, if it is taken for a mistake.
+    pub(crate) fn unclear_annotation(&self) -> Option<&str> {
+        match &self.annotation {
+            SourceAnnotation::Unclear(value) => Some(value),
+            _ => None,
+        }
     }
 
     pub(crate) fn labels(&self) -> BTreeMap<String, String> {
@@ -177,7 +209,7 @@ impl Source {
             version: seen.version,
             created: seen.created,
             is_copy: seen.is_copy,
-            is_token: seen.annotations.is_token,
+            is_token: seen.is_token,
             way: seen.chain.clone(),
             metadata: Arc::clone(seen),
             meter: Arc::clone(&watch.budget),
@@ -242,5 +274,29 @@ impl ContentCells {
             *known = Arc::downgrade(&slot);
             slot
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_for_no_are_not_taken_for_yes() {
+        for (value, expected) in [
+            (None, SourceAnnotation::Absent),
+            (Some(""), SourceAnnotation::Sync),
+            (Some("true"), SourceAnnotation::Sync),
+            (Some("yes"), SourceAnnotation::Sync),
+            (Some("nothing special"), SourceAnnotation::Sync),
+            (Some("false"), SourceAnnotation::Refused),
+            (Some(" false "), SourceAnnotation::Refused),
+            (Some("False"), SourceAnnotation::Unclear("False".into())),
+            (Some("no"), SourceAnnotation::Unclear("no".into())),
+            (Some("OFF"), SourceAnnotation::Unclear("OFF".into())),
+            (Some("0"), SourceAnnotation::Unclear("0".into())),
+        ] {
+            assert_eq!(SourceAnnotation::parse(value), expected, "{value:?}");
+        }
     }
 }

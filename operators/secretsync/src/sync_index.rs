@@ -50,6 +50,9 @@ pub(crate) struct Limits {
     pub(crate) copies: usize,
     /// Maximum bytes of content that are held for the objects of one kind in a namespace, by all SecretSyncs there.
     pub(crate) content: usize,
+    /// Maximum share of its copies, in percent, that is removed at once without confirmation. Applies to annotated
+    /// objects, too.
+    pub(crate) removal_percent: usize,
 }
 
 pub(crate) struct TargetNamespace {
@@ -95,6 +98,8 @@ pub(crate) struct Sync {
 /// Everything that determines the desired copies.
 pub(crate) struct SyncIndex {
     pub(crate) config: OperatorConfig,
+    /// Incremented by every change of the desired copies.
+    pub(crate) revision: u64,
     pub(crate) namespaces: BTreeMap<Arc<str>, Arc<TargetNamespace>>,
     watches: HashMap<SourceWatchKey, SourceWatch>,
     /// How many watches were opened so far.
@@ -103,7 +108,7 @@ pub(crate) struct SyncIndex {
     pub(crate) syncs: BTreeMap<SyncId, Sync>,
     /// The syncs that have a source of this kind and name.
     claims: HashMap<(SourceKind, Arc<str>), Vec<SyncId>>,
-    /// Namespaces in which a sync could not be planned yet; they are enqueued again when it can.
+    /// Namespaces in which a sync waits for a change of itself or of the namespace; then they are enqueued again.
     pub(crate) waiting: HashMap<SyncId, BTreeSet<Arc<str>>>,
 }
 
@@ -136,6 +141,7 @@ impl SyncIndex {
             SourceKind::ALL.map(|kind| (annotated_watch_key(&config, kind), SourceWatch::default()));
         Self {
             config,
+            revision: 0,
             namespaces: BTreeMap::new(),
             watches: annotated.into(),
             opened_watches: 0,
@@ -156,6 +162,21 @@ impl SyncIndex {
 
     pub(crate) fn namespace(&self, namespace: &str) -> Option<&Arc<TargetNamespace>> {
         self.namespaces.get(namespace)
+    }
+
+    /// Returns an open source watch.
+    pub(crate) fn watch(&self, key: &SourceWatchKey) -> Option<&SourceWatch> {
+        self.watches.get(key)
+    }
+
+    /// Returns the object that an annotated sync copies or has copied, whether or not it is annotated.
+    pub(crate) fn annotated_source(&self, id: &SyncId) -> Option<ObjectReference> {
+        let SyncId::Annotated { kind, name } = id else {
+            return None;
+        };
+        let key = annotated_watch_key(&self.config, *kind);
+        let source = self.watches.get(&key)?.objects.get(name)?;
+        Some(source_reference(*kind, &key.namespace, name, source.uid()))
     }
 
     pub(crate) fn sync(&self, id: &SyncId) -> Option<&Sync> {
@@ -208,6 +229,7 @@ impl SyncIndex {
         namespace: &Arc<str>,
         place: Option<Arc<TargetNamespace>>,
     ) -> Vec<Affected> {
+        self.revision += 1;
         let wanting = |index: &Self| -> BTreeSet<SyncId> {
             let Some(place) = index.namespaces.get(namespace) else {
                 return BTreeSet::new();
@@ -244,13 +266,26 @@ impl SyncIndex {
         });
         // Syncs that no longer exceed their limits are enqueued everywhere.
         let relieved = over.iter().filter(|id| !self.exceeds_limits(id));
-        affected
+        let mut affected: Vec<_> = affected
             .chain(relieved.flat_map(|id| self.all_targets(id)))
-            .collect()
+            .collect();
+        // Those that waited here, for a consent for example, need not want anything here.
+        self.waiting.retain(|id, places| {
+            if places.remove(namespace) {
+                affected.push(Affected {
+                    sync: id.clone(),
+                    namespace: Arc::clone(namespace),
+                    is_removal: false,
+                });
+            }
+            !places.is_empty()
+        });
+        affected
     }
 
     /// Records that a SecretSync was added, changed or deleted.
     pub(crate) fn set_sync(&mut self, id: &SyncId, object: Option<&SecretSync>) -> SyncChange {
+        self.revision += 1;
         let mut moves = SyncChange::default();
         let before = self.target_namespaces(id);
         let old_key = self.watch_key_of(id);
@@ -304,6 +339,7 @@ impl SyncIndex {
 
     /// Records that the initial list of a source watch is complete.
     pub(crate) fn mark_complete(&mut self, instance: &WatchInstance) -> Vec<Affected> {
+        self.revision += 1;
         let key = &instance.key;
         let Some(known) = self
             .watches
@@ -331,6 +367,12 @@ impl SyncIndex {
             .unwrap_or_default()
     }
 
+    /// Records that something besides the index decides differently about a sync, and enqueues what waited for it.
+    pub(crate) fn wake(&mut self, id: &SyncId) -> Vec<Affected> {
+        self.revision += 1;
+        self.wake_waiting(id)
+    }
+
     /// Enqueues the namespaces that waited for a sync.
     fn wake_waiting(&mut self, id: &SyncId) -> Vec<Affected> {
         let places = self.waiting.remove(id).unwrap_or_default();
@@ -355,6 +397,14 @@ impl SyncIndex {
 
     /// Returns whether a sync copies into a namespace.
     pub(crate) fn wants(&self, sync: &Sync, namespace: &str, place: &TargetNamespace) -> bool {
+        place
+            .consent
+            .allows(&sync.namespace, &self.config.source_namespace)
+            && self.selects(sync, namespace, place)
+    }
+
+    /// Returns whether a sync copies into a namespace if that consents.
+    pub(crate) fn selects(&self, sync: &Sync, namespace: &str, place: &TargetNamespace) -> bool {
         let scope = &self.config;
         let Ok(rules) = &sync.rules else {
             return false;
@@ -364,8 +414,18 @@ impl SyncIndex {
             && !place.is_terminating
             && (scope.restricted_to.is_empty() || scope.restricted_to.contains(namespace))
             && (!is_system(namespace) || scope.allowed_system_namespaces.contains(namespace))
-            && place.consent.allows(&sync.namespace, &scope.source_namespace)
             && rules.selects_namespace(&place.labels)
+    }
+
+    /// Returns whether a sync wants a copy of this kind and name in a namespace, or cannot know.
+    pub(crate) fn keeps(&self, sync: &Sync, kind: SourceKind, namespace: &str, name: &str) -> bool {
+        let Some(place) = self.namespaces.get(namespace) else {
+            return false;
+        };
+        let is_target = self.wants(sync, namespace, place)
+            || place.consent.is_unclear() && self.selects(sync, namespace, place);
+        let member = sync.members.get(name);
+        is_target && member.is_some_and(|member| member.source.kind == kind && member.skip_reason.is_none())
     }
 
     /// Returns the namespaces that a sync copies into.
@@ -468,6 +528,18 @@ fn sync_from_object(object: &SecretSync, members: BTreeMap<Arc<str>, Arc<Member>
         has_finalizer: metadata.finalizers.iter().flatten().any(|one| one == FINALIZER),
         reference: windlass::kube::Resource::object_ref(object, &()),
         namespace,
+    }
+}
+
+/// Returns a reference to a source.
+fn source_reference(kind: SourceKind, namespace: &str, name: &str, uid: &str) -> ObjectReference {
+    ObjectReference {
+        api_version: Some("v1".to_owned()),
+        kind: Some(kind.name().to_owned()),
+        namespace: Some(namespace.to_owned()),
+        name: Some(name.to_owned()),
+        uid: Some(uid.to_owned()),
+        ..ObjectReference::default()
     }
 }
 

@@ -5,15 +5,20 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 use windlass::{
     k8s_openapi::api::core::v1::ObjectReference,
-    prelude::{Action, ConditionUpdate, Conditions, Context, Error, ObjectKey, ResourceExt},
+    prelude::{Action, ConditionUpdate, Conditions, Context, Error, ObjectKey, ResourceExt, json},
     runtime::Clock,
 };
 
 use crate::{
-    api::{FINALIZER, SecretSync, SecretSyncStatus, SourceKind, SyncFailure},
+    api::{
+        CONFIRM_REMOVAL_ANNOTATION, FINALIZER, RecentRemovals, SecretSync, SecretSyncStatus, SourceKind,
+        SyncFailure,
+    },
+    copy_outcome::{REMOVAL_NOT_CONFIRMED, confirmation_request},
     engine::Engine,
     identity::{Job, SyncId, SyncOwner},
-    work_tracker::Summary,
+    removal_guard::REMOVAL_HELD,
+    work_tracker::{NamespaceResult, REPORT_INTERVAL, Summary},
 };
 
 /// Maximum number of failures in a status.
@@ -27,7 +32,18 @@ pub(crate) struct StatusWrite {
     at: Instant,
 }
 
+/// What the status says about removals.
+struct RemovalMemory {
+    /// How to confirm the removal that is held.
+    request: Option<String>,
+    is_held: bool,
+    recent: Option<RecentRemovals>,
+    /// The annotation by which the targets consented.
+    annotation: String,
+}
+
 /// The input of a status besides the sums.
+#[derive(Default)]
 struct SyncState {
     /// The validation error of the spec.
     spec_error: Option<String>,
@@ -73,16 +89,38 @@ impl Engine {
             ctx.writer().remove_finalizer(&*sync, FINALIZER).await?;
             return Ok(Action::done());
         }
-        let Some(standing) = self.sync_state(&id, &sync) else {
+        self.write_status(&id, &sync, ctx).await
+    }
+
+    /// Writes the status of a sync to the SecretSync that shows it, if it differs.
+    pub(crate) async fn write_status(
+        &self,
+        id: &SyncId,
+        sync: &Arc<SecretSync>,
+        ctx: &Context<Job>,
+    ) -> Result<Action, Error> {
+        let Some(standing) = self.sync_state(id, sync) else {
             return Ok(Action::done());
         };
-        let summary = {
+        let mut summary = {
             let mut tracker = self.tracker.lock();
-            tracker.mark_complete(&id);
-            tracker.summary(&id, MAX_FAILURES)
+            tracker.mark_complete(id);
+            tracker.summary(id, MAX_FAILURES)
         };
         let is_idle = standing.spec_error.is_some() || standing.is_paused || standing.limit_error.is_some();
         if !summary.is_complete && !is_idle {
+            return Ok(Action::done());
+        }
+        let unconfirmed = summary.result.unconfirmed > 0;
+        // A confirmation is for one removal: it must not cover the next mistake.
+        if sync.annotations().contains_key(CONFIRM_REMOVAL_ANNOTATION)
+            && summary.is_idle
+            && !is_idle
+            && !unconfirmed
+            && !standing.is_deleting
+        {
+            let patch = json!({ "metadata": { "annotations": { CONFIRM_REMOVAL_ANNOTATION: null } } });
+            ctx.writer().merge_patch(&**sync, &patch).await?;
             return Ok(Action::done());
         }
         // While it is being deleted, a status is written only if deletions fail. Each deletion of a copy triggers
@@ -90,14 +128,39 @@ impl Engine {
         if standing.is_deleting && summary.result.failed == 0 {
             return Ok(Action::done());
         }
-        let status = status(&sync, &standing, &summary);
+        // While it is suspended nothing is counted after a start; what is known stays.
+        if is_idle
+            && summary.result == NamespaceResult::default()
+            && let Some(before) = &sync.status
+        {
+            keep_sums(&mut summary, before, &standing);
+        }
+        // If it was held, whether it still is. A spec that is invalid decides nothing.
+        let held = if standing.spec_error.is_none() && self.removals.is_held(id, Some(sync)) {
+            self.held_removal(id)
+        } else {
+            None
+        };
+        let is_held = self.removals.is_held(id, Some(sync));
+        let before = sync.status.as_ref();
+        // While a removal is held, or not decided, the next process has to know by which annotation the targets consented.
+        let before = before
+            .and_then(|before| before.consent_annotation.clone())
+            .filter(|_| is_held || is_idle);
+        let memory = RemovalMemory {
+            request: held.map(|removal| confirmation_request(&ObjectKey::of(&**sync), removal)),
+            is_held,
+            recent: self.removals.recent(id, Some(sync)),
+            annotation: before.unwrap_or_else(|| self.index.read().config.annotation.to_string()),
+        };
+        let status = status(sync, &standing, &summary, &memory);
         if sync.status.as_ref() == Some(&status) {
             return Ok(Action::done());
         }
-        if let Some(wait) = self.status_write_delay(&id) {
+        if let Some(wait) = self.status_write_delay(id) {
             return Ok(Action::requeue_after(wait));
         }
-        let mut updated = SecretSync::clone(&sync);
+        let mut updated = SecretSync::clone(sync);
         updated.status = Some(status);
         ctx.writer().apply_status(&updated).await?;
         Ok(Action::done())
@@ -130,7 +193,10 @@ impl Engine {
     /// Returns `None` while its sources are not known.
     fn sync_state(&self, id: &SyncId, object: &SecretSync) -> Option<SyncState> {
         let index = self.index.read();
-        let sync = index.sync(id)?;
+        let Some(sync) = index.sync(id) else {
+            // An annotated source that has lost its annotation, while its copies are held.
+            return index.annotated_source(id).map(|_| SyncState::default());
+        };
         let (spec_error, is_paused) = match &sync.rules {
             Ok(rules) => (None, rules.is_paused),
             Err(wrong) => (Some(wrong.clone()), false),
@@ -219,9 +285,35 @@ impl Engine {
                 ..ObjectReference::default()
             };
             ctx.recorder().warning(&reference, "InvalidConsent", invalid);
+            // Events about a namespace are in `default`; the team looks into its own.
+            let reference = ObjectReference {
+                namespace: Some(namespace.to_string()),
+                ..reference
+            };
+            ctx.recorder().warning(&reference, "InvalidConsent", invalid);
+        }
+        if place.consent_errors().next().is_some() {
+            return Action::requeue_after(REPORT_INTERVAL);
         }
         Action::done()
     }
+}
+
+/// Keeps the sums of the last status, without what is counted in any case.
+fn keep_sums(summary: &mut Summary, before: &SecretSyncStatus, standing: &SyncState) {
+    summary.result = NamespaceResult {
+        targets: before.targets,
+        synced: before.synced,
+        excluded: before.excluded.saturating_sub(standing.skipped),
+        failed: before.failed.saturating_sub(count(standing.failures.len())),
+        conflicts: before.conflicts,
+        ..NamespaceResult::default()
+    };
+    let kept = before.failures.iter();
+    summary.failures = kept
+        .filter(|failure| !standing.failures.contains(failure))
+        .cloned()
+        .collect();
 }
 
 fn count(number: usize) -> u32 {
@@ -229,7 +321,12 @@ fn count(number: usize) -> u32 {
 }
 
 /// Computes the status.
-fn status(sync: &SecretSync, standing: &SyncState, summary: &Summary) -> SecretSyncStatus {
+fn status(
+    sync: &SecretSync,
+    standing: &SyncState,
+    summary: &Summary,
+    memory: &RemovalMemory,
+) -> SecretSyncStatus {
     let result = &summary.result;
     let failed = result.failed.saturating_add(count(standing.failures.len()));
     let mut failures = standing.failures.clone();
@@ -246,11 +343,13 @@ fn status(sync: &SecretSync, standing: &SyncState, summary: &Summary) -> SecretS
         failed,
         conflicts: result.conflicts,
         failures,
+        consent_annotation: Some(memory.annotation.clone()),
+        recent_removals: memory.recent.clone(),
         conditions: before.map(|status| status.conditions.clone()).unwrap_or_default(),
     };
     let generation = sync.metadata.generation;
     let clock = Clock::system();
-    let ready = ready(standing, summary, &status);
+    let ready = ready(standing, summary, &status, memory);
     status
         .conditions
         .set(ready.observed_generation(generation), &clock);
@@ -265,10 +364,28 @@ fn status(sync: &SecretSync, standing: &SyncState, summary: &Summary) -> SecretS
     status
         .conditions
         .set(conflict.observed_generation(generation), &clock);
+    if memory.is_held {
+        let held = ConditionUpdate::true_(REMOVAL_HELD, REMOVAL_NOT_CONFIRMED)
+            .message(
+                memory
+                    .request
+                    .as_deref()
+                    .unwrap_or("it is confirmed, and being done"),
+            )
+            .observed_generation(generation);
+        status.conditions.set(held, &clock);
+    } else {
+        status.conditions.unset(REMOVAL_HELD);
+    }
     status
 }
 
-fn ready(standing: &SyncState, summary: &Summary, status: &SecretSyncStatus) -> ConditionUpdate {
+fn ready(
+    standing: &SyncState,
+    summary: &Summary,
+    status: &SecretSyncStatus,
+    memory: &RemovalMemory,
+) -> ConditionUpdate {
     let no = |reason: &str, message: String| ConditionUpdate::false_("Ready", reason).message(message);
     let SecretSyncStatus {
         targets,
@@ -303,6 +420,9 @@ fn ready(standing: &SyncState, summary: &Summary, status: &SecretSyncStatus) -> 
             "NothingSelected",
             "neither spec.sourceSelector nor spec.names is set".to_owned(),
         );
+    }
+    if let Some(request) = &memory.request {
+        return no(REMOVAL_NOT_CONFIRMED, request.clone());
     }
     if *failed > 0 {
         return no("Failed", format!("{failed} copies failed; see failures"));

@@ -12,7 +12,10 @@ use std::{
 
 use tokio::sync::watch;
 use windlass::{
-    cache::{Cache, CacheSet, Cacheable, CachedObject, Change, Lister, Settings, WatchScope},
+    cache::{
+        Cache, CacheSet, Cacheable, CachedObject, Change, Lister, Settings, SyncFailure, WatchErrorKind,
+        WatchScope,
+    },
     k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret},
     kube::core::PartialObjectMeta,
     prelude::{Error, Resource, ResourceExt},
@@ -26,6 +29,8 @@ use crate::{
     copy_metadata::{CopyMetadata, SyncOwners},
     engine::{Cause, CopyLister, Engine, Listers},
     identity::{Job, SyncId},
+    removal_guard::confirmed_removals,
+    source_status::status_of,
     source_watch::{SourceMetadata, SourceWatchKey},
     sync_index::{Affected, SyncChange, SyncIndex, TargetNamespace, WatchInstance},
 };
@@ -199,6 +204,18 @@ impl SourceWatches {
                 Err(_) => return,
             },
         };
+        let home = Arc::clone(&self.engine.index.read().config.source_namespace);
+        let last = change.latest().object().ok();
+        let source = last.and_then(|last| status_of(&last.metadata, &home));
+        if has_new_confirmation(change) {
+            let sync = source.as_ref().unwrap_or(&id);
+            self.engine
+                .update_index(Cause::Other, |index| (index.wake(sync), ()));
+        }
+        if let Some(source) = source {
+            self.engine.enqueue_status(&source);
+            return;
+        }
         if is_unchanged_spec(change) {
             self.engine.enqueue_status(&id);
             return;
@@ -222,6 +239,14 @@ impl SourceWatches {
         }
         self.engine.enqueue_status(&id);
     }
+}
+
+/// Returns whether a confirmation of removals was added or changed.
+fn has_new_confirmation(change: &Change<SecretSync>) -> bool {
+    let confirmed =
+        |stored: &CachedObject<SecretSync>| stored.object().map_or(0, |object| confirmed_removals(&object));
+    let before = change.old().map_or(0, confirmed);
+    matches!(change, Change::Applied { .. }) && before != confirmed(change.latest())
 }
 
 /// Returns whether only the status, or irrelevant metadata, of a SecretSync has changed.
@@ -323,9 +348,6 @@ impl Engine {
     fn on_copy(&self, kind: SourceKind, change: &Change<CopyMetadata>) {
         let key = change.key();
         let (name, namespace) = (key.name(), Arc::<str>::from(key.namespace().unwrap_or_default()));
-        if matches!(change, Change::Deleted { .. }) || change.is_recreated() {
-            self.verified.lock().remove(&(kind, key.clone()));
-        }
         let states = change.old().into_iter().chain([change.latest()]);
         let owners = states.filter_map(|state| self.sync_of_copy(kind, name, &*state.object().ok()?));
         let mut concerned: Vec<_> = owners.collect();
@@ -350,9 +372,25 @@ async fn wait_for_sync<T: Send + Sync + 'static>(cache: &Cache<T>) -> Result<Lis
         match cache.synced(SYNC_LOG_INTERVAL).await {
             Ok(lister) => return Ok(lister),
             Err(waiting @ windlass::cache::SyncError::Deadline { .. }) => {
-                tracing::warn!("waiting to start: {waiting}");
+                if is_only_disconnected(&cache.sync_failures()) {
+                    // The connection's log has it, once for all watches.
+                    tracing::debug!("waiting to start: {waiting}");
+                } else {
+                    tracing::warn!("waiting to start: {waiting}");
+                }
             }
             Err(ended) => return Err(ended.into()),
         }
     }
+}
+
+/// Returns whether a list is not complete only because the server cannot be reached.
+fn is_only_disconnected(failures: &[SyncFailure]) -> bool {
+    let is_connection_error = |failure: &SyncFailure| {
+        matches!(
+            failure.error.kind,
+            WatchErrorKind::ConnectionRefused | WatchErrorKind::ConnectionFailed
+        )
+    };
+    !failures.is_empty() && failures.iter().all(is_connection_error)
 }

@@ -15,10 +15,13 @@ use std::{
 
 use tokio::time::Instant;
 
-use crate::{api::SyncFailure, identity::SyncId};
+use crate::{api::SyncFailure, copy_outcome::REMOVAL_NOT_CONFIRMED, identity::SyncId};
 
 /// Maximum number of failures per namespace that are kept in detail.
 const MAX_FAILURES: usize = 10;
+
+/// How often a failure that lasts is reported: the server deletes events after an hour.
+pub(crate) const REPORT_INTERVAL: Duration = Duration::from_mins(30);
 
 /// Maximum length of a message, in bytes: a webhook's message may be arbitrarily long, a status may not.
 const MAX_MESSAGE_LEN: usize = 512;
@@ -31,6 +34,8 @@ pub(crate) struct NamespaceResult {
     pub(crate) excluded: u32,
     pub(crate) failed: u32,
     pub(crate) conflicts: u32,
+    /// How many of the failed ones are removals that wait for a confirmation.
+    pub(crate) unconfirmed: u32,
     /// The first failures; their namespace is that of the result.
     pub(crate) failures: Vec<CopyFailure>,
 }
@@ -68,6 +73,7 @@ impl NamespaceResult {
             &mut self.failed
         };
         *count += 1;
+        self.unconfirmed += u32::from(failure.reason == REMOVAL_NOT_CONFIRMED);
         if self.failures.len() < MAX_FAILURES {
             self.failures.push(failure);
         }
@@ -86,6 +92,8 @@ pub(crate) struct Totals {
     pub(crate) conflicts: u64,
     /// Number of pending items.
     pub(crate) pending: u64,
+    /// How many of them wait for a retry, because the server could not be reached.
+    disconnected: u64,
 }
 
 /// The state of all queue items.
@@ -105,6 +113,8 @@ struct SyncProgress {
     is_complete: bool,
     /// When the change that is being copied was made.
     changed_at: Option<Instant>,
+    /// When the failures in each namespace that has any were last reported.
+    reported: HashMap<Arc<str>, Instant>,
 }
 
 #[derive(Default)]
@@ -114,6 +124,8 @@ struct NamespaceProgress {
     /// The value of `requested` when the item was last finished.
     finished: u32,
     result: NamespaceResult,
+    /// It waits for a retry, because the server could not be reached.
+    is_disconnected: bool,
 }
 
 impl NamespaceProgress {
@@ -128,6 +140,8 @@ pub(crate) struct Completion {
     /// Nothing of this sync is pending any more.
     pub(crate) is_idle: bool,
     pub(crate) new_failures: Vec<CopyFailure>,
+    /// Failures that were reported before, and are due to be reported again.
+    pub(crate) lasting_failures: Vec<CopyFailure>,
     /// How long it took until the change was in all namespaces.
     pub(crate) propagation: Option<Duration>,
 }
@@ -141,6 +155,8 @@ pub(crate) struct Summary {
     pub(crate) has_pending_change: bool,
     /// All items were processed once.
     pub(crate) is_complete: bool,
+    /// Nothing is pending.
+    pub(crate) is_idle: bool,
 }
 
 impl WorkTracker {
@@ -177,12 +193,27 @@ impl WorkTracker {
     }
 
     /// Begins to process an item; if it is enqueued again later, it stays pending.
-    pub(crate) fn begin(&self, sync: &SyncId, namespace: &str) -> u32 {
-        let entry = self
-            .syncs
-            .get(sync)
-            .and_then(|progress| progress.namespaces.get(namespace));
-        entry.map_or(0, |entry| entry.requested)
+    pub(crate) fn begin(&mut self, sync: &SyncId, namespace: &str) -> u32 {
+        let Some(entry) = entry_mut(&mut self.syncs, sync, namespace) else {
+            return 0;
+        };
+        if std::mem::take(&mut entry.is_disconnected) {
+            self.totals.disconnected -= 1;
+            self.last_progress = Instant::now();
+        }
+        entry.requested
+    }
+
+    /// Records that an item could not be processed because the server could not be reached. Its result stays, and it stays
+    /// pending; it is no stall while it waits for its retry.
+    pub(crate) fn disconnect(&mut self, sync: &SyncId, namespace: &str) {
+        self.last_progress = Instant::now();
+        if let Some(entry) = entry_mut(&mut self.syncs, sync, namespace)
+            && entry.is_pending()
+            && !std::mem::replace(&mut entry.is_disconnected, true)
+        {
+            self.totals.disconnected += 1;
+        }
     }
 
     /// Records the result of an item that was begun with this number. `None`: unchanged.
@@ -207,8 +238,16 @@ impl WorkTracker {
             self.totals.pending -= 1;
         }
         if let Some(result) = found {
-            let is_new = |failure: &&CopyFailure| !entry.result.failures.contains(failure);
-            settled.new_failures = result.failures.iter().filter(is_new).cloned().collect();
+            let is_new = |failure: &CopyFailure| !entry.result.failures.contains(failure);
+            let (new, lasting): (Vec<_>, Vec<_>) = result.failures.iter().cloned().partition(is_new);
+            let reported = progress.reported.get(namespace);
+            if result.failures.is_empty() {
+                progress.reported.remove(namespace);
+            } else if reported.is_none_or(|at| at.elapsed() >= REPORT_INTERVAL) {
+                progress.reported.insert(Arc::clone(namespace), Instant::now());
+                settled.lasting_failures = lasting;
+            }
+            settled.new_failures = new;
             self.totals.subtract(&entry.result);
             self.totals.add(&result);
             entry.result = result;
@@ -252,6 +291,7 @@ impl WorkTracker {
             sum.excluded = sum.excluded.max(result.excluded);
             sum.failed += result.failed;
             sum.conflicts += result.conflicts;
+            sum.unconfirmed += result.unconfirmed;
             if !result.failures.is_empty() {
                 by_namespace.insert(namespace, &result.failures);
             }
@@ -269,6 +309,7 @@ impl WorkTracker {
             failures: failures.take(most).collect(),
             has_pending_change: progress.changed_at.is_some(),
             is_complete: progress.is_complete,
+            is_idle: progress.pending == 0,
         }
     }
 
@@ -296,7 +337,7 @@ impl WorkTracker {
 
     /// Returns how long items have been pending without progress.
     pub(crate) fn stalled_for(&self) -> Duration {
-        if self.totals.pending == 0 {
+        if self.totals.pending == self.totals.disconnected {
             Duration::ZERO
         } else {
             self.last_progress.elapsed()
@@ -307,6 +348,14 @@ impl WorkTracker {
     pub(crate) fn start(&mut self) {
         self.last_progress = Instant::now();
     }
+}
+
+fn entry_mut<'a>(
+    syncs: &'a mut HashMap<SyncId, SyncProgress>,
+    sync: &SyncId,
+    namespace: &str,
+) -> Option<&'a mut NamespaceProgress> {
+    syncs.get_mut(sync)?.namespaces.get_mut(namespace)
 }
 
 impl Totals {
@@ -396,6 +445,44 @@ mod tests {
         assert_eq!(tracker.totals(), Totals::default());
         tracker.forget(&sync());
         assert!(tracker.syncs.is_empty(), "nothing is kept of a deleted sync");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn lasting_failure_is_reported_again_every_half_hour() {
+        let (mut tracker, ns) = (WorkTracker::new(), Arc::from("n"));
+        let mut reports = (0, 0);
+        for _ in 0..90 {
+            tracker.mark_pending(&sync(), &ns, false);
+            let began = tracker.begin(&sync(), &ns);
+            let settled = tracker.finish(&sync(), &ns, began, Some(bad()));
+            reports.0 += settled.new_failures.len();
+            reports.1 += settled.lasting_failures.len();
+            tokio::time::advance(Duration::from_mins(1)).await;
+        }
+        assert_eq!(reports, (1, 2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn outage_keeps_the_result_and_is_no_stall() {
+        let (mut tracker, ns) = (WorkTracker::new(), Arc::from("n"));
+        tracker.mark_pending(&sync(), &ns, false);
+        let began = tracker.begin(&sync(), &ns);
+        tracker.finish(&sync(), &ns, began, Some(good()));
+        tracker.mark_pending(&sync(), &ns, true);
+        for _ in 0..3 {
+            tracker.begin(&sync(), &ns);
+            tracker.disconnect(&sync(), &ns);
+            tokio::time::advance(Duration::from_mins(6)).await;
+            assert_eq!(tracker.stalled_for(), Duration::ZERO);
+        }
+        let summary = tracker.summary(&sync(), 10);
+        assert!(summary.result.synced == 1 && summary.has_pending_change && !summary.is_idle);
+        // A request that hangs is a stall.
+        let began = tracker.begin(&sync(), &ns);
+        tokio::time::advance(Duration::from_mins(6)).await;
+        assert_eq!(tracker.stalled_for(), Duration::from_mins(6));
+        assert!(tracker.finish(&sync(), &ns, began, Some(good())).is_idle);
+        assert_eq!(tracker.totals().pending, 0);
     }
 
     #[test]

@@ -5,15 +5,14 @@ use std::{
     sync::Arc,
 };
 
-use windlass::k8s_openapi::api::core::v1::ObjectReference;
-
 use crate::{
     api::SourceKind,
+    consent::quote,
     identity::{SyncId, SyncOwner},
     member::Member,
     rules::SyncRules,
     source_watch::{ContentCells, Source, SourceMetadata},
-    sync_index::{Affected, Sync, SyncIndex, WatchInstance},
+    sync_index::{Affected, Sync, SyncIndex, WatchInstance, source_reference},
 };
 
 impl SyncIndex {
@@ -24,6 +23,7 @@ impl SyncIndex {
         name: &Arc<str>,
         seen: Option<&Arc<SourceMetadata>>,
     ) -> (Vec<Affected>, Vec<SyncId>) {
+        self.revision += 1;
         let key = &instance.key;
         let nothing = (Vec::new(), Vec::new());
         let Some(known) = self
@@ -54,11 +54,22 @@ impl SyncIndex {
                 SyncId::Annotated { .. } if is_complete => self.target_namespaces(&id),
                 _ => BTreeSet::new(),
             };
-            let Some(change) = self.set_member(&id, instance, name, seen.as_ref(), &mut source) else {
-                continue;
-            };
+            let change = self.set_member(&id, instance, name, seen.as_ref(), &mut source);
             // No sync acts on a watch before its initial list is complete.
-            if is_complete {
+            if !is_complete {
+                continue;
+            }
+            // Copies that stay for now wait for a change of the source: where the consent is invalid, or if their removal is
+            // held. They need not be wanted any more. For a SecretSync, only the end of a source decides about them.
+            let woken = match &id {
+                SyncId::Declared { .. } if seen.is_some() => Vec::new(),
+                _ => self.wake_waiting(&id),
+            };
+            if change.is_none() && !woken.is_empty() {
+                touched.push(id.clone());
+            }
+            affected.extend(woken);
+            if let Some(change) = change {
                 let mut concerned = self.affected_since(&before, &id);
                 for one in &mut concerned {
                     one.is_removal |= change == MembershipChange::Left;
@@ -90,12 +101,17 @@ impl SyncIndex {
                 Arc::clone(made)
             };
         if let SyncId::Annotated { kind, .. } = id {
-            let annotated = seen.filter(|(seen, _)| seen.is_annotated());
+            let annotated =
+                seen.filter(|(seen, _)| seen.is_annotated() || seen.unclear_annotation().is_some());
+            let error = annotated.and_then(|(seen, _)| {
+                let value = seen.unclear_annotation()?;
+                Some(unclear_annotation(&self.config.annotation, value))
+            });
             let source = annotated.map(|(seen, _)| source_of(made, seen, &mut self.content_cells));
             let was = self.syncs.contains_key(id);
             let is = source.is_some();
             if was || is {
-                self.set_annotated_sync(id, *kind, source.as_ref());
+                self.set_annotated_sync(id, *kind, source.as_ref(), error);
             }
             return MembershipChange::of(was, is);
         }
@@ -131,7 +147,14 @@ impl SyncIndex {
     }
 
     /// Updates the sync of an object of the source namespace, which exists while the object is annotated.
-    fn set_annotated_sync(&mut self, id: &SyncId, kind: SourceKind, source: Option<&Arc<Source>>) {
+    /// With an `error` nothing is copied or removed because of it.
+    fn set_annotated_sync(
+        &mut self,
+        id: &SyncId,
+        kind: SourceKind,
+        source: Option<&Arc<Source>>,
+        error: Option<String>,
+    ) {
         self.unclaim(id);
         let Some(source) = source else {
             self.syncs.remove(id);
@@ -144,26 +167,23 @@ impl SyncIndex {
         };
         let known = before.as_ref().and_then(|sync| sync.members.get(&source.name));
         let member = Member::reuse_or_new(known, source, &rules);
+        let members = match &error {
+            Some(_) => BTreeMap::new(),
+            None => BTreeMap::from([(Arc::clone(&source.name), member)]),
+        };
         let sync = Sync {
             namespace: Arc::clone(&source.namespace),
             owner: Arc::new(SyncOwner::Annotation {
                 source_namespace: Arc::clone(&source.namespace),
             }),
             precedence: (source.created, Arc::clone(&source.uid)),
-            rules: Ok(rules),
-            members: BTreeMap::from([(Arc::clone(&source.name), member)]),
-            sources: 1,
+            rules: error.map_or(Ok(rules), Err),
+            sources: members.len(),
+            members,
             targets: 0,
             is_deleting: false,
             has_finalizer: true,
-            reference: ObjectReference {
-                api_version: Some("v1".to_owned()),
-                kind: Some(kind.name().to_owned()),
-                namespace: Some(source.namespace.to_string()),
-                name: Some(source.name.to_string()),
-                uid: Some(source.uid.to_string()),
-                ..ObjectReference::default()
-            },
+            reference: source_reference(kind, &source.namespace, &source.name, &source.uid),
         };
         self.syncs.insert(id.clone(), sync);
         self.claim(id);
@@ -214,6 +234,15 @@ impl SyncIndex {
             }
         }
     }
+}
+
+/// Why nothing is copied because of a source's annotation.
+fn unclear_annotation(annotation: &str, value: &str) -> String {
+    format!(
+        "invalid value {} of `{annotation}`: to stop copying it, use `false` or remove the annotation; to copy it, use `true`; \
+         until then nothing is copied, updated or removed because of it",
+        quote(value)
+    )
 }
 
 /// What a change of an object means for a sync that selects or selected it.

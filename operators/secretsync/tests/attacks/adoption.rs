@@ -239,3 +239,35 @@ pub(crate) async fn withdrawn_consent_releases_at_once(case: Case) -> anyhow::Re
     }
     Ok(())
 }
+
+/// A value that looks like a mistake releases nothing, and an object whose consent is not clear is not updated.
+pub(crate) async fn mistaken_adopt_releases_nothing(case: Case) -> anyhow::Result<()> {
+    for kind in KINDS {
+        let case = case.fresh().await?;
+        let env = attacked(&case, None).await?;
+        let object = with(kind.object("token", "1"), &adopt(MALLORY));
+        env.make(kind, VICTIM, &object).await?;
+        env.make(kind, MALLORY, &kind.object("token", "1")).await?;
+        let running = env.start().await?;
+        let spec = json!({ "kind": kind.name(), "names": ["token"], "adoptionPolicy": "Always" });
+        let status = env.attack("grab", spec).await?;
+        assert_eq!(status.synced, 1, "{status:?}");
+        let mistaken = env.change(kind, VICTIM, "token", adopt("true,mallory")).await?;
+        env.change(kind, MALLORY, "token", kind.object("token", "2"))
+            .await?;
+        env.wait_for_status(MALLORY, "grab", |status| {
+            status
+                .failures
+                .iter()
+                .any(|failure| failure.reason == "InvalidConsent")
+        })
+        .await?;
+        env.settle().await;
+        assert_eq!(env.find(kind, VICTIM, "token").await?, mistaken, "{kind:?}");
+        env.change(kind, VICTIM, "token", adopt("false")).await?;
+        env.wait_for_object(kind, VICTIM, "token", |object| !is_marked(object))
+            .await?;
+        running.stop().await?;
+    }
+    Ok(())
+}

@@ -9,7 +9,10 @@ use windlass::{
     serde_json::Value,
 };
 use windlass_cluster::Backend;
-use windlass_secretsync::SecretSync;
+use windlass_secretsync::{
+    SecretSync,
+    api::{SOURCE_UID_LABEL, SYNC_ANNOTATION},
+};
 use windlass_suite::{Context as Case, RunningManager};
 
 use crate::attacks::{
@@ -54,6 +57,61 @@ pub(crate) async fn target_cannot_block_the_deletion_of_a_sync(case: Case) -> an
         }
         assert!(env.find(kind, "second", "token").await.is_err());
     }
+    running.stop().await
+}
+
+/// A tenant forges copies of another tenant's SecretSync: this neither holds back its removals, nor asks for a
+/// confirmation. The forger knows all UIDs, since a copy shows them.
+pub(crate) async fn forged_copies_do_not_hold_back_removals(case: Case) -> anyhow::Result<()> {
+    let env = TestCluster::new(&case).await?;
+    env.namespace("team-a", json!({})).await?;
+    let selected = json!({ "annotations": { SYNC_ANNOTATION: "team-a" }, "labels": { "tier": "backend" } });
+    for name in ["one", "two"] {
+        env.namespace(name, selected.clone()).await?;
+    }
+    // It consents, and is not selected.
+    env.namespace(MALLORY, target("team-a", None)).await?;
+    let kind = Kind::Secret;
+    let mut uids = Vec::new();
+    for number in 0..12 {
+        let name = format!("token-{number:02}");
+        let source = env.make(kind, "team-a", &kind.object(&name, "1")).await?;
+        uids.push((name, source["metadata"]["uid"].clone()));
+    }
+    let spec = json!({
+        "names": ["token-00"], "namespaceSelector": { "matchLabels": { "tier": "backend" } },
+    });
+    let running = env.start().await?;
+    env.sync("team-a", "shared", spec).await?;
+    env.wait_for_status("team-a", "shared", |status| status.synced == 2)
+        .await?;
+    env.settle().await;
+    running.stop().await?;
+    let copy = env.find(kind, "one", "token-00").await?;
+    for (name, uid) in &uids {
+        let mut forged = kind.object(name, "1");
+        for marks in ["labels", "annotations"] {
+            forged["metadata"][marks] = copy["metadata"][marks].clone();
+        }
+        forged["metadata"]["labels"][SOURCE_UID_LABEL] = uid.clone();
+        let manager = PostParams {
+            field_manager: Some("secretsync".to_owned()),
+            ..PostParams::default()
+        };
+        let path = format!("/api/v1/namespaces/{MALLORY}/{}", kind.plural());
+        let forge = Request::new(path).create(&manager, serde_json::to_vec(&forged)?)?;
+        env.case().client().request::<Value>(forge).await?;
+    }
+    env.patch_namespace("two", json!({ "labels": { "tier": null } }))
+        .await?;
+    let running = env.start().await?;
+    env.in_namespace("two")
+        .wait_until_deleted::<windlass::k8s_openapi::api::core::v1::Secret>("token-00")
+        .await?;
+    env.wait_for_status("team-a", "shared", |status| {
+        condition(status, "Ready", "True") && status.synced == 1
+    })
+    .await?;
     running.stop().await
 }
 

@@ -90,7 +90,11 @@ pub(crate) async fn no_value_leaks_into_any_output(case: Case) -> anyhow::Result
         ),
         ("syncs", text::<SecretSync>(&case).await?, "selected"),
         ("config maps", text::<ConfigMap>(&case).await?, ""),
-        ("secrets", around(&case).await?, "secretsync.windlass.dev/hash"),
+        (
+            "secrets",
+            around(&case).await?,
+            "secretsync.windlass.dev/synced-by",
+        ),
     ];
     for (what, text, must) in outputs {
         assert!(text.contains(must), "{what} must contain `{must}`: {text}");

@@ -4,10 +4,10 @@ use windlass::{
     k8s_openapi::api::core::v1::{Event, Secret},
     prelude::*,
 };
-use windlass_secretsync::{SecretSync, api::SYNC_ANNOTATION};
+use windlass_secretsync::{SecretSync, SecretSyncStatus, SyncFailure, api::SYNC_ANNOTATION};
 use windlass_suite::Context as Case;
 
-use crate::secretsync::test_cluster::{HOME, TestCluster, consent, secret};
+use crate::secretsync::test_cluster::{HOME, TestCluster, condition, consent, secret};
 
 /// What each consent allows: (value of the annotation, copies from the source namespace, copies from team-a).
 const CONSENTS: &[(&str, &str, bool, bool)] = &[
@@ -75,6 +75,130 @@ pub(crate) async fn namespace_gets_copies_only_from_namespaces_it_names(case: Ca
             .wait_for_event(&namespace, warned)
             .await?;
     }
+    running.stop().await
+}
+
+/// A value that looks like a mistake neither consents nor withdraws: the copies stay as they are, also after a restart,
+/// and all sides are told. Only an unmistakable value removes them.
+pub(crate) async fn mistaken_consent_withdraws_nothing(case: Case) -> anyhow::Result<()> {
+    let env = TestCluster::new(&case).await?;
+    env.namespace("team-a", json!({})).await?;
+    let asks = env.namespace("asks", consent("secretsync,team-a")).await?;
+    env.source("from-home", "1").await?;
+    env.in_namespace("team-a").create(secret("from-a", "1")).await?;
+    let mut running = env.start().await?;
+    let sync = env
+        .sync("team-a", "shared", json!({ "names": ["from-a"] }))
+        .await?;
+    env.wait_for_copy("asks", "from-home", "1").await?;
+    env.wait_for_copy("asks", "from-a", "1").await?;
+    env.settle().await;
+    env.proxy().clear();
+    for value in ["true,team-a", "no", "False", "team-a;secretsync", "*,team-a"] {
+        env.patch_namespace("asks", consent(value)).await?;
+        env.settle().await;
+        running.stop().await?;
+        running = env.start().await?;
+        env.settle().await;
+        assert_eq!(env.copy_writes(), [""; 0], "`{value}`");
+    }
+    let is_stale = |status: &SecretSyncStatus| {
+        let invalid =
+            |failure: &SyncFailure| failure.reason == "InvalidConsent" && failure.namespace == "asks";
+        condition(status, "Ready", "False") && status.failures.iter().any(invalid)
+    };
+    let observed = env.wait_for_status("team-a", "shared", is_stale).await?;
+    // Its owner learns nothing about the namespaces that the target names.
+    assert!(
+        !serde_json::to_string(&observed.status)?.contains("*,"),
+        "{observed:?}"
+    );
+    let invalid = |event: &Event| event.reason.as_deref() == Some("InvalidConsent");
+    env.in_namespace("team-a").wait_for_event(&sync, invalid).await?;
+    let told = env.in_namespace("default").wait_for_event(&asks, invalid).await?;
+    let message = told.message.unwrap_or_default();
+    assert!(message.contains("use `true`"), "{message}");
+    // A changed source does not get into a namespace whose consent is not clear.
+    let changed = json!({ "data": secret("from-a", "2").data });
+    env.in_namespace("team-a")
+        .patch::<Secret>("from-a", changed)
+        .await?;
+    env.settle().await;
+    assert_eq!(env.copy_writes(), [""; 0]);
+    // Both ways out.
+    env.patch_namespace("asks", consent("team-a")).await?;
+    env.wait_for_copy("asks", "from-a", "2").await?;
+    env.in_namespace("asks")
+        .wait_until_deleted::<Secret>("from-home")
+        .await?;
+    env.patch_namespace("asks", consent("none")).await?;
+    env.settle().await;
+    env.patch_namespace("asks", consent("false")).await?;
+    env.in_namespace("asks")
+        .wait_until_deleted::<Secret>("from-a")
+        .await?;
+    running.stop().await
+}
+
+/// A deleted source takes its copies along, also where the consent is invalid at that time.
+pub(crate) async fn source_deleted_during_an_invalid_consent_takes_its_copy_along(
+    case: Case,
+) -> anyhow::Result<()> {
+    let (env, running) = TestCluster::in_sync(&case).await?;
+    env.patch_namespace("asks", consent("no")).await?;
+    env.settle().await;
+    env.in_namespace(HOME).delete::<Secret>("token").await?;
+    env.in_namespace("asks")
+        .wait_until_deleted::<Secret>("token")
+        .await?;
+    running.stop().await
+}
+
+/// `no` on a source is taken for a mistake: nothing is copied because of it, and nothing is removed.
+pub(crate) async fn negated_annotation_of_a_source_copies_and_removes_nothing(
+    case: Case,
+) -> anyhow::Result<()> {
+    let (env, mut running) = TestCluster::in_sync(&case).await?;
+    let home = env.in_namespace(HOME);
+    env.proxy().clear();
+    for value in ["no", "False", "OFF", "0", "disabled"] {
+        let name = format!("not-{}", value.to_lowercase());
+        let mut source = secret(&name, "1");
+        source
+            .annotations_mut()
+            .insert(SYNC_ANNOTATION.to_owned(), value.to_owned());
+        let source = home.create(source).await?;
+        let token = home
+            .patch::<Secret>("token", json!({ "metadata": consent(value) }))
+            .await?;
+        env.settle().await;
+        running.stop().await?;
+        running = env.start().await?;
+        env.settle().await;
+        assert_eq!(env.copy_writes(), [""; 0], "`{value}`");
+        let invalid = |event: &Event| {
+            let message = event.message.as_deref().unwrap_or_default();
+            event.reason.as_deref() == Some("InvalidAnnotation")
+                && message.contains(&format!("`{value}`"))
+                && message.contains("`false`")
+        };
+        for source in [&source, &token] {
+            home.wait_for_event(source, invalid).await?;
+        }
+        env.wait_for_status(HOME, &format!("secret.{name}"), |status| {
+            condition(status, "Ready", "False")
+        })
+        .await?;
+    }
+    // Both ways out.
+    home.patch::<Secret>("not-no", json!({ "metadata": consent("yes") }))
+        .await?;
+    env.wait_for_copy("asks", "not-no", "1").await?;
+    home.patch::<Secret>("token", json!({ "metadata": consent("false") }))
+        .await?;
+    env.in_namespace("asks")
+        .wait_until_deleted::<Secret>("token")
+        .await?;
     running.stop().await
 }
 

@@ -1,5 +1,6 @@
 //! Changes of copies by other clients.
 
+use anyhow::Context as _;
 use windlass::{
     k8s_openapi::api::core::v1::{Event, Secret},
     kube::{
@@ -9,10 +10,13 @@ use windlass::{
     prelude::*,
     serde_json::Value,
 };
-use windlass_secretsync::api::{HASH_ANNOTATION, SOURCE_ANNOTATION, SYNCED_BY_ANNOTATION};
+use windlass_secretsync::{
+    SecretSyncStatus, SyncFailure,
+    api::{HASH_ANNOTATION, SOURCE_ANNOTATION, SYNCED_BY_ANNOTATION},
+};
 use windlass_suite::Context as Case;
 
-use crate::secretsync::test_cluster::{HOME, TestCluster, secret};
+use crate::secretsync::test_cluster::{HOME, TestCluster, condition, describe_request, secret};
 
 async fn prepare(case: &Case) -> anyhow::Result<(TestCluster, windlass_suite::RunningManager)> {
     let env = TestCluster::new(case).await?;
@@ -26,10 +30,10 @@ async fn prepare(case: &Case) -> anyhow::Result<(TestCluster, windlass_suite::Ru
 }
 
 fn is_whole(copy: &Secret) -> bool {
-    let marks = [HASH_ANNOTATION, SOURCE_ANNOTATION, SYNCED_BY_ANNOTATION];
+    let marks = [SOURCE_ANNOTATION, SYNCED_BY_ANNOTATION];
     copy.data == secret("token", "1").data
         && marks.iter().all(|mark| copy.annotations().contains_key(*mark))
-        && !copy.annotations().values().any(|value| value == "wrong")
+        && !copy.annotations().contains_key(HASH_ANNOTATION)
 }
 
 /// By patch, update, apply and deletion; each is repaired in one write, in less than two seconds.
@@ -45,8 +49,8 @@ pub(crate) async fn drift_is_repaired_at_once(case: Case) -> anyhow::Result<()> 
         ("a key less", json!({ "data": { "password": null } })),
         ("no data", json!({ "data": null })),
         (
-            "a hash",
-            json!({ "metadata": { "annotations": { HASH_ANNOTATION: "wrong" } } }),
+            "a digest",
+            json!({ "metadata": { "annotations": { HASH_ANNOTATION: "0123" } } }),
         ),
     ];
     for (what, patch) in patches {
@@ -96,32 +100,170 @@ pub(crate) async fn drift_is_repaired_at_once_in_a_source_namespace(case: Case) 
     running.stop().await
 }
 
-/// Drift during downtime is detected in the managed fields, without reading any value.
-pub(crate) async fn drift_during_downtime_is_repaired_without_reading_values(
-    case: Case,
-) -> anyhow::Result<()> {
+/// Managed fields prove nothing about content: others can write under our name, also while no process runs.
+pub(crate) async fn changes_under_our_name_are_repaired(case: Case) -> anyhow::Result<()> {
+    for is_down in [false, true] {
+        let case = case.fresh().await?;
+        let (env, running) = prepare(&case).await?;
+        let mut running = Some(running);
+        let api = env.in_namespace("asks").case().api::<Secret>();
+        let as_us = PatchParams {
+            field_manager: Some("secretsync".to_owned()),
+            ..PatchParams::default()
+        };
+        for (what, patch) in [
+            ("a value", json!({ "data": { "password": "d3Jvbmc=" } })),
+            ("a key more", json!({ "stringData": { "more": "wrong" } })),
+            (
+                "another key",
+                json!({ "data": { "password": null, "more": "d3Jvbmc=" } }),
+            ),
+            ("a key less", json!({ "data": null })),
+        ] {
+            if let Some(running) = running.take_if(|_| is_down) {
+                running.stop().await?;
+            }
+            env.proxy().clear();
+            api.patch("token", &as_us, &Patch::Merge(patch)).await?;
+            if is_down {
+                running = Some(env.start().await?);
+            }
+            let asks = env.in_namespace("asks");
+            asks.wait_for::<Secret>("token", is_whole)
+                .await
+                .with_context(|| format!("{what}, down: {is_down}"))?;
+            env.settle().await;
+            assert_eq!(
+                env.copy_writes(),
+                ["update asks/token"],
+                "{what}, down: {is_down}"
+            );
+        }
+        if let Some(running) = running {
+            running.stop().await?;
+        }
+    }
+    Ok(())
+}
+
+/// After a start, each copy is read once; then only those that others have changed.
+pub(crate) async fn copies_are_read_once_after_a_start(case: Case) -> anyhow::Result<()> {
     let (env, running) = prepare(&case).await?;
     running.stop().await?;
-    env.in_namespace("asks")
-        .patch::<Secret>("token", json!({ "data": { "password": "d3Jvbmc=" } }))
-        .await?;
     env.proxy().clear();
     let running = env.start().await?;
-    env.in_namespace("asks")
-        .wait_for::<Secret>("token", is_whole)
+    env.settle().await;
+    let reads = || {
+        let sent = env.proxy().requests();
+        let mut reads: Vec<_> = sent
+            .iter()
+            .filter(|sent| sent.access.verb == "get" && sent.resource() == "secrets")
+            .map(describe_request)
+            .collect();
+        reads.sort();
+        reads
+    };
+    assert_eq!(
+        reads(),
+        ["get asks/token", "get other/token", "get secretsync/token"]
+    );
+    env.let_time_pass().await;
+    assert_eq!(reads().len(), 3, "and not again");
+    env.proxy().clear();
+    let theirs = json!({ "metadata": { "labels": { "theirs": "1" } } });
+    env.in_namespace("asks").patch::<Secret>("token", theirs).await?;
+    env.settle().await;
+    assert_eq!(reads(), ["get asks/token"]);
+    assert_eq!(env.all_writes(), [""; 0]);
+    running.stop().await
+}
+
+/// A change of a source is one request per copy, unless others have added metadata, which stays.
+pub(crate) async fn update_of_a_known_copy_is_one_request(case: Case) -> anyhow::Result<()> {
+    let (env, running) = prepare(&case).await?;
+    env.consenting(&["labelled"]).await?;
+    env.wait_for_copy("labelled", "token", "1").await?;
+    let theirs = json!({ "metadata": { "labels": { "theirs": "1" } } });
+    env.in_namespace("labelled")
+        .patch::<Secret>("token", theirs)
         .await?;
     env.settle().await;
-    assert_eq!(env.copy_writes(), ["update asks/token"]);
-    let reads = env.proxy().requests().into_iter().filter(|sent| {
-        sent.access.verb == "get"
-            && sent.resource() == "secrets"
-            && crate::secretsync::test_cluster::namespace_of(sent) != HOME
-    });
-    assert!(
-        reads.count() <= 1,
-        "only objects that are to be written may be read"
+    env.proxy().clear();
+    let changed = json!({ "data": secret("token", "2").data });
+    env.in_namespace(HOME).patch::<Secret>("token", changed).await?;
+    for namespace in ["asks", "other", "labelled"] {
+        env.wait_for_copy(namespace, "token", "2").await?;
+    }
+    env.settle().await;
+    let sent = env.proxy().requests();
+    let mut requests: Vec<_> = sent
+        .iter()
+        .filter(|sent| sent.resource() == "secrets" && sent.access.verb != "watch")
+        .map(describe_request)
+        .collect();
+    requests.sort();
+    assert_eq!(
+        requests,
+        [
+            "get labelled/token",
+            "get secretsync/token",
+            "update asks/token",
+            "update labelled/token",
+            "update other/token"
+        ]
     );
     running.stop().await
+}
+
+/// Data that a tool applies as `stringData` has no owner in the managed fields. Whether or not a process runs, the status
+/// says that the copy is not right.
+pub(crate) async fn data_applied_as_string_data_is_reported(case: Case) -> anyhow::Result<()> {
+    for is_down in [false, true] {
+        let case = case.fresh().await?;
+        let env = TestCluster::new(&case).await?;
+        env.consenting(&["asks"]).await?;
+        env.in_namespace(HOME).create(secret("token", "1")).await?;
+        env.sync(HOME, "shared", json!({ "names": ["token"] })).await?;
+        let mut running = Some(env.start().await?);
+        let is_ready = |status: &SecretSyncStatus| status.synced == 1 && condition(status, "Ready", "True");
+        env.wait_for_status(HOME, "shared", is_ready).await?;
+        env.settle().await;
+        if let Some(running) = running.take_if(|_| is_down) {
+            running.stop().await?;
+        }
+        let api = env.in_namespace("asks").case().api::<Secret>();
+        let apply = |data: Value| {
+            let object = json!({
+                "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "token" }, "stringData": data,
+            });
+            let api = api.clone();
+            async move {
+                let force = PatchParams::apply("flux").force();
+                api.patch("token", &force, &Patch::Apply(&object)).await
+            }
+        };
+        apply(json!({ "password": "theirs" })).await?;
+        if is_down {
+            running = Some(env.start().await?);
+        }
+        let conflicts = |status: &SecretSyncStatus| {
+            let names_it = |failure: &SyncFailure| failure.message.contains("flux");
+            status.conflicts == 1
+                && condition(status, "Ready", "False")
+                && status.failures.iter().any(names_it)
+        };
+        env.wait_for_status(HOME, "shared", conflicts)
+            .await
+            .with_context(|| format!("down: {is_down}"))?;
+        // When it no longer applies the key, the copy is repaired.
+        apply(json!({})).await?;
+        env.wait_for_copy("asks", "token", "1").await?;
+        env.wait_for_status(HOME, "shared", is_ready).await?;
+        if let Some(running) = running {
+            running.stop().await?;
+        }
+    }
+    Ok(())
 }
 
 /// Labels and annotations of other managers on a copy stay.

@@ -16,7 +16,7 @@ use windlass::{
         core::v1::{ConfigMap, ResourceQuota, Secret},
     },
     kube::{
-        Api,
+        self, Api,
         api::{DeleteParams, Patch, PatchParams, PostParams},
     },
     prelude::*,
@@ -24,7 +24,7 @@ use windlass::{
 };
 use windlass_cluster::Backend;
 use windlass_secretsync::{SecretSync, api::SYNC_ANNOTATION};
-use windlass_suite::{Context as Case, NetworkLink, RecordedRequest, RunningManager};
+use windlass_suite::{CapturedLog, Context as Case, NetworkLink, RecordedRequest, RunningManager};
 
 use crate::secretsync::test_cluster::{CANARY, HOME, TestCluster, condition, namespace_of, secret};
 
@@ -308,7 +308,7 @@ pub(crate) async fn terminating_namespace_is_skipped_without_errors(case: Case) 
     env.wait_for_copy("two", "fresh", "1").await?;
     ready(&env, 3).await?;
     env.settle().await;
-    assert_eq!(env.events().await?, []);
+    assert_eq!(env.warnings().await?, []);
     running.stop().await
 }
 
@@ -364,6 +364,94 @@ pub(crate) async fn request_and_watch_failures_are_recovered(case: Case) -> anyh
             .await?;
     }
     running.stop().await
+}
+
+/// While the server cannot be reached, nothing is wrong with the copies: one line in the log says so, and neither the status
+/// nor an event, nor a line for each copy. What was due is done afterwards.
+pub(crate) async fn outage_is_neither_a_failure_nor_a_flood(case: Case) -> anyhow::Result<()> {
+    let log = CapturedLog::start();
+    let env = TestCluster::new(&case).await?;
+    let all: Vec<_> = (0..12).map(|number| format!("ns-{number:02}")).collect();
+    // All cases of the process share the log.
+    let name = format!("outage-{}", case.namespace());
+    for namespace in &all {
+        env.consenting(&[namespace]).await?;
+        // Conflicts are looked at every half minute.
+        env.in_namespace(namespace).create(secret(&name, "own")).await?;
+    }
+    env.source(&name, "1").await?;
+    let is_down = Arc::new(AtomicBool::new(false));
+    let client = failing_while(&env.proxy().client(), &is_down);
+    let running = RunningManager::start(env.new_manager_with(client).await?);
+    let shown = format!("secret.{name}");
+    env.wait_for_status(HOME, &shown, |status| status.conflicts == 12)
+        .await?;
+    env.settle().await;
+    let before = env.in_namespace(HOME).get::<SecretSync>(&shown).await?.status;
+    let (logged, warnings) = (log.text().len(), env.warnings().await?.len());
+    is_down.store(true, Ordering::Relaxed);
+    tokio::time::sleep(Duration::from_mins(5)).await;
+    is_down.store(false, Ordering::Relaxed);
+    tokio::time::sleep(Duration::from_mins(10)).await;
+    let text = log.text();
+    let lines = text[logged..]
+        .lines()
+        .filter(|line| (line.contains(" WARN ") || line.contains(" ERROR ")) && line.contains(&*name))
+        // It says that the server cannot be reached, less and less often.
+        .filter(|line| !line.contains("connection_log"));
+    assert_eq!(lines.collect::<Vec<_>>(), [""; 0]);
+    assert_eq!(
+        env.in_namespace(HOME).get::<SecretSync>(&shown).await?.status,
+        before
+    );
+    assert_eq!(env.warnings().await?.len(), warnings);
+    // Nothing is stuck.
+    for namespace in &all {
+        env.in_namespace(namespace).delete::<Secret>(&name).await?;
+    }
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    for namespace in &all {
+        env.wait_for_copy(namespace, &name, "1").await?;
+    }
+    running.stop().await
+}
+
+/// Before the server can be reached for the first time, secretsync adds nothing to the line of the connection.
+pub(crate) async fn start_without_a_server_is_silent(case: Case) -> anyhow::Result<()> {
+    let log = CapturedLog::start();
+    let env = TestCluster::new(&case).await?;
+    env.consenting(&["asks"]).await?;
+    env.source("token", "1").await?;
+    let logged = log.text().len();
+    let is_down = Arc::new(AtomicBool::new(true));
+    let client = failing_while(&env.proxy().client(), &is_down);
+    let running = RunningManager::start(env.new_manager_with(client).await?);
+    tokio::time::sleep(Duration::from_mins(2)).await;
+    is_down.store(false, Ordering::Relaxed);
+    tokio::time::sleep(Duration::from_mins(2)).await;
+    env.wait_for_copy("asks", "token", "1").await?;
+    let text = log.text();
+    let mut lines = text[logged..].lines();
+    let line = lines.find(|line| line.contains(" WARN ") && line.contains("windlass_secretsync::watches"));
+    assert_eq!(line, None);
+    running.stop().await
+}
+
+/// A client whose requests get no response while `is_down`.
+fn failing_while(inner: &Client, is_down: &Arc<AtomicBool>) -> Client {
+    let (inner, is_down) = (inner.clone(), Arc::clone(is_down));
+    let namespace = inner.default_namespace().to_owned();
+    let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let (inner, is_down) = (inner.clone(), Arc::clone(&is_down));
+        async move {
+            if is_down.load(Ordering::Relaxed) {
+                let refused = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+                return Err(Box::<dyn std::error::Error + Send + Sync>::from(refused));
+            }
+            Ok(inner.send(request).await?)
+        }
+    });
+    Client::new(service, namespace)
 }
 
 /// A write that is never answered must not stop the operator silently.

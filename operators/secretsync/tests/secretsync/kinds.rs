@@ -1,5 +1,6 @@
 //! Secrets of every kind: immutable ones, types that the server validates, types that are never copied.
 
+use anyhow::Context as _;
 use windlass::{
     k8s_openapi::{
         ByteString,
@@ -69,6 +70,77 @@ pub(crate) async fn secrets_of_every_type_are_copied_unchanged(case: Case) -> an
         let source = home.get::<Secret>(name).await?;
         let same = |copy: &Secret| copy.data == source.data && copy.type_ == source.type_;
         env.in_namespace("asks").wait_for::<Secret>(name, same).await?;
+    }
+    running.stop().await
+}
+
+/// The server requires certain keys of some types. A copy without them is `Opaque`, such as a certificate without its
+/// key; a copy with all of them keeps its type.
+pub(crate) async fn copy_without_a_required_key_is_opaque(case: Case) -> anyhow::Result<()> {
+    let env = TestCluster::new(&case).await?;
+    env.namespace("team-a", json!({})).await?;
+    env.namespace("asks", consent("team-a")).await?;
+    let team = env.in_namespace("team-a");
+    let pem = |what: &str| format!("-----BEGIN {what}-----\n");
+    let running = env.start().await?;
+    for (name, of, data, exclude, expected) in [
+        (
+            "tls",
+            "kubernetes.io/tls",
+            json!({ "tls.crt": pem("CERTIFICATE"), "tls.key": pem("KEY") }),
+            "tls.key",
+            "Opaque",
+        ),
+        (
+            "whole",
+            "kubernetes.io/tls",
+            json!({ "tls.crt": pem("CERTIFICATE"), "tls.key": pem("KEY"), "more": "x" }),
+            "more",
+            "kubernetes.io/tls",
+        ),
+        (
+            "basic",
+            "kubernetes.io/basic-auth",
+            json!({ "username": "u", "password": "p" }),
+            "password",
+            "kubernetes.io/basic-auth",
+        ),
+        (
+            "nobody",
+            "kubernetes.io/basic-auth",
+            json!({ "username": "u", "note": "n" }),
+            "username",
+            "Opaque",
+        ),
+        (
+            "ssh",
+            "kubernetes.io/ssh-auth",
+            json!({ "ssh-privatekey": pem("KEY"), "note": "n" }),
+            "ssh-*",
+            "Opaque",
+        ),
+        (
+            "docker",
+            "kubernetes.io/dockerconfigjson",
+            json!({ ".dockerconfigjson": "{\"auths\":{}}", "note": "n" }),
+            ".docker*",
+            "Opaque",
+        ),
+    ] {
+        team.create(typed(name, of, &data)?).await?;
+        env.sync(
+            "team-a",
+            name,
+            json!({ "names": [name], "keys": { "exclude": [exclude] } }),
+        )
+        .await?;
+        let is_so = |copy: &Secret| copy.type_.as_deref() == Some(expected);
+        env.in_namespace("asks")
+            .wait_for::<Secret>(name, is_so)
+            .await
+            .with_context(|| name.to_owned())?;
+        env.wait_for_status("team-a", name, |status| condition(status, "Ready", "True"))
+            .await?;
     }
     running.stop().await
 }

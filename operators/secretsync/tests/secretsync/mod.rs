@@ -10,9 +10,11 @@ mod foreign;
 mod kinds;
 mod loops;
 mod quiet;
+mod removals;
 mod rights;
 mod spread;
 pub(crate) mod test_cluster;
+mod traces;
 
 use windlass_suite::suite;
 
@@ -36,6 +38,9 @@ suite!("secretsync", paused, cluster_per_case;
     foreign::concurrent_change_is_not_overwritten,
     foreign::concurrently_created_secret_is_not_overwritten,
     consent::namespace_gets_copies_only_from_namespaces_it_names,
+    consent::mistaken_consent_withdraws_nothing,
+    consent::source_deleted_during_an_invalid_consent_takes_its_copy_along,
+    consent::negated_annotation_of_a_source_copies_and_removes_nothing,
     consent::tenant_cannot_reach_other_tenants_or_system_namespaces,
     consent::allowed_system_namespace_still_has_to_consent,
     consent::annotation_and_source_namespace_are_configurable,
@@ -45,15 +50,29 @@ suite!("secretsync", paused, cluster_per_case;
     cleanup::removals_during_downtime_are_caught_up,
     cleanup::recreated_namespace_gets_its_copies_again,
     cleanup::deletion_overtakes_a_pending_fan_out,
+    removals::removal_of_most_copies_waits_for_a_confirmation,
+    removals::held_removal_stays_held_until_it_is_confirmed,
+    removals::restart_does_not_reset_the_count_of_removals,
+    removals::deletion_of_a_source_is_never_held,
+    removals::deletion_of_a_source_ends_what_is_held,
+    removals::withdrawal_of_consent_is_never_held,
+    removals::removed_annotation_of_a_source_waits_for_a_confirmation,
+    removals::changed_annotation_flag_removes_nothing,
+    removals::removals_of_annotated_sources_count_together,
+    removals::failures_do_not_hide_a_held_removal,
     drift::drift_is_repaired_at_once,
     drift::drift_is_repaired_at_once_in_a_source_namespace,
-    drift::drift_during_downtime_is_repaired_without_reading_values,
+    drift::changes_under_our_name_are_repaired,
+    drift::copies_are_read_once_after_a_start,
+    drift::update_of_a_known_copy_is_one_request,
+    drift::data_applied_as_string_data_is_reported,
     drift::metadata_of_other_managers_is_preserved,
     drift::applied_data_of_another_manager_is_reported_not_fought,
     quiet::nothing_is_written_when_all_is_in_sync,
     quiet::only_sources_are_read_with_content,
     quiet::new_leader_writes_nothing_twice,
     kinds::secrets_of_every_type_are_copied_unchanged,
+    kinds::copy_without_a_required_key_is_opaque,
     kinds::immutable_copy_is_recreated_only_if_allowed,
     kinds::tokens_and_helm_releases_are_never_copied,
     loops::copies_are_not_sources_and_sources_are_not_targets,
@@ -68,7 +87,15 @@ suite!("secretsync", paused, cluster_per_case;
     failures::blocked_deletion_of_a_sync_reports_its_reason,
     failures::terminating_namespace_is_skipped_without_errors,
     failures::request_and_watch_failures_are_recovered,
+    failures::outage_is_neither_a_failure_nor_a_flood,
+    failures::start_without_a_server_is_silent,
     failures::stall_fails_the_health_check,
+    traces::every_action_is_logged_and_shown_as_an_event,
+    traces::many_targets_do_not_flood_the_source_with_events,
+    traces::refusals_show_in_the_target_namespace,
+    traces::lasting_refusals_are_recorded_again,
+    traces::annotated_source_has_a_status,
+    traces::missing_status_of_a_source_is_reported,
     canary::no_value_leaks_into_any_output,
     rights::shipped_roles_are_sufficient_and_minimal,
 );

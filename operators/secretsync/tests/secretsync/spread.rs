@@ -60,7 +60,7 @@ pub(crate) async fn annotated_secret_is_copied_to_consenting_namespaces(case: Ca
     assert_eq!(env.names::<Secret>("silent").await?, [""; 0]);
     assert_eq!(env.names::<Secret>("asks").await?, ["token"]);
     assert_eq!(env.names::<Secret>(HOME).await?, ["token", "unmarked"]);
-    assert_eq!(env.events().await?, [], "no events");
+    assert_eq!(env.warnings().await?, []);
     running.stop().await
 }
 

@@ -359,6 +359,12 @@ impl TestCluster {
         Ok(all.list(&ListParams::default()).await?.items)
     }
 
+    pub(crate) async fn warnings(&self) -> anyhow::Result<Vec<Event>> {
+        let mut events = self.events().await?;
+        events.retain(|event| event.type_.as_deref() == Some("Warning"));
+        Ok(events)
+    }
+
     /// Fails if this takes two seconds or more.
     pub(crate) async fn within_two_seconds<T>(
         &self,

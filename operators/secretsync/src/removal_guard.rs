@@ -1,0 +1,413 @@
+//! Holds back the removal of many copies at once until it is confirmed.
+//!
+//! A mistake in a selector, or a script that changes all namespaces, would remove copies that pods depend on. So if more
+//! than a share of a sync's copies would be deleted within a few minutes, the rest stays until
+//! [`CONFIRM_REMOVAL_ANNOTATION`] on the SecretSync that has or shows its status allows that many, or until they are wanted
+//! again. [`removal_count`](crate::removal_count) says what counts.
+//!
+//! ```text
+//!   status: RemovalHeld, recentRemovals ──► RemovalGuard ──► status
+//!                (at the first look)         (while it runs)
+//! ```
+//!
+//! What is held, and what was removed lately, is in the status, so that a restart forgets neither.
+
+use std::{collections::HashMap, time::Duration};
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+use windlass::{
+    k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp},
+    prelude::{Conditions, ResourceExt},
+    runtime::READY_CONDITION,
+};
+
+use crate::{
+    api::{CONFIRM_REMOVAL_ANNOTATION, RecentRemovals, SecretSync},
+    copy_outcome::REMOVAL_NOT_CONFIRMED,
+    identity::SyncId,
+};
+
+/// The condition that a removal is held.
+pub(crate) const REMOVAL_HELD: &str = "RemovalHeld";
+
+/// Removals within this time count together: a script changes one namespace after the other.
+const WINDOW: Duration = Duration::from_mins(10);
+
+/// Fewer copies are never held back.
+pub(crate) const MIN_COPIES: usize = 10;
+
+/// How many of a sync's copies a change removes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Removal {
+    pub(crate) unwanted: usize,
+    pub(crate) copies: usize,
+}
+
+/// The copies of a sync.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CopyCount {
+    pub(crate) wanted: usize,
+    pub(crate) unwanted: usize,
+    /// Unwanted ones that may be forged: they hold nothing back, and stay as long as others are held.
+    pub(crate) doubtful: usize,
+}
+
+/// Returns how many copies may be removed at once, from the annotation; 0 if it is absent or not a number.
+pub(crate) fn confirmed_removals(object: &SecretSync) -> usize {
+    let confirmed = object.annotations().get(CONFIRM_REMOVAL_ANNOTATION);
+    confirmed
+        .and_then(|text| text.trim().parse().ok())
+        .unwrap_or_default()
+}
+
+/// Decides whether copies may be removed.
+pub(crate) struct RemovalGuard {
+    /// The share, in percent, that may be removed without confirmation.
+    percent: usize,
+    syncs: Mutex<HashMap<SyncId, SyncRemovals>>,
+}
+
+struct SyncRemovals {
+    since: Instant,
+    /// The same as a time of day, in whole seconds as in a status.
+    since_time: Timestamp,
+    /// How many were removed since.
+    removed: usize,
+    /// How many of them may count: others than those that were counted do not.
+    most: usize,
+    /// A removal is held. Stays until it is confirmed and done, or until the copies are wanted again.
+    is_held: bool,
+    /// The decision at this revision of the sync index.
+    decided: Option<(u64, Option<Removal>)>,
+}
+
+impl SyncRemovals {
+    fn new() -> Self {
+        let now = Timestamp::now();
+        Self {
+            since: Instant::now(),
+            since_time: Timestamp::from_second(now.as_second()).unwrap_or(now),
+            removed: 0,
+            most: 0,
+            is_held: false,
+            decided: None,
+        }
+    }
+
+    /// Continues what an earlier process has written to the status.
+    fn from_status(object: Option<&SecretSync>) -> Self {
+        let mut entry = Self::new();
+        let Some(status) = object.and_then(|object| object.status.as_ref()) else {
+            return entry;
+        };
+        let ready = status.conditions.of_type(READY_CONDITION);
+        entry.is_held = status.conditions.is_true(REMOVAL_HELD)
+            || ready.is_some_and(|ready| ready.reason == REMOVAL_NOT_CONFIRMED);
+        if let Some(RecentRemovals { count, since }) = &status.recent_removals {
+            let age = entry.since_time.as_second().saturating_sub(since.0.as_second());
+            let age = Duration::from_secs(u64::try_from(age).unwrap_or_default());
+            if age < WINDOW
+                && let Some(began) = entry.since.checked_sub(age)
+            {
+                entry.since = began;
+                entry.since_time = since.0;
+                entry.removed = *count as usize;
+                entry.most = entry.removed;
+            }
+        }
+        entry
+    }
+
+    fn is_recent(&self) -> bool {
+        self.since.elapsed() < WINDOW
+    }
+
+    /// Forgets removals that were too long ago.
+    fn expire(&mut self) {
+        if !self.is_recent() {
+            *self = Self {
+                is_held: self.is_held,
+                ..Self::new()
+            };
+        }
+    }
+}
+
+impl RemovalGuard {
+    pub(crate) fn new(percent: usize) -> Self {
+        Self {
+            percent,
+            syncs: Mutex::default(),
+        }
+    }
+
+    /// Returns the removal that waits for a confirmation, if so. `object` has the status of the sync, and the confirmation.
+    /// `count` counts the sync's copies; `unwanted_in_total` the unwanted ones of all annotated sources, if it is one. Both are called
+    /// at most once per `revision` of what decides about them.
+    pub(crate) fn held(
+        &self,
+        sync: &SyncId,
+        revision: u64,
+        object: Option<&SecretSync>,
+        count: impl FnOnce() -> CopyCount,
+        unwanted_in_total: impl FnOnce() -> Option<usize>,
+    ) -> Option<Removal> {
+        let known = self.with_entry(sync, object, |entry| match entry.decided {
+            Some((at, decision)) if at == revision => Err(decision),
+            _ => Ok((entry.removed, entry.is_held)),
+        });
+        let (recently, was_held) = match known {
+            Ok(known) => known,
+            Err(decision) => return decision,
+        };
+        let mut found = count();
+        // Doubt must not end what is held: the status that tells them apart may be old.
+        if was_held {
+            found.unwanted += found.doubtful;
+        }
+        let all = Removal {
+            unwanted: found.unwanted + recently,
+            copies: found.wanted + found.unwanted + recently,
+        };
+        let is_most =
+            found.unwanted > 0 && all.unwanted.saturating_mul(100) > all.copies.saturating_mul(self.percent);
+        let is_many = is_most
+            && (all.unwanted >= MIN_COPIES
+                || unwanted_in_total().is_some_and(|total| total + self.recently_removed() >= MIN_COPIES));
+        let confirmed = object.map_or(0, confirmed_removals);
+        self.with_entry(sync, object, |entry| {
+            entry.is_held = found.unwanted > 0 && self.percent < 100 && (entry.is_held || is_many);
+            entry.most = entry.removed + found.unwanted;
+            let decision = (entry.is_held && all.unwanted > confirmed).then_some(all);
+            entry.decided = Some((revision, decision));
+            decision
+        })
+    }
+
+    /// Returns whether a removal is held, or was at the last look.
+    pub(crate) fn is_held(&self, sync: &SyncId, object: Option<&SecretSync>) -> bool {
+        self.look(sync, object, |entry| entry.is_held)
+    }
+
+    /// Records that a copy was removed.
+    pub(crate) fn record(&self, sync: &SyncId, object: Option<&SecretSync>) {
+        self.with_entry(sync, object, |entry| {
+            entry.removed = (entry.removed + 1).min(entry.most);
+        });
+    }
+
+    /// Forgets everything; the statuses have it.
+    pub(crate) fn clear(&self) {
+        self.syncs.lock().clear();
+    }
+
+    /// Returns what was removed lately, as it is in a status.
+    pub(crate) fn recent(&self, sync: &SyncId, object: Option<&SecretSync>) -> Option<RecentRemovals> {
+        self.look(sync, object, |entry| {
+            (entry.is_recent() && entry.removed > 0).then(|| RecentRemovals {
+                count: u32::try_from(entry.removed).unwrap_or(u32::MAX),
+                since: Time(entry.since_time),
+            })
+        })
+    }
+
+    /// Reads what is known of a sync. Most have no entry, and get none by this.
+    fn look<T>(
+        &self,
+        sync: &SyncId,
+        object: Option<&SecretSync>,
+        read: impl FnOnce(&SyncRemovals) -> T,
+    ) -> T {
+        match self.syncs.lock().get(sync) {
+            Some(entry) => read(entry),
+            None => read(&SyncRemovals::from_status(object)),
+        }
+    }
+
+    /// Returns how many copies of annotated sources were removed lately.
+    fn recently_removed(&self) -> usize {
+        let syncs = self.syncs.lock();
+        let annotated = syncs
+            .iter()
+            .filter(|(id, entry)| matches!(id, SyncId::Annotated { .. }) && entry.is_recent());
+        annotated.map(|(_, entry)| entry.removed).sum()
+    }
+
+    fn with_entry<T>(
+        &self,
+        sync: &SyncId,
+        object: Option<&SecretSync>,
+        change: impl FnOnce(&mut SyncRemovals) -> T,
+    ) -> T {
+        let mut syncs = self.syncs.lock();
+        if syncs.len() == syncs.capacity() {
+            syncs.retain(|_, entry| entry.is_held || entry.is_recent());
+        }
+        let entry = syncs
+            .entry(sync.clone())
+            .or_insert_with(|| SyncRemovals::from_status(object));
+        entry.expire();
+        change(entry)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass::prelude::{from_value, json};
+
+    use super::*;
+    use crate::api::SourceKind;
+
+    fn sync() -> SyncId {
+        SyncId::Declared {
+            namespace: "n".into(),
+            name: "a".into(),
+        }
+    }
+
+    fn annotated(name: &str) -> SyncId {
+        SyncId::Annotated {
+            kind: SourceKind::Secret,
+            name: name.into(),
+        }
+    }
+
+    /// A SecretSync with this confirmation, and this status.
+    fn object(confirmed: usize, status: &serde_json::Value) -> SecretSync {
+        let annotations = json!({ CONFIRM_REMOVAL_ANNOTATION: confirmed.to_string() });
+        from_value(json!({
+            "metadata": { "name": "a", "annotations": annotations }, "spec": {}, "status": status,
+        }))
+        .expect("a SecretSync")
+    }
+
+    fn removal(unwanted: usize, copies: usize) -> Removal {
+        Removal { unwanted, copies }
+    }
+
+    fn count(unwanted: usize, copies: usize) -> CopyCount {
+        CopyCount {
+            wanted: copies - unwanted,
+            unwanted,
+            doubtful: 0,
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn removal_of_too_many_copies_is_held_unless_confirmed() {
+        for (unwanted, copies, confirmed, expected) in [
+            (9, 9, 0, false),
+            (10, 20, 0, false),
+            (11, 20, 0, true),
+            (11, 20, 10, true),
+            (11, 20, 11, false),
+            (20, 20, usize::MAX, false),
+        ] {
+            let guard = RemovalGuard::new(50);
+            let found = removal(unwanted, copies);
+            let object = object(confirmed, &json!({}));
+            let held = guard.held(&sync(), 1, Some(&object), || count(unwanted, copies), || None);
+            assert_eq!(held, expected.then_some(found), "{found:?} {confirmed}");
+        }
+        let never = RemovalGuard::new(100);
+        assert_eq!(never.held(&sync(), 1, None, || count(20, 20), || None), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn removals_one_after_the_other_count_together_and_stay_held() {
+        let guard = RemovalGuard::new(50);
+        let one_by_one = |revision: u64, unwanted, copies| {
+            guard.held(&sync(), revision, None, || count(unwanted, copies), || None)
+        };
+        for number in 0..10 {
+            let left = 20 - usize::try_from(number).expect("small");
+            assert_eq!(one_by_one(number, 1, left), None);
+            guard.record(&sync(), None);
+        }
+        let held = Some(removal(11, 20));
+        assert_eq!(one_by_one(10, 1, 10), held);
+        let again = guard.held(&sync(), 10, None, || panic!("decided already"), || None);
+        assert_eq!(again, held);
+        // However long it takes.
+        tokio::time::advance(2 * WINDOW).await;
+        assert_eq!(one_by_one(11, 1, 10), Some(removal(1, 10)));
+        // Until the copies are wanted again.
+        assert_eq!(one_by_one(12, 0, 10), None);
+        assert_eq!(one_by_one(13, 1, 10), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn status_continues_what_an_earlier_process_held_and_removed() {
+        let held = |status, unwanted| {
+            let guard = RemovalGuard::new(50);
+            guard.held(
+                &sync(),
+                1,
+                Some(&object(0, &status)),
+                || count(unwanted, 15),
+                || None,
+            )
+        };
+        let condition = |kind: &str, reason: &str| {
+            json!({ "conditions": [{
+                "type": kind, "status": "True", "reason": reason, "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }] })
+        };
+        let recent =
+            |since: Timestamp| json!({ "recentRemovals": { "count": 15, "since": since.to_string() } });
+        assert_eq!(held(json!({}), 5), None);
+        assert_eq!(held(condition("Ready", "Synced"), 5), None);
+        let some = Some(removal(5, 15));
+        assert_eq!(held(condition(REMOVAL_HELD, REMOVAL_NOT_CONFIRMED), 5), some);
+        assert_eq!(held(condition("Ready", REMOVAL_NOT_CONFIRMED), 5), some);
+        assert_eq!(held(condition(REMOVAL_HELD, REMOVAL_NOT_CONFIRMED), 0), None);
+        let long_ago = Timestamp::from_second(1_000_000).expect("a time");
+        assert_eq!(held(recent(long_ago), 5), None);
+        assert_eq!(held(recent(Timestamp::now()), 5), Some(removal(20, 30)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_counted_copies_count_as_removed() {
+        let guard = RemovalGuard::new(50);
+        assert_eq!(guard.held(&sync(), 1, None, || count(2, 10), || None), None);
+        // More are removed than were counted: others have forged them.
+        for _ in 0..50 {
+            guard.record(&sync(), None);
+        }
+        assert_eq!(guard.recent(&sync(), None).map(|recent| recent.count), Some(2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn doubtful_copies_neither_begin_nor_end_what_is_held() {
+        let guard = RemovalGuard::new(50);
+        let decide = |revision, unwanted, doubtful| {
+            let found = CopyCount {
+                wanted: 1,
+                unwanted,
+                doubtful,
+            };
+            guard.held(&sync(), revision, None, || found, || None)
+        };
+        assert_eq!(decide(1, 1, 50), None);
+        assert_eq!(decide(2, 11, 0), Some(removal(11, 12)));
+        assert_eq!(decide(3, 0, 11), Some(removal(11, 12)));
+        assert_eq!(decide(4, 0, 0), None);
+        assert_eq!(decide(5, 0, 11), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn annotated_sources_count_together() {
+        let guard = RemovalGuard::new(50);
+        let four = |name: &str, in_total: usize| {
+            guard.held(&annotated(name), 1, None, || count(4, 4), || Some(in_total))
+        };
+        for name in ["a", "b"] {
+            assert_eq!(four(name, 4), None, "eight in all");
+            for _ in 0..4 {
+                guard.record(&annotated(name), None);
+            }
+        }
+        assert_eq!(four("c", 4), Some(removal(4, 4)), "eight were removed before");
+    }
+}
