@@ -15,9 +15,11 @@ use windlass::{
 };
 
 use crate::{
+    alerts::AlertSpec,
     drain::DrainSpec,
     go_duration::GoDuration,
     health_check::HealthCheckSpec,
+    hooks::HookSpec,
     window::{ExclusionSpec, WindowSpec},
 };
 
@@ -40,6 +42,7 @@ pub const DEFAULT_POLICY: &str = "default";
 #[kube(printcolumn = r#"{"name": "Unavailable", "type": "integer", "jsonPath": ".status.unavailable"}"#)]
 #[kube(printcolumn = r#"{"name": "Max", "type": "integer", "jsonPath": ".status.maxUnavailable"}"#)]
 #[kube(printcolumn = r#"{"name": "Phase", "type": "string", "jsonPath": ".status.phase"}"#)]
+#[kube(printcolumn = r#"{"name": "Window", "type": "string", "jsonPath": ".status.window", "priority": 1}"#)]
 #[kube(
     printcolumn = r#"{"name": "Message", "type": "string", "jsonPath": ".status.message", "priority": 1}"#
 )]
@@ -49,9 +52,11 @@ pub const DEFAULT_POLICY: &str = "default";
 pub struct RebootPolicySpec {
     /// Which nodes. Empty: all nodes. Any policy takes precedence over the one named `default`; of several others,
     /// the first by name applies.
+    #[schemars(schema_with = "windlass::schemas::label_selector")]
     pub node_selector: LabelSelector,
     /// How many of the nodes may be unavailable: a number, or a percentage that is rounded down, but to at least one
     /// unless it is `0%`. Nodes that are not Ready count, whatever the reason. Default: 1.
+    #[schemars(schema_with = "windlass::schemas::int_or_string")]
     pub max_unavailable: Option<IntOrString>,
     /// An additional limit for nodes that share the value of a label.
     pub per_topology: Option<PerTopology>,
@@ -72,8 +77,14 @@ pub struct RebootPolicySpec {
     /// No further node is rebooted once this many nodes have failed. Default: 1.
     #[schemars(range(min = 1))]
     pub failure_budget: Option<u32>,
-    /// How long to wait before an aborted node is tried again. Default: 5m.
+    /// How long to wait before an aborted node is tried again. It doubles while attempts of the node fail, up to an
+    /// hour. Default: 5m.
     pub backoff: Option<GoDuration>,
+    /// Jobs that run before the drain and after the reboot.
+    pub hooks: HookSpec,
+    /// Starts no new reboots while alerts fire. Default: alerts are not looked at.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub alerts: Option<AlertSpec>,
     /// Starts no new reboots, and aborts those that are not yet armed.
     pub paused: bool,
     /// Changes nothing; `status.plan` shows what would be rebooted.
@@ -86,6 +97,8 @@ pub struct PerTopology {
     /// The label, for example `topology.kubernetes.io/zone`. Nodes without it are counted together.
     pub key: String,
     /// How many of them may be unavailable: a number or a percentage. Default: 1.
+    #[serde(default)]
+    #[schemars(schema_with = "windlass::schemas::int_or_string")]
     pub max_unavailable: Option<IntOrString>,
 }
 
@@ -113,14 +126,15 @@ impl Default for OrderSpec {
 #[windlass::api_type]
 #[serde(default)]
 pub struct RebootSpec {
-    /// How long the node may take to report a new boot ID. Default: 15m.
+    /// How long the node may take to report a new boot ID. Default: 30m, which is enough for servers that check
+    /// their memory and initialize their controllers at every boot. A node that is later still counts as rebooted.
     pub timeout: GoDuration,
 }
 
 impl Default for RebootSpec {
     fn default() -> Self {
         Self {
-            timeout: GoDuration::from_mins(15),
+            timeout: GoDuration::from_mins(30),
         }
     }
 }
@@ -152,10 +166,15 @@ pub struct RebootPolicyStatus {
     /// Summary of the status.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<PolicyPhase>,
-    /// What the policy is waiting for, for humans.
+    /// Whether a maintenance window is open, and until when.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub window: Option<String>,
+    /// What the policy is waiting for, for humans: failed nodes, nodes being rebooted and what they wait for, resting
+    /// nodes, and why the others have no slot.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// `Ready`, `Paused`, `Degraded` and `Overlap`.
+    /// `Ready`, `Progressing`, `Paused`, `Degraded`, `Overlap` and `AlertsIgnored`.
+    #[schemars(schema_with = "windlass::schemas::conditions")]
     pub conditions: Vec<Condition>,
     /// What keeps pods on nodes that are being drained; the first few.
     pub blockers: Vec<BlockerStatus>,
@@ -173,6 +192,7 @@ pub struct Grant {
     /// Number of the grant; it increases with every grant.
     pub epoch: u64,
     /// When the slot was granted.
+    #[schemars(schema_with = "windlass::schemas::time")]
     pub granted_at: Time,
     /// The node's boot ID at that time, if its kubelet had reported one: a slot is for one reboot.
     #[serde(default, rename = "bootID", skip_serializing_if = "String::is_empty")]

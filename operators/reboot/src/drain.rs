@@ -47,9 +47,11 @@ pub struct DrainSpec {
     pub grace_period_seconds: Option<u32>,
     /// Only these pods are evicted. Default: all pods.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "windlass::schemas::label_selector", extend("nullable" = true))]
     pub pod_selector: Option<LabelSelector>,
     /// These pods are not evicted. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "windlass::schemas::label_selector", extend("nullable" = true))]
     pub ignore_selector: Option<LabelSelector>,
     /// Whether pods with emptyDir volumes are evicted, which deletes their data. If not, they block the drain.
     /// Default: true.

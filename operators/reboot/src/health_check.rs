@@ -39,6 +39,7 @@ pub struct HealthCheckSpec {
     pub daemon_set_pods: bool,
     /// Further pods on the node that have to be ready, if there are any. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "windlass::schemas::label_selector", extend("nullable" = true))]
     pub pod_selector: Option<LabelSelector>,
     /// Whether the agent's health check (`--check-command`) has to have passed since the reboot. Default: false.
     pub agent_check: bool,

@@ -34,27 +34,31 @@
 //! This crate knows nothing about list/watch, work queues or leader election: that is [`windlass`].
 
 pub mod agent;
+mod alerts;
 mod api;
 mod arguments;
 mod controller;
 pub mod drain;
 mod go_duration;
 pub mod health_check;
+pub mod hooks;
 mod metrics;
 #[cfg(test)]
 mod model;
 pub mod order;
 mod policy_set;
+pub mod progress;
 mod setup;
 pub mod slots;
 pub mod state;
 pub mod state_machine;
 pub mod window;
 
+pub use alerts::{AlertSpec, OnAlertError, Prometheus, PrometheusError, parse_alerts};
 pub use api::{
     BlockerStatus, DEFAULT_POLICY, Grant, OrderSpec, PerTopology, PlannedReboot, PolicyPhase, RebootPolicy,
     RebootPolicySpec, RebootPolicyStatus, RebootSpec,
 };
 pub use arguments::Arguments;
 pub use go_duration::{GoDuration, InvalidDuration};
-pub use setup::{SetupError, setup, setup_at};
+pub use setup::{SetupError, setup, setup_at, setup_with};

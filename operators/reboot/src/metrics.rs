@@ -1,14 +1,16 @@
-//! Metrics: nodes by phase, phase durations, and drain blockers.
+//! Metrics: policies by reason, nodes by phase, each node that is not idle, outcomes, phase durations and drain blockers.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use windlass::runtime::metrics::{
-    DurationHistogram, Metrics, Reading, prometheus_client::metrics::family::Family,
+    DurationHistogram, Metrics, Reading,
+    prometheus_client::metrics::{counter::Counter, family::Family},
 };
 
 use crate::{
     drain::{Blocker, BlockerReason},
+    progress::ProgressReason,
     state::Phase,
 };
 
@@ -22,14 +24,59 @@ const PHASE_BUCKETS: [f64; 12] = [
 pub(crate) struct RebootMetrics(Arc<Inner>);
 
 struct Inner {
-    /// By policy and phase. Written by the policy controller.
-    nodes: Mutex<BTreeMap<String, BTreeMap<&'static str, usize>>>,
+    /// By policy. Written by the policy controller.
+    policies: Mutex<BTreeMap<String, PolicyFigures>>,
+    /// By policy and outcome.
+    outcomes: Family<OutcomeLabels, Counter>,
     /// By node. Written by the node controller.
     blockers: Mutex<BTreeMap<String, Vec<Blocker>>>,
     phases: Family<PhaseLabels, DurationHistogram, fn() -> DurationHistogram>,
 }
 
 type PhaseLabels = [(&'static str, &'static str); 1];
+type OutcomeLabels = [(&'static str, String); 2];
+
+/// What is counted for a policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PolicyFigures {
+    /// The reason of its condition `Progressing`.
+    pub(crate) reason: ProgressReason,
+    /// How many of its nodes are in each phase.
+    pub(crate) phases: BTreeMap<&'static str, usize>,
+    /// Its nodes that are not idle: name, phase and aborted attempts.
+    pub(crate) nodes: Vec<(String, &'static str, u32)>,
+}
+
+/// How an attempt to reboot a node ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Completed,
+    Failed,
+    Aborted,
+    Cancelled,
+}
+
+impl Outcome {
+    /// The outcome of a step to this phase; `None` if it is not the last one.
+    pub(crate) fn of(next: Option<Phase>, is_completed: bool) -> Option<Self> {
+        match next {
+            None if is_completed => Some(Self::Completed),
+            None => Some(Self::Cancelled),
+            Some(Phase::Failed) => Some(Self::Failed),
+            Some(Phase::Aborted) => Some(Self::Aborted),
+            Some(_) => None,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Completed => "Completed",
+            Self::Failed => "Failed",
+            Self::Aborted => "Aborted",
+            Self::Cancelled => "Cancelled",
+        }
+    }
+}
 
 impl RebootMetrics {
     /// Creates the metrics and registers them.
@@ -38,32 +85,57 @@ impl RebootMetrics {
         for phase in Phase::ALL {
             let _ = phases.get_or_create(&[("phase", phase.name())]);
         }
+        let outcomes = Family::<OutcomeLabels, Counter>::default();
         let figures = Self(Arc::new(Inner {
-            nodes: Mutex::default(),
+            policies: Mutex::default(),
+            outcomes: outcomes.clone(),
             blockers: Mutex::default(),
             phases: phases.clone(),
         }));
         metrics.register(|registry| {
             let help = "Time that nodes spent in a phase of their reboot";
             registry.register("windlass_reboot_phase_duration_seconds", help, phases);
+            // The name of a counter gets the suffix `_total`.
+            let help = "Attempts to reboot a node that ended, by outcome";
+            registry.register("windlass_reboot_attempts", help, outcomes);
         });
         let counted = figures.clone();
         let help = "Nodes by the phase of their reboot";
         metrics.read_gauge("windlass_reboot_nodes", help, move || counted.nodes());
+        let counted = figures.clone();
+        let help = "1 for each node that is not idle, with the phase of its reboot";
+        metrics.read_gauge("windlass_reboot_node_phase", help, move || counted.node_phases());
+        let counted = figures.clone();
+        let help = "Attempts that were aborted because of the node, for each node that is not idle";
+        metrics.read_gauge("windlass_reboot_node_aborts", help, move || counted.node_aborts());
+        let counted = figures.clone();
+        let help = "1 for each policy, with the reason of its condition Progressing";
+        metrics.read_gauge("windlass_reboot_policy_progress", help, move || {
+            counted.progress()
+        });
         let counted = figures.clone();
         let help = "Pods that block drains, by reason";
         metrics.read_gauge("windlass_reboot_drain_blockers", help, move || counted.blockers());
         figures
     }
 
-    /// Sets how many nodes of the policy are in each phase.
-    pub(crate) fn set_nodes(&self, policy: &str, phases: BTreeMap<&'static str, usize>) {
-        self.0.nodes.lock().insert(policy.to_owned(), phases);
+    /// Sets the figures of a policy.
+    pub(crate) fn set_policy(&self, policy: &str, figures: PolicyFigures) {
+        self.0.policies.lock().insert(policy.to_owned(), figures);
     }
 
     /// Removes the metrics of a deleted policy.
     pub(crate) fn remove_policy(&self, policy: &str) {
-        self.0.nodes.lock().remove(policy);
+        self.0.policies.lock().remove(policy);
+    }
+
+    /// Counts the end of an attempt.
+    pub(crate) fn count_outcome(&self, policy: &str, outcome: Outcome) {
+        let labels = [
+            ("policy", policy.to_owned()),
+            ("outcome", outcome.name().to_owned()),
+        ];
+        self.0.outcomes.get_or_create(&labels).inc();
     }
 
     /// Records how long a node was in a phase.
@@ -90,13 +162,46 @@ impl RebootMetrics {
     #[expect(clippy::cast_precision_loss, reason = "node counts are far below 2^53")]
     fn nodes(&self) -> Vec<Reading<f64>> {
         let mut readings = Vec::new();
-        for (policy, phases) in &*self.0.nodes.lock() {
-            for (phase, number) in phases {
+        for (policy, figures) in &*self.0.policies.lock() {
+            for (phase, number) in &figures.phases {
                 let reading = Reading::new(*number as f64).label("policy", policy.as_str());
                 readings.push(reading.label("phase", *phase));
             }
         }
         readings
+    }
+
+    fn node_phases(&self) -> Vec<Reading<f64>> {
+        let policies = self.0.policies.lock();
+        let nodes = policies
+            .iter()
+            .flat_map(|(policy, figures)| figures.nodes.iter().map(move |node| (policy, node)));
+        let reading = |(policy, (node, phase, _)): (&String, &(String, &'static str, u32))| {
+            let reading = Reading::new(1.0).label("policy", policy.as_str());
+            reading.label("node", node.as_str()).label("phase", *phase)
+        };
+        nodes.map(reading).collect()
+    }
+
+    fn node_aborts(&self) -> Vec<Reading<f64>> {
+        let policies = self.0.policies.lock();
+        let nodes = policies
+            .iter()
+            .flat_map(|(policy, figures)| figures.nodes.iter().map(move |node| (policy, node)));
+        let reading = |(policy, (node, _, aborts)): (&String, &(String, &'static str, u32))| {
+            let reading = Reading::new(f64::from(*aborts)).label("policy", policy.as_str());
+            reading.label("node", node.as_str())
+        };
+        nodes.map(reading).collect()
+    }
+
+    fn progress(&self) -> Vec<Reading<f64>> {
+        let policies = self.0.policies.lock();
+        let reading = |(policy, figures): (&String, &PolicyFigures)| {
+            let reading = Reading::new(1.0).label("policy", policy.as_str());
+            reading.label("reason", figures.reason.to_string())
+        };
+        policies.iter().map(reading).collect()
     }
 
     #[expect(clippy::cast_precision_loss, reason = "pod counts are far below 2^53")]

@@ -40,6 +40,19 @@ pub struct Rollout<'a> {
     pub now: Timestamp,
 }
 
+/// Why a node that requests a reboot has no slot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WaitReason {
+    /// Its last attempt was aborted, and it rests until then.
+    Backoff(Timestamp),
+    /// As many nodes as allowed are unavailable.
+    MaxUnavailable,
+    /// As many nodes as allowed with this value of the topology label are unavailable.
+    Topology(String),
+    /// Nodes of a lower rank have to be rebooted first.
+    Order,
+}
+
 /// A limit that is neither a number nor a percentage.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("invalid {field} `{value}`: expected a number or a percentage, for example `2` or `10%`")]
@@ -71,13 +84,17 @@ impl<'a> Rollout<'a> {
         slot(self.granted, node)
     }
 
+    /// Returns until when an aborted node rests, if that is in the future.
+    pub fn rests_until(&self, node: &NodeView) -> Option<Timestamp> {
+        let state = node.state().filter(|state| state.phase == Phase::Aborted)?;
+        state.deadline.filter(|rest| *rest > self.now)
+    }
+
     /// Returns the nodes that request a slot and may have one, in reboot order. Aborted nodes wait for their backoff.
     pub fn candidates(&self) -> Vec<&'a NodeView> {
         let waits = |node: &&NodeView| match &node.state {
             None => true,
-            Some(Ok(state)) => {
-                state.phase == Phase::Aborted && state.deadline.is_none_or(|rest| rest <= self.now)
-            }
+            Some(Ok(state)) => state.phase == Phase::Aborted && self.rests_until(node).is_none(),
             Some(Err(_)) => false,
         };
         // A grant to a deleted node of the same name counts too: that one is taken back first.
@@ -91,12 +108,27 @@ impl<'a> Rollout<'a> {
 
     /// Returns the nodes that get a slot now, in reboot order.
     pub fn next(&self) -> Result<Vec<&'a NodeView>, InvalidLimit> {
+        let all = self.pick(self.candidates(), self.unavailable(), &self.busy())?;
+        Ok(granted_nodes(all).collect())
+    }
+
+    /// Returns the nodes that request a reboot and get no slot now, with the reason, in reboot order; resting nodes
+    /// first.
+    pub fn waits(&self) -> Result<Vec<(&'a NodeView, WaitReason)>, InvalidLimit> {
+        let asks = self.nodes.values().copied().filter(|node| node.request.is_some());
+        let rests = asks.filter_map(|node| Some((node, WaitReason::Backoff(self.rests_until(node)?))));
+        let picked = self.pick(self.candidates(), self.unavailable(), &self.busy())?;
+        let waits = picked.into_iter().filter_map(|(node, why)| Some((node, why?)));
+        Ok(rests.chain(waits).collect())
+    }
+
+    /// Returns the nodes that are being rebooted or are about to be.
+    fn busy(&self) -> Vec<&'a NodeView> {
         let on_the_way = |node: &&NodeView| {
             let waits = self.slot(node).is_some() && !node.is_active();
             (node.is_active() || waits) && node.phase() != Some(Phase::Failed)
         };
-        let busy: Vec<_> = self.nodes.values().copied().filter(on_the_way).collect();
-        self.pick(self.candidates(), self.unavailable(), &busy)
+        self.nodes.values().copied().filter(on_the_way).collect()
     }
 
     /// Returns the batches in which nodes would be rebooted if all reboots succeeded and no more were requested.
@@ -109,6 +141,7 @@ impl<'a> Rollout<'a> {
         let mut plan = Vec::new();
         for batch in 1.. {
             let picked = self.pick(waiting.clone(), unready.clone(), &[])?;
+            let picked: Vec<_> = granted_nodes(picked).collect();
             if picked.is_empty() || plan.len() >= MAX_PLANNED {
                 break;
             }
@@ -122,12 +155,13 @@ impl<'a> Rollout<'a> {
         Ok(plan)
     }
 
+    /// Decides for each candidate whether it gets a slot (`None`), or why not.
     fn pick(
         &self,
         candidates: Vec<&'a NodeView>,
         mut unavailable: BTreeSet<&'a str>,
         busy: &[&'a NodeView],
-    ) -> Result<Vec<&'a NodeView>, InvalidLimit> {
+    ) -> Result<Vec<(&'a NodeView, Option<WaitReason>)>, InvalidLimit> {
         let max = self.max_unavailable()?;
         let rank = |node: &NodeView| Rank::of(node, &self.spec.order, self.own_node);
         let waiting = candidates.iter().chain(busy).map(|node| rank(node));
@@ -136,20 +170,29 @@ impl<'a> Rollout<'a> {
         for node in candidates {
             // A node that is already down is not counted twice: a broken node may be rebooted.
             let others = |name: &&&str| **name != node.name;
-            let fits = unavailable.iter().filter(others).count() < max
-                && self.fits_topology(node, &unavailable)?
-                && Some(rank(node)) == lowest;
-            if fits {
+            let why = if Some(rank(node)) != lowest {
+                Some(WaitReason::Order)
+            } else if unavailable.iter().filter(others).count() >= max {
+                Some(WaitReason::MaxUnavailable)
+            } else {
+                self.full_topology(node, &unavailable)?.map(WaitReason::Topology)
+            };
+            if why.is_none() {
                 unavailable.insert(&node.name);
-                picked.push(node);
             }
+            picked.push((node, why));
         }
         Ok(picked)
     }
 
-    fn fits_topology(&self, node: &NodeView, unavailable: &BTreeSet<&str>) -> Result<bool, InvalidLimit> {
+    /// Returns the node's value of the topology label if no further node with that value may be unavailable.
+    fn full_topology(
+        &self,
+        node: &NodeView,
+        unavailable: &BTreeSet<&str>,
+    ) -> Result<Option<String>, InvalidLimit> {
         let Some(topology) = &self.spec.per_topology else {
-            return Ok(true);
+            return Ok(None);
         };
         let value = |node: &NodeView| node.labels.get(&topology.key).cloned();
         let place = value(node);
@@ -163,8 +206,13 @@ impl<'a> Rollout<'a> {
             topology.max_unavailable.as_ref(),
             all,
         )?;
-        Ok(down < max)
+        Ok((down >= max).then(|| place.unwrap_or_default()))
     }
+}
+
+fn granted_nodes(picked: Vec<(&NodeView, Option<WaitReason>)>) -> impl Iterator<Item = &NodeView> {
+    let granted = picked.into_iter().filter(|(_, why)| why.is_none());
+    granted.map(|(node, _)| node)
 }
 
 /// Returns the node's slot. The UID must match, and the slot must not have been used.
@@ -364,6 +412,47 @@ mod tests {
         );
     }
 
+    /// The reasons why nodes get no slot, by name.
+    fn waits(nodes: &[NodeView], granted: &[Grant], spec: &RebootPolicySpec) -> Vec<(String, WaitReason)> {
+        let roll = Rollout {
+            spec,
+            granted,
+            nodes: nodes.iter().map(|node| (node.name.as_str(), node)).collect(),
+            own_node: None,
+            now: Timestamp::UNIX_EPOCH,
+        };
+        let waits = roll.waits().expect("valid limits").into_iter();
+        waits.map(|(node, why)| (node.name.clone(), why)).collect()
+    }
+
+    #[test]
+    fn every_waiting_node_has_a_reason() {
+        let mut nodes = ["a", "b", "c", "d"].map(node);
+        assert_eq!(waits(&nodes, &[], &of(4)), []);
+        let reason = |name: &str, why: WaitReason| (name.to_owned(), why);
+        let full = |name| reason(name, WaitReason::MaxUnavailable);
+        assert_eq!(waits(&nodes, &[grant("a", "a")], &of(2)), [full("c"), full("d")]);
+        let zone = |node: &mut NodeView, zone: &str| node.labels.insert("zone".to_owned(), zone.to_owned());
+        zone(&mut nodes[0], "east");
+        zone(&mut nodes[1], "east");
+        let spec = RebootPolicySpec {
+            per_topology: Some(PerTopology {
+                key: "zone".to_owned(),
+                max_unavailable: None,
+            }),
+            ..of(4)
+        };
+        let topology = |name, zone: &str| reason(name, WaitReason::Topology(zone.to_owned()));
+        assert_eq!(
+            waits(&nodes, &[], &spec),
+            [topology("b", "east"), topology("d", "")]
+        );
+        nodes[1]
+            .labels
+            .insert("node-role.kubernetes.io/control-plane".to_owned(), String::new());
+        assert_eq!(waits(&nodes, &[], &of(4)), [reason("b", WaitReason::Order)]);
+    }
+
     #[test]
     fn aborted_node_waits_for_its_backoff() {
         let state = |deadline| State {
@@ -371,6 +460,7 @@ mod tests {
             policy: "default".to_owned(),
             epoch: 1,
             attempt: 1,
+            aborts: 0,
             since: Timestamp::UNIX_EPOCH,
             deadline,
             boot_id_before: None,
@@ -382,6 +472,10 @@ mod tests {
         let mut nodes = ["a", "b"].map(node);
         nodes[0].state = Some(Ok(state(Some(Timestamp::MAX))));
         assert_eq!(next(&nodes, &[], &of(2), None), ["b"]);
+        assert_eq!(
+            waits(&nodes, &[], &of(2)),
+            [("a".to_owned(), WaitReason::Backoff(Timestamp::MAX))]
+        );
         nodes[0].state = Some(Ok(state(Some(Timestamp::UNIX_EPOCH))));
         assert_eq!(next(&nodes, &[], &of(2), None), ["a", "b"]);
     }

@@ -139,6 +139,10 @@ pub struct State {
     /// How many slots the node was granted for this request.
     #[serde(default = "one")]
     pub attempt: u32,
+    /// How many of these attempts ended because of the node itself, such as a drain that timed out: the backoff grows
+    /// with each. A pause or a closed window does not count.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub aborts: u32,
     /// When the node entered this phase.
     pub since: Timestamp,
     /// When the phase times out or ends.
@@ -163,6 +167,11 @@ pub struct State {
 
 fn one() -> u32 {
     1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// The annotation `P/reboot-now`: which boot of the node has to end, under which grant.

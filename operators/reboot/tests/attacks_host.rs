@@ -69,7 +69,7 @@ fn pods_run_as_an_unprivileged_user_without_capabilities() {
 }
 
 #[test]
-fn agent_mounts_one_host_socket_and_shares_no_host_namespace() {
+fn agent_mounts_one_host_folder_and_shares_no_host_namespace() {
     for file in PODS {
         let pod = pod(file);
         for shared in [
@@ -83,9 +83,9 @@ fn agent_mounts_one_host_socket_and_shares_no_host_namespace() {
         }
     }
     let agent = pod(PODS[0]);
-    let socket = json!({ "path": "/run/dbus/system_bus_socket", "type": "Socket" });
-    assert_eq!(agent["volumes"], json!([{ "name": "dbus", "hostPath": socket }]));
-    let mount = json!({ "name": "dbus", "mountPath": "/run/dbus/system_bus_socket", "readOnly": true });
+    let folder = json!({ "path": "/run/dbus", "type": "Directory" });
+    assert_eq!(agent["volumes"], json!([{ "name": "dbus", "hostPath": folder }]));
+    let mount = json!({ "name": "dbus", "mountPath": "/run/dbus", "readOnly": true });
     assert_eq!(agent["containers"][0]["volumeMounts"], json!([mount]));
     assert!(
         pod(PODS[1])["volumes"].is_null(),

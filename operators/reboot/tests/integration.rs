@@ -4,3 +4,4 @@ mod attacks_host;
 mod manifests;
 mod page;
 mod process;
+mod rehearsal;

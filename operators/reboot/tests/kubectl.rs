@@ -39,6 +39,7 @@ async fn shipped_manifests_apply_with_kubectl(case: Case) -> anyhow::Result<()> 
         (&accounts[0], "patch", "nodes", "", true),
         (&accounts[0], "create", "pods", "eviction", true),
         (&accounts[0], "create", "pods", "", false),
+        (&accounts[0], "create", "jobs.batch", "", false),
         (&accounts[0], "delete", "nodes", "", false),
         (&accounts[0], "get", "secrets", "", false),
         (&accounts[1], "patch", "nodes", "", true),
@@ -51,6 +52,16 @@ async fn shipped_manifests_apply_with_kubectl(case: Case) -> anyhow::Result<()> 
         let answer = case.kubectl(&question, "").await;
         assert_eq!(answer.is_ok(), may, "{question:?}: {answer:?}");
     }
+    // The rights for hooks, on request. Here one namespace stands for both.
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/hooks");
+    let hooks = case.kubectl(&["kustomize", folder], "").await?;
+    let hooks = hooks
+        .replace("windlass-reboot-hooks", case.namespace())
+        .replace("windlass-reboot", case.namespace());
+    case.kubectl(&["apply", "--server-side", "-f", "-"], &hooks)
+        .await?;
+    let question = ["auth", "can-i", "create", "jobs.batch", "--as", &accounts[0]];
+    case.kubectl(&question, "").await?;
     case.kubectl(&["delete", "--wait=false", "-f", "-"], &all).await?;
     Ok(())
 }

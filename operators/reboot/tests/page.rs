@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::Value;
 use windlass::prelude::*;
-use windlass_reboot::{RebootPolicy, drain::BlockerReason, state::Phase};
+use windlass_reboot::{RebootPolicy, drain::BlockerReason, progress::ProgressReason, state::Phase};
 
 fn read(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
@@ -91,6 +91,28 @@ fn page_names_every_event_phase_condition_and_metric() {
         .iter()
         .filter(|name| !page.contains(name.as_str()))
         .collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
+/// One section says what to do about each of them.
+#[test]
+fn page_says_what_to_do_in_every_state() {
+    let page = page();
+    let section = page.split("\n## What to do\n").nth(1).expect("the section");
+    let section = section.split("\n## ").next().unwrap_or_default();
+    let mut names: Vec<String> = ProgressReason::ALL.iter().map(ToString::to_string).collect();
+    names.extend(BlockerReason::ALL.map(|reason| reason.to_string()));
+    let reasons = [
+        "NodesFailed",
+        "RebootsAborted",
+        "Overlap",
+        "AlertsIgnored",
+        "InvalidState",
+        "RebootAborted",
+    ];
+    names.extend(reasons.map(ToOwned::to_owned));
+    let is_missing = |name: &&String| !section.contains(&format!("`{name}`"));
+    let missing: Vec<_> = names.iter().filter(is_missing).collect();
     assert!(missing.is_empty(), "{missing:?}");
 }
 

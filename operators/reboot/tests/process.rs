@@ -3,7 +3,11 @@
 
 use std::{path::Path, process::Stdio, time::Duration};
 
-use tokio::{process::Command, time::timeout};
+use tokio::{
+    io::{AsyncBufReadExt, BufReader},
+    process::Command,
+    time::timeout,
+};
 use windlass::{
     cache::{Cache, WatchScope},
     k8s_openapi::api::core::v1::Node,
@@ -73,6 +77,11 @@ async fn help_lists_every_flag_and_default() {
 async fn invalid_flags_are_rejected_with_a_hint() {
     for (command, hint) in [
         (reboot(&["--annotation-prefix", "A b"]), "--annotation-prefix"),
+        (
+            reboot(&["--prometheus-url", "prometheus:9090"]),
+            "http://prometheus.monitoring:9090",
+        ),
+        (reboot(&["--prometheus-ca", "/ca.pem"]), "--prometheus-url"),
         (agent(&["--reboot-with", "hammer"]), "systemctl"),
         (agent(&["--reboot-command", " "]), "the command is empty"),
         (agent(&["--trigger-interval", "5"]), "for example `30s`"),
@@ -99,6 +108,64 @@ async fn missing_cluster_error_names_kubeconfig_and_fix() {
         );
         assert!(!error.contains("panicked"), "{error}");
     }
+}
+
+/// Right after a boot the API server often cannot be reached. The runtime logs that once, with the next attempt.
+#[tokio::test]
+async fn agent_without_server_logs_the_outage_once() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let [config, boot_id] = ["config", "boot_id"].map(|name| folder.path().join(name).display().to_string());
+    // Bound and not listening: connections are refused, and no other process gets the port.
+    let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
+    socket
+        .bind("127.0.0.1:0".parse().expect("an address"))
+        .expect("a port");
+    let server = format!("http://{}", socket.local_addr().expect("an address"));
+    let named = |key: &str, value: windlass::serde_json::Value| json!([{ "name": "it", key: value }]);
+    let kubeconfig = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "it",
+        "clusters": named("cluster", json!({ "server": server })),
+        "users": named("user", json!({})),
+        "contexts": named("context", json!({ "cluster": "it", "user": "it" })),
+    });
+    std::fs::write(&config, kubeconfig.to_string()).expect("the file is written");
+    std::fs::write(&boot_id, "boot-a").expect("the file is written");
+    let flags = [
+        "--kubeconfig",
+        &config,
+        "--no-listen",
+        "--node",
+        NODE,
+        "--boot-id-file",
+        &boot_id,
+        "--reboot-with",
+        "systemctl",
+    ];
+    let mut agent = agent(&flags)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let mut log = BufReader::new(agent.stderr.take().expect("it is piped")).lines();
+    let mut lines = Vec::new();
+    let reported = async {
+        while let Some(line) = log.next_line().await.expect("text") {
+            let is_report = line.contains("cannot reach");
+            lines.push(line);
+            if is_report {
+                return;
+            }
+        }
+    };
+    timeout(STEP_TIMEOUT, reported)
+        .await
+        .expect("the outage is logged");
+    agent.kill().await.expect("killed");
+    while let Some(line) = log.next_line().await.expect("text") {
+        lines.push(line);
+    }
+    let own = lines.iter().filter(|line| line.contains("cannot read the node"));
+    assert_eq!(own.count(), 0, "{lines:#?}");
 }
 
 /// The agent's machine is a folder: a file holds its boot ID, and the reboot command leaves another file.

@@ -18,7 +18,8 @@ pub(super) async fn reboot(bus: Option<&str>) -> Result<(), String> {
         .unwrap_or_else(|_| Err(zbus::Error::Failure(format!("no answer within {CALL_TIMEOUT:?}"))))
         .map_err(|error| {
             format!(
-                "cannot connect to the system D-Bus: {error}; mount the host's /run/dbus/system_bus_socket, check that the user \
+                "cannot connect to the system D-Bus: {error}; mount the host's folder /run/dbus (not the socket in it, which is \
+                 replaced when the bus restarts), check that the user \
                  of this process exists on the host (operators/reboot/host/install creates it), or choose another method with \
                  --reboot-with or --reboot-command"
             )
@@ -114,6 +115,23 @@ mod tests {
         assert!(!interactive);
     }
 
+    /// A restarted bus has another socket at the same path.
+    #[tokio::test]
+    async fn restarted_bus_is_found_again() {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let socket = folder.path().join("bus");
+        let address = format!("unix:path={}", socket.display());
+        for attempt in 1..=2 {
+            let listener = UnixListener::bind(&socket).expect("a socket");
+            let played = tokio::spawn(fake_bus(listener, Ok(())));
+            assert_eq!(reboot(Some(&address)).await, Ok(()), "attempt {attempt}");
+            played.await.expect("the fake bus finished");
+            std::fs::remove_file(&socket).expect("the socket is removed");
+            let missing = reboot(Some(&address)).await.expect_err("there is no bus");
+            assert!(missing.contains("cannot connect"), "{missing}");
+        }
+    }
+
     #[tokio::test]
     async fn logind_refusal_names_the_polkit_rule() {
         let (outcome, ..) = reboot_with_answer(Err("org.freedesktop.DBus.Error.AccessDenied")).await;
@@ -125,12 +143,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn missing_bus_error_names_the_socket_to_mount() {
+    async fn missing_bus_error_names_the_folder_to_mount() {
         let error = reboot(Some("unix:path=/nonexistent/bus"))
             .await
             .expect_err("no bus");
         assert!(
-            error.contains("/run/dbus/system_bus_socket") && error.contains("--reboot-with"),
+            error.contains("folder /run/dbus ") && error.contains("--reboot-with"),
             "{error}"
         );
     }

@@ -22,6 +22,7 @@ mod trigger;
 
 use windlass::{
     api::naming::InvalidName,
+    cache::is_connection_error,
     k8s_openapi::api::core::v1::Node,
     kube::{self, Api},
     prelude::{Client, Controller, Manager},
@@ -131,6 +132,10 @@ pub async fn setup_at(
     match Api::<Node>::all(client.clone()).get_opt(&name).await {
         Ok(None) => return Err(AgentError::UnknownNode(name)),
         Ok(Some(node)) => check_node(&node, &reboot_method, &boot_id_source)?,
+        // The runtime logs it, and when it is over.
+        Err(error) if is_connection_error(&error) => {
+            tracing::debug!(node = name, %error, "cannot read the node yet");
+        }
         Err(error) => tracing::warn!(node = name, %error, "cannot read the node yet"),
     }
     refuse_root(

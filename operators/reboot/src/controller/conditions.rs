@@ -14,6 +14,7 @@ use windlass::{
 };
 
 use crate::{
+    progress,
     state::{Phase, State},
     state_machine::NodeView,
 };
@@ -49,11 +50,22 @@ fn comparable_fields(condition: &NodeCondition) -> [String; 4] {
     [type_.clone(), status.clone(), reason, message]
 }
 
-/// Returns the node with its desired conditions and nothing else, or `None` if they are up to date. `waits_for`
-/// describes what the phase is waiting for.
+/// Returns what the node waits for, as its condition says, if the condition is that of its phase.
+pub(super) fn reported_wait(node: &Node, view: &NodeView) -> Option<String> {
+    let condition = find(node, MAINTENANCE_IN_PROGRESS)?;
+    let is_current = condition.reason.as_deref() == view.phase().map(Phase::name);
+    condition
+        .message
+        .clone()
+        .filter(|text| is_current && !text.is_empty())
+}
+
+/// Returns the node with its desired conditions and nothing else, or `None` if they are up to date. `policy` is the
+/// node's policy, `waits_for` describes what the phase is waiting for.
 pub(super) fn desired_conditions(
     node: &Node,
     view: &NodeView,
+    policy: &str,
     waits_for: Option<&str>,
     now: Timestamp,
 ) -> Option<Node> {
@@ -74,11 +86,15 @@ pub(super) fn desired_conditions(
     if let Some(reason) = &view.request {
         match view.state().filter(|state| state.phase == Phase::Aborted) {
             Some(state) => holds(MAINTENANCE_PLANNED, "RebootAborted", &abort_message(state)),
-            None => holds(MAINTENANCE_PLANNED, "RebootRequested", reason),
+            None => holds(
+                MAINTENANCE_PLANNED,
+                "RebootRequested",
+                &request_message(reason, view, policy),
+            ),
         }
     }
     if let Some(state) = view.state().filter(|state| state.phase.is_active()) {
-        let waits = default_message(view, state);
+        let waits = progress::phase_message(view, state);
         let message = waits_for.or(state.reason.as_deref()).unwrap_or(&waits);
         holds(MAINTENANCE_IN_PROGRESS, state.phase.name(), message);
         match state.phase {
@@ -106,25 +122,29 @@ pub(super) fn desired_conditions(
     })
 }
 
-/// The message of a phase that only waits.
-fn default_message(view: &NodeView, state: &State) -> String {
-    match state.phase {
-        Phase::Armed if view.progress.is_none() => "waiting for the agent to reboot the node".to_owned(),
-        Phase::Armed => "the agent has started the reboot: waiting for a new boot ID".to_owned(),
-        Phase::Rebooted => "waiting for the kubelet to report the new boot".to_owned(),
-        Phase::Soaking => match state.deadline {
-            Some(end) => format!("soaking: has to stay Ready until {end}"),
-            None => "soaking: has to stay Ready".to_owned(),
-        },
-        _ => String::new(),
+/// The request's own reason, and where to see what a node without a slot waits for.
+fn request_message(reason: &str, view: &NodeView, policy: &str) -> String {
+    if view.state.is_some() {
+        return reason.to_owned();
     }
+    let reason = if reason.is_empty() {
+        ""
+    } else {
+        &format!("{reason}; ")
+    };
+    format!(
+        "{reason}waiting for a slot of RebootPolicy {policy}, whose status says why: kubectl get rebootpolicy {policy} -o wide"
+    )
 }
 
 /// Why the attempt was aborted, and when it is retried.
 fn abort_message(state: &State) -> String {
     let why = state.reason.as_deref().unwrap_or_default();
     match state.deadline {
-        Some(rest) => format!("reboot aborted: {why}; retried after {rest}"),
+        Some(rest) => format!(
+            "reboot aborted: {why}; retried after {}",
+            progress::to_the_second(rest)
+        ),
         None => format!("reboot aborted: {why}"),
     }
 }
@@ -149,6 +169,7 @@ mod tests {
             policy: "default".to_owned(),
             epoch: 1,
             attempt: 1,
+            aborts: 0,
             since: now,
             deadline: Some(now),
             boot_id_before: None,
@@ -158,7 +179,8 @@ mod tests {
             unknown_fields: [].into(),
         }));
         edit(&mut view);
-        let wanted = desired_conditions(&node, &view, waits_for, now).expect("the conditions differ");
+        let wanted =
+            desired_conditions(&node, &view, "default", waits_for, now).expect("the conditions differ");
         let conditions = wanted.conditions().iter().map(comparable_fields);
         conditions
             .map(|[kind, _, reason, message]| [kind, reason, message])
@@ -200,15 +222,15 @@ mod tests {
         for (reported, message) in [
             (
                 conditions_in(Phase::Armed, |_| {}, None),
-                "waiting for the agent to reboot the node",
+                "waiting for the agent to start the reboot until 1970-01-01T00:00:00Z",
             ),
             (
                 conditions_in(Phase::Armed, begun, None),
-                "the agent has started the reboot",
+                "waiting for a new boot ID until 1970-01-01T00:00:00Z",
             ),
             (
                 conditions_in(Phase::Rebooted, |_| {}, None),
-                "report the new boot",
+                "report the new boot until 1970-01-01T00:00:00Z",
             ),
             (
                 conditions_in(Phase::Rebooted, |_| {}, Some("not Ready")),

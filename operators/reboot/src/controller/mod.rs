@@ -10,10 +10,11 @@
 //! ```
 //!
 //! `reboot` writes nodes and evicts pods, `reboot-policies` writes policies: every object has one writer. Neither
-//! keeps state in memory, except when a pod's eviction may be retried. [`state_machine`](crate::state_machine) and
-//! [`slots`](crate::slots) make the decisions.
+//! keeps state in memory, except when a pod's eviction may be retried, and Prometheus' answers for a few seconds.
+//! [`state_machine`](crate::state_machine) and [`slots`](crate::slots) make the decisions.
 
 mod conditions;
+mod hook_jobs;
 mod nodes;
 mod policies;
 mod policy_status;
@@ -31,6 +32,7 @@ use windlass::{
 };
 
 use crate::{
+    alerts::AlertGate,
     api::RebootPolicy,
     drain::{self, Drainer, OnTimeout},
     go_duration::GoDuration,
@@ -56,6 +58,9 @@ pub(crate) struct SharedState {
     own_pod: Option<ObjectKey>,
     pub(crate) clock: Clock,
     pub(crate) metrics: RebootMetrics,
+    pub(crate) alerts: AlertGate,
+    /// The namespace of the hooks' CronJobs and Jobs.
+    hook_namespace: String,
     /// The drainer of the current leadership term: its writes are fenced by that term's epoch.
     drainer: Mutex<Option<(Option<Epoch>, Arc<Drainer>)>>,
 }
@@ -67,6 +72,8 @@ impl SharedState {
         own_pod: Option<ObjectKey>,
         clock: Clock,
         metrics: RebootMetrics,
+        alerts: AlertGate,
+        hook_namespace: String,
     ) -> Self {
         Self {
             keys,
@@ -74,6 +81,8 @@ impl SharedState {
             own_pod,
             clock,
             metrics,
+            alerts,
+            hook_namespace,
             drainer: Mutex::default(),
         }
     }
@@ -134,6 +143,8 @@ pub(crate) fn node_controller(shared: &Arc<SharedState>) -> Controller<Node, imp
 pub(crate) fn policy_controller(shared: &Arc<SharedState>) -> Controller<RebootPolicy, impl Reconciler> {
     Controller::<RebootPolicy>::new("reboot-policies")
         .field_manager(FIELD_MANAGER)
+        // A check of alerts may take seconds, and must not delay other policies.
+        .workers::<4>()
         // Any node may belong to any policy.
         .watches_for_all(Watch::<Node>::new().filter(relevant_changes(shared)))
         .reconcile(policies::PolicyReconciler(Arc::clone(shared)))
@@ -162,6 +173,7 @@ async fn get_live_policy(ctx: &Context, name: &str) -> Result<Option<RebootPolic
 fn rules(policy: &RebootPolicy) -> RebootRules {
     let spec = &policy.spec;
     RebootRules {
+        before_hook: spec.hooks.before.as_ref().map(|_| spec.hooks.timeout.get()),
         drain: spec.drain.enabled.then(|| DrainRule {
             timeout: spec.drain.timeout.get(),
             force: spec.drain.on_timeout == OnTimeout::Force,

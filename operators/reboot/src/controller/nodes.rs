@@ -15,20 +15,28 @@ use windlass::{
     prelude::*,
 };
 
-use super::{SharedState, conditions, get_live_policy, halt_reason, rules};
+use super::{SharedState, conditions, get_live_policy, halt_reason, hook_jobs, rules};
 use crate::{
     api::{DEFAULT_POLICY, RebootPolicy, RebootPolicySpec},
     drain::{Blocker, DrainMode, DrainProgress},
     health_check::{self, HealthStatus, RebootProof},
+    hooks::{Hook, HookRun, HookStatus},
+    metrics::Outcome,
     policy_set::PolicySet,
-    slots,
-    state::Phase,
+    progress, slots,
+    state::{Phase, State, truncate},
     state_machine::{self, NodeChange, NodeView, Step, StepInput},
     window::Windows,
 };
 
 /// More steps than a reboot has: the bound of the reconcile loop.
 const MAX_STEPS: usize = 16;
+
+/// How often the Job of a hook is looked at: Jobs are not watched, so that the controller needs no right to list them.
+const HOOK_POLL_DELAY: std::time::Duration = std::time::Duration::from_secs(5);
+
+/// How long the controller may be down without a finished hook running again.
+const MIN_KEEP_FINISHED: std::time::Duration = std::time::Duration::from_hours(1);
 
 /// Maximum number of blockers in a message.
 const MAX_NAMED_BLOCKERS: usize = 3;
@@ -87,7 +95,7 @@ impl NodeReconciler {
     async fn step(&self, ctx: &Context, node: &Arc<Node>) -> Result<NextStep, Error> {
         let view = self.0.view(node);
         if view.is_idle() && view.command.is_none() && view.progress.is_none() {
-            self.update_conditions(ctx, node, &view, None).await?;
+            self.update_conditions(ctx, node, &view, "", None).await?;
             return Ok(NextStep::Stop(Action::done()));
         }
         if let Some(Err(unreadable)) = &view.state {
@@ -113,17 +121,21 @@ impl NodeReconciler {
         };
         match self.decide(step) {
             Step::Wait => {
-                self.update_conditions(ctx, node, &view, None).await?;
+                self.update_conditions(ctx, node, &view, &policy.name_any(), None)
+                    .await?;
                 Ok(NextStep::Stop(Action::done()))
             }
             Step::WaitUntil(until) => {
-                self.update_conditions(ctx, node, &view, None).await?;
+                self.update_conditions(ctx, node, &view, &policy.name_any(), None)
+                    .await?;
                 Ok(NextStep::Stop(Action::requeue_after(self.0.delay_until(until))))
             }
             Step::Write(change) => self.write(step, &change).await,
             Step::WriteIfSlotHeld(_) => self.confirm(step).await,
             Step::Drain { force } => self.drain(step, force).await,
+            Step::Prepare => self.prepare(step).await,
             Step::Verify => self.verify(step).await,
+            Step::Expire => self.expire(step).await,
         }
     }
 
@@ -181,6 +193,61 @@ impl NodeReconciler {
         }
     }
 
+    /// Runs the hook before the drain.
+    async fn prepare(&self, step: StepContext<'_>) -> Result<NextStep, Error> {
+        let (view, spec) = (step.view, &step.policy.spec.hooks);
+        let Some(cron_job) = &spec.before else {
+            return Ok(NextStep::Stop(Action::done()));
+        };
+        let change = match self.run_hook(step, Hook::Before, cron_job).await? {
+            HookStatus::Running => return self.wait_for_hook(step, Hook::Before, cron_job).await,
+            HookStatus::Succeeded => self.with_input(step, |input| state_machine::prepared(view, input)),
+            HookStatus::Failed(why) => {
+                self.with_input(step, |input| state_machine::hook_failed(view, input, &why))
+            }
+        };
+        match change {
+            Some(change) => self.write(step, &change).await,
+            None => Ok(NextStep::Stop(Action::done())),
+        }
+    }
+
+    async fn run_hook(&self, step: StepContext<'_>, hook: Hook, cron_job: &str) -> Result<HookStatus, Error> {
+        let (view, policy) = (step.view, step.policy);
+        let run = HookRun {
+            hook,
+            policy: &policy.name_any(),
+            policy_uid: policy.metadata.uid.as_deref().unwrap_or_default(),
+            node: &view.name,
+            node_uid: &view.uid,
+            boot_id: &view.boot_id,
+            epoch: view.state().map_or(0, |state| state.epoch),
+            keep_finished: keep_finished(&policy.spec),
+        };
+        hook_jobs::run(&self.0, step.ctx, run, cron_job).await
+    }
+
+    async fn wait_for_hook(
+        &self,
+        step: StepContext<'_>,
+        hook: Hook,
+        cron_job: &str,
+    ) -> Result<NextStep, Error> {
+        let deadline = step.view.state().and_then(|state| state.deadline);
+        let limit = deadline.map(progress::to_the_second);
+        let limit = limit.map_or_else(String::new, |end| format!("; it has until {end}"));
+        let why = format!("waiting for its hook {hook} (CronJob {cron_job}){limit}");
+        self.update_conditions(
+            step.ctx,
+            step.node,
+            step.view,
+            &step.policy.name_any(),
+            Some(&why),
+        )
+        .await?;
+        Ok(NextStep::Stop(Action::requeue_after(HOOK_POLL_DELAY)))
+    }
+
     async fn drain(&self, step: StepContext<'_>, force: bool) -> Result<NextStep, Error> {
         let StepContext {
             ctx,
@@ -212,13 +279,15 @@ impl NodeReconciler {
             blockers,
             next_pass,
         } = progress;
-        let waits_for = describe_drain(remaining, &blockers);
-        let updated = self.update_conditions(ctx, node, view, Some(&waits_for)).await?;
+        let deadline = view.state().and_then(|state| state.deadline);
+        let waits_for = describe_drain(remaining, &blockers, deadline);
+        let updated = self
+            .update_conditions(ctx, node, view, &policy.name_any(), Some(&waits_for))
+            .await?;
         if updated && !blockers.is_empty() {
             let message = format!("node {}: {waits_for}", view.name);
             ctx.recorder().warning(node, "DrainBlocked", message);
         }
-        let deadline = view.state().and_then(|state| state.deadline);
         let deadline = deadline.filter(|deadline| *deadline > self.0.clock.now());
         let wait = deadline.map_or(next_pass, |deadline| next_pass.min(self.0.delay_until(deadline)));
         Ok(NextStep::Stop(Action::requeue_after(wait)))
@@ -229,6 +298,42 @@ impl NodeReconciler {
         let Some(state) = view.state() else {
             return Ok(NextStep::Stop(Action::done()));
         };
+        match self.health(step, state)? {
+            HealthStatus::Healthy => {
+                if let Some(cron_job) = &step.policy.spec.hooks.after {
+                    let change = match self.run_hook(step, Hook::After, cron_job).await? {
+                        HookStatus::Running => return self.wait_for_hook(step, Hook::After, cron_job).await,
+                        HookStatus::Succeeded => None,
+                        HookStatus::Failed(why) => {
+                            self.with_input(step, |input| state_machine::hook_failed(view, input, &why))
+                        }
+                    };
+                    if let Some(change) = change {
+                        return self.write(step, &change).await;
+                    }
+                }
+                match self.with_input(step, |input| state_machine::verified(view, input)) {
+                    Some(change) => self.write(step, &change).await,
+                    None => Ok(NextStep::Stop(Action::done())),
+                }
+            }
+            HealthStatus::Waiting { why, until } => {
+                let deadline = state.deadline.map(progress::to_the_second);
+                let limit = deadline.map_or_else(String::new, |end| format!("; it has until {end}"));
+                let why = format!("{why}{limit}");
+                self.update_conditions(step.ctx, step.node, view, &step.policy.name_any(), Some(&why))
+                    .await?;
+                let until = [until, state.deadline].into_iter().flatten().min();
+                Ok(NextStep::Stop(until.map_or_else(Action::done, |until| {
+                    Action::requeue_after(self.0.delay_until(until))
+                })))
+            }
+        }
+    }
+
+    /// Checks whether the node is healthy now.
+    fn health(&self, step: StepContext<'_>, state: &State) -> Result<HealthStatus, Error> {
+        let view = step.view;
         let pods = step.ctx.lister::<Pod>()?;
         let path = "spec.nodeName".parse::<FieldPath>()?;
         let of_node = pods.cache().index(Indexer::field(path));
@@ -240,22 +345,30 @@ impl NodeReconciler {
                 .progress()
                 .and_then(|progress| progress.checked_boot_id.as_deref()),
         };
-        let now = self.0.clock.now();
-        match health_check::check(step.node, &pods, &step.policy.spec.health_check, booted, now)? {
-            HealthStatus::Healthy => {
-                match self.with_input(step, |input| state_machine::verified(view, input)) {
-                    Some(change) => self.write(step, &change).await,
-                    None => Ok(NextStep::Stop(Action::done())),
-                }
+        let (spec, now) = (&step.policy.spec.health_check, self.0.clock.now());
+        Ok(health_check::check(step.node, &pods, spec, booted, now)?)
+    }
+
+    /// Fails a node whose time to become healthy is over, and says what was missing.
+    async fn expire(&self, step: StepContext<'_>) -> Result<NextStep, Error> {
+        let view = step.view;
+        let Some(state) = view.state() else {
+            return Ok(NextStep::Stop(Action::done()));
+        };
+        let hook = step.policy.spec.hooks.after.as_ref();
+        let missing = match (self.health(step, state), hook) {
+            (Ok(HealthStatus::Healthy), Some(cron_job)) => {
+                format!("its hook after the reboot (CronJob {cron_job}) did not finish in time")
             }
-            HealthStatus::Waiting { why, until } => {
-                self.update_conditions(step.ctx, step.node, view, Some(&why))
-                    .await?;
-                let until = [until, state.deadline].into_iter().flatten().min();
-                Ok(NextStep::Stop(until.map_or_else(Action::done, |until| {
-                    Action::requeue_after(self.0.delay_until(until))
-                })))
+            (Ok(HealthStatus::Waiting { why, .. }), _) => {
+                format!("did not become healthy in time: {}", truncate(&why))
             }
+            // It became healthy at the last moment. An error must not keep the node from failing.
+            (Ok(HealthStatus::Healthy) | Err(_), _) => "did not become healthy in time".to_owned(),
+        };
+        match self.with_input(step, |input| state_machine::expired(view, input, &missing)) {
+            Some(change) => self.write(step, &change).await,
+            None => Ok(NextStep::Stop(Action::done())),
         }
     }
 
@@ -287,6 +400,9 @@ impl NodeReconciler {
             if next != Some(state.phase) {
                 let took = self.0.clock.now().duration_since(state.since);
                 self.0.metrics.observe_phase(state.phase, took.unsigned_abs());
+                if let Some(outcome) = Outcome::of(next, change.remove_request) {
+                    self.0.metrics.count_outcome(&state.policy, outcome);
+                }
                 self.0.metrics.set_blockers(&view.name, Vec::new());
             }
         }
@@ -299,9 +415,11 @@ impl NodeReconciler {
         ctx: &Context,
         node: &Node,
         view: &NodeView,
+        policy: &str,
         waits_for: Option<&str>,
     ) -> Result<bool, Error> {
-        let Some(wanted) = conditions::desired_conditions(node, view, waits_for, self.0.clock.now()) else {
+        let now = self.0.clock.now();
+        let Some(wanted) = conditions::desired_conditions(node, view, policy, waits_for, now) else {
             return Ok(false);
         };
         match ctx.writer().apply_status(&wanted).await {
@@ -312,6 +430,22 @@ impl NodeReconciler {
     }
 }
 
+/// Returns how long the finished Job of a hook may be needed: while it is, it stands for the hook, and without it the hook
+/// would run again. After an interrupted soak, the health check and `hooks.after` come once more.
+fn keep_finished(spec: &RebootPolicySpec) -> std::time::Duration {
+    let health_check = spec.health_check.timeout.get();
+    let longest = [
+        spec.hooks.timeout.get(),
+        health_check,
+        spec.soak.get(),
+        health_check,
+        MIN_KEEP_FINISHED,
+    ];
+    longest
+        .into_iter()
+        .fold(std::time::Duration::ZERO, std::time::Duration::saturating_add)
+}
+
 /// Returns when the current window opened, and when it closes.
 fn current_window(policy: &RebootPolicy, now: Timestamp) -> (Option<Timestamp>, Option<Timestamp>) {
     let windows = Windows::parse(&policy.spec.windows, &policy.spec.exclusions);
@@ -320,8 +454,12 @@ fn current_window(policy: &RebootPolicy, now: Timestamp) -> (Option<Timestamp>, 
 }
 
 /// Describes what a drain is waiting for.
-fn describe_drain(left: usize, blockers: &[Blocker]) -> String {
-    let mut text = format!("{left} pods remaining");
+fn describe_drain(left: usize, blockers: &[Blocker], deadline: Option<Timestamp>) -> String {
+    let pods = if left == 1 { "pod" } else { "pods" };
+    let mut text = format!("{left} {pods} remaining");
+    if let Some(deadline) = deadline {
+        text = format!("{text}, until {}", progress::to_the_second(deadline));
+    }
     let named: Vec<_> = blockers
         .iter()
         .take(MAX_NAMED_BLOCKERS)

@@ -11,10 +11,13 @@ use windlass::{
 };
 
 use super::{
-    SharedState, get_live_policy, halt_reason,
-    policy_status::{by_phase, compute_status, record_events},
+    SharedState,
+    conditions::reported_wait,
+    get_live_policy, halt_reason,
+    policy_status::{Observed, compute_status, figures, record_events},
 };
 use crate::{
+    alerts::{self, AlertDecision},
     api::{Grant, RebootPolicy},
     policy_set::PolicySet,
     slots::{Rollout, is_expired},
@@ -105,6 +108,11 @@ fn granted(policy: &RebootPolicy) -> &[Grant] {
         .unwrap_or_default()
 }
 
+/// Returns the number of the last grant.
+fn last_epoch(policy: &RebootPolicy) -> u64 {
+    policy.status.as_ref().map_or(0, |status| status.epoch)
+}
+
 /// Returns the names of the failed nodes.
 pub(super) fn failed_nodes(roll: &Rollout<'_>) -> Vec<String> {
     let failed = roll
@@ -131,18 +139,47 @@ impl PolicyReconciler {
             policy = self.release(ctx, &policy).await?;
         }
         let now = self.0.clock.now();
+        let mut alerts = None;
         if self.can_grant(&snapshot, &policy, now) {
-            policy = self.grant(ctx, &policy).await?;
+            let decision = self.0.alerts.decide(policy.spec.alerts.as_ref()).await;
+            if decision.block().is_none() {
+                let epoch = last_epoch(&policy);
+                policy = self.grant(ctx, &policy).await?;
+                if let AlertDecision::Ignored(message) = &decision
+                    && last_epoch(&policy) > epoch
+                {
+                    ctx.recorder().warning(&policy, "AlertsIgnored", message.as_str());
+                }
+            }
+            alerts = Some(decision);
         }
         let roll = snapshot.rollout(&policy, &self.0, now);
-        self.0.metrics.set_nodes(request.key.name(), by_phase(&roll));
         // Also for a policy without nodes, because other policies have them all.
         let overlaps = snapshot
             .policies
             .overlaps(&policy.name_any(), snapshot.nodes.iter());
-        let status = compute_status(&self.0, &snapshot.policies, &policy, &roll, &overlaps);
+        let waits = nodes.iter().filter_map(|node| {
+            let view = roll.nodes.get(node.name_any().as_str())?;
+            Some((view.name.as_str(), reported_wait(node, view)?))
+        });
+        let observed = Observed {
+            policies: &snapshot.policies,
+            overlaps: &overlaps,
+            waits: waits.collect(),
+            alerts,
+        };
+        let (status, reason) = compute_status(&self.0, &policy, &roll, &observed);
+        self.0
+            .metrics
+            .set_policy(request.key.name(), figures(&roll, reason));
         let before = policy.status.clone().unwrap_or_default();
-        let next = next_time_event(&policy, &roll, now);
+        let check_again = now.checked_add(alerts::RETRY_DELAY).ok();
+        let is_blocked = |alerts: &AlertDecision| alerts.block().is_some();
+        let check_again = check_again.filter(|_| observed.alerts.as_ref().is_some_and(is_blocked));
+        let next = next_time_event(&policy, &roll, now)
+            .into_iter()
+            .chain(check_again)
+            .min();
         if before != status {
             record_events(ctx, &policy, &before, &status);
             policy.status = Some(status);
@@ -195,10 +232,14 @@ impl PolicyReconciler {
 
     /// Grants as many slots as allowed. Never in the same write as a release.
     async fn grant(&self, ctx: &Context, policy: &RebootPolicy) -> Result<RebootPolicy, ReconcileError> {
+        let checked = &policy.spec.alerts;
         let (mut policy, snapshot) = self
             .live_snapshot(ctx, policy)
             .await?
             .ok_or(ReconcileError::Conflict)?;
+        if policy.spec.alerts != *checked {
+            return Err(ReconcileError::Conflict); // other alerts have to be checked
+        }
         let now = self.0.clock.now();
         if !self.can_grant(&snapshot, &policy, now) {
             return Ok(policy);
@@ -228,20 +269,17 @@ fn policy_set_with(ctx: &Context, policy: &RebootPolicy) -> Result<PolicySet, Er
     Ok(PolicySet::new(all))
 }
 
-/// Returns when time alone changes something: a window opens or closes, or a backoff ends.
+/// Returns when time alone changes something: a window opens or closes, which also the status of an idle policy
+/// shows, or a backoff ends.
 fn next_time_event(policy: &RebootPolicy, roll: &Rollout<'_>, now: Timestamp) -> Option<Timestamp> {
     let windows = Windows::parse(&policy.spec.windows, &policy.spec.exclusions).ok()?;
-    let asked = roll.nodes.values().any(|node| !node.is_idle());
     let window = if windows.open_at(now) {
         windows.closes_after(now)
     } else {
         windows.next_opening(now)
     };
-    let rests = roll.nodes.values().filter_map(|node| {
-        let state = node.state().filter(|state| state.phase == Phase::Aborted)?;
-        state.deadline.filter(|rest| *rest > now)
-    });
-    rests.chain(window.filter(|_| asked)).min()
+    let rests = roll.nodes.values().filter_map(|node| roll.rests_until(node));
+    rests.chain(window).min()
 }
 
 /// Writes the status, conditional on the policy's resource version.

@@ -8,11 +8,15 @@ use windlass::prelude::*;
 
 use super::{SharedState, halt_reason, policies::failed_nodes, validation_error};
 use crate::{
+    alerts::{AlertDecision, OnAlertError},
     api::{BlockerStatus, PolicyPhase, RebootPolicy, RebootPolicyStatus},
+    metrics::PolicyFigures,
     policy_set::PolicySet,
+    progress::{ProgressInput, ProgressReason},
     slots::Rollout,
     state::Phase,
     state_machine::{HaltReason, NodeView},
+    window::Windows,
 };
 
 /// Maximum number of blockers in a status.
@@ -21,14 +25,27 @@ const MAX_BLOCKERS: usize = 20;
 /// Maximum number of names in a message.
 const MAX_NAMES: usize = 5;
 
-/// Computes the policy's status.
+/// After how many aborted attempts of a node its policy is Degraded: with the defaults, after 45 minutes.
+const DEGRADED_AFTER_ABORTS: u32 = 3;
+
+/// What is known besides the policy and its nodes.
+pub(super) struct Observed<'a> {
+    pub(super) policies: &'a PolicySet,
+    /// The other policies that select nodes of this one.
+    pub(super) overlaps: &'a BTreeSet<String>,
+    /// By node, what its phase waits for.
+    pub(super) waits: BTreeMap<&'a str, String>,
+    /// Whether alerts allow the next reboot; `None` if they were not checked, since no node waits for a slot.
+    pub(super) alerts: Option<AlertDecision>,
+}
+
+/// Computes the policy's status, and the reason of its condition `Progressing`.
 pub(super) fn compute_status(
     shared: &SharedState,
-    policies: &PolicySet,
     policy: &RebootPolicy,
     roll: &Rollout<'_>,
-    overlaps: &BTreeSet<String>,
-) -> RebootPolicyStatus {
+    observed: &Observed<'_>,
+) -> (RebootPolicyStatus, ProgressReason) {
     let mut status = policy.status.clone().unwrap_or_default();
     let generation = policy.metadata.generation;
     let has_slot = |node: &NodeView| node.is_active() || roll.slot(node).is_some();
@@ -74,37 +91,47 @@ pub(super) fn compute_status(
         _ if status.requested > 0 => PolicyPhase::Waiting,
         _ => PolicyPhase::Idle,
     });
-    let wrong = validation_error_of(policies, policy);
-    status.message = wrong
-        .clone()
-        .or_else(|| halt.map(|halt| halt.message().to_owned()))
-        .or_else(|| describe_wait(&status));
+    let wrong = validation_error_of(observed.policies, policy);
+    let windows = Windows::parse(&policy.spec.windows, &policy.spec.exclusions).ok();
+    let progress = ProgressInput {
+        roll,
+        halt,
+        invalid: wrong.as_deref(),
+        windows: windows.as_ref(),
+        alerts: observed.alerts.as_ref().and_then(AlertDecision::block),
+        is_drain_blocked: !status.blockers.is_empty(),
+        waits: &observed.waits,
+    };
+    let (reason, message) = (progress.reason(), progress.message());
+    status.window = progress.window();
     let updates = [
         ready_condition(wrong.as_deref()),
+        progressing_condition(reason, &message),
         paused_condition(halt),
-        degraded_condition(&failed),
-        overlap_condition(overlaps),
+        degraded_condition(&failed, &aborted_nodes(roll)),
+        overlap_condition(observed.overlaps),
     ];
-    for update in updates {
+    let ignored = alerts_ignored_condition(policy, observed.alerts.as_ref());
+    status.message = Some(message);
+    for update in updates.into_iter().chain(ignored) {
         status
             .conditions
             .set(update.observed_generation(generation), &shared.clock);
     }
-    status
+    (status, reason)
 }
 
-/// Describes what the policy's nodes are waiting for.
-fn describe_wait(status: &RebootPolicyStatus) -> Option<String> {
-    let slots = (status.requested > 0).then(|| format!("{} nodes are waiting for a slot", status.requested));
-    let pods = status.blockers.first().map(|first| {
-        let BlockerStatus { node, pod, .. } = first;
-        match status.blockers.len() - 1 {
-            0 => format!("pod {pod} blocks the drain of {node}"),
-            more => format!("pod {pod} blocks the drain of {node}, and {more} more pods block drains"),
-        }
+/// Returns the nodes whose attempts were aborted too often, with the number and the reason.
+fn aborted_nodes(roll: &Rollout<'_>) -> Vec<String> {
+    let aborted = roll.nodes.values().filter_map(|node| {
+        let state = node
+            .state()
+            .filter(|state| state.aborts >= DEGRADED_AFTER_ABORTS && node.request.is_some())?;
+        let why = state.reason.as_deref().filter(|_| state.phase == Phase::Aborted);
+        let why = why.map_or_else(String::new, |why| format!(": {why}"));
+        Some(format!("{} ({} times{why})", node.name, state.aborts))
     });
-    let waits: Vec<_> = pods.into_iter().chain(slots).collect();
-    (!waits.is_empty()).then(|| waits.join("; "))
+    aborted.collect()
 }
 
 /// Records events for conditions that changed.
@@ -157,14 +184,52 @@ fn paused_condition(halt: Option<HaltReason>) -> ConditionUpdate {
     }
 }
 
-fn degraded_condition(failed: &[String]) -> ConditionUpdate {
-    if failed.is_empty() {
-        return ConditionUpdate::false_("Degraded", "NoFailures");
+fn progressing_condition(reason: ProgressReason, message: &str) -> ConditionUpdate {
+    let update = if reason.is_progressing() {
+        ConditionUpdate::true_("Progressing", reason.to_string())
+    } else {
+        ConditionUpdate::false_("Progressing", reason.to_string())
+    };
+    update.message(message)
+}
+
+fn degraded_condition(failed: &[String], aborted: &[String]) -> ConditionUpdate {
+    let failures = (!failed.is_empty()).then(|| {
+        let failed = join_first(failed.iter().map(String::as_str));
+        format!(
+            "these nodes failed; check them, and remove their state annotation when they are healthy: {failed}"
+        )
+    });
+    let aborts = (!aborted.is_empty()).then(|| {
+        let aborted = join_first(aborted.iter().map(String::as_str));
+        format!("attempts to reboot these nodes are aborted again and again, and retried ever less often: {aborted}")
+    });
+    let reason = match (&failures, &aborts) {
+        (Some(_), _) => "NodesFailed",
+        (None, Some(_)) => "RebootsAborted",
+        (None, None) => return ConditionUpdate::false_("Degraded", "NoFailures"),
+    };
+    let message: Vec<_> = failures.into_iter().chain(aborts).collect();
+    ConditionUpdate::true_("Degraded", reason).message(message.join("; "))
+}
+
+/// Returns `None` if the last check still says whether alerts are ignored.
+fn alerts_ignored_condition(
+    policy: &RebootPolicy,
+    alerts: Option<&AlertDecision>,
+) -> Option<ConditionUpdate> {
+    if let Some(AlertDecision::Ignored(message)) = alerts {
+        return Some(ConditionUpdate::true_("AlertsIgnored", "AlertsUnknown").message(message));
     }
-    let failed = join_first(failed.iter().map(String::as_str));
-    ConditionUpdate::true_("Degraded", "NodesFailed").message(format!(
-        "these nodes failed; check them, and remove their state annotation when they are healthy: {failed}"
-    ))
+    let allows = |status: &RebootPolicyStatus| {
+        let spec = policy.spec.alerts.as_ref();
+        let is_allowed = spec.is_some_and(|spec| spec.on_error == OnAlertError::Allow);
+        is_allowed && status.conditions.of_type("AlertsIgnored").is_some()
+    };
+    if alerts.is_none() && policy.status.as_ref().is_some_and(allows) {
+        return None;
+    }
+    Some(ConditionUpdate::false_("AlertsIgnored", "NotIgnored"))
 }
 
 fn overlap_condition(others: &BTreeSet<String>) -> ConditionUpdate {
@@ -184,12 +249,13 @@ fn validation_error_of(policies: &PolicySet, policy: &RebootPolicy) -> Option<St
     selector.or_else(|| validation_error(policy))
 }
 
-/// Counts the nodes in each phase.
-pub(super) fn by_phase(roll: &Rollout<'_>) -> BTreeMap<&'static str, usize> {
+/// Returns the figures of a policy.
+pub(super) fn figures(roll: &Rollout<'_>, reason: ProgressReason) -> PolicyFigures {
     let mut phases: BTreeMap<_, _> = Phase::ALL.into_iter().map(|phase| (phase.name(), 0)).collect();
     for name in ["Idle", "Requested", "Unknown"] {
         phases.insert(name, 0);
     }
+    let mut nodes = Vec::new();
     for node in roll.nodes.values() {
         let phase = match &node.state {
             Some(Ok(state)) => state.phase.name(),
@@ -198,8 +264,16 @@ pub(super) fn by_phase(roll: &Rollout<'_>) -> BTreeMap<&'static str, usize> {
             None => "Idle",
         };
         *phases.entry(phase).or_default() += 1;
+        if phase != "Idle" {
+            let aborts = node.state().map_or(0, |state| state.aborts);
+            nodes.push((node.name.clone(), phase, aborts));
+        }
     }
-    phases
+    PolicyFigures {
+        reason,
+        phases,
+        nodes,
+    }
 }
 
 /// Joins the first few names.

@@ -85,6 +85,7 @@ impl ModelCluster {
                 ..RebootPolicySpec::default()
             },
             rules: RebootRules {
+                before_hook: Some(10 * MINUTE),
                 drain: Some(DrainRule {
                     timeout: 10 * MINUTE,
                     force: false,
@@ -270,7 +271,10 @@ impl ModelCluster {
             Step::Verify if !luck.is_multiple_of(4) && view.is_ready => {
                 state_machine::verified(&view, &input)
             }
-            Step::Wait | Step::WaitUntil(_) | Step::Drain { .. } | Step::Verify => None,
+            Step::Expire => state_machine::expired(&view, &input, ""),
+            Step::Prepare if luck % 16 == 8 => state_machine::hook_failed(&view, &input, ""),
+            Step::Prepare if !luck.is_multiple_of(4) => state_machine::prepared(&view, &input),
+            Step::Wait | Step::WaitUntil(_) | Step::Drain { .. } | Step::Verify | Step::Prepare => None,
         };
         if let Some(change) = change {
             self.write(who, node, &view, &change);

@@ -138,6 +138,7 @@ mod tests {
             policy: "default".to_owned(),
             epoch,
             attempt: 1,
+            aborts: 0,
             since: at(0),
             deadline: None,
             boot_id_before: Some(boot_id.to_owned()),

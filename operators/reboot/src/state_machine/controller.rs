@@ -13,6 +13,8 @@ use crate::{
 /// What a policy defines for a node that has a slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RebootRules {
+    /// How long the hook before the drain may take; `None`: there is none.
+    pub before_hook: Option<Duration>,
     /// How to drain the node; `None`: not at all.
     pub drain: Option<DrainRule>,
     /// How long the node may take to report a new boot ID.
@@ -21,8 +23,21 @@ pub struct RebootRules {
     pub health_check_timeout: Duration,
     /// How long it has to stay healthy.
     pub soak: Duration,
-    /// How long to wait after an aborted attempt.
+    /// How long to wait after the first aborted attempt.
     pub backoff: Duration,
+}
+
+/// Longest backoff, unless the policy's own is longer. Someone may fix the cause at any time, so it is looked at
+/// again every hour.
+const MAX_BACKOFF: Duration = Duration::from_hours(1);
+
+impl RebootRules {
+    /// Returns how long to wait after this many aborted attempts: twice as long after each.
+    pub fn backoff_after(&self, aborts: u32) -> Duration {
+        let factor = 2_u32.saturating_pow(aborts.saturating_sub(1));
+        let longest = MAX_BACKOFF.max(self.backoff);
+        self.backoff.saturating_mul(factor).min(longest)
+    }
 }
 
 /// How a node is drained.
@@ -60,6 +75,8 @@ pub enum Step {
     Write(NodeChange),
     /// Write this if a live read of the policy still shows the slot; otherwise decide again.
     WriteIfSlotHeld(NodeChange),
+    /// Run the hook before the drain; [`prepared`] if it has succeeded, [`hook_failed`] if it has failed.
+    Prepare,
     /// Evict the remaining pods; [`drained`] if there are none.
     Drain {
         /// Delete pods that cannot be evicted.
@@ -67,6 +84,8 @@ pub enum Step {
     },
     /// Check whether the node is healthy; [`verified`] if it is.
     Verify,
+    /// The time to become healthy is over: find out what was missing, and write [`expired`].
+    Expire,
 }
 
 /// Returns the controller's next action for a node.
@@ -86,7 +105,7 @@ pub fn step(node: &NodeView, input: &StepInput<'_>) -> Step {
         Phase::Armed => at.armed(),
         Phase::Rebooted => at.rebooted(),
         Phase::Soaking => at.soaking(),
-        Phase::Failed => Step::Wait,
+        Phase::Failed => at.failed(),
     }
 }
 
@@ -117,6 +136,7 @@ fn step_inactive(node: &NodeView, input: &StepInput<'_>, before: Option<&State>)
         policy: input.policy.to_owned(),
         epoch,
         attempt,
+        aborts: before.map_or(0, |before| before.aborts),
         since: input.now,
         deadline: None,
         boot_id_before: None,
@@ -132,6 +152,27 @@ fn step_inactive(node: &NodeView, input: &StepInput<'_>, before: Option<&State>)
         remove_progress: node.progress.is_some(),
         ..NodeChange::to_state(granted, NodeEvent::normal("RebootGranted", message))
     })
+}
+
+/// The change after the hook before the drain has succeeded.
+pub fn prepared(node: &NodeView, input: &StepInput<'_>) -> Option<NodeChange> {
+    let state = node.state().filter(|state| state.phase == Phase::Cordoned)?;
+    Some(ActiveNode { node, input, state }.begin_drain())
+}
+
+/// The change after a hook has failed: before the drain the attempt ends, after the reboot the node has failed.
+pub fn hook_failed(node: &NodeView, input: &StepInput<'_>, why: &str) -> Option<NodeChange> {
+    let state = node.state()?;
+    let at = ActiveNode { node, input, state };
+    match state.phase {
+        Phase::Cordoned => {
+            Some(at.abort_with_growing_backoff(&format!("its hook before the drain failed: {why}")))
+        }
+        Phase::Rebooted => Some(at.fail(&format!(
+            "it rebooted, but its hook after the reboot failed: {why}"
+        ))),
+        _ => None,
+    }
 }
 
 /// The change after the last pod has left; `message` describes what was done.
@@ -163,6 +204,12 @@ pub fn verified(node: &NodeView, input: &StepInput<'_>) -> Option<NodeChange> {
     })
 }
 
+/// The change after the time to become healthy is over; `missing` says what the node did not do in time.
+pub fn expired(node: &NodeView, input: &StepInput<'_>, missing: &str) -> Option<NodeChange> {
+    let state = node.state().filter(|state| state.phase == Phase::Rebooted)?;
+    Some(ActiveNode { node, input, state }.fail(&format!("it rebooted, but {missing}")))
+}
+
 /// A node that has a slot.
 struct ActiveNode<'a> {
     node: &'a NodeView,
@@ -184,7 +231,8 @@ impl ActiveNode<'_> {
         } else {
             (CordonChange::Set, "cordoned")
         };
-        let mut change = self.to_phase(Phase::Cordoned, None, NodeEvent::normal("Cordoned", message));
+        let timeout = self.input.rules.before_hook;
+        let mut change = self.to_phase(Phase::Cordoned, timeout, NodeEvent::normal("Cordoned", message));
         change.cordon = Some(cordon);
         if let Some(state) = &mut change.state {
             state.cordoned = !theirs;
@@ -196,7 +244,23 @@ impl ActiveNode<'_> {
         if let Some(change) = self.abort_cordoned_if_needed() {
             return Step::Write(change);
         }
-        Step::Write(match self.input.rules.drain {
+        let Some(timeout) = self.input.rules.before_hook else {
+            return Step::Write(self.begin_drain());
+        };
+        // Without a deadline, the hook was added to the policy since the node was cordoned.
+        let deadline = self.state.deadline;
+        let deadline = deadline.unwrap_or_else(|| add_duration(self.state.since, timeout));
+        if self.input.now >= deadline {
+            return Step::Write(self.abort_with_growing_backoff(&format!(
+                "its hook before the drain did not finish within {}",
+                GoDuration::from(timeout)
+            )));
+        }
+        Step::Prepare
+    }
+
+    fn begin_drain(&self) -> NodeChange {
+        match self.input.rules.drain {
             Some(DrainRule { timeout, .. }) => {
                 let event = NodeEvent::normal(
                     "Draining",
@@ -209,7 +273,7 @@ impl ActiveNode<'_> {
                 None,
                 NodeEvent::normal("DrainSkipped", "pods are not evicted: drain.enabled is false"),
             ),
-        })
+        }
     }
 
     fn draining(&self) -> Step {
@@ -227,7 +291,7 @@ impl ActiveNode<'_> {
             return Step::Drain { force: false };
         }
         if !rule.force {
-            return Step::Write(self.abort(&format!(
+            return Step::Write(self.abort_with_growing_backoff(&format!(
                 "draining did not finish within {}",
                 GoDuration::from(rule.timeout)
             )));
@@ -253,9 +317,9 @@ impl ActiveNode<'_> {
         }
         let boot_id = &self.node.boot_id;
         if boot_id.is_empty() {
-            return Step::Write(
-                self.abort("its kubelet reports no boot ID, so a reboot could not be verified"),
-            );
+            return Step::Write(self.abort_with_growing_backoff(
+                "its kubelet reports no boot ID, so a reboot could not be verified",
+            ));
         }
         let timeout = self.input.rules.reboot_timeout;
         let message = format!(
@@ -282,25 +346,7 @@ impl ActiveNode<'_> {
 
     fn armed(&self) -> Step {
         if let Some(after) = self.new_boot_id() {
-            let message = format!("rebooted: new boot ID {after}");
-            let RebootRules {
-                health_check_timeout,
-                soak,
-                ..
-            } = self.input.rules;
-            let mut change = self.to_phase(
-                Phase::Rebooted,
-                Some(*health_check_timeout),
-                NodeEvent::normal("Rebooted", message),
-            );
-            change.disarm = true;
-            if let Some(state) = &mut change.state {
-                state.healthy_deadline = Some(add_duration(
-                    self.input.now,
-                    health_check_timeout.saturating_add(*soak),
-                ));
-            }
-            return Step::Write(change);
+            return Step::Write(self.proved(&format!("rebooted: new boot ID {after}")));
         }
         let progress = self.node.progress.as_ref();
         let failed = progress.and_then(|progress| progress.as_ref().ok()?.failure_reason.as_deref());
@@ -322,12 +368,46 @@ impl ActiveNode<'_> {
         self.wait_until_deadline()
     }
 
+    /// The change after a new boot ID was reported.
+    fn proved(&self, message: &str) -> NodeChange {
+        let RebootRules {
+            health_check_timeout,
+            soak,
+            ..
+        } = self.input.rules;
+        let mut change = self.to_phase(
+            Phase::Rebooted,
+            Some(*health_check_timeout),
+            NodeEvent::normal("Rebooted", message),
+        );
+        change.disarm = self.node.command.is_some();
+        if let Some(state) = &mut change.state {
+            state.healthy_deadline = Some(add_duration(
+                self.input.now,
+                health_check_timeout.saturating_add(*soak),
+            ));
+        }
+        change
+    }
+
+    /// A node that reports a new boot ID after its deadline has rebooted all the same: it continues, and is not
+    /// rebooted again. A node that failed after the proof waits for an administrator.
+    fn failed(&self) -> Step {
+        let is_unproved = self.state.healthy_deadline.is_none();
+        match self.new_boot_id().filter(|_| is_unproved) {
+            Some(after) => Step::Write(self.proved(&format!(
+                "rebooted after its deadline: new boot ID {after}; it is no longer failed"
+            ))),
+            None => Step::Wait,
+        }
+    }
+
     fn rebooted(&self) -> Step {
         if let Some(change) = self.release_cordon_if_uncordoned() {
             return Step::Write(change);
         }
         if self.is_past_deadline() {
-            return Step::Write(self.fail("it rebooted, but did not become healthy in time"));
+            return Step::Expire;
         }
         // The agent may know about the new boot before the kubelet does; until then the conditions are those of the
         // old boot.
@@ -447,6 +527,18 @@ impl ActiveNode<'_> {
             ..self.state.clone()
         };
         NodeChange::to_state(state, event)
+    }
+
+    /// Ends the attempt for a reason that the next one will meet again, unless someone removes it.
+    fn abort_with_growing_backoff(&self, why: &str) -> NodeChange {
+        let aborts = self.state.aborts.saturating_add(1);
+        let mut change = self.abort(why);
+        if let Some(state) = &mut change.state {
+            state.aborts = aborts;
+            let rest = self.input.rules.backoff_after(aborts);
+            state.deadline = Some(add_duration(self.input.now, rest));
+        }
+        change
     }
 
     fn abort(&self, why: &str) -> NodeChange {

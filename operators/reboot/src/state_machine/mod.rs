@@ -1,7 +1,7 @@
 //! Decides what happens to a node next: pure functions of the node, its policy and the time.
 //!
 //! ```text
-//!                       slot                 cordon              drain disabled
+//!                       slot                 cordon              drain disabled (after the hook, if there is one)
 //!   (requested) ──────────────► Granted ─────────────► Cordoned ───────────────────┐
 //!        ▲                         │                       │                        ▼
 //!        │ backoff over            │                       └──► Draining ──────► Drained
@@ -10,8 +10,8 @@
 //!        ▲     uncordon if cordoned by us; slot released                             ▼
 //!        └──── halt, and the agent has not started (the first write wins) ─────── Armed ───► agent: in-progress, reboot
 //!                                                                                    │
-//!   Failed ◄── no new boot ID in time; agent gave up; not healthy in time ───────────┤ new boot ID
-//!   keeps its slot until the state is removed by hand                                ▼
+//!   Failed ◄── no new boot ID in time; agent gave up; not healthy in time ───────────┤ new boot ID, also of a node
+//!   keeps its slot until the state is removed by hand                                ▼ that failed because it had none
 //!                     uncordon if cordoned by us, remove annotations             Rebooted ───► Soaking
 //!                       (nothing) ◄────────────────────────────────────────────────┴─────────────┘
 //!                        slot released
@@ -32,6 +32,8 @@ mod tests;
 mod view;
 
 pub use change::{CordonChange, NodeChange, NodeEvent};
-pub use controller::{DrainRule, RebootRules, Step, StepInput, drained, step, verified};
+pub use controller::{
+    DrainRule, RebootRules, Step, StepInput, drained, expired, hook_failed, prepared, step, verified,
+};
 pub use halt::HaltReason;
 pub use view::NodeView;

@@ -16,6 +16,7 @@ fn now() -> Timestamp {
 
 fn rules() -> RebootRules {
     RebootRules {
+        before_hook: None,
         drain: Some(DrainRule {
             timeout: 10 * MINUTE,
             force: false,
@@ -44,6 +45,7 @@ fn node(phase: Phase) -> NodeView {
             policy: "default".to_owned(),
             epoch: EPOCH,
             attempt: 1,
+            aborts: 0,
             since: now(),
             deadline: now().checked_add(MINUTE).ok(),
             boot_id_before: (phase >= Phase::Armed).then(|| "before".to_owned()),
@@ -95,6 +97,8 @@ fn next_with(node: &NodeView, edit: impl FnOnce(&mut StepInput<'_>)) -> String {
         Step::WaitUntil(_) => "until".to_owned(),
         Step::Drain { force } => format!("drain {force}"),
         Step::Verify => "verify".to_owned(),
+        Step::Expire => "expire".to_owned(),
+        Step::Prepare => "prepare".to_owned(),
         Step::Write(change) | Step::WriteIfSlotHeld(change) => {
             let phase = change.state.map_or("nothing", |state| state.phase.name());
             let cordon = change
@@ -248,10 +252,146 @@ fn timeouts_fail_the_node_and_keep_its_cordon() {
     });
     assert_eq!(next(&gave_up), "Failed");
     let back = with(Phase::Rebooted, |node| node.boot_id = "after".to_owned());
-    assert_eq!(next_with(&back, past_deadline), "Failed");
+    assert_eq!(next_with(&back, past_deadline), "expire");
+    let rules = rules();
+    let input = StepInput {
+        now: now(),
+        policy: "default",
+        rules: &rules,
+        slot: Some(EPOCH),
+        halt: None,
+    };
+    let failed = expired(&back, &input, "is not Ready").expect("a change");
+    assert_eq!(failed.cordon, None);
+    let state = failed.state.expect("a state");
+    assert_eq!(
+        (state.phase, state.reason.as_deref()),
+        (Phase::Failed, Some("it rebooted, but is not Ready"))
+    );
+    assert_eq!(expired(&node(Phase::Soaking), &input, ""), None, "it was healthy");
     assert_eq!(next_with(&node(Phase::Draining), past_deadline), "Aborted Lift");
     let unproved = with(Phase::Drained, |node| node.boot_id.clear());
     assert_eq!(next(&unproved), "Aborted Lift", "a reboot could not be verified");
+}
+
+#[test]
+fn late_new_boot_id_ends_the_failure() {
+    let late = with(Phase::Failed, |node| node.boot_id = "after".to_owned());
+    assert_eq!(next(&late), "Rebooted", "reported by the kubelet");
+    let late = with(Phase::Failed, |node| {
+        node.progress = Some(Ok(progress(|one| one.new_boot_id = Some("after".to_owned()))));
+    });
+    assert_eq!(next(&late), "Rebooted", "reported by the agent");
+    let same = with(Phase::Failed, |node| node.is_ready = true);
+    assert_eq!(next(&same), "rest", "the same boot proves nothing");
+    let other = with(Phase::Failed, |node| {
+        let proof = progress(|one| (one.new_boot_id, one.epoch) = (Some("after".to_owned()), EPOCH - 1));
+        node.progress = Some(Ok(proof));
+    });
+    assert_eq!(next(&other), "rest", "the proof of another grant");
+    let unhealthy = with(Phase::Failed, |node| {
+        node.boot_id = "after".to_owned();
+        if let Some(Ok(state)) = &mut node.state {
+            state.healthy_deadline = Some(now());
+        }
+    });
+    assert_eq!(next(&unhealthy), "rest", "it failed after the reboot");
+}
+
+/// Aborts a node again and again, and returns how long it rests each time, in minutes.
+fn rests(edit: impl Fn(&mut StepInput<'_>), attempts: u32) -> Vec<i64> {
+    let rules = rules();
+    let mut node = node(Phase::Draining);
+    let mut rests = Vec::new();
+    for attempt in 1..=attempts {
+        let mut input = StepInput {
+            now: now(),
+            policy: "default",
+            rules: &rules,
+            slot: Some(EPOCH + u64::from(attempt) - 1),
+            halt: None,
+        };
+        edit(&mut input);
+        let Step::Write(change) = step(&node, &input) else {
+            panic!("expected an abort: {node:?}");
+        };
+        change.apply(&mut node);
+        let state = node.state().expect("it is aborted");
+        assert_eq!((state.phase, state.attempt), (Phase::Aborted, attempt));
+        let deadline = state.deadline.expect("it rests");
+        rests.push(deadline.duration_since(input.now).as_secs() / 60);
+        // The next grant, and a drain that is past its deadline.
+        input.slot = Some(EPOCH + u64::from(attempt));
+        let Step::Write(granted) = step(&node, &input) else {
+            panic!("expected a grant: {node:?}");
+        };
+        granted.apply(&mut node);
+        if let Some(Ok(state)) = &mut node.state {
+            (state.phase, state.deadline) = (Phase::Draining, now().checked_add(MINUTE).ok());
+        }
+        (node.cordoned, node.unschedulable) = (true, true);
+    }
+    rests
+}
+
+#[test]
+fn backoff_doubles_with_each_drain_that_times_out() {
+    assert_eq!(rests(past_deadline, 7), [5, 10, 20, 40, 60, 60, 60]);
+}
+
+#[test]
+fn backoff_does_not_grow_while_the_policy_is_halted() {
+    let paused = |input: &mut StepInput<'_>| input.halt = Some(HaltReason::Paused);
+    assert_eq!(rests(paused, 3), [5, 5, 5]);
+}
+
+#[test]
+fn backoff_longer_than_an_hour_stays() {
+    let mut rules = rules();
+    rules.backoff = 90 * MINUTE;
+    for aborts in [0, 1, 2, u32::MAX] {
+        assert_eq!(rules.backoff_after(aborts), 90 * MINUTE, "{aborts}");
+    }
+}
+
+#[test]
+fn hook_before_the_drain_ends_the_attempt_if_it_fails() {
+    let mut rules = rules();
+    rules.before_hook = Some(10 * MINUTE);
+    let input = |minutes: u32| StepInput {
+        now: now().checked_add(minutes * MINUTE).expect("a valid time"),
+        policy: "default",
+        rules: &rules,
+        slot: Some(EPOCH),
+        halt: None,
+    };
+    let cordoned = with(Phase::Cordoned, |node| {
+        if let Some(Ok(state)) = &mut node.state {
+            state.deadline = None;
+        }
+    });
+    assert_eq!(step(&cordoned, &input(0)), Step::Prepare);
+    let phase = |change: Option<NodeChange>| {
+        let state = change.and_then(|change| change.state);
+        state.map(|state| (state.phase, state.aborts))
+    };
+    assert_eq!(phase(prepared(&cordoned, &input(0))), Some((Phase::Draining, 0)));
+    let failed = hook_failed(&cordoned, &input(0), "no quorum");
+    assert_eq!(phase(failed), Some((Phase::Aborted, 1)));
+    let Step::Write(late) = step(&cordoned, &input(10)) else {
+        panic!("expected an abort");
+    };
+    assert_eq!(phase(Some(late)), Some((Phase::Aborted, 1)));
+    // After the reboot the node has failed.
+    let rebooted = node(Phase::Rebooted);
+    assert_eq!(
+        phase(hook_failed(&rebooted, &input(0), "no quorum")),
+        Some((Phase::Failed, 0))
+    );
+    for phase in [Phase::Granted, Phase::Armed, Phase::Soaking, Phase::Failed] {
+        assert_eq!(hook_failed(&node(phase), &input(0), "late"), None, "{phase}");
+        assert_eq!(prepared(&node(phase), &input(0)), None, "{phase}");
+    }
 }
 
 #[test]

@@ -137,6 +137,51 @@ pub(crate) async fn blockers_are_reported_and_the_drain_aborts_at_its_timeout(
     fleet.end().await
 }
 
+/// A budget that never allows an eviction: the node rests longer each time, and someone is told.
+pub(crate) async fn repeated_aborts_rest_longer_and_degrade_the_policy(case: Case) -> anyhow::Result<()> {
+    let spec = json!({
+        "drain": { "timeout": "1s", "gracePeriodSeconds": 0 }, "backoff": "1s", "healthCheck": { "minReadySeconds": 0 },
+    });
+    let fleet = Fleet::new(&case, 1, spec).await?;
+    let node = fleet.name(0);
+    pod(&fleet.case, &node, "web", "ReplicaSet").await?;
+    budget(&fleet.case, "strict", "web", Some(0)).await?;
+    fleet.request(&node).await?;
+    for (aborts, rest) in [(1, 1), (2, 2), (3, 4)] {
+        let resting = |view: &windlass_reboot::state_machine::NodeView| {
+            let state = view.state();
+            state.is_some_and(|state| state.phase == Phase::Aborted && state.aborts == aborts)
+        };
+        let view = fleet.wait_for_node(&node, resting).await?;
+        let state = view.state().expect("it is aborted");
+        let rests = state.deadline.expect("it rests").duration_since(state.since);
+        assert_eq!(rests.as_secs(), rest, "{state:?}");
+    }
+    let degraded = |policy: &RebootPolicy| {
+        let status = policy.status.clone().unwrap_or_default();
+        let degraded = status.conditions.of_type("Degraded").cloned();
+        let message = status.message.unwrap_or_default();
+        degraded.is_some_and(|one| {
+            one.reason == "RebootsAborted"
+                && one
+                    .message
+                    .contains(&format!("{node} (3 times: draining did not finish within 1s)"))
+        }) && message.contains(&format!("{node} rests until "))
+            && message.contains(" after 3 aborted attempts (draining did not finish within 1s)")
+    };
+    fleet.wait_for_policy(degraded).await?;
+    set_disruptions_allowed(&fleet.case, "strict", 1).await?;
+    fleet.wait_until_idle(&node).await?;
+    assert_eq!(fleet.boots(&node), 1);
+    fleet
+        .wait_for_policy(|policy| {
+            let status = policy.status.clone().unwrap_or_default();
+            !status.conditions.is_true("Degraded") && granted(policy) == 0
+        })
+        .await?;
+    fleet.end().await
+}
+
 fn granted(policy: &RebootPolicy) -> usize {
     policy.status.as_ref().map_or(0, |status| status.granted.len())
 }

@@ -217,6 +217,40 @@ pub(crate) async fn node_that_does_not_return_fails_and_stops_the_rollout(case: 
     fleet.end().await
 }
 
+/// The new boot ID is proof, also after the deadline.
+pub(crate) async fn node_that_returns_late_counts_as_rebooted(case: Case) -> anyhow::Result<()> {
+    let fleet = Fleet::new(&case, 2, at_a_time(1)).await?;
+    fleet.shorten_reboot_timeout().await?;
+    let (late, next) = (fleet.name(0), fleet.name(1));
+    fleet.set_behavior(&late, RebootBehavior::Dies);
+    fleet.request(&late).await?;
+    fleet.request(&next).await?;
+    fleet.wait_for_phase(&late, Phase::Failed).await?;
+    let policy = fleet
+        .wait_for_policy(|policy| status(policy).conditions.is_true("Degraded"))
+        .await?;
+    let message = status(&policy).message.unwrap_or_default();
+    let failed = format!("too many nodes have failed; failed: {late} (its agent requested the reboot");
+    assert!(message.starts_with(&failed), "{message}");
+    // Its machine has taken longer than the timeout.
+    fleet.set_behavior(&late, RebootBehavior::Well);
+    fleet.boot(&late).await?;
+    let view = fleet.wait_until_idle(&late).await?;
+    assert!(!view.unschedulable);
+    fleet.wait_until_idle(&next).await?;
+    assert_eq!(fleet.rebooted(), [late.clone(), next], "each node once");
+    let policy = fleet
+        .wait_for_policy(|policy| status(policy).granted.is_empty())
+        .await?;
+    assert!(!status(&policy).conditions.is_true("Degraded"));
+    let events = fleet.event_reasons(&late).await?;
+    assert!(
+        events.ends_with(&["RebootFailed", "Rebooted", "RebootCompleted"].map(ToOwned::to_owned)),
+        "{events:?}"
+    );
+    fleet.end().await
+}
+
 /// Only the kubelet was restarted: that is not a reboot.
 pub(crate) async fn kubelet_restart_is_not_a_reboot(case: Case) -> anyhow::Result<()> {
     let fleet = Fleet::new(&case, 1, at_a_time(1)).await?;

@@ -1,7 +1,7 @@
 //! Nodes with machines that the test controls, with the controller and the agents. They work on every kind of
 //! cluster: the kubelets here only take reboot requests and report their status.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use jiff::Timestamp;
@@ -206,6 +206,36 @@ impl Fleet {
             .by_name
             .get(node)
             .map_or(0, |machine| machine.boots)
+    }
+
+    /// Boots a machine that is off.
+    pub(crate) async fn boot(&self, node: &str) -> kube::Result<()> {
+        {
+            let mut machines = self.machines.lock();
+            machines.rebooted.push(node.to_owned());
+            machines.by_name.entry(node.to_owned()).or_default().boots += 1;
+        }
+        self.set_ready(node, "True").await
+    }
+
+    /// The cells of the policy's row in `kubectl get rebootpolicies -o wide`, by column.
+    pub(crate) async fn columns(&self) -> anyhow::Result<BTreeMap<String, String>> {
+        let path = format!(
+            "/apis/reboot.windlass.dev/v1alpha1/rebootpolicies/{}",
+            self.policy
+        );
+        let request = http::Request::get(path)
+            .header("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
+            .body(Vec::new())?;
+        let table: Value = self.case.client().request(request).await?;
+        let names = table["columnDefinitions"].as_array().into_iter().flatten();
+        let cells = table["rows"][0]["cells"].as_array().into_iter().flatten();
+        let text = |cell: &Value| cell.as_str().map_or_else(|| cell.to_string(), ToOwned::to_owned);
+        let name = |column: &Value| column["name"].as_str().unwrap_or_default().to_owned();
+        Ok(names
+            .zip(cells)
+            .map(|(column, cell)| (name(column), text(cell)))
+            .collect())
     }
 
     /// The nodes that rebooted, in order.

@@ -1,9 +1,11 @@
 //! What the controller guarantees, on every kind of cluster, with nodes whose machines the tests control.
 
+mod alerts;
 mod crash;
 mod drain;
 mod faults;
 pub(crate) mod fleet;
+mod hooks;
 mod leaders;
 pub(crate) mod machines;
 mod nodes;
@@ -26,6 +28,7 @@ suite!("rolls", paused, cluster_per_case;
     roll::closed_window_grants_no_slot,
     roll::node_soaks_before_its_slot_is_released,
     roll::conditions_and_columns_show_progress,
+    roll::wide_columns_show_what_is_waited_for,
     roll::overlapping_policies_resolve_by_name_and_report_overlap,
     roll::invalid_policy_reports_its_error,
     faults::unready_nodes_count_as_unavailable_once,
@@ -34,6 +37,7 @@ suite!("rolls", paused, cluster_per_case;
     faults::aborted_drain_restores_the_node,
     faults::drain_timeout_aborts_or_forces,
     faults::node_that_does_not_return_fails_and_stops_the_rollout,
+    faults::node_that_returns_late_counts_as_rebooted,
     faults::kubelet_restart_is_not_a_reboot,
     faults::node_without_agent_fails_and_is_disarmed,
     faults::command_is_withdrawn_until_the_agent_has_started,
@@ -52,6 +56,7 @@ suite!("rolls", paused, cluster_per_case;
     crash::crash_at_any_request_is_recovered,
     crash::crash_at_any_request_with_an_aborted_drain_is_recovered,
     drain::blockers_are_reported_and_the_drain_aborts_at_its_timeout,
+    drain::repeated_aborts_rest_longer_and_degrade_the_policy,
     drain::drain_continues_to_the_reboot_once_budgets_allow,
     drain::forced_drain_ignores_budgets_and_reboots,
     drain::drain_does_not_evict_a_pod_recreated_on_another_node,
@@ -64,6 +69,12 @@ suite!("rolls", paused, cluster_per_case;
     nodes::administrator_uncordon_and_cordon_are_respected,
     nodes::replaced_node_passes_nothing_to_its_successor,
     nodes::pause_during_a_rollout_can_be_resumed,
+    hooks::hooks_run_once_before_the_drain_and_after_the_reboot,
+    hooks::failed_hook_before_the_drain_aborts_the_attempt,
+    hooks::failed_hook_after_the_reboot_fails_the_node,
+    hooks::unfinished_hook_after_the_reboot_is_named_as_the_cause,
+    hooks::hook_without_rights_aborts_the_attempt_and_names_the_fix,
+    alerts::firing_alerts_block_new_reboots,
     windows::closing_window_aborts_a_drain,
     windows::overnight_window_opens_only_on_its_start_day,
     windows::window_opens_when_dst_skips_its_start,

@@ -8,17 +8,22 @@ use windlass::{
     k8s_openapi::api::policy::v1::PodDisruptionBudget, kube::api::PostParams, prelude::*,
     runtime::ElectionConfig,
 };
-use windlass_reboot::{DEFAULT_POLICY, state::Phase};
+use windlass_reboot::{Arguments, DEFAULT_POLICY, state::Phase};
 use windlass_suite::{Context as Case, ManifestRoles, RecordedRequest, RequestProxy, RunningManager};
 
 use crate::controller::{
-    fleet::{Fleet, controllers},
+    fleet::{Fleet, controllers, controllers_with},
+    hooks::{create_template, finish_jobs},
     roll::{at_a_time, status},
 };
 
-/// The shipped rights of the controller.
+/// The shipped rights of the controller, with those for hooks.
 pub(crate) fn shipped() -> ManifestRoles {
-    ManifestRoles::parse(include_str!("../../rbac.yaml")).expect("valid roles")
+    let (always, hooks) = (
+        include_str!("../../rbac.yaml"),
+        include_str!("../../hooks/rbac.yaml"),
+    );
+    ManifestRoles::parse(&format!("{always}\n---\n{hooks}")).expect("valid roles")
 }
 
 /// A scenario that needs each of the rights.
@@ -40,7 +45,11 @@ pub(crate) async fn shipped_roles_are_sufficient_and_minimal(case: Case) -> anyh
     proxy.reject(1, StatusCode::CONFLICT, cordons);
     proxy.reject(1, StatusCode::CONFLICT, |sent| sent.subresource() == "eviction");
     let manager = Manager::new(proxy.client()).elect(ElectionConfig::new("reboot"));
-    let running = RunningManager::start(controllers(manager, fleet.clock, None));
+    let arguments = Arguments {
+        hook_namespace: case.namespace().to_owned(),
+        ..Arguments::default()
+    };
+    let running = RunningManager::start(controllers_with(manager, fleet.clock, &arguments));
 
     let node = fleet.name(0);
     fleet.create_protected_pod(&node).await?;
@@ -62,12 +71,17 @@ pub(crate) async fn shipped_roles_are_sufficient_and_minimal(case: Case) -> anyh
         })
         .await?;
     fleet
-        .change_policy(json!({ "drain": { "timeout": "1s", "onTimeout": "Force" }, "backoff": "1s" }))
+        .change_policy(json!({
+            "drain": { "timeout": "1s", "onTimeout": "Force" }, "backoff": "1s", "hooks": { "before": "noout" },
+        }))
         .await?;
+    create_template(&case, "noout").await?;
+    let jobs = finish_jobs(&case, "Complete");
     // The deadline was set when the drain began: it has to start over.
     fleet.cordon(&node, false).await?;
     fleet.wait_until_idle(&node).await?;
     assert_eq!(fleet.boots(&node), 1);
+    jobs.stop().await?;
     running.stop().await?;
     assert_eq!(rights.forbidden(), [""; 0]);
     assert_eq!(rights.unused(), [], "unused rights");

@@ -256,10 +256,94 @@ pub(crate) async fn conditions_and_columns_show_progress(case: Case) -> anyhow::
     );
     let status = status(&policy);
     assert_eq!((status.rebooting, status.phase), (1, Some(PolicyPhase::Rolling)));
-    let message = format!("pod {}/{node} blocks the drain of {node}", case.namespace());
-    assert_eq!(status.message, Some(message));
+    let prefix = format!("{node}: Draining (1 pod remaining, until ");
+    let pod = format!("blocked by: pod {}/{node}: ", case.namespace());
+    let says = |policy: &windlass_reboot::RebootPolicy| {
+        let message = crate::controller::roll::status(policy)
+            .message
+            .unwrap_or_default();
+        message.starts_with(&prefix) && message.contains(&pod) && message.contains("disruption budget")
+    };
+    let policy = fleet.wait_for_policy(says).await?;
+    let conditions = crate::controller::roll::status(&policy).conditions;
+    let progressing = conditions.of_type("Progressing").expect("it is reported");
+    assert_eq!(
+        (&*progressing.status, &*progressing.reason),
+        ("True", "DrainBlocked")
+    );
+    assert!(progressing.message.contains(&pod), "{}", progressing.message);
     fleet.allow(&node, 1).await?;
     fleet.wait_until_idle(&node).await?;
+    fleet.end().await
+}
+
+/// `kubectl get rebootpolicies -o wide`, from an idle policy to one whose nodes wait.
+pub(crate) async fn wide_columns_show_what_is_waited_for(case: Case) -> anyhow::Result<()> {
+    let mut spec = at_a_time(1);
+    let closed = json!({ "from": "2001-01-01", "to": "2998-12-31" });
+    spec["exclusions"] = json!([closed]);
+    spec["windows"] = json!([{ "start": "22:00", "end": "04:00" }]);
+    let fleet = Fleet::new(&case, 2, spec).await?;
+    let says = |text: String| {
+        move |policy: &windlass_reboot::RebootPolicy| {
+            status(policy)
+                .message
+                .is_some_and(|message| message.starts_with(&text))
+        }
+    };
+    fleet
+        .wait_for_policy(says("no reboot is requested".to_owned()))
+        .await?;
+    fleet.request(&fleet.name(1)).await?;
+    let opens = "no maintenance window is open: the next one opens at 2999-01-01T00:00:00Z";
+    let policy = fleet.wait_for_policy(says(opens.to_owned())).await?;
+    let conditions = status(&policy).conditions;
+    let progressing = conditions.of_type("Progressing").expect("it is reported");
+    assert_eq!(
+        (&*progressing.status, &*progressing.reason, &*progressing.message),
+        ("False", "WindowClosed", opens)
+    );
+    let columns = fleet.columns().await?;
+    let cell = |columns: &std::collections::BTreeMap<String, String>, name: &str| columns.get(name).cloned();
+    assert_eq!(
+        cell(&columns, "Window").as_deref(),
+        Some("closed until 2999-01-01T00:00:00Z")
+    );
+    assert_eq!(cell(&columns, "Message").as_deref(), Some(opens));
+    assert_eq!(cell(&columns, "Requested").as_deref(), Some("1"));
+    // A node that is down for another reason takes the only slot.
+    fleet.set_ready(&fleet.name(0), "False").await?;
+    fleet
+        .change_policy(json!({ "exclusions": [], "windows": [] }))
+        .await?;
+    let full = format!(
+        "waiting for a slot: {} (1 of at most 1 nodes are unavailable: {} not Ready)",
+        fleet.name(1),
+        fleet.name(0)
+    );
+    let policy = fleet.wait_for_policy(says(full)).await?;
+    let conditions = status(&policy).conditions;
+    assert_eq!(
+        conditions
+            .of_type("Progressing")
+            .map(|one| one.reason.clone())
+            .as_deref(),
+        Some("NoSlot")
+    );
+    assert_eq!(
+        cell(&fleet.columns().await?, "Window").as_deref(),
+        Some("always open")
+    );
+    let planned = json!(fleet.nodes().get(&fleet.name(1)).await?.status)["conditions"].clone();
+    let planned = planned.as_array().into_iter().flatten();
+    let planned = planned.filter(|one| one["type"] == "MaintenancePlanned");
+    let messages: Vec<_> = planned.filter_map(|one| one["message"].as_str()).collect();
+    assert!(
+        matches!(messages[..], [one] if one.contains(&format!("kubectl get rebootpolicy {} -o wide", fleet.policy))),
+        "{messages:?}"
+    );
+    fleet.set_ready(&fleet.name(0), "True").await?;
+    fleet.wait_until_idle(&fleet.name(1)).await?;
     fleet.end().await
 }
 

@@ -110,7 +110,30 @@ pub(crate) async fn metrics_report_phases_durations_and_blockers(case: Case) -> 
             "windlass_reboot_phase_duration_seconds_count{{phase=\"{phase}\"}}"
         ))
     };
+    let of_node = |number: usize, phase: &str| {
+        let (name, policy) = (fleet.name(number), &fleet.policy);
+        figure(format!(
+            "windlass_reboot_node_phase{{node=\"{name}\",phase=\"{phase}\",policy=\"{policy}\"}}"
+        ))
+    };
+    let progress = |reason: &str| {
+        let policy = &fleet.policy;
+        figure(format!(
+            "windlass_reboot_policy_progress{{policy=\"{policy}\",reason=\"{reason}\"}}"
+        ))
+    };
+    let attempts = |outcome: &str| {
+        let policy = &fleet.policy;
+        figure(format!(
+            "windlass_reboot_attempts_total{{outcome=\"{outcome}\",policy=\"{policy}\"}}"
+        ))
+    };
     assert_eq!((nodes("Draining"), nodes("Requested")), ("1".into(), "1".into()));
+    assert_eq!(
+        (of_node(0, "Draining"), of_node(1, "Requested")),
+        ("1".into(), "1".into())
+    );
+    assert_eq!(progress("DrainBlocked"), "1");
     assert_eq!(
         (blockers("DisruptionBudget"), blockers("TerminationOverdue")),
         ("1".into(), "0".into())
@@ -125,6 +148,15 @@ pub(crate) async fn metrics_report_phases_durations_and_blockers(case: Case) -> 
         .await?;
     fleet.settle().await;
     assert_eq!((nodes("Idle"), nodes("Draining")), ("2".into(), "0".into()));
+    assert_eq!(
+        (progress("Idle"), attempts("Completed")),
+        ("1".into(), "2".into())
+    );
+    let text = metrics.scrape(Format::Prometheus);
+    assert!(
+        !text.contains("windlass_reboot_node_phase{"),
+        "idle nodes are not reported: {text}"
+    );
     assert_eq!(
         (blockers("DisruptionBudget"), counts("Rebooted")),
         ("0".into(), "2".into())

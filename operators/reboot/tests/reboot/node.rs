@@ -115,6 +115,7 @@ impl TestNode {
             policy: "default".to_owned(),
             epoch,
             attempt: 1,
+            aborts: 0,
             since: now,
             deadline: None,
             boot_id_before: Some(self.boot_id()),
