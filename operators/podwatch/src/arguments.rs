@@ -71,6 +71,11 @@ pub struct Arguments {
     #[arg(long, help_heading = HEADING)]
     pub heartbeats: bool,
 
+    /// Reports every observed change, instead of the latest state when changes of an object come faster than they are
+    /// reported; waiting changes are limited, and those beyond are coalesced and counted
+    #[arg(long, help_heading = HEADING)]
+    pub every_change: bool,
+
     /// Sink to report to; may be repeated [default: stdout]
     #[arg(
         long = "sink",
@@ -98,6 +103,7 @@ impl Arguments {
             events,
             diff,
             heartbeats,
+            every_change,
             sinks,
             state,
         } = self;
@@ -106,6 +112,7 @@ impl Arguments {
             && events.is_empty()
             && !diff
             && !heartbeats
+            && !every_change
             && sinks.is_empty()
             && state.is_none()
     }
@@ -223,6 +230,7 @@ mod tests {
             &["--sink=stdout"],
             &["--state=f"],
             &["--heartbeats"],
+            &["--every-change"],
         ] {
             assert!(
                 !parsed(flags).expect("it parses").is_sync_to_stdout(),

@@ -1,11 +1,11 @@
-//! Watches pods or any other kind and reports every change to stdout, files and webhooks.
+//! Watches pods or any other kind and reports changes to stdout, files, webhooks, chats, logs and Events.
 //!
 //! ```text
 //!   syncToStdout (no flags):  pods ──► queue ──► a line for each pod that exists or was deleted
 //!
 //!   everything else:          kinds ──► watcher ──► notice_builder ─────────────► delivery ──────► sinks
 //!                                       changes     redacts, compares, filters    one queue        stdout, file,
-//!                                                   = a Notice                    per sink         webhook
+//!                                                   = a Notice                    per sink         webhook, …
 //! ```
 //!
 //! Without flags it is `syncToStdout`, client-go's introductory controller (the module [`sync`]). With [`Arguments`] it watches
@@ -24,8 +24,9 @@
 //! # Guarantees
 //!
 //! - **Nothing secret leaves the process.** Objects are [redacted](REDACTED) before anything else looks at them.
-//! - **Nothing is lost silently.** Changes that arrive faster than they are reported collapse into the newest state of each object.
-//!   Deletions are always reported, including that of an object recreated under the same name. An object on which a
+//! - **Nothing is lost silently.** Changes that arrive faster than they are reported collapse into the newest state of each object,
+//!   and each notice says how many it includes; [`NoticeOptions::every_change`] reports each, within limits.
+//!   The deletion of an object that a sink knows is always reported, including that of an object recreated under the same name. An object on which a
 //!   [`Filter`] fails is reported.
 //! - **Sinks are independent.** Each sink has its own queue ([`delivery`]); a dead one delays no other.
 //! - **At least once**, across restarts too with `--state` ([`journal`]).
@@ -33,7 +34,7 @@
 //! # In a program
 //!
 //! [`setup`] adds it to a [`Manager`](windlass::runtime::Manager), which may run other controllers too; [`watch`] does the same without
-//! flags. It writes nothing to the cluster; `rbac.yaml` has the rights it needs: `list` and `watch` on each kind.
+//! flags. It writes nothing to the cluster but the Events of the sink `events`; `rbac.yaml` has the rights it needs: `list` and `watch` on each kind.
 //!
 //! Caching and queueing are [`windlass`]'s job, not this crate's.
 
@@ -56,6 +57,6 @@ pub use arguments::{Arguments, EXAMPLES, Scope};
 pub use filter::{Filter, FilterError};
 pub use kinds::{Kind, KindError, KindRef, resolve};
 pub use notice::{EventType, FieldChange, Notice, NotifyOutcome, Observer};
-pub use notice_builder::NoticeOptions;
+pub use notice_builder::{MAX_PENDING_CHANGES, NoticeOptions};
 pub use redact::REDACTED;
 pub use setup::{SetupError, setup, watch};

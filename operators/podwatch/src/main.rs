@@ -6,7 +6,7 @@ use clap::Parser;
 use windlass::prelude::*;
 use windlass_podwatch::{Arguments, EXAMPLES, setup};
 
-/// Watches pods or any other kind and reports every change to stdout, files and webhooks
+/// Watches pods or any other kind and reports changes to stdout, files, webhooks, chats, logs and Events
 #[derive(Parser)]
 #[command(name = "podwatch", version, after_help = EXAMPLES)]
 struct Program {

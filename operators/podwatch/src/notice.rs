@@ -31,6 +31,8 @@ pub struct Notice {
     pub object: Option<Arc<Value>>,
     /// The changed fields; empty unless [`EventType::Updated`].
     pub changes: Vec<FieldChange>,
+    /// How many observed changes of the object this notice includes that were not reported on their own.
+    pub coalesced: u64,
 }
 
 /// The type of an event.
@@ -132,6 +134,7 @@ mod tests {
             time: Timestamp::UNIX_EPOCH,
             object: None,
             changes: Vec::new(),
+            coalesced: 0,
         }
     }
 

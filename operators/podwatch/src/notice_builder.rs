@@ -1,10 +1,15 @@
 //! Turns observed events into notices: redacts, compares and filters.
 
-use std::sync::{
-    Arc, OnceLock,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
 };
 
+use parking_lot::Mutex;
+use tokio::time::Instant;
 use windlass::{
     cache::{CachedObject, DecodeError, Deletion, ObjectKey},
     kube::core::{ApiResource, DynamicObject},
@@ -33,9 +38,16 @@ pub struct NoticeOptions {
     pub filter: Option<Filter>,
     /// Whether to report updates that change only heartbeats and versions. Default: no.
     pub heartbeats: bool,
+    /// Whether to report every observed change, instead of the latest state of each object. At most [`MAX_PENDING_CHANGES`]
+    /// of each kind wait; more are coalesced and counted. Set [`Limits::every_change`](crate::delivery::Limits::every_change)
+    /// of the sinks too. Default: no.
+    pub every_change: bool,
     /// The clock for the time of each notice. Default: the system's.
     pub clock: Clock,
 }
+
+/// How many changes of each kind may wait to be reported with [`NoticeOptions::every_change`]. Each holds its object.
+pub const MAX_PENDING_CHANGES: usize = 10_000;
 
 impl Default for NoticeOptions {
     fn default() -> Self {
@@ -43,6 +55,7 @@ impl Default for NoticeOptions {
             events: EventType::ALL.to_vec(),
             filter: None,
             heartbeats: false,
+            every_change: false,
             clock: Clock::system(),
         }
     }
@@ -63,6 +76,9 @@ pub(crate) struct NoticeBuilder {
 struct NoticeCounts {
     reported: [AtomicU64; EventType::ALL.len()],
     suppressed: [AtomicU64; EventType::ALL.len()],
+    /// How many changes were coalesced before they became notices.
+    coalesced: AtomicU64,
+    coalesced_logged: Mutex<Option<Instant>>,
 }
 
 /// Whether to report an event.
@@ -90,9 +106,14 @@ impl NoticeBuilder {
         &self,
         key: &ObjectKey,
         step: &ObjectEvent<DynamicObject>,
+        coalesced: u64,
     ) -> Result<Decision, DecodeError> {
-        let (notice, old) = match step {
-            ObjectEvent::Synced(new) => return Ok(Decision::Report(Arc::new(self.synced(new)?))),
+        let (mut notice, old) = match step {
+            ObjectEvent::Synced(new) => {
+                let mut notice = self.synced(new)?;
+                notice.coalesced = coalesced;
+                return Ok(Decision::Report(Arc::new(notice)));
+            }
             ObjectEvent::Added(new) => (self.notice(EventType::Added, self.masked(new)?, new), None),
             ObjectEvent::Deleted { last, how, .. } => {
                 let mut notice = self.notice(EventType::Deleted, self.masked(last)?, last);
@@ -115,6 +136,7 @@ impl NoticeBuilder {
             }
             ObjectEvent::Missing => (self.missing(key), None),
         };
+        notice.coalesced = coalesced;
         Ok(if self.matches(&notice, old.as_ref()) {
             self.counts.count_reported(notice.event);
             Decision::Report(Arc::new(notice))
@@ -165,6 +187,7 @@ impl NoticeBuilder {
             time: self.options.clock.now(),
             object: Some(Arc::new(object)),
             changes: Vec::new(),
+            coalesced: 0,
         }
     }
 
@@ -179,6 +202,7 @@ impl NoticeBuilder {
             time: self.options.clock.now(),
             object: None,
             changes: Vec::new(),
+            coalesced: 0,
         }
     }
 
@@ -192,6 +216,30 @@ impl NoticeBuilder {
         };
         kind.clone_into(&mut resource.kind);
         Arc::clone(self.observed_kind.get_or_init(|| Arc::new(resource)))
+    }
+
+    /// Counts changes that were coalesced into a notice. If every change was asked for, says so in the log, at most once a minute.
+    pub(crate) fn count_coalesced(&self, changes: u64) {
+        if changes == 0 {
+            return;
+        }
+        let total = self.counts.coalesced.fetch_add(changes, Ordering::Relaxed) + changes;
+        if !self.options.every_change {
+            return;
+        }
+        let mut logged = self.counts.coalesced_logged.lock();
+        if logged.is_none_or(|logged| logged.elapsed() >= Duration::from_mins(1)) {
+            *logged = Some(Instant::now());
+            tracing::warn!(
+                kind = self.kind.resource.kind,
+                total,
+                "changes were not reported on their own, because more than {MAX_PENDING_CHANGES} waited"
+            );
+        }
+    }
+
+    pub(crate) fn every_change(&self) -> bool {
+        self.options.every_change
     }
 
     pub(crate) fn resource(&self) -> &ApiResource {
@@ -242,6 +290,18 @@ pub(crate) fn register_metrics(
             readings.collect::<Vec<_>>()
         });
     }
+    let builders = builders.to_vec();
+    metrics.read_counter(
+        "windlass_podwatch_changes_coalesced",
+        "Observed changes without a notice of their own, because newer ones of the same object came before they were reported",
+        move || {
+            let reading = |builder: &Arc<NoticeBuilder>| {
+                Reading::new(builder.counts.coalesced.load(Ordering::Relaxed))
+                    .label("kind", builder.resource().kind.clone())
+            };
+            builders.iter().map(reading).collect::<Vec<_>>()
+        },
+    );
     let options = Arc::clone(options);
     metrics.read_counter(
         "windlass_podwatch_filter_failures",

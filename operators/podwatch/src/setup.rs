@@ -21,7 +21,7 @@ use crate::{
     notice::EventType,
     notice_builder::{self, NoticeBuilder, NoticeOptions},
     redact::Redactor,
-    sinks::SinkSpec,
+    sinks::{Address, SinkSpec, is_event},
     sync,
     watcher::{self, CachedState},
 };
@@ -52,6 +52,11 @@ pub enum SetupError {
     /// The state file cannot be used.
     #[error(transparent)]
     State(#[from] JournalError),
+    /// Events would be reported as Events.
+    #[error(
+        "`--sink events` cannot report the kind `{0}`: each Event would be reported by another one; choose another sink for it"
+    )]
+    EventsAboutEvents(String),
 }
 
 /// Adds to a manager the watches and sinks that the arguments ask for.
@@ -91,8 +96,16 @@ pub async fn setup(
     if arguments.is_sync_to_stdout() {
         return Ok(manager.controller(sync::controller(&scope, sync::Stdout::default())));
     }
+    let reports_as_events = arguments
+        .sinks
+        .iter()
+        .any(|sink| matches!(sink.address, Address::Events));
+    let is_events = |kind: &&Kind| is_event(&kind.resource.group, &kind.resource.kind);
+    if let Some(kind) = kinds.iter().find(is_events).filter(|_| reports_as_events) {
+        return Err(SetupError::EventsAboutEvents(kind.resource.plural.clone()));
+    }
     let clock = Clock::system();
-    let hub = open_hub(arguments, clock)?;
+    let hub = open_hub(arguments, clock, client)?;
     let options = NoticeOptions {
         events: if arguments.events.is_empty() {
             EventType::ALL.to_vec()
@@ -101,6 +114,7 @@ pub async fn setup(
         },
         filter: arguments.filter.clone(),
         heartbeats: arguments.heartbeats,
+        every_change: arguments.every_change,
         clock,
     };
     Ok(watch(manager, kinds, &scope, options, &hub))
@@ -180,7 +194,7 @@ async fn check_selectors(client: &Client, kinds: &[Kind], scope: &Scope) -> Resu
     Ok(())
 }
 
-fn open_hub(arguments: &Arguments, clock: Clock) -> Result<Arc<Hub>, SetupError> {
+fn open_hub(arguments: &Arguments, clock: Clock, client: &Client) -> Result<Arc<Hub>, SetupError> {
     let mut sinks = arguments.sinks.clone();
     if sinks.is_empty() {
         sinks.push("stdout".parse().expect("a valid sink"));
@@ -188,8 +202,11 @@ fn open_hub(arguments: &Arguments, clock: Clock) -> Result<Arc<Hub>, SetupError>
     if arguments.diff {
         sinks = sinks.into_iter().map(SinkSpec::with_diff).collect();
     }
+    if arguments.every_change {
+        sinks = sinks.into_iter().map(SinkSpec::with_every_change).collect();
+    }
     let journal = arguments.state.as_deref().map(Journal::open).transpose()?;
-    Ok(Arc::new(Hub::open(&sinks, journal, clock)?))
+    Ok(Arc::new(Hub::open(&sinks, journal, clock, Some(client))?))
 }
 
 fn pods() -> Kind {

@@ -14,7 +14,7 @@ use std::{
 };
 
 use windlass::{
-    cache::{CachedObject, Lister, ObjectKey, Query},
+    cache::{CachedObject, ChangeQueue, Lister, ObjectKey, Query},
     kube::core::{ApiResource, DynamicObject},
     prelude::{Action, Context, Controller, Error, Reconciler, Request, Watch},
     runtime::Keyed,
@@ -25,7 +25,7 @@ use crate::{
     delivery::{CurrentState, Feed},
     journal::ObjectVersion,
     notice::{Notice, Observer},
-    notice_builder::{Decision, NoticeBuilder},
+    notice_builder::{Decision, MAX_PENDING_CHANGES, NoticeBuilder},
     tracker::{ChangeTracker, ObjectEvent},
 };
 
@@ -78,10 +78,20 @@ pub(crate) fn controller(
     current: &Arc<CachedState>,
     feed: Feed,
 ) -> Controller<Keyed<WatchKey>, Watcher> {
-    let tracker = Arc::new(ChangeTracker::new(scope.known.iter().cloned()));
+    let capacity = if current.builder.every_change() {
+        MAX_PENDING_CHANGES
+    } else {
+        0
+    };
+    let tracker = Arc::new(ChangeTracker::new(scope.known.iter().cloned(), capacity));
     let observer = Arc::clone(&tracker);
+    let queue = ChangeQueue::new(capacity);
     let mut watch = Watch::dynamic(current.builder.resource().clone())
-        .tap(move |change| observer.observe(change, change.latest().object().is_ok()));
+        .change_queue(queue.clone())
+        .tap(move |change| {
+            let coalesced = queue.coalesced_into_last();
+            observer.observe(change, coalesced, change.latest().object().is_ok());
+        });
     if !namespaced {
         watch = watch.cluster_scoped();
     }
@@ -124,14 +134,19 @@ impl Watcher {
     /// Reports the unreported changes of an object.
     fn report(&self, key: &ObjectKey) -> Result<(), Error> {
         let changes = self.tracker.open(key);
-        for step in changes.events() {
-            match self.current.builder.decide(key, &step).map_err(Error::terminal)? {
+        let events = changes.events();
+        for (step, coalesced) in &events {
+            let decision = self.current.builder.decide(key, step, *coalesced);
+            match decision.map_err(Error::terminal)? {
                 // A sink whose queue is full catches up later.
                 Decision::Report(notice) => drop(self.feed.notify(notice)),
-                Decision::Suppress => self.skip(key, &step),
+                Decision::Suppress => self.skip(key, step),
             }
         }
         changes.commit();
+        let coalesced: u64 = events.iter().map(|(_, coalesced)| coalesced).sum();
+        let dropped = self.tracker.take_dropped();
+        self.current.builder.count_coalesced(coalesced + dropped);
         Ok(())
     }
 

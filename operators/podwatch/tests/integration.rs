@@ -1,4 +1,5 @@
-//! Tests of the program `podwatch`.
+//! Tests of the program `podwatch` and its page.
 
+mod page;
 mod process;
 mod sinks;

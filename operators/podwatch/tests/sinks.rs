@@ -14,26 +14,26 @@ use tokio::{
     time::timeout,
 };
 use windlass::{
-    k8s_openapi::api::core::v1::ConfigMap,
+    k8s_openapi::api::core::v1::{ConfigMap, Event, Secret},
     kube::{
         Api,
-        api::{DeleteParams, Patch, PatchParams, PostParams},
+        api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
     },
     prelude::*,
 };
 use windlass_cluster::Cluster;
 
 /// Longer than any step takes, so that only a hang exceeds it.
-const DEADLINE: Duration = Duration::from_mins(1);
+pub(crate) const DEADLINE: Duration = Duration::from_mins(1);
 
-struct Fixture {
-    cluster: Cluster,
+pub(crate) struct Fixture {
+    pub(crate) cluster: Cluster,
     folder: tempfile::TempDir,
-    port: u16,
+    pub(crate) port: u16,
 }
 
 impl Fixture {
-    async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         let free = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         Self {
             cluster: Cluster::embedded().start().await.expect("a cluster"),
@@ -42,7 +42,7 @@ impl Fixture {
         }
     }
 
-    fn path(&self, name: &str) -> String {
+    pub(crate) fn path(&self, name: &str) -> String {
         self.folder.path().join(name).display().to_string()
     }
 
@@ -87,7 +87,7 @@ impl Fixture {
     }
 
     /// Starts the webhook's server on the reserved port.
-    async fn listen(&self) -> mpsc::Receiver<Value> {
+    pub(crate) async fn listen(&self) -> mpsc::Receiver<Value> {
         let listener = TcpListener::bind(("127.0.0.1", self.port))
             .await
             .expect("still free");
@@ -210,5 +210,143 @@ async fn restart_after_kill_reports_missed_events_to_each_sink() {
             file.iter().any(|line| summary(line) == expected),
             "{expected}: {file:?}"
         );
+    }
+}
+
+/// Its beginning is `czNjcjN0` in base64.
+const CANARY: &str = "s3cr3t-canary";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_sink_gets_a_value_of_a_secret() {
+    let fixture = Fixture::new().await;
+    let template = json!({
+        "text": "{{text}} {{changes}} {{event}} {{object.data}} {{object.metadata.annotations}} {{object.stringData}}",
+        "password": "{{object.data.password}}",
+    });
+    std::fs::write(fixture.path("template"), template.to_string()).expect("written");
+    let mut bodies = fixture.listen().await;
+    let url = format!("http://127.0.0.1:{}", fixture.port);
+    let sinks = [
+        format!(
+            "webhook:{url}/chat,rate=100/s,template={}",
+            fixture.path("template")
+        ),
+        format!("webhook:{url}/slack,rate=100/s,template=slack,name=slack"),
+        format!("otlp:{url}"),
+        "events,rate=100/s".to_owned(),
+    ];
+    let secrets = Api::<Secret>::default_namespaced(fixture.cluster.client());
+    let create = async |name: &str| {
+        let secret = json!({
+            "metadata": { "name": name, "labels": { "shown": "" }, "annotations": { "copy": CANARY } },
+            "stringData": { "password": format!("{CANARY}-1") },
+        });
+        let secret = from_value(secret).expect("an object");
+        let created = secrets.create(&PostParams::default(), &secret).await;
+        created.expect("created");
+    };
+    create("before").await;
+    let mut child = Command::new(env!("CARGO_BIN_EXE_podwatch"));
+    child
+        .arg("--kubeconfig")
+        .arg(fixture.cluster.kubeconfig().expect("a file"))
+        .args([
+            "--no-listen",
+            "--kind",
+            "secrets",
+            "--selector",
+            "shown",
+            "--every-change",
+        ]);
+    for sink in &sinks {
+        child.args(["--sink", sink]);
+    }
+    let mut child = child
+        .env_clear()
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("it starts");
+
+    let mut all = String::new();
+    expect_bodies(&mut bodies, "synced", &mut all).await;
+    create("s").await;
+    let patch = Patch::Merge(json!({ "stringData": { "password": format!("{CANARY}-2") } }));
+    secrets
+        .patch("s", &PatchParams::default(), &patch)
+        .await
+        .expect("changed");
+    secrets
+        .delete("s", &DeleteParams::default())
+        .await
+        .expect("deleted");
+
+    expect_bodies(&mut bodies, "deleted", &mut all).await;
+    let id = child.id().expect("it runs").to_string();
+    let sent = Command::new("kill").args(["-s", "TERM", &id]).status().await;
+    assert!(sent.expect("there is a `kill`").success());
+    let ended = timeout(DEADLINE, child.wait()).await.expect("it ends");
+    assert_eq!(ended.expect("it was ours").code(), Some(0));
+    let events = Api::<Event>::default_namespaced(fixture.cluster.client());
+    let events = events.list(&ListParams::default()).await.expect("events").items;
+    assert!(
+        events
+            .iter()
+            .any(|event| event.reason.as_deref() == Some("Deleted"))
+    );
+    all.push_str(&serde_json::to_string(&events).expect("JSON"));
+    assert!(all.contains("\"password\":\"(redacted)\""), "{all}");
+    for secret in [CANARY, "czNjcjN0"] {
+        assert!(!all.contains(secret), "{all}");
+    }
+}
+
+/// Collects requests until each of the three receivers got one with this event.
+async fn expect_bodies(bodies: &mut mpsc::Receiver<Value>, event: &str, all: &mut String) {
+    let mut received = 0;
+    while received < 3 {
+        let body = timeout(DEADLINE, bodies.recv()).await.expect("a request");
+        let body = body.expect("the server runs").to_string();
+        received += usize::from(body.contains(event));
+        all.push_str(&body);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unusable_sink_is_an_error_at_the_start() {
+    let fixture = Fixture::new().await;
+    std::fs::write(fixture.path("template"), "{ \"text\": \"{{nmae}}\" }").expect("written");
+    for (kind, sink, expected) in [
+        (
+            "events.v1",
+            "events".to_owned(),
+            "`--sink events` cannot report the kind `events`",
+        ),
+        (
+            "pods",
+            format!("webhook:https://h/x,template={}", fixture.path("template")),
+            "unknown placeholder `{{nmae}}`: use `event`",
+        ),
+        (
+            "pods",
+            "webhook:https://h/x,template=/no/such/file".to_owned(),
+            "cannot read the template /no/such/file",
+        ),
+    ] {
+        let child = Command::new(env!("CARGO_BIN_EXE_podwatch"))
+            .arg("--kubeconfig")
+            .arg(fixture.cluster.kubeconfig().expect("a file"))
+            .args(["--no-listen", "--kind", kind, "--sink", &sink])
+            .env_clear()
+            .kill_on_drop(true)
+            .output();
+        let output = timeout(DEADLINE, child)
+            .await
+            .expect("it ends")
+            .expect("it starts");
+        let log = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{sink}: {log}");
+        assert!(log.contains(expected), "{sink}: {log}");
     }
 }

@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use tokio::{sync::Notify, task::JoinSet, time::timeout};
 use windlass::{
     cache::ObjectKey,
-    kube::core::ApiResource,
+    kube::{Client, core::ApiResource},
     runtime::{Clock, metrics::Metrics},
 };
 
@@ -69,10 +69,15 @@ pub enum HubError {
 }
 
 impl Hub {
-    /// Opens the sinks. With a journal, they continue where they stopped.
-    pub fn open(specs: &[SinkSpec], journal: Option<Journal>, clock: Clock) -> Result<Self, HubError> {
+    /// Opens the sinks. With a journal, they continue where they stopped. `client` is for a sink of Kubernetes Events.
+    pub fn open(
+        specs: &[SinkSpec],
+        journal: Option<Journal>,
+        clock: Clock,
+        client: Option<&Client>,
+    ) -> Result<Self, HubError> {
         let sinks = specs.iter().map(|spec| {
-            let sink = spec.open(clock).map_err(|cause| HubError::Open {
+            let sink = spec.open(clock, client).map_err(|cause| HubError::Open {
                 sink: spec.name.clone(),
                 cause,
             })?;
@@ -186,7 +191,7 @@ impl Hub {
         let sinks = self.sinks.lock().take().ok_or(HubError::AlreadyRan)?;
         let mut workers = JoinSet::new();
         for (queue, sink) in self.queues.iter().zip(sinks) {
-            let worker = Worker::new(Arc::clone(queue), sink, Arc::clone(&self.journal_writer));
+            let worker = Worker::new(Arc::clone(queue), sink.into(), Arc::clone(&self.journal_writer));
             workers.spawn(worker.run(Arc::clone(&self.closing)));
         }
         let flushed = Notify::new();

@@ -7,12 +7,14 @@
 //!                                      ▲ unavailable: backs off, coalesces, counts
 //! ```
 //!
-//! - **Independent.** Notifying never blocks, and each sink has its own queue, worker, rate limit and backoff.
+//! - **Independent.** Notifying never blocks, and each sink has its own queue, worker, rate limit and backoff. A failed notice
+//!   is retried on its own: it delays neither other objects nor, unless several fail in a row, the sink.
 //! - **Bounded.** At most `queue` objects wait for each sink, each with its latest state. A notice without room is counted and
 //!   dropped, and made up for by comparing the current objects with what the sink has confirmed.
 //! - **At least once.** The latest state of each object reaches each working sink. What a sink has confirmed is not sent to it
 //!   again, across restarts too if there is a [journal](crate::journal).
-//! - **In order** for each object; a deletion comes before the next object of the same name.
+//! - **In order** for each object, of which a sink never gets two notices at a time; a deletion comes before the next object of
+//!   the same name. Different objects have no order: a sink may get several at once ([`Limits::concurrency`]).
 //!
 //! Not guaranteed: every state of an object that changes faster than a sink accepts, or an object created and deleted while its
 //! sink was behind or the process down.
@@ -48,10 +50,15 @@ use crate::notice::Notice;
 pub struct Limits {
     /// The rate limit. Default: none.
     pub rate: Option<Rate>,
-    /// The maximum number of waiting objects. Default: 1000.
+    /// The maximum number of waiting objects, each with its latest state. Default: 1000.
     pub queue: NonZeroUsize,
+    /// Whether all changes of an object wait instead of the latest state, as long as fewer than `queue` notices wait; then
+    /// newer ones are coalesced and counted. Default: no.
+    pub every_change: bool,
     /// The maximum number of retries of a notice. Default: unlimited.
     pub retries: Option<u32>,
+    /// The maximum number of concurrent deliveries, each of another object. Default: 1.
+    pub concurrency: NonZeroUsize,
 }
 
 impl Default for Limits {
@@ -59,7 +66,9 @@ impl Default for Limits {
         Self {
             rate: None,
             queue: NonZeroUsize::new(1000).expect("not zero"),
+            every_change: false,
             retries: None,
+            concurrency: NonZeroUsize::MIN,
         }
     }
 }

@@ -28,7 +28,12 @@ use windlass::{
     workqueue::{DelayedOnClose, WorkQueue},
 };
 
-use super::{CurrentState, Limits, pace, pending::PendingNotices, sink_view::SinkView, stats::SinkCounters};
+use super::{
+    CurrentState, Limits, pace,
+    pending::{PendingNotices, Room},
+    sink_view::SinkView,
+    stats::SinkCounters,
+};
 use crate::{
     journal::{ObjectVersion, Progress},
     notice::{EventType, Notice, NotifyOutcome},
@@ -64,12 +69,19 @@ pub(super) struct SinkQueue {
     confirmed: Arc<Notify>,
     /// Whether a new object must be in the journal before it is sent.
     has_journal: bool,
+    /// The number of coalesced changes when it was last logged, and when.
+    overflow_logged: Mutex<(u64, Option<Instant>)>,
 }
+
+/// How often an overflow is logged.
+const LOG_INTERVAL: Duration = Duration::from_mins(1);
 
 #[derive(Default)]
 struct State {
     /// At most `limits.queue` entries.
     waiting: HashMap<Target, Waiting>,
+    /// How many notices the entries have, without those in flight.
+    notices: usize,
     feeds: Vec<FeedState>,
     /// Whether new notices are dropped.
     closed: bool,
@@ -97,13 +109,12 @@ struct FeedState {
 }
 
 /// What to do next for a target.
-#[derive(Debug, PartialEq, Eq)]
 pub(super) enum Next {
     /// Nothing: no notice waits.
     Nothing,
-    /// Deliver a notice.
-    Notice,
-    /// Write the journal before delivering a notice.
+    /// Deliver this notice.
+    Deliver(Arc<Notice>),
+    /// Write the journal, then ask again.
     WriteJournal,
 }
 
@@ -138,6 +149,7 @@ impl SinkQueue {
             clock,
             confirmed,
             has_journal,
+            overflow_logged: Mutex::default(),
         }
     }
 
@@ -161,7 +173,26 @@ impl SinkQueue {
 
     /// Queues a notice, unless the sink has confirmed it before.
     pub(super) fn notify(&self, feed: usize, notice: &Arc<Notice>) -> NotifyOutcome {
-        self.accept(&mut self.state.lock(), feed, notice)
+        let outcome = self.accept(&mut self.state.lock(), feed, notice);
+        if self.limits.every_change {
+            self.log_overflow();
+        }
+        outcome
+    }
+
+    /// Says how many changes were coalesced although every change was asked for, at most once a minute.
+    fn log_overflow(&self) {
+        let coalesced = self.stats().coalesced;
+        let mut logged = self.overflow_logged.lock();
+        let (total, at) = *logged;
+        if coalesced > total && at.is_none_or(|at| at.elapsed() >= LOG_INTERVAL) {
+            *logged = (coalesced, Some(Instant::now()));
+            drop(logged);
+            tracing::warn!(
+                sink = %self.name, coalesced,
+                "changes were not reported on their own, because the sink's queue was full: `queue=` sets the limit"
+            );
+        }
     }
 
     /// Queues a notice found by comparing, unless a newer one of its object already waits.
@@ -222,12 +253,15 @@ impl SinkQueue {
 
     fn push(&self, state: &mut State, target: &Target, notice: Arc<Notice>) -> NotifyOutcome {
         let is_full = state.waiting.len() >= self.limits.queue.get();
+        let room = self.room(state);
         match state.waiting.entry(target.clone()) {
             Entry::Occupied(mut entry) => {
-                let entry = entry.get_mut();
-                if entry.notices.push(notice) {
+                let notices = &mut entry.get_mut().notices;
+                let before = notices.len();
+                if notices.push(notice, room) {
                     self.counts.coalesced();
                 }
+                state.notices += notices.len() - before;
             }
             Entry::Vacant(_) if is_full => {
                 state.feeds[target.feed].behind = true;
@@ -236,7 +270,8 @@ impl SinkQueue {
             }
             Entry::Vacant(entry) => {
                 let mut notices = PendingNotices::default();
-                notices.push(notice);
+                notices.push(notice, room);
+                state.notices += 1;
                 entry.insert(Waiting {
                     notices,
                     in_flight: None,
@@ -249,6 +284,15 @@ impl SinkQueue {
         NotifyOutcome::Accepted
     }
 
+    /// Whether a notice may wait beside others of its object.
+    fn room(&self, state: &State) -> Room {
+        if self.limits.every_change && state.notices < self.limits.queue.get() {
+            Room::Queue
+        } else {
+            Room::Coalesce
+        }
+    }
+
     /// Marks the end of the feed's initial objects, which makes a comparison due.
     pub(super) fn initial_list_done(&self, feed: usize) {
         let mut state = self.state.lock();
@@ -258,78 +302,75 @@ impl SinkQueue {
         self.catch_up_requested.notify_one();
     }
 
-    /// What to do next for a target. If its object has to be offered, offers it.
-    pub(super) fn next(&self, target: &Target) -> Next {
+    /// Takes the next notice of a target for delivery. If its object has to be offered first, offers it instead.
+    pub(super) fn start_delivery(&self, target: &Target) -> Next {
         let mut state = self.state.lock();
-        let Some(next) = state
-            .waiting
-            .get(target)
-            .and_then(|waiting| waiting.notices.next())
-        else {
+        let State {
+            waiting,
+            feeds,
+            notices,
+            ..
+        } = &mut *state;
+        let Some(next) = waiting.get(target).and_then(|waiting| waiting.notices.next()) else {
             return Next::Nothing;
         };
-        if !self.has_journal || state.feeds[target.feed].view.needs_offer(next).is_none() {
-            return Next::Notice;
-        }
-        // Together with all others that need it, so that they share one write.
-        let State { waiting, feeds, .. } = &mut *state;
-        for (target, waiting) in waiting {
-            let known = &mut feeds[target.feed].view;
-            if let Some(uid) = waiting.notices.next().and_then(|next| known.needs_offer(next)) {
-                known.offer(target.key.clone(), uid);
+        if self.has_journal && feeds[target.feed].view.needs_offer(next).is_some() {
+            // Together with all others that need it, so that they share one write.
+            for (target, waiting) in waiting {
+                let known = &mut feeds[target.feed].view;
+                if let Some(uid) = waiting.notices.next().and_then(|next| known.needs_offer(next)) {
+                    known.offer(target.key.clone(), uid);
+                }
             }
+            return Next::WriteJournal;
         }
-        Next::WriteJournal
+        let waiting = waiting.get_mut(target).expect("it has a next notice");
+        let notice = waiting.notices.pop().expect("it has a next notice");
+        waiting.in_flight = Some(Arc::clone(&notice));
+        *notices -= 1;
+        Next::Deliver(notice)
     }
 
-    /// Takes the next notice of a target for delivery.
-    pub(super) fn start_delivery(&self, target: &Target) -> Option<Arc<Notice>> {
-        let mut state = self.state.lock();
-        let waiting = state.waiting.get_mut(target)?;
-        let notice = waiting.notices.pop();
-        waiting.in_flight.clone_from(&notice);
-        notice
-    }
-
-    /// Records a delivery. The next [`committed`](Self::committed) confirms it.
-    pub(super) fn delivered(&self, target: &Target, notice: &Notice) {
+    /// Records a delivery, which the next [`committed`](Self::committed) confirms. Returns whether more notices of the
+    /// target wait.
+    pub(super) fn delivered(&self, target: &Target, notice: &Notice) -> bool {
         self.counts.delivered();
         let mut state = self.state.lock();
         state.last_error = None;
         state.feeds[target.feed].view.delivered(notice);
-        self.finish_delivery(&mut state, target);
+        state.finish_delivery(target)
     }
 
-    /// Records that a notice will not be retried. A state stays unconfirmed: it is tried again after a restart.
-    pub(super) fn give_up(&self, target: &Target, notice: &Notice) {
+    /// Records that a notice will not be retried. A state stays unconfirmed: it is tried again after a restart. Returns
+    /// whether more notices of the target wait.
+    pub(super) fn give_up(&self, target: &Target, notice: &Notice) -> bool {
         let mut state = self.state.lock();
         state.feeds[target.feed].view.give_up(notice);
-        self.finish_delivery(&mut state, target);
-    }
-
-    fn finish_delivery(&self, state: &mut State, target: &Target) {
-        let Entry::Occupied(mut waiting) = state.waiting.entry(target.clone()) else {
-            return;
-        };
-        waiting.get_mut().in_flight = None;
-        if waiting.get().notices.is_empty() {
-            waiting.remove();
-        } else {
-            waiting.get_mut().since = Instant::now();
-            self.workqueue.add(target.clone());
-        }
+        state.finish_delivery(target)
     }
 
     /// Records a failed delivery. The notice waits again, coalesced with newer ones.
     pub(super) fn failed(&self, target: &Target, reason: &str) {
         let mut state = self.state.lock();
         state.last_error = Some(reason.to_owned());
-        if let Some(waiting) = state.waiting.get_mut(target)
+        let room = self.room(&state);
+        let State { waiting, notices, .. } = &mut *state;
+        if let Some(waiting) = waiting.get_mut(target)
             && let Some(notice) = waiting.in_flight.take()
-            && waiting.notices.put_back(notice)
         {
-            self.counts.coalesced();
+            let before = waiting.notices.len();
+            if waiting.notices.put_back(notice, room) {
+                self.counts.coalesced();
+            }
+            *notices += waiting.notices.len() - before;
         }
+    }
+
+    /// Queues a target whose next notice waits. Returns false if the queue is closed.
+    pub(super) fn requeue(&self, target: &Target) -> bool {
+        self.workqueue.add(target.clone());
+        // Asked afterwards: a closed queue ignores what is added.
+        !self.workqueue.is_closed()
     }
 
     /// Ends the backoff of all targets, because the sink works again.
@@ -401,6 +442,7 @@ impl SinkQueue {
                 time,
                 object: None,
                 changes: Vec::new(),
+                coalesced: 0,
             }))
         });
         let changed = changed.into_iter().map(|key| present.read(&key));
@@ -450,6 +492,20 @@ impl SinkQueue {
 }
 
 impl State {
+    fn finish_delivery(&mut self, target: &Target) -> bool {
+        let Entry::Occupied(mut waiting) = self.waiting.entry(target.clone()) else {
+            return false;
+        };
+        if waiting.get().notices.is_empty() {
+            waiting.remove();
+            return false;
+        }
+        let waiting = waiting.get_mut();
+        waiting.in_flight = None;
+        waiting.since = Instant::now();
+        true
+    }
+
     fn unsettled(&self) -> usize {
         self.feeds.iter().map(|feed| feed.view.uncommitted()).sum()
     }

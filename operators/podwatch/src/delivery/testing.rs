@@ -35,6 +35,7 @@ pub(crate) fn pod(name: &str, tag: &str, version: u64) -> Pod {
         time: "2026-01-02T03:04:05Z".parse().expect("a time"),
         object: Some(Arc::new(json!({ "metadata": { "name": name } }))),
         changes: Vec::new(),
+        coalesced: 0,
     })
 }
 

@@ -27,6 +27,7 @@ fn notice(event: EventType, object: Value) -> Notice {
             old: Some(json!(1)),
             new: Some(json!(4)),
         }],
+        coalesced: 0,
     }
 }
 

@@ -74,6 +74,8 @@ struct NoticeData<'a> {
     uid: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     resource_version: Option<&'a str>,
+    #[serde(skip_serializing_if = "is_zero")]
+    coalesced: u64,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     changes: Vec<ChangeData<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -105,10 +107,16 @@ impl<'a> NoticeData<'a> {
             name: notice.key.name(),
             uid: notice.uid.as_deref(),
             resource_version: notice.resource_version.as_deref(),
+            coalesced: notice.coalesced,
             changes: notice.changes.iter().map(changed).collect(),
             object: notice.object.as_deref(),
         }
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 #[cfg(test)]
@@ -145,6 +153,7 @@ mod tests {
     fn cloud_event_has_required_attributes_and_data() {
         let mut notice = pod("web", "u1", 7).what(EventType::Deleted).build();
         notice.inferred = true;
+        notice.coalesced = 3;
         let read: Value = serde_json::from_slice(&cloud_event(&notice, "/podwatch/here")).expect("JSON");
         let expected = json!({
             "specversion": "1.0", "id": notice.id(), "source": "/podwatch/here",
@@ -152,7 +161,7 @@ mod tests {
             "time": "2026-01-02T03:04:05Z", "datacontenttype": "application/json",
             "data": {
                 "event": "deleted", "inferred": true, "apiVersion": "v1", "kind": "Pod", "namespace": "default",
-                "name": "web", "uid": notice.uid, "resourceVersion": "7", "object": { "metadata": { "name": "web" } },
+                "name": "web", "uid": notice.uid, "resourceVersion": "7", "coalesced": 3, "object": { "metadata": { "name": "web" } },
             },
         });
         assert_eq!(read, expected);

@@ -7,6 +7,7 @@
 //! administrator can share it with a log shipper's group; if every user can read it, a warning is logged.
 
 use std::{
+    collections::VecDeque,
     fs,
     io::{self, Read, Seek, SeekFrom, Write},
     os::unix::fs::{MetadataExt, OpenOptionsExt},
@@ -16,6 +17,7 @@ use std::{
 
 use futures::future::{BoxFuture, FutureExt};
 use parking_lot::Mutex;
+use tokio::sync::oneshot;
 
 use super::{DeliveryError, Sink, encoding};
 use crate::notice::Notice;
@@ -28,8 +30,23 @@ const MAX_LINE_BYTES: u64 = 16 << 20;
 
 /// Appends each notice as a line of JSON; can rotate the file.
 ///
-/// If the file was moved or deleted, it creates a new one, so that other tools can rotate it.
-pub struct File(Arc<Mutex<OpenFile>>);
+/// If the file was moved or deleted, it creates a new one, so that other tools can rotate it. Concurrent deliveries are written
+/// together: handing each line to another thread would cost more than to write it.
+pub struct File {
+    open: Arc<Mutex<OpenFile>>,
+    waiting: Arc<Mutex<WaitingLines>>,
+}
+
+/// Receives the outcome of a line.
+type Written = oneshot::Sender<Result<(), String>>;
+
+/// Lines that wait to be written. As many as there are concurrent deliveries.
+#[derive(Default)]
+struct WaitingLines {
+    lines: VecDeque<(Vec<u8>, Written)>,
+    /// Whether a thread writes them.
+    is_writing: bool,
+}
 
 /// Why a file cannot be appended to.
 #[derive(Debug, thiserror::Error)]
@@ -73,19 +90,45 @@ impl File {
     pub fn open(path: impl Into<PathBuf>, rotation: Option<Rotation>) -> Result<Self, FileError> {
         let path = path.into();
         let (file, len) = open(&path)?;
-        Ok(Self(Arc::new(Mutex::new(OpenFile {
-            path,
-            rotation,
-            file,
-            len,
-        }))))
+        Ok(Self {
+            open: Arc::new(Mutex::new(OpenFile {
+                path,
+                rotation,
+                file,
+                len,
+            })),
+            waiting: Arc::default(),
+        })
+    }
+
+    /// Appends a line, together with others that wait.
+    async fn append(&self, line: Vec<u8>) -> Result<(), DeliveryError> {
+        let (done, written) = oneshot::channel();
+        let is_writing = {
+            let mut waiting = self.waiting.lock();
+            waiting.lines.push_back((line, done));
+            std::mem::replace(&mut waiting.is_writing, true)
+        };
+        if !is_writing {
+            let (open, waiting) = (Arc::clone(&self.open), Arc::clone(&self.waiting));
+            tokio::task::spawn_blocking(move || write_waiting(&open, &waiting));
+        }
+        let reason = match written.await {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(reason)) => reason,
+            Err(_) => "the writer stopped".to_owned(),
+        };
+        Err(DeliveryError::Unavailable {
+            reason,
+            retry_after: None,
+        })
     }
 
     async fn run_blocking(
         &self,
         work: impl FnOnce(&mut OpenFile) -> Result<(), FileError> + Send + 'static,
     ) -> Result<(), DeliveryError> {
-        let open = Arc::clone(&self.0);
+        let open = Arc::clone(&self.open);
         let done = tokio::task::spawn_blocking(move || work(&mut open.lock())).await;
         let reason = match done {
             Ok(Ok(())) => return Ok(()),
@@ -100,13 +143,43 @@ impl File {
 }
 
 impl Sink for File {
-    fn deliver<'a>(&'a mut self, notice: &'a Arc<Notice>) -> BoxFuture<'a, Result<(), DeliveryError>> {
-        let line = encoding::line(notice);
-        self.run_blocking(move |open| open.append(&line)).boxed()
+    fn deliver<'a>(&'a self, notice: &'a Arc<Notice>) -> BoxFuture<'a, Result<(), DeliveryError>> {
+        self.append(encoding::line(notice)).boxed()
     }
 
-    fn commit(&mut self) -> BoxFuture<'_, Result<(), DeliveryError>> {
+    fn commit(&self) -> BoxFuture<'_, Result<(), DeliveryError>> {
         self.run_blocking(OpenFile::sync).boxed()
+    }
+}
+
+/// Writes the waiting lines, and those that come meanwhile.
+fn write_waiting(open: &Mutex<OpenFile>, waiting: &Mutex<WaitingLines>) {
+    /// Lets another thread write after a panic.
+    struct Unlock<'a>(&'a Mutex<WaitingLines>);
+    impl Drop for Unlock<'_> {
+        fn drop(&mut self) {
+            if std::thread::panicking() {
+                let mut waiting = self.0.lock();
+                waiting.is_writing = false;
+                waiting.lines.clear();
+            }
+        }
+    }
+    let _unlock = Unlock(waiting);
+    loop {
+        let lines = {
+            let mut waiting = waiting.lock();
+            if waiting.lines.is_empty() {
+                waiting.is_writing = false;
+                return;
+            }
+            std::mem::take(&mut waiting.lines)
+        };
+        let mut open = open.lock();
+        for (line, done) in lines {
+            // The receiver is gone if the delivery was cancelled.
+            let _ = done.send(open.append(&line).map_err(|error| error.to_string()));
+        }
     }
 }
 
@@ -265,7 +338,7 @@ mod tests {
             .collect()
     }
 
-    async fn deliver(sink: &mut File, name: &str) {
+    async fn deliver(sink: &File, name: &str) {
         sink.deliver(&Arc::new(pod(name, "u1", 1).build()))
             .await
             .expect("delivered");
@@ -275,9 +348,9 @@ mod tests {
     async fn lines_are_appended_to_existing_file() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("log");
-        deliver(&mut File::open(&path, None).expect("opens"), "a").await;
-        let mut again = File::open(&path, None).expect("opens");
-        deliver(&mut again, "b").await;
+        deliver(&File::open(&path, None).expect("opens"), "a").await;
+        let again = File::open(&path, None).expect("opens");
+        deliver(&again, "b").await;
         again.commit().await.expect("synced");
         assert_eq!(names(&path), ["a", "b"]);
     }
@@ -286,15 +359,15 @@ mod tests {
     async fn partial_last_line_is_cut_off() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("log");
-        let mut sink = File::open(&path, None).expect("opens");
-        deliver(&mut sink, "a").await;
+        let sink = File::open(&path, None).expect("opens");
+        deliver(&sink, "a").await;
         let first = fs::metadata(&path).expect("a file").len();
-        deliver(&mut sink, "torn").await;
+        deliver(&sink, "torn").await;
         let whole = fs::read(&path).expect("bytes");
         // A shorter partial line cannot be distinguished from a foreign file.
         for cut in (usize::try_from(first).expect("small") + 6)..whole.len() - 1 {
             fs::write(&path, &whole[..cut]).expect("written");
-            deliver(&mut File::open(&path, None).expect("mended"), "b").await;
+            deliver(&File::open(&path, None).expect("mended"), "b").await;
             let expected: &[&str] = if cut == whole.len() - 1 {
                 &["a", "torn", "b"]
             } else {
@@ -304,7 +377,7 @@ mod tests {
         }
         // Only the newline is missing: the line is complete.
         fs::write(&path, &whole[..whole.len() - 1]).expect("written");
-        deliver(&mut File::open(&path, None).expect("mended"), "b").await;
+        deliver(&File::open(&path, None).expect("mended"), "b").await;
         assert_eq!(names(&path), ["a", "torn", "b"]);
     }
 
@@ -327,16 +400,16 @@ mod tests {
     async fn appending_continues_after_move_or_truncation() {
         let folder = tempfile::tempdir().expect("a folder");
         let (path, moved) = (folder.path().join("log"), folder.path().join("moved"));
-        let mut sink = File::open(&path, None).expect("opens");
-        deliver(&mut sink, "a").await;
+        let sink = File::open(&path, None).expect("opens");
+        deliver(&sink, "a").await;
         fs::rename(&path, &moved).expect("moved");
-        deliver(&mut sink, "b").await;
+        deliver(&sink, "b").await;
         assert_eq!(
             (names(&moved), names(&path)),
             (vec!["a".to_owned()], vec!["b".to_owned()])
         );
         fs::write(&path, "").expect("emptied");
-        deliver(&mut sink, "c").await;
+        deliver(&sink, "c").await;
         assert_eq!(names(&path), ["c"]);
     }
 
@@ -349,14 +422,14 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("log");
         let rotation = Rotation { size: 1, keep: 1 };
-        let mut sink = File::open(&path, Some(rotation)).expect("opens");
+        let sink = File::open(&path, Some(rotation)).expect("opens");
         assert_eq!(mode(&path), 0o600, "created");
-        deliver(&mut sink, "a").await;
-        deliver(&mut sink, "b").await;
+        deliver(&sink, "a").await;
+        deliver(&sink, "b").await;
         assert_eq!(mode(&folder.path().join("log.1")), 0o600, "rotated away");
         assert_eq!(mode(&path), 0o600, "begun by rotation");
         fs::remove_file(&path).expect("removed");
-        deliver(&mut sink, "c").await;
+        deliver(&sink, "c").await;
         assert_eq!(mode(&path), 0o600, "begun again");
     }
 
@@ -379,9 +452,9 @@ mod tests {
             size: 2 * size,
             keep: 2,
         };
-        let mut sink = File::open(&path, Some(rotation)).expect("opens");
+        let sink = File::open(&path, Some(rotation)).expect("opens");
         for name in ["a", "b", "c", "d", "e", "f", "g"] {
-            deliver(&mut sink, name).await;
+            deliver(&sink, name).await;
         }
         let old = |number: u32| names(&folder.path().join(format!("log.{number}")));
         assert_eq!(names(&path), ["g"]);

@@ -9,11 +9,11 @@
 use std::{fmt, num::NonZeroUsize, path::PathBuf, str::FromStr, time::Duration};
 
 use http::Uri;
-use windlass::runtime::Clock;
+use windlass::{kube::Client, runtime::Clock};
 
 use super::{
-    File, FileError, InsecureToken, LineFormat, Rotation, Sink, Stream, Webhook, WebhookError,
-    WebhookSettings,
+    File, FileError, InsecureToken, KubernetesEvents, LineFormat, Rotation, Sink, Stream, TemplateSource,
+    Webhook, WebhookError, WebhookSettings,
 };
 use crate::delivery::{Limits, Rate};
 
@@ -23,21 +23,41 @@ stdout                 a line of text for each notice
 stdout:diff            the same, with the changed fields
 stdout:json            a line of JSON for each notice
 file:PATH              lines of JSON, appended to a file; a new file is readable by its owner only (mode 0600)
-webhook:URL            CloudEvents, sent with POST to an http:// or https:// URL
+webhook:URL            CloudEvents, sent with POST to an http:// or https:// URL; with template=, messages for a chat
+otlp:URL               log records, sent to an OpenTelemetry collector by OTLP/HTTP in JSON, as in otlp:http://collector:4318
+events                 a Kubernetes Event about each object; needs the right to create events
 
 Options, each after a comma:
   name=NAME            name in logs, metrics and the state file [default: kind and location]
-  rate=N/s             maximum notices per second (/m: per minute) [default: 50/s for a webhook, else no limit]
-  queue=N              maximum number of waiting objects [default: 1000]
+  rate=N/s             maximum notices per second (/m: per minute) [default: 1000/s for webhook and otlp, 1/s with template=,
+                       5/s for events, else no limit]
+  queue=N              maximum number of waiting objects [default: 1000]; with --every-change, of waiting notices
+                       [default: 10000]
   retries=N            maximum number of retries of a notice [default: unlimited]
   rotate=SIZE, keep=N  file: rotate at this size, as in 100MB, and keep N old files [default: never, 3]
-  timeout=TIME         webhook: response timeout [default: 10s]
-  source=TEXT          webhook: the source attribute of the events [default: /podwatch]
-  token-file=PATH      webhook: file with a bearer token; rejected for http:// URLs
-  insecure-token=allow webhook: sends the token to an http:// URL nevertheless
-  ca=PATH              webhook: file with the CA certificates to trust [default: the system's]
+  template=TEMPLATE    webhook: slack, teams, or a file with JSON, as in {\"text\": \"{{kind}} {{key}} was {{event}}\"}
+  concurrency=N        webhook, otlp, events: maximum number of concurrent requests, each about another object
+                       [default: 16, 4 for events]
+  timeout=TIME         webhook, otlp: response timeout [default: 10s]
+  source=TEXT          webhook: the source attribute of the events [default: /podwatch]; otlp: the service name
+                       [default: podwatch]
+  token-file=PATH      webhook, otlp: file with a bearer token; rejected for http:// URLs
+  insecure-token=allow webhook, otlp: sends the token to an http:// URL nevertheless
+  ca=PATH              webhook, otlp: file with the CA certificates to trust [default: the system's]
 
 Write a comma in a path or URL as `,,`.";
+
+/// The default limit of waiting notices with `--every-change`.
+const EVERY_CHANGE_QUEUE: NonZeroUsize = NonZeroUsize::new(10_000).expect("not zero");
+
+/// Enough for a thousand notices a second at a receiver that takes 16 ms.
+const DEFAULT_CONCURRENCY: NonZeroUsize = NonZeroUsize::new(16).expect("not zero");
+
+/// The lines that are written at a time.
+const FILE_CONCURRENCY: NonZeroUsize = NonZeroUsize::new(64).expect("not zero");
+
+/// Each request is a write to the cluster's storage.
+const EVENTS_CONCURRENCY: NonZeroUsize = NonZeroUsize::new(4).expect("not zero");
 
 /// One parsed `--sink`.
 #[derive(Clone, Debug)]
@@ -57,15 +77,22 @@ pub enum Address {
     Stdout(LineFormat),
     /// A file of JSON lines.
     File(PathBuf, Option<Rotation>),
-    /// A receiver of `CloudEvents`.
+    /// A receiver of `CloudEvents`, or of messages by a template.
     Webhook(Uri, WebhookSettings),
+    /// A receiver of logs in OTLP.
+    Otlp(Uri, WebhookSettings),
+    /// Kubernetes Events.
+    Events,
 }
 
 /// Why a `--sink` is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
     /// The kind of sink is unknown.
-    #[error("unknown sink `{0}`: use `stdout`, `stdout:json`, `file:PATH` or `webhook:URL`")]
+    #[error(
+        "unknown sink `{0}`: use `stdout`, `stdout:json`, `file:PATH`, `webhook:URL`, `otlp:URL` or `events`; for a chat, \
+         `webhook:URL,template=slack` or `template=teams`"
+    )]
     Kind(String),
     /// The location is missing or invalid.
     #[error("`{kind}` needs {needs}, as in `{example}`")]
@@ -111,15 +138,25 @@ pub enum OpenError {
     /// The webhook cannot be set up.
     #[error(transparent)]
     Webhook(#[from] WebhookError),
+    /// There is no client for Events.
+    #[error("it needs a client of the cluster")]
+    NoClient,
 }
 
 impl SinkSpec {
-    /// Opens the sink. Does not call a webhook yet.
-    pub fn open(&self, clock: Clock) -> Result<Box<dyn Sink>, OpenError> {
+    /// Opens the sink. Does not call a webhook yet. `client` is for Kubernetes Events.
+    pub fn open(&self, clock: Clock, client: Option<&Client>) -> Result<Box<dyn Sink>, OpenError> {
         Ok(match &self.address {
             Address::Stdout(shape) => Box::new(Stream::stdout(*shape)),
             Address::File(path, rotation) => Box::new(File::open(path, *rotation)?),
             Address::Webhook(url, settings) => Box::new(Webhook::new(url.clone(), settings.clone(), clock)?),
+            Address::Otlp(url, settings) => {
+                Box::new(Webhook::otlp_logs(url.clone(), settings.clone(), clock)?)
+            }
+            Address::Events => {
+                let client = client.ok_or(OpenError::NoClient)?;
+                Box::new(KubernetesEvents::new(client.clone()))
+            }
         })
     }
 }
@@ -130,6 +167,18 @@ impl SinkSpec {
     pub fn with_diff(mut self) -> Self {
         if let Address::Stdout(shape @ LineFormat::Text) = &mut self.address {
             *shape = LineFormat::Diff;
+        }
+        self
+    }
+}
+
+impl SinkSpec {
+    /// Lets every change wait, instead of the latest state of each object. The default limit of waiting notices is then higher.
+    #[must_use]
+    pub fn with_every_change(mut self) -> Self {
+        self.limits.every_change = true;
+        if self.limits.queue == Limits::default().queue {
+            self.limits.queue = EVERY_CHANGE_QUEUE;
         }
         self
     }
@@ -149,9 +198,11 @@ impl FromStr for SinkSpec {
             "stdout" => ("stdout", stdout(place)?),
             "file" => ("file", file(place)?),
             "webhook" => ("webhook", webhook(place)?),
+            "otlp" => ("otlp", otlp(place)?),
+            "events" if place.is_empty() => ("events", events()),
             _ => return Err(SpecError::Kind(head.clone())),
         };
-        let mut keep = None;
+        let (mut keep, mut is_rate_given) = (None, false);
         for part in parts {
             let (option, value) = part.split_once('=').unwrap_or((&part, ""));
             match (option, &mut spec.address) {
@@ -161,6 +212,7 @@ impl FromStr for SinkSpec {
                 ("rate", _) => {
                     let expected = "a positive number per second or minute, as in `10/s` or `30/m`";
                     spec.limits.rate = Some(parse_value(option, value, expected, rate)?);
+                    is_rate_given = true;
                 }
                 ("queue", _) => {
                     let parse = |text: &str| text.parse::<NonZeroUsize>().ok();
@@ -169,6 +221,11 @@ impl FromStr for SinkSpec {
                 ("retries", _) => {
                     spec.limits.retries =
                         Some(parse_value(option, value, "a number", |text| text.parse().ok())?);
+                }
+                ("concurrency", Address::Webhook(..) | Address::Otlp(..) | Address::Events) => {
+                    let expected = "a number from 1 to 256";
+                    let parse = |text: &str| text.parse().ok().filter(|n: &NonZeroUsize| n.get() <= 256);
+                    spec.limits.concurrency = parse_value(option, value, expected, parse)?;
                 }
                 ("rotate", Address::File(_, rotation)) => {
                     let size = parse_value(option, value, "a size, as in `100MB` or `1GiB`", size)?;
@@ -179,7 +236,11 @@ impl FromStr for SinkSpec {
                         text.parse().ok().filter(|keep| *keep <= 1000)
                     })?);
                 }
-                ("timeout", Address::Webhook(_, settings)) => {
+                ("template", Address::Webhook(_, settings)) => {
+                    let expected = "`slack`, `teams` or the path of a file";
+                    settings.template = Some(parse_value(option, value, expected, TemplateSource::parse)?);
+                }
+                ("timeout", Address::Webhook(_, settings) | Address::Otlp(_, settings)) => {
                     settings.timeout = parse_value(
                         option,
                         value,
@@ -187,19 +248,19 @@ impl FromStr for SinkSpec {
                         duration,
                     )?;
                 }
-                ("source", Address::Webhook(_, settings)) => {
+                ("source", Address::Webhook(_, settings) | Address::Otlp(_, settings)) => {
                     let expected = "a URL or path without spaces";
                     let parse = |text: &str| text.parse::<Uri>().is_ok().then(|| text.to_owned());
                     settings.source = parse_value(option, value, expected, parse)?;
                 }
-                ("token-file", Address::Webhook(_, settings)) => {
+                ("token-file", Address::Webhook(_, settings) | Address::Otlp(_, settings)) => {
                     settings.token_file = Some(parse_value(option, value, "the path of a file", path)?);
                 }
-                ("insecure-token", Address::Webhook(_, settings)) => {
+                ("insecure-token", Address::Webhook(_, settings) | Address::Otlp(_, settings)) => {
                     let parse = |text: &str| (text == "allow").then_some(true);
                     settings.insecure_token = parse_value(option, value, "`allow`", parse)?;
                 }
-                ("ca", Address::Webhook(_, settings)) => {
+                ("ca", Address::Webhook(_, settings) | Address::Otlp(_, settings)) => {
                     settings.ca = Some(parse_value(option, value, "the path of a file", path)?);
                 }
                 _ => {
@@ -214,8 +275,11 @@ impl FromStr for SinkSpec {
         if let (Some(keep), Address::File(_, Some(rotation))) = (keep, &mut spec.address) {
             rotation.keep = keep;
         }
-        if let Address::Webhook(url, settings) = &spec.address {
+        if let Address::Webhook(url, settings) | Address::Otlp(url, settings) = &spec.address {
             settings.check_token(url)?;
+            if settings.template.is_some() && !is_rate_given {
+                spec.limits.rate = Some(per_second(1));
+            }
         }
         Ok(spec)
     }
@@ -253,18 +317,43 @@ fn file(place: &str) -> Result<SinkSpec, SpecError> {
             example: "file:/var/log/podwatch.jsonl",
         });
     }
-    Ok(spec(
-        format!("file:{place}"),
-        Address::File(place.into(), None),
-        None,
-    ))
+    let mut spec = spec(format!("file:{place}"), Address::File(place.into(), None), None);
+    spec.limits.concurrency = FILE_CONCURRENCY;
+    Ok(spec)
 }
 
 fn webhook(place: &str) -> Result<SinkSpec, SpecError> {
+    let (url, host) = url("webhook:", place, "webhook:https://example.com/hook")?;
+    let address = Address::Webhook(url, WebhookSettings::default());
+    let mut spec = spec(format!("webhook:{host}"), address, Some(per_second(1000)));
+    spec.limits.concurrency = DEFAULT_CONCURRENCY;
+    Ok(spec)
+}
+
+fn otlp(place: &str) -> Result<SinkSpec, SpecError> {
+    let (url, host) = url("otlp:", place, "otlp:http://collector:4318")?;
+    let settings = WebhookSettings {
+        source: "podwatch".to_owned(),
+        ..WebhookSettings::default()
+    };
+    let address = Address::Otlp(url, settings);
+    let mut spec = spec(format!("otlp:{host}"), address, Some(per_second(1000)));
+    spec.limits.concurrency = DEFAULT_CONCURRENCY;
+    Ok(spec)
+}
+
+fn events() -> SinkSpec {
+    let mut spec = spec("events".to_owned(), Address::Events, Some(per_second(5)));
+    spec.limits.concurrency = EVENTS_CONCURRENCY;
+    spec
+}
+
+/// Parses a URL; returns it with its host and port.
+fn url(kind: &str, place: &str, example: &'static str) -> Result<(Uri, String), SpecError> {
     let wrong = |needs: &str| SpecError::Location {
-        kind: "webhook:".to_owned(),
+        kind: kind.to_owned(),
         needs: needs.to_owned(),
-        example: "webhook:https://example.com/hook",
+        example,
     };
     // Errors do not quote the URL: it may hold a secret.
     let url: Uri = place.parse().map_err(|_| wrong("a URL"))?;
@@ -272,22 +361,20 @@ fn webhook(place: &str) -> Result<SinkSpec, SpecError> {
         return Err(wrong("a URL that starts with http:// or https://"));
     }
     let authority = url.authority().filter(|it| !it.host().is_empty());
-    let authority = authority.ok_or_else(|| wrong("a URL with a host"))?;
-    if authority.as_str().contains('@') {
+    let authority = authority.ok_or_else(|| wrong("a URL with a host"))?.to_string();
+    if authority.contains('@') {
         return Err(wrong(
             "a URL without user information (pass a token with `token-file=`)",
         ));
     }
-    let rate = Rate {
-        notices: 50,
+    Ok((url, authority))
+}
+
+fn per_second(notices: u32) -> Rate {
+    Rate {
+        notices,
         period: Duration::from_secs(1),
-    };
-    let name = format!("webhook:{authority}");
-    Ok(spec(
-        name,
-        Address::Webhook(url, WebhookSettings::default()),
-        Some(rate),
-    ))
+    }
 }
 
 fn spec(name: String, address: Address, rate: Option<Rate>) -> SinkSpec {
@@ -304,7 +391,9 @@ fn spec(name: String, address: Address, rate: Option<Rate>) -> SinkSpec {
 fn known_options(kind: &str) -> String {
     let own = match kind {
         "file" => ", `rotate`, `keep`",
-        "webhook" => ", `timeout`, `source`, `token-file`, `insecure-token`, `ca`",
+        "webhook" => ", `template`, `concurrency`, `timeout`, `source`, `token-file`, `insecure-token`, `ca`",
+        "otlp" => ", `concurrency`, `timeout`, `source`, `token-file`, `insecure-token`, `ca`",
+        "events" => ", `concurrency`",
         _ => "",
     };
     format!("`name`, `rate`, `queue`, `retries`{own}")
@@ -387,6 +476,8 @@ impl fmt::Debug for Address {
             Self::File(path, rotation) => f.debug_tuple("File").field(path).field(rotation).finish(),
             // A webhook's path is often its password.
             Self::Webhook(url, _) => write!(f, "Webhook({:?}, ..)", url.host()),
+            Self::Otlp(url, _) => write!(f, "Otlp({:?}, ..)", url.host()),
+            Self::Events => f.write_str("Events"),
         }
     }
 }

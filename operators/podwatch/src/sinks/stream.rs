@@ -1,6 +1,7 @@
 //! A sink that writes to standard output or any other writer.
 
 use std::{
+    ffi::OsString,
     io::{self, IsTerminal, Write},
     sync::Arc,
 };
@@ -33,12 +34,10 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Writes to standard output; in color if it is a terminal and `NO_COLOR` is not set.
+    /// Writes to standard output; in color if it is a terminal, unless `NO_COLOR` is set or `TERM` is `dumb`.
     pub fn stdout(shape: LineFormat) -> Self {
-        let coloured =
-            io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|it| it.is_empty());
         Self {
-            coloured,
+            coloured: use_colour(io::stdout().is_terminal(), |name| std::env::var_os(name)),
             ..Self::new(io::stdout(), shape)
         }
     }
@@ -53,8 +52,15 @@ impl Stream {
     }
 }
 
+/// Whether lines are coloured, by the rules of the log lines on standard error (<https://no-color.org>).
+fn use_colour(is_terminal: bool, variable: impl Fn(&str) -> Option<OsString>) -> bool {
+    let no_color = variable("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let is_dumb = variable("TERM").is_some_and(|term| term == "dumb");
+    is_terminal && !no_color && !is_dumb
+}
+
 impl Sink for Stream {
-    fn deliver<'a>(&'a mut self, notice: &'a Arc<Notice>) -> BoxFuture<'a, Result<(), DeliveryError>> {
+    fn deliver<'a>(&'a self, notice: &'a Arc<Notice>) -> BoxFuture<'a, Result<(), DeliveryError>> {
         let line = match self.format {
             LineFormat::Text => text::line(notice, false, self.coloured),
             LineFormat::Diff => text::line(notice, true, self.coloured),
@@ -78,5 +84,30 @@ impl Sink for Stream {
             })
         }
         .boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colour_needs_a_terminal_that_can_show_it() {
+        for (is_terminal, no_color, term, expected) in [
+            (true, None, Some("xterm"), true),
+            (true, None, None, true),
+            (true, Some(""), Some("xterm"), true),
+            (true, Some("1"), Some("xterm"), false),
+            (true, None, Some("dumb"), false),
+            (false, None, Some("xterm"), false),
+        ] {
+            let variable = |name: &str| match name {
+                "NO_COLOR" => no_color.map(OsString::from),
+                "TERM" => term.map(OsString::from),
+                _ => None,
+            };
+            let coloured = use_colour(is_terminal, variable);
+            assert_eq!(coloured, expected, "{is_terminal} {no_color:?} {term:?}");
+        }
     }
 }

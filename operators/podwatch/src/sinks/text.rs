@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use windlass::serde_json::Value;
 
+use super::event_object::EventObject;
 use crate::notice::{EventType, FieldChange, Notice};
 
 /// The maximum number of changes shown; the rest is counted.
@@ -22,28 +23,66 @@ pub(super) fn line(notice: &Notice, diff: bool, coloured: bool) -> Vec<u8> {
         (true, EventType::Deleted) => ("\x1b[31m", "\x1b[0m"),
     };
     let mut line = format!("{} {colour}{:<7}{plain} ", notice.time, notice.event);
-    let mut rest = format!("{} {}", notice.kind.kind, notice.key);
+    let mut rest = subject(notice);
+    if diff && !notice.changes.is_empty() {
+        rest.push_str("  ");
+        rest.push_str(&changes(notice));
+    }
+    push_escaped(&mut line, &rest);
+    line.push('\n');
+    line.into_bytes()
+}
+
+/// The event, the object and the changed fields, for a message; of a Kubernetes Event, what it says instead of its fields.
+pub(super) fn message(notice: &Notice) -> String {
+    let mut message = String::new();
+    push_escaped(&mut message, &format!("{} {}", notice.event, subject(notice)));
+    if let Some(event) = EventObject::of(notice) {
+        let text = format!(": {} {}: {}", event.reason, event.involved_object, event.message);
+        push_escaped(&mut message, &text);
+    } else if !notice.changes.is_empty() {
+        message.push_str(": ");
+        push_escaped(&mut message, &changes(notice));
+    }
+    message
+}
+
+/// The changed fields, as in `spec.replicas: 1 → 2, spec.paused: true → -`.
+pub(super) fn changes(notice: &Notice) -> String {
+    let mut text = String::new();
+    for (place, change) in notice.changes.iter().take(MAX_CHANGES).enumerate() {
+        if place > 0 {
+            text.push_str(", ");
+        }
+        write_change(&mut text, change);
+    }
+    if let Some(more @ 1..) = notice.changes.len().checked_sub(MAX_CHANGES) {
+        write!(text, ", and {more} more").expect("text");
+    }
+    text
+}
+
+/// The object, and whether its event was inferred or includes others.
+fn subject(notice: &Notice) -> String {
+    let mut text = format!("{} {}", notice.kind.kind, notice.key);
     if notice.inferred {
-        rest.push_str(" (inferred)");
+        text.push_str(" (inferred)");
     }
-    let changes = if diff { &*notice.changes } else { &[] };
-    for (place, change) in changes.iter().take(MAX_CHANGES).enumerate() {
-        rest.push_str(if place == 0 { "  " } else { ", " });
-        write_change(&mut rest, change);
+    if notice.coalesced > 0 {
+        write!(text, " ({} coalesced)", notice.coalesced).expect("text");
     }
-    if let Some(more @ 1..) = changes.len().checked_sub(MAX_CHANGES) {
-        write!(rest, ", and {more} more").expect("text");
-    }
-    // Object data goes to a terminal: escape control characters and newlines.
-    for character in rest.chars() {
+    text
+}
+
+/// Object data goes to a terminal: escapes control characters and newlines.
+fn push_escaped(line: &mut String, text: &str) {
+    for character in text.chars() {
         if character.is_control() {
             write!(line, "{}", character.escape_default()).expect("text");
         } else {
             line.push(character);
         }
     }
-    line.push('\n');
-    line.into_bytes()
 }
 
 fn write_change(line: &mut String, change: &FieldChange) {
@@ -62,7 +101,10 @@ fn truncated(value: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use serde_json::json;
+    use windlass::kube::core::{ApiResource, GroupVersionKind};
 
     use super::*;
     use crate::delivery::testing::pod;
@@ -101,8 +143,27 @@ mod tests {
             text(&gone),
             "2026-01-02T03:04:05Z deleted Pod default/web (inferred)\n"
         );
+        gone.coalesced = 2;
+        assert_eq!(
+            text(&gone),
+            "2026-01-02T03:04:05Z deleted Pod default/web (inferred) (2 coalesced)\n"
+        );
         let coloured = String::from_utf8(line(&gone, true, true)).expect("text");
         assert!(coloured.contains("\x1b[31mdeleted\x1b[0m"), "{coloured}");
+    }
+
+    #[test]
+    fn message_about_an_event_has_what_it_says() {
+        let mut notice = pod("n1.x1", "u1", 7).build();
+        let kind = GroupVersionKind::gvk("", "v1", "Event");
+        notice.kind = Arc::new(ApiResource::from_gvk(&kind));
+        notice.object = Some(Arc::new(json!({
+            "reason": "RebootFailed", "involvedObject": { "kind": "Node", "name": "n1" }, "message": "no\nboot",
+        })));
+        assert_eq!(
+            message(&notice),
+            "added Event default/n1.x1: RebootFailed Node n1: no\\nboot"
+        );
     }
 
     #[test]

@@ -1,6 +1,7 @@
-//! A sink that POSTs `CloudEvents` over HTTP or HTTPS.
+//! A sink that POSTs each notice over HTTP or HTTPS: as a `CloudEvent`, by a template, or as a log record in OTLP.
 //!
-//! A 2xx response confirms the delivery; 408, 429 and 5xx are retried, honoring `Retry-After`; any other status rejects the notice.
+//! A 2xx response confirms the delivery. 408, 429, 5xx, timeouts and connection errors are retried, for this notice alone; only
+//! 429 and `Retry-After` hold the other notices too, because the server asks for it. Any other status rejects the notice.
 //! The response body is read so that the connection can be reused, but with a limit on size and time.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
@@ -19,7 +20,7 @@ use windlass::{
     runtime::Clock,
 };
 
-use super::{DeliveryError, Sink, encoding};
+use super::{DeliveryError, Sink, Template, TemplateError, TemplateSource, encoding, otlp};
 use crate::notice::Notice;
 
 /// How many bytes of a response body are read.
@@ -31,12 +32,38 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(1);
 /// The longest `Retry-After` that is honored.
 const MAX_RETRY_AFTER: Duration = Duration::from_mins(10);
 
-/// POSTs each notice to a URL, as a `CloudEvent` in structured mode.
+/// POSTs each notice to a URL; by default as a `CloudEvent` in structured mode.
 pub struct Webhook {
     client: Box<dyn HttpClient>,
     url: Uri,
+    payload: Payload,
     settings: Settings,
     clock: Clock,
+}
+
+/// What is sent.
+#[derive(Clone, Debug)]
+pub(super) enum Payload {
+    CloudEvent,
+    Template(Template),
+    OtlpLog,
+}
+
+impl Payload {
+    fn content_type(&self) -> &'static str {
+        match self {
+            Self::CloudEvent => "application/cloudevents+json; charset=utf-8",
+            Self::Template(_) | Self::OtlpLog => "application/json",
+        }
+    }
+
+    fn encode(&self, notice: &Notice, source: &str) -> Vec<u8> {
+        match self {
+            Self::CloudEvent => encoding::cloud_event(notice, source),
+            Self::Template(template) => template.render(notice),
+            Self::OtlpLog => otlp::export_request(notice, source),
+        }
+    }
 }
 
 /// How a webhook is called.
@@ -44,8 +71,10 @@ pub struct Webhook {
 pub struct Settings {
     /// The timeout until the response status. Default: 10 s.
     pub timeout: Duration,
-    /// The events' `source`. Default: `/podwatch`.
+    /// The events' `source`, or the service name of log records. Default: `/podwatch`.
     pub source: String,
+    /// The template of the messages. Default: none, `CloudEvents`.
+    pub template: Option<TemplateSource>,
     /// A file with a token, sent as `Authorization: Bearer …`. Read for each request, so that it can be rotated.
     pub token_file: Option<PathBuf>,
     /// Whether the token may be sent unencrypted to an `http://` URL. Default: no, not even on loopback, where another process may
@@ -60,6 +89,7 @@ impl Default for Settings {
         Self {
             timeout: Duration::from_secs(10),
             source: "/podwatch".to_owned(),
+            template: None,
             token_file: None,
             insecure_token: false,
             ca: None,
@@ -100,10 +130,13 @@ pub enum WebhookError {
     /// The token would be sent unencrypted.
     #[error(transparent)]
     InsecureToken(#[from] InsecureToken),
+    /// The template cannot be used.
+    #[error(transparent)]
+    Template(#[from] TemplateError),
 }
 
 impl Webhook {
-    /// Creates a webhook for this URL. Sends nothing yet.
+    /// Creates a webhook for this URL, and reads its template. Sends nothing yet.
     pub fn new(to: Uri, settings: Settings, clock: Clock) -> Result<Self, WebhookError> {
         settings.check_token(&to)?;
         let mut config = Config::new(to.clone());
@@ -113,7 +146,21 @@ impl Webhook {
         let connector = config
             .rustls_https_connector()
             .map_err(|error| WebhookError::Tls(error.to_string()))?;
-        Ok(Self::with_connector(connector, to, settings, clock))
+        let payload = match &settings.template {
+            None => Payload::CloudEvent,
+            Some(template) => Payload::Template(template.load()?),
+        };
+        Ok(Self::with_connector(connector, to, settings, clock).with_payload(payload))
+    }
+
+    /// Creates a sink for the logs of an OTLP receiver.
+    pub fn otlp_logs(to: Uri, settings: Settings, clock: Clock) -> Result<Self, WebhookError> {
+        Ok(Self::new(otlp::logs_url(to), settings, clock)?.with_payload(Payload::OtlpLog))
+    }
+
+    pub(super) fn with_payload(mut self, payload: Payload) -> Self {
+        self.payload = payload;
+        self
     }
 
     /// Creates a webhook that uses the given connector. Does not check whether it is safe for a token.
@@ -125,30 +172,32 @@ impl Webhook {
     ) -> Self {
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
+            // There are at most as many connections as concurrent deliveries.
             .pool_idle_timeout(Duration::from_secs(30))
-            .pool_max_idle_per_host(1)
             .build(connector);
         Self {
             client: Box::new(client),
             url,
+            payload: Payload::CloudEvent,
             settings,
             clock,
         }
     }
 
     async fn post(&self, notice: &Notice) -> Result<(), DeliveryError> {
-        let down = |reason: String| DeliveryError::Unavailable {
+        let unusable = |reason: String| DeliveryError::Unavailable {
             reason,
             retry_after: None,
         };
-        let body = Bytes::from(encoding::cloud_event(notice, &self.settings.source));
+        let failed = |reason: String| DeliveryError::Failed { reason };
+        let body = Bytes::from(self.payload.encode(notice, &self.settings.source));
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = Method::POST;
         *request.uri_mut() = self.url.clone();
         let headers = request.headers_mut();
         headers.insert(
             header::CONTENT_TYPE,
-            header::HeaderValue::from_static("application/cloudevents+json; charset=utf-8"),
+            header::HeaderValue::from_static(self.payload.content_type()),
         );
         headers.insert(
             header::USER_AGENT,
@@ -156,10 +205,10 @@ impl Webhook {
         );
         if let Some(path) = &self.settings.token_file {
             let token = std::fs::read_to_string(path)
-                .map_err(|error| down(format!("cannot read `token-file` {}: {error}", path.display())))?;
+                .map_err(|error| unusable(format!("cannot read `token-file` {}: {error}", path.display())))?;
             let mut value =
                 header::HeaderValue::try_from(format!("Bearer {}", token.trim())).map_err(|_| {
-                    down(format!(
+                    unusable(format!(
                         "`token-file` {} is invalid: it must contain a token on one line",
                         path.display()
                     ))
@@ -171,42 +220,44 @@ impl Webhook {
         let sent = tokio::time::timeout(timeout, self.client.send(request)).await;
         let answer = sent
             .map_err(|_| {
-                down(format!(
+                failed(format!(
                     "did not answer within {timeout:?}; `timeout=` sets the limit"
                 ))
             })?
             .map_err(|reason| {
-                down(format!(
+                failed(format!(
                     "cannot be reached: {reason}; check that the URL is right and the server runs"
                 ))
             })?;
         let (head, body) = answer.into_parts();
         // The status decides, even if the body cannot be read.
         let read = Limited::new(body, MAX_BODY_BYTES).collect();
-        let excerpt = match tokio::time::timeout(BODY_TIMEOUT, read).await {
-            Ok(Ok(body)) => body_excerpt(&body.to_bytes()),
-            Ok(Err(_)) | Err(_) => String::new(),
+        let body = match tokio::time::timeout(BODY_TIMEOUT, read).await {
+            Ok(Ok(body)) => body.to_bytes(),
+            Ok(Err(_)) | Err(_) => Bytes::new(),
         };
-        self.classify(head.status, &head.headers, &excerpt)
+        self.classify(head.status, &head.headers, &body)
     }
 
-    fn classify(&self, status: StatusCode, headers: &HeaderMap, excerpt: &str) -> Result<(), DeliveryError> {
-        let reason = format!("answered {status}{excerpt}");
+    fn classify(&self, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Result<(), DeliveryError> {
+        let reason = format!("answered {status}{}", self.body_excerpt(body));
         let retry_after = self.retry_after(headers);
+        let is_otlp = matches!(self.payload, Payload::OtlpLog);
         match status.as_u16() {
+            200..=299 if is_otlp => otlp::check_response(body),
             200..=299 => Ok(()),
-            408 | 429 | 502..=504 => Err(DeliveryError::Unavailable { reason, retry_after }),
-            500..=599 if retry_after.is_some() => Err(DeliveryError::Unavailable { reason, retry_after }),
-            500..=599 => Err(DeliveryError::Failed { reason }),
-            300..=399 => {
-                let place = headers
-                    .get(header::LOCATION)
-                    .and_then(|place| place.to_str().ok());
-                let place = place.map_or_else(String::new, |place| format!(" to {place}"));
-                Err(DeliveryError::Rejected {
-                    reason: format!("{reason}, a redirect{place}: use that URL"),
-                })
+            408 | 500..=599 if is_otlp && !otlp::is_retryable(status.as_u16()) => {
+                Err(DeliveryError::Rejected { reason })
             }
+            429 => Err(DeliveryError::Unavailable { reason, retry_after }),
+            408 | 500..=599 if retry_after.is_some() => {
+                Err(DeliveryError::Unavailable { reason, retry_after })
+            }
+            408 | 500..=599 => Err(DeliveryError::Failed { reason }),
+            // Without the body, which often repeats the address.
+            300..=399 => Err(DeliveryError::Rejected {
+                reason: format!("answered {status}, a redirect to {}", redirect_target(headers)),
+            }),
             401 | 403 => Err(DeliveryError::Rejected {
                 reason: format!("{reason}: pass a valid token with `token-file=`"),
             }),
@@ -214,6 +265,24 @@ impl Webhook {
                 reason: format!("{reason}: check the URL's path"),
             }),
             _ => Err(DeliveryError::Rejected { reason }),
+        }
+    }
+
+    /// The start of the first line of a response body, in parentheses; empty if there is none. Without the URL's path, which is
+    /// often a password and which servers repeat in their errors.
+    fn body_excerpt(&self, body: &[u8]) -> String {
+        let text = String::from_utf8_lossy(body);
+        let mut line = text.lines().next().unwrap_or_default().to_owned();
+        let whole = self.url.path_and_query().map_or("/", |path| path.as_str());
+        for path in [whole, self.url.path()] {
+            if path != "/" {
+                line = line.replace(path, "…");
+            }
+        }
+        let line: String = line.chars().take(200).collect();
+        match line.trim() {
+            "" => String::new(),
+            line => format!(" ({})", line.escape_debug()),
         }
     }
 
@@ -232,25 +301,27 @@ impl Webhook {
 }
 
 impl Sink for Webhook {
-    fn deliver<'a>(&'a mut self, notice: &'a Arc<Notice>) -> BoxFuture<'a, Result<(), DeliveryError>> {
+    fn deliver<'a>(&'a self, notice: &'a Arc<Notice>) -> BoxFuture<'a, Result<(), DeliveryError>> {
         self.post(notice).boxed()
     }
 }
 
-/// The start of the first line of a response body, in parentheses; empty if there is none.
-fn body_excerpt(body: &[u8]) -> String {
-    let text = String::from_utf8_lossy(body);
-    let line: String = text
-        .lines()
-        .next()
-        .unwrap_or_default()
-        .chars()
-        .take(200)
-        .collect();
-    match line.trim() {
-        "" => String::new(),
-        line => format!(" ({})", line.escape_debug()),
-    }
+/// Where a redirect leads, and what to do. Of a URL it has the scheme, the host and the port only.
+fn redirect_target(headers: &HeaderMap) -> String {
+    let place = headers
+        .get(header::LOCATION)
+        .and_then(|place| place.to_str().ok())
+        .and_then(|place| place.parse::<Uri>().ok());
+    let Some(place) = place else {
+        return "an unknown place: check the URL".to_owned();
+    };
+    let (Some(scheme), Some(host)) = (place.scheme_str(), place.host()) else {
+        return "another path of this server: check the URL".to_owned();
+    };
+    let port = place
+        .port_u16()
+        .map_or_else(String::new, |port| format!(":{port}"));
+    format!("{scheme}://{host}{port} (its path is not shown: it may be a secret): use that URL")
 }
 
 fn certificates(path: &std::path::Path) -> Result<Vec<Vec<u8>>, WebhookError> {

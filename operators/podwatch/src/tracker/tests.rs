@@ -59,14 +59,14 @@ fn shown(step: &ObjectEvent<ConfigMap>) -> String {
 
 fn report(tracker: &ChangeTracker<ConfigMap>, name: &str) -> Vec<String> {
     let changes = tracker.open(&key(name));
-    let steps = changes.events().iter().map(shown).collect();
+    let steps = changes.events().iter().map(|(event, _)| shown(event)).collect();
     changes.commit();
     steps
 }
 
 /// A tracker that has started to report.
 fn started() -> ChangeTracker<ConfigMap> {
-    let tracker = ChangeTracker::new([]);
+    let tracker = ChangeTracker::new([], 0);
     tracker.start();
     tracker
 }
@@ -82,7 +82,7 @@ fn each_change_is_reported_once_with_the_previously_reported_state() {
         (applied(None, (2, 4), false), vec!["added 2@4"]),
         (deleted((2, 4), Deletion::Inferred), vec!["deleted 2@4 Inferred"]),
     ] {
-        tracker.observe(&change, true);
+        tracker.observe(&change, 0, true);
         assert_eq!(report(&tracker, "a"), expected);
         assert_eq!(report(&tracker, "a"), [""; 0], "not twice");
     }
@@ -128,17 +128,77 @@ fn pending_changes_collapse_without_losing_deletions() {
     for (changes, expected) in cases {
         let tracker = started();
         for change in changes {
-            tracker.observe(change, true);
+            tracker.observe(change, 0, true);
         }
         assert_eq!(report(&tracker, "a"), expected);
     }
 }
 
+/// Reports with the number of coalesced changes.
+fn report_counts(tracker: &ChangeTracker<ConfigMap>, name: &str) -> Vec<(String, u64)> {
+    let changes = tracker.open(&key(name));
+    let steps = changes.events();
+    changes.commit();
+    steps
+        .iter()
+        .map(|(event, coalesced)| (shown(event), *coalesced))
+        .collect()
+}
+
+#[test]
+fn coalesced_changes_are_counted() {
+    let tracker = started();
+    tracker.observe(&applied(None, (1, 1), false), 0, true);
+    tracker.observe(&applied(Some((1, 1)), (1, 4), false), 2, true);
+    assert_eq!(report_counts(&tracker, "a"), [("added 1@4".to_owned(), 3)]);
+    tracker.observe(&deleted((1, 5), Deletion::Observed), 0, true);
+    tracker.observe(&applied(None, (2, 6), false), 0, true);
+    let expected = [("deleted 1@5 Observed", 0), ("added 2@6", 0)].map(|(text, n)| (text.to_owned(), n));
+    assert_eq!(report_counts(&tracker, "a"), expected, "both have an event");
+}
+
+#[test]
+fn every_change_is_kept_up_to_the_capacity() {
+    let tracker = ChangeTracker::new([], 4);
+    tracker.start();
+    tracker.observe(&applied(None, (1, 1), false), 0, true);
+    for version in 2..4 {
+        tracker.observe(&applied(Some((1, version - 1)), (1, version), false), 0, true);
+    }
+    tracker.observe(&deleted((1, 4), Deletion::Observed), 0, true);
+    let kept = [
+        "added 1@1",
+        "updated 1@1 1@2",
+        "updated 1@2 1@3",
+        "deleted 1@4 Observed",
+    ];
+    // A failed report keeps them too.
+    drop(tracker.open(&key("a")));
+    assert_eq!(report(&tracker, "a"), kept);
+
+    tracker.observe(&applied(None, (2, 5), false), 0, true);
+    for version in 6..12 {
+        tracker.observe(&applied(Some((2, version - 1)), (2, version), false), 0, true);
+    }
+    let expected = [
+        ("added 2@5", 0),
+        ("updated 2@5 2@6", 0),
+        ("updated 2@6 2@7", 0),
+        ("updated 2@7 2@11", 3),
+    ];
+    assert_eq!(
+        report_counts(&tracker, "a"),
+        expected.map(|(text, coalesced)| (text.to_owned(), coalesced))
+    );
+    let state = tracker.state.lock();
+    assert_eq!((state.pending_count, state.transient, state.dropped), (0, 0, 0));
+}
+
 #[test]
 fn initial_object_is_synced_in_its_newest_state() {
-    let tracker = ChangeTracker::new([]);
-    tracker.observe(&applied(None, (1, 1), true), true);
-    tracker.observe(&applied(Some((1, 1)), (1, 2), false), true);
+    let tracker = ChangeTracker::new([], 0);
+    tracker.observe(&applied(None, (1, 1), true), 0, true);
+    tracker.observe(&applied(Some((1, 1)), (1, 2), false), 0, true);
     assert!(!tracker.initial_just_reported());
     assert_eq!(report(&tracker, "a"), ["synced 1@2"]);
     assert!(tracker.initial_just_reported());
@@ -147,23 +207,23 @@ fn initial_object_is_synced_in_its_newest_state() {
 
 #[test]
 fn deletion_before_the_start_is_not_reported() {
-    let tracker = ChangeTracker::new([]);
-    tracker.observe(&applied(None, (1, 1), true), true);
-    tracker.observe(&deleted((1, 2), Deletion::Observed), true);
+    let tracker = ChangeTracker::new([], 0);
+    tracker.observe(&applied(None, (1, 1), true), 0, true);
+    tracker.observe(&deleted((1, 2), Deletion::Observed), 0, true);
     assert_eq!(report(&tracker, "a"), [""; 0]);
     assert!(tracker.initial_just_reported());
 }
 
 #[test]
 fn initial_objects_complete_without_undecodable_ones() {
-    let tracker = ChangeTracker::new([key("k")]);
-    tracker.observe(&applied(None, (1, 1), true), true);
+    let tracker = ChangeTracker::new([key("k")], 0);
+    tracker.observe(&applied(None, (1, 1), true), 0, true);
     let broken = Change::Applied {
         old: None,
         new: state("broken", 2, 2),
         initial: true,
     };
-    tracker.observe(&broken, false);
+    tracker.observe(&broken, 0, false);
     tracker.start();
     assert!(!tracker.initial_just_reported());
     assert_eq!(report(&tracker, "a"), ["synced 1@1"]);
@@ -174,10 +234,10 @@ fn initial_objects_complete_without_undecodable_ones() {
 
 #[test]
 fn known_object_that_exists_is_not_missing() {
-    let tracker = ChangeTracker::new([key("a")]);
-    tracker.observe(&applied(None, (1, 1), true), true);
+    let tracker = ChangeTracker::new([key("a")], 0);
+    tracker.observe(&applied(None, (1, 1), true), 0, true);
     assert_eq!(report(&tracker, "a"), ["synced 1@1"]);
-    tracker.observe(&deleted((1, 1), Deletion::Observed), true);
+    tracker.observe(&deleted((1, 1), Deletion::Observed), 0, true);
     assert_eq!(report(&tracker, "a"), ["deleted 1@1 Observed"]);
     assert_eq!(report(&tracker, "a"), [""; 0]);
 }
@@ -185,11 +245,11 @@ fn known_object_that_exists_is_not_missing() {
 #[test]
 fn uncommitted_events_are_pending_again_with_newer_ones() {
     let tracker = started();
-    tracker.observe(&applied(None, (1, 1), false), true);
+    tracker.observe(&applied(None, (1, 1), false), 0, true);
     assert_eq!(report(&tracker, "a"), ["added 1@1"]);
-    tracker.observe(&deleted((1, 1), Deletion::Observed), true);
+    tracker.observe(&deleted((1, 1), Deletion::Observed), 0, true);
     let changes = tracker.open(&key("a"));
-    tracker.observe(&applied(None, (2, 5), false), true);
+    tracker.observe(&applied(None, (2, 5), false), 0, true);
     drop(changes);
     assert_eq!(report(&tracker, "a"), ["deleted 1@1 Observed", "added 2@5"]);
 }
@@ -197,9 +257,9 @@ fn uncommitted_events_are_pending_again_with_newer_ones() {
 #[test]
 fn change_while_open_is_reported_next() {
     let tracker = started();
-    tracker.observe(&applied(None, (1, 1), false), true);
+    tracker.observe(&applied(None, (1, 1), false), 0, true);
     let changes = tracker.open(&key("a"));
-    tracker.observe(&applied(Some((1, 1)), (1, 2), false), true);
+    tracker.observe(&applied(Some((1, 1)), (1, 2), false), 0, true);
     changes.commit();
     assert_eq!(report(&tracker, "a"), ["updated 1@1 1@2"]);
 }
@@ -214,9 +274,10 @@ fn transient_objects_are_bounded() {
             last,
             deletion: Deletion::Observed,
         };
-        tracker.observe(&change, true);
+        tracker.observe(&change, 0, true);
     }
     assert_eq!(tracker.state.lock().pending.len(), MAX_TRANSIENT);
+    assert_eq!(tracker.take_dropped(), MAX_TRANSIENT as u64);
     for place in 0..2 * MAX_TRANSIENT {
         drop(report(&tracker, &format!("p{place}")));
     }
@@ -242,8 +303,9 @@ proptest! {
     #[test]
     fn reported_events_lead_to_the_current_state(acts in prop::collection::vec(
         prop_oneof![3 => Just(Action::Write), 2 => Just(Action::Delete), 3 => Just(Action::Report), 1 => Just(Action::Fail)], 0..40,
-    )) {
-        let tracker = started();
+    ), capacity in prop_oneof![Just(0_usize), 1..6_usize]) {
+        let tracker = ChangeTracker::new([], capacity);
+        tracker.start();
         let (mut current, mut uid, mut version) = (None, 0, 0);
         let mut reported: BTreeMap<u32, &str> = BTreeMap::new();
         let mut last_reported = None;
@@ -254,11 +316,11 @@ proptest! {
                     if current.is_none() {
                         uid += 1;
                     }
-                    tracker.observe(&applied(current, (uid, version), false), true);
+                    tracker.observe(&applied(current, (uid, version), false), 0, true);
                     current = Some((uid, version));
                 }
                 Action::Delete => if current.take().is_some() {
-                    tracker.observe(&deleted((uid, version), Deletion::Observed), true);
+                    tracker.observe(&deleted((uid, version), Deletion::Observed), 0, true);
                 },
                 Action::Fail => drop(tracker.open(&key("a"))),
                 Action::Report => for step in report(&tracker, "a") {
@@ -278,6 +340,7 @@ proptest! {
         }
         prop_assert_eq!(last_reported, current);
         prop_assert!(reported.iter().all(|(of, state)| *state == "gone" || Some(*of) == current.map(|(uid, _)| uid)));
-        prop_assert_eq!(tracker.state.lock().transient, 0);
+        let state = tracker.state.lock();
+        prop_assert_eq!((state.transient, state.pending_count), (0, 0));
     }
 }

@@ -33,6 +33,8 @@ suite!("podwatch", paused;
     notices::filter_and_event_types_select_notices,
     notices::heartbeats_are_reported_only_on_request,
     notices::events_missed_during_disconnect_are_inferred,
+    notices::changes_are_reported_as_kubernetes_events,
+    notices::burst_of_changes_is_coalesced_and_counted_or_reported_whole,
     notices::events_missed_while_stopped_are_reported_after_restart,
     notices::secret_values_never_leak,
     notices::known_object_that_is_gone_is_reported_as_deleted,

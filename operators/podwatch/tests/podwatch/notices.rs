@@ -7,22 +7,27 @@ use windlass::{
     k8s_openapi::{
         api::{
             coordination::v1::Lease,
-            core::v1::{ConfigMap, Secret},
+            core::v1::{ConfigMap, Event, Secret},
         },
         apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
     },
     kube::{
         Api,
-        api::{DynamicObject, PostParams},
+        api::{DynamicObject, ListParams, PostParams},
         core::ApiResource,
     },
-    prelude::{Client, ObjectKey, Resource, ResourceExt, from_value, json},
+    prelude::{Client, Manager, ObjectKey, Resource, ResourceExt, from_value, json},
 };
 use windlass_podwatch::{
-    EventType, Kind, KindRef, Notice, NoticeOptions, REDACTED, Scope, journal::Journal, resolve,
+    EventType, Kind, KindRef, Notice, NoticeOptions, REDACTED, Scope,
+    delivery::{Hub, Limits},
+    journal::Journal,
+    resolve,
+    sinks::{KubernetesEvents, Sink},
+    watch,
 };
 use windlass_suite::{
-    CapturedLog, Context as Case, ManifestRoles, NetworkLink, TestEnvironment, install_crds,
+    CapturedLog, Context as Case, ManifestRoles, NetworkLink, RunningManager, TestEnvironment, install_crds,
 };
 
 use crate::podwatch::{
@@ -311,6 +316,128 @@ pub(crate) async fn events_missed_during_disconnect_are_inferred(case: Case) -> 
     assert_eq!(about_b[2].uid, second.uid());
     assert_eq!(about_b[1].uid, about_b[0].uid);
     running.stop().await
+}
+
+/// Each change becomes an Event in the namespace of the object. Objects that existed before have none.
+pub(crate) async fn changes_are_reported_as_kubernetes_events(case: Case) -> anyhow::Result<()> {
+    let (env, recorded) = (TestEnvironment::new(&case), RecordingSink::default());
+    env.create(config("before", "1")).await?;
+    env.wait_for::<ConfigMap>("before", |_| true).await?;
+    let sinks: Vec<(String, Limits, Box<dyn Sink>)> = vec![
+        (
+            "recorded".to_owned(),
+            Limits::default(),
+            Box::new(recorded.clone()),
+        ),
+        (
+            "events".to_owned(),
+            Limits::default(),
+            Box::new(KubernetesEvents::new(case.client())),
+        ),
+    ];
+    let options = NoticeOptions::default();
+    let hub = Arc::new(Hub::new(sinks, None, options.clock)?);
+    let manager = Manager::new(case.client());
+    let is = |reason: &'static str| move |event: &Event| event.reason.as_deref() == Some(reason);
+    let running = RunningManager::start(watch(manager, kind::<ConfigMap>(), &ours(&case), options, &hub));
+    recorded.wait_for(EventType::Synced, "before").await?;
+    let a = env.create(config("a", "1")).await?;
+    // Waits for each Event before the next change: a sink that is behind coalesces what is in its queue.
+    env.wait_for_event(&a, is("Added")).await?;
+    env.patch::<ConfigMap>("a", json!({ "data": { "text": "2" } }))
+        .await?;
+    env.wait_for_event(&a, is("Updated")).await?;
+    env.delete::<ConfigMap>("a").await?;
+    env.wait_for_event(&a, is("Deleted")).await?;
+    recorded.wait_for(EventType::Deleted, "a").await?;
+    running.stop().await?;
+
+    // A repetition changes nothing.
+    let again = KubernetesEvents::new(case.client());
+    for notice in recorded.notices() {
+        let delivered = again.deliver(&notice).await;
+        assert_eq!(delivered, Ok(()), "{notice:?}");
+    }
+    let events = Api::<Event>::namespaced(case.client(), case.namespace());
+    let events = events.list(&ListParams::default()).await?.items;
+    let mut ours: Vec<_> = events
+        .iter()
+        .filter(|event| {
+            event
+                .source
+                .as_ref()
+                .and_then(|source| source.component.as_deref())
+                == Some("podwatch")
+        })
+        .map(|event| {
+            let object = &event.involved_object;
+            (
+                object.name.as_deref().unwrap_or_default(),
+                event.reason.as_deref().unwrap_or_default(),
+                event.message.as_deref().unwrap_or_default().to_owned(),
+            )
+        })
+        .collect();
+    ours.sort_unstable();
+    let message = |text: &str| format!("{text} ConfigMap {}/a", case.namespace());
+    assert_eq!(
+        ours,
+        [
+            ("a", "Added", message("added")),
+            ("a", "Deleted", message("deleted")),
+            (
+                "a",
+                "Updated",
+                format!("{}: data.text: \"1\" → \"2\"", message("updated"))
+            ),
+        ]
+    );
+    Ok(())
+}
+
+/// A burst of changes is one notice that says how many changes it includes, or a notice for each change.
+pub(crate) async fn burst_of_changes_is_coalesced_and_counted_or_reported_whole(
+    case: Case,
+) -> anyhow::Result<()> {
+    let env = TestEnvironment::new(&case);
+    env.create(config("a", "0")).await?;
+    env.wait_for::<ConfigMap>("a", |_| true).await?;
+    let line = NetworkLink::new(env.proxy().client());
+    let (latest, every) = (RecordingSink::default(), RecordingSink::default());
+    let mut running = Vec::new();
+    for (sink, every_change) in [(&latest, false), (&every, true)] {
+        let mut watching = WatchConfig::new(kind::<ConfigMap>(), ours(&case));
+        watching.options.every_change = every_change;
+        running.push(watching.start(line.client(), sink));
+        sink.wait(|notices| notices.len() == 1).await?;
+    }
+    line.disconnect();
+    for text in 1..=20 {
+        env.patch::<ConfigMap>("a", json!({ "data": { "text": text.to_string() } }))
+            .await?;
+    }
+    env.delete::<ConfigMap>("a").await?;
+    env.wait_until_deleted::<ConfigMap>("a").await?;
+    line.reconnect();
+    for sink in [&latest, &every] {
+        sink.wait_for(EventType::Deleted, "a").await?;
+    }
+    let updates: Vec<_> = every
+        .notices()
+        .iter()
+        .filter(|notice| notice.event == EventType::Updated)
+        .map(|notice| (notice.changes[0].new.clone(), notice.coalesced))
+        .collect();
+    let expected: Vec<_> = (1..=20).map(|text| (Some(json!(text.to_string())), 0)).collect();
+    assert_eq!(updates, expected);
+    let notices = latest.notices();
+    let included: u64 = notices[1..].iter().map(|notice| notice.coalesced + 1).sum();
+    assert_eq!(included, 21, "{:#?}", latest.summaries());
+    assert!(notices.len() < 21, "{:#?}", latest.summaries());
+    for running in running {
+        running.stop().await?;
+    }
+    Ok(())
 }
 
 /// With a state file, nothing is missed and nothing is repeated.

@@ -20,7 +20,7 @@ use windlass_suite::{RunningManager, STEP_TIMEOUT};
 pub(crate) struct RecordingSink(Arc<watch::Sender<Vec<Arc<Notice>>>>);
 
 impl Sink for RecordingSink {
-    fn deliver<'a>(&'a mut self, notice: &'a Arc<Notice>) -> BoxFuture<'a, Result<(), DeliveryError>> {
+    fn deliver<'a>(&'a self, notice: &'a Arc<Notice>) -> BoxFuture<'a, Result<(), DeliveryError>> {
         self.0.send_modify(|notices| notices.push(Arc::clone(notice)));
         ready(Ok(())).boxed()
     }
@@ -102,11 +102,11 @@ impl WatchConfig {
     }
 
     pub(crate) fn add_to(self, manager: Manager, sink: &RecordingSink) -> Manager {
-        let sinks = vec![(
-            "recording".to_owned(),
-            Limits::default(),
-            Box::new(sink.clone()) as _,
-        )];
+        let limits = Limits {
+            every_change: self.options.every_change,
+            ..Limits::default()
+        };
+        let sinks = vec![("recording".to_owned(), limits, Box::new(sink.clone()) as _)];
         let hub = Hub::new(sinks, self.journal, self.options.clock).expect("there is a sink");
         watch(manager, self.kinds, &self.scope, self.options, &Arc::new(hub))
     }

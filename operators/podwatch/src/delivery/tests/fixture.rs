@@ -1,6 +1,10 @@
 //! Fixture: a set of pods, and scripted sinks.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use futures::future::{BoxFuture, FutureExt};
 use parking_lot::Mutex;
@@ -90,6 +94,7 @@ pub(super) struct Received {
     pub(super) name: String,
     pub(super) event: EventType,
     pub(super) inferred: bool,
+    pub(super) coalesced: u64,
     /// The UID tag and the version.
     pub(super) pod: (u64, u64),
 }
@@ -101,6 +106,7 @@ impl Received {
             name: notice.key.name().to_owned(),
             event: notice.event,
             inferred: notice.inferred,
+            coalesced: notice.coalesced,
             pod: (
                 uid[24..].parse().expect("digits"),
                 notice
@@ -128,6 +134,8 @@ pub(super) enum Behavior {
     /// Fails for these names.
     Fails(Vec<String>),
     Rejects(Vec<String>),
+    /// Takes this long, and fails the first attempt for every seventh name.
+    Flaky(Duration),
     Hangs,
     /// Accepts everything, but fails to commit.
     FailsToCommit,
@@ -141,6 +149,19 @@ struct SinkLog {
     behavior: Behavior,
     received: Vec<Received>,
     attempts: Vec<Instant>,
+    /// The names that are being delivered.
+    in_flight: HashSet<String>,
+    max_in_flight: usize,
+    attempted: HashSet<String>,
+}
+
+/// Removes the name when its delivery ends or is cancelled.
+struct InFlight<'a>(&'a ScriptedSink, String);
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.0.0.lock().in_flight.remove(&self.1);
+    }
 }
 
 impl Default for ScriptedSink {
@@ -149,6 +170,9 @@ impl Default for ScriptedSink {
             behavior: Behavior::Works,
             received: Vec::new(),
             attempts: Vec::new(),
+            in_flight: HashSet::new(),
+            max_in_flight: 0,
+            attempted: HashSet::new(),
         })))
     }
 }
@@ -168,20 +192,31 @@ impl ScriptedSink {
         got.iter().map(Received::text).collect()
     }
 
+    pub(super) fn max_in_flight(&self) -> usize {
+        self.0.lock().max_in_flight
+    }
+
     pub(super) fn attempts(&self) -> Vec<Instant> {
         self.0.lock().attempts.clone()
     }
 }
 
 impl Sink for ScriptedSink {
-    fn deliver<'a>(&'a mut self, notice: &'a Arc<Notice>) -> BoxFuture<'a, Result<(), DeliveryError>> {
+    fn deliver<'a>(&'a self, notice: &'a Arc<Notice>) -> BoxFuture<'a, Result<(), DeliveryError>> {
         async {
-            let mood = {
+            let name = notice.key.name();
+            let (mood, is_first) = {
                 let mut seen = self.0.lock();
                 seen.attempts.push(Instant::now());
-                seen.behavior.clone()
+                assert!(
+                    seen.in_flight.insert(name.to_owned()),
+                    "two notices of {name} at a time"
+                );
+                seen.max_in_flight = seen.max_in_flight.max(seen.in_flight.len());
+                let is_first = seen.attempted.insert(name.to_owned());
+                (seen.behavior.clone(), is_first)
             };
-            let name = notice.key.name();
+            let _in_flight = InFlight(self, name.to_owned());
             let reason = "does not answer: check the server".to_owned();
             match mood {
                 Behavior::Hangs => std::future::pending().await,
@@ -193,6 +228,13 @@ impl Sink for ScriptedSink {
                 }
                 Behavior::Rejects(names) if names.iter().any(|it| it == name) => {
                     return Err(DeliveryError::Rejected { reason });
+                }
+                Behavior::Flaky(time) => {
+                    tokio::time::sleep(time).await;
+                    let number = name.trim_start_matches(|c: char| !c.is_ascii_digit());
+                    if is_first && number.parse::<u32>().is_ok_and(|number| number % 7 == 0) {
+                        return Err(DeliveryError::Failed { reason });
+                    }
                 }
                 Behavior::Slow(time) => {
                     tokio::time::sleep(time).await;
@@ -208,7 +250,7 @@ impl Sink for ScriptedSink {
         .boxed()
     }
 
-    fn commit(&mut self) -> BoxFuture<'_, Result<(), DeliveryError>> {
+    fn commit(&self) -> BoxFuture<'_, Result<(), DeliveryError>> {
         async {
             match self.0.lock().behavior {
                 Behavior::FailsToCommit => Err(DeliveryError::Unavailable {
@@ -233,6 +275,14 @@ pub(super) struct RunningHub {
 pub(super) fn limits(queue: usize) -> Limits {
     Limits {
         queue: queue.try_into().expect("not zero"),
+        ..Limits::default()
+    }
+}
+
+/// Limits with this many concurrent deliveries.
+pub(super) fn concurrent(deliveries: usize) -> Limits {
+    Limits {
+        concurrency: deliveries.try_into().expect("not zero"),
         ..Limits::default()
     }
 }

@@ -3,7 +3,7 @@
 //! Each lifetime has its own runtime, whose drop simulates a crash: every task stops where it awaits. The cluster, the sinks and
 //! the state file survive.
 
-use std::{collections::BTreeMap, path::Path, time::Duration};
+use std::{collections::BTreeMap, num::NonZeroUsize, path::Path, time::Duration};
 
 use proptest::prelude::*;
 
@@ -12,6 +12,14 @@ use crate::{delivery::Limits, journal::Journal, notice::EventType};
 
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 const QUEUE: usize = 2;
+/// The same queue, with every change and two deliveries at a time.
+const CONCURRENT: Limits = Limits {
+    rate: None,
+    queue: NonZeroUsize::new(QUEUE).expect("not zero"),
+    every_change: true,
+    retries: None,
+    concurrency: NonZeroUsize::new(2).expect("not zero"),
+};
 
 #[derive(Clone, Debug)]
 enum Op {
@@ -104,7 +112,7 @@ impl Simulation<'_> {
         runtime.block_on(async {
             let [one, two] = &self.probes;
             let sinks: [(&str, Limits, &ScriptedSink); 2] =
-                [("one", limits(QUEUE), one), ("two", limits(QUEUE), two)];
+                [("one", limits(QUEUE), one), ("two", CONCURRENT, two)];
             let journal = Journal::open(self.path).expect("never torn, and free");
             live(RunningHub::start(&self.pods, &sinks, Some(journal))).await;
         });

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::fixture::{Behavior, Pods, RunningHub, ScriptedSink, advance, limits, run_ready_tasks};
+use super::fixture::{
+    Behavior, Pods, RunningHub, ScriptedSink, advance, concurrent, limits, run_ready_tasks,
+};
 use crate::delivery::{Limits, Rate};
 
 /// The number of attempts in each minute.
@@ -34,7 +36,8 @@ async fn unavailable_sink_is_tried_about_once_a_minute() {
             advance(Duration::from_secs(1)).await;
         }
         let minutes = per_minute(&probe.attempts(), start);
-        assert!(minutes[0] <= 10, "{mood:?}: {minutes:?}");
+        // Five notices that fail on their own, and then pauses that double.
+        assert!(minutes[0] <= 13, "{mood:?}: {minutes:?}");
         assert!(
             minutes[1..].iter().all(|attempts| (0..=2).contains(attempts)),
             "{mood:?}: {minutes:?}"
@@ -114,6 +117,90 @@ async fn failing_notice_does_not_delay_others() {
     let failed = probe.attempts().len() - 20;
     assert!((5..=15).contains(&failed), "{failed} attempts in five minutes");
     assert_eq!(running.stats("sink").queued, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_seventh_notice_failing_delays_no_other() {
+    for deliveries in [1, 16] {
+        let (pods, probe) = (Pods::default(), ScriptedSink::default());
+        probe.set_behavior(Behavior::Flaky(Duration::from_millis(16)));
+        let running = RunningHub::start(&pods, &[("sink", concurrent(deliveries), &probe)], None);
+        let start = Instant::now();
+        for pod in 0..700 {
+            running.set(&format!("pod-{pod}"));
+        }
+        while probe.received().len() < 600 {
+            run_ready_tasks().await;
+        }
+        let all_that_work = start.elapsed();
+        while probe.received().len() < 700 {
+            run_ready_tasks().await;
+        }
+        // 700 attempts of 16 ms, and then the retries of 100 notices, after the first backoff.
+        let alone = Duration::from_millis(700 * 17) / u32::try_from(deliveries).expect("small");
+        assert!(
+            all_that_work <= alone + Duration::from_millis(100),
+            "{deliveries}: {all_that_work:?} of {alone:?}"
+        );
+        assert!(
+            start.elapsed() <= alone + alone / 6 + Duration::from_millis(700),
+            "{deliveries}: {:?} of {alone:?}",
+            start.elapsed()
+        );
+        assert_eq!(running.stats("sink").retried, 100);
+        assert_eq!(probe.max_in_flight(), deliveries);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn concurrent_deliveries_keep_the_order_of_each_object() {
+    let (pods, probe) = (Pods::default(), ScriptedSink::default());
+    probe.set_behavior(Behavior::Slow(Duration::from_millis(7)));
+    let running = RunningHub::start(&pods, &[("sink", concurrent(4), &probe)], None);
+    for round in 0..200 {
+        for pod in 0..6 {
+            match (round + pod) % 9 {
+                8 => running.delete(&format!("pod-{pod}")),
+                _ => running.set(&format!("pod-{pod}")),
+            }
+        }
+        advance(Duration::from_millis(5)).await;
+    }
+    running.stop().await.expect("a good end");
+    let received = probe.received();
+    for pod in 0..6 {
+        let name = format!("pod-{pod}");
+        let versions: Vec<_> = received
+            .iter()
+            .filter(|got| got.name == name)
+            .map(|got| got.pod)
+            .collect();
+        assert!(versions.len() > 40, "{name}: {}", versions.len());
+        assert!(versions.is_sorted(), "{name}: {versions:?}");
+    }
+    assert_eq!(probe.max_in_flight(), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn recovering_sink_gets_one_delivery_at_a_time_until_one_succeeds() {
+    let (pods, probe) = (Pods::default(), ScriptedSink::default());
+    probe.set_behavior(Behavior::Unavailable(None));
+    let running = RunningHub::start(&pods, &[("sink", concurrent(16), &probe)], None);
+    for pod in 0..100 {
+        running.set(&format!("pod-{pod}"));
+    }
+    run_ready_tasks().await;
+    let at_once = probe.attempts().len();
+    assert!(at_once <= 16, "{at_once}");
+    advance(Duration::from_millis(700)).await;
+    assert_eq!(
+        probe.attempts().len(),
+        at_once + 1,
+        "one probe after the first pause"
+    );
+    probe.set_behavior(Behavior::Works);
+    advance(Duration::from_secs(2)).await;
+    assert_eq!(probe.received().len(), 100);
 }
 
 #[tokio::test(start_paused = true)]

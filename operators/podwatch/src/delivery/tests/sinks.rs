@@ -5,7 +5,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 use windlass::runtime::metrics::{Format, Metrics};
 
-use super::fixture::{Behavior, Pods, RunningHub, ScriptedSink, advance, limits, run_ready_tasks};
+use super::fixture::{
+    Behavior, Pods, RunningHub, ScriptedSink, advance, concurrent, limits, run_ready_tasks,
+};
 use crate::{
     delivery::{Hub, Limits},
     notice::EventType,
@@ -104,6 +106,51 @@ async fn changes_coalesce_while_a_sink_is_down() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn every_change_waits_for_a_failing_sink_up_to_its_queue() {
+    let (pods, probe) = (Pods::default(), ScriptedSink::default());
+    let limits = Limits {
+        every_change: true,
+        ..limits(10)
+    };
+    let running = RunningHub::start(&pods, &[("sink", limits, &probe)], None);
+    probe.set_behavior(Behavior::Unavailable(None));
+    for _ in 0..5 {
+        running.set("a");
+    }
+    running.delete("a");
+    advance(Duration::from_secs(10)).await;
+    assert_eq!(running.stats("sink").coalesced, 0);
+    probe.set_behavior(Behavior::Works);
+    advance(Duration::from_secs(20)).await;
+    let updated = ["updated a"; 4];
+    assert_eq!(
+        probe.take_texts(),
+        [&["added a"], &updated[..], &["deleted a"]].concat()
+    );
+
+    probe.set_behavior(Behavior::Unavailable(None));
+    for _ in 0..100 {
+        running.set("b");
+    }
+    run_ready_tasks().await;
+    let stats = running.stats("sink");
+    // One is in flight while the others are added.
+    assert!((89..=90).contains(&stats.coalesced), "{stats:?}");
+    probe.set_behavior(Behavior::Works);
+    advance(Duration::from_secs(20)).await;
+    let received = probe.received();
+    assert_eq!(received.len() as u64, 100 - stats.coalesced);
+    let reported: u64 = received.iter().map(|got| got.coalesced).sum();
+    assert_eq!(reported, stats.coalesced, "the notices say how many they include");
+    assert_eq!(
+        received.last().map(|got| got.pod.1),
+        Some(106),
+        "the latest state"
+    );
+    assert!(received.is_sorted_by_key(|got| got.pod.1));
+}
+
+#[tokio::test(start_paused = true)]
 async fn recreated_object_is_reported_in_order() {
     let (pods, probe) = (Pods::default(), ScriptedSink::default());
     let running = RunningHub::start(&pods, &[("sink", Limits::default(), &probe)], None);
@@ -191,6 +238,28 @@ async fn stop_flushes_working_sinks_and_does_not_wait_for_dead_ones() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn stop_flushes_all_notices_of_an_object_in_flight() {
+    let (pods, probe) = (Pods::default(), ScriptedSink::default());
+    probe.set_behavior(Behavior::Slow(Duration::from_millis(100)));
+    let limits = Limits {
+        every_change: true,
+        ..concurrent(4)
+    };
+    let running = RunningHub::start(&pods, &[("sink", limits, &probe)], None);
+    for _ in 0..3 {
+        running.set("a");
+    }
+    running.delete("a");
+    running.set("b");
+    run_ready_tasks().await;
+    running.stop().await.expect("a good end");
+    let texts = probe.take_texts();
+    let about_a: Vec<_> = texts.iter().filter(|text| text.ends_with('a')).collect();
+    assert_eq!(about_a, ["added a", "updated a", "updated a", "deleted a"]);
+    assert!(texts.contains(&"added b".to_owned()));
+}
+
+#[tokio::test(start_paused = true)]
 async fn notice_after_the_stop_is_dropped_and_counted() {
     let (pods, probe) = (Pods::default(), ScriptedSink::default());
     probe.set_behavior(Behavior::Slow(Duration::from_secs(1)));
@@ -253,19 +322,19 @@ async fn metrics_cover_each_sink() {
 #[test]
 fn duplicate_or_missing_sinks_are_rejected() {
     let specs = ["stdout", "stdout:json"].map(|text| text.parse().expect("a sink"));
-    let error = Hub::open(&specs, None, windlass::runtime::Clock::system())
+    let error = Hub::open(&specs, None, windlass::runtime::Clock::system(), None)
         .err()
         .expect("the same name");
     assert_eq!(
         error.to_string(),
         "two sinks are named `stdout`: rename one of them, as in `--sink …,name=NAME`"
     );
-    let error = Hub::open(&[], None, windlass::runtime::Clock::system())
+    let error = Hub::open(&[], None, windlass::runtime::Clock::system(), None)
         .err()
         .expect("none");
     assert_eq!(error.to_string(), "no sink: add one with --sink");
     let specs = ["file:/no/such/folder/log".parse().expect("a sink")];
-    let error = Hub::open(&specs, None, windlass::runtime::Clock::system())
+    let error = Hub::open(&specs, None, windlass::runtime::Clock::system(), None)
         .err()
         .expect("no folder")
         .to_string();

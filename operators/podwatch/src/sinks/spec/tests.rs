@@ -20,6 +20,12 @@ fn each_kind_parses_with_location_name_and_defaults() {
             "webhook:h.example:8443",
             "Webhook(Some(\"h.example\"), ..)",
         ),
+        (
+            "otlp:https://c.example/secret",
+            "otlp:c.example",
+            "Otlp(Some(\"c.example\"), ..)",
+        ),
+        ("events", "events", "Events"),
     ];
     for (text, name, address) in cases {
         let spec = parsed(text);
@@ -30,8 +36,16 @@ fn each_kind_parses_with_location_name_and_defaults() {
         );
         assert!(!format!("{spec:?}").contains("secret"), "{spec:?}");
         assert_eq!(spec.limits.queue.get(), 1000, "{text}");
-        assert_eq!(spec.limits.rate.is_some(), name.starts_with("webhook"), "{text}");
+        let rate = spec.limits.rate.map(|rate| rate.notices);
+        let (expected_rate, concurrency) = match name.split(':').next() {
+            Some("webhook" | "otlp") => (Some(1000), 16),
+            Some("events") => (Some(5), 4),
+            Some("file") => (None, 64),
+            _ => (None, 1),
+        };
+        assert_eq!(rate, expected_rate, "{text}");
         assert_eq!(spec.limits.retries, None, "{text}");
+        assert_eq!(spec.limits.concurrency.get(), concurrency, "{text}");
     }
 }
 
@@ -46,8 +60,9 @@ fn options_override_defaults() {
         panic!("{:?}", spec.address)
     };
     assert_eq!((rotation.size, rotation.keep), (10 << 20, 1));
-    let spec =
-        parsed("webhook:http://h/x,timeout=500ms,source=/here,token-file=/t,insecure-token=allow,ca=/c");
+    let spec = parsed(
+        "webhook:http://h/x,concurrency=4,timeout=500ms,source=/here,token-file=/t,insecure-token=allow,ca=/c",
+    );
     let Address::Webhook(url, settings) = spec.address else {
         panic!("{:?}", spec.address)
     };
@@ -60,6 +75,7 @@ fn options_override_defaults() {
         ("/here", Some("/t".into()), Some("/c".into()))
     );
     assert!(settings.insecure_token);
+    assert_eq!(spec.limits.concurrency.get(), 4);
     let Address::Webhook(_, settings) = parsed("webhook:https://h/x,token-file=/t").address else {
         panic!("a webhook")
     };
@@ -67,19 +83,39 @@ fn options_override_defaults() {
 }
 
 #[test]
+fn template_is_a_name_or_a_file_and_slower_by_default() {
+    for (text, source, notices) in [
+        ("template=slack", TemplateSource::Slack, 1),
+        ("template=teams,rate=4/s", TemplateSource::Teams, 4),
+        (
+            "rate=9/s,template=./slack",
+            TemplateSource::File("./slack".into()),
+            9,
+        ),
+    ] {
+        let spec = parsed(&format!("webhook:https://h/x,{text}"));
+        let Address::Webhook(_, settings) = spec.address else {
+            panic!("a webhook")
+        };
+        assert_eq!(settings.template, Some(source));
+        assert_eq!(spec.limits.rate.map(|rate| rate.notices), Some(notices), "{text}");
+    }
+}
+
+#[test]
 fn invalid_sink_is_rejected_with_expected_form() {
     let cases = [
         (
             "",
-            "unknown sink ``: use `stdout`, `stdout:json`, `file:PATH` or `webhook:URL`",
+            "unknown sink ``: use `stdout`, `stdout:json`, `file:PATH`, `webhook:URL`, `otlp:URL` or `events`; for a chat, `webhook:URL,template=slack` or `template=teams`",
         ),
         (
             "slack",
-            "unknown sink `slack`: use `stdout`, `stdout:json`, `file:PATH` or `webhook:URL`",
+            "unknown sink `slack`: use `stdout`, `stdout:json`, `file:PATH`, `webhook:URL`, `otlp:URL` or `events`; for a chat, `webhook:URL,template=slack` or `template=teams`",
         ),
         (
             "stdout:xml",
-            "unknown sink `stdout:xml`: use `stdout`, `stdout:json`, `file:PATH` or `webhook:URL`",
+            "unknown sink `stdout:xml`: use `stdout`, `stdout:json`, `file:PATH`, `webhook:URL`, `otlp:URL` or `events`; for a chat, `webhook:URL,template=slack` or `template=teams`",
         ),
         (
             "file:",
@@ -102,14 +138,6 @@ fn invalid_sink_is_rejected_with_expected_form() {
             "`webhook:` needs a URL without user information (pass a token with `token-file=`), as in `webhook:https://example.com/hook`",
         ),
         (
-            "webhook:http://h/,token-file=/s3cret",
-            "`token-file` would be sent unencrypted: use an https:// URL, or add `insecure-token=allow`",
-        ),
-        (
-            "webhook:http://127.0.0.1:80/,token-file=/s3cret",
-            "`token-file` would be sent unencrypted: use an https:// URL, or add `insecure-token=allow`",
-        ),
-        (
             "webhook:http://h/,insecure-token=yes,token-file=/t",
             "invalid option `insecure-token=yes`: expected `allow`",
         ),
@@ -130,6 +158,30 @@ fn invalid_sink_is_rejected_with_expected_form() {
             "invalid option `queue=0`: expected a positive number",
         ),
         (
+            "events:default",
+            "unknown sink `events:default`: use `stdout`, `stdout:json`, `file:PATH`, `webhook:URL`, `otlp:URL` or `events`; for a chat, `webhook:URL,template=slack` or `template=teams`",
+        ),
+        (
+            "otlp:collector:4318",
+            "`otlp:` needs a URL that starts with http:// or https://, as in `otlp:http://collector:4318`",
+        ),
+        (
+            "otlp:http://h/,template=slack",
+            "unknown option `template` of `otlp`: use `name`, `rate`, `queue`, `retries`, `concurrency`, `timeout`, `source`, `token-file`, `insecure-token`, `ca` (write a comma in a path or URL as `,,`)",
+        ),
+        (
+            "webhook:http://h/,template=",
+            "invalid option `template=`: expected `slack`, `teams` or the path of a file",
+        ),
+        (
+            "stdout,concurrency=2",
+            "unknown option `concurrency` of `stdout`: use `name`, `rate`, `queue`, `retries` (write a comma in a path or URL as `,,`)",
+        ),
+        (
+            "webhook:http://h,concurrency=257",
+            "invalid option `concurrency=257`: expected a number from 1 to 256",
+        ),
+        (
             "webhook:http://h,timeout=5",
             "invalid option `timeout=5`: expected a duration, as in `500ms`, `10s` or `2m`",
         ),
@@ -142,6 +194,25 @@ fn invalid_sink_is_rejected_with_expected_form() {
         let error = text.parse::<SinkSpec>().expect_err(text).to_string();
         assert_eq!(error, expected, "{text}");
         assert!(!error.contains("s3cret"), "{error}");
+    }
+}
+
+#[test]
+fn token_is_refused_for_http_unless_allowed() {
+    for place in [
+        "webhook:http://h/",
+        "webhook:http://127.0.0.1:80/",
+        "otlp:http://collector:4318",
+        "otlp:http://127.0.0.1:4318/v1/logs",
+    ] {
+        let text = format!("{place},token-file=/s3cret");
+        let error = text.parse::<SinkSpec>().expect_err(place).to_string();
+        assert_eq!(
+            error,
+            "`token-file` would be sent unencrypted: use an https:// URL, or add `insecure-token=allow`",
+        );
+        parsed(&format!("{text},insecure-token=allow"));
+        parsed(&text.replace("http://", "https://"));
     }
 }
 
