@@ -39,7 +39,8 @@ pub(crate) fn controller() -> Controller<Deployment, impl Reconciler> {
 
 async fn desired(deployment: Arc<Deployment>, ctx: Context) -> Result<Desired, Error> {
     match deployment.annotations().get(ANNOTATION).map(String::as_str) {
-        None | Some("false") => return Ok(Desired::new()), // an existing Service of ours is deleted
+        // An existing Service of ours is deleted.
+        None | Some("false") => return Ok(Desired::new().without::<Service>()),
         Some("true") => {}
         // Reported as a warning event, and not retried. An existing Service is left alone.
         Some(other) => {
@@ -51,7 +52,7 @@ async fn desired(deployment: Arc<Deployment>, ctx: Context) -> Result<Desired, E
     if ports.is_empty() {
         let message = "no container of the pod template has a port: a Service needs at least one";
         ctx.recorder().warning(&*deployment, "NoPorts", message);
-        return Ok(Desired::new());
+        return Ok(Desired::new().without::<Service>());
     }
     let service: Service = from_value(json!({
         "metadata": { "name": deployment.name_any() },

@@ -34,6 +34,7 @@ struct WebsiteStatus {
     #[serde(default)]
     available_replicas: i32,
     #[serde(default)]
+    #[schemars(schema_with = "windlass::schemas::conditions")]
     conditions: Vec<Condition>,
 }
 

@@ -16,7 +16,7 @@ use std::{
 
 use clap::Parser;
 use futures::{Stream, stream};
-use windlass::{k8s_openapi::api::core::v1::ConfigMap, prelude::*, runtime::ApplyOptions};
+use windlass::{k8s_openapi::api::core::v1::ConfigMap, prelude::*};
 use windlass_examples::{Flags, User};
 
 /// How often the file is read.
@@ -58,9 +58,7 @@ impl Reconciler for Copier {
                 "metadata": { "namespace": request.key.namespace(), "name": request.key.name() },
                 "data": { "message": text },
             }))?;
-            ctx.writer()
-                .apply_with(&copy, ApplyOptions::default().force())
-                .await?;
+            ctx.writer().apply(&copy).await?;
         }
         Ok(Action::done())
     }

@@ -1,7 +1,8 @@
 //! The imperative style: a reconcile function reads from caches and writes step by step, with a finalizer.
 //!
 //! A Bucket stands for a bucket of an object store outside of the cluster. The finalizer ensures that the bucket is deleted
-//! before the object disappears, even if the controller is not running when the user deletes it.
+//! before the object disappears, even if the controller is not running when the user deletes it. A ConfigMap tells pods
+//! the address; a change of it by hand is undone.
 //!
 //! ```sh
 //! cargo run -p windlass-examples --bin imperative -- --embedded   # plays `demo` on an embedded cluster
@@ -10,7 +11,7 @@
 
 use std::{collections::BTreeSet, sync::Mutex};
 
-use windlass::prelude::*;
+use windlass::{k8s_openapi::api::core::v1::ConfigMap, prelude::*};
 use windlass_examples::{User, example};
 
 const FINALIZER: &str = "example.com/bucket";
@@ -52,6 +53,18 @@ impl Reconciler for Buckets {
             ctx.recorder()
                 .normal(&bucket, "Created", format!("created {url}"));
         }
+        let config: ConfigMap = from_value(json!({
+            "metadata": {
+                "name": format!("{}-bucket", bucket.name_any()),
+                "namespace": bucket.namespace(),
+                "ownerReferences": [bucket.controller_owner_ref(&())],
+            },
+            "data": { "url": url },
+        }))?;
+        let existing = ctx.get::<ConfigMap>(&config.name_any())?;
+        if existing.is_none_or(|existing| existing.data != config.data) {
+            ctx.writer().apply(&config).await?; // takes the field back from any other manager
+        }
         if bucket.status.as_ref().is_none_or(|status| status.url != url) {
             bucket.status = Some(BucketStatus { url });
             ctx.writer().apply_status(&bucket).await?; // visible to the next read of the cache
@@ -90,7 +103,9 @@ impl ObjectStore {
 fn main() -> std::process::ExitCode {
     let store = Arc::<ObjectStore>::default();
     let reconciler = Buckets { store: store.clone() };
-    let buckets = Controller::<Bucket>::new("bucket").workers::<4>();
+    let buckets = Controller::<Bucket>::new("bucket")
+        .owns::<ConfigMap>()
+        .workers::<4>();
     let setup = |manager: Manager| manager.controller(buckets.reconcile(reconciler));
     example("imperative", [Bucket::crd()], setup, async |user| {
         demo(user, &store).await
@@ -105,6 +120,12 @@ async fn demo(user: User, store: &ObjectStore) -> Result<(), Error> {
         .await?;
     println!("photos has the finalizers {:?}", photos.finalizers());
     println!("the store has {:?}", store.list());
+    let wrong = json!({ "data": { "url": "https://elsewhere.example.com" } });
+    user.patch::<ConfigMap>("photos-bucket", wrong).await?;
+    let url = photos.status.as_ref().map(|status| status.url.as_str());
+    let is_repaired = |config: &ConfigMap| config.data.as_ref().map(|data| data["url"].as_str()) == url;
+    user.wait_for("photos-bucket", is_repaired).await?;
+    println!("its ConfigMap was changed by hand, and is repaired");
     user.delete::<Bucket>("photos").await?;
     user.wait_until_deleted::<Bucket>("photos").await?;
     println!("photos is deleted, and the store has {:?}", store.list());

@@ -187,11 +187,13 @@ impl User {
     }
 }
 
-/// Compiles the code in the READMEs of the repository and of its crates.
+/// Compiles the code in the READMEs of the repository and of its crates, and in the user guides.
 #[cfg(doctest)]
 mod readmes {
     #[doc = include_str!("../../README.md")]
     struct Repository;
+    #[doc = include_str!("../../docs/status.md")]
+    struct Status;
     #[doc = include_str!("../../crates/apiserver/README.md")]
     struct Apiserver;
     #[doc = include_str!("../../crates/cache/README.md")]

@@ -22,12 +22,13 @@ async fn declarative_applies_children_and_status() {
 }
 
 #[tokio::test]
-async fn imperative_cleans_up_before_the_object_is_deleted() {
+async fn imperative_repairs_drift_and_cleans_up_before_the_object_is_deleted() {
     assert_eq!(
         play(env!("CARGO_BIN_EXE_imperative"), &["--embedded"]).await,
         [
             r#"photos has the finalizers ["example.com/bucket"]"#,
             r#"the store has ["https://eu.example.com/photos"]"#,
+            "its ConfigMap was changed by hand, and is repaired",
             "photos is deleted, and the store has []",
         ]
     );

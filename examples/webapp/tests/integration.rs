@@ -1,0 +1,4 @@
+//! Unit tests of the controller, without a cluster.
+
+mod definition;
+mod desired;
