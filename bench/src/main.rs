@@ -10,7 +10,8 @@
 //!
 //! A subject is a module that returns a report; to add one, add a variant to `Subject`. The API server has a separate
 //! program, `windlass-bench-server`, which this one starts, because this one counts its allocations. The embedded
-//! cluster and secretsync have no rival to run with and use `windlass-bench-cluster` and `windlass-bench-secretsync`.
+//! cluster, secretsync and podwatch have no rival to run with and use `windlass-bench-cluster`,
+//! `windlass-bench-secretsync` and `windlass-bench-podwatch`.
 //! Quote only results from an idle machine.
 
 mod access;

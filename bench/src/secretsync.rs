@@ -73,6 +73,7 @@ fn main() -> anyhow::Result<()> {
     runtime.block_on(bench(sources, namespaces, unrelated))
 }
 
+#[expect(clippy::too_many_lines, reason = "the phases of one run, in their order")]
 async fn bench(sources: usize, namespaces: usize, unrelated: usize) -> anyhow::Result<()> {
     let cluster = Cluster::embedded().start().await?;
     let installer = Writer::new(cluster.client(), "bench");
@@ -107,7 +108,10 @@ async fn bench(sources: usize, namespaces: usize, unrelated: usize) -> anyhow::R
             as_f64(traffic.copy_writes()) / as_f64(copies)
         ),
     );
-    report("other writes", traffic.other_writes().to_string());
+    report(
+        "other writes",
+        format!("{}, and {} of events", traffic.other_writes(), traffic.events()),
+    );
     report("reads", traffic.reads().to_string());
 
     // Idle for an hour.
@@ -149,9 +153,10 @@ async fn bench(sources: usize, namespaces: usize, unrelated: usize) -> anyhow::R
     report(
         "restart with everything in sync",
         format!(
-            "{:.1} s, {} writes",
+            "{:.1} s, {} writes, {} reads",
             began.elapsed().as_secs_f64(),
-            traffic.writes()
+            traffic.writes(),
+            traffic.reads()
         ),
     );
     ensure!(
@@ -159,21 +164,38 @@ async fn bench(sources: usize, namespaces: usize, unrelated: usize) -> anyhow::R
         "the operator wrote although everything was in sync"
     );
 
-    // Change one source.
+    // Change all sources, one after the other.
     let began = Instant::now();
-    let (before, all) = (traffic.copy_writes(), namespaces);
+    let (writes, reads, events) = (traffic.copy_writes(), traffic.reads(), traffic.events());
     let api = Api::<Secret>::namespaced(cluster.client(), DEFAULT_SOURCE_NAMESPACE);
     let patch = kube::api::Patch::Merge(json!({ "stringData": { "key": "changed" } }));
-    api.patch("source-0", &kube::api::PatchParams::default(), &patch)
-        .await?;
+    for number in 0..sources {
+        let name = format!("source-{number}");
+        api.patch(&name, &kube::api::PatchParams::default(), &patch)
+            .await?;
+    }
     traffic
-        .wait_until(|traffic| traffic.copy_writes() >= before + all)
+        .wait_until(|traffic| traffic.copy_writes() >= writes + copies)
         .await;
+    let took = began.elapsed();
+    traffic.wait_until_idle(IDLE_TIME).await;
     report(
-        "time until a change is copied everywhere",
-        format!("{:.0} ms", began.elapsed().as_secs_f64() * 1e3),
+        "update of all copies",
+        format!(
+            "{:.1} s, {} writes of copies, {} reads ({:.3} requests each), {} of events",
+            took.as_secs_f64(),
+            traffic.copy_writes() - writes,
+            traffic.reads() - reads,
+            as_f64(traffic.copy_writes() - writes + traffic.reads() - reads) / as_f64(copies.max(1)),
+            traffic.events() - events,
+        ),
     );
+    let with = allocated_bytes();
     running.stop().await?;
+    report(
+        "memory of the operator after the update",
+        format!("{:.1} MB", as_f64(with.saturating_sub(allocated_bytes())) / 1e6),
+    );
     let there = count(&cluster.client()).await?;
     ensure!(
         there == copies,
@@ -261,6 +283,7 @@ struct Traffic {
     created: AtomicUsize,
     changed: AtomicUsize,
     other_writes: AtomicUsize,
+    events: AtomicUsize,
     requested: Notify,
 }
 
@@ -282,10 +305,11 @@ impl Traffic {
     }
 
     fn count_of(&self, request: &Request<Body>) -> &AtomicUsize {
-        let path = request.uri().path();
-        let copy_writes = path.contains("/secrets") || path.contains("/configmaps");
+        let has = |name: &str| request.uri().path().split('/').any(|part| part == name);
+        let copy_writes = has("secrets") || has("configmaps");
         match *request.method() {
             Method::GET => &self.reads,
+            _ if has("events") => &self.events,
             Method::POST if copy_writes => &self.created,
             _ if copy_writes => &self.changed,
             _ => &self.other_writes,
@@ -308,6 +332,11 @@ impl Traffic {
         self.other_writes.load(Ordering::Relaxed)
     }
 
+    fn events(&self) -> usize {
+        self.events.load(Ordering::Relaxed)
+    }
+
+    /// All writes except events.
     fn writes(&self) -> usize {
         self.copy_writes() + self.other_writes()
     }

@@ -47,7 +47,7 @@ pub(crate) static ALL: &[Entry] = &[
     },
     Entry {
         name: PODWATCH,
-        about: "Watches pods or any other kind and reports every change to stdout, files and webhooks",
+        about: "Watches pods or any other kind and reports changes to stdout, files, webhooks, chats, logs and Events",
         crds: Vec::new,
         add: |manager, setting| {
             let SetupContext {

@@ -1,9 +1,6 @@
 //! The embedded cluster of a command: its speed, its readiness and its kubeconfig.
 
 use std::{
-    fs::OpenOptions,
-    io::Write as _,
-    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
     str::FromStr,
     time::Duration,
@@ -14,10 +11,10 @@ use windlass::{
     api::conditions,
     cache::{Cache, WatchScope},
     k8s_openapi::api::core::v1::Node,
-    kube::{ResourceExt, config::Kubeconfig},
+    kube::ResourceExt,
     prelude::{Client, Query},
 };
-use windlass_cluster::{Cluster, Embedded, Error};
+use windlass_cluster::{Cluster, Embedded, Error, KubeconfigCopy};
 
 /// How long the nodes may take to become ready.
 const READY_TIMEOUT: Duration = Duration::from_mins(1);
@@ -83,7 +80,8 @@ pub(crate) async fn wait_until_ready(client: Client, nodes: usize) -> anyhow::Re
             .map(|node| node.name_any())
             .collect();
         bail!(
-            "not all of the {nodes} nodes are ready after {READY_TIMEOUT:?}: {}",
+            "{} not ready after {READY_TIMEOUT:?}: {}",
+            node_count(unready.len()),
             unready.join(", ")
         );
     }
@@ -95,10 +93,11 @@ pub(crate) fn is_ready(node: &Node) -> bool {
     conditions::is_true(node, "Ready")
 }
 
-/// The kubeconfig announced to the user. Deleted on drop if it was [copied](Self::copy_to).
+/// The kubeconfig announced to the user.
 pub(crate) struct KubeconfigFile {
     path: PathBuf,
-    is_copy: bool,
+    /// Deletes the file on drop, if the user chose its path.
+    _copy: Option<KubeconfigCopy>,
 }
 
 impl KubeconfigFile {
@@ -110,7 +109,17 @@ impl KubeconfigFile {
             }
             error => error.into(),
         })?;
-        Ok(Self { path, is_copy: false })
+        Ok(Self { path, _copy: None })
+    }
+
+    /// Like [`serve`](Self::serve), with the kubeconfig at the path of the flag `--kubeconfig`.
+    pub(crate) fn serve_at(cluster: &Cluster, path: &Path) -> anyhow::Result<Self> {
+        Self::serve(cluster)?;
+        let copy = cluster.copy_kubeconfig(path).context("--kubeconfig")?;
+        Ok(Self {
+            path: copy.path().to_owned(),
+            _copy: Some(copy),
+        })
     }
 
     /// The line to paste into a shell, with details in a comment.
@@ -122,52 +131,20 @@ impl KubeconfigFile {
         took: Duration,
     ) -> String {
         format!(
-            "export KUBECONFIG={}   # Kubernetes {} with {nodes} nodes, ready in {} ms; {ended_by} stops it",
+            "export KUBECONFIG={}   # Kubernetes {} with {}, ready in {} ms; {ended_by} stops it",
             shell_quoted(&self.path),
             cluster.version(),
+            node_count(nodes),
             took.as_millis(),
         )
     }
-
-    /// Copies the kubeconfig to this path, unless that has a file that windlass did not write.
-    pub(crate) fn copy_to(self, to: &Path) -> anyhow::Result<Self> {
-        let from = &self.path;
-        let text = std::fs::read(from).with_context(|| format!("cannot read {}", from.display()))?;
-        if to.exists() {
-            let is_ours = Kubeconfig::read_from(to).is_ok_and(|known| {
-                known.contexts.len() == 1 && known.current_context.as_deref() == Some("windlass")
-            });
-            if !is_ours {
-                bail!(
-                    "{} exists and was not written by windlass: choose another file with --kubeconfig, or omit the flag",
-                    to.display()
-                );
-            }
-            std::fs::remove_file(to).with_context(|| format!("cannot replace {}", to.display()))?;
-        }
-        let cannot = || {
-            format!(
-                "cannot write {}: choose another file with --kubeconfig",
-                to.display()
-            )
-        };
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(to)
-            .with_context(cannot)?;
-        file.write_all(&text).with_context(cannot)?;
-        let path = std::path::absolute(to).with_context(cannot)?;
-        Ok(Self { path, is_copy: true })
-    }
 }
 
-impl Drop for KubeconfigFile {
-    fn drop(&mut self) {
-        if self.is_copy {
-            let _ = std::fs::remove_file(&self.path);
-        }
+/// A number of nodes in words.
+pub(crate) fn node_count(nodes: usize) -> String {
+    match nodes {
+        1 => "1 node".to_owned(),
+        nodes => format!("{nodes} nodes"),
     }
 }
 
@@ -191,6 +168,12 @@ mod tests {
         for nonsense in ["0", "-1", "NaN", "inf", "fast", ""] {
             assert!(nonsense.parse::<Speed>().is_err(), "{nonsense}");
         }
+    }
+
+    #[test]
+    fn one_node_is_singular() {
+        let counts = [0, 1, 2].map(node_count);
+        assert_eq!(counts, ["0 nodes", "1 node", "2 nodes"]);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use std::{process::ExitCode, time::Duration};
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, error::ErrorKind};
 use tokio::runtime::Runtime;
-use tracing_subscriber::EnvFilter;
+use windlass::runtime::Logging;
 
 /// An API server allocates and frees thousands of small objects per request: with mimalloc, creating a pod takes a fifth less
 /// work than with the system's allocator. Libraries leave this choice to programs.
@@ -89,7 +89,7 @@ fn main() -> ExitCode {
         outcome
     });
     outcome.unwrap_or_else(|error| {
-        eprintln!("windlass: {error:#}");
+        eprintln!("windlass: {}", describe(&error));
         ExitCode::FAILURE
     })
 }
@@ -120,16 +120,41 @@ fn exit_with_usage_error(subcommand: &str, kind: ErrorKind, message: &str) -> ! 
 
 /// Logs to standard error, filtered by `RUST_LOG` or else by this level.
 fn init_logging(level: &str) {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .init();
+    let mut logging = Logging::default();
+    let is_set = std::env::var_os("RUST_LOG").is_some_and(|level| !level.is_empty());
+    if !is_set || logging.filter().is_err() {
+        logging.level = Some(level.to_owned());
+    }
+    // The only error left is a subscriber that is set already.
+    let _ = logging.init();
+}
+
+/// An error and its causes, without those that the text before has already: many errors include their cause.
+fn describe(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain() {
+        let message = cause.to_string();
+        if text.is_empty() {
+            text = message;
+        } else if !text.contains(&message) {
+            text = format!("{text}: {message}");
+        }
+    }
+    text
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn cause_that_is_in_the_message_is_not_repeated() {
+        let inner = anyhow::anyhow!("no such file");
+        let outer = inner
+            .context("cannot read a: no such file")
+            .context("cannot start");
+        assert_eq!(describe(&outer), "cannot start: cannot read a: no such file");
+    }
 
     #[test]
     fn command_line_definition_is_valid() {

@@ -1,6 +1,6 @@
-//! SIGINT and SIGTERM.
+//! SIGINT, SIGTERM and SIGHUP.
 
-use std::{future::Future, pin::pin};
+use std::{fs, future::Future, pin::pin};
 
 use anyhow::bail;
 use tokio::{
@@ -9,25 +9,42 @@ use tokio::{
 };
 use windlass::prelude::Manager;
 
-/// Receives SIGINT and SIGTERM from its creation on, not only while polled: create it before anything that needs cleanup.
+/// Receives SIGINT, SIGTERM and SIGHUP from its creation on, not only while polled: create it before anything that needs
+/// cleanup.
 pub(crate) struct Signals {
     interrupt: Signal,
     terminate: Signal,
+    /// Sent when the terminal closes. `None` if it is ignored, because `nohup` should keep its meaning.
+    hangup: Option<Signal>,
 }
 
 impl Signals {
     pub(crate) fn new() -> anyhow::Result<Self> {
+        let hangup = SignalKind::hangup();
+        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
+            hangup: if is_ignored(&status, hangup) {
+                None
+            } else {
+                Some(signal(hangup)?)
+            },
         })
     }
 
     /// Waits for the next signal. Cancellation-safe.
     pub(crate) async fn next(&mut self) {
+        let hangup = async {
+            match &mut self.hangup {
+                Some(hangup) => drop(hangup.recv().await),
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}
+            () = hangup => {}
         }
     }
 
@@ -59,5 +76,25 @@ impl Signals {
             outcome = &mut running => Ok(outcome?),
             () = self.next() => bail!("stopped without waiting for the controllers: got a second signal"),
         }
+    }
+}
+
+/// Whether the process ignores a signal, according to its `/proc/self/status`. Where there is none, it does not.
+fn is_ignored(status: &str, kind: SignalKind) -> bool {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> (kind.as_raw_value() - 1) & 1 == 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ignored_signals_are_read_from_the_status() {
+        let status = "Name:\twindlass\nSigBlk:\tffffffffffffffff\nSigIgn:\t0000000000001001\n";
+        assert!(is_ignored(status, SignalKind::hangup()));
+        assert!(!is_ignored(status, SignalKind::interrupt()));
+        assert!(!is_ignored("", SignalKind::hangup()));
     }
 }

@@ -20,7 +20,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
     listen: SocketAddr,
 
-    /// Where to write the kubeconfig; never overwrites a file that windlass did not write [default: a new file]
+    /// Where to write the kubeconfig; never overwrites one of a running cluster, or a file that windlass did not write
+    /// [default: a new file]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
 
@@ -29,7 +30,7 @@ pub(crate) struct Arguments {
     speed: Speed,
 }
 
-/// Runs the cluster until SIGINT or SIGTERM.
+/// Runs the cluster until SIGINT, SIGTERM or SIGHUP.
 pub(crate) async fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let started = Instant::now();
     let mut signals = Signals::new()?;
@@ -39,10 +40,10 @@ pub(crate) async fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         .nodes(nodes)
         .speed(arguments.speed.0);
     embedded::with_cluster(cluster, async |cluster| {
-        let mut file = KubeconfigFile::serve(cluster)?;
-        if let Some(path) = &arguments.kubeconfig {
-            file = file.copy_to(path)?;
-        }
+        let file = match &arguments.kubeconfig {
+            Some(path) => KubeconfigFile::serve_at(cluster, path)?,
+            None => KubeconfigFile::serve(cluster)?,
+        };
         let ready = embedded::wait_until_ready(cluster.client(), nodes);
         signals
             .unless_stopped(ready, "before the nodes were ready")

@@ -3,7 +3,7 @@
 //! `WINDLASS_WRITE_NOTICES=1 cargo test -p windlass-cli --test integration notices` writes the file.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, HashSet},
     fmt::Write as _,
     fs,
     path::Path,
@@ -88,54 +88,50 @@ fn notices() -> String {
     notices
 }
 
-/// The crates that the binary links or expands, sorted by name.
+/// The published crates in the binary. `cargo metadata` has their licenses, but its features are those of the whole
+/// workspace with its tests; `cargo tree` knows what is linked.
 fn packages() -> Vec<Value> {
-    let output = Command::new(env!("CARGO"))
-        .args([
-            "metadata",
-            "--format-version=1",
-            "--locked",
-            "--filter-platform",
-            PLATFORM,
-        ])
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .output()
-        .expect("cargo runs");
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    let metadata: Value = serde_json::from_slice(&output.stdout).expect("cargo writes JSON");
-    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
-    let id = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let nodes: HashMap<_, _> = list(&metadata["resolve"]["nodes"])
-        .into_iter()
-        .map(|node| (id(&node["id"]), list(&node["deps"])))
+    let metadata = cargo(&["metadata", "--format-version=1", "--filter-platform", PLATFORM]);
+    let tree = [
+        "tree",
+        "-p",
+        env!("CARGO_PKG_NAME"),
+        "-e",
+        "normal",
+        "--target",
+        PLATFORM,
+    ];
+    let tree = cargo(&[&tree[..], &["--prefix", "none", "-f", "{p}"]].concat());
+    let linked: HashSet<_> = tree
+        .lines()
+        .filter_map(|line| line.split_once(" v"))
+        .map(|(name, rest)| (name, rest.split(' ').next().unwrap_or_default()))
         .collect();
-    let all = list(&metadata["packages"]);
-    let own = all
-        .iter()
-        .find(|package| package["name"] == env!("CARGO_PKG_NAME"));
-    let mut open = vec![id(&own.expect("this crate")["id"])];
-    let mut linked = HashSet::new();
-    while let Some(next) = open.pop() {
-        for dependency in &nodes[&next] {
-            let is_normal = list(&dependency["dep_kinds"])
-                .iter()
-                .any(|kind| kind["kind"].is_null());
-            if is_normal && !linked.contains(&id(&dependency["pkg"])) {
-                open.push(id(&dependency["pkg"]));
-            }
-        }
-        linked.insert(next);
-    }
+    let mut metadata: Value = serde_json::from_str(&metadata).expect("cargo writes JSON");
+    let text = |package: &Value, key: &str| package[key].as_str().unwrap_or_default().to_owned();
+    let Value::Array(all) = metadata["packages"].take() else {
+        panic!("cargo lists packages")
+    };
     let mut packages: Vec<_> = all
         .into_iter()
-        .filter(|package| linked.contains(&id(&package["id"])) && !package["source"].is_null())
+        .filter(|package| {
+            let (name, version) = (text(package, "name"), text(package, "version"));
+            linked.contains(&(name.as_str(), version.as_str())) && !package["source"].is_null()
+        })
         .collect();
-    packages.sort_by_key(|package| (id(&package["name"]), id(&package["version"])));
+    packages.sort_by_key(|package| (text(package, "name"), text(package, "version")));
     packages
+}
+
+/// Runs cargo and returns its output.
+fn cargo(arguments: &[&str]) -> String {
+    let mut command = Command::new(env!("CARGO"));
+    command.args(arguments).arg("--locked");
+    let output = command.current_dir(env!("CARGO_MANIFEST_DIR")).output();
+    let output = output.expect("cargo runs");
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{error}");
+    String::from_utf8(output.stdout).expect("cargo writes text")
 }
 
 /// The licenses to comply with: the preferred alternative of each operand of `AND`.

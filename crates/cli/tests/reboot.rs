@@ -3,8 +3,11 @@
 use crate::process;
 
 use std::{
+    io::{BufRead, BufReader, Read, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
     path::Path,
     process::{Command, Output},
+    sync::mpsc::{Receiver, Sender, channel},
     time::Duration,
 };
 
@@ -87,6 +90,81 @@ async fn annotated_node_of_another_process_reboots() {
     );
 
     assert_eq!(reboot.interrupt().code(), Some(0));
+    assert_eq!(up.interrupt().code(), Some(0));
+}
+
+/// Starts a webhook, and returns its address and the bodies of the requests.
+fn webhook() -> (SocketAddr, Receiver<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let (bodies, received) = channel();
+    std::thread::spawn(move || {
+        for connection in listener.incoming().map_while(Result::ok) {
+            let bodies = bodies.clone();
+            std::thread::spawn(move || answer_requests(&connection, &bodies));
+        }
+    });
+    (address, received)
+}
+
+/// Confirms every request of a connection.
+fn answer_requests(connection: &TcpStream, bodies: &Sender<String>) -> Option<()> {
+    let mut reader = BufReader::new(connection);
+    loop {
+        let mut length = 0;
+        loop {
+            let mut line = String::new();
+            reader.read_line(&mut line).ok().filter(|read| *read > 0)?;
+            let line = line.trim().to_ascii_lowercase();
+            if let Some(value) = line.strip_prefix("content-length:") {
+                length = value.trim().parse().ok()?;
+            }
+            if line.is_empty() {
+                break;
+            }
+        }
+        let mut body = vec![0; length];
+        reader.read_exact(&mut body).ok()?;
+        bodies.send(String::from_utf8_lossy(&body).into_owned()).ok()?;
+        let mut writer = connection;
+        writer.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").ok()?;
+    }
+}
+
+/// The chat notices of docs/reboot.md.
+#[tokio::test(flavor = "multi_thread")]
+async fn podwatch_reports_reboots_to_a_webhook() {
+    let mut up = Running::start(windlass(&["up", "--nodes", "1", "--speed", "instant"]));
+    let kubeconfig = up.kubeconfig();
+    let client = client(&kubeconfig).await;
+    let (address, received) = webhook();
+    let filter = "object.source.component == 'windlass-reboot' && (object.type == 'Warning' || object.reason == 'RebootCompleted')";
+    let sink = format!("webhook:http://{address}/hook");
+    let arguments = [
+        "reboot",
+        "podwatch",
+        "--simulated-agents",
+        "--kind",
+        "events.v1",
+        "--filter",
+        filter,
+    ];
+    let sinks = ["--events", "added,updated", "--sink", &sink];
+    let running = Running::start(run(&kubeconfig, &[&arguments[..], &sinks[..]].concat()));
+    wait_for_node(&client, "node-1", |_| true).await;
+    let request = json!({"metadata": {"annotations": {AnnotationKeys::default().reboot_needed: ""}}});
+    let nodes = Api::<Node>::all(client.clone());
+    nodes
+        .patch("node-1", &PatchParams::default(), &Patch::Merge(request))
+        .await
+        .expect("annotated");
+    let first = tokio::task::spawn_blocking(move || received.recv_timeout(DEADLINE));
+    let notice = first.await.expect("it is not cancelled").expect("a notice");
+    assert!(
+        notice.contains("RebootCompleted") && notice.contains("node node-1: rebooted and healthy again"),
+        "only what the filter selects: {notice}"
+    );
+    assert_eq!(running.interrupt().code(), Some(0));
     assert_eq!(up.interrupt().code(), Some(0));
 }
 

@@ -39,6 +39,28 @@ fn run_without_cluster(arguments: &[&str]) -> (Option<i32>, String, String) {
 }
 
 #[test]
+fn kubeconfig_error_is_printed_once() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("config");
+    for (content, cause) in [
+        (None, "No such file or directory"),
+        (Some("bad"), "failed to parse kubeconfig"),
+    ] {
+        if let Some(content) = content {
+            std::fs::write(&file, content).expect("a file");
+        }
+        let path = file.to_str().expect("text");
+        let (code, _, error) = run_without_cluster(&["foo", "--no-listen", "--kubeconfig", path]);
+        assert_eq!(code, Some(1));
+        assert_eq!(error.matches(cause).count(), 1, "{error}");
+        assert!(
+            error.starts_with(&format!("windlass: cannot use kubeconfig {path}: ")),
+            "{error}"
+        );
+    }
+}
+
+#[test]
 fn help_lists_controllers_and_flags_by_heading() {
     let (code, help, _) = run_without_cluster(&["--help"]);
     assert_eq!(code, Some(0));

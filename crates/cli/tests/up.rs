@@ -5,7 +5,7 @@ use crate::process;
 use std::{
     net::TcpListener,
     path::{Path, PathBuf},
-    process::{Command, ExitStatus},
+    process::{Command, ExitStatus, Stdio},
 };
 
 use process::{Running, client, windlass};
@@ -93,6 +93,115 @@ fn foreign_kubeconfig_is_not_overwritten() {
         "{error}"
     );
     assert_eq!(std::fs::read_to_string(&file).expect("it exists"), "precious");
+}
+
+/// The names in a folder.
+fn names(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).expect("a folder");
+    let mut names: Vec<_> = entries
+        .map(|entry| {
+            entry
+                .expect("an entry")
+                .file_name()
+                .to_string_lossy()
+                .into_owned()
+        })
+        .collect();
+    names.sort();
+    names
+}
+
+#[tokio::test]
+async fn second_up_with_the_same_kubeconfig_is_refused_and_the_first_keeps_its_file() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("config");
+    let named = file.to_str().expect("text");
+    let first = Up::start(&["--nodes", "0", "--kubeconfig", named]);
+    let written = std::fs::read(&file).expect("a file");
+    let error = expect_error(&["--nodes", "0", "--kubeconfig", named]);
+    assert!(
+        error.contains(&format!("process {}", first.running.id())) && error.contains("--kubeconfig"),
+        "{error}"
+    );
+    assert_eq!(std::fs::read(&file).expect("it exists"), written);
+    let nodes = Api::<Node>::all(first.client().await);
+    nodes
+        .list(&ListParams::default())
+        .await
+        .expect("the first serves");
+    assert!(first.interrupt().success());
+    assert_eq!(names(folder.path()), [] as [&str; 0]);
+}
+
+#[tokio::test]
+async fn closed_terminal_cleans_up() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("config");
+    let up = Up::start(&["--nodes", "0", "--kubeconfig", file.to_str().expect("text")]);
+    assert!(up.running.end_with("HUP").success());
+    assert_eq!(names(folder.path()), [] as [&str; 0]);
+}
+
+#[tokio::test]
+async fn nohup_survives_a_closed_terminal() {
+    let mut command = Command::new("nohup");
+    command
+        .arg(env!("CARGO_BIN_EXE_windlass"))
+        .args(["up", "--nodes", "0"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped());
+    let mut running = Running::start(command);
+    let kubeconfig = running.kubeconfig();
+    running.send("HUP");
+    let nodes = Api::<Node>::all(client(&kubeconfig).await);
+    nodes.list(&ListParams::default()).await.expect("it still serves");
+    assert!(running.interrupt().success());
+}
+
+/// The administrator's key must not stay on the disk of a machine whose `up` was killed.
+#[tokio::test]
+async fn next_up_removes_what_a_killed_one_left_and_nothing_of_a_living_one() {
+    let (temp, folder) = (
+        tempfile::tempdir().expect("a folder"),
+        tempfile::tempdir().expect("a folder"),
+    );
+    let file = folder.path().join("config");
+    let start = |arguments: &[&str]| {
+        let mut command = command(arguments);
+        command.env("TMPDIR", temp.path());
+        let mut running = Running::start(command);
+        let kubeconfig = running.kubeconfig();
+        Up { running, kubeconfig }
+    };
+    let living = start(&["--nodes", "0"]);
+    let killed = start(&["--nodes", "0", "--kubeconfig", file.to_str().expect("text")]);
+    killed.running.end_with("KILL");
+    assert_eq!(names(temp.path()).len(), 2);
+    assert_eq!(names(folder.path()), [".config.windlass-lock", "config"]);
+
+    let next = start(&["--nodes", "0"]);
+    let folder_of = |up: &Up| {
+        let folder = up.kubeconfig.parent().and_then(Path::file_name).expect("a name");
+        folder.to_string_lossy().into_owned()
+    };
+    let mut expected = [folder_of(&living), folder_of(&next)];
+    expected.sort();
+    assert_eq!(names(temp.path()), expected);
+    assert_eq!(names(folder.path()), [] as [&str; 0]);
+    assert!(living.interrupt().success() && next.interrupt().success());
+    assert_eq!(names(temp.path()), [] as [&str; 0]);
+}
+
+#[test]
+fn redirected_log_has_no_colours() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("config");
+    std::fs::write(&file, "precious").expect("a file");
+    let mut command = command(&["--nodes", "1", "--kubeconfig", file.to_str().expect("text")]);
+    let output = command.env("RUST_LOG", "debug").output().expect("it runs");
+    let log = String::from_utf8(output.stderr).expect("text");
+    assert!(log.contains("DEBUG"), "{log}");
+    assert!(!log.contains('\x1b'), "{log}");
 }
 
 #[test]

@@ -69,7 +69,8 @@ impl Suite {
     /// clock advances when all tasks are idle, so waits of minutes pass at once and are exact. No effect on other backends.
     /// Default: one cluster for all cases, and real time.
     ///
-    /// Wait for other processes on a blocking thread, or the clock advances meanwhile: see [`Context::kubectl`].
+    /// Wait for other processes and sockets inside of [`outside`](windlass_runtime::testing::outside), or the clock advances
+    /// meanwhile.
     pub fn paused(mut self) -> Self {
         self.paused = true;
         self

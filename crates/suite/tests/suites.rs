@@ -2,9 +2,9 @@
 
 mod api;
 mod kubectl;
+mod request_proxy;
 mod rollouts;
 mod walk;
-mod wire;
 
 use std::process::ExitCode;
 
@@ -12,8 +12,8 @@ fn main() -> ExitCode {
     windlass_suite::run([
         api::suite(),
         kubectl::suite(),
+        request_proxy::suite(),
         rollouts::suite(),
         walk::suite(),
-        wire::suite(),
     ])
 }

@@ -46,6 +46,7 @@ impl Cel {
         let notice = |event| Notice {
             event,
             inferred: false,
+            coalesced: 0,
             kind: Arc::new(kube::core::ApiResource {
                 group: "apps".to_owned(),
                 version: "v1".to_owned(),

@@ -8,8 +8,11 @@ use http::Method;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde::{Serialize, de::DeserializeOwned};
 use windlass_cache::{FieldPath, FieldSelector, ObjectKey};
-use windlass_podwatch::{KindRef, sinks::SinkSpec};
-use windlass_reboot::{GoDuration, RebootPolicySpec, state, window::Windows};
+use windlass_podwatch::{
+    KindRef,
+    sinks::{SinkSpec, Template},
+};
+use windlass_reboot::{GoDuration, RebootPolicySpec, parse_alerts, state, window::Windows};
 use windlass_rights::{Access, Rule};
 
 use super::digest;
@@ -97,6 +100,27 @@ const OPERATORS: &[(&str, Parser, &[&str])] = &[
             "hook=http://127.0.0.1:1/x?queue=10&timeout=1s",
             "=",
             "stdout?x=y",
+        ],
+    ),
+    (
+        "template",
+        |text| Ok(text.parse::<Template>().err().map(|error| error.to_string())),
+        &[
+            r#"{"text":"{{event}} {{kind|slack}} {{object.spec.a[0].b|markdown}} {{text}}"}"#,
+            r#"{"a":[{"b":"{{object['x.y/z'][9]}}"}],"c":"{{reason}}: {{message}}"}"#,
+            r#"{"text":"{{"}"#,
+            r#"{"text":"{{object[99999999999999999999]}}"}"#,
+            r#"["{{name|html}}"]"#,
+        ],
+    ),
+    (
+        "alerts",
+        |text| Ok(parse_alerts(text.as_bytes()).err()),
+        &[
+            r#"{"status":"success","data":{"resultType":"vector","result":[{"metric":{"alertname":"DiskFull"},"value":[1,"1"]}]}}"#,
+            r#"{"status":"success","data":{"resultType":"vector","result":[{"metric":{"__name__":"ALERTS"}},{}]}}"#,
+            r#"{"status":"error","error":"parse error at char 7"}"#,
+            r#"{"status":"success","data":{"resultType":"matrix","result":[]}}"#,
         ],
     ),
     (

@@ -146,7 +146,8 @@ pub(crate) async fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         started: Instant::now(),
     };
     let cluster = Cluster::embedded().controllers().nodes(NODES).speed(pace.speed());
-    embedded::with_cluster(cluster, async |cluster| show.run(cluster, &mut signals).await).await
+    let run = async |cluster: &Cluster| Box::pin(show.run(cluster, &mut signals)).await;
+    embedded::with_cluster(cluster, run).await
 }
 
 /// One run of the demo.

@@ -243,9 +243,19 @@ fn anonymous(
     })
 }
 
-/// Warnings about flag values that have no effect.
+/// Warnings about flag values that have no effect, or that open the server to others.
 fn warnings(flags: &Flags, settings: &Settings) -> Result<Vec<String>, FlagError> {
     let mut found = Vec::new();
+    let address = settings.address.ip();
+    if !address.is_loopback()
+        && settings.anonymous == Anonymous::Allowed
+        && settings.authorization.contains(&AuthorizationMode::AlwaysAllow)
+    {
+        found.push(format!(
+            "everyone who reaches {address} is an administrator: with AlwaysAllow and neither --client-ca-file nor \
+             --token-auth-file, no credentials are needed; use --bind-address=127.0.0.1 or --authorization-mode=RBAC"
+        ));
+    }
     if flags.switch("anonymous-auth")? == Some(true) && settings.anonymous == Anonymous::Rejected {
         found.push(
             "--anonymous-auth=true has no effect: with AlwaysAllow, requests without credentials are rejected; \
@@ -300,7 +310,9 @@ fn tls(settings: &Settings) -> anyhow::Result<Tls> {
 }
 
 fn server(settings: &Settings) -> anyhow::Result<Server> {
+    // Which controllers run is up to others; what the server itself does not enforce is not.
     let mut builder = Server::builder()
+        .announce_limitations()
         .kubernetes_service(settings.address.port())
         .authorization(settings.authorization.iter().copied());
     if settings.anonymous == Anonymous::Rejected {

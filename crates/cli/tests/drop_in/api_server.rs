@@ -237,7 +237,15 @@ fn api_server_errors_name_the_flag() {
     let port = taken.local_addr().unwrap().port();
     let empty = write(at, "empty", "");
     let made = format!("--cert-dir={}", at.join("made").display());
-    let cases: [(&[&str], &[&str]); 10] = [
+    let cases: [(&[&str], &[&str]); 11] = [
+        // An address of no machine: the server warns, and then cannot listen.
+        (
+            &["--bind-address=192.0.2.1", &made],
+            &[
+                "everyone who reaches 192.0.2.1 is an administrator",
+                "cannot listen on 192.0.2.1:",
+            ],
+        ),
         (
             &[
                 "--bind-address=127.0.0.1",

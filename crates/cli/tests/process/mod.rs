@@ -48,12 +48,27 @@ impl Running {
         PathBuf::from(path.expect("a path and a comment"))
     }
 
+    /// Its process number.
+    pub(crate) fn id(&self) -> u32 {
+        self.0.id()
+    }
+
     /// Stops it as Ctrl-C does.
-    pub(crate) fn interrupt(mut self) -> ExitStatus {
-        let id = self.0.id().to_string();
-        let sent = Command::new("kill").args(["-INT", &id]).status();
-        assert!(sent.expect("there is a `kill`").success());
+    pub(crate) fn interrupt(self) -> ExitStatus {
+        self.end_with("INT")
+    }
+
+    /// Sends it a signal such as `HUP`, and waits for its end.
+    pub(crate) fn end_with(mut self, signal: &str) -> ExitStatus {
+        self.send(signal);
         self.0.wait().expect("it ends")
+    }
+
+    /// Sends it a signal.
+    pub(crate) fn send(&self, signal: &str) {
+        let id = self.id().to_string();
+        let sent = Command::new("kill").args([&format!("-{signal}"), &id]).status();
+        assert!(sent.expect("there is a `kill`").success());
     }
 }
 

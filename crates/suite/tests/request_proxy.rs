@@ -21,7 +21,7 @@ use windlass_suite::{
     TestEnvironment, crash_at_every_request, suite,
 };
 
-suite!("wire", paused;
+suite!("request-proxy", paused;
     requests_are_recorded,
     crashed_process_sends_and_receives_nothing,
     rejected_requests_do_not_reach_the_server,
