@@ -1,0 +1,170 @@
+//! The cost of a call at run time, in cel-go's units.
+
+use crate::{Value, library::NamedFormat};
+
+/// How the cost of a call is computed from its arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CostRule {
+    Fixed(u64),
+    /// A tenth of the size of the first argument.
+    Traverse,
+    /// Twice that.
+    TraverseTwice,
+    /// A tenth of twice the size of the result.
+    Join,
+    /// The number of elements of the second argument.
+    In,
+    /// A tenth of the smaller size.
+    Compare,
+    /// A tenth of both sizes.
+    Concat,
+    Contains,
+    /// A tenth of the text, times a quarter of the pattern.
+    Regex,
+    /// All data in the first argument.
+    Tree,
+    /// `containsIP`; with the text of the other if true.
+    ContainsIp(bool),
+    ContainsCidr(bool),
+    Selector,
+    Validate,
+    /// The product of the sizes, times a factor.
+    Sets(u64),
+    /// The size of the result.
+    NewList,
+    Flatten,
+    /// All pairs of elements of this argument.
+    Pairs(usize),
+}
+
+/// Of an authorization check: two fit into an expression's limit.
+const CHECK: u64 = 350_000;
+
+impl CostRule {
+    /// Finds the rule; `overload` is empty if several fit.
+    pub(crate) fn new(function: &str, overload: &str, args: usize) -> Self {
+        match overload {
+            "list_sets_contains_list" | "list_sets_intersects_list" => return Self::Sets(1),
+            "list_sets_equivalent_list" => return Self::Sets(2),
+            "list_slice" | "lists_range" | "list_reverse" => return Self::NewList,
+            "list_flatten" | "list_flatten_int" => return Self::Flatten,
+            "list_distinct" => return Self::Pairs(0),
+            _ => {}
+        }
+        match function {
+            "sort" if !overload.is_empty() => Self::Pairs(0),
+            "@sortByAssociatedKeys" if !overload.is_empty() => Self::Pairs(1),
+            "check" => Self::Fixed(CHECK),
+            "fieldSelector" | "labelSelector" => Self::Selector,
+            "isSorted" | "sum" | "max" | "min" | "indexOf" | "lastIndexOf" => Self::Tree,
+            "url" | "lowerAscii" | "upperAscii" | "substring" | "trim" | "jsonpatch.escapeKey" | "cidr" | "isIP"
+            | "isCIDR" | "quantity" | "isQuantity" | "semver" | "isSemver" => Self::Traverse,
+            "ip" if overload == "cidr_ip" => Self::Fixed(1),
+            "ip" => Self::Traverse,
+            "replace" | "split" | "ip.isCanonical" => Self::TraverseTwice,
+            "join" => Self::Join,
+            "find" | "findAll" => Self::Regex,
+            "containsIP" => Self::ContainsIp(overload == "cidr_contains_ip_string"),
+            "containsCIDR" => Self::ContainsCidr(overload == "cidr_contains_cidr_string"),
+            "validate" if args == 2 => Self::Validate,
+            _ => Self::of_overload(overload),
+        }
+    }
+
+    fn of_overload(overload: &str) -> Self {
+        match overload {
+            "starts_with_string" | "ends_with_string" | "string_to_bytes" | "bytes_to_string" | "strings_quote"
+            | "string_format" => Self::Traverse,
+            "in_list" => Self::In,
+            "less_string" | "greater_string" | "less_equals_string" | "greater_equals_string" | "less_bytes"
+            | "greater_bytes" | "less_equals_bytes" | "greater_equals_bytes" => Self::Compare,
+            "add_string" | "add_bytes" => Self::Concat,
+            "matches_string" => Self::Regex,
+            "contains_string" => Self::Contains,
+            _ => Self::Fixed(1),
+        }
+    }
+
+    /// Whether the cost is known only after the call.
+    pub(crate) const fn needs_arguments_after(self) -> bool {
+        matches!(self, Self::Join | Self::NewList)
+    }
+
+    /// The cost of a call of which an argument failed.
+    pub(crate) const fn of_failed(self) -> u64 {
+        match self {
+            Self::Fixed(cost) => cost,
+            _ => 1,
+        }
+    }
+
+    pub(crate) fn of(self, args: &[Value<'_>], result: Option<&Value<'_>>) -> u64 {
+        let size = |index: usize| args.get(index).map_or(1, Value::size);
+        match self {
+            Self::Fixed(cost) => cost,
+            Self::Traverse => size(0).div_ceil(10),
+            Self::TraverseTwice => (size(0) * 2).div_ceil(10),
+            Self::Join => (result.map_or(1, Value::size) * 2).div_ceil(10),
+            Self::In => size(1),
+            Self::Compare => size(0).min(size(1)).div_ceil(10),
+            Self::Concat => (size(0) + size(1)).div_ceil(10),
+            Self::Contains => size(0).div_ceil(10).saturating_mul(size(1).div_ceil(10)),
+            Self::Regex => (size(0) + 1).div_ceil(10).saturating_mul(size(1).div_ceil(4)),
+            Self::Tree => args.first().map_or(0, tree_size),
+            Self::ContainsIp(is_text) => {
+                (size(0) * 2).div_ceil(10) + if is_text { size(1).div_ceil(10) } else { 0 }
+            }
+            Self::ContainsCidr(is_text) => {
+                let address = size(0);
+                (address * 2).div_ceil(10) + address.div_ceil(10) + 1 + if is_text { size(1).div_ceil(10) } else { 0 }
+            }
+            Self::Selector => {
+                // A list, the text, and a struct and a list for each two characters.
+                let length = size(1);
+                10 + length.div_ceil(10) + length.div_ceil(2) * 50
+            }
+            Self::Validate => {
+                let pattern = args[0].downcast::<NamedFormat>().map_or(0, |format| format.regex_size);
+                (size(1) + 1).div_ceil(10) * pattern.div_ceil(4)
+            }
+            Self::Sets(factor) => size(0).saturating_mul(size(1)).saturating_mul(factor).saturating_add(1),
+            Self::NewList => result.map_or(1, Value::size) + 11,
+            Self::Flatten => {
+                let depth = match args.get(1) {
+                    Some(Value::Int(depth)) => u64::try_from(*depth).unwrap_or_default(),
+                    _ => 1,
+                };
+                size(0).saturating_mul(depth).saturating_add(11)
+            }
+            Self::Pairs(index) => pairs(args.get(index)),
+        }
+    }
+}
+
+/// Twice the square of the size, and a tenth more for text.
+fn pairs(list: Option<&Value<'_>>) -> u64 {
+    let Some(Value::List(list)) = list else {
+        return 11;
+    };
+    let squares = (list.len() as u64).saturating_mul(list.len() as u64);
+    let extra = match list.get(0) {
+        Some(Ok(Value::String(_) | Value::Bytes(_))) => squares / 10,
+        _ => 0,
+    };
+    squares.saturating_mul(2).saturating_add(extra).saturating_add(11)
+}
+
+/// The cost to visit all data in a value.
+fn tree_size(value: &Value<'_>) -> u64 {
+    match value {
+        Value::String(text) => text.len() as u64 / 10,
+        Value::Bytes(bytes) => bytes.len() as u64 / 10,
+        Value::List(list) => list.iter().map(|value| value.as_ref().map_or(1, tree_size)).sum(),
+        Value::Map(map) => map
+            .keys()
+            .iter()
+            .map(|key| tree_size(key) + map.get(key).and_then(Result::ok).as_ref().map_or(1, tree_size))
+            .sum(),
+        _ => 1,
+    }
+}

@@ -1,0 +1,19 @@
+//! Values as text, as Go's `%v` writes them in messages.
+
+use crate::{Value, go_format};
+
+/// A value in an error message.
+pub(crate) fn plain(value: &Value<'_>) -> String {
+    match value {
+        Value::Null => "null".to_owned(),
+        Value::Bool(value) => value.to_string(),
+        Value::Int(value) => value.to_string(),
+        Value::Uint(value) => value.to_string(),
+        Value::Double(value) => go_format::float(*value),
+        Value::String(text) => (**text).to_owned(),
+        Value::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        Value::Duration(duration) => duration.to_seconds_text(),
+        Value::Timestamp(timestamp) => timestamp.to_text(),
+        other => other.type_name().into_owned(),
+    }
+}

@@ -1,0 +1,193 @@
+//! The environment of an expression: its variables, object types and functions.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, LazyLock},
+};
+
+use crate::{
+    Program, Schema, Type, check,
+    function::{Function, Overload},
+    issue::Issues,
+    library, parse, plan,
+    schema::ObjectSchema,
+};
+
+/// What expressions can use: variables, the types of objects, and the functions of Kubernetes.
+///
+/// ```
+/// use windlass_cel::{Env, Type, Value};
+///
+/// let mut env = Env::kubernetes();
+/// env.declare("name", Type::String);
+/// let program = env.compile("name.startsWith('web-')").unwrap();
+/// assert_eq!(*program.result_type(), Type::Bool);
+/// let result = program.evaluate(&[Value::text("web-1")]);
+/// assert!(matches!(result.value, Ok(Value::Bool(true))));
+/// ```
+#[derive(Clone, Debug)]
+pub struct Env {
+    functions: &'static Functions,
+    pub(crate) variables: Vec<Variable>,
+    objects: HashMap<Arc<str>, ObjectType>,
+    /// Whether the functions and types of mutations are there.
+    mutations: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Variable {
+    pub(crate) name: Arc<str>,
+    pub(crate) type_: Type,
+    /// For the sizes of its parts.
+    pub(crate) schema: Option<Schema>,
+}
+
+/// The fields of an object type.
+#[derive(Clone, Debug)]
+enum ObjectType {
+    Schema(Arc<ObjectSchema>),
+    Fields(Arc<HashMap<String, Type>>),
+}
+
+/// Functions by name.
+#[derive(Debug)]
+pub(crate) struct Functions(HashMap<&'static str, Function>);
+
+static KUBERNETES: LazyLock<Functions> = LazyLock::new(|| {
+    let mut functions = HashMap::new();
+    for spec in library::all() {
+        let function = functions
+            .entry(spec.name)
+            .or_insert_with(|| Function::new(spec.name, spec.eval));
+        function.extend(spec);
+    }
+    Functions(functions)
+});
+
+impl Functions {
+    /// Each function and overload, for tests of the table.
+    pub(crate) fn overloads(&self) -> impl Iterator<Item = (&'static str, &Overload)> {
+        let functions = self.0.values();
+        functions.flat_map(|function| function.overloads.iter().map(|overload| (function.name, overload)))
+    }
+}
+
+impl Env {
+    /// Returns the environment of Kubernetes 1.36, as validation rules and admission policies have it, without variables.
+    ///
+    /// Literals of lists and maps are homogeneous, numbers of different types are ordered, times are UTC by default,
+    /// and the libraries are those that the version enables.
+    pub fn kubernetes() -> Self {
+        Self {
+            functions: &KUBERNETES,
+            variables: Vec::new(),
+            objects: HashMap::new(),
+            mutations: false,
+        }
+    }
+
+    /// Adds what only mutating admission policies have: `jsonpatch.escapeKey` and the constructors `JSONPatch{…}` and
+    /// `Object{…}`, whose fields depend on the mutated object and are not checked.
+    pub fn enable_mutations(&mut self) {
+        self.mutations = true;
+    }
+
+    /// Declares a variable, and returns the index of its value in [`Program::evaluate`]. A variable of the same name is
+    /// replaced.
+    pub fn declare(&mut self, name: impl Into<Arc<str>>, type_: Type) -> usize {
+        self.add(Variable {
+            name: name.into(),
+            type_,
+            schema: None,
+        })
+    }
+
+    /// Declares a variable with the type of a schema, whose bounds are used to estimate costs.
+    pub fn declare_schema(&mut self, name: impl Into<Arc<str>>, schema: &Schema) -> usize {
+        self.declare_objects(schema);
+        self.add(Variable {
+            name: name.into(),
+            type_: schema.to_type(),
+            schema: Some(schema.clone()),
+        })
+    }
+
+    /// Declares a variable that is an optional value with the type of a schema, such as `oldSelf` with
+    /// `optionalOldSelf`.
+    pub fn declare_optional_schema(&mut self, name: impl Into<Arc<str>>, schema: &Schema) -> usize {
+        self.declare_objects(schema);
+        self.add(Variable {
+            name: name.into(),
+            type_: Type::optional(schema.to_type()),
+            schema: Some(schema.clone()),
+        })
+    }
+
+    /// Declares an object type with fields of given types, such as the `variables` of an admission policy.
+    pub fn declare_object(&mut self, name: impl Into<Arc<str>>, fields: impl IntoIterator<Item = (String, Type)>) {
+        let fields = ObjectType::Fields(Arc::new(fields.into_iter().collect()));
+        self.objects.insert(name.into(), fields);
+    }
+
+    /// Compiles an expression: parses, checks and plans it.
+    pub fn compile(&self, text: &str) -> Result<Program, Issues> {
+        let (expr, source) = parse::parse(text)?;
+        let checked = check::check(self, expr, source)?;
+        plan::plan(self, checked)
+    }
+
+    fn add(&mut self, variable: Variable) -> usize {
+        let known = self.variables.iter().position(|known| known.name == variable.name);
+        match known {
+            Some(index) => {
+                self.variables[index] = variable;
+                index
+            }
+            None => {
+                self.variables.push(variable);
+                self.variables.len() - 1
+            }
+        }
+    }
+
+    fn declare_objects(&mut self, schema: &Schema) {
+        schema.objects(&mut |object| {
+            self.objects
+                .insert(Arc::clone(&object.name), ObjectType::Schema(Arc::clone(object)));
+        });
+    }
+
+    pub(crate) fn variable(&self, name: &str) -> Option<(usize, &Variable)> {
+        self.variables
+            .iter()
+            .enumerate()
+            .find(|(_, variable)| &*variable.name == name)
+    }
+
+    pub(crate) fn function(&self, name: &str) -> Option<&'static Function> {
+        let name = name.strip_prefix('.').unwrap_or(name);
+        let function = self.functions.0.get(name)?;
+        (!function.is_mutation() || self.mutations).then_some(function)
+    }
+
+    pub(crate) fn has_object(&self, name: &str) -> bool {
+        self.objects.contains_key(name)
+    }
+
+    pub(crate) fn has_mutations(&self) -> bool {
+        self.mutations
+    }
+
+    /// The type of a field of an object type.
+    pub(crate) fn field(&self, object: &str, field: &str) -> Option<Type> {
+        match self.objects.get(object)? {
+            ObjectType::Schema(schema) => schema.field(field).map(|(_, schema)| schema.to_type()),
+            ObjectType::Fields(fields) => fields.get(field).cloned(),
+        }
+    }
+}
+
+/// The functions of Kubernetes, with all overloads.
+pub(crate) fn kubernetes_functions() -> &'static Functions {
+    &KUBERNETES
+}

@@ -1,0 +1,600 @@
+//! Evaluation of a plan.
+//!
+//! The cost is counted as cel-go's cost tracker does, step by step, and a step that exceeds the limit ends the evaluation.
+//! An error ends it too, except in `&&`, `||` and the loops made of them, where another part may decide the result.
+
+use crate::{
+    EvalError, Value,
+    equality::{self, Work},
+    function::Args,
+    list::List,
+    map::{Entries, Map},
+    plan::{Attribute, Call, Element, Fold, Key, MapEntry, Node, ObjectField, Qualifier, Root, Set},
+    program::Limits,
+    value::Text,
+};
+
+const LIST_COST: u64 = 10;
+const MAP_COST: u64 = 30;
+const OBJECT_COST: u64 = 40;
+
+type Evaluated<'a> = Result<Value<'a>, EvalError>;
+
+/// The state of an evaluation.
+pub(crate) struct Evaluator<'a> {
+    variables: &'a [Value<'a>],
+    locals: Vec<Local<'a>>,
+    cost: u64,
+    limit: u64,
+    work: Work,
+}
+
+/// A variable of a loop.
+enum Local<'a> {
+    /// An accumulator before its first use.
+    Pending(&'a Node),
+    Ready(Value<'a>),
+    /// An accumulator whose last step failed.
+    Failed(EvalError),
+    /// A call is changing the accumulator.
+    Taken,
+}
+
+impl<'a> Evaluator<'a> {
+    pub(crate) fn new(variables: &'a [Value<'a>], slots: usize, limits: &Limits) -> Self {
+        Self {
+            variables,
+            locals: Vec::with_capacity(slots),
+            cost: 0,
+            limit: limits.cost,
+            work: Work::new(limits.cancel.clone()),
+        }
+    }
+
+    pub(crate) const fn cost(&self) -> u64 {
+        self.cost
+    }
+
+    fn charge(&mut self, cost: u64) -> Result<(), EvalError> {
+        self.cost = self.cost.saturating_add(cost);
+        if self.cost > self.limit { Err(EvalError::cost_limit()) } else { Ok(()) }
+    }
+
+    pub(crate) fn eval(&mut self, node: &'a Node) -> Evaluated<'a> {
+        match node {
+            Node::Const(value) => Ok(borrow(value)),
+            Node::Attribute(attribute) => self.attribute(attribute),
+            Node::Test(attribute) => self.test(attribute),
+            Node::And(args) => self.logical(args, false),
+            Node::Or(args) => self.logical(args, true),
+            Node::Equals(args, negated) => self.equals(args, *negated),
+            Node::Call(call) => self.call(call),
+            Node::InSet(element, set) => self.in_set(element, set),
+            Node::OptionalOr(args, unwrap) => self.optional_or(args, *unwrap),
+            Node::List(elements) => self.list(elements),
+            Node::Map(entries) => self.map(entries),
+            Node::Object(fields) => self.object(fields),
+            Node::Fold(fold) => self.fold(fold),
+        }
+    }
+
+    #[inline(never)]
+    fn attribute(&mut self, attribute: &'a Attribute) -> Evaluated<'a> {
+        let value = self.resolve(attribute);
+        if !matches!(attribute.root, Root::Conditional(_)) {
+            self.charge(1)?;
+        }
+        value
+    }
+
+    /// The value of an attribute, without the cost of the attribute itself.
+    fn resolve(&mut self, attribute: &'a Attribute) -> Evaluated<'a> {
+        let value = self.root(&attribute.root)?;
+        if attribute.qualifiers.is_empty() { Ok(value) } else { self.qualify(value, &attribute.qualifiers) }
+    }
+
+    fn root(&mut self, root: &'a Root) -> Evaluated<'a> {
+        match root {
+            Root::Variable(index) => match self.variables.get(*index) {
+                Some(value) => Ok(value.clone()),
+                None => Err(EvalError::new("no such attribute(s)")),
+            },
+            Root::Local(slot) => self.local(*slot),
+            Root::Node(node) => self.eval(node),
+            Root::Conditional(parts) => self.conditional(parts),
+        }
+    }
+
+    fn local(&mut self, slot: usize) -> Evaluated<'a> {
+        match &self.locals[slot] {
+            Local::Ready(value) => Ok(value.clone()),
+            Local::Failed(error) => Err(error.clone()),
+            Local::Pending(init) => {
+                let init = *init;
+                let value = self.eval(init);
+                self.set_accumulator(slot, value)?;
+                self.local_again(slot)
+            }
+            Local::Taken => unreachable!("an accumulator is taken only by the call that replaces it"),
+        }
+    }
+
+    fn local_again(&self, slot: usize) -> Evaluated<'a> {
+        match &self.locals[slot] {
+            Local::Ready(value) => Ok(value.clone()),
+            Local::Failed(error) => Err(error.clone()),
+            Local::Pending(_) | Local::Taken => unreachable!("set before"),
+        }
+    }
+
+    /// Stores the accumulator. Only errors that end the evaluation are returned.
+    fn set_accumulator(&mut self, slot: usize, value: Evaluated<'a>) -> Result<(), EvalError> {
+        self.locals[slot] = match value {
+            Ok(value) => Local::Ready(value),
+            Err(error) if error.is_final() => return Err(error),
+            Err(error) => Local::Failed(error),
+        };
+        Ok(())
+    }
+
+    fn conditional(&mut self, parts: &'a [Node; 3]) -> Evaluated<'a> {
+        let [condition, truthy, falsy] = parts;
+        let branch = match self.eval(condition)? {
+            Value::Bool(true) => truthy,
+            Value::Bool(false) => falsy,
+            _ => return Err(EvalError::no_such_overload()),
+        };
+        match branch {
+            // The branch is not observed as an attribute of its own.
+            Node::Attribute(attribute) => self.resolve(attribute),
+            other => self.eval(other),
+        }
+    }
+
+    fn qualify(&mut self, value: Value<'a>, qualifiers: &'a [Qualifier]) -> Evaluated<'a> {
+        let mut value = value;
+        let mut is_optional = false;
+        if let Value::Optional(inner) = &value {
+            let Some(inner) = inner else {
+                return Ok(value);
+            };
+            value = (**inner).clone();
+            is_optional = true;
+        }
+        for qualifier in qualifiers {
+            is_optional |= qualifier.optional;
+            match self.step(&value, qualifier)? {
+                Some(next) => {
+                    self.charge(1)?;
+                    value = next;
+                }
+                None if is_optional => return Ok(Value::Optional(None)),
+                None => {
+                    self.charge(1)?;
+                    return Err(self.missing(&value, qualifier));
+                }
+            }
+        }
+        Ok(if is_optional { Value::some(value) } else { value })
+    }
+
+    /// The value of one selection or index; `None` if it is absent.
+    fn step(&mut self, value: &Value<'a>, qualifier: &'a Qualifier) -> Result<Option<Value<'a>>, EvalError> {
+        let found = match &qualifier.key {
+            Key::Field(name) => select(value, name),
+            Key::Const(key) => index(value, &borrow(key)),
+            Key::Node(node) => {
+                let key = self.index_value(node)?;
+                match index(value, &key) {
+                    Ok(None) if !qualifier.optional => return Err(self.charged(missing(value, &key))),
+                    other => other,
+                }
+            }
+        };
+        found.map_err(|error| self.charged(error))
+    }
+
+    /// Charges for a qualifier that failed.
+    fn charged(&mut self, error: EvalError) -> EvalError {
+        self.charge(1).err().unwrap_or(error)
+    }
+
+    /// The value of an index. A variable as an index costs only what its selections cost.
+    fn index_value(&mut self, node: &'a Node) -> Evaluated<'a> {
+        match node {
+            Node::Attribute(attribute) => self.resolve(attribute),
+            other => self.eval(other),
+        }
+    }
+
+    fn missing(&self, value: &Value<'a>, qualifier: &'a Qualifier) -> EvalError {
+        match &qualifier.key {
+            Key::Field(name) => EvalError::no_such_key(name),
+            Key::Const(key) => missing(value, key),
+            Key::Node(_) => unreachable!("reported with its value"),
+        }
+    }
+
+    #[inline(never)]
+    fn test(&mut self, attribute: &'a Attribute) -> Evaluated<'a> {
+        let (last, qualifiers) = attribute.qualifiers.split_last().expect("has() tests a field");
+        let value = self.root(&attribute.root)?;
+        let value = self.qualify(value, qualifiers)?;
+        let inner = match &value {
+            Value::Optional(None) => return Ok(Value::Bool(false)),
+            Value::Optional(Some(inner)) => &**inner,
+            other => other,
+        };
+        let found = self.step(inner, last)?;
+        if !matches!(value, Value::Optional(_)) || found.is_some() {
+            self.charge(1)?;
+        }
+        Ok(Value::Bool(found.is_some()))
+    }
+
+    /// `&&` and `||`: `decisive` is the value that decides alone.
+    #[inline(never)]
+    fn logical(&mut self, args: &'a [Node; 2], decisive: bool) -> Evaluated<'a> {
+        let mut failure = None;
+        for arg in args {
+            let error = match self.eval(arg) {
+                Ok(Value::Bool(value)) if value == decisive => return Ok(Value::Bool(decisive)),
+                Ok(Value::Bool(_)) => continue,
+                Ok(_) => EvalError::no_such_overload(),
+                Err(error) if error.is_final() => return Err(error),
+                Err(error) => error,
+            };
+            failure.get_or_insert(error);
+        }
+        failure.map_or(Ok(Value::Bool(!decisive)), Err)
+    }
+
+    #[inline(never)]
+    fn equals(&mut self, args: &'a [Node; 2], negated: bool) -> Evaluated<'a> {
+        let (left, right) = self.both(args)?;
+        let cost = match (&left, &right) {
+            (Ok(left), Ok(right)) => equality_cost(left, right, negated),
+            _ => 1,
+        };
+        self.charge(cost)?;
+        let equal = equality::equals(&left?, &right?, &mut self.work);
+        match equal {
+            Ok(equal) => Ok(Value::Bool(equal != negated)),
+            // `!=` is true if the values cannot be compared.
+            Err(error) if negated && !error.is_final() => Ok(Value::Bool(true)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Evaluates both arguments, also if the first fails.
+    fn both(&mut self, args: &'a [Node; 2]) -> Result<(Evaluated<'a>, Evaluated<'a>), EvalError> {
+        let left = unless_final(self.eval(&args[0]))?;
+        let right = unless_final(self.eval(&args[1]))?;
+        Ok((left, right))
+    }
+
+    #[inline(never)]
+    fn call(&mut self, call: &'a Call) -> Evaluated<'a> {
+        const FEW: usize = 3;
+        let mut few = [const { Value::Null }; FEW];
+        let mut many;
+        let values: &mut [Value<'a>] = if call.args.len() <= FEW {
+            &mut few[..call.args.len()]
+        } else {
+            many = vec![Value::Null; call.args.len()];
+            &mut many
+        };
+        let mut failure = None;
+        for (index, arg) in call.args.iter().enumerate() {
+            let value = match call.takes {
+                Some(slot) if index == 0 => self.take_accumulator(slot),
+                _ => self.eval(arg),
+            };
+            match value {
+                Ok(value) => values[index] = value,
+                Err(error) if error.is_final() => return Err(error),
+                Err(error) if is_non_strict(call) => {
+                    drop(error);
+                    self.charge(1)?;
+                    return Ok(Value::Bool(true));
+                }
+                // The cost of a call is known only if all arguments were evaluated.
+                Err(error) if call.stops_early && index + 1 < call.args.len() => return Err(error),
+                Err(error) => {
+                    failure.get_or_insert(error);
+                }
+            }
+        }
+        if let Some(error) = failure {
+            self.charge(call.cost.of_failed())?;
+            return Err(error);
+        }
+        if call.cost.needs_arguments_after() {
+            return self.call_with_result_cost(call, values);
+        }
+        // Charged first: an operation that exceeds the limit is not started.
+        let cost = call.cost.of(values, None);
+        self.charge(cost)?;
+        (call.function.eval)(Args {
+            values,
+            work: &mut self.work,
+            regex: call.regex.as_ref(),
+        })
+    }
+
+    /// A call whose cost depends on its result.
+    #[inline(never)]
+    fn call_with_result_cost(&mut self, call: &'a Call, values: &mut [Value<'a>]) -> Evaluated<'a> {
+        let before: Vec<_> = values.to_vec();
+        let result = (call.function.eval)(Args {
+            values,
+            work: &mut self.work,
+            regex: call.regex.as_ref(),
+        });
+        let cost = call.cost.of(&before, result.as_ref().ok());
+        self.charge(cost)?;
+        result
+    }
+
+    /// Takes the accumulator that a call is about to replace.
+    fn take_accumulator(&mut self, slot: usize) -> Evaluated<'a> {
+        if matches!(self.locals[slot], Local::Pending(_)) {
+            // The first use evaluates it.
+            self.local(slot)?;
+        }
+        self.charge(1)?;
+        match std::mem::replace(&mut self.locals[slot], Local::Taken) {
+            Local::Ready(value) => Ok(value),
+            Local::Failed(error) => Err(error),
+            Local::Pending(_) | Local::Taken => unreachable!("evaluated above, and taken once"),
+        }
+    }
+
+    fn in_set(&mut self, element: &'a Node, set: &'a Set) -> Evaluated<'a> {
+        let found = match self.eval(element)? {
+            Value::String(text) => set.texts.contains(&*text),
+            value => {
+                let mut found = false;
+                for member in &set.others {
+                    if equality::equals(member, &value, &mut self.work)? {
+                        found = true;
+                        break;
+                    }
+                }
+                found
+            }
+        };
+        Ok(Value::Bool(found))
+    }
+
+    fn optional_or(&mut self, args: &'a [Node; 2], unwrap: bool) -> Evaluated<'a> {
+        match self.eval(&args[0])? {
+            Value::Optional(Some(value)) if unwrap => Ok((*value).clone()),
+            value @ Value::Optional(Some(_)) => Ok(value),
+            Value::Optional(None) => self.eval(&args[1]),
+            _ => Err(EvalError::no_such_overload()),
+        }
+    }
+
+    #[inline(never)]
+    fn list(&mut self, elements: &'a [Element]) -> Evaluated<'a> {
+        let result = self.elements(elements);
+        self.charge(LIST_COST)?;
+        result.map(Value::list)
+    }
+
+    fn elements(&mut self, elements: &'a [Element]) -> Result<Vec<Value<'a>>, EvalError> {
+        let mut values = Vec::with_capacity(elements.len());
+        for element in elements {
+            let value = self.eval(&element.node)?;
+            match value {
+                Value::Optional(inner) if element.optional => values.extend(inner.map(|value| (*value).clone())),
+                value if element.optional => {
+                    return Err(EvalError::new(format!(
+                        "cannot initialize optional list element from non-optional value {value:?}"
+                    )));
+                }
+                value => values.push(value),
+            }
+        }
+        Ok(values)
+    }
+
+    #[inline(never)]
+    fn map(&mut self, entries: &'a [MapEntry]) -> Evaluated<'a> {
+        let result = self.entries(entries);
+        self.charge(MAP_COST)?;
+        result.map(|entries| Value::Map(Map::from(entries)))
+    }
+
+    fn entries(&mut self, entries: &'a [MapEntry]) -> Result<Entries<'a>, EvalError> {
+        let mut map = Entries::default();
+        for entry in entries {
+            let key = self.eval(&entry.key)?;
+            let value = self.eval(&entry.value)?;
+            self.insert(&mut map, key, value, entry.optional)?;
+        }
+        Ok(map)
+    }
+
+    #[inline(never)]
+    fn object(&mut self, fields: &'a [ObjectField]) -> Evaluated<'a> {
+        let mut map = Entries::default();
+        let mut result = Ok(());
+        for field in fields {
+            result = self
+                .eval(&field.value)
+                .and_then(|value| self.insert(&mut map, Value::text(&field.name), value, field.optional));
+            if result.is_err() {
+                break;
+            }
+        }
+        self.charge(OBJECT_COST)?;
+        result.map(|()| Value::Map(Map::from(map)))
+    }
+
+    #[allow(clippy::unused_self)]
+    fn insert(
+        &self,
+        map: &mut Entries<'a>,
+        key: Value<'a>,
+        value: Value<'a>,
+        optional: bool,
+    ) -> Result<(), EvalError> {
+        match value {
+            Value::Optional(Some(value)) if optional => map.insert(key, (*value).clone()),
+            Value::Optional(None) if optional => {
+                map.remove(&key);
+                Ok(())
+            }
+            value if optional => Err(EvalError::new(format!(
+                "cannot initialize optional entry '{key:?}' from non-optional value {value:?}"
+            ))),
+            value => map.insert(key, value),
+        }
+    }
+
+    #[inline(never)]
+    fn fold(&mut self, fold: &'a Fold) -> Evaluated<'a> {
+        let range = self.eval(&fold.range)?;
+        debug_assert_eq!(self.locals.len(), fold.slot);
+        self.locals.push(Local::Pending(&fold.init));
+        let result = match &range {
+            Value::List(list) => self.fold_list(fold, list),
+            Value::Map(map) => self.fold_map(fold, map),
+            other => Err(EvalError::new(format!(
+                "got '{}', expected iterable type",
+                other.type_name()
+            ))),
+        };
+        self.locals.truncate(fold.slot + 1);
+        let result = result.and_then(|()| self.eval(&fold.result));
+        self.locals.truncate(fold.slot);
+        result
+    }
+
+    fn fold_list(&mut self, fold: &'a Fold, list: &List<'a>) -> Result<(), EvalError> {
+        for (index, element) in list.iter().enumerate() {
+            let goes_on = if fold.two_variables {
+                let index = Value::Int(i64::try_from(index).unwrap_or(i64::MAX));
+                self.iterate(fold, Ok(index), Some(element))?
+            } else {
+                self.iterate(fold, element, None)?
+            };
+            if !goes_on {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn fold_map(&mut self, fold: &'a Fold, map: &Map<'a>) -> Result<(), EvalError> {
+        for key in map.keys() {
+            let value = fold.two_variables.then(|| map.get(&key).unwrap_or(Ok(Value::Null)));
+            if !self.iterate(fold, Ok(key), value)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs the loop once. Returns whether it goes on.
+    fn iterate(
+        &mut self,
+        fold: &'a Fold,
+        first: Evaluated<'a>,
+        second: Option<Evaluated<'a>>,
+    ) -> Result<bool, EvalError> {
+        let variable = |value: Evaluated<'a>| match value {
+            Ok(value) => Local::Ready(value),
+            Err(error) => Local::Failed(error),
+        };
+        self.work.spend(8)?;
+        self.locals.truncate(fold.slot + 1);
+        self.locals.push(variable(first));
+        self.locals.extend(second.map(variable));
+        match self.eval(&fold.condition) {
+            Ok(Value::Bool(false)) => return Ok(false),
+            Err(error) if error.is_final() => return Err(error),
+            _ => {}
+        }
+        let step = self.eval(&fold.step);
+        self.set_accumulator(fold.slot, step)?;
+        Ok(true)
+    }
+}
+
+/// A constant of the plan, without sharing what can be borrowed.
+fn borrow<'a>(value: &'a Value<'static>) -> Value<'a> {
+    match value {
+        Value::String(Text::Shared(text)) => Value::text(text),
+        other => other.clone(),
+    }
+}
+
+/// Only `@not_strictly_false` takes errors as arguments.
+fn is_non_strict(call: &Call) -> bool {
+    call.function.name == "@not_strictly_false"
+}
+
+fn unless_final(value: Evaluated<'_>) -> Result<Evaluated<'_>, EvalError> {
+    match value {
+        Err(error) if error.is_final() => Err(error),
+        other => Ok(other),
+    }
+}
+
+/// The cost of `==`: a tenth of the smaller size, and 1 for values of libraries.
+fn equality_cost(left: &Value<'_>, right: &Value<'_>, negated: bool) -> u64 {
+    if !negated && matches!(left, Value::Opaque(_)) {
+        return 1;
+    }
+    left.size().min(right.size()).div_ceil(10)
+}
+
+fn select<'a>(value: &Value<'a>, name: &str) -> Result<Option<Value<'a>>, EvalError> {
+    match value {
+        Value::Map(map) => map.field(name).transpose(),
+        Value::List(_) => Err(EvalError::new("unsupported index type 'string' in list")),
+        _ => Ok(None),
+    }
+}
+
+fn index<'a>(value: &Value<'a>, key: &Value<'a>) -> Result<Option<Value<'a>>, EvalError> {
+    match value {
+        Value::Map(map) => map.get(key).transpose(),
+        Value::List(list) => {
+            let index = match key {
+                Value::Int(index) => usize::try_from(*index).ok(),
+                Value::Uint(index) => usize::try_from(*index).ok(),
+                Value::Double(float) => {
+                    let whole = float.fract() == 0.0;
+                    if !whole {
+                        return Err(EvalError::new(format!(
+                            "unsupported index value {} in list",
+                            crate::go_format::float(*float)
+                        )));
+                    }
+                    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+                    (*float >= 0.0).then_some(*float as usize)
+                }
+                other => {
+                    return Err(EvalError::new(format!(
+                        "unsupported index type '{}' in list",
+                        other.type_name()
+                    )));
+                }
+            };
+            index.and_then(|index| list.get(index)).transpose()
+        }
+        _ => Ok(None),
+    }
+}
+
+fn missing(value: &Value<'_>, key: &Value<'_>) -> EvalError {
+    let key = crate::display::plain(key);
+    match value {
+        Value::List(_) => EvalError::new(format!("index out of bounds: {key}")),
+        _ => EvalError::no_such_key(key),
+    }
+}

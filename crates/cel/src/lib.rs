@@ -1,0 +1,75 @@
+//! Kubernetes' CEL: the expressions of validation rules and admission policies.
+//!
+//! ```text
+//!   text ─► parse ─► check ─► plan ─► Program ──evaluate──► Value + cost
+//!             │        │        │
+//!          Issues   types    estimate (cost bounds)
+//! ```
+//!
+//! An [`Env`] has the variables and the functions; [`Env::compile`] makes a [`Program`], which is checked like
+//! kube-apiserver checks it, with the same messages, and knows its estimated cost. A program is evaluated over borrowed
+//! JSON ([`Schema::value`], [`Value::from_json`]): only what an expression touches is converted. Evaluation counts the
+//! cost, and ends at a limit or when it is cancelled.
+//!
+//! ```
+//! use serde_json::json;
+//! use windlass_cel::{Env, Type, Value};
+//!
+//! let mut env = Env::kubernetes();
+//! env.declare("object", Type::Dyn);
+//! let program = env.compile("object.spec.containers.all(c, c.image.startsWith('registry.example.com/'))").unwrap();
+//!
+//! let pod = json!({"spec": {"containers": [{"image": "registry.example.com/web:1"}]}});
+//! let variables = [Value::from_json(&pod)];
+//! let result = program.evaluate(&variables);
+//! assert!(matches!(result.value, Ok(Value::Bool(true))));
+//! assert_eq!(result.cost, 11);
+//! ```
+//!
+//! The crate knows nothing about HTTP, the API server or clusters, and does no I/O except for reading the host's time
+//! zones. The host implements [`Authorizer`] for `authorizer`, and [`HostObject`] for lazy variables.
+
+mod assign;
+mod ast;
+mod bounds;
+mod check;
+mod cost;
+mod display;
+mod env;
+mod equality;
+mod error;
+mod estimate;
+mod estimate_call;
+mod eval;
+mod function;
+mod go_format;
+mod issue;
+mod library;
+mod list;
+mod macros;
+mod map;
+mod names;
+mod nesting;
+mod parse;
+mod plan;
+mod program;
+mod re2;
+mod schema;
+mod time;
+mod types;
+mod validate;
+mod value;
+
+pub use env::Env;
+pub use error::{EvalError, EvalErrorKind};
+pub use bounds::CostEstimate;
+pub use issue::{Issue, Issues};
+pub use library::{Authorizer, Check, Cidr, Decision, Ip, Quantity, Semver, Url, authorizer};
+pub use list::{Iter, List};
+pub use map::{HostObject, Map};
+pub use names::escape;
+pub use program::{Evaluation, Limits, PER_CALL_LIMIT, Program};
+pub use schema::Schema;
+pub use time::{Duration, Timestamp};
+pub use types::Type;
+pub use value::{Opaque, Text, Value};

@@ -1,0 +1,168 @@
+//! How deep the parser would recurse.
+//!
+//! cel-go counts, for each rule of its grammar, how many of it are open: `((a))` opens three expressions, `a + b + c`
+//! three sums, `a.b.c` three members. It refuses an expression that opens more than 250 of one rule. This counts the same
+//! from the tokens, before the parser recurses.
+
+/// The open rules of one level of parentheses, besides the first of each.
+#[derive(Clone, Copy, Default)]
+struct Level {
+    /// `c ? x : d ? y : z` is an expression in an expression.
+    conditionals: usize,
+    relations: usize,
+    sums: usize,
+    members: usize,
+}
+
+impl Level {
+    fn plus(self, other: Self) -> Self {
+        Self {
+            conditionals: self.conditionals + other.conditionals + 1,
+            relations: self.relations + other.relations + 1,
+            sums: self.sums + other.sums + 1,
+            members: self.members + other.members + 1,
+        }
+    }
+
+    fn greatest(self) -> usize {
+        1 + self
+            .conditionals
+            .max(self.relations)
+            .max(self.sums)
+            .max(self.members)
+    }
+}
+
+/// Returns the greatest number of one rule that are open at once.
+pub(crate) fn nesting(text: &str) -> usize {
+    // For each open parenthesis, the sum of the levels outside of it.
+    let mut outer = vec![Level::default()];
+    let mut inner = Level::default();
+    let mut greatest = 1;
+    let bytes = text.as_bytes();
+    let mut index = 0;
+    while let Some(&byte) = bytes.get(index) {
+        let next = bytes.get(index + 1).copied();
+        let mut length = 1;
+        match byte {
+            b'"' | b'\'' => length = string_length(bytes, index),
+            b'/' if next == Some(b'/') => {
+                length = bytes[index..]
+                    .iter()
+                    .position(|byte| *byte == b'\n')
+                    .unwrap_or(bytes.len() - index);
+            }
+            b'(' | b'[' | b'{' => {
+                // A call or an index is one more member.
+                inner.members += 1;
+                let sum = outer.last().copied().unwrap_or_default().plus(inner);
+                outer.push(sum);
+                inner = Level::default();
+            }
+            b')' | b']' | b'}' if outer.len() > 1 => {
+                // The level below goes on as it was, without what the closed one added.
+                let closed = outer.pop().unwrap_or_default();
+                let below = outer.last().copied().unwrap_or_default();
+                inner = Level {
+                    conditionals: closed.conditionals - below.conditionals - 1,
+                    relations: closed.relations - below.relations - 1,
+                    sums: closed.sums - below.sums - 1,
+                    members: closed.members - below.members - 1,
+                };
+            }
+            b'.' => inner.members += 1,
+            b'?' | b':' => {
+                inner = Level {
+                    conditionals: inner.conditionals + usize::from(byte == b':'),
+                    ..Level::default()
+                }
+            }
+            b',' => inner = Level::default(),
+            b'&' | b'|' => {
+                inner = Level {
+                    conditionals: inner.conditionals,
+                    ..Level::default()
+                }
+            }
+            b'<' | b'>' | b'=' => {
+                inner.sums = 0;
+                inner.members = 0;
+                inner.relations += 1;
+                length = 1 + usize::from(next == Some(b'='));
+            }
+            b'!' if next == Some(b'=') => {
+                inner.sums = 0;
+                inner.members = 0;
+                inner.relations += 1;
+                length = 2;
+            }
+            b'i' if is_word(bytes, index, b"in") => {
+                inner.sums = 0;
+                inner.members = 0;
+                inner.relations += 1;
+                length = 2;
+            }
+            b'+' | b'-' | b'*' | b'/' | b'%' => {
+                inner.members = 0;
+                inner.sums += 1;
+            }
+            _ => {}
+        }
+        greatest = greatest.max(outer.last().copied().unwrap_or_default().plus(inner).greatest() - 1);
+        index += length;
+    }
+    greatest
+}
+
+fn is_word(bytes: &[u8], index: usize, word: &[u8]) -> bool {
+    let is_letter = |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'_');
+    bytes[index..].starts_with(word)
+        && !is_letter(bytes.get(index + word.len()))
+        && !(index > 0 && is_letter(bytes.get(index - 1)))
+}
+
+/// The length of the string literal whose opening quote is at `start`.
+fn string_length(bytes: &[u8], start: usize) -> usize {
+    let quote = bytes[start];
+    let triple = bytes[start..].starts_with(&[quote; 3]);
+    let prefix = &bytes[start.saturating_sub(2)..start];
+    let raw = prefix.iter().any(|byte| matches!(byte, b'r' | b'R'))
+        && prefix.last().is_some_and(|byte| matches!(byte, b'r' | b'R' | b'b' | b'B'));
+    let mut index = start + if triple { 3 } else { 1 };
+    while let Some(byte) = bytes.get(index) {
+        if *byte == b'\\' && !raw {
+            index += 2;
+        } else if !triple && (*byte == quote || *byte == b'\n') {
+            return index + 1 - start;
+        } else if triple && bytes[index..].starts_with(&[quote; 3]) {
+            return index + 3 - start;
+        } else {
+            index += 1;
+        }
+    }
+    bytes.len() - start
+}
+
+#[cfg(test)]
+mod tests {
+    use super::nesting;
+
+    #[test]
+    fn nesting_counts_each_rule() {
+        for (text, depth) in [
+            ("a", 1),
+            ("((a))", 3),
+            ("a + b + c", 3),
+            ("a.b.c", 3),
+            ("'((('", 1),
+            (r"r'\' + (a)", 2),
+            ("[[1], [2], [3]]", 3),
+            ("a ? b : c ? d : e", 3),
+            ("a && b && c && d", 1),
+            ("// (((((", 1),
+            (")))", 1),
+        ] {
+            assert_eq!(nesting(text), depth, "{text}");
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! A compiled expression, and its evaluation from outside.
+
+use std::sync::{Arc, atomic::AtomicBool};
+
+use crate::{
+    CostEstimate, Env, EvalError, Type, Value,
+    check::{Checked, Reference},
+    estimate,
+    eval::Evaluator,
+    plan::{self, Node},
+};
+
+/// kube-apiserver's limit of the cost of one evaluation.
+pub const PER_CALL_LIMIT: u64 = 1_000_000;
+
+/// A compiled expression. It can be evaluated often, and from several threads at once.
+#[derive(Debug)]
+pub struct Program {
+    node: Node,
+    slots: usize,
+    result: Type,
+    estimate: CostEstimate,
+    /// The indexes of the variables that the expression uses.
+    variables: Vec<usize>,
+}
+
+/// When an evaluation ends early.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// The greatest cost. By default [`PER_CALL_LIMIT`].
+    pub cost: u64,
+    /// Ends the evaluation soon after it becomes true. By default there is none.
+    pub cancel: Option<Arc<AtomicBool>>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            cost: PER_CALL_LIMIT,
+            cancel: None,
+        }
+    }
+}
+
+/// The outcome of an evaluation.
+#[derive(Debug)]
+pub struct Evaluation<'a> {
+    /// The value, or why there is none.
+    pub value: Result<Value<'a>, EvalError>,
+    /// What it cost, in cel-go's units, also if it failed.
+    pub cost: u64,
+}
+
+impl Program {
+    pub(crate) fn new(env: &Env, node: Node, slots: usize, checked: Checked) -> Self {
+        let mut variables: Vec<usize> = checked
+            .references
+            .iter()
+            .filter_map(|reference| match reference {
+                Reference::Variable(index) => Some(*index),
+                _ => None,
+            })
+            .collect();
+        variables.sort_unstable();
+        variables.dedup();
+        Self {
+            node,
+            slots,
+            result: plan::result_type(&checked),
+            estimate: estimate::estimate(env, &checked),
+            variables,
+        }
+    }
+
+    /// Returns the type of the result.
+    pub const fn result_type(&self) -> &Type {
+        &self.result
+    }
+
+    /// Returns the estimated cost, from the bounds of the schemas of the variables.
+    pub const fn estimated_cost(&self) -> CostEstimate {
+        self.estimate
+    }
+
+    /// Whether the expression uses the variable with this index.
+    pub fn uses_variable(&self, index: usize) -> bool {
+        self.variables.contains(&index)
+    }
+
+    /// Evaluates the expression with the default limits. `variables` has a value for each declared variable, by the
+    /// index that the declaration returned; a missing one is an error if it is used.
+    pub fn evaluate<'a>(&'a self, variables: &'a [Value<'a>]) -> Evaluation<'a> {
+        self.evaluate_with(variables, &Limits::default())
+    }
+
+    /// Evaluates the expression within limits.
+    pub fn evaluate_with<'a>(&'a self, variables: &'a [Value<'a>], limits: &Limits) -> Evaluation<'a> {
+        let mut evaluator = Evaluator::new(variables, self.slots, limits);
+        let value = evaluator.eval(&self.node);
+        Evaluation {
+            value,
+            cost: evaluator.cost(),
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! Compares this crate with kube-apiserver on recorded expressions.
+//!
+//! `WINDLASS_CEL_CASES` names the folder with the recordings that `hack/cel` makes; without it, nothing is compared.
+//! `WINDLASS_CEL_SHOW=20` prints that many differences of each group, `WINDLASS_CEL_GROUP=ip` only those of one group.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use serde_json::Value as Json;
+use windlass_cel::{Env, Schema, Type, Value};
+
+use super::json_values::{describe, parse, same};
+
+/// What was compared, and how often it was equal.
+#[derive(Default)]
+struct Counts {
+    cases: usize,
+    equal: usize,
+    /// By the part that differs first.
+    different: BTreeMap<&'static str, usize>,
+    shown: usize,
+}
+
+#[test]
+fn recorded_expressions_have_the_same_outcome() {
+    let Some(folder) = std::env::var_os("WINDLASS_CEL_CASES").map(PathBuf::from) else {
+        eprintln!("WINDLASS_CEL_CASES is not set: no recordings to compare with");
+        return;
+    };
+    let environments = load_environments(&folder);
+    let mut groups: BTreeMap<String, Counts> = BTreeMap::new();
+    for line in lines(&folder.join("expressions.jsonl")) {
+        let name = line["environment"].as_str().unwrap_or_default();
+        let Some(environment) = environments.get(name) else {
+            panic!("unknown environment {name}");
+        };
+        let group = line["group"].as_str().unwrap_or_default();
+        compare(groups.entry(group.to_owned()).or_default(), group, environment, &line, &line);
+    }
+    for line in lines(&folder.join("spec.jsonl")) {
+        if line.get("disableCheck").is_some() || line.get("container").is_some() || line.get("functions").is_some() {
+            continue;
+        }
+        let Some(environment) = spec_environment(&line) else {
+            continue;
+        };
+        let group = format!("spec {}", line["file"].as_str().unwrap_or_default());
+        let counts = groups.entry(group.clone()).or_default();
+        compare(counts, &group, &environment, &line, &line["kubernetes"]);
+    }
+    let (mut cases, mut equal) = (0, 0);
+    for (group, counts) in &groups {
+        eprintln!("{group:24} {:5} of {:5} equal {:?}", counts.equal, counts.cases, counts.different);
+        cases += counts.cases;
+        equal += counts.equal;
+    }
+    eprintln!("{:24} {equal:5} of {cases:5} equal", "all");
+    assert!(cases > 0, "no cases in {}", folder.display());
+    // A share, not all: the known differences are in the README.
+    assert!(equal * 100 >= cases * 97, "{equal} of {cases} are equal");
+}
+
+fn lines(path: &Path) -> Vec<Json> {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    // A few results are nested deeper than `serde_json` reads.
+    text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+}
+
+/// An environment of cases, with its data.
+struct Environment {
+    env: Env,
+    schema: Option<Schema>,
+    self_json: Json,
+    old_json: Json,
+    optional_old: bool,
+    values: Vec<Value<'static>>,
+}
+
+impl Environment {
+    fn new() -> Self {
+        Self {
+            env: Env::kubernetes(),
+            schema: None,
+            self_json: Json::Null,
+            old_json: Json::Null,
+            optional_old: false,
+            values: Vec::new(),
+        }
+    }
+
+    fn variables(&self) -> Vec<Value<'_>> {
+        let mut variables: Vec<Value<'_>> = self.values.clone();
+        if let Some(schema) = &self.schema {
+            variables.push(schema.value(&self.self_json).expect("self matches the schema"));
+            if !self.old_json.is_null() {
+                let old = schema.value(&self.old_json).expect("oldSelf matches the schema");
+                variables.push(if self.optional_old { Value::some(old) } else { old });
+            } else if self.optional_old {
+                variables.push(Value::Optional(None));
+            }
+        }
+        variables
+    }
+}
+
+fn load_environments(folder: &Path) -> BTreeMap<String, Environment> {
+    let mut place = folder.join("environments");
+    if !place.is_dir() {
+        place = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../hack/cel/expressions/environments");
+    }
+    if let Some(other) = std::env::var_os("WINDLASS_CEL_ENVIRONMENTS") {
+        place = PathBuf::from(other);
+    }
+    let mut environments = BTreeMap::new();
+    for entry in fs::read_dir(&place).unwrap_or_else(|error| panic!("{}: {error}", place.display())) {
+        let path = entry.expect("a file").path();
+        let file: Json = serde_json::from_str(&fs::read_to_string(&path).expect("a file")).expect("JSON");
+        let mut environment = Environment::new();
+        for (name, variable) in file.get("variables").and_then(Json::as_object).into_iter().flatten() {
+            let type_ = parse_type(variable["type"].as_str().unwrap_or_default()).expect("a type");
+            environment.env.declare(name.as_str(), type_);
+            environment.values.push(parse(&variable["value"]).unwrap_or_else(|| panic!("{name}: {variable}")));
+        }
+        if let Some(schema) = file.get("schema") {
+            let is_root = file.get("root").and_then(Json::as_bool).unwrap_or_default();
+            let schema = if is_root {
+                Schema::from_openapi_root(schema, "selfType1")
+            } else {
+                Schema::from_openapi(schema, "selfType1")
+            };
+            let schema = schema.expect("a visible schema");
+            environment.env.declare_schema("self", &schema);
+            environment.optional_old = file.get("optionalOldSelf").and_then(Json::as_bool).unwrap_or_default();
+            if environment.optional_old {
+                environment.env.declare_optional_schema("oldSelf", &schema);
+            } else {
+                environment.env.declare_schema("oldSelf", &schema);
+            }
+            environment.schema = Some(schema);
+            environment.self_json = file.get("self").cloned().unwrap_or_default();
+            environment.old_json = file.get("oldSelf").cloned().unwrap_or_default();
+        }
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        environments.insert(name, environment);
+    }
+    environments
+}
+
+fn spec_environment(line: &Json) -> Option<Environment> {
+    let mut environment = Environment::new();
+    for (name, type_) in line.get("variables").and_then(Json::as_object).into_iter().flatten() {
+        environment.env.declare(name.as_str(), parse_type(type_.as_str()?)?);
+        let value = line.get("bindings").and_then(|bindings| bindings.get(name));
+        environment.values.push(match value {
+            Some(value) => parse(value)?,
+            None => Value::Null,
+        });
+    }
+    Some(environment)
+}
+
+fn parse_type(text: &str) -> Option<Type> {
+    let text = text.trim();
+    if let Some((name, rest)) = text.split_once('(') {
+        let inner = rest.strip_suffix(')')?;
+        return match name {
+            "list" => Some(Type::list(parse_type(inner)?)),
+            "optional_type" => Some(Type::optional(parse_type(inner)?)),
+            "map" => {
+                let (key, value) = inner.split_once(',')?;
+                Some(Type::map(parse_type(key)?, parse_type(value)?))
+            }
+            _ => None,
+        };
+    }
+    Some(match text {
+        "dyn" => Type::Dyn,
+        "null" | "null_type" => Type::Null,
+        "bool" => Type::Bool,
+        "int" => Type::Int,
+        "uint" => Type::Uint,
+        "double" => Type::Double,
+        "string" => Type::String,
+        "bytes" => Type::Bytes,
+        "duration" | "google.protobuf.Duration" => Type::Duration,
+        "timestamp" | "google.protobuf.Timestamp" => Type::Timestamp,
+        _ => return None,
+    })
+}
+
+fn compare(counts: &mut Counts, group: &str, environment: &Environment, line: &Json, expected: &Json) {
+    let expression = line["expression"].as_str().unwrap_or_default();
+    counts.cases += 1;
+    match difference(environment, expression, expected) {
+        None => counts.equal += 1,
+        Some((part, details)) => {
+            *counts.different.entry(part).or_default() += 1;
+            let limit = std::env::var("WINDLASS_CEL_SHOW").ok().and_then(|limit| limit.parse().ok()).unwrap_or(0);
+            let only = std::env::var("WINDLASS_CEL_GROUP").unwrap_or_default();
+            if counts.shown < limit && (only.is_empty() || group.contains(&only)) {
+                counts.shown += 1;
+                eprintln!("{group}: {part}: {expression:.200}\n{details}");
+            }
+        }
+    }
+}
+
+/// The first part that differs, and how.
+fn difference(environment: &Environment, expression: &str, expected: &Json) -> Option<(&'static str, String)> {
+    let differ = |part, ours: String, theirs: String| Some((part, format!("   ours: {ours}\n theirs: {theirs}")));
+    let text = |key: &str| expected.get(key).and_then(Json::as_str);
+    let program = match environment.env.compile(expression) {
+        Ok(program) => program,
+        Err(issues) => {
+            let key = if issues.is_instantiation() { "programError" } else { "checkError" };
+            let theirs = text("parseError").or(text("checkError")).or(text("programError"));
+            return match theirs {
+                None => differ("refused", issues.to_string(), expected.to_string()),
+                Some(theirs) if theirs != issues.to_string() => differ(
+                    if text("parseError").is_some() { "syntax error text" } else { "error text" },
+                    issues.to_string(),
+                    theirs.to_owned(),
+                ),
+                Some(_) if text(key).is_none() && text("parseError").is_none() => {
+                    differ("kind of error", key.to_owned(), expected.to_string())
+                }
+                Some(_) => None,
+            };
+        }
+    };
+    if let Some(theirs) = text("parseError").or(text("checkError")).or(text("programError")) {
+        return differ("accepted", format!("{}", program.result_type()), theirs.to_owned());
+    }
+    if let Some(theirs) = text("type")
+        && program.result_type().to_string() != display_type(theirs)
+    {
+        return differ("type", program.result_type().to_string(), theirs.to_owned());
+    }
+    let variables = environment.variables();
+    let result = program.evaluate(&variables);
+    let runs: Vec<&Json> = match expected.get("varies").and_then(Json::as_array) {
+        Some(runs) => runs.iter().collect(),
+        None => vec![expected],
+    };
+    let ours = match &result.value {
+        Ok(value) => describe(value).to_string(),
+        Err(error) => format!("error: {error}"),
+    };
+    let theirs = || {
+        runs.iter()
+            .map(|run| run.get("value").unwrap_or(&run["error"]).to_string())
+            .collect::<Vec<_>>()
+            .join(" or ")
+    };
+    let matches = |run: &&&Json| match &result.value {
+        Ok(value) => run.get("value").is_some_and(|theirs| same(&describe(value), theirs)),
+        Err(error) => run.get("error").and_then(Json::as_str) == Some(&error.to_string()),
+    };
+    let matching: Vec<_> = runs.iter().filter(matches).collect();
+    if matching.is_empty() && expected.get("checkOnly").is_none() && (expected.get("value").is_some() || expected.get("error").is_some() || expected.get("varies").is_some()) {
+        let both_fail = result.value.is_err() && runs.iter().any(|run| run.get("error").is_some());
+        return differ(if both_fail { "run error text" } else { "value" }, ours, theirs());
+    }
+    if let Some(estimate) = expected.get("estimate") {
+        let ours = program.estimated_cost();
+        if (Some(ours.min), Some(ours.max)) != (estimate["min"].as_u64(), estimate["max"].as_u64()) {
+            return differ("estimate", format!("{ours:?}"), estimate.to_string());
+        }
+    }
+    let costs: Vec<u64> = matching.iter().filter_map(|run| run.get("cost").and_then(Json::as_u64)).collect();
+    if !costs.is_empty() && !costs.contains(&result.cost) {
+        return differ("cost", result.cost.to_string(), format!("{costs:?}"));
+    }
+    None
+}
+
+/// The recordings have cel-go's names of types.
+fn display_type(text: &str) -> String {
+    text.replace("google.protobuf.Duration", "duration")
+        .replace("google.protobuf.Timestamp", "timestamp")
+        .replace("null_type", "null")
+}
