@@ -49,6 +49,17 @@ pub(crate) enum Literal {
     Bytes(Arc<[u8]>),
 }
 
+impl Literal {
+    /// Whether it is a number with a sign.
+    pub(crate) const fn is_negative(&self) -> bool {
+        match self {
+            Self::Int(value) => *value < 0,
+            Self::Double(value) => value.is_sign_negative(),
+            _ => false,
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 pub(crate) struct Select {
     pub(crate) operand: Box<Expr>,
@@ -189,6 +200,13 @@ impl Source {
     pub(crate) fn add(&mut self, position: u32) -> Id {
         self.positions.push(position);
         Id::try_from(self.positions.len() - 1).expect("ids are bounded by the length of the expression")
+    }
+
+    /// Corrects the place of a node.
+    pub(crate) fn move_to(&mut self, id: Id, position: u32) {
+        if let Some(known) = self.positions.get_mut(id as usize) {
+            *known = position;
+        }
     }
 
     pub(crate) fn position(&self, id: Id) -> u32 {

@@ -147,6 +147,7 @@ impl Checker<'_> {
     }
 
     fn lookup_qualified(&self, name: &str) -> Option<Name> {
+        let name = name.strip_prefix('.').unwrap_or(name);
         if let Some((index, variable)) = self.env.variable(name) {
             return Some(Name::Variable(index, variable.type_.clone()));
         }
@@ -343,7 +344,7 @@ impl Checker<'_> {
             self.check(element);
             let type_ = self.type_of(element).clone();
             let type_ = self.unwrap(element, type_, list.optional.contains(&index));
-            common = Some(self.join(element.id, common, type_));
+            common = Some(self.join(common, type_));
         }
         let element = common.unwrap_or_else(|| Type::Var(self.bindings.fresh(1)));
         self.set_type(id, Type::list(element));
@@ -354,11 +355,11 @@ impl Checker<'_> {
         for entry in entries {
             self.check(&entry.key);
             let key = self.type_of(&entry.key).clone();
-            keys = Some(self.join(entry.key.id, keys, key));
+            keys = Some(self.join(keys, key));
             self.check(&entry.value);
             let value = self.type_of(&entry.value).clone();
             let value = self.unwrap(&entry.value, value, entry.optional);
-            values = Some(self.join(entry.value.id, values, value));
+            values = Some(self.join(values, value));
         }
         let mut known = |type_: Option<Type>| type_.unwrap_or_else(|| Type::Var(self.bindings.fresh(1)));
         let type_ = Type::map(known(keys), known(values));
@@ -468,16 +469,15 @@ impl Checker<'_> {
         }
     }
 
-    /// The common type of the elements so far and the next.
-    fn join(&mut self, id: Id, previous: Option<Type>, current: Type) -> Type {
+    /// The common type of the elements so far and the next. Mixed types are `dyn` here; [`validate`] reports them.
+    fn join(&mut self, previous: Option<Type>, current: Type) -> Type {
         let Some(previous) = previous else {
             return current;
         };
         if self.bindings.assign(&previous, &current) {
             return Bindings::most_general(&previous, &current).clone();
         }
-        self.mismatch(id, &previous, &current);
-        Type::Error
+        Type::Dyn
     }
 
     fn type_of(&self, expr: &Expr) -> &Type {
@@ -550,14 +550,14 @@ fn type_by_name(name: &str, mutations: bool) -> Option<Type> {
         "type" => Type::Type(None),
         "google.protobuf.Duration" => Type::Duration,
         "google.protobuf.Timestamp" => Type::Timestamp,
-        "optional_type" => Type::optional(Type::Dyn),
+        "optional_type" => Type::Opaque(name.into(), Arc::new([])),
         _ if mutations && is_mutation_object(name) => Type::object(name),
         _ => return None,
     })
 }
 
 /// `JSONPatch`, `Object` and `Object.…`
-fn is_mutation_object(name: &str) -> bool {
+pub(crate) fn is_mutation_object(name: &str) -> bool {
     matches!(name, "JSONPatch" | "Object") || name.starts_with("Object.")
 }
 

@@ -90,14 +90,6 @@ impl CostRule {
         matches!(self, Self::Join | Self::NewList)
     }
 
-    /// The cost of a call of which an argument failed.
-    pub(crate) const fn of_failed(self) -> u64 {
-        match self {
-            Self::Fixed(cost) => cost,
-            _ => 1,
-        }
-    }
-
     pub(crate) fn of(self, args: &[Value<'_>], result: Option<&Value<'_>>) -> u64 {
         let size = |index: usize| args.get(index).map_or(1, Value::size);
         match self {

@@ -4,7 +4,7 @@
 //! An error ends it too, except in `&&`, `||` and the loops made of them, where another part may decide the result.
 
 use crate::{
-    EvalError, Value,
+    EvalError, Value, check,
     equality::{self, Work},
     function::Args,
     list::List,
@@ -73,14 +73,14 @@ impl<'a> Evaluator<'a> {
             Node::OptionalOr(args, unwrap) => self.optional_or(args, *unwrap),
             Node::List(elements) => self.list(elements),
             Node::Map(entries) => self.map(entries),
-            Node::Object(fields) => self.object(fields),
+            Node::Object(name, fields) => self.object(name, fields),
             Node::Fold(fold) => self.fold(fold),
         }
     }
 
     #[inline(never)]
     fn attribute(&mut self, attribute: &'a Attribute) -> Evaluated<'a> {
-        let value = self.resolve(attribute);
+        let value = unless_final(self.resolve(attribute))?;
         if !matches!(attribute.root, Root::Conditional(_)) {
             self.charge(1)?;
         }
@@ -152,46 +152,67 @@ impl<'a> Evaluator<'a> {
     }
 
     fn qualify(&mut self, value: Value<'a>, qualifiers: &'a [Qualifier]) -> Evaluated<'a> {
+        Ok(match self.walk(value, qualifiers)? {
+            Some((value, false)) => value,
+            Some((value, true)) => Value::some(value),
+            None => Value::Optional(None),
+        })
+    }
+
+    /// The value after some qualifiers, and whether it is optional; `None` if it is optional and absent.
+    fn walk(
+        &mut self,
+        value: Value<'a>,
+        qualifiers: &'a [Qualifier],
+    ) -> Result<Option<(Value<'a>, bool)>, EvalError> {
         let mut value = value;
         let mut is_optional = false;
         if let Value::Optional(inner) = &value {
             let Some(inner) = inner else {
-                return Ok(value);
+                return Ok(None);
             };
             value = (**inner).clone();
             is_optional = true;
         }
         for qualifier in qualifiers {
             is_optional |= qualifier.optional;
-            match self.step(&value, qualifier)? {
+            match self.step(&value, qualifier, is_optional)? {
                 Some(next) => {
                     self.charge(1)?;
                     value = next;
                 }
-                None if is_optional => return Ok(Value::Optional(None)),
+                None if is_optional => return Ok(None),
                 None => {
                     self.charge(1)?;
                     return Err(self.missing(&value, qualifier));
                 }
             }
         }
-        Ok(if is_optional { Value::some(value) } else { value })
+        Ok(Some((value, is_optional)))
     }
 
     /// The value of one selection or index; `None` if it is absent.
-    fn step(&mut self, value: &Value<'a>, qualifier: &'a Qualifier) -> Result<Option<Value<'a>>, EvalError> {
+    fn step(
+        &mut self,
+        value: &Value<'a>,
+        qualifier: &'a Qualifier,
+        is_optional: bool,
+    ) -> Result<Option<Value<'a>>, EvalError> {
         let found = match &qualifier.key {
             Key::Field(name) => select(value, name),
             Key::Const(key) => index(value, &borrow(key)),
             Key::Node(node) => {
-                let key = self.index_value(node)?;
-                match index(value, &key) {
-                    Ok(None) if !qualifier.optional => return Err(self.charged(missing(value, &key))),
-                    other => other,
+                match unless_final(self.index_value(node))? {
+                    Ok(key) => match index(value, &key) {
+                        Ok(None) if !is_optional => Err(missing(value, &key)),
+                        other => other,
+                    },
+                    Err(error) => Err(error),
                 }
             }
         };
-        found.map_err(|error| self.charged(error))
+        // An optional qualifier that fails is not charged.
+        found.map_err(|error| if is_optional { error } else { self.charged(error) })
     }
 
     /// Charges for a qualifier that failed.
@@ -219,14 +240,11 @@ impl<'a> Evaluator<'a> {
     fn test(&mut self, attribute: &'a Attribute) -> Evaluated<'a> {
         let (last, qualifiers) = attribute.qualifiers.split_last().expect("has() tests a field");
         let value = self.root(&attribute.root)?;
-        let value = self.qualify(value, qualifiers)?;
-        let inner = match &value {
-            Value::Optional(None) => return Ok(Value::Bool(false)),
-            Value::Optional(Some(inner)) => &**inner,
-            other => other,
+        let Some((value, is_optional)) = self.walk(value, qualifiers)? else {
+            return Ok(Value::Bool(false));
         };
-        let found = self.step(inner, last)?;
-        if !matches!(value, Value::Optional(_)) || found.is_some() {
+        let found = self.step(&value, last, is_optional)?;
+        if !is_optional || found.is_some() {
             self.charge(1)?;
         }
         Ok(Value::Bool(found.is_some()))
@@ -254,6 +272,8 @@ impl<'a> Evaluator<'a> {
         let (left, right) = self.both(args)?;
         let cost = match (&left, &right) {
             (Ok(left), Ok(right)) => equality_cost(left, right, negated),
+            // An error has the size 1.
+            (Ok(value), Err(_)) | (Err(_), Ok(value)) => value.size().min(1),
             _ => 1,
         };
         self.charge(cost)?;
@@ -306,7 +326,8 @@ impl<'a> Evaluator<'a> {
             }
         }
         if let Some(error) = failure {
-            self.charge(call.cost.of_failed())?;
+            // A failed argument counts as a value of size 1.
+            self.charge(call.cost.of(values, None))?;
             return Err(error);
         }
         if call.cost.needs_arguments_after() {
@@ -372,13 +393,14 @@ impl<'a> Evaluator<'a> {
             Value::Optional(Some(value)) if unwrap => Ok((*value).clone()),
             value @ Value::Optional(Some(_)) => Ok(value),
             Value::Optional(None) => self.eval(&args[1]),
-            _ => Err(EvalError::no_such_overload()),
+            // cel-go takes any other value as it is.
+            value => Ok(value),
         }
     }
 
     #[inline(never)]
     fn list(&mut self, elements: &'a [Element]) -> Evaluated<'a> {
-        let result = self.elements(elements);
+        let result = unless_final(self.elements(elements))?;
         self.charge(LIST_COST)?;
         result.map(Value::list)
     }
@@ -402,7 +424,7 @@ impl<'a> Evaluator<'a> {
 
     #[inline(never)]
     fn map(&mut self, entries: &'a [MapEntry]) -> Evaluated<'a> {
-        let result = self.entries(entries);
+        let result = unless_final(self.entries(entries))?;
         self.charge(MAP_COST)?;
         result.map(|entries| Value::Map(Map::from(entries)))
     }
@@ -418,7 +440,7 @@ impl<'a> Evaluator<'a> {
     }
 
     #[inline(never)]
-    fn object(&mut self, fields: &'a [ObjectField]) -> Evaluated<'a> {
+    fn object(&mut self, name: &str, fields: &'a [ObjectField]) -> Evaluated<'a> {
         let mut map = Entries::default();
         let mut result = Ok(());
         for field in fields {
@@ -429,8 +451,13 @@ impl<'a> Evaluator<'a> {
                 break;
             }
         }
+        unless_final(result.clone())?.ok();
         self.charge(OBJECT_COST)?;
-        result.map(|()| Value::Map(Map::from(map)))
+        result?;
+        if !check::is_mutation_object(name) {
+            return Err(EvalError::new(format!("unknown type '{name}'")));
+        }
+        Ok(Value::Map(Map::from(map)))
     }
 
     #[allow(clippy::unused_self)]
@@ -462,9 +489,13 @@ impl<'a> Evaluator<'a> {
         let result = match &range {
             Value::List(list) => self.fold_list(fold, list),
             Value::Map(map) => self.fold_map(fold, map),
+            other if fold.two_variables => Err(EvalError::new(format!(
+                "unsupported comprehension range type: {}",
+                crate::display::go_type(other)
+            ))),
             other => Err(EvalError::new(format!(
                 "got '{}', expected iterable type",
-                other.type_name()
+                crate::display::go_type(other)
             ))),
         };
         self.locals.truncate(fold.slot + 1);
@@ -537,7 +568,8 @@ fn is_non_strict(call: &Call) -> bool {
     call.function.name == "@not_strictly_false"
 }
 
-fn unless_final(value: Evaluated<'_>) -> Result<Evaluated<'_>, EvalError> {
+/// Returns errors that end the evaluation, and leaves others to the caller.
+fn unless_final<T>(value: Result<T, EvalError>) -> Result<Result<T, EvalError>, EvalError> {
     match value {
         Err(error) if error.is_final() => Err(error),
         other => Ok(other),
@@ -566,6 +598,9 @@ fn index<'a>(value: &Value<'a>, key: &Value<'a>) -> Result<Option<Value<'a>>, Ev
         Value::List(list) => {
             let index = match key {
                 Value::Int(index) => usize::try_from(*index).ok(),
+                Value::Uint(index) if *index > i64::MAX.cast_unsigned() => {
+                    return Err(EvalError::new(format!("unsupported index value {index} in list")));
+                }
                 Value::Uint(index) => usize::try_from(*index).ok(),
                 Value::Double(float) => {
                     let whole = float.fract() == 0.0;

@@ -64,6 +64,8 @@ enum Key {
     Int(i64),
     /// Above the greatest `i64`.
     Uint(u64),
+    /// The bits of a float.
+    Double(u64),
     Text(Box<str>),
 }
 
@@ -73,7 +75,7 @@ impl Key {
             Value::Bool(value) => Self::Bool(*value),
             Value::Int(value) => Self::Int(*value),
             Value::Uint(value) => i64::try_from(*value).map_or(Self::Uint(*value), Self::Int),
-            Value::Double(value) => whole(*value)?,
+            Value::Double(value) => Self::Double(value.to_bits()),
             Value::String(text) => Self::Text((**text).into()),
             _ => return None,
         })
@@ -95,13 +97,26 @@ fn whole(value: f64) -> Option<Key> {
 
 impl<'a> Entries<'a> {
     fn position(&self, key: &Value<'_>) -> Option<usize> {
-        let key = Key::new(key)?;
+        let Some(index_key) = Key::new(key) else {
+            // Keys of other types are rare, and have no index.
+            let mut work = Work::new(None);
+            let is_equal = |known: &Value<'_>| equality::equals(known, key, &mut work).unwrap_or(false);
+            return self.entries.iter().map(|(known, _)| known).position(is_equal);
+        };
+        self.find(&index_key).or_else(|| match key {
+            // A float finds a whole number, but not the other way round.
+            Value::Double(value) => self.find(&whole(*value)?),
+            _ => None,
+        })
+    }
+
+    fn find(&self, key: &Key) -> Option<usize> {
         if self.entries.len() <= FEW {
             self.entries
                 .iter()
-                .position(|(known, _)| Key::new(known).as_ref() == Some(&key))
+                .position(|(known, _)| Key::new(known).as_ref() == Some(key))
         } else {
-            self.index.get(&key).copied()
+            self.index.get(key).copied()
         }
     }
 
@@ -111,9 +126,7 @@ impl<'a> Entries<'a> {
             self.entries[position].1 = value;
             return Ok(());
         }
-        let Some(index_key) = Key::new(&key) else {
-            return Err(EvalError::new(format!("unsupported key type: {}", key.type_name())));
-        };
+        let index_key = Key::new(&key);
         self.entries.push((key, value));
         if self.entries.len() == FEW + 1 {
             self.index = self
@@ -122,7 +135,9 @@ impl<'a> Entries<'a> {
                 .enumerate()
                 .filter_map(|(position, (key, _))| Some((Key::new(key)?, position)))
                 .collect();
-        } else if self.entries.len() > FEW {
+        } else if self.entries.len() > FEW
+            && let Some(index_key) = index_key
+        {
             self.index.insert(index_key, self.entries.len() - 1);
         }
         Ok(())

@@ -42,3 +42,8 @@ pub fn escape(name: &str) -> Option<String> {
     }
     Some(escaped)
 }
+
+/// Whether the name is a reserved word.
+pub(crate) fn is_reserved(name: &str) -> bool {
+    RESERVED.contains(&name)
+}

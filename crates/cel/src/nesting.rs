@@ -24,21 +24,29 @@ impl Level {
         }
     }
 
-    fn greatest(self) -> usize {
-        1 + self
-            .conditionals
-            .max(self.relations)
-            .max(self.sums)
-            .max(self.members)
+    fn operators(self) -> usize {
+        self.relations.max(self.sums).max(self.members)
     }
 }
 
-/// Returns the greatest number of one rule that are open at once.
-pub(crate) fn nesting(text: &str) -> usize {
+/// The greatest numbers of rules that are open at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Nesting {
+    /// Parentheses, brackets, braces and conditionals.
+    pub(crate) expressions: usize,
+    /// The most of comparisons, sums, and members.
+    pub(crate) operators: usize,
+}
+
+/// Measures the nesting of an expression.
+pub(crate) fn nesting(text: &str) -> Nesting {
     // For each open parenthesis, the sum of the levels outside of it.
     let mut outer = vec![Level::default()];
     let mut inner = Level::default();
-    let mut greatest = 1;
+    let mut greatest = Nesting {
+        expressions: 1,
+        operators: 1,
+    };
     let bytes = text.as_bytes();
     let mut index = 0;
     while let Some(&byte) = bytes.get(index) {
@@ -53,8 +61,11 @@ pub(crate) fn nesting(text: &str) -> usize {
                     .unwrap_or(bytes.len() - index);
             }
             b'(' | b'[' | b'{' => {
-                // A call or an index is one more member.
-                inner.members += 1;
+                // An index is one more member; a list is not.
+                let before = text[..index].trim_end().bytes().last();
+                let is_index = byte == b'['
+                    && before.is_some_and(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b')' | b']' | b'}'));
+                inner.members += usize::from(is_index);
                 let sum = outer.last().copied().unwrap_or_default().plus(inner);
                 outer.push(sum);
                 inner = Level::default();
@@ -102,16 +113,26 @@ pub(crate) fn nesting(text: &str) -> usize {
                 inner.relations += 1;
                 length = 2;
             }
+            // Any number of signs before an operand is one operator.
+            b'-' if is_sign(text, index) => {}
             b'+' | b'-' | b'*' | b'/' | b'%' => {
                 inner.members = 0;
                 inner.sums += 1;
             }
             _ => {}
         }
-        greatest = greatest.max(outer.last().copied().unwrap_or_default().plus(inner).greatest() - 1);
+        let open = outer.last().copied().unwrap_or_default().plus(inner);
+        greatest.expressions = greatest.expressions.max(open.conditionals);
+        greatest.operators = greatest.operators.max(open.operators());
         index += length;
     }
     greatest
+}
+
+/// Whether a minus is a sign, not a subtraction.
+fn is_sign(text: &str, index: usize) -> bool {
+    let before = text[..index].trim_end().bytes().last();
+    !before.is_some_and(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b')' | b']' | b'}' | b'"' | b'\''))
 }
 
 fn is_word(bytes: &[u8], index: usize, word: &[u8]) -> bool {
@@ -145,24 +166,30 @@ fn string_length(bytes: &[u8], start: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::nesting;
+    use super::{Nesting, nesting};
 
     #[test]
     fn nesting_counts_each_rule() {
-        for (text, depth) in [
-            ("a", 1),
-            ("((a))", 3),
-            ("a + b + c", 3),
-            ("a.b.c", 3),
-            ("'((('", 1),
-            (r"r'\' + (a)", 2),
-            ("[[1], [2], [3]]", 3),
-            ("a ? b : c ? d : e", 3),
-            ("a && b && c && d", 1),
-            ("// (((((", 1),
-            (")))", 1),
+        for (text, expressions, operators) in [
+            ("a", 1, 1),
+            ("((a))", 3, 3),
+            ("a + b + c", 1, 3),
+            ("a.b.c", 1, 3),
+            ("a[b][c]", 2, 3),
+            ("---a", 1, 1),
+            ("'((('", 1, 1),
+            (r"r'\' + (a)", 2, 3),
+            ("[[1], [2], [3]]", 3, 3),
+            ("a ? b : c ? d : e", 3, 1),
+            ("a && b && c && d", 1, 1),
+            ("// (((((", 1, 1),
+            (")))", 1, 1),
         ] {
-            assert_eq!(nesting(text), depth, "{text}");
+            let expected = Nesting {
+                expressions,
+                operators,
+            };
+            assert_eq!(nesting(text), expected, "{text}");
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::{
     },
     issue::Issues,
     macros,
-    nesting::nesting,
+    nesting::{Nesting, nesting},
 };
 
 /// The greatest nesting for which the caller's stack is large enough, also in a debug build.
@@ -46,11 +46,17 @@ pub(crate) fn parse(text: &str) -> Result<(Expr, Source), Issues> {
             "expression code point size exceeds limit: size: {size}, limit {MAX_CODE_POINTS}"
         )));
     }
-    let depth = nesting(text);
-    if depth > MAX_NESTING {
-        return Err(without_place(recursion_limit()));
+    let Nesting {
+        expressions,
+        operators,
+    } = nesting(text);
+    if expressions > MAX_NESTING {
+        return Err(without_place(format!("expression recursion limit exceeded: {MAX_NESTING}")));
     }
-    if depth <= SMALL_NESTING {
+    if operators > MAX_NESTING + 1 {
+        return Err(without_place(TOO_DEEP.to_owned()));
+    }
+    if expressions.max(operators) <= SMALL_NESTING {
         return parse_here(text, source);
     }
     std::thread::scope(|scope| {
@@ -63,9 +69,8 @@ pub(crate) fn parse(text: &str) -> Result<(Expr, Source), Issues> {
     })
 }
 
-fn recursion_limit() -> String {
-    format!("expression recursion limit exceeded: {MAX_NESTING}")
-}
+/// cel-go's message about operators, selections and calls that are nested too deep.
+const TOO_DEEP: &str = "max recursion depth exceeded";
 
 fn parse_here(text: &str, source: Source) -> Result<(Expr, Source), Issues> {
     let parser = cel::Env::default()
@@ -91,12 +96,25 @@ fn parse_here(text: &str, source: Source) -> Result<(Expr, Source), Issues> {
             let mut issues = Issues::new(&source);
             for error in errors.errors {
                 let number = |number| i32::try_from(number).unwrap_or(i32::MAX);
-                issues.push(number(error.pos.0), number(error.pos.1 - 1), error.msg);
+                let (message, shift) = go_message(error.msg);
+                issues.push(number(error.pos.0), number(error.pos.1 - 1 + shift), message);
             }
             issues.sort();
             Err(issues)
         }
     }
+}
+
+/// cel-go's message for one of the parser's own, and how far to the right its place is.
+fn go_message(message: String) -> (String, isize) {
+    if message.contains("literal: InvalidUnicode") {
+        return ("invalid unicode code point".to_owned(), 0);
+    }
+    if message.contains("literal: Invalid") {
+        return ("unable to unescape string".to_owned(), 0);
+    }
+    let shift = isize::from(message.starts_with("unsupported syntax: '`'"));
+    (message, shift)
 }
 
 /// Converts the parser's tree.
@@ -111,7 +129,7 @@ pub(crate) struct Adapter {
 impl Adapter {
     fn finish(mut self, expr: Expr) -> Result<(Expr, Source), Issues> {
         if self.too_large {
-            self.issues.push(-1, -1, recursion_limit());
+            self.issues.push(-1, -1, TOO_DEEP.to_owned());
         }
         if self.issues.is_empty() {
             Ok((expr, self.source))
@@ -124,6 +142,17 @@ impl Adapter {
     fn id(&mut self, foreign: u64) -> Id {
         let (start, _) = self.info.offset_for(foreign).unwrap_or_default();
         self.source.add(self.offsets.code_points(start))
+    }
+
+    /// Moves the place of a number to the sign before it, where cel-go has it.
+    fn move_to_sign(&mut self, id: Id, foreign: u64) {
+        let (start, _) = self.info.offset_for(foreign).unwrap_or_default();
+        let before = self.source.text.get(..start as usize).map(str::trim_end).unwrap_or_default();
+        if before.ends_with('-') {
+            let sign = u32::try_from(before.len() - 1).unwrap_or(start);
+            let position = self.offsets.code_points(sign);
+            self.source.move_to(id, position);
+        }
     }
 
     /// Adds a node that a macro generates, with the place of the macro's call.
@@ -153,7 +182,13 @@ impl Adapter {
         let kind = match expr.expr {
             foreign::Expr::Unspecified => Kind::Literal(Literal::Null),
             foreign::Expr::Ident(name) => Kind::Ident(name.into()),
-            foreign::Expr::Literal(literal) => Kind::Literal(convert_literal(literal)),
+            foreign::Expr::Literal(literal) => {
+                let literal = convert_literal(literal);
+                if literal.is_negative() {
+                    self.move_to_sign(id, expr.id);
+                }
+                Kind::Literal(literal)
+            }
             foreign::Expr::Select(select) => Kind::Select(Select {
                 operand: Box::new(self.expr(*select.operand, depth)),
                 field: select.field.into(),

@@ -40,7 +40,7 @@ pub(crate) enum Node {
     OptionalOr(Box<[Node; 2]>, bool),
     List(Box<[Element]>),
     Map(Box<[MapEntry]>),
-    Object(Box<[ObjectField]>),
+    Object(Arc<str>, Box<[ObjectField]>),
     Fold(Box<Fold>),
 }
 
@@ -218,7 +218,7 @@ impl Planner<'_> {
                         optional: field.optional,
                     });
                 }
-                Ok(Node::Object(fields.into()))
+                Ok(Node::Object(Arc::clone(&object.name), fields.into()))
             }
             Kind::Comprehension(fold) => self.fold(fold),
         }
@@ -279,7 +279,13 @@ impl Planner<'_> {
                 let mut attribute = into_attribute(operand);
                 let key = match index {
                     Node::Const(Value::String(Text::Shared(text))) => Key::Field(text),
-                    Node::Const(value) => Key::Const(value),
+                    Node::Const(value @ (Value::Bool(_) | Value::Int(_) | Value::Uint(_) | Value::Double(_))) => {
+                        Key::Const(value)
+                    }
+                    Node::Const(value) => {
+                        let kind = crate::display::go_type(&value);
+                        return Err(EvalError::new(format!("invalid qualifier type: {kind}")));
+                    }
                     node => Key::Node(node),
                 };
                 attribute.qualifiers.push(Qualifier { key, optional });
@@ -290,7 +296,7 @@ impl Planner<'_> {
                 return Ok(in_constant(element, list, function));
             }
             (
-                "bool" | "bytes" | "double" | "duration" | "dyn" | "int" | "string" | "timestamp" | "uint",
+                "bool" | "bytes" | "double" | "duration" | "dyn" | "int" | "string" | "timestamp" | "type" | "uint",
                 [Node::Const(value)],
             ) => {
                 let mut values = [value.clone()];

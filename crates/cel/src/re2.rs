@@ -13,44 +13,31 @@ const SIZE_LIMIT: usize = 4 << 20;
 /// RE2 refuses greater counts of a repetition.
 const MAX_REPEAT: u32 = 1000;
 
-/// Compiles a pattern.
+/// Compiles a pattern; the error has Go's message where it is a common one.
 pub(crate) fn compile(pattern: &str) -> Result<Regex, EvalError> {
-    let failed = |what: &str| EvalError::new(format!("error parsing regexp: {what}: `{pattern}`"));
-    let translated = translate(pattern).ok_or_else(|| failed("invalid repeat count"))?;
+    let failed = |why: String| EvalError::new(format!("error parsing regexp: {why}"));
+    let translated = translate(pattern).map_err(failed)?;
     RegexBuilder::new(&translated)
         .size_limit(SIZE_LIMIT)
         .nest_limit(250)
         .build()
-        .map_err(|_| failed("invalid syntax"))
+        .map_err(|_| failed(format!("invalid syntax: `{pattern}`")))
 }
 
-/// Rewrites a pattern, or returns `None` if RE2 refuses it.
-fn translate(pattern: &str) -> Option<String> {
+/// Rewrites a pattern; the error is why RE2 refuses it.
+fn translate(pattern: &str) -> Result<String, String> {
     let mut out = String::with_capacity(pattern.len() + 16);
     let mut rest = pattern;
-    let mut in_class = false;
+    // Where the current class begins.
+    let mut class: Option<&str> = None;
+    let mut groups = 0_usize;
     while let Some(sign) = rest.chars().next() {
-        let after = &rest[sign.len_utf8()..];
-        rest = after;
+        let here = rest;
+        rest = &rest[sign.len_utf8()..];
         match sign {
-            '\\' => {
-                let Some(escaped) = after.chars().next() else {
-                    out.push('\\');
-                    break;
-                };
-                rest = &after[escaped.len_utf8()..];
-                match escaped {
-                    'Q' => {
-                        let (literal, end) = rest.split_once("\\E").unwrap_or((rest, ""));
-                        out.push_str(&regex::escape(literal));
-                        rest = end;
-                    }
-                    'C' => return None,
-                    _ => push_escape(&mut out, escaped, in_class),
-                }
-            }
-            '[' if !in_class => {
-                in_class = true;
+            '\\' => rest = translate_escape(&mut out, here, class.is_some())?,
+            '[' if class.is_none() => {
+                class = Some(here);
                 out.push('[');
                 if let Some(inner) = rest.strip_prefix('^') {
                     out.push('^');
@@ -64,43 +51,118 @@ fn translate(pattern: &str) -> Option<String> {
             }
             '[' if rest.starts_with(':') && rest.contains(":]") => {
                 // A named class such as `[:alpha:]`.
-                let end = rest.find(":]")? + 2;
+                let end = rest.find(":]").map_or(rest.len(), |end| end + 2);
                 out.push('[');
                 out.push_str(&rest[..end]);
                 rest = &rest[end..];
             }
             '[' => out.push_str("\\["),
-            ']' if in_class => {
-                in_class = false;
+            ']' if class.is_some() => {
+                class = None;
                 out.push(']');
             }
-            '&' | '~' if in_class => {
+            '&' | '~' if class.is_some() => {
                 out.push('\\');
                 out.push(sign);
             }
             // Two hyphens in a row are a set operation.
-            '-' if in_class && (rest.starts_with('-') || rest.starts_with(']')) => out.push_str("\\-"),
-            '{' if !in_class => {
-                if let Some(end) = rest.find('}') {
-                    let counts = &rest[..end];
-                    let is_count = !counts.is_empty()
-                        && counts.bytes().all(|byte| byte.is_ascii_digit() || byte == b',')
-                        && counts.starts_with(|sign: char| sign.is_ascii_digit());
-                    if is_count {
-                        let too_many = |count: &str| !count.is_empty() && count.parse::<u32>().map_or(true, |count| count > MAX_REPEAT);
-                        if counts.split(',').any(too_many) {
-                            return None;
-                        }
-                        out.push('{');
-                        continue;
-                    }
+            '-' if class.is_some() && (rest.starts_with('-') || rest.starts_with(']')) => out.push_str("\\-"),
+            _ if class.is_some() => out.push(sign),
+            '(' => {
+                groups += 1;
+                if ["?=", "?!", "?<=", "?<!"].iter().any(|look| rest.starts_with(look)) {
+                    let end = if rest.starts_with("?<") { 4 } else { 3 };
+                    return Err(format!("invalid or unsupported Perl syntax: `{}`", &here[..end]));
                 }
-                out.push_str("\\{");
+                out.push('(');
             }
+            ')' => {
+                groups = groups
+                    .checked_sub(1)
+                    .ok_or_else(|| format!("unexpected ): `{pattern}`"))?;
+                out.push(')');
+            }
+            '*' | '+' | '?' if out.is_empty() || out.ends_with('(') && sign != '?' => {
+                return Err(format!("missing argument to repetition operator: `{sign}`"));
+            }
+            '{' => match repetition(rest) {
+                Some((counts, _)) if counts.split(',').any(is_too_many) => {
+                    return Err(format!("invalid repeat count: `{{{counts}}}`"));
+                }
+                Some(_) => out.push('{'),
+                None => out.push_str("\\{"),
+            },
             _ => out.push(sign),
         }
     }
-    Some(out)
+    if let Some(class) = class {
+        return Err(format!("missing closing ]: `{class}`"));
+    }
+    if groups > 0 {
+        return Err(format!("missing closing ): `{pattern}`"));
+    }
+    Ok(out)
+}
+
+/// The counts of a repetition after its brace, if it is one, and what follows.
+fn repetition(rest: &str) -> Option<(&str, &str)> {
+    let (counts, after) = rest.split_once('}')?;
+    let is_count = counts.starts_with(|sign: char| sign.is_ascii_digit())
+        && counts.bytes().all(|byte| byte.is_ascii_digit() || byte == b',')
+        && counts.matches(',').count() <= 1;
+    is_count.then_some((counts, after))
+}
+
+fn is_too_many(count: &str) -> bool {
+    !count.is_empty() && count.parse::<u32>().map_or(true, |count| count > MAX_REPEAT)
+}
+
+/// Rewrites the escape at the start of `here`, and returns what follows it.
+fn translate_escape<'p>(out: &mut String, here: &'p str, in_class: bool) -> Result<&'p str, String> {
+    let after = &here[1..];
+    let Some(escaped) = after.chars().next() else {
+        return Err("trailing backslash at end of expression: ``".to_owned());
+    };
+    let rest = &after[escaped.len_utf8()..];
+    match escaped {
+        'Q' => {
+            let (literal, end) = rest.split_once("\\E").unwrap_or((rest, ""));
+            out.push_str(&regex::escape(literal));
+            return Ok(end);
+        }
+        // A property with its name in braces.
+        'p' | 'P' => {
+            out.push('\\');
+            out.push(escaped);
+            if let Some((name, end)) = rest.strip_prefix('{').and_then(|rest| rest.split_once('}')) {
+                out.push('{');
+                out.push_str(name);
+                out.push('}');
+                return Ok(end);
+            }
+        }
+        'x' => {
+            out.push_str("\\x");
+            if let Some((digits, end)) = rest.strip_prefix('{').and_then(|rest| rest.split_once('}')) {
+                out.push('{');
+                out.push_str(digits);
+                out.push('}');
+                return Ok(end);
+            }
+        }
+        // Octal, of up to three digits.
+        '0' => {
+            let length = after.bytes().take(3).take_while(|byte| (b'0'..=b'7').contains(byte)).count();
+            let value = u32::from_str_radix(&after[..length], 8).unwrap_or_default();
+            out.push_str(&format!("\\x{{{value:x}}}"));
+            return Ok(&after[length..]);
+        }
+        'a' | 'f' | 't' | 'n' | 'r' | 'v' | 'd' | 'D' | 'w' | 'W' | 's' | 'S' => push_escape(out, escaped, in_class),
+        'b' | 'B' | 'A' | 'z' if !in_class => push_escape(out, escaped, in_class),
+        _ if escaped.is_ascii_punctuation() => push_escape(out, escaped, in_class),
+        _ => return Err(format!("invalid escape sequence: `\\{escaped}`")),
+    }
+    Ok(rest)
 }
 
 /// Writes a backslash and a letter. Outside of classes, classes of letters are ASCII.

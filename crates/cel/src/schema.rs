@@ -7,7 +7,10 @@ use std::{collections::HashMap, sync::Arc};
 
 use serde_json::Value as Json;
 
-use crate::{Type, names::escape};
+use crate::{
+    Type,
+    names::{escape, is_reserved},
+};
 
 /// The largest request that kube-apiserver reads: no string or list can be larger.
 const MAX_REQUEST: u64 = 3 * 1024 * 1024;
@@ -143,7 +146,11 @@ impl Schema {
             (SchemaKind::List(list), "@items" | "@values") => Some(Step::Schema(&list.items)),
             (SchemaKind::Map(values), "@items" | "@values") => Some(Step::Schema(values)),
             (SchemaKind::Map(_), "@keys") => Some(Step::Key),
-            (SchemaKind::Object(object), _) => object.field(step).map(|(_, schema)| Step::Schema(schema)),
+            // Only by the escaped name: Kubernetes knows no size of a field with a bare reserved word.
+            (SchemaKind::Object(object), _) => object
+                .field(step)
+                .filter(|_| !is_reserved(step))
+                .map(|(_, schema)| Step::Schema(schema)),
             _ => None,
         }
     }
@@ -300,8 +307,10 @@ fn read_object(schema: &Json, name: &str, is_resource: bool, depth: usize) -> (O
         let cel_name = cel_name.filter(|_| visible);
         if let Some(cel_name) = &cel_name {
             object.fields.insert(cel_name.clone(), json_name.into());
-            // A reserved word works bare too: the grammar allows it after a dot.
-            object.fields.insert(json_name.into(), json_name.into());
+            if is_reserved(json_name) {
+                // A reserved word works bare too: the grammar allows it after a dot.
+                object.fields.insert(json_name.into(), json_name.into());
+            }
         }
         object.properties.insert(
             json_name.into(),

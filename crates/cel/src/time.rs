@@ -238,7 +238,8 @@ impl Timestamp {
 
     /// The date and time in a zone: UTC if `zone` is empty.
     pub(crate) fn civil(self, zone: &str) -> Result<Civil, EvalError> {
-        let offset = if matches!(zone, "" | "UTC") {
+        // The server runs in UTC, which is its local zone.
+        let offset = if matches!(zone, "" | "UTC" | "Local") {
             0
         } else if let Some((hours, minutes)) = zone.split_once(':') {
             let number = |text: &str| {

@@ -230,8 +230,8 @@ impl<'a> Value<'a> {
             Self::Timestamp(timestamp) => timestamp.is_zero(),
             Self::List(list) => list.len() == 0,
             Self::Map(map) => map.len() == 0,
-            Self::Type(_) => false,
-            Self::Optional(value) => value.is_none(),
+            // An absent value is not a zero value in cel-go.
+            Self::Type(_) | Self::Optional(_) => false,
             Self::Opaque(value) => value.is_zero(),
         }
     }

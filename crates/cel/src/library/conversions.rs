@@ -129,7 +129,7 @@ fn to_double<'a>(mut args: Args<'_, 'a>) -> Result<'a> {
     }
 }
 
-/// Parses a float as Go does, which also knows `0x1p-2` and `1_000`; those are refused here.
+/// Parses a float as Go does, except for its hexadecimal floats.
 fn parse_float(text: &str) -> Option<f64> {
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
     let is_number = unsigned.starts_with(|sign: char| sign.is_ascii_digit() || sign == '.');
@@ -137,7 +137,15 @@ fn parse_float(text: &str) -> Option<f64> {
     if !is_number && !is_word {
         return None;
     }
-    let value: f64 = text.parse().ok()?;
+    // Go allows underscores between digits.
+    let is_digit = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_digit);
+    let bytes = text.as_bytes();
+    let well_placed =
+        (0..bytes.len()).all(|at| bytes[at] != b'_' || (at > 0 && is_digit(bytes.get(at - 1)) && is_digit(bytes.get(at + 1))));
+    if !well_placed {
+        return None;
+    }
+    let value: f64 = text.replace('_', "").parse().ok()?;
     // A number that is out of range is an error in Go.
     (is_word || value.is_finite()).then_some(value)
 }
@@ -145,7 +153,8 @@ fn parse_float(text: &str) -> Option<f64> {
 fn to_duration<'a>(mut args: Args<'_, 'a>) -> Result<'a> {
     match args.take(0) {
         value @ Value::Duration(_) => Ok(value),
-        Value::Int(nanos) => Ok(Value::Duration(Duration::from_nanos(nanos))),
+        // Declared, but not implemented in cel-go.
+        Value::Int(_) => Err(failed("int", "google.protobuf.Duration")),
         Value::String(text) => Duration::parse(&text)
             .map(Value::Duration)
             .ok_or_else(|| failed("string", "google.protobuf.Duration")),

@@ -162,7 +162,8 @@ pub(super) const FUNCTIONS: &[FunctionSpec] = &[
         eval: |args| {
             let cidr = network(&args, "containsIP")?;
             let address = match (&args.values[1], args.values[1].downcast::<Ip>()) {
-                (Value::String(text), _) => parse_ip(text)?,
+                // A text that is no address is no argument at all.
+                (Value::String(text), _) => parse_ip(text).map_err(|_| EvalError::no_such_overload())?,
                 (_, Some(ip)) => ip.0,
                 _ => return no_overload("containsIP", args.values),
             };

@@ -39,7 +39,7 @@ pub(super) const FUNCTIONS: &[FunctionSpec] = &[
         ],
         eval: |args| match &args.values[0] {
             Value::List(list) => sort_by(list, list),
-            _ => no_overload("sort", args.values),
+            _ => Err(EvalError::no_overload_for("sort")),
         },
     },
     FunctionSpec {
@@ -305,7 +305,7 @@ fn at<'a>(list: &List<'a>, index: usize) -> Result<'a> {
 fn is_sorted<'a>(args: Args<'_, 'a>) -> Result<'a> {
     let values = elements(&args, "isSorted")?;
     if !values.iter().all(is_comparable) {
-        return Err(EvalError::no_such_overload());
+        return no_overload("isSorted", args.values);
     }
     let sorted = values
         .windows(2)
@@ -334,7 +334,7 @@ fn sum<'a>(args: Args<'_, 'a>) -> Result<'a> {
                     nanos.ok_or_else(|| EvalError::new("duration overflow"))?,
                 ))
             }
-            _ => return Err(EvalError::no_such_overload()),
+            _ => return no_overload("sum", args.values),
         });
     }
     // An empty list has the sum of the first overload.
@@ -345,7 +345,7 @@ fn extreme<'a>(args: &Args<'_, 'a>, name: &str, worse: Ordering) -> Result<'a> {
     let mut best: Option<Value<'a>> = None;
     for value in elements(args, name)? {
         if !is_comparable(&value) {
-            return Err(EvalError::no_such_overload());
+            return no_overload(name, args.values);
         }
         match &best {
             Some(known) if equality::order(known, &value) != Some(worse) => {}

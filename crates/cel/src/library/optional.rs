@@ -87,12 +87,7 @@ fn unwrap<'a>(args: Args<'_, 'a>) -> Result<'a> {
     for value in list {
         match value? {
             Value::Optional(value) => values.extend(value.map(|value| (*value).clone())),
-            other => {
-                return Err(EvalError::new(format!(
-                    "value {} is not optional",
-                    crate::display::plain(&other)
-                )));
-            }
+            _ => return no_overload("optional.unwrap", args.values),
         }
     }
     Ok(Value::list(values))

@@ -12,7 +12,7 @@ pub(super) const FUNCTIONS: &[FunctionSpec] = &[
         name: "find",
         overloads: &[("string_find_string", "string.(string) -> string")],
         eval: |args| {
-            let found = find(&args, "find", 1)?;
+            let found = find(&args, 1)?;
             Ok(Value::string(found.into_iter().next().unwrap_or_default()))
         },
     },
@@ -28,16 +28,15 @@ pub(super) const FUNCTIONS: &[FunctionSpec] = &[
                 None => usize::MAX,
                 Some(_) => return no_overload("findAll", args.values),
             };
-            let found = find(&args, "findAll", limit)?;
+            let found = find(&args, limit)?;
             Ok(Value::list(found.into_iter().map(Value::string).collect()))
         },
     },
 ];
 
-fn find(args: &Args<'_, '_>, name: &str, limit: usize) -> std::result::Result<Vec<String>, EvalError> {
+fn find(args: &Args<'_, '_>, limit: usize) -> std::result::Result<Vec<String>, EvalError> {
     let (Value::String(text), Value::String(pattern)) = (&args.values[0], &args.values[1]) else {
-        no_overload(name, args.values)?;
-        return Ok(Vec::new());
+        return Err(EvalError::no_such_overload());
     };
     let compiled;
     let regex = match args.regex {

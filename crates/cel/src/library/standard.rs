@@ -285,6 +285,12 @@ fn duration<'a>(nanos: Option<i64>) -> Result<'a> {
     Ok(Value::Duration(Duration::from_nanos(nanos)))
 }
 
+/// A sum of durations; cel-go reports its overflow as that of an integer.
+fn sum<'a>(nanos: Option<i64>) -> Result<'a> {
+    let nanos = nanos.ok_or_else(EvalError::overflow)?;
+    Ok(Value::Duration(Duration::from_nanos(nanos)))
+}
+
 fn int<'a>(value: Option<i64>) -> Result<'a> {
     value.map(Value::Int).ok_or_else(EvalError::overflow)
 }
@@ -307,10 +313,10 @@ fn add<'a>(mut args: Args<'_, 'a>) -> Result<'a> {
         }
         (Value::Bytes(left), Value::Bytes(right)) => Ok(Value::Bytes([&left[..], &right[..]].concat().into())),
         (Value::List(left), Value::List(right)) => left.concat(right, args.work).map(Value::List),
-        (Value::Duration(left), Value::Duration(right)) => duration(left.nanos().checked_add(right.nanos())),
+        (Value::Duration(left), Value::Duration(right)) => sum(left.nanos().checked_add(right.nanos())),
         (Value::Timestamp(left), Value::Duration(right)) => left.add(right).map(Value::Timestamp),
         (Value::Duration(left), Value::Timestamp(right)) => right.add(left).map(Value::Timestamp),
-        _ => Err(EvalError::no_such_overload()),
+        (left, _) => Err(unsupported("_+_", &left)),
     }
 }
 
@@ -319,10 +325,10 @@ fn subtract<'a>(args: Args<'_, 'a>) -> Result<'a> {
         (Value::Int(left), Value::Int(right)) => int(left.checked_sub(*right)),
         (Value::Uint(left), Value::Uint(right)) => uint(left.checked_sub(*right)),
         (Value::Double(left), Value::Double(right)) => Ok(Value::Double(left - right)),
-        (Value::Duration(left), Value::Duration(right)) => duration(left.nanos().checked_sub(right.nanos())),
+        (Value::Duration(left), Value::Duration(right)) => sum(left.nanos().checked_sub(right.nanos())),
         (Value::Timestamp(left), Value::Duration(right)) => left.subtract(*right).map(Value::Timestamp),
         (Value::Timestamp(left), Value::Timestamp(right)) => left.since(*right).map(Value::Duration),
-        _ => Err(EvalError::no_such_overload()),
+        (left, _) => Err(unsupported("_-_", left)),
     }
 }
 
@@ -331,7 +337,7 @@ fn multiply<'a>(args: Args<'_, 'a>) -> Result<'a> {
         (Value::Int(left), Value::Int(right)) => int(left.checked_mul(*right)),
         (Value::Uint(left), Value::Uint(right)) => uint(left.checked_mul(*right)),
         (Value::Double(left), Value::Double(right)) => Ok(Value::Double(left * right)),
-        _ => Err(EvalError::no_such_overload()),
+        (left, _) => Err(unsupported("_*_", left)),
     }
 }
 
@@ -342,7 +348,7 @@ fn divide<'a>(args: Args<'_, 'a>) -> Result<'a> {
         (Value::Int(left), Value::Int(right)) => int(left.checked_div(*right)),
         (Value::Uint(left), Value::Uint(right)) => uint(left.checked_div(*right)),
         (Value::Double(left), Value::Double(right)) => Ok(Value::Double(left / right)),
-        _ => Err(EvalError::no_such_overload()),
+        (left, _) => Err(unsupported("_/_", left)),
     }
 }
 
@@ -352,18 +358,32 @@ fn modulo<'a>(args: Args<'_, 'a>) -> Result<'a> {
         (Value::Int(_), Value::Int(0)) | (Value::Uint(_), Value::Uint(0)) => Err(by_zero()),
         (Value::Int(left), Value::Int(right)) => int(left.checked_rem(*right)),
         (Value::Uint(left), Value::Uint(right)) => uint(left.checked_rem(*right)),
-        _ => Err(EvalError::no_such_overload()),
+        (left, _) => Err(unsupported("_%_", left)),
     }
 }
 
-fn compare<'a>(args: &Args<'_, 'a>, test: impl Fn(Ordering) -> bool) -> Result<'a> {
+/// The error of an operator whose first operand has no such operator at all, or only not with the second one.
+fn unsupported(operator: &str, left: &Value<'_>) -> EvalError {
+    let is_known = match left {
+        Value::Int(_) | Value::Uint(_) => true,
+        Value::Double(_) => operator != "_%_",
+        Value::Duration(_) | Value::Timestamp(_) => !matches!(operator, "_*_" | "_/_" | "_%_"),
+        Value::String(_) | Value::Bytes(_) => matches!(operator, "_+_" | "_<_" | "_<=_" | "_>_" | "_>=_"),
+        Value::List(_) => operator == "_+_",
+        Value::Bool(_) => matches!(operator, "_<_" | "_<=_" | "_>_" | "_>=_"),
+        _ => false,
+    };
+    if is_known { EvalError::no_such_overload() } else { EvalError::no_overload_for(operator) }
+}
+
+fn compare<'a>(operator: &str, args: &Args<'_, 'a>, test: impl Fn(Ordering) -> bool) -> Result<'a> {
     let (left, right) = (&args.values[0], &args.values[1]);
     match equality::order(left, right) {
         Some(order) => Ok(Value::Bool(test(order))),
         None if is_nan(left) && is_number(right) || is_nan(right) && is_number(left) => {
             Err(EvalError::new("NaN values cannot be ordered"))
         }
-        None => Err(EvalError::no_such_overload()),
+        None => Err(unsupported(operator, left)),
     }
 }
 
@@ -376,19 +396,19 @@ fn is_number(value: &Value<'_>) -> bool {
 }
 
 fn less<'a>(args: Args<'_, 'a>) -> Result<'a> {
-    compare(&args, Ordering::is_lt)
+    compare("_<_", &args, Ordering::is_lt)
 }
 
 fn less_equals<'a>(args: Args<'_, 'a>) -> Result<'a> {
-    compare(&args, Ordering::is_le)
+    compare("_<=_", &args, Ordering::is_le)
 }
 
 fn greater<'a>(args: Args<'_, 'a>) -> Result<'a> {
-    compare(&args, Ordering::is_gt)
+    compare("_>_", &args, Ordering::is_gt)
 }
 
 fn greater_equals<'a>(args: Args<'_, 'a>) -> Result<'a> {
-    compare(&args, Ordering::is_ge)
+    compare("_>=_", &args, Ordering::is_ge)
 }
 
 fn contained<'a>(args: Args<'_, 'a>) -> Result<'a> {
@@ -408,7 +428,7 @@ fn size<'a>(args: Args<'_, 'a>) -> Result<'a> {
         Value::Bytes(bytes) => bytes.len() as u64,
         Value::List(list) => list.len() as u64,
         Value::Map(map) => map.len() as u64,
-        _ => return super::no_overload("size", args.values),
+        _ => return Err(EvalError::no_overload_for("size")),
     };
     Ok(Value::Int(i64::try_from(size).unwrap_or(i64::MAX)))
 }
@@ -427,7 +447,7 @@ fn text_test<'a>(args: &Args<'_, 'a>, test: impl Fn(&str, &str) -> bool) -> Resu
 
 fn matches<'a>(args: Args<'_, 'a>) -> Result<'a> {
     let (Value::String(text), Value::String(pattern)) = (&args.values[0], &args.values[1]) else {
-        return super::no_overload("matches", args.values);
+        return Err(EvalError::no_such_overload());
     };
     let found = match args.regex {
         Some(regex) => regex.is_match(text),

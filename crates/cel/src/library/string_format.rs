@@ -20,6 +20,8 @@ pub(super) const FUNCTIONS: &[FunctionSpec] = &[FunctionSpec {
 /// A part of a format.
 enum Part<'t> {
     Text(&'t str),
+    /// A clause begins; the argument is looked up before the clause is read.
+    Start,
     Clause(Clause),
 }
 
@@ -59,6 +61,7 @@ fn parse(format: &str, mut each: impl FnMut(Part<'_>) -> std::result::Result<(),
             rest = after;
             continue;
         }
+        each(Part::Start)?;
         if rest.is_empty() {
             return Err(EvalError::new("unexpected end of string"));
         }
@@ -105,10 +108,10 @@ fn format<'a>(args: Args<'_, 'a>) -> Result<'a> {
     parse(format, |part| {
         match part {
             Part::Text(part) => text.push_str(part),
+            Part::Start if next < list.len() => {}
+            Part::Start => return Err(EvalError::new(format!("index {next} out of range"))),
             Part::Clause(clause) => {
-                let value = list
-                    .get(next)
-                    .ok_or_else(|| EvalError::new(format!("index {next} out of range")))??;
+                let value = list.get(next).unwrap_or(Ok(Value::Null))?;
                 next += 1;
                 let formatted = clause
                     .format(&value)
@@ -241,11 +244,12 @@ fn grouped(number: &str) -> String {
     text
 }
 
-fn scientific(value: f64, precision: usize) -> String {
+/// Always with six digits: the precision is the least width instead, as in cel-go.
+fn scientific(value: f64, width: usize) -> String {
     if let Some(text) = special(value) {
-        return text;
+        return format!("{text:>width$}");
     }
-    let text = format!("{value:.precision$e}");
+    let text = format!("{value:.PRECISION$e}");
     let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
     let exponent: i32 = exponent.parse().unwrap_or_default();
     let superscript: String = format!("{:02}", exponent.abs())
@@ -258,7 +262,8 @@ fn scientific(value: f64, precision: usize) -> String {
         })
         .collect();
     let sign = if exponent < 0 { "\u{207b}" } else { "" };
-    format!("{mantissa}\u{202f}\u{d7}\u{202f}10{sign}{superscript}")
+    let text = format!("{mantissa}\u{d7}10{sign}{superscript}");
+    format!("{text:>width$}")
 }
 
 /// The value of `%s`.

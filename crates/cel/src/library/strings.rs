@@ -164,7 +164,7 @@ pub(super) fn last_index_of<'a>(text: &str, part: &str, from: Option<i64>) -> Re
     let end = text.len().min(start + part.len());
     let mut end = end;
     while !text.is_char_boundary(end) {
-        end += 1;
+        end -= 1;
     }
     Ok(match text[..end].rfind(part) {
         Some(found) => Value::Int(count(&text[..found])),
@@ -189,12 +189,7 @@ fn join<'a>(args: Args<'_, 'a>) -> Result<'a> {
         }
         match element? {
             Value::String(text) => joined.push_str(&text),
-            other => {
-                return Err(EvalError::new(format!(
-                    "join: invalid input: {}",
-                    crate::display::plain(&other)
-                )));
-            }
+            _ => return no_overload("join", args.values),
         }
     }
     Ok(Value::string(joined))

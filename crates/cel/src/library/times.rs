@@ -2,7 +2,7 @@
 
 use super::Result;
 use crate::{
-    EvalError, Value,
+    Value,
     function::{Args, FunctionSpec},
     time::{Civil, Duration},
 };
@@ -16,7 +16,7 @@ macro_rules! part {
                 ($id, "timestamp.() -> int"),
                 ($with_zone, "timestamp.(string) -> int"),
             ],
-            eval: |args| part(&args, $part, None),
+            eval: |args| part($name, &args, $part, None),
         }
     };
     ($name:literal, $id:literal, $with_zone:literal, $part:expr, $of_duration:literal, $nanos:literal) => {
@@ -27,7 +27,7 @@ macro_rules! part {
                 ($with_zone, "timestamp.(string) -> int"),
                 ($of_duration, "duration.() -> int"),
             ],
-            eval: |args| part(&args, $part, Some($nanos)),
+            eval: |args| part($name, &args, $part, Some($nanos)),
         }
     };
 }
@@ -93,12 +93,12 @@ pub(super) const FUNCTIONS: &[FunctionSpec] = &[
     ),
 ];
 
-fn part<'a>(args: &Args<'_, 'a>, part: fn(&Civil) -> i64, unit: Option<i64>) -> Result<'a> {
+fn part<'a>(name: &str, args: &Args<'_, 'a>, part: fn(&Civil) -> i64, unit: Option<i64>) -> Result<'a> {
     let whole = |duration: &Duration, unit: i64| duration.nanos() / unit;
     Ok(Value::Int(match (&args.values[0], args.values.get(1), unit) {
         (Value::Timestamp(timestamp), None, _) => part(&timestamp.civil("")?),
         (Value::Timestamp(timestamp), Some(Value::String(zone)), _) => part(&timestamp.civil(zone)?),
         (Value::Duration(duration), None, Some(unit)) => whole(duration, unit),
-        _ => return Err(EvalError::no_such_overload()),
+        _ => return super::no_overload(name, args.values),
     }))
 }

@@ -132,8 +132,15 @@ fn parse(text: &str) -> std::result::Result<Url, String> {
         return Err(failed("invalid URI for request".to_owned()));
     }
     if !scheme.is_empty() && !rest.starts_with('/') {
-        // An opaque URL such as `mailto:a` is not one for a request.
-        return Err(failed("invalid URI for request".to_owned()));
+        // An opaque URL such as `mailto:a` has no host and no path.
+        let (rest, _) = rest.split_once('#').unwrap_or((rest, ""));
+        return Ok(Url {
+            text: text.to_owned(),
+            scheme: scheme.to_ascii_lowercase(),
+            host: String::new(),
+            path: String::new(),
+            query: rest.split_once('?').map_or(String::new(), |(_, query)| query.to_owned()),
+        });
     }
     let (rest, _fragment) = rest.split_once('#').unwrap_or((rest, ""));
     let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));

@@ -79,7 +79,10 @@ fn describe_library(value: &Value<'_>) -> Json {
 }
 
 fn type_name(type_: &Type) -> String {
-    type_.name().to_owned()
+    match type_ {
+        Type::List(_) | Type::Map(_) => type_.to_string(),
+        _ => type_.name().to_owned(),
+    }
 }
 
 fn double(value: f64) -> String {
@@ -96,6 +99,10 @@ fn double(value: f64) -> String {
 pub(crate) fn same(one: &Json, other: &Json) -> bool {
     match (one, other) {
         (Json::Object(one), Json::Object(other)) => {
+            if let (Some(one), Some(other)) = (quantity_of(one), quantity_of(other)) {
+                // Kubernetes keeps the text of a quantity, which expressions cannot see.
+                return one == other;
+            }
             if let (Some(one), Some(other)) = (double_of(one), double_of(other)) {
                 return one == other || (one.is_nan() && other.is_nan());
             }
@@ -107,6 +114,10 @@ pub(crate) fn same(one: &Json, other: &Json) -> bool {
         }
         _ => one == other,
     }
+}
+
+fn quantity_of(object: &JsonMap<String, Json>) -> Option<windlass_api::quantity::Amount> {
+    object.get("quantity")?.as_str()?.parse().ok()
 }
 
 fn double_of(object: &JsonMap<String, Json>) -> Option<f64> {
