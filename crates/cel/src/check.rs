@@ -548,6 +548,8 @@ fn type_by_name(name: &str, mutations: bool) -> Option<Type> {
         "list" => Type::list(Type::Dyn),
         "map" => Type::map(Type::Dyn, Type::Dyn),
         "type" => Type::Type(None),
+        "net.IP" => Type::parse("IP"),
+        "net.CIDR" => Type::parse("CIDR"),
         "google.protobuf.Duration" => Type::Duration,
         "google.protobuf.Timestamp" => Type::Timestamp,
         "optional_type" => Type::Opaque(name.into(), Arc::new([])),

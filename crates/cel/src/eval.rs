@@ -521,7 +521,7 @@ impl<'a> Evaluator<'a> {
 
     fn fold_map(&mut self, fold: &'a Fold, map: &Map<'a>) -> Result<(), EvalError> {
         for key in map.keys() {
-            let value = fold.two_variables.then(|| map.get(&key).unwrap_or(Ok(Value::Null)));
+            let value = fold.two_variables.then(|| map.get(&key).unwrap_or_else(|| Err(missing(&Value::Null, &key))));
             if !self.iterate(fold, Ok(key), value)? {
                 break;
             }

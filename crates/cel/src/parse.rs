@@ -94,7 +94,13 @@ fn parse_here(text: &str, source: Source) -> Result<(Expr, Source), Issues> {
         }
         Err(errors) => {
             let mut issues = Issues::new(&source);
+            // After a syntax error, the parser also reports the nodes that it could not make.
+            let is_own = |message: &str| message.starts_with("Incomplete `") || message.starts_with("No `");
+            let all_own = errors.errors.iter().all(|error| is_own(&error.msg));
             for error in errors.errors {
+                if is_own(&error.msg) && !all_own {
+                    continue;
+                }
                 let number = |number| i32::try_from(number).unwrap_or(i32::MAX);
                 let (message, shift) = go_message(error.msg);
                 issues.push(number(error.pos.0), number(error.pos.1 - 1 + shift), message);

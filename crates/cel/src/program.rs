@@ -22,6 +22,7 @@ pub struct Program {
     estimate: CostEstimate,
     /// The indexes of the variables that the expression uses.
     variables: Vec<usize>,
+    location: (u32, u32),
 }
 
 /// When an evaluation ends early.
@@ -68,8 +69,15 @@ impl Program {
             slots,
             result: plan::result_type(&checked),
             estimate: estimate::estimate(env, &checked),
+            location: checked.source.location(checked.source.position(checked.expr.id)),
             variables,
         }
+    }
+
+    /// Returns the line, from 1, and the column, from 0 and in code points, of the outermost operation, for a message about
+    /// the result.
+    pub const fn location(&self) -> (u32, u32) {
+        self.location
     }
 
     /// Returns the type of the result.

@@ -74,6 +74,13 @@ fn translate(pattern: &str) -> Result<String, String> {
                     let end = if rest.starts_with("?<") { 4 } else { 3 };
                     return Err(format!("invalid or unsupported Perl syntax: `{}`", &here[..end]));
                 }
+                if let Some(flags) = rest.strip_prefix('?')
+                    && let Some(end) = flags.find([':', ')'])
+                    && !flags.starts_with(['P', '<'])
+                    && flags[..end].contains(|flag: char| !"imsU-".contains(flag))
+                {
+                    return Err(format!("invalid or unsupported Perl syntax: `{}`", &here[..here.len().min(3)]));
+                }
                 out.push('(');
             }
             ')' => {
@@ -81,6 +88,10 @@ fn translate(pattern: &str) -> Result<String, String> {
                     .checked_sub(1)
                     .ok_or_else(|| format!("unexpected ): `{pattern}`"))?;
                 out.push(')');
+            }
+            '*' | '+' if is_repeated(&out, here, pattern) => {
+                let start = pattern.len() - here.len() - 1;
+                return Err(format!("invalid nested repetition operator: `{}`", &pattern[start..start + 2]));
             }
             '*' | '+' | '?' if out.is_empty() || out.ends_with('(') && sign != '?' => {
                 return Err(format!("missing argument to repetition operator: `{sign}`"));
@@ -102,6 +113,13 @@ fn translate(pattern: &str) -> Result<String, String> {
         return Err(format!("missing closing ): `{pattern}`"));
     }
     Ok(out)
+}
+
+/// Whether the operator at the start of `here` repeats a repetition.
+fn is_repeated(out: &str, here: &str, pattern: &str) -> bool {
+    let before = &pattern[..pattern.len() - here.len()];
+    let is_escaped = before.bytes().rev().skip(1).take_while(|byte| *byte == b'\\').count() % 2 == 1;
+    !is_escaped && before.ends_with(['*', '+', '?']) && !out.ends_with(['(', '|', '[']) && before.len() > 1
 }
 
 /// The counts of a repetition after its brace, if it is one, and what follows.

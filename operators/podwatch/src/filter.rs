@@ -15,9 +15,9 @@ use std::{
     },
 };
 
-use cel::{Context, Env, ExecutionError, Program};
 use parking_lot::Mutex;
 use windlass::serde_json::Value;
+use windlass_cel::{EvalError, EvalErrorKind, Limits, Map, PER_CALL_LIMIT, Program};
 
 use crate::notice::{FieldChange, Notice};
 
@@ -25,6 +25,10 @@ pub use check::FilterError;
 
 /// How many distinct failures are logged.
 const MAX_LOGGED_FAILURES: usize = 32;
+
+/// The greatest cost of a filter on one object. An object is filtered by one expression, so it may cost more than a
+/// validation rule.
+const COST_LIMIT: u64 = 10 * PER_CALL_LIMIT;
 
 /// The variables of an expression, with their descriptions.
 const VARIABLES: [(&str, &str); 7] = [
@@ -53,7 +57,6 @@ pub struct Filter(Arc<Compiled>);
 struct Compiled {
     source: String,
     program: Program,
-    env: Arc<Env>,
     /// Whether the expression uses `old` or `changes`, which are unknown for an update inferred after a restart.
     uses_old_state: bool,
     failures: AtomicU64,
@@ -65,17 +68,15 @@ impl FromStr for Filter {
     type Err = FilterError;
 
     fn from_str(source: &str) -> Result<Self, FilterError> {
-        let mut env = Env::stdlib();
-        env.add_extension(cel::extensions::strings)
-            .expect("the extension's names do not clash with the standard library's");
-        let env = Arc::new(env);
-        let program = check::compile(&env, source, &VARIABLES)?;
-        let references = program.references();
-        let uses_old_state = references.has_variable("old") || references.has_variable("changes");
+        let program = check::compile(source, &VARIABLES)?;
+        let uses = |name| {
+            let index = VARIABLES.iter().position(|(known, _)| *known == name);
+            index.is_some_and(|index| program.uses_variable(index))
+        };
+        let uses_old_state = uses("old") || uses("changes");
         Ok(Self(Arc::new(Compiled {
             source: source.to_owned(),
             program,
-            env,
             uses_old_state,
             failures: AtomicU64::new(0),
             logged: Mutex::default(),
@@ -88,32 +89,31 @@ impl Filter {
     pub fn matches(&self, notice: &Notice, old: Option<&Value>) -> bool {
         let Compiled {
             program,
-            env,
             uses_old_state,
             ..
         } = &*self.0;
         if *uses_old_state && old.is_none() && notice.inferred && notice.event == crate::EventType::Updated {
             return true;
         }
-        let mut context = Context::with_env(Arc::clone(env));
-        let mut put = |name: &str, value: cel::Value| context.add_variable_from_value(name, value);
-        put(
-            "object",
-            notice.object.as_deref().map_or(cel::Value::Null, to_cel),
-        );
-        put("old", old.map_or(cel::Value::Null, to_cel));
-        put("event", text(notice.event.name()));
-        put(
-            "changes",
-            cel::Value::List(Arc::new(notice.changes.iter().map(change_to_cel).collect())),
-        );
-        put("kind", text(&notice.kind.kind));
-        put("key", text(&notice.key.to_string()));
-        put("name", text(notice.key.name()));
-        match program.execute(&context) {
-            Ok(cel::Value::Bool(wanted)) => wanted,
+        let json = |value: Option<&'_ Value>| value.map_or(windlass_cel::Value::Null, windlass_cel::Value::from_json);
+        // In the order of `VARIABLES`.
+        let variables = [
+            json(notice.object.as_deref()),
+            json(old),
+            windlass_cel::Value::text(notice.event.name()),
+            windlass_cel::Value::list(notice.changes.iter().map(change_to_cel).collect()),
+            windlass_cel::Value::text(&notice.kind.kind),
+            windlass_cel::Value::string(notice.key.to_string()),
+            windlass_cel::Value::text(notice.key.name()),
+        ];
+        let limits = Limits {
+            cost: COST_LIMIT,
+            ..Limits::default()
+        };
+        match program.evaluate_with(&variables, &limits).value {
+            Ok(windlass_cel::Value::Bool(wanted)) => wanted,
             Ok(other) => {
-                self.record_failure(&format!("it returns a {}, not a bool", other.type_of()), notice)
+                self.record_failure(&format!("it returns a {}, not a bool", other.type_name()), notice)
             }
             Err(error) => self.record_failure(&describe(&error), notice),
         }
@@ -142,65 +142,33 @@ impl Filter {
 }
 
 /// Describes an error without the values involved, which may be sensitive.
-fn describe(error: &ExecutionError) -> String {
-    match error {
-        ExecutionError::NoSuchKey(_)
-        | ExecutionError::NoSuchOverload(_)
-        | ExecutionError::UndeclaredReference(_)
-        | ExecutionError::InvalidArgumentCount { .. }
-        | ExecutionError::UnexpectedType { .. }
-        | ExecutionError::MissingArgumentOrTarget => error.to_string(),
-        ExecutionError::FunctionError { function, .. } => format!("`{function}` failed"),
-        ExecutionError::ValuesNotComparable(one, other) => {
-            format!(
-                "a {} cannot be compared with a {}",
-                one.type_of(),
-                other.type_of()
-            )
-        }
-        ExecutionError::DivisionByZero(_) | ExecutionError::RemainderByZero(_) => {
-            "division by zero".to_owned()
-        }
-        ExecutionError::Overflow(..) => "integer overflow".to_owned(),
-        ExecutionError::IndexOutOfBounds(_) => "list index out of bounds".to_owned(),
-        _ => "type mismatch".to_owned(),
+fn describe(error: &EvalError) -> String {
+    let text = error.to_string();
+    let is_plain = [
+        "no such key",
+        "index out of bounds",
+        "division by zero",
+        "modulus by zero",
+        "integer overflow",
+    ];
+    match error.kind() {
+        EvalErrorKind::Failed if is_plain.iter().any(|plain| text.starts_with(plain)) => text,
+        EvalErrorKind::Failed => "a function failed".to_owned(),
+        // These name types and limits only.
+        _ => text,
     }
 }
 
-fn change_to_cel(change: &FieldChange) -> cel::Value {
-    let value = |value: &Option<Value>| value.as_ref().map_or(cel::Value::Null, to_cel);
-    map([
-        ("path", text(&change.path)),
+fn change_to_cel(change: &FieldChange) -> windlass_cel::Value<'_> {
+    use windlass_cel::Value as Cel;
+    let value = |value: &'_ Option<Value>| value.as_ref().map_or(Cel::Null, Cel::from_json);
+    let entries = [
+        ("path", Cel::text(&change.path)),
         ("old", value(&change.old)),
         ("new", value(&change.new)),
-    ])
-}
-
-/// Whole numbers become `int`s, like the literals in an expression; CEL does not mix `uint` and `int` in arithmetic.
-fn to_cel(value: &Value) -> cel::Value {
-    match value {
-        Value::Null => cel::Value::Null,
-        Value::Bool(value) => cel::Value::Bool(*value),
-        Value::Number(number) => match (number.as_i64(), number.as_u64()) {
-            (Some(number), _) => cel::Value::Int(number),
-            (None, Some(number)) => cel::Value::UInt(number),
-            (None, None) => cel::Value::Float(number.as_f64().unwrap_or(f64::NAN)),
-        },
-        Value::String(value) => text(value),
-        Value::Array(items) => cel::Value::List(Arc::new(items.iter().map(to_cel).collect())),
-        Value::Object(fields) => map(fields.iter().map(|(name, value)| (name.as_str(), to_cel(value)))),
-    }
-}
-
-fn text(text: &str) -> cel::Value {
-    cel::Value::String(Arc::new(text.to_owned()))
-}
-
-fn map<'a>(fields: impl IntoIterator<Item = (&'a str, cel::Value)>) -> cel::Value {
-    let fields = fields.into_iter().map(|(name, value)| (name.into(), value));
-    cel::Value::Map(cel::objects::Map {
-        map: Arc::new(fields.collect()),
-    })
+    ];
+    let map = Map::from_entries(entries.map(|(key, value)| (Cel::text(key), value)));
+    Cel::Map(map.expect("a text can be a key"))
 }
 
 impl fmt::Debug for Filter {

@@ -252,6 +252,15 @@ fn sort_by<'a>(list: &List<'a>, keys: &List<'a>) -> Result<'a> {
     Ok(Value::list(pairs.into_iter().map(|(_, value)| value).collect()))
 }
 
+/// The order of two elements of a list. NaN has none, and counts as equal.
+fn order(left: &Value<'_>, right: &Value<'_>) -> std::result::Result<Ordering, EvalError> {
+    match equality::order(left, right) {
+        Some(order) => Ok(order),
+        None if matches!((left, right), (Value::Double(_), Value::Double(_))) => Ok(Ordering::Equal),
+        None => Err(EvalError::no_such_overload()),
+    }
+}
+
 const fn is_comparable(value: &Value<'_>) -> bool {
     matches!(
         value,
@@ -304,13 +313,15 @@ fn at<'a>(list: &List<'a>, index: usize) -> Result<'a> {
 
 fn is_sorted<'a>(args: Args<'_, 'a>) -> Result<'a> {
     let values = elements(&args, "isSorted")?;
-    if !values.iter().all(is_comparable) {
+    if values.first().is_some_and(|first| !is_comparable(first)) {
         return no_overload("isSorted", args.values);
     }
-    let sorted = values
-        .windows(2)
-        .all(|pair| equality::order(&pair[0], &pair[1]) != Some(Ordering::Greater));
-    Ok(Value::Bool(sorted))
+    for pair in values.windows(2) {
+        if order(&pair[0], &pair[1])?.is_gt() {
+            return Ok(Value::Bool(false));
+        }
+    }
+    Ok(Value::Bool(true))
 }
 
 fn sum<'a>(args: Args<'_, 'a>) -> Result<'a> {
@@ -334,7 +345,8 @@ fn sum<'a>(args: Args<'_, 'a>) -> Result<'a> {
                     nanos.ok_or_else(|| EvalError::new("duration overflow"))?,
                 ))
             }
-            _ => return no_overload("sum", args.values),
+            (None, _) => return no_overload("sum", args.values),
+            _ => return Err(EvalError::no_such_overload()),
         });
     }
     // An empty list has the sum of the first overload.
@@ -344,11 +356,9 @@ fn sum<'a>(args: Args<'_, 'a>) -> Result<'a> {
 fn extreme<'a>(args: &Args<'_, 'a>, name: &str, worse: Ordering) -> Result<'a> {
     let mut best: Option<Value<'a>> = None;
     for value in elements(args, name)? {
-        if !is_comparable(&value) {
-            return no_overload(name, args.values);
-        }
         match &best {
-            Some(known) if equality::order(known, &value) != Some(worse) => {}
+            Some(known) if order(known, &value)? != worse => {}
+            None if !is_comparable(&value) => return no_overload(name, args.values),
             _ => best = Some(value),
         }
     }

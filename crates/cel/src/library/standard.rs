@@ -276,7 +276,7 @@ fn negate<'a>(args: Args<'_, 'a>) -> Result<'a> {
         Value::Int(value) => value.checked_neg().map(Value::Int).ok_or_else(EvalError::overflow),
         Value::Double(value) => Ok(Value::Double(-value)),
         Value::Duration(value) => duration(value.nanos().checked_neg()),
-        _ => Err(EvalError::no_overload_for("-_")),
+        _ => Err(EvalError::no_such_overload()),
     }
 }
 
@@ -457,6 +457,9 @@ fn matches<'a>(args: Args<'_, 'a>) -> Result<'a> {
 }
 
 fn map_insert<'a>(mut args: Args<'_, 'a>) -> Result<'a> {
+    if args.values.len() == 2 && !matches!(args.values[1], Value::Map(_)) {
+        return super::no_overload("cel.@mapInsert", args.values);
+    }
     let Value::Map(mut map) = args.take(0) else {
         return Err(EvalError::no_such_overload());
     };

@@ -44,7 +44,10 @@ pub(crate) fn describe(value: &Value<'_>) -> Json {
                 .keys()
                 .iter()
                 .map(|key| {
-                    let value = map.get(key).unwrap();
+                    // A null property is among the keys, but absent.
+                    let Some(value) = map.get(key) else {
+                        return (describe(key), json!({"error": "absent"}));
+                    };
                     let value = value.map_or_else(|error| json!({"error": error.to_string()}), |value| describe(&value));
                     (describe(key), value)
                 })
@@ -58,7 +61,7 @@ pub(crate) fn describe(value: &Value<'_>) -> Json {
 
 fn describe_library(value: &Value<'_>) -> Json {
     if let Some(quantity) = value.downcast::<Quantity>() {
-        return json!({"quantity": quantity.0.to_string()});
+        return json!({"quantity": quantity.amount.to_string()});
     }
     if let Some(ip) = value.downcast::<Ip>() {
         return json!({"ip": ip.to_string()});
