@@ -69,7 +69,9 @@ impl Bindings {
             return self.substitutes(to, from, *variable).0;
         }
         match (from, to) {
-            (Type::Dyn | Type::Error, _) | (_, Type::Dyn | Type::Error) | (Type::Type(_), Type::Type(_)) => true,
+            (Type::Dyn | Type::Error, _) | (_, Type::Dyn | Type::Error) | (Type::Type(_), Type::Type(_)) => {
+                true
+            }
             (Type::Null, other) | (other, Type::Null) => matches!(
                 other,
                 Type::Null | Type::Opaque(..) | Type::Object(_) | Type::Duration | Type::Timestamp
@@ -164,7 +166,11 @@ impl Bindings {
 
     /// The more general of two types that fit each other.
     pub(crate) fn most_general<'t>(one: &'t Type, other: &'t Type) -> &'t Type {
-        if is_equal_or_less_specific(one, other) { one } else { other }
+        if is_equal_or_less_specific(one, other) {
+            one
+        } else {
+            other
+        }
     }
 }
 
@@ -180,7 +186,10 @@ fn is_equal_or_less_specific(one: &Type, other: &Type) -> bool {
         (Type::Opaque(name, one), Type::Opaque(other_name, other)) => {
             name == other_name
                 && one.len() == other.len()
-                && one.iter().zip(other.iter()).all(|(one, other)| is_equal_or_less_specific(one, other))
+                && one
+                    .iter()
+                    .zip(other.iter())
+                    .all(|(one, other)| is_equal_or_less_specific(one, other))
         }
         _ => one == other,
     }

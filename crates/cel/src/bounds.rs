@@ -17,10 +17,16 @@ pub(crate) struct Size {
 }
 
 impl Size {
-    pub(crate) const UNKNOWN: Self = Self { min: 0, max: u64::MAX };
+    pub(crate) const UNKNOWN: Self = Self {
+        min: 0,
+        max: u64::MAX,
+    };
 
     /// Before the first [`Self::union`].
-    pub(crate) const NOTHING: Self = Self { min: u64::MAX, max: 0 };
+    pub(crate) const NOTHING: Self = Self {
+        min: u64::MAX,
+        max: 0,
+    };
 
     pub(crate) const fn fixed(size: u64) -> Self {
         Self { min: size, max: size }
@@ -98,7 +104,11 @@ impl CostEstimate {
     }
 }
 
-#[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+#[allow(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss
+)]
 fn scale(number: u64, factor: f64) -> u64 {
     // The conversion saturates, as cel-go's check does.
     (number as f64 * factor).ceil() as u64

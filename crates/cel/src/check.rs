@@ -124,7 +124,11 @@ impl Checker<'_> {
                     return;
                 }
                 let type_ = self.select(expr.id, &select.operand, &select.field, false);
-                let type_ = if select.test { Type::Bool } else { self.bindings.resolve(&type_) };
+                let type_ = if select.test {
+                    Type::Bool
+                } else {
+                    self.bindings.resolve(&type_)
+                };
                 self.set_type(expr.id, type_);
             }
             Kind::Call(_) => self.call(expr),
@@ -192,7 +196,11 @@ impl Checker<'_> {
                 Type::Dyn
             }
         };
-        if was_optional || optional { Type::optional(result) } else { result }
+        if was_optional || optional {
+            Type::optional(result)
+        } else {
+            result
+        }
     }
 
     /// The type of a field; reports it if there is none.
@@ -265,7 +273,11 @@ impl Checker<'_> {
 
     /// Finds the overloads of a call that fit its arguments, and the type of its result.
     fn resolve(&mut self, id: Id, function: &'static Function, target: Option<&Expr>, args: &[Expr]) {
-        let mut types: Vec<_> = target.into_iter().chain(args).map(|arg| self.type_of(arg).clone()).collect();
+        let mut types: Vec<_> = target
+            .into_iter()
+            .chain(args)
+            .map(|arg| self.type_of(arg).clone())
+            .collect();
         if matches!(function.name, "_&&_" | "_||_") {
             return self.logical(id, function, args, &types);
         }
@@ -284,7 +296,11 @@ impl Checker<'_> {
                     let index = overload.parameters.iter().position(|known| &**known == name);
                     Type::Var(first + u32::try_from(index.unwrap_or_default()).unwrap_or_default())
                 };
-                candidate = overload.args.iter().map(|arg| arg.instantiate(&replace)).collect::<Vec<_>>();
+                candidate = overload
+                    .args
+                    .iter()
+                    .map(|arg| arg.instantiate(&replace))
+                    .collect::<Vec<_>>();
                 overload_result = overload.result.instantiate(&replace);
                 (&candidate, &overload_result)
             };
@@ -428,7 +444,8 @@ impl Checker<'_> {
         let range = self.bindings.resolve(self.type_of(&fold.range));
         let accumulator = self.type_of(&fold.init).clone();
         let depth = self.scopes.len();
-        self.scopes.push((Arc::clone(&fold.accumulator), accumulator.clone()));
+        self.scopes
+            .push((Arc::clone(&fold.accumulator), accumulator.clone()));
         let (first, second) = match &range {
             Type::List(element) if fold.var2.is_some() => (Type::Int, (**element).clone()),
             Type::List(element) => ((**element).clone(), Type::Error),

@@ -57,8 +57,19 @@ impl CostRule {
             "check" => Self::Fixed(CHECK),
             "fieldSelector" | "labelSelector" => Self::Selector,
             "isSorted" | "sum" | "max" | "min" | "indexOf" | "lastIndexOf" => Self::Tree,
-            "url" | "lowerAscii" | "upperAscii" | "substring" | "trim" | "jsonpatch.escapeKey" | "cidr" | "isIP"
-            | "isCIDR" | "quantity" | "isQuantity" | "semver" | "isSemver" => Self::Traverse,
+            "url"
+            | "lowerAscii"
+            | "upperAscii"
+            | "substring"
+            | "trim"
+            | "jsonpatch.escapeKey"
+            | "cidr"
+            | "isIP"
+            | "isCIDR"
+            | "quantity"
+            | "isQuantity"
+            | "semver"
+            | "isSemver" => Self::Traverse,
             "ip" if overload == "cidr_ip" => Self::Fixed(1),
             "ip" => Self::Traverse,
             "replace" | "split" | "ip.isCanonical" => Self::TraverseTwice,
@@ -73,11 +84,17 @@ impl CostRule {
 
     fn of_overload(overload: &str) -> Self {
         match overload {
-            "starts_with_string" | "ends_with_string" | "string_to_bytes" | "bytes_to_string" | "strings_quote"
-            | "string_format" => Self::Traverse,
+            "starts_with_string" | "ends_with_string" | "string_to_bytes" | "bytes_to_string"
+            | "strings_quote" | "string_format" => Self::Traverse,
             "in_list" => Self::In,
-            "less_string" | "greater_string" | "less_equals_string" | "greater_equals_string" | "less_bytes"
-            | "greater_bytes" | "less_equals_bytes" | "greater_equals_bytes" => Self::Compare,
+            "less_string"
+            | "greater_string"
+            | "less_equals_string"
+            | "greater_equals_string"
+            | "less_bytes"
+            | "greater_bytes"
+            | "less_equals_bytes"
+            | "greater_equals_bytes" => Self::Compare,
             "add_string" | "add_bytes" => Self::Concat,
             "matches_string" => Self::Regex,
             "contains_string" => Self::Contains,
@@ -108,7 +125,10 @@ impl CostRule {
             }
             Self::ContainsCidr(is_text) => {
                 let address = size(0);
-                (address * 2).div_ceil(10) + address.div_ceil(10) + 1 + if is_text { size(1).div_ceil(10) } else { 0 }
+                (address * 2).div_ceil(10)
+                    + address.div_ceil(10)
+                    + 1
+                    + if is_text { size(1).div_ceil(10) } else { 0 }
             }
             Self::Selector => {
                 // A list, the text, and a struct and a list for each two characters.
@@ -116,10 +136,15 @@ impl CostRule {
                 10 + length.div_ceil(10) + length.div_ceil(2) * 50
             }
             Self::Validate => {
-                let pattern = args[0].downcast::<NamedFormat>().map_or(0, |format| format.regex_size);
+                let pattern = args[0]
+                    .downcast::<NamedFormat>()
+                    .map_or(0, |format| format.regex_size);
                 (size(1) + 1).div_ceil(10) * pattern.div_ceil(4)
             }
-            Self::Sets(factor) => size(0).saturating_mul(size(1)).saturating_mul(factor).saturating_add(1),
+            Self::Sets(factor) => size(0)
+                .saturating_mul(size(1))
+                .saturating_mul(factor)
+                .saturating_add(1),
             Self::NewList => result.map_or(1, Value::size) + 11,
             Self::Flatten => {
                 let depth = match args.get(1) {

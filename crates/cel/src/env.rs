@@ -68,7 +68,12 @@ impl Functions {
     /// Each function and overload, for tests of the table.
     pub(crate) fn overloads(&self) -> impl Iterator<Item = (&'static str, &Overload)> {
         let functions = self.0.values();
-        functions.flat_map(|function| function.overloads.iter().map(|overload| (function.name, overload)))
+        functions.flat_map(|function| {
+            function
+                .overloads
+                .iter()
+                .map(|overload| (function.name, overload))
+        })
     }
 }
 
@@ -124,7 +129,11 @@ impl Env {
     }
 
     /// Declares an object type with fields of given types, such as the `variables` of an admission policy.
-    pub fn declare_object(&mut self, name: impl Into<Arc<str>>, fields: impl IntoIterator<Item = (String, Type)>) {
+    pub fn declare_object(
+        &mut self,
+        name: impl Into<Arc<str>>,
+        fields: impl IntoIterator<Item = (String, Type)>,
+    ) {
         let fields = ObjectType::Fields(Arc::new(fields.into_iter().collect()));
         self.objects.insert(name.into(), fields);
     }
@@ -137,7 +146,10 @@ impl Env {
     }
 
     fn add(&mut self, variable: Variable) -> usize {
-        let known = self.variables.iter().position(|known| known.name == variable.name);
+        let known = self
+            .variables
+            .iter()
+            .position(|known| known.name == variable.name);
         match known {
             Some(index) => {
                 self.variables[index] = variable;

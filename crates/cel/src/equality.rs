@@ -108,14 +108,18 @@ pub(crate) fn numeric(left: &Value<'_>, right: &Value<'_>) -> Option<Ordering> {
     Some(match (left, right) {
         (Value::Int(left), Value::Int(right)) => left.cmp(right),
         (Value::Uint(left), Value::Uint(right)) => left.cmp(right),
-        (Value::Int(left), Value::Uint(right)) => u64::try_from(*left).map_or(Ordering::Less, |left| left.cmp(right)),
+        (Value::Int(left), Value::Uint(right)) => {
+            u64::try_from(*left).map_or(Ordering::Less, |left| left.cmp(right))
+        }
         (Value::Uint(left), Value::Int(right)) => {
             u64::try_from(*right).map_or(Ordering::Greater, |right| left.cmp(&right))
         }
         (Value::Double(left), Value::Double(right)) => return left.partial_cmp(right),
         (Value::Double(left), Value::Int(right)) => return float_with(*left, i128::from(*right)),
         (Value::Double(left), Value::Uint(right)) => return float_with(*left, i128::from(*right)),
-        (Value::Int(left), Value::Double(right)) => return float_with(*right, i128::from(*left)).map(Ordering::reverse),
+        (Value::Int(left), Value::Double(right)) => {
+            return float_with(*right, i128::from(*left)).map(Ordering::reverse);
+        }
         (Value::Uint(left), Value::Double(right)) => {
             return float_with(*right, i128::from(*left)).map(Ordering::reverse);
         }

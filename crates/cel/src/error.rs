@@ -78,10 +78,7 @@ impl EvalError {
 
     /// Whether the error ends the evaluation, also inside of `||` and `&&`.
     pub(crate) const fn is_final(&self) -> bool {
-        matches!(
-            self.kind,
-            EvalErrorKind::CostLimit | EvalErrorKind::Interrupted
-        )
+        matches!(self.kind, EvalErrorKind::CostLimit | EvalErrorKind::Interrupted)
     }
 }
 

@@ -127,7 +127,11 @@ impl<'s> Estimator<'s> {
             Kind::Call(call) => self.call(expr, call),
             Kind::List(list) => {
                 let mut cost = CostEstimate::fixed(10);
-                let mut size = if list.elements.is_empty() { Size { min: 0, max: 0 } } else { Size::NOTHING };
+                let mut size = if list.elements.is_empty() {
+                    Size { min: 0, max: 0 }
+                } else {
+                    Size::NOTHING
+                };
                 for element in &list.elements {
                     cost = cost.plus(self.cost(element));
                     size = size.union(self.size_or_unknown(element));
@@ -141,7 +145,11 @@ impl<'s> Estimator<'s> {
             }
             Kind::Map(entries) => {
                 let mut cost = CostEstimate::fixed(30);
-                let start = if entries.is_empty() { Size { min: 0, max: 0 } } else { Size::NOTHING };
+                let start = if entries.is_empty() {
+                    Size { min: 0, max: 0 }
+                } else {
+                    Size::NOTHING
+                };
                 let (mut keys, mut values) = (start, start);
                 for entry in entries {
                     cost = cost.plus(self.cost(&entry.key)).plus(self.cost(&entry.value));
@@ -282,7 +290,11 @@ impl<'s> Estimator<'s> {
             };
             if let ("index_list" | "index_map", Some(container)) = (overload.id, call.args.first()) {
                 result = self.entries(container).map(|entries| entries.value);
-                let step = if overload.id == "index_list" { "@items" } else { "@values" };
+                let step = if overload.id == "index_list" {
+                    "@items"
+                } else {
+                    "@values"
+                };
                 self.places[id] = self.step(self.place(container), step);
             }
             if result.is_none() {
@@ -407,8 +419,14 @@ impl<'s> Estimator<'s> {
             Some(entries) => entries.is_list,
             None => matches!(self.checked.type_of(fold.range.id), Type::List(_)),
         };
-        let key = (if is_list { "@indices" } else { "@keys" }, entries.map(|entries| entries.key));
-        let value = (if is_list { "@items" } else { "@values" }, entries.map(|entries| entries.value));
+        let key = (
+            if is_list { "@indices" } else { "@keys" },
+            entries.map(|entries| entries.key),
+        );
+        let value = (
+            if is_list { "@items" } else { "@values" },
+            entries.map(|entries| entries.value),
+        );
         let variables = match &fold.var2 {
             Some(second) => vec![(&fold.var, key), (second, value)],
             None if is_list => vec![(&fold.var, value)],

@@ -29,7 +29,9 @@ pub(crate) fn place_size(place: Place<'_>) -> Option<Size> {
 impl Arg<'_> {
     /// The size, also if only the place knows it.
     fn known_size(&self) -> Size {
-        self.size.or_else(|| place_size(self.place)).unwrap_or(Size::UNKNOWN)
+        self.size
+            .or_else(|| place_size(self.place))
+            .unwrap_or(Size::UNKNOWN)
     }
 
     /// A literal number, if it is one; negative ones are zero.
@@ -92,13 +94,25 @@ pub(crate) fn standard(overload: &str, target: Option<&Arg<'_>>, args: &[Arg<'_>
         ("add_string" | "add_bytes" | "add_list", _, [left, right]) => {
             let size = left.size().plus(right.size());
             CallEstimate {
-                cost: if overload == "add_list" { ONE } else { size.scaled(TEXT) },
+                cost: if overload == "add_list" {
+                    ONE
+                } else {
+                    size.scaled(TEXT)
+                },
                 result: Some(size),
             }
         }
         (
-            "less_string" | "greater_string" | "less_equals_string" | "greater_equals_string" | "less_bytes"
-            | "greater_bytes" | "less_equals_bytes" | "greater_equals_bytes" | "equals" | "not_equals",
+            "less_string"
+            | "greater_string"
+            | "less_equals_string"
+            | "greater_equals_string"
+            | "less_bytes"
+            | "greater_bytes"
+            | "less_equals_bytes"
+            | "greater_equals_bytes"
+            | "equals"
+            | "not_equals",
             _,
             [left, right],
         ) => {
@@ -123,16 +137,52 @@ pub(crate) fn library<'s>(
     let first = args.first();
     Some(match function {
         "check" => only_cost(CostEstimate::fixed(350_000)),
-        "serviceAccount" | "path" | "group" | "resource" | "subresource" | "namespace" | "name" | "allowed"
-        | "reason" | "error" | "errored" | "masked" | "prefixLength" | "family" | "isUnspecified" | "isLoopback"
-        | "isLinkLocalMulticast" | "isLinkLocalUnicast" | "isGlobalUnicast" | "format.named" | "sign"
-        | "asInteger" | "isInteger" | "asApproximateFloat" | "isGreaterThan" | "isLessThan" | "compareTo" | "add"
-        | "sub" | "major" | "minor" | "patch" | "getScheme" | "getHostname" | "getHost" | "getPort"
-        | "getEscapedPath" | "getQuery" => only_cost(ONE),
+        "serviceAccount"
+        | "path"
+        | "group"
+        | "resource"
+        | "subresource"
+        | "namespace"
+        | "name"
+        | "allowed"
+        | "reason"
+        | "error"
+        | "errored"
+        | "masked"
+        | "prefixLength"
+        | "family"
+        | "isUnspecified"
+        | "isLoopback"
+        | "isLinkLocalMulticast"
+        | "isLinkLocalUnicast"
+        | "isGlobalUnicast"
+        | "format.named"
+        | "sign"
+        | "asInteger"
+        | "isInteger"
+        | "asApproximateFloat"
+        | "isGreaterThan"
+        | "isLessThan"
+        | "compareTo"
+        | "add"
+        | "sub"
+        | "major"
+        | "minor"
+        | "patch"
+        | "getScheme"
+        | "getHostname"
+        | "getHost"
+        | "getPort"
+        | "getEscapedPath"
+        | "getQuery" => only_cost(ONE),
         "fieldSelector" | "labelSelector" => {
             let length = first?.known_size();
             let requirements = length.scaled(0.5).scaled(50.0);
-            only_cost(CostEstimate::fixed(10).plus(length.scaled(TEXT)).plus(requirements))
+            only_cost(
+                CostEstimate::fixed(10)
+                    .plus(length.scaled(TEXT))
+                    .plus(requirements),
+            )
         }
         "isSorted" | "sum" | "max" | "min" | "indexOf" | "lastIndexOf" => {
             let target = target?;
@@ -171,7 +221,10 @@ pub(crate) fn library<'s>(
             let text = size.plus(Size::fixed(1)).scaled(TEXT);
             CallEstimate {
                 cost: text.times(first?.known_size().scaled(PATTERN)),
-                result: Some(Size { min: 0, max: size.max }),
+                result: Some(Size {
+                    min: 0,
+                    max: size.max,
+                }),
             }
         }
         "ip" if overload == "cidr_ip" => only_cost(ONE),
@@ -233,7 +286,11 @@ fn extension(overload: &str, target: Option<&Arg<'_>>, args: &[Arg<'_>]) -> Opti
     let depth = |arg: Option<&Arg<'_>>| arg.map_or(1.0, |arg| arg.literal_int().unwrap_or(u64::MAX) as f64);
     Some(match overload {
         "list_sets_contains_list" | "list_sets_intersects_list" | "list_sets_equivalent_list" => {
-            let factor = if overload == "list_sets_equivalent_list" { 2.0 } else { 1.0 };
+            let factor = if overload == "list_sets_equivalent_list" {
+                2.0
+            } else {
+                1.0
+            };
             let size = args[0].known_size().times(args[1].known_size());
             only_cost(size.scaled(factor).plus(ONE))
         }
@@ -252,7 +309,11 @@ fn extension(overload: &str, target: Option<&Arg<'_>>, args: &[Arg<'_>]) -> Opti
         }
         _ if overload.ends_with("_sort") || overload.ends_with("_sortByAssociatedKeys") => {
             let is_text = overload.starts_with("list_string_") || overload.starts_with("list_bytes_");
-            let keys = if overload.ends_with("_sort") { target? } else { args.first()? };
+            let keys = if overload.ends_with("_sort") {
+                target?
+            } else {
+                args.first()?
+            };
             let size = keys.known_size();
             allocating(if is_text { 2.0 + TEXT } else { 2.0 }, size.times(size))
         }
@@ -260,9 +321,17 @@ fn extension(overload: &str, target: Option<&Arg<'_>>, args: &[Arg<'_>]) -> Opti
     })
 }
 
-#[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+#[allow(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss
+)]
 fn replace(target: &Arg<'_>, args: &[Arg<'_>]) -> Option<CallEstimate> {
-    let (size, old, new) = (target.known_size(), args.first()?.known_size(), args.get(1)?.known_size());
+    let (size, old, new) = (
+        target.known_size(),
+        args.first()?.known_size(),
+        args.get(1)?.known_size(),
+    );
     let times = |size: u64, length: u64| (size as f64 / length as f64).ceil() as u64;
     // The longest result: as many replacements as possible by the longest text.
     let (max_count, max_kept) = if old.min == 0 {
@@ -294,7 +363,11 @@ fn replace(target: &Arg<'_>, args: &[Arg<'_>]) -> Option<CallEstimate> {
     })
 }
 
-fn join<'s>(target: &Arg<'s>, separator: Option<&Arg<'s>>, items: &dyn Fn(Place<'s>) -> Place<'s>) -> CallEstimate {
+fn join<'s>(
+    target: &Arg<'s>,
+    separator: Option<&Arg<'s>>,
+    items: &dyn Fn(Place<'s>) -> Place<'s>,
+) -> CallEstimate {
     let count = target.known_size();
     let mut size = match element(target, items) {
         Some(element) => count.times(element.known_size()),

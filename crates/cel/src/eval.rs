@@ -57,7 +57,11 @@ impl<'a> Evaluator<'a> {
 
     fn charge(&mut self, cost: u64) -> Result<(), EvalError> {
         self.cost = self.cost.saturating_add(cost);
-        if self.cost > self.limit { Err(EvalError::cost_limit()) } else { Ok(()) }
+        if self.cost > self.limit {
+            Err(EvalError::cost_limit())
+        } else {
+            Ok(())
+        }
     }
 
     pub(crate) fn eval(&mut self, node: &'a Node) -> Evaluated<'a> {
@@ -90,7 +94,11 @@ impl<'a> Evaluator<'a> {
     /// The value of an attribute, without the cost of the attribute itself.
     fn resolve(&mut self, attribute: &'a Attribute) -> Evaluated<'a> {
         let value = self.root(&attribute.root)?;
-        if attribute.qualifiers.is_empty() { Ok(value) } else { self.qualify(value, &attribute.qualifiers) }
+        if attribute.qualifiers.is_empty() {
+            Ok(value)
+        } else {
+            self.qualify(value, &attribute.qualifiers)
+        }
     }
 
     fn root(&mut self, root: &'a Root) -> Evaluated<'a> {
@@ -201,15 +209,13 @@ impl<'a> Evaluator<'a> {
         let found = match &qualifier.key {
             Key::Field(name) => select(value, name),
             Key::Const(key) => index(value, &borrow(key)),
-            Key::Node(node) => {
-                match unless_final(self.index_value(node))? {
-                    Ok(key) => match index(value, &key) {
-                        Ok(None) if !is_optional => Err(missing(value, &key)),
-                        other => other,
-                    },
-                    Err(error) => Err(error),
-                }
-            }
+            Key::Node(node) => match unless_final(self.index_value(node))? {
+                Ok(key) => match index(value, &key) {
+                    Ok(None) if !is_optional => Err(missing(value, &key)),
+                    other => other,
+                },
+                Err(error) => Err(error),
+            },
         };
         // An optional qualifier that fails is not charged.
         found.map_err(|error| if is_optional { error } else { self.charged(error) })
@@ -410,7 +416,9 @@ impl<'a> Evaluator<'a> {
         for element in elements {
             let value = self.eval(&element.node)?;
             match value {
-                Value::Optional(inner) if element.optional => values.extend(inner.map(|value| (*value).clone())),
+                Value::Optional(inner) if element.optional => {
+                    values.extend(inner.map(|value| (*value).clone()))
+                }
                 value if element.optional => {
                     return Err(EvalError::new(format!(
                         "cannot initialize optional list element from non-optional value {value:?}"
@@ -521,7 +529,9 @@ impl<'a> Evaluator<'a> {
 
     fn fold_map(&mut self, fold: &'a Fold, map: &Map<'a>) -> Result<(), EvalError> {
         for key in map.keys() {
-            let value = fold.two_variables.then(|| map.get(&key).unwrap_or_else(|| Err(missing(&Value::Null, &key))));
+            let value = fold
+                .two_variables
+                .then(|| map.get(&key).unwrap_or_else(|| Err(missing(&Value::Null, &key))));
             if !self.iterate(fold, Ok(key), value)? {
                 break;
             }

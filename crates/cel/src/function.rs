@@ -64,8 +64,11 @@ impl Function {
 
     /// Adds the overloads of a row. Two libraries may add to the same function.
     pub(crate) fn extend(&mut self, spec: &FunctionSpec) {
-        self.overloads
-            .extend(spec.overloads.iter().map(|(id, signature)| Overload::parse(id, signature)));
+        self.overloads.extend(
+            spec.overloads
+                .iter()
+                .map(|(id, signature)| Overload::parse(id, signature)),
+        );
     }
 
     /// Whether only mutations have it.

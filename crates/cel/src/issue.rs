@@ -107,7 +107,10 @@ impl std::error::Error for Issues {}
 impl fmt::Display for Issues {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_instantiation {
-            return self.issues.iter().try_for_each(|issue| f.write_str(&issue.message));
+            return self
+                .issues
+                .iter()
+                .try_for_each(|issue| f.write_str(&issue.message));
         }
         for (index, issue) in self.issues.iter().enumerate() {
             if index > 0 {
@@ -139,7 +142,10 @@ impl Issues {
         };
         write!(f, "\n | {}\n | ", line.replace('\t', " "))?;
         let mut signs = line.chars();
-        for sign in signs.by_ref().take(usize::try_from(issue.column).unwrap_or_default()) {
+        for sign in signs
+            .by_ref()
+            .take(usize::try_from(issue.column).unwrap_or_default())
+        {
             f.write_str(if sign.is_ascii() { "." } else { "\u{ff0e}" })?;
         }
         f.write_str(match signs.next() {

@@ -60,9 +60,9 @@ mod types;
 mod validate;
 mod value;
 
+pub use bounds::CostEstimate;
 pub use env::Env;
 pub use error::{EvalError, EvalErrorKind};
-pub use bounds::CostEstimate;
 pub use issue::{Issue, Issues};
 pub use library::{Authorizer, Check, Cidr, Decision, Ip, Quantity, Semver, Url, authorizer};
 pub use list::{Iter, List};

@@ -109,10 +109,7 @@ impl<'a> List<'a> {
 
     /// Whether the list comes from data with a schema, which compares differently in Kubernetes.
     pub(crate) const fn is_schema_data(&self) -> bool {
-        matches!(
-            self.0,
-            Repr::Json { schema: Some(_), .. } | Repr::Typed(..)
-        )
+        matches!(self.0, Repr::Json { schema: Some(_), .. } | Repr::Typed(..))
     }
 
     /// The value of `+`.
@@ -168,7 +165,10 @@ impl<'a> List<'a> {
     /// Set: the union. Map: items of `other` replace those with the same keys.
     fn merge(&self, other: &Self, schema: &'a ListSchema, work: &mut Work) -> Result<Self, EvalError> {
         let mut values = self.iter().collect::<Result<Vec<_>, _>>()?;
-        let mut keys: Vec<_> = values.iter().map(|value| item_keys(value, &schema.kind)).collect();
+        let mut keys: Vec<_> = values
+            .iter()
+            .map(|value| item_keys(value, &schema.kind))
+            .collect();
         for value in other.iter() {
             let value = value?;
             if schema.kind == ListKind::Set {
@@ -298,10 +298,9 @@ fn balanced<'a>(left: List<'a>, right: List<'a>) -> List<'a> {
     {
         let (inner, outer) = (join.left.clone(), join.right.clone());
         return match &inner.0 {
-            Repr::Join(middle) if inner.height() > outer.height() => node(
-                node(left, middle.left.clone()),
-                node(middle.right.clone(), outer),
-            ),
+            Repr::Join(middle) if inner.height() > outer.height() => {
+                node(node(left, middle.left.clone()), node(middle.right.clone(), outer))
+            }
             _ => node(node(left, inner), outer),
         };
     }

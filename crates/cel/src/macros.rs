@@ -228,7 +228,11 @@ impl Maker<'_> {
     }
 
     fn opt_map(&mut self, macro_: Macro, target: Expr, mut args: Vec<Expr>) -> Result<Expr, Failure> {
-        let name = if macro_ == Macro::OptMap { "optMap" } else { "optFlatMap" };
+        let name = if macro_ == Macro::OptMap {
+            "optMap"
+        } else {
+            "optFlatMap"
+        };
         let Kind::Ident(var) = &args[0].kind else {
             let message = format!("{name}() variable name must be a simple identifier");
             return Err((args[0].id, message));
@@ -248,7 +252,8 @@ impl Maker<'_> {
 
     fn sort_by(&mut self, target: Expr, args: Vec<Expr>) -> Result<Expr, Failure> {
         if matches!(target.kind, Kind::Literal(_) | Kind::Map(_) | Kind::Struct(_)) {
-            let message = "sortBy can only be applied to a list, identifier, comprehension, call or select expression";
+            let message =
+                "sortBy can only be applied to a list, identifier, comprehension, call or select expression";
             return Err((target.id, message.to_owned()));
         }
         let name: Arc<str> = "@__sortBy_input__".into();

@@ -31,8 +31,13 @@ enum Repr<'a> {
 impl std::fmt::Debug for Repr<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Json { fields, .. } | Self::Object { fields, .. } => f.debug_tuple("Json").field(fields).finish(),
-            Self::Entries(entries) => f.debug_map().entries(entries.entries.iter().map(|(k, v)| (k, v))).finish(),
+            Self::Json { fields, .. } | Self::Object { fields, .. } => {
+                f.debug_tuple("Json").field(fields).finish()
+            }
+            Self::Entries(entries) => f
+                .debug_map()
+                .entries(entries.entries.iter().map(|(k, v)| (k, v)))
+                .finish(),
             Self::Host(_) => f.write_str("Host"),
         }
     }
@@ -289,10 +294,7 @@ impl<'a> Map<'a> {
 
     /// Whether the map comes from data with a schema, which compares differently in Kubernetes.
     pub(crate) const fn is_schema_data(&self) -> bool {
-        matches!(
-            self.0,
-            Repr::Json { values: Some(_), .. } | Repr::Object { .. }
-        )
+        matches!(self.0, Repr::Json { values: Some(_), .. } | Repr::Object { .. })
     }
 
     /// Whether the maps have equal entries.
@@ -324,7 +326,8 @@ impl<'a> Map<'a> {
     ) -> Result<bool, EvalError> {
         for (name, json) in fields {
             let Some(property) = schema.properties.get(name.as_str()) else {
-                let (Repr::Object { fields: others, .. } | Repr::Json { fields: others, .. }) = &other.0 else {
+                let (Repr::Object { fields: others, .. } | Repr::Json { fields: others, .. }) = &other.0
+                else {
                     return Err(EvalError::no_such_overload());
                 };
                 work.spend(1)?;

@@ -64,7 +64,9 @@ pub(crate) fn nesting(text: &str) -> Nesting {
                 // An index is one more member; a list is not.
                 let before = text[..index].trim_end().bytes().last();
                 let is_index = byte == b'['
-                    && before.is_some_and(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b')' | b']' | b'}'));
+                    && before.is_some_and(|byte| {
+                        byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b')' | b']' | b'}')
+                    });
                 inner.members += usize::from(is_index);
                 let sum = outer.last().copied().unwrap_or_default().plus(inner);
                 outer.push(sum);
@@ -132,11 +134,14 @@ pub(crate) fn nesting(text: &str) -> Nesting {
 /// Whether a minus is a sign, not a subtraction.
 fn is_sign(text: &str, index: usize) -> bool {
     let before = text[..index].trim_end().bytes().last();
-    !before.is_some_and(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b')' | b']' | b'}' | b'"' | b'\''))
+    !before.is_some_and(|byte| {
+        byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b')' | b']' | b'}' | b'"' | b'\'')
+    })
 }
 
 fn is_word(bytes: &[u8], index: usize, word: &[u8]) -> bool {
-    let is_letter = |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'_');
+    let is_letter =
+        |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'_');
     bytes[index..].starts_with(word)
         && !is_letter(bytes.get(index + word.len()))
         && !(index > 0 && is_letter(bytes.get(index - 1)))
@@ -148,7 +153,9 @@ fn string_length(bytes: &[u8], start: usize) -> usize {
     let triple = bytes[start..].starts_with(&[quote; 3]);
     let prefix = &bytes[start.saturating_sub(2)..start];
     let raw = prefix.iter().any(|byte| matches!(byte, b'r' | b'R'))
-        && prefix.last().is_some_and(|byte| matches!(byte, b'r' | b'R' | b'b' | b'B'));
+        && prefix
+            .last()
+            .is_some_and(|byte| matches!(byte, b'r' | b'R' | b'b' | b'B'));
     let mut index = start + if triple { 3 } else { 1 };
     while let Some(byte) = bytes.get(index) {
         if *byte == b'\\' && !raw {

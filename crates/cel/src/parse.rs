@@ -12,8 +12,8 @@ use cel::common::ast::{self as foreign, EntryExpr, LiteralValue, SourceInfo};
 
 use crate::{
     ast::{
-        Call, Comprehension, Entry, Expr, Field, Id, Kind, List, Literal, MAX_CODE_POINTS, MAX_DEPTH, MAX_NESTING,
-        Select, Source, Struct,
+        Call, Comprehension, Entry, Expr, Field, Id, Kind, List, Literal, MAX_CODE_POINTS, MAX_DEPTH,
+        MAX_NESTING, Select, Source, Struct,
     },
     issue::Issues,
     macros,
@@ -51,7 +51,9 @@ pub(crate) fn parse(text: &str) -> Result<(Expr, Source), Issues> {
         operators,
     } = nesting(text);
     if expressions > MAX_NESTING {
-        return Err(without_place(format!("expression recursion limit exceeded: {MAX_NESTING}")));
+        return Err(without_place(format!(
+            "expression recursion limit exceeded: {MAX_NESTING}"
+        )));
     }
     if operators > MAX_NESTING + 1 {
         return Err(without_place(TOO_DEEP.to_owned()));
@@ -63,7 +65,9 @@ pub(crate) fn parse(text: &str) -> Result<(Expr, Source), Issues> {
         std::thread::Builder::new()
             .stack_size(LARGE_STACK)
             .spawn_scoped(scope, || parse_here(text, source.clone()))
-            .map_err(|error| without_place(format!("cannot start a thread to parse the expression: {error}")))?
+            .map_err(|error| {
+                without_place(format!("cannot start a thread to parse the expression: {error}"))
+            })?
             .join()
             .unwrap_or_else(|_| Err(without_place("the parser failed".to_owned())))
     })
@@ -153,7 +157,12 @@ impl Adapter {
     /// Moves the place of a number to the sign before it, where cel-go has it.
     fn move_to_sign(&mut self, id: Id, foreign: u64) {
         let (start, _) = self.info.offset_for(foreign).unwrap_or_default();
-        let before = self.source.text.get(..start as usize).map(str::trim_end).unwrap_or_default();
+        let before = self
+            .source
+            .text
+            .get(..start as usize)
+            .map(str::trim_end)
+            .unwrap_or_default();
         if before.ends_with('-') {
             let sign = u32::try_from(before.len() - 1).unwrap_or(start);
             let position = self.offsets.code_points(sign);

@@ -171,7 +171,11 @@ impl Planner<'_> {
                     key: Key::Field(Arc::clone(&select.field)),
                     optional: false,
                 });
-                Ok(if select.test { Node::Test(attribute) } else { Node::Attribute(attribute) })
+                Ok(if select.test {
+                    Node::Test(attribute)
+                } else {
+                    Node::Attribute(attribute)
+                })
             }
             Kind::Call(call) => self.call(expr.id, call),
             Kind::List(list) => {
@@ -182,8 +186,14 @@ impl Planner<'_> {
                         optional: list.optional.contains(&index),
                     });
                 }
-                if elements.iter().all(|element| matches!(element.node, Node::Const(_)) && !element.optional) {
-                    let values = elements.into_iter().map(|element| into_constant(element.node)).collect();
+                if elements
+                    .iter()
+                    .all(|element| matches!(element.node, Node::Const(_)) && !element.optional)
+                {
+                    let values = elements
+                        .into_iter()
+                        .map(|element| into_constant(element.node))
+                        .collect();
                     return Ok(Node::Const(Value::list(values)));
                 }
                 Ok(Node::List(elements.into()))
@@ -279,9 +289,9 @@ impl Planner<'_> {
                 let mut attribute = into_attribute(operand);
                 let key = match index {
                     Node::Const(Value::String(Text::Shared(text))) => Key::Field(text),
-                    Node::Const(value @ (Value::Bool(_) | Value::Int(_) | Value::Uint(_) | Value::Double(_))) => {
-                        Key::Const(value)
-                    }
+                    Node::Const(
+                        value @ (Value::Bool(_) | Value::Int(_) | Value::Uint(_) | Value::Double(_)),
+                    ) => Key::Const(value),
                     Node::Const(value) => {
                         let kind = crate::display::go_type(&value);
                         return Err(EvalError::new(format!("invalid qualifier type: {kind}")));
@@ -296,7 +306,8 @@ impl Planner<'_> {
                 return Ok(in_constant(element, list, function));
             }
             (
-                "bool" | "bytes" | "double" | "duration" | "dyn" | "int" | "string" | "timestamp" | "type" | "uint",
+                "bool" | "bytes" | "double" | "duration" | "dyn" | "int" | "string" | "timestamp" | "type"
+                | "uint",
                 [Node::Const(value)],
             ) => {
                 let mut values = [value.clone()];
@@ -399,7 +410,9 @@ fn in_constant(element: Node, list: Node, function: &'static Function) -> Node {
             Ok(Value::String(text)) => {
                 set.texts.insert(Arc::from(&*text));
             }
-            Ok(value @ (Value::Bool(_) | Value::Int(_) | Value::Uint(_) | Value::Double(_))) => set.others.push(value),
+            Ok(value @ (Value::Bool(_) | Value::Int(_) | Value::Uint(_) | Value::Double(_))) => {
+                set.others.push(value)
+            }
             _ => {
                 return Node::Call(Box::new(Call {
                     function,

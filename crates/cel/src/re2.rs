@@ -70,7 +70,10 @@ fn translate(pattern: &str) -> Result<String, String> {
             _ if class.is_some() => out.push(sign),
             '(' => {
                 groups += 1;
-                if ["?=", "?!", "?<=", "?<!"].iter().any(|look| rest.starts_with(look)) {
+                if ["?=", "?!", "?<=", "?<!"]
+                    .iter()
+                    .any(|look| rest.starts_with(look))
+                {
                     let end = if rest.starts_with("?<") { 4 } else { 3 };
                     return Err(format!("invalid or unsupported Perl syntax: `{}`", &here[..end]));
                 }
@@ -79,7 +82,10 @@ fn translate(pattern: &str) -> Result<String, String> {
                     && !flags.starts_with(['P', '<'])
                     && flags[..end].contains(|flag: char| !"imsU-".contains(flag))
                 {
-                    return Err(format!("invalid or unsupported Perl syntax: `{}`", &here[..here.len().min(3)]));
+                    return Err(format!(
+                        "invalid or unsupported Perl syntax: `{}`",
+                        &here[..here.len().min(3)]
+                    ));
                 }
                 out.push('(');
             }
@@ -91,7 +97,10 @@ fn translate(pattern: &str) -> Result<String, String> {
             }
             '*' | '+' if is_repeated(&out, here, pattern) => {
                 let start = pattern.len() - here.len() - 1;
-                return Err(format!("invalid nested repetition operator: `{}`", &pattern[start..start + 2]));
+                return Err(format!(
+                    "invalid nested repetition operator: `{}`",
+                    &pattern[start..start + 2]
+                ));
             }
             '*' | '+' | '?' if out.is_empty() || out.ends_with('(') && sign != '?' => {
                 return Err(format!("missing argument to repetition operator: `{sign}`"));
@@ -118,7 +127,14 @@ fn translate(pattern: &str) -> Result<String, String> {
 /// Whether the operator at the start of `here` repeats a repetition.
 fn is_repeated(out: &str, here: &str, pattern: &str) -> bool {
     let before = &pattern[..pattern.len() - here.len()];
-    let is_escaped = before.bytes().rev().skip(1).take_while(|byte| *byte == b'\\').count() % 2 == 1;
+    let is_escaped = before
+        .bytes()
+        .rev()
+        .skip(1)
+        .take_while(|byte| *byte == b'\\')
+        .count()
+        % 2
+        == 1;
     !is_escaped && before.ends_with(['*', '+', '?']) && !out.ends_with(['(', '|', '[']) && before.len() > 1
 }
 
@@ -170,12 +186,18 @@ fn translate_escape<'p>(out: &mut String, here: &'p str, in_class: bool) -> Resu
         }
         // Octal, of up to three digits.
         '0' => {
-            let length = after.bytes().take(3).take_while(|byte| (b'0'..=b'7').contains(byte)).count();
+            let length = after
+                .bytes()
+                .take(3)
+                .take_while(|byte| (b'0'..=b'7').contains(byte))
+                .count();
             let value = u32::from_str_radix(&after[..length], 8).unwrap_or_default();
             out.push_str(&format!("\\x{{{value:x}}}"));
             return Ok(&after[length..]);
         }
-        'a' | 'f' | 't' | 'n' | 'r' | 'v' | 'd' | 'D' | 'w' | 'W' | 's' | 'S' => push_escape(out, escaped, in_class),
+        'a' | 'f' | 't' | 'n' | 'r' | 'v' | 'd' | 'D' | 'w' | 'W' | 's' | 'S' => {
+            push_escape(out, escaped, in_class)
+        }
         'b' | 'B' | 'A' | 'z' if !in_class => push_escape(out, escaped, in_class),
         _ if escaped.is_ascii_punctuation() => push_escape(out, escaped, in_class),
         _ => return Err(format!("invalid escape sequence: `\\{escaped}`")),
@@ -237,7 +259,11 @@ mod tests {
             (r"\bfoo\b", "a foo b", true),
             (r"a\z", "ba", true),
         ] {
-            assert_eq!(compile(pattern).unwrap().is_match(text), matches, "{pattern} {text}");
+            assert_eq!(
+                compile(pattern).unwrap().is_match(text),
+                matches,
+                "{pattern} {text}"
+            );
         }
     }
 

@@ -109,7 +109,12 @@ impl Schema {
     ///
     /// Returns `None` if expressions cannot see such data, as with `x-kubernetes-preserve-unknown-fields` and no type.
     pub fn from_openapi(schema: &Json, name: &str) -> Option<Self> {
-        read(schema, name, schema_is(schema, "x-kubernetes-embedded-resource"), 0)
+        read(
+            schema,
+            name,
+            schema_is(schema, "x-kubernetes-embedded-resource"),
+            0,
+        )
     }
 
     /// Like [`Schema::from_openapi`], for a whole object: `apiVersion`, `kind`, `metadata.name` and
@@ -162,7 +167,10 @@ impl Schema {
             SchemaKind::Map(values) => values.objects(visit),
             SchemaKind::Object(object) => {
                 visit(object);
-                object.properties.values().for_each(|property| property.schema.objects(visit));
+                object
+                    .properties
+                    .values()
+                    .for_each(|property| property.schema.objects(visit));
             }
             _ => {}
         }
@@ -203,7 +211,11 @@ fn read(schema: &Json, name: &str, is_resource: bool, depth: usize) -> Option<Sc
         let max = bound(schema, "maxLength").map_or(MAX_REQUEST - 2, |length| length.saturating_mul(4));
         return simple(SchemaKind::IntOrString, max, 1);
     }
-    let type_ = if is_resource { "object" } else { schema.get("type").and_then(Json::as_str).unwrap_or_default() };
+    let type_ = if is_resource {
+        "object"
+    } else {
+        schema.get("type").and_then(Json::as_str).unwrap_or_default()
+    };
     match type_ {
         "boolean" => simple(SchemaKind::Bool, 0, 4),
         "number" => simple(SchemaKind::Double, 0, 1),
@@ -230,11 +242,14 @@ fn read(schema: &Json, name: &str, is_resource: bool, depth: usize) -> Option<Sc
             simple(SchemaKind::List(Arc::new(ListSchema { items, kind })), max, 2)
         }
         "object" => {
-            if let Some(values) = schema.get("additionalProperties").filter(|values| values.is_object()) {
+            if let Some(values) = schema
+                .get("additionalProperties")
+                .filter(|values| values.is_object())
+            {
                 let is_resource = schema_is(values, "x-kubernetes-embedded-resource");
                 let values = read(values, &format!("{name}.@elem"), is_resource, depth + 1)?;
-                let max =
-                    bound(schema, "maxProperties").unwrap_or_else(|| (MAX_REQUEST - 2) / (values.min_size + 6));
+                let max = bound(schema, "maxProperties")
+                    .unwrap_or_else(|| (MAX_REQUEST - 2) / (values.min_size + 6));
                 return simple(SchemaKind::Map(Arc::new(values)), max, 2);
             }
             let (object, min_size) = read_object(schema, name, is_resource, depth);
@@ -247,7 +262,10 @@ fn read(schema: &Json, name: &str, is_resource: bool, depth: usize) -> Option<Sc
 fn read_string(schema: &Json, nullable: bool) -> Option<Schema> {
     let format = schema.get("format").and_then(Json::as_str).unwrap_or_default();
     let length = bound(schema, "maxLength");
-    let enumeration = schema.get("enum").and_then(Json::as_array).filter(|values| !values.is_empty());
+    let enumeration = schema
+        .get("enum")
+        .and_then(Json::as_array)
+        .filter(|values| !values.is_empty());
     let (kind, max_elements, min_size) = match format {
         "byte" => (SchemaKind::Bytes, length.unwrap_or(MAX_REQUEST - 2), 2),
         "duration" => (SchemaKind::Duration, 32, 3),

@@ -233,7 +233,9 @@ impl Timestamp {
     pub(crate) fn since(self, other: Self) -> Result<Duration, EvalError> {
         let seconds = i128::from(self.seconds) - i128::from(other.seconds);
         let nanos = seconds * i128::from(NANOS) + i128::from(self.nanos) - i128::from(other.nanos);
-        i64::try_from(nanos).map(Duration).map_err(|_| EvalError::overflow())
+        i64::try_from(nanos)
+            .map(Duration)
+            .map_err(|_| EvalError::overflow())
     }
 
     /// The date and time in a zone: UTC if `zone` is empty.
@@ -248,7 +250,10 @@ impl Timestamp {
             };
             let (hours, minutes) = (number(hours)?, number(minutes)?);
             let minutes = if zone.starts_with('-') { -minutes } else { minutes };
-            hours.saturating_mul(3600).saturating_add(minutes.saturating_mul(60)).clamp(-200_000, 200_000)
+            hours
+                .saturating_mul(3600)
+                .saturating_add(minutes.saturating_mul(60))
+                .clamp(-200_000, 200_000)
         } else {
             let unknown = |_| EvalError::new(format!("unknown time zone {zone}"));
             let zone = jiff::tz::TimeZone::get(zone).map_err(unknown)?;
@@ -311,7 +316,11 @@ impl Civil {
         let day_of_march_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
         let march_month = (5 * day_of_march_year + 2) / 153;
         let day = day_of_march_year - (153 * march_month + 2) / 5 + 1;
-        let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
+        let month = if march_month < 10 {
+            march_month + 3
+        } else {
+            march_month - 9
+        };
         let year = year_of_era + era * 400 + i64::from(month <= 2);
         Self {
             year,

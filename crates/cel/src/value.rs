@@ -251,15 +251,23 @@ impl Schema {
             return if self.nullable {
                 Ok(Value::Null)
             } else {
-                Err(EvalError::new("invalid data, got null for schema with nullable=false"))
+                Err(EvalError::new(
+                    "invalid data, got null for schema with nullable=false",
+                ))
             };
         }
-        let mismatch =
-            |expected: &str| EvalError::new(format!("invalid data, expected {expected}, got {}", go_type(json)));
+        let mismatch = |expected: &str| {
+            EvalError::new(format!(
+                "invalid data, expected {expected}, got {}",
+                go_type(json)
+            ))
+        };
         match &self.kind {
             SchemaKind::IntOrString => match json {
                 Json::String(text) => Ok(Value::text(text)),
-                Json::Number(number) if number.is_i64() => Ok(Value::Int(number.as_i64().unwrap_or_default())),
+                Json::Number(number) if number.is_i64() => {
+                    Ok(Value::Int(number.as_i64().unwrap_or_default()))
+                }
                 _ => Err(EvalError::new(
                     "invalid data, expected XIntOrString value to be either a string or integer",
                 )),

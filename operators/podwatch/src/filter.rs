@@ -95,11 +95,10 @@ impl Filter {
         if *uses_old_state && old.is_none() && notice.inferred && notice.event == crate::EventType::Updated {
             return true;
         }
-        let json = |value: Option<&'_ Value>| value.map_or(windlass_cel::Value::Null, windlass_cel::Value::from_json);
         // In the order of `VARIABLES`.
         let variables = [
-            json(notice.object.as_deref()),
-            json(old),
+            json_to_cel(notice.object.as_deref()),
+            json_to_cel(old),
             windlass_cel::Value::text(notice.event.name()),
             windlass_cel::Value::list(notice.changes.iter().map(change_to_cel).collect()),
             windlass_cel::Value::text(&notice.kind.kind),
@@ -159,13 +158,16 @@ fn describe(error: &EvalError) -> String {
     }
 }
 
+fn json_to_cel(value: Option<&Value>) -> windlass_cel::Value<'_> {
+    value.map_or(windlass_cel::Value::Null, windlass_cel::Value::from_json)
+}
+
 fn change_to_cel(change: &FieldChange) -> windlass_cel::Value<'_> {
     use windlass_cel::Value as Cel;
-    let value = |value: &'_ Option<Value>| value.as_ref().map_or(Cel::Null, Cel::from_json);
     let entries = [
         ("path", Cel::text(&change.path)),
-        ("old", value(&change.old)),
-        ("new", value(&change.new)),
+        ("old", json_to_cel(change.old.as_ref())),
+        ("new", json_to_cel(change.new.as_ref())),
     ];
     let map = Map::from_entries(entries.map(|(key, value)| (Cel::text(key), value)));
     Cel::Map(map.expect("a text can be a key"))

@@ -115,7 +115,11 @@ impl Opaque for Decision {
 pub fn authorizer<'a>(authorizer: Arc<dyn Authorizer>, check: Option<Check>) -> Value<'a> {
     Value::opaque(CheckValue {
         authorizer,
-        stage: if check.is_some() { Stage::Resource } else { Stage::Authorizer },
+        stage: if check.is_some() {
+            Stage::Resource
+        } else {
+            Stage::Authorizer
+        },
         check: check.unwrap_or_default(),
     })
 }
@@ -228,7 +232,10 @@ pub(super) const FUNCTIONS: &[FunctionSpec] = &[
     ),
     FunctionSpec {
         name: "serviceAccount",
-        overloads: &[("authorizer_serviceaccount", "Authorizer.(string, string) -> Authorizer")],
+        overloads: &[(
+            "authorizer_serviceaccount",
+            "Authorizer.(string, string) -> Authorizer",
+        )],
         eval: service_account,
     },
     FunctionSpec {
@@ -285,7 +292,8 @@ fn build<'a>(
 
 fn service_account<'a>(args: Args<'_, 'a>) -> Result<'a> {
     let value = args.values[0].downcast::<CheckValue>();
-    let (Some(value), Value::String(namespace), Value::String(name)) = (value, &args.values[1], &args.values[2])
+    let (Some(value), Value::String(namespace), Value::String(name)) =
+        (value, &args.values[1], &args.values[2])
     else {
         return no_overload("serviceAccount", args.values);
     };

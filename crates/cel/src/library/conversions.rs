@@ -12,12 +12,18 @@ use crate::{
 pub(super) const FUNCTIONS: &[FunctionSpec] = &[
     FunctionSpec {
         name: "bool",
-        overloads: &[("bool_to_bool", "(bool) -> bool"), ("string_to_bool", "(string) -> bool")],
+        overloads: &[
+            ("bool_to_bool", "(bool) -> bool"),
+            ("string_to_bool", "(string) -> bool"),
+        ],
         eval: to_bool,
     },
     FunctionSpec {
         name: "bytes",
-        overloads: &[("bytes_to_bytes", "(bytes) -> bytes"), ("string_to_bytes", "(string) -> bytes")],
+        overloads: &[
+            ("bytes_to_bytes", "(bytes) -> bytes"),
+            ("string_to_bytes", "(string) -> bytes"),
+        ],
         eval: to_bytes,
     },
     FunctionSpec {
@@ -133,15 +139,18 @@ fn to_double<'a>(mut args: Args<'_, 'a>) -> Result<'a> {
 fn parse_float(text: &str) -> Option<f64> {
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
     let is_number = unsigned.starts_with(|sign: char| sign.is_ascii_digit() || sign == '.');
-    let is_word = ["inf", "infinity", "nan"].iter().any(|word| unsigned.eq_ignore_ascii_case(word));
+    let is_word = ["inf", "infinity", "nan"]
+        .iter()
+        .any(|word| unsigned.eq_ignore_ascii_case(word));
     if !is_number && !is_word {
         return None;
     }
     // Go allows underscores between digits.
     let is_digit = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_digit);
     let bytes = text.as_bytes();
-    let well_placed =
-        (0..bytes.len()).all(|at| bytes[at] != b'_' || (at > 0 && is_digit(bytes.get(at - 1)) && is_digit(bytes.get(at + 1))));
+    let well_placed = (0..bytes.len()).all(|at| {
+        bytes[at] != b'_' || (at > 0 && is_digit(bytes.get(at - 1)) && is_digit(bytes.get(at + 1)))
+    });
     if !well_placed {
         return None;
     }
@@ -167,7 +176,9 @@ fn to_int<'a>(mut args: Args<'_, 'a>) -> Result<'a> {
     const LIMIT: f64 = 9_223_372_036_854_775_808.0;
     match args.take(0) {
         value @ Value::Int(_) => Ok(value),
-        Value::Uint(value) => i64::try_from(value).map(Value::Int).map_err(|_| EvalError::overflow()),
+        Value::Uint(value) => i64::try_from(value)
+            .map(Value::Int)
+            .map_err(|_| EvalError::overflow()),
         Value::Double(value) if value > -LIMIT && value < LIMIT => Ok(Value::Int(value as i64)),
         Value::Double(_) => Err(EvalError::overflow()),
         Value::Duration(duration) => Ok(Value::Int(duration.nanos())),
@@ -182,11 +193,16 @@ fn to_uint<'a>(mut args: Args<'_, 'a>) -> Result<'a> {
     const LIMIT: f64 = 18_446_744_073_709_551_616.0;
     match args.take(0) {
         value @ Value::Uint(_) => Ok(value),
-        Value::Int(value) => u64::try_from(value).map(Value::Uint).map_err(|_| unsigned_overflow()),
+        Value::Int(value) => u64::try_from(value)
+            .map(Value::Uint)
+            .map_err(|_| unsigned_overflow()),
         Value::Double(value) if (0.0..LIMIT).contains(&value) => Ok(Value::Uint(value as u64)),
         Value::Double(_) => Err(unsigned_overflow()),
         Value::String(text) if text.starts_with('+') => Err(failed("string", "uint")),
-        Value::String(text) => text.parse().map(Value::Uint).map_err(|_| failed("string", "uint")),
+        Value::String(text) => text
+            .parse()
+            .map(Value::Uint)
+            .map_err(|_| failed("string", "uint")),
         other => super::no_overload("uint", &[other]),
     }
 }

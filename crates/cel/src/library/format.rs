@@ -24,7 +24,10 @@ impl Opaque for NamedFormat {
     }
 
     fn equals(&self, other: &dyn Opaque) -> bool {
-        other.as_any().downcast_ref().is_some_and(|other: &Self| self.name == other.name)
+        other
+            .as_any()
+            .downcast_ref()
+            .is_some_and(|other: &Self| self.name == other.name)
     }
 
     fn as_any(&self) -> &dyn Any {
@@ -32,7 +35,12 @@ impl Opaque for NamedFormat {
     }
 }
 
-const fn format(key: &'static str, name: &'static str, regex_size: u64, problems: fn(&str) -> Vec<String>) -> NamedFormat {
+const fn format(
+    key: &'static str,
+    name: &'static str,
+    regex_size: u64,
+    problems: fn(&str) -> Vec<String>,
+) -> NamedFormat {
     NamedFormat {
         key,
         name,
@@ -46,7 +54,9 @@ static FORMATS: [NamedFormat; 13] = [
     format("dns1123Subdomain", "DNS1123Subdomain", 60, naming::subdomain),
     format("dns1035Label", "DNS1035Label", 30, naming::label_1035),
     format("qualifiedName", "QualifiedName", 60, naming::qualified),
-    format("dns1123LabelPrefix", "DNS1123LabelPrefix", 30, |text| naming::label(&without_dash(text))),
+    format("dns1123LabelPrefix", "DNS1123LabelPrefix", 30, |text| {
+        naming::label(&without_dash(text))
+    }),
     format("dns1123SubdomainPrefix", "DNS1123SubdomainPrefix", 60, |text| {
         naming::subdomain(&without_dash(text))
     }),
@@ -54,12 +64,23 @@ static FORMATS: [NamedFormat; 13] = [
         naming::label_1035(&without_dash(text))
     }),
     format("labelValue", "LabelValue", 40, naming::label_value),
-    format("uri", "URI", 1103, |text| super::url::problem(text).into_iter().collect()),
-    format("uuid", "uuid", 70, |text| unless(is_uuid(text), "does not match the UUID format")),
-    format("byte", "byte", 84, |text| unless(is_base64(text), "invalid base64")),
-    format("date", "date", 71, |text| unless(time::parse_date(text).is_some(), "invalid date")),
+    format("uri", "URI", 1103, |text| {
+        super::url::problem(text).into_iter().collect()
+    }),
+    format("uuid", "uuid", 70, |text| {
+        unless(is_uuid(text), "does not match the UUID format")
+    }),
+    format("byte", "byte", 84, |text| {
+        unless(is_base64(text), "invalid base64")
+    }),
+    format("date", "date", 71, |text| {
+        unless(time::parse_date(text).is_some(), "invalid date")
+    }),
     format("datetime", "datetime", 71, |text| {
-        unless(!text.is_empty() && time::parse_date_time(text).is_some(), "invalid datetime")
+        unless(
+            !text.is_empty() && time::parse_date_time(text).is_some(),
+            "invalid datetime",
+        )
     }),
 ];
 
@@ -72,7 +93,11 @@ fn without_dash(text: &str) -> String {
 }
 
 fn unless(valid: bool, problem: &str) -> Vec<String> {
-    if valid { Vec::new() } else { vec![problem.to_owned()] }
+    if valid {
+        Vec::new()
+    } else {
+        vec![problem.to_owned()]
+    }
 }
 
 fn is_uuid(text: &str) -> bool {
@@ -127,9 +152,14 @@ pub(super) const FUNCTIONS: &[FunctionSpec] = &[
     },
     FunctionSpec {
         name: "validate",
-        overloads: &[("format-validate", "NamedFormat.(string) -> optional(list(string))")],
+        overloads: &[(
+            "format-validate",
+            "NamedFormat.(string) -> optional(list(string))",
+        )],
         eval: |args| {
-            let (Some(format), Value::String(text)) = (args.values[0].downcast::<NamedFormat>(), &args.values[1]) else {
+            let (Some(format), Value::String(text)) =
+                (args.values[0].downcast::<NamedFormat>(), &args.values[1])
+            else {
                 return no_overload("validate", args.values);
             };
             Ok(outcome((format.problems)(text)))

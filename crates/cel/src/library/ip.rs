@@ -110,7 +110,13 @@ pub(super) const FUNCTIONS: &[FunctionSpec] = &[
     FunctionSpec {
         name: "family",
         overloads: &[("ip_family", "IP.() -> int")],
-        eval: |args| Ok(Value::Int(if address(&args, "family")?.is_ipv4() { 4 } else { 6 })),
+        eval: |args| {
+            Ok(Value::Int(if address(&args, "family")?.is_ipv4() {
+                4
+            } else {
+                6
+            }))
+        },
     },
     FunctionSpec {
         name: "isUnspecified",
@@ -125,12 +131,22 @@ pub(super) const FUNCTIONS: &[FunctionSpec] = &[
     FunctionSpec {
         name: "isLinkLocalMulticast",
         overloads: &[("ip_is_link_local_multicast", "IP.() -> bool")],
-        eval: |args| Ok(Value::Bool(is_link_local_multicast(address(&args, "isLinkLocalMulticast")?))),
+        eval: |args| {
+            Ok(Value::Bool(is_link_local_multicast(address(
+                &args,
+                "isLinkLocalMulticast",
+            )?)))
+        },
     },
     FunctionSpec {
         name: "isLinkLocalUnicast",
         overloads: &[("ip_is_link_local_unicast", "IP.() -> bool")],
-        eval: |args| Ok(Value::Bool(is_link_local_unicast(address(&args, "isLinkLocalUnicast")?))),
+        eval: |args| {
+            Ok(Value::Bool(is_link_local_unicast(address(
+                &args,
+                "isLinkLocalUnicast",
+            )?)))
+        },
     },
     FunctionSpec {
         name: "isGlobalUnicast",
@@ -183,7 +199,9 @@ pub(super) const FUNCTIONS: &[FunctionSpec] = &[
                 (_, Some(other)) => *other,
                 _ => return no_overload("containsCIDR", args.values),
             };
-            Ok(Value::Bool(cidr.prefix <= other.prefix && cidr.contains(other.address)))
+            Ok(Value::Bool(
+                cidr.prefix <= other.prefix && cidr.contains(other.address),
+            ))
         },
     },
     FunctionSpec {
@@ -338,7 +356,10 @@ fn parse_v4(text: &str) -> std::result::Result<Ipv4Addr, String> {
         } else if byte == b'.' {
             let is_edge = index == 0 || index == text.len() - 1 || text.as_bytes()[index - 1] == b'.';
             if is_edge {
-                return Err(format!("IPv4 field must have at least one digit (at {})", quote(&text[index..])));
+                return Err(format!(
+                    "IPv4 field must have at least one digit (at {})",
+                    quote(&text[index..])
+                ));
             }
             if count == 3 {
                 return Err("IPv4 address too long".to_owned());
@@ -376,13 +397,21 @@ fn why_not_v6(text: &str) -> String {
             return format!("each group must have 4 or less digits (at {})", quote(rest));
         }
         if length == 0 {
-            return format!("each colon-separated field must have at least one digit (at {})", quote(rest));
+            return format!(
+                "each colon-separated field must have at least one digit (at {})",
+                quote(rest)
+            );
         }
         if rest[length..].starts_with('.') {
             if !ellipsis && fields != 6 {
-                return format!("embedded IPv4 address must replace the final 2 fields of the address (at {})", quote(rest));
+                return format!(
+                    "embedded IPv4 address must replace the final 2 fields of the address (at {})",
+                    quote(rest)
+                );
             }
-            return parse_v4(rest).err().unwrap_or_else(|| "unable to parse IP".to_owned());
+            return parse_v4(rest)
+                .err()
+                .unwrap_or_else(|| "unable to parse IP".to_owned());
         }
         fields += 1;
         rest = &rest[length..];

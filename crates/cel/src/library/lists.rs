@@ -32,8 +32,14 @@ pub(super) const FUNCTIONS: &[FunctionSpec] = &[
             ("list_uint_sort", "list(uint).() -> list(uint)"),
             ("list_double_sort", "list(double).() -> list(double)"),
             ("list_bool_sort", "list(bool).() -> list(bool)"),
-            ("list_google.protobuf.Duration_sort", "list(duration).() -> list(duration)"),
-            ("list_google.protobuf.Timestamp_sort", "list(timestamp).() -> list(timestamp)"),
+            (
+                "list_google.protobuf.Duration_sort",
+                "list(duration).() -> list(duration)",
+            ),
+            (
+                "list_google.protobuf.Timestamp_sort",
+                "list(timestamp).() -> list(timestamp)",
+            ),
             ("list_string_sort", "list(string).() -> list(string)"),
             ("list_bytes_sort", "list(bytes).() -> list(bytes)"),
         ],
@@ -46,13 +52,34 @@ pub(super) const FUNCTIONS: &[FunctionSpec] = &[
         name: "@sortByAssociatedKeys",
         overloads: &[
             ("list_int_sortByAssociatedKeys", "list(T).(list(int)) -> list(T)"),
-            ("list_uint_sortByAssociatedKeys", "list(T).(list(uint)) -> list(T)"),
-            ("list_double_sortByAssociatedKeys", "list(T).(list(double)) -> list(T)"),
-            ("list_bool_sortByAssociatedKeys", "list(T).(list(bool)) -> list(T)"),
-            ("list_google.protobuf.Duration_sortByAssociatedKeys", "list(T).(list(duration)) -> list(T)"),
-            ("list_google.protobuf.Timestamp_sortByAssociatedKeys", "list(T).(list(timestamp)) -> list(T)"),
-            ("list_string_sortByAssociatedKeys", "list(T).(list(string)) -> list(T)"),
-            ("list_bytes_sortByAssociatedKeys", "list(T).(list(bytes)) -> list(T)"),
+            (
+                "list_uint_sortByAssociatedKeys",
+                "list(T).(list(uint)) -> list(T)",
+            ),
+            (
+                "list_double_sortByAssociatedKeys",
+                "list(T).(list(double)) -> list(T)",
+            ),
+            (
+                "list_bool_sortByAssociatedKeys",
+                "list(T).(list(bool)) -> list(T)",
+            ),
+            (
+                "list_google.protobuf.Duration_sortByAssociatedKeys",
+                "list(T).(list(duration)) -> list(T)",
+            ),
+            (
+                "list_google.protobuf.Timestamp_sortByAssociatedKeys",
+                "list(T).(list(timestamp)) -> list(T)",
+            ),
+            (
+                "list_string_sortByAssociatedKeys",
+                "list(T).(list(string)) -> list(T)",
+            ),
+            (
+                "list_bytes_sortByAssociatedKeys",
+                "list(T).(list(bytes)) -> list(T)",
+            ),
         ],
         eval: |args| match (&args.values[0], &args.values[1]) {
             (Value::List(list), Value::List(keys)) => sort_by(list, keys),

@@ -60,5 +60,8 @@ pub(crate) type Result<'a> = std::result::Result<Value<'a>, EvalError>;
 /// The error of a call with types that no overload takes.
 pub(crate) fn no_overload<'a>(function: &str, args: &[Value<'a>]) -> Result<'a> {
     let types: Vec<_> = args.iter().map(Value::type_name).collect();
-    Err(EvalError::no_overload_for(&format!("{function}({})", types.join(", "))))
+    Err(EvalError::no_overload_for(&format!(
+        "{function}({})",
+        types.join(", ")
+    )))
 }

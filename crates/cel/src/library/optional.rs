@@ -17,7 +17,11 @@ pub(super) const FUNCTIONS: &[FunctionSpec] = &[
         overloads: &[("optional_ofNonZeroValue", "(V) -> optional(V)")],
         eval: |mut args| {
             let value = args.take(0);
-            Ok(if value.is_zero() { Value::Optional(None) } else { Value::some(value) })
+            Ok(if value.is_zero() {
+                Value::Optional(None)
+            } else {
+                Value::some(value)
+            })
         },
     },
     FunctionSpec {
@@ -71,9 +75,15 @@ pub(super) const FUNCTIONS: &[FunctionSpec] = &[
         name: "_[?_]",
         overloads: &[
             ("list_optindex_optional_int", "(list(V), int) -> optional(V)"),
-            ("optional_list_optindex_optional_int", "(optional(list(V)), int) -> optional(V)"),
+            (
+                "optional_list_optindex_optional_int",
+                "(optional(list(V)), int) -> optional(V)",
+            ),
             ("map_optindex_optional_value", "(map(K, V), K) -> optional(V)"),
-            ("optional_map_optindex_optional_value", "(optional(map(K, V)), K) -> optional(V)"),
+            (
+                "optional_map_optindex_optional_value",
+                "(optional(map(K, V)), K) -> optional(V)",
+            ),
         ],
         eval: |args| no_overload("_[?_]", args.values),
     },

@@ -37,12 +37,16 @@ fn scale(text: &str) -> Option<i32> {
     /// Decimal digits that an `i64` holds.
     const DIGITS: i32 = 18;
     let text = text.trim_start_matches(['+', '-']);
-    let end = text.find(|sign: char| !sign.is_ascii_digit() && sign != '.').unwrap_or(text.len());
+    let end = text
+        .find(|sign: char| !sign.is_ascii_digit() && sign != '.')
+        .unwrap_or(text.len());
     let (number, suffix) = text.split_at(end);
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     let length = |text: &str| i32::try_from(text.len()).unwrap_or(i32::MAX);
     let digits = length(whole.trim_start_matches('0')).saturating_add(length(fraction));
-    let binary = ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"].iter().position(|known| *known == suffix);
+    let binary = ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"]
+        .iter()
+        .position(|known| *known == suffix);
     if let Some(power) = binary {
         let exponent = (i32::try_from(power).unwrap_or_default() + 1) * 10;
         let precision = 15 - digits - exponent * 3 / 10 - 1;
@@ -71,7 +75,10 @@ impl Opaque for Quantity {
     }
 
     fn equals(&self, other: &dyn Opaque) -> bool {
-        other.as_any().downcast_ref().is_some_and(|other: &Self| self.amount == other.amount)
+        other
+            .as_any()
+            .downcast_ref()
+            .is_some_and(|other: &Self| self.amount == other.amount)
     }
 
     fn as_any(&self) -> &dyn Any {
@@ -177,8 +184,12 @@ pub(super) const FUNCTIONS: &[FunctionSpec] = &[
 fn integer(quantity: Quantity) -> Option<i64> {
     let nanos = quantity.amount.nanos();
     // Only a decimal is as large as the cap.
-    let is_integer = quantity.amount != Amount::MAX && quantity.scale.is_some_and(|scale| scale >= 0) && nanos % 1_000_000_000 == 0;
-    is_integer.then(|| i64::try_from(nanos / 1_000_000_000).ok()).flatten()
+    let is_integer = quantity.amount != Amount::MAX
+        && quantity.scale.is_some_and(|scale| scale >= 0)
+        && nanos % 1_000_000_000 == 0;
+    is_integer
+        .then(|| i64::try_from(nanos / 1_000_000_000).ok())
+        .flatten()
 }
 
 fn quantity(args: &Args<'_, '_>, name: &str, index: usize) -> std::result::Result<Quantity, EvalError> {
@@ -201,7 +212,11 @@ fn add<'a>(args: &Args<'_, 'a>, name: &str, sign: i128) -> Result<'a> {
         _ => quantity(args, name, 1)?,
     };
     // A sum keeps the format of the first amount, unless that is zero.
-    let other = if sign > 0 { right.amount } else { Amount::from_nanos(right.amount.nanos().saturating_neg()) };
+    let other = if sign > 0 {
+        right.amount
+    } else {
+        Amount::from_nanos(right.amount.nanos().saturating_neg())
+    };
     let scale = match (left.scale, right.scale) {
         (Some(_), Some(scale)) if left.amount.nanos() == 0 => Some(scale),
         (Some(scale), Some(_)) if right.amount.nanos() == 0 => Some(scale),

@@ -20,7 +20,10 @@ pub(super) const FUNCTIONS: &[FunctionSpec] = &[
         name: "findAll",
         overloads: &[
             ("string_find_all_string", "string.(string) -> list(string)"),
-            ("string_find_all_string_int", "string.(string, int) -> list(string)"),
+            (
+                "string_find_all_string_int",
+                "string.(string, int) -> list(string)",
+            ),
         ],
         eval: |args| {
             let limit = match args.values.get(2) {
@@ -42,9 +45,14 @@ fn find(args: &Args<'_, '_>, limit: usize) -> std::result::Result<Vec<String>, E
     let regex = match args.regex {
         Some(regex) => regex,
         None => {
-            compiled = re2::compile(pattern).map_err(|error| EvalError::new(format!("Illegal regex: {error}")))?;
+            compiled =
+                re2::compile(pattern).map_err(|error| EvalError::new(format!("Illegal regex: {error}")))?;
             &compiled
         }
     };
-    Ok(regex.find_iter(text).take(limit).map(|found| found.as_str().to_owned()).collect())
+    Ok(regex
+        .find_iter(text)
+        .take(limit)
+        .map(|found| found.as_str().to_owned())
+        .collect())
 }

@@ -64,7 +64,11 @@ pub(super) const FUNCTIONS: &[FunctionSpec] = &[
             ("string_to_semver", "(string) -> Semver"),
             ("string_bool_to_semver", "(string, bool) -> Semver"),
         ],
-        eval: |args| parse_args(&args, "semver")?.map(Value::opaque).map_err(EvalError::new),
+        eval: |args| {
+            parse_args(&args, "semver")?
+                .map(Value::opaque)
+                .map_err(EvalError::new)
+        },
     },
     FunctionSpec {
         name: "isSemver",
@@ -105,7 +109,9 @@ type Parsed = std::result::Result<Semver, String>;
 fn parse_args(args: &Args<'_, '_>, name: &str) -> std::result::Result<Parsed, EvalError> {
     match &args.values[..] {
         [Value::String(text)] | [Value::String(text), Value::Bool(false)] => Ok(Semver::parse(text)),
-        [Value::String(text), Value::Bool(true)] => Ok(normalized(text).and_then(|text| Semver::parse(&text))),
+        [Value::String(text), Value::Bool(true)] => {
+            Ok(normalized(text).and_then(|text| Semver::parse(&text)))
+        }
         _ => no_overload(name, args.values).map(|_| Err(String::new())),
     }
 }
@@ -137,7 +143,8 @@ fn normalized(text: &str) -> std::result::Result<String, String> {
 }
 
 fn is_alphanumeric(text: &str) -> bool {
-    text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+    text.bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
 }
 
 impl Semver {
@@ -160,7 +167,10 @@ impl Semver {
         };
         numbers[2] = number_of("Patch", patch)?;
         let pre = match pre {
-            Some(pre) => pre.split('.').map(identifier).collect::<std::result::Result<_, _>>()?,
+            Some(pre) => pre
+                .split('.')
+                .map(identifier)
+                .collect::<std::result::Result<_, _>>()?,
             None => Vec::new(),
         };
         let mut builds = Vec::new();
@@ -169,7 +179,10 @@ impl Semver {
                 return Err("Build meta data is empty".to_owned());
             }
             if !is_alphanumeric(build) {
-                return Err(format!("Invalid character(s) found in build meta data {}", crate::go_format::quote(build)));
+                return Err(format!(
+                    "Invalid character(s) found in build meta data {}",
+                    crate::go_format::quote(build)
+                ));
             }
             builds.push(build.to_owned());
         }
@@ -182,29 +195,34 @@ impl Semver {
 
     /// The order of versions; build metadata does not count.
     pub(super) fn compare(&self, other: &Self) -> Ordering {
-        self.numbers.cmp(&other.numbers).then_with(|| match (&self.pre[..], &other.pre[..]) {
-            ([], []) => Ordering::Equal,
-            ([], _) => Ordering::Greater,
-            (_, []) => Ordering::Less,
-            (left, right) => left
-                .iter()
-                .zip(right)
-                .map(|(left, right)| match (left, right) {
-                    (Identifier::Number(left), Identifier::Number(right)) => left.cmp(right),
-                    (Identifier::Number(_), Identifier::Text(_)) => Ordering::Less,
-                    (Identifier::Text(_), Identifier::Number(_)) => Ordering::Greater,
-                    (Identifier::Text(left), Identifier::Text(right)) => left.cmp(right),
-                })
-                .find(|order| order.is_ne())
-                .unwrap_or_else(|| left.len().cmp(&right.len())),
-        })
+        self.numbers
+            .cmp(&other.numbers)
+            .then_with(|| match (&self.pre[..], &other.pre[..]) {
+                ([], []) => Ordering::Equal,
+                ([], _) => Ordering::Greater,
+                (_, []) => Ordering::Less,
+                (left, right) => left
+                    .iter()
+                    .zip(right)
+                    .map(|(left, right)| match (left, right) {
+                        (Identifier::Number(left), Identifier::Number(right)) => left.cmp(right),
+                        (Identifier::Number(_), Identifier::Text(_)) => Ordering::Less,
+                        (Identifier::Text(_), Identifier::Number(_)) => Ordering::Greater,
+                        (Identifier::Text(left), Identifier::Text(right)) => left.cmp(right),
+                    })
+                    .find(|order| order.is_ne())
+                    .unwrap_or_else(|| left.len().cmp(&right.len())),
+            })
     }
 }
 
 fn number_of(what: &str, text: &str) -> std::result::Result<u64, String> {
     let quoted = crate::go_format::quote(text);
     if !text.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err(format!("Invalid character(s) found in {} number {quoted}", what.to_lowercase()));
+        return Err(format!(
+            "Invalid character(s) found in {} number {quoted}",
+            what.to_lowercase()
+        ));
     }
     if text.len() > 1 && text.starts_with('0') {
         return Err(format!("{what} number must not contain leading zeroes {quoted}"));
@@ -222,7 +240,9 @@ fn identifier(text: &str) -> std::result::Result<Identifier, String> {
     }
     if text.bytes().all(|byte| byte.is_ascii_digit()) {
         if text.len() > 1 && text.starts_with('0') {
-            return Err(format!("Numeric PreRelease version must not contain leading zeroes {quoted}"));
+            return Err(format!(
+                "Numeric PreRelease version must not contain leading zeroes {quoted}"
+            ));
         }
         return text
             .parse()

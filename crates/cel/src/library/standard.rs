@@ -4,8 +4,7 @@ use std::{cmp::Ordering, sync::Arc};
 
 use super::Result;
 use crate::{
-    EvalError, Type, Value,
-    equality,
+    EvalError, Type, Value, equality,
     function::{Args, FunctionSpec},
     re2,
     time::Duration,
@@ -43,8 +42,14 @@ pub(super) const FUNCTIONS: &[FunctionSpec] = &[
         overloads: &[
             ("index_list", "(list(A), int) -> A"),
             ("index_map", "(map(A, B), A) -> B"),
-            ("optional_list_index_int", "(optional(list(V)), int) -> optional(V)"),
-            ("optional_map_index_value", "(optional(map(K, V)), K) -> optional(V)"),
+            (
+                "optional_list_index_int",
+                "(optional(list(V)), int) -> optional(V)",
+            ),
+            (
+                "optional_map_index_value",
+                "(optional(map(K, V)), K) -> optional(V)",
+            ),
         ],
         eval: planned,
     },
@@ -60,7 +65,10 @@ pub(super) const FUNCTIONS: &[FunctionSpec] = &[
     },
     FunctionSpec {
         name: "-_",
-        overloads: &[("negate_double", "(double) -> double"), ("negate_int64", "(int) -> int")],
+        overloads: &[
+            ("negate_double", "(double) -> double"),
+            ("negate_int64", "(int) -> int"),
+        ],
         eval: negate,
     },
     FunctionSpec {
@@ -84,8 +92,14 @@ pub(super) const FUNCTIONS: &[FunctionSpec] = &[
             ("subtract_double", "(double, double) -> double"),
             ("subtract_duration_duration", "(duration, duration) -> duration"),
             ("subtract_int64", "(int, int) -> int"),
-            ("subtract_timestamp_duration", "(timestamp, duration) -> timestamp"),
-            ("subtract_timestamp_timestamp", "(timestamp, timestamp) -> duration"),
+            (
+                "subtract_timestamp_duration",
+                "(timestamp, duration) -> timestamp",
+            ),
+            (
+                "subtract_timestamp_timestamp",
+                "(timestamp, timestamp) -> duration",
+            ),
             ("subtract_uint64", "(uint, uint) -> uint"),
         ],
         eval: subtract,
@@ -110,7 +124,10 @@ pub(super) const FUNCTIONS: &[FunctionSpec] = &[
     },
     FunctionSpec {
         name: "_%_",
-        overloads: &[("modulo_int64", "(int, int) -> int"), ("modulo_uint64", "(uint, uint) -> uint")],
+        overloads: &[
+            ("modulo_int64", "(int, int) -> int"),
+            ("modulo_uint64", "(uint, uint) -> uint"),
+        ],
         eval: modulo,
     },
     FunctionSpec {
@@ -195,7 +212,10 @@ pub(super) const FUNCTIONS: &[FunctionSpec] = &[
     },
     FunctionSpec {
         name: "@in",
-        overloads: &[("in_list", "(A, list(A)) -> bool"), ("in_map", "(A, map(A, B)) -> bool")],
+        overloads: &[
+            ("in_list", "(A, list(A)) -> bool"),
+            ("in_map", "(A, map(A, B)) -> bool"),
+        ],
         eval: contained,
     },
     FunctionSpec {
@@ -273,7 +293,10 @@ fn not_strictly_false<'a>(args: Args<'_, 'a>) -> Result<'a> {
 
 fn negate<'a>(args: Args<'_, 'a>) -> Result<'a> {
     match args.values[0] {
-        Value::Int(value) => value.checked_neg().map(Value::Int).ok_or_else(EvalError::overflow),
+        Value::Int(value) => value
+            .checked_neg()
+            .map(Value::Int)
+            .ok_or_else(EvalError::overflow),
         Value::Double(value) => Ok(Value::Double(-value)),
         Value::Duration(value) => duration(value.nanos().checked_neg()),
         _ => Err(EvalError::no_such_overload()),
@@ -296,7 +319,9 @@ fn int<'a>(value: Option<i64>) -> Result<'a> {
 }
 
 fn uint<'a>(value: Option<u64>) -> Result<'a> {
-    value.map(Value::Uint).ok_or_else(|| EvalError::new("unsigned integer overflow"))
+    value
+        .map(Value::Uint)
+        .ok_or_else(|| EvalError::new("unsigned integer overflow"))
 }
 
 fn add<'a>(mut args: Args<'_, 'a>) -> Result<'a> {
@@ -311,7 +336,9 @@ fn add<'a>(mut args: Args<'_, 'a>) -> Result<'a> {
             text.push_str(&right);
             Ok(Value::string(text))
         }
-        (Value::Bytes(left), Value::Bytes(right)) => Ok(Value::Bytes([&left[..], &right[..]].concat().into())),
+        (Value::Bytes(left), Value::Bytes(right)) => {
+            Ok(Value::Bytes([&left[..], &right[..]].concat().into()))
+        }
         (Value::List(left), Value::List(right)) => left.concat(right, args.work).map(Value::List),
         (Value::Duration(left), Value::Duration(right)) => sum(left.nanos().checked_add(right.nanos())),
         (Value::Timestamp(left), Value::Duration(right)) => left.add(right).map(Value::Timestamp),
@@ -373,7 +400,11 @@ fn unsupported(operator: &str, left: &Value<'_>) -> EvalError {
         Value::Bool(_) => matches!(operator, "_<_" | "_<=_" | "_>_" | "_>=_"),
         _ => false,
     };
-    if is_known { EvalError::no_such_overload() } else { EvalError::no_overload_for(operator) }
+    if is_known {
+        EvalError::no_such_overload()
+    } else {
+        EvalError::no_overload_for(operator)
+    }
 }
 
 fn compare<'a>(operator: &str, args: &Args<'_, 'a>, test: impl Fn(Ordering) -> bool) -> Result<'a> {

@@ -50,7 +50,10 @@ const PRECISION: usize = 6;
 const MAX_PRECISION: usize = 10_000;
 
 /// Splits a format. Calls `each` with its parts in order, until one fails.
-fn parse(format: &str, mut each: impl FnMut(Part<'_>) -> std::result::Result<(), EvalError>) -> std::result::Result<(), EvalError> {
+fn parse(
+    format: &str,
+    mut each: impl FnMut(Part<'_>) -> std::result::Result<(), EvalError>,
+) -> std::result::Result<(), EvalError> {
     let parsing = |message: String| EvalError::new(format!("could not parse formatting clause: {message}"));
     let mut rest = format;
     while let Some(percent) = rest.find('%') {
@@ -152,7 +155,11 @@ impl Clause {
                     Value::Bytes(bytes) => hex(bytes),
                     other => return Err(self.refuse(&other.type_name())),
                 };
-                if self.verb == Verb::UpperHex { text.to_ascii_uppercase() } else { text }
+                if self.verb == Verb::UpperHex {
+                    text.to_ascii_uppercase()
+                } else {
+                    text
+                }
             }
             _ => return Err(self.refuse(&value.type_name())),
         })
@@ -168,7 +175,9 @@ impl Clause {
             Verb::Fixed => "fixed-point clause can only be used on doubles",
             Verb::Scientific => "scientific clause can only be used on doubles",
             Verb::Binary => "only integers and bools can be formatted as binary",
-            Verb::LowerHex | Verb::UpperHex => "only integers, byte buffers, and strings can be formatted as hex",
+            Verb::LowerHex | Verb::UpperHex => {
+                "only integers, byte buffers, and strings can be formatted as hex"
+            }
             Verb::Octal => "octal clause can only be used on integers",
         };
         format!("{what}, was given {type_name}")
@@ -197,10 +206,12 @@ fn signed(value: i64, format: impl Fn(u64) -> String) -> String {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    bytes
+        .iter()
+        .fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
 }
 
 fn fixed(value: f64, precision: usize) -> String {
@@ -289,7 +300,10 @@ fn string(value: &Value<'_>) -> Option<String> {
                 entries.push((nested(&key)?, nested(&value)?));
             }
             entries.sort();
-            let entries: Vec<_> = entries.iter().map(|(key, value)| format!("{key}:{value}")).collect();
+            let entries: Vec<_> = entries
+                .iter()
+                .map(|(key, value)| format!("{key}:{value}"))
+                .collect();
             format!("{{{}}}", entries.join(", "))
         }
         Value::Optional(_) | Value::Opaque(_) => return None,
@@ -335,7 +349,10 @@ pub(crate) fn check<'e>(checked: &Checked, call: &'e Expr) -> Option<(&'e Expr, 
         if let Some(bad) = refused(checked, clause, arg) {
             wrong = Some(bad);
             let name = checked.type_of(bad.id).name().to_owned();
-            return Err(EvalError::new(format!("error during formatting: {}", clause.refuse(&name))));
+            return Err(EvalError::new(format!(
+                "error during formatting: {}",
+                clause.refuse(&name)
+            )));
         }
         Ok(())
     });
@@ -361,7 +378,10 @@ fn refused<'e>(checked: &Checked, clause: Clause, arg: &'e Expr) -> Option<&'e E
         return None;
     }
     match &arg.kind {
-        Kind::List(list) => list.elements.iter().find_map(|element| refused(checked, clause, element)),
+        Kind::List(list) => list
+            .elements
+            .iter()
+            .find_map(|element| refused(checked, clause, element)),
         Kind::Map(entries) => entries.iter().find_map(|entry| {
             refused(checked, clause, &entry.key).or_else(|| refused(checked, clause, &entry.value))
         }),

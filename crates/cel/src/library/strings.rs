@@ -39,8 +39,14 @@ pub(super) const FUNCTIONS: &[FunctionSpec] = &[
     FunctionSpec {
         name: "replace",
         overloads: &[
-            ("string_replace_string_string", "string.(string, string) -> string"),
-            ("string_replace_string_string_int", "string.(string, string, int) -> string"),
+            (
+                "string_replace_string_string",
+                "string.(string, string) -> string",
+            ),
+            (
+                "string_replace_string_string_int",
+                "string.(string, string, int) -> string",
+            ),
         ],
         eval: replace,
     },
@@ -198,13 +204,23 @@ fn join<'a>(args: Args<'_, 'a>) -> Result<'a> {
 fn replace<'a>(args: Args<'_, 'a>) -> Result<'a> {
     let (text, old, new, times) = match &args.values[..] {
         [Value::String(text), Value::String(old), Value::String(new)] => (text, old, new, -1),
-        [Value::String(text), Value::String(old), Value::String(new), Value::Int(times)] => (text, old, new, *times),
+        [
+            Value::String(text),
+            Value::String(old),
+            Value::String(new),
+            Value::Int(times),
+        ] => (text, old, new, *times),
         _ => return no_overload("replace", args.values),
     };
     let times = usize::try_from(times).unwrap_or(usize::MAX);
     // The product of sizes is not in the cost: a replacement for every character can be large.
-    let replacements = times.min(if old.is_empty() { text.chars().count() + 1 } else { text.len() / old.len() });
-    args.work.spend((replacements as u64).saturating_mul(new.len() as u64) / 64)?;
+    let replacements = times.min(if old.is_empty() {
+        text.chars().count() + 1
+    } else {
+        text.len() / old.len()
+    });
+    args.work
+        .spend((replacements as u64).saturating_mul(new.len() as u64) / 64)?;
     if replacements.saturating_mul(new.len()) > MAX_TEXT {
         return Err(EvalError::new("the replaced text is too large"));
     }

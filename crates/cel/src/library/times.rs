@@ -33,8 +33,18 @@ macro_rules! part {
 }
 
 pub(super) const FUNCTIONS: &[FunctionSpec] = &[
-    part!("getFullYear", "timestamp_to_year", "timestamp_to_year_with_tz", |time| time.year),
-    part!("getMonth", "timestamp_to_month", "timestamp_to_month_with_tz", |time| time.month - 1),
+    part!(
+        "getFullYear",
+        "timestamp_to_year",
+        "timestamp_to_year_with_tz",
+        |time| time.year
+    ),
+    part!(
+        "getMonth",
+        "timestamp_to_month",
+        "timestamp_to_month_with_tz",
+        |time| time.month - 1
+    ),
     part!(
         "getDayOfYear",
         "timestamp_to_day_of_year",

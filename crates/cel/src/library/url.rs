@@ -106,10 +106,15 @@ fn part<'a>(args: &Args<'_, 'a>, name: &str, part: impl Fn(&Url) -> String) -> R
 /// The host without a port and without brackets, and the port.
 fn split_host(host: &str) -> (&str, &str) {
     let (name, port) = match host.rsplit_once(':') {
-        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) && !name_is_open(name) => (name, port),
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) && !name_is_open(name) => {
+            (name, port)
+        }
         _ => (host, ""),
     };
-    let name = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+    let name = name
+        .strip_prefix('[')
+        .and_then(|name| name.strip_suffix(']'))
+        .unwrap_or(name);
     (name, port)
 }
 
@@ -139,7 +144,9 @@ fn parse(text: &str) -> std::result::Result<Url, String> {
             scheme: scheme.to_ascii_lowercase(),
             host: String::new(),
             path: String::new(),
-            query: rest.split_once('?').map_or(String::new(), |(_, query)| query.to_owned()),
+            query: rest
+                .split_once('?')
+                .map_or(String::new(), |(_, query)| query.to_owned()),
         });
     }
     let (rest, _fragment) = rest.split_once('#').unwrap_or((rest, ""));
@@ -155,9 +162,8 @@ fn parse(text: &str) -> std::result::Result<Url, String> {
         path = after_path;
         let host_text = match authority.rsplit_once('@') {
             Some((user, host)) => {
-                let is_user = |sign: char| {
-                    sign.is_ascii_alphanumeric() || "-._:~!$&'()*+,;=%@".contains(sign)
-                };
+                let is_user =
+                    |sign: char| sign.is_ascii_alphanumeric() || "-._:~!$&'()*+,;=%@".contains(sign);
                 if !user.chars().all(is_user) {
                     return Err(failed("net/url: invalid userinfo".to_owned()));
                 }
@@ -234,9 +240,14 @@ fn parse_host(text: &str) -> std::result::Result<String, String> {
             return Err(format!("invalid URL escape {}", quote(&text[index..end])));
         }
     }
-    let allowed = |sign: char| !sign.is_ascii() || sign.is_ascii_alphanumeric() || "-._~!$&'()*+,;=:[]<>\"%".contains(sign);
+    let allowed = |sign: char| {
+        !sign.is_ascii() || sign.is_ascii_alphanumeric() || "-._~!$&'()*+,;=:[]<>\"%".contains(sign)
+    };
     if let Some(bad) = text.chars().find(|sign| !allowed(*sign)) {
-        return Err(format!("invalid character {} in host name", quote(&bad.to_string())));
+        return Err(format!(
+            "invalid character {} in host name",
+            quote(&bad.to_string())
+        ));
     }
     Ok(text.to_owned())
 }
@@ -277,7 +288,9 @@ fn query<'a>(query: &str) -> Result<'a> {
             None => parameters.push((key, vec![Value::string(value)])),
         }
     }
-    let entries = parameters.into_iter().map(|(key, values)| (Value::string(key), Value::list(values)));
+    let entries = parameters
+        .into_iter()
+        .map(|(key, values)| (Value::string(key), Value::list(values)));
     Map::from_entries(entries).map(Value::Map)
 }
 

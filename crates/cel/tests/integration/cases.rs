@@ -38,10 +38,19 @@ fn recorded_expressions_have_the_same_outcome() {
             panic!("unknown environment {name}");
         };
         let group = line["group"].as_str().unwrap_or_default();
-        compare(groups.entry(group.to_owned()).or_default(), group, environment, &line, &line);
+        compare(
+            groups.entry(group.to_owned()).or_default(),
+            group,
+            environment,
+            &line,
+            &line,
+        );
     }
     for line in lines(&folder.join("spec.jsonl")) {
-        if line.get("disableCheck").is_some() || line.get("container").is_some() || line.get("functions").is_some() {
+        if line.get("disableCheck").is_some()
+            || line.get("container").is_some()
+            || line.get("functions").is_some()
+        {
             continue;
         }
         let Some(environment) = spec_environment(&line) else {
@@ -53,7 +62,10 @@ fn recorded_expressions_have_the_same_outcome() {
     }
     let (mut cases, mut equal) = (0, 0);
     for (group, counts) in &groups {
-        eprintln!("{group:24} {:5} of {:5} equal {:?}", counts.equal, counts.cases, counts.different);
+        eprintln!(
+            "{group:24} {:5} of {:5} equal {:?}",
+            counts.equal, counts.cases, counts.different
+        );
         cases += counts.cases;
         equal += counts.equal;
     }
@@ -66,7 +78,9 @@ fn recorded_expressions_have_the_same_outcome() {
 fn lines(path: &Path) -> Vec<Json> {
     let text = fs::read_to_string(path).unwrap_or_default();
     // A few results are nested deeper than `serde_json` reads.
-    text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    text.lines()
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .collect()
 }
 
 /// An environment of cases, with its data.
@@ -119,10 +133,17 @@ fn load_environments(folder: &Path) -> BTreeMap<String, Environment> {
         let path = entry.expect("a file").path();
         let file: Json = serde_json::from_str(&fs::read_to_string(&path).expect("a file")).expect("JSON");
         let mut environment = Environment::new();
-        for (name, variable) in file.get("variables").and_then(Json::as_object).into_iter().flatten() {
+        for (name, variable) in file
+            .get("variables")
+            .and_then(Json::as_object)
+            .into_iter()
+            .flatten()
+        {
             let type_ = parse_type(variable["type"].as_str().unwrap_or_default()).expect("a type");
             environment.env.declare(name.as_str(), type_);
-            environment.values.push(parse(&variable["value"]).unwrap_or_else(|| panic!("{name}: {variable}")));
+            environment
+                .values
+                .push(parse(&variable["value"]).unwrap_or_else(|| panic!("{name}: {variable}")));
         }
         if let Some(schema) = file.get("schema") {
             let is_root = file.get("root").and_then(Json::as_bool).unwrap_or_default();
@@ -133,7 +154,10 @@ fn load_environments(folder: &Path) -> BTreeMap<String, Environment> {
             };
             let schema = schema.expect("a visible schema");
             environment.env.declare_schema("self", &schema);
-            environment.optional_old = file.get("optionalOldSelf").and_then(Json::as_bool).unwrap_or_default();
+            environment.optional_old = file
+                .get("optionalOldSelf")
+                .and_then(Json::as_bool)
+                .unwrap_or_default();
             if environment.optional_old {
                 environment.env.declare_optional_schema("oldSelf", &schema);
             } else {
@@ -143,7 +167,11 @@ fn load_environments(folder: &Path) -> BTreeMap<String, Environment> {
             environment.self_json = file.get("self").cloned().unwrap_or_default();
             environment.old_json = file.get("oldSelf").cloned().unwrap_or_default();
         }
-        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let name = path
+            .file_stem()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
         environments.insert(name, environment);
     }
     environments
@@ -151,8 +179,15 @@ fn load_environments(folder: &Path) -> BTreeMap<String, Environment> {
 
 fn spec_environment(line: &Json) -> Option<Environment> {
     let mut environment = Environment::new();
-    for (name, type_) in line.get("variables").and_then(Json::as_object).into_iter().flatten() {
-        environment.env.declare(name.as_str(), parse_type(type_.as_str()?)?);
+    for (name, type_) in line
+        .get("variables")
+        .and_then(Json::as_object)
+        .into_iter()
+        .flatten()
+    {
+        environment
+            .env
+            .declare(name.as_str(), parse_type(type_.as_str()?)?);
         let value = line.get("bindings").and_then(|bindings| bindings.get(name));
         environment.values.push(match value {
             Some(value) => parse(value)?,
@@ -198,7 +233,10 @@ fn compare(counts: &mut Counts, group: &str, environment: &Environment, line: &J
         None => counts.equal += 1,
         Some((part, details)) => {
             *counts.different.entry(part).or_default() += 1;
-            let limit = std::env::var("WINDLASS_CEL_SHOW").ok().and_then(|limit| limit.parse().ok()).unwrap_or(0);
+            let limit = std::env::var("WINDLASS_CEL_SHOW")
+                .ok()
+                .and_then(|limit| limit.parse().ok())
+                .unwrap_or(0);
             let only = std::env::var("WINDLASS_CEL_GROUP").unwrap_or_default();
             if counts.shown < limit && (only.is_empty() || group.contains(&only)) {
                 counts.shown += 1;
@@ -209,18 +247,31 @@ fn compare(counts: &mut Counts, group: &str, environment: &Environment, line: &J
 }
 
 /// The first part that differs, and how.
-fn difference(environment: &Environment, expression: &str, expected: &Json) -> Option<(&'static str, String)> {
-    let differ = |part, ours: String, theirs: String| Some((part, format!("   ours: {ours}\n theirs: {theirs}")));
+fn difference(
+    environment: &Environment,
+    expression: &str,
+    expected: &Json,
+) -> Option<(&'static str, String)> {
+    let differ =
+        |part, ours: String, theirs: String| Some((part, format!("   ours: {ours}\n theirs: {theirs}")));
     let text = |key: &str| expected.get(key).and_then(Json::as_str);
     let program = match environment.env.compile(expression) {
         Ok(program) => program,
         Err(issues) => {
-            let key = if issues.is_instantiation() { "programError" } else { "checkError" };
+            let key = if issues.is_instantiation() {
+                "programError"
+            } else {
+                "checkError"
+            };
             let theirs = text("parseError").or(text("checkError")).or(text("programError"));
             return match theirs {
                 None => differ("refused", issues.to_string(), expected.to_string()),
                 Some(theirs) if theirs != issues.to_string() => differ(
-                    if text("parseError").is_some() { "syntax error text" } else { "error text" },
+                    if text("parseError").is_some() {
+                        "syntax error text"
+                    } else {
+                        "error text"
+                    },
                     issues.to_string(),
                     theirs.to_owned(),
                 ),
@@ -232,7 +283,11 @@ fn difference(environment: &Environment, expression: &str, expected: &Json) -> O
         }
     };
     if let Some(theirs) = text("parseError").or(text("checkError")).or(text("programError")) {
-        return differ("accepted", format!("{}", program.result_type()), theirs.to_owned());
+        return differ(
+            "accepted",
+            format!("{}", program.result_type()),
+            theirs.to_owned(),
+        );
     }
     if let Some(theirs) = text("type")
         && program.result_type().to_string() != display_type(theirs)
@@ -256,11 +311,18 @@ fn difference(environment: &Environment, expression: &str, expected: &Json) -> O
             .join(" or ")
     };
     let matches = |run: &&&Json| match &result.value {
-        Ok(value) => run.get("value").is_some_and(|theirs| same(&describe(value), theirs)),
+        Ok(value) => run
+            .get("value")
+            .is_some_and(|theirs| same(&describe(value), theirs)),
         Err(error) => run.get("error").and_then(Json::as_str) == Some(&error.to_string()),
     };
     let matching: Vec<_> = runs.iter().filter(matches).collect();
-    if matching.is_empty() && expected.get("checkOnly").is_none() && (expected.get("value").is_some() || expected.get("error").is_some() || expected.get("varies").is_some()) {
+    if matching.is_empty()
+        && expected.get("checkOnly").is_none()
+        && (expected.get("value").is_some()
+            || expected.get("error").is_some()
+            || expected.get("varies").is_some())
+    {
         let both_fail = result.value.is_err() && runs.iter().any(|run| run.get("error").is_some());
         return differ(if both_fail { "run error text" } else { "value" }, ours, theirs());
     }
@@ -270,7 +332,10 @@ fn difference(environment: &Environment, expression: &str, expected: &Json) -> O
             return differ("estimate", format!("{ours:?}"), estimate.to_string());
         }
     }
-    let costs: Vec<u64> = matching.iter().filter_map(|run| run.get("cost").and_then(Json::as_u64)).collect();
+    let costs: Vec<u64> = matching
+        .iter()
+        .filter_map(|run| run.get("cost").and_then(Json::as_u64))
+        .collect();
     if !costs.is_empty() && !costs.contains(&result.cost) {
         return differ("cost", result.cost.to_string(), format!("{costs:?}"));
     }

@@ -19,7 +19,9 @@ pub(crate) fn describe(value: &Value<'_>) -> Json {
             let seconds = windlass_cel::Timestamp::from_unix(timestamp.unix()).unwrap();
             let text = timestamp.to_text();
             let fraction = text.split_once('.').map_or("", |(_, rest)| {
-                let end = rest.find(|sign: char| !sign.is_ascii_digit()).unwrap_or(rest.len());
+                let end = rest
+                    .find(|sign: char| !sign.is_ascii_digit())
+                    .unwrap_or(rest.len());
                 &rest[..end]
             });
             let mut utc = seconds.to_text();
@@ -35,7 +37,12 @@ pub(crate) fn describe(value: &Value<'_>) -> Json {
         Value::List(list) => {
             let items: Vec<_> = list
                 .iter()
-                .map(|item| item.map_or_else(|error| json!({"error": error.to_string()}), |item| describe(&item)))
+                .map(|item| {
+                    item.map_or_else(
+                        |error| json!({"error": error.to_string()}),
+                        |item| describe(&item),
+                    )
+                })
                 .collect();
             json!({"list": items})
         }
@@ -48,7 +55,10 @@ pub(crate) fn describe(value: &Value<'_>) -> Json {
                     let Some(value) = map.get(key) else {
                         return (describe(key), json!({"error": "absent"}));
                     };
-                    let value = value.map_or_else(|error| json!({"error": error.to_string()}), |value| describe(&value));
+                    let value = value.map_or_else(
+                        |error| json!({"error": error.to_string()}),
+                        |value| describe(&value),
+                    );
                     (describe(key), value)
                 })
                 .collect();
@@ -110,7 +120,9 @@ pub(crate) fn same(one: &Json, other: &Json) -> bool {
                 return one == other || (one.is_nan() && other.is_nan());
             }
             one.len() == other.len()
-                && one.iter().all(|(key, value)| other.get(key).is_some_and(|other| same(value, other)))
+                && one
+                    .iter()
+                    .all(|(key, value)| other.get(key).is_some_and(|other| same(value, other)))
         }
         (Json::Array(one), Json::Array(other)) => {
             one.len() == other.len() && one.iter().zip(other).all(|(one, other)| same(one, other))
@@ -143,7 +155,12 @@ pub(crate) fn parse(json: &Json) -> Option<Value<'static>> {
         "uint" => Value::Uint(text().parse().ok()?),
         "double" => Value::Double(double_of(json.as_object()?)?),
         "string" => Value::String(Text::from(text())),
-        "bytes" => Value::Bytes(base64::engine::general_purpose::STANDARD.decode(text()).ok()?.into()),
+        "bytes" => Value::Bytes(
+            base64::engine::general_purpose::STANDARD
+                .decode(text())
+                .ok()?
+                .into(),
+        ),
         "duration" => Value::Duration(Duration::from_nanos(text().parse().ok()?)),
         "timestamp" => {
             let env = windlass_cel::Env::kubernetes();
@@ -157,7 +174,10 @@ pub(crate) fn parse(json: &Json) -> Option<Value<'static>> {
         "optional" => Value::some(parse(inner)?),
         "list" => Value::list(inner.as_array()?.iter().map(parse).collect::<Option<_>>()?),
         "map" => {
-            let entries = inner.as_array()?.iter().map(|entry| Some((parse(entry.get(0)?)?, parse(entry.get(1)?)?)));
+            let entries = inner
+                .as_array()?
+                .iter()
+                .map(|entry| Some((parse(entry.get(0)?)?, parse(entry.get(1)?)?)));
             Value::Map(Map::from_entries(entries.collect::<Option<Vec<_>>>()?).ok()?)
         }
         "type" => return None,

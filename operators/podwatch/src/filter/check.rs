@@ -81,13 +81,24 @@ fn explain(source: &str, variables: &[(&str, &str)], issue: &Issue) -> FilterErr
         .and_then(|rest| rest.split_once('\''));
     if let Some((name, _)) = unknown {
         // The place of a call is its parenthesis.
-        let sign = source.lines().nth(line.saturating_sub(1)).and_then(|text| text.chars().nth(column));
+        let sign = source
+            .lines()
+            .nth(line.saturating_sub(1))
+            .and_then(|text| text.chars().nth(column));
         if sign == Some('(') {
             let there = SUGGESTED_FUNCTIONS.map(|name| format!("`{name}`")).join(", ");
-            return at(format!("unknown function `{name}`: use {there} or another CEL function"));
+            return at(format!(
+                "unknown function `{name}`: use {there} or another CEL function"
+            ));
         }
-        let there: Vec<_> = variables.iter().map(|(name, what)| format!("`{name}` ({what})")).collect();
-        return at(format!("unknown variable `{name}`: use one of {}", there.join(", ")));
+        let there: Vec<_> = variables
+            .iter()
+            .map(|(name, what)| format!("`{name}` ({what})"))
+            .collect();
+        return at(format!(
+            "unknown variable `{name}`: use one of {}",
+            there.join(", ")
+        ));
     }
     match issue.message.strip_prefix("Syntax error: ") {
         Some(reason) => at(format!("syntax error: {reason}")),
