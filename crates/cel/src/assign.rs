@@ -176,13 +176,12 @@ impl Bindings {
 
 fn is_equal_or_less_specific(one: &Type, other: &Type) -> bool {
     match (one, other) {
-        (Type::Dyn | Type::Var(_), _) => true,
+        (Type::Dyn | Type::Var(_), _) | (Type::Type(_), Type::Type(_)) => true,
         (_, Type::Dyn | Type::Var(_)) => false,
         (Type::List(one), Type::List(other)) => is_equal_or_less_specific(one, other),
         (Type::Map(one), Type::Map(other)) => {
             is_equal_or_less_specific(&one.0, &other.0) && is_equal_or_less_specific(&one.1, &other.1)
         }
-        (Type::Type(_), Type::Type(_)) => true,
         (Type::Opaque(name, one), Type::Opaque(other_name, other)) => {
             name == other_name
                 && one.len() == other.len()

@@ -54,7 +54,7 @@ const MAX_TYPE_SIZE: usize = 1000;
 
 /// Checks an expression.
 pub(crate) fn check(env: &Env, expr: Expr, source: Source) -> Result<Checked, Issues> {
-    let mut checker = Checker {
+    let mut state = Checker {
         env,
         issues: Issues::new(&source),
         types: vec![Type::Error; source.len()],
@@ -63,7 +63,7 @@ pub(crate) fn check(env: &Env, expr: Expr, source: Source) -> Result<Checked, Is
         scopes: Vec::new(),
         source,
     };
-    checker.check(&expr);
+    state.check(&expr);
     let Checker {
         mut issues,
         mut types,
@@ -71,7 +71,7 @@ pub(crate) fn check(env: &Env, expr: Expr, source: Source) -> Result<Checked, Is
         bindings,
         source,
         ..
-    } = checker;
+    } = state;
     if !issues.is_empty() {
         issues.sort();
         return Err(issues);

@@ -57,7 +57,9 @@ impl CostRule {
             "check" => Self::Fixed(CHECK),
             "fieldSelector" | "labelSelector" => Self::Selector,
             "isSorted" | "sum" | "max" | "min" | "indexOf" | "lastIndexOf" => Self::Tree,
-            "url"
+            "ip" if overload == "cidr_ip" => Self::Fixed(1),
+            "ip"
+            | "url"
             | "lowerAscii"
             | "upperAscii"
             | "substring"
@@ -70,8 +72,6 @@ impl CostRule {
             | "isQuantity"
             | "semver"
             | "isSemver" => Self::Traverse,
-            "ip" if overload == "cidr_ip" => Self::Fixed(1),
-            "ip" => Self::Traverse,
             "replace" | "split" | "ip.isCanonical" => Self::TraverseTwice,
             "join" => Self::Join,
             "find" | "findAll" => Self::Regex,

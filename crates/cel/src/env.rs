@@ -6,10 +6,7 @@ use std::{
 };
 
 use crate::{
-    Program, Schema, Type, check,
-    function::{Function, Overload},
-    issue::Issues,
-    library, parse, plan,
+    Program, Schema, Type, check, function::Function, issue::Issues, library, parse, plan,
     schema::ObjectSchema,
 };
 
@@ -63,19 +60,6 @@ static KUBERNETES: LazyLock<Functions> = LazyLock::new(|| {
     }
     Functions(functions)
 });
-
-impl Functions {
-    /// Each function and overload, for tests of the table.
-    pub(crate) fn overloads(&self) -> impl Iterator<Item = (&'static str, &Overload)> {
-        let functions = self.0.values();
-        functions.flat_map(|function| {
-            function
-                .overloads
-                .iter()
-                .map(|overload| (function.name, overload))
-        })
-    }
-}
 
 impl Env {
     /// Returns the environment of Kubernetes 1.36, as validation rules and admission policies have it, without variables.
@@ -142,7 +126,7 @@ impl Env {
     pub fn compile(&self, text: &str) -> Result<Program, Issues> {
         let (expr, source) = parse::parse(text)?;
         let checked = check::check(self, expr, source)?;
-        plan::plan(self, checked)
+        plan::plan(self, &checked)
     }
 
     fn add(&mut self, variable: Variable) -> usize {
@@ -199,7 +183,103 @@ impl Env {
     }
 }
 
-/// The functions of Kubernetes, with all overloads.
-pub(crate) fn kubernetes_functions() -> &'static Functions {
-    &KUBERNETES
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use serde_json::Value as Json;
+
+    use super::*;
+    use crate::function::Overload;
+
+    /// Compares with the recording of kube-apiserver's environment, if `WINDLASS_CEL_CASES` names its folder.
+    #[test]
+    fn tables_have_the_overloads_and_macros_of_the_server() {
+        let ours: BTreeSet<String> = KUBERNETES
+            .0
+            .values()
+            .filter(|function| !function.is_mutation())
+            .flat_map(|function| {
+                function
+                    .overloads
+                    .iter()
+                    .map(|overload| signature(function.name, overload))
+            })
+            .collect();
+        assert_eq!(ours.len(), 344);
+        let Some(folder) = std::env::var_os("WINDLASS_CEL_CASES") else {
+            return;
+        };
+        let path = std::path::Path::new(&folder).join("environment.json");
+        let recorded: Json = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+        let theirs: BTreeSet<String> = recorded["overloads"]
+            .as_array()
+            .unwrap()
+            .iter()
+            // Hidden from expressions.
+            .filter(|overload| overload["id"] != "__not_strictly_false__")
+            .map(|overload| {
+                let args: Vec<_> = overload["arguments"]
+                    .as_array()
+                    .unwrap()
+                    .iter()
+                    .map(type_text)
+                    .collect();
+                format!(
+                    "{} {} {} ({}) -> {}",
+                    text(&overload["function"]),
+                    text(&overload["id"]),
+                    overload["member"],
+                    args.join(", "),
+                    type_text(&overload["result"])
+                )
+            })
+            .collect();
+        let missing: Vec<_> = theirs.difference(&ours).collect();
+        let extra: Vec<_> = ours.difference(&theirs).collect();
+        assert!(
+            missing.is_empty() && extra.is_empty(),
+            "missing {missing:#?}, extra {extra:#?}"
+        );
+        let macros: BTreeSet<String> = recorded["macros"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|one| {
+                format!(
+                    "{}:{}:{}",
+                    text(&one["function"]),
+                    one["arguments"],
+                    one["receiver"]
+                )
+            })
+            .collect();
+        assert_eq!(
+            macros,
+            crate::macros::KEYS.iter().map(|key| (*key).to_owned()).collect()
+        );
+    }
+
+    fn text(json: &Json) -> String {
+        json.as_str().unwrap().to_owned()
+    }
+
+    /// A type as error messages write it.
+    fn type_text(json: &Json) -> String {
+        text(json)
+            .replace("google.protobuf.Duration", "duration")
+            .replace("google.protobuf.Timestamp", "timestamp")
+            .replace(['<', '>'], "")
+    }
+
+    fn signature(function: &str, overload: &Overload) -> String {
+        let args: Vec<_> = overload.args.iter().map(ToString::to_string).collect();
+        format!(
+            "{function} {} {} ({}) -> {}",
+            overload.id,
+            overload.is_member,
+            args.join(", "),
+            overload.result
+        )
+    }
 }

@@ -124,6 +124,7 @@ pub(crate) fn standard(overload: &str, target: Option<&Arg<'_>>, args: &[Arg<'_>
 }
 
 /// Functions of extensions and of Kubernetes; `None` for others.
+#[allow(clippy::too_many_lines)] // A table.
 pub(crate) fn library<'s>(
     function: &str,
     overload: &str,

@@ -192,7 +192,7 @@ impl<'a> Evaluator<'a> {
                 None if is_optional => return Ok(None),
                 None => {
                     self.charge(1)?;
-                    return Err(self.missing(&value, qualifier));
+                    return Err(missing_qualifier(&value, qualifier));
                 }
             }
         }
@@ -231,14 +231,6 @@ impl<'a> Evaluator<'a> {
         match node {
             Node::Attribute(attribute) => self.resolve(attribute),
             other => self.eval(other),
-        }
-    }
-
-    fn missing(&self, value: &Value<'a>, qualifier: &'a Qualifier) -> EvalError {
-        match &qualifier.key {
-            Key::Field(name) => EvalError::no_such_key(name),
-            Key::Const(key) => missing(value, key),
-            Key::Node(_) => unreachable!("reported with its value"),
         }
     }
 
@@ -397,7 +389,6 @@ impl<'a> Evaluator<'a> {
     fn optional_or(&mut self, args: &'a [Node; 2], unwrap: bool) -> Evaluated<'a> {
         match self.eval(&args[0])? {
             Value::Optional(Some(value)) if unwrap => Ok((*value).clone()),
-            value @ Value::Optional(Some(_)) => Ok(value),
             Value::Optional(None) => self.eval(&args[1]),
             // cel-go takes any other value as it is.
             value => Ok(value),
@@ -417,7 +408,7 @@ impl<'a> Evaluator<'a> {
             let value = self.eval(&element.node)?;
             match value {
                 Value::Optional(inner) if element.optional => {
-                    values.extend(inner.map(|value| (*value).clone()))
+                    values.extend(inner.map(|value| (*value).clone()));
                 }
                 value if element.optional => {
                     return Err(EvalError::new(format!(
@@ -478,15 +469,15 @@ impl<'a> Evaluator<'a> {
     ) -> Result<(), EvalError> {
         match value {
             Value::Optional(Some(value)) if optional => map.insert(key, (*value).clone()),
-            Value::Optional(None) if optional => {
-                map.remove(&key);
-                Ok(())
+            Value::Optional(None) if optional => map.remove(&key),
+            value if optional => {
+                return Err(EvalError::new(format!(
+                    "cannot initialize optional entry '{key:?}' from non-optional value {value:?}"
+                )));
             }
-            value if optional => Err(EvalError::new(format!(
-                "cannot initialize optional entry '{key:?}' from non-optional value {value:?}"
-            ))),
             value => map.insert(key, value),
         }
+        Ok(())
     }
 
     #[inline(never)]
@@ -633,6 +624,14 @@ fn index<'a>(value: &Value<'a>, key: &Value<'a>) -> Result<Option<Value<'a>>, Ev
             index.and_then(|index| list.get(index)).transpose()
         }
         _ => Ok(None),
+    }
+}
+
+fn missing_qualifier(value: &Value<'_>, qualifier: &Qualifier) -> EvalError {
+    match &qualifier.key {
+        Key::Field(name) => EvalError::no_such_key(name),
+        Key::Const(key) => missing(value, key),
+        Key::Node(_) => unreachable!("reported with its value"),
     }
 }
 

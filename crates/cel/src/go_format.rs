@@ -14,14 +14,14 @@ pub(crate) fn float(value: f64) -> String {
     let exponential = format!("{value:e}");
     let (mantissa, exponent) = exponential.split_once('e').unwrap_or((&exponential, "0"));
     let exponent: i32 = exponent.parse().unwrap_or_default();
-    if exponent < -4 || exponent >= EXPONENT_FROM {
+    if (-4..EXPONENT_FROM).contains(&exponent) {
+        format!("{value}")
+    } else {
         format!(
             "{mantissa}e{}{:02}",
             if exponent < 0 { '-' } else { '+' },
             exponent.abs()
         )
-    } else {
-        format!("{value}")
     }
 }
 

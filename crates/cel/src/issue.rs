@@ -30,7 +30,7 @@ pub struct Issue {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Issues {
     source: String,
-    issues: Vec<Issue>,
+    list: Vec<Issue>,
     /// Errors beyond [`MAX_ISSUES`].
     more: usize,
     is_instantiation: bool,
@@ -43,15 +43,15 @@ impl Issues {
     pub(crate) fn new(source: &Source) -> Self {
         Self {
             source: source.text.to_string(),
-            issues: Vec::new(),
+            list: Vec::new(),
             more: 0,
             is_instantiation: false,
         }
     }
 
     pub(crate) fn push(&mut self, line: i32, column: i32, message: String) {
-        if self.issues.len() < MAX_ISSUES {
-            self.issues.push(Issue {
+        if self.list.len() < MAX_ISSUES {
+            self.list.push(Issue {
                 line,
                 column,
                 message,
@@ -70,18 +70,18 @@ impl Issues {
 
     /// Orders the errors by place.
     pub(crate) fn sort(&mut self) {
-        self.issues.sort_by_key(|issue| (issue.line, issue.column));
+        self.list.sort_by_key(|issue| (issue.line, issue.column));
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.issues.is_empty()
+        self.list.is_empty()
     }
 
     /// An error of a constant that is found only when the program is made, as in `int("a")`.
     pub(crate) fn instantiation(source: &Source, message: String) -> Self {
         Self {
             is_instantiation: true,
-            issues: vec![Issue {
+            list: vec![Issue {
                 line: 0,
                 column: -1,
                 message,
@@ -98,7 +98,7 @@ impl Issues {
 
     /// Returns the errors, in the order of their places.
     pub fn iter(&self) -> impl Iterator<Item = &Issue> {
-        self.issues.iter()
+        self.list.iter()
     }
 }
 
@@ -107,12 +107,9 @@ impl std::error::Error for Issues {}
 impl fmt::Display for Issues {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_instantiation {
-            return self
-                .issues
-                .iter()
-                .try_for_each(|issue| f.write_str(&issue.message));
+            return self.list.iter().try_for_each(|issue| f.write_str(&issue.message));
         }
-        for (index, issue) in self.issues.iter().enumerate() {
+        for (index, issue) in self.list.iter().enumerate() {
             if index > 0 {
                 f.write_str("\n")?;
             }

@@ -169,7 +169,7 @@ impl<'a> List<'a> {
             .iter()
             .map(|value| item_keys(value, &schema.kind))
             .collect();
-        for value in other.iter() {
+        for value in other {
             let value = value?;
             if schema.kind == ListKind::Set {
                 let mut found = false;
@@ -210,7 +210,7 @@ impl<'a> List<'a> {
         }
         match self.typed().map(|schema| &schema.kind) {
             Some(ListKind::Set) => {
-                for value in other.iter() {
+                for value in other {
                     if !self.contains(&value?, work)? {
                         return Ok(false);
                     }
@@ -231,11 +231,11 @@ impl<'a> List<'a> {
 
     fn equals_by_key(&self, other: &Self, kind: &ListKind, work: &mut Work) -> Result<bool, EvalError> {
         let mut own = Vec::with_capacity(self.len());
-        for value in self.iter() {
+        for value in self {
             let value = value?;
             own.push((item_keys(&value, kind), value));
         }
-        for value in other.iter() {
+        for value in other {
             let value = value?;
             let keys = item_keys(&value, kind);
             let mut found = false;
@@ -258,7 +258,7 @@ impl<'a> List<'a> {
     /// The value of `in`.
     pub(crate) fn contains(&self, value: &Value<'a>, work: &mut Work) -> Result<bool, EvalError> {
         let mut failure = None;
-        for element in self.iter() {
+        for element in self {
             match equality::equals(&element?, value, work) {
                 Ok(true) => return Ok(true),
                 Ok(false) => {}

@@ -120,15 +120,15 @@ impl Maker<'_> {
             Macro::SortBy => self.sort_by(target, args),
             Macro::Map | Macro::Filter => {
                 let name = iteration_variable(&args[0], "argument is not an identifier")?;
-                self.fold(macro_, target, (name, None), args.split_off(1), &args[0])
+                Ok(self.fold(macro_, target, (name, None), args.split_off(1), &args[0]))
             }
             Macro::All | Macro::Exists | Macro::ExistsOne if args.len() == 2 => {
                 let name = iteration_variable(&args[0], "argument must be a simple name")?;
-                self.fold(macro_, target, (name, None), args.split_off(1), &args[0])
+                Ok(self.fold(macro_, target, (name, None), args.split_off(1), &args[0]))
             }
             _ => {
                 let names = two_variables(&args)?;
-                self.fold(macro_, target, names, args.split_off(2), &args[0])
+                Ok(self.fold(macro_, target, names, args.split_off(2), &args[0]))
             }
         }
     }
@@ -141,7 +141,7 @@ impl Maker<'_> {
         (var, var2): (Arc<str>, Option<Arc<str>>),
         mut rest: Vec<Expr>,
         variable: &Expr,
-    ) -> Result<Expr, Failure> {
+    ) -> Expr {
         let last = rest.pop().expect("the arity was checked");
         let filter = rest.pop();
         let init = match macro_ {
@@ -197,7 +197,7 @@ impl Maker<'_> {
             let one = self.literal(Literal::Int(1));
             result = self.call("_==_", vec![result, one]);
         }
-        Ok(self.expr(Kind::Comprehension(Box::new(Comprehension {
+        self.expr(Kind::Comprehension(Box::new(Comprehension {
             range,
             var,
             var2,
@@ -206,7 +206,7 @@ impl Maker<'_> {
             condition,
             step,
             result,
-        }))))
+        })))
     }
 
     /// The step if the condition holds, else the accumulator as it is.

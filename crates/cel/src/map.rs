@@ -126,10 +126,10 @@ impl<'a> Entries<'a> {
     }
 
     /// Adds an entry, or replaces the one with an equal key.
-    pub(crate) fn insert(&mut self, key: Value<'a>, value: Value<'a>) -> Result<(), EvalError> {
+    pub(crate) fn insert(&mut self, key: Value<'a>, value: Value<'a>) {
         if let Some(position) = self.position(&key) {
             self.entries[position].1 = value;
-            return Ok(());
+            return;
         }
         let index_key = Key::new(&key);
         self.entries.push((key, value));
@@ -145,7 +145,6 @@ impl<'a> Entries<'a> {
         {
             self.index.insert(index_key, self.entries.len() - 1);
         }
-        Ok(())
     }
 
     pub(crate) fn remove(&mut self, key: &Value<'_>) {
@@ -154,8 +153,7 @@ impl<'a> Entries<'a> {
             let entries = std::mem::take(&mut self.entries);
             self.index.clear();
             for (key, value) in entries {
-                // The keys were inserted before.
-                let _ = self.insert(key, value);
+                self.insert(key, value);
             }
         }
     }
@@ -186,16 +184,12 @@ impl<'a> Map<'a> {
     }
 
     /// Makes a map from entries; a later entry replaces an earlier one with an equal key.
-    ///
-    /// Fails if a key is neither a bool, a number nor a string.
-    pub fn from_entries(
-        entries: impl IntoIterator<Item = (Value<'a>, Value<'a>)>,
-    ) -> Result<Self, EvalError> {
+    pub fn from_entries(entries: impl IntoIterator<Item = (Value<'a>, Value<'a>)>) -> Self {
         let mut map = Entries::default();
         for (key, value) in entries {
-            map.insert(key, value)?;
+            map.insert(key, value);
         }
-        Ok(Self::from(map))
+        Self::from(map)
     }
 
     /// The entries, to be changed; in place if no other value shares them.
@@ -204,7 +198,7 @@ impl<'a> Map<'a> {
             let mut entries = Entries::default();
             for key in self.keys() {
                 if let Some(value) = self.get(&key) {
-                    entries.insert(key, value?)?;
+                    entries.insert(key, value?);
                 }
             }
             *self = Self::from(entries);
@@ -237,8 +231,9 @@ impl<'a> Map<'a> {
                 Some(Ok(entries.entries[position].1.clone()))
             }
             (_, Value::String(name)) => self.field(name),
-            (Repr::Object { .. }, _) => Some(Err(EvalError::no_such_overload())),
-            (Repr::Json { values: Some(_), .. }, _) => Some(Err(EvalError::no_such_overload())),
+            (Repr::Object { .. } | Repr::Json { values: Some(_), .. }, _) => {
+                Some(Err(EvalError::no_such_overload()))
+            }
             _ => None,
         }
     }

@@ -40,8 +40,8 @@ pub(crate) struct Nesting {
 
 /// Measures the nesting of an expression.
 pub(crate) fn nesting(text: &str) -> Nesting {
-    // For each open parenthesis, the sum of the levels outside of it.
-    let mut outer = vec![Level::default()];
+    // For each open parenthesis, the sum of the levels outside of it, and whether it is an index.
+    let mut outer = vec![(Level::default(), false)];
     let mut inner = Level::default();
     let mut greatest = Nesting {
         expressions: 1,
@@ -67,20 +67,19 @@ pub(crate) fn nesting(text: &str) -> Nesting {
                     && before.is_some_and(|byte| {
                         byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b')' | b']' | b'}')
                     });
-                inner.members += usize::from(is_index);
-                let sum = outer.last().copied().unwrap_or_default().plus(inner);
-                outer.push(sum);
+                let sum = outer.last().copied().unwrap_or_default().0.plus(inner);
+                outer.push((sum, is_index));
                 inner = Level::default();
             }
             b')' | b']' | b'}' if outer.len() > 1 => {
                 // The level below goes on as it was, without what the closed one added.
-                let closed = outer.pop().unwrap_or_default();
-                let below = outer.last().copied().unwrap_or_default();
+                let (closed, is_index) = outer.pop().unwrap_or_default();
+                let (below, _) = outer.last().copied().unwrap_or_default();
                 inner = Level {
                     conditionals: closed.conditionals - below.conditionals - 1,
                     relations: closed.relations - below.relations - 1,
                     sums: closed.sums - below.sums - 1,
-                    members: closed.members - below.members - 1,
+                    members: closed.members - below.members - 1 + usize::from(is_index),
                 };
             }
             b'.' => inner.members += 1,
@@ -123,7 +122,7 @@ pub(crate) fn nesting(text: &str) -> Nesting {
             }
             _ => {}
         }
-        let open = outer.last().copied().unwrap_or_default().plus(inner);
+        let open = outer.last().copied().unwrap_or_default().0.plus(inner);
         greatest.expressions = greatest.expressions.max(open.conditionals);
         greatest.operators = greatest.operators.max(open.operators());
         index += length;

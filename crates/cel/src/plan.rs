@@ -129,9 +129,9 @@ pub(crate) struct Fold {
 }
 
 /// Plans an expression.
-pub(crate) fn plan(env: &Env, checked: Checked) -> Result<Program, Issues> {
+pub(crate) fn plan(env: &Env, checked: &Checked) -> Result<Program, Issues> {
     let mut planner = Planner {
-        checked: &checked,
+        checked,
         locals: Vec::new(),
         slots: 0,
     };
@@ -213,7 +213,7 @@ impl Planner<'_> {
                 if planned.iter().all(is_constant) {
                     let mut constant = Entries::default();
                     for entry in planned {
-                        constant.insert(into_constant(entry.key), into_constant(entry.value))?;
+                        constant.insert(into_constant(entry.key), into_constant(entry.value));
                     }
                     return Ok(Node::Const(Value::Map(Map::from(constant))));
                 }
@@ -375,6 +375,7 @@ fn accumulator(function: &str, args: &[Node], locals: &[Arc<str>]) -> Option<usi
 }
 
 /// A node as the start of an attribute. Selections of the same variable are one attribute.
+#[allow(clippy::unnecessary_box_returns)] // It is in a box already, and goes into one again.
 fn into_attribute(node: Node) -> Box<Attribute> {
     match node {
         Node::Attribute(attribute) => attribute,
@@ -392,6 +393,7 @@ fn into_constant(node: Node) -> Value<'static> {
     }
 }
 
+#[allow(clippy::unnecessary_box_returns)] // A plan has its parts in boxes.
 fn pair(args: Vec<Node>) -> Box<[Node; 2]> {
     Box::new(args.try_into().expect("two arguments"))
 }
@@ -411,7 +413,7 @@ fn in_constant(element: Node, list: Node, function: &'static Function) -> Node {
                 set.texts.insert(Arc::from(&*text));
             }
             Ok(value @ (Value::Bool(_) | Value::Int(_) | Value::Uint(_) | Value::Double(_))) => {
-                set.others.push(value)
+                set.others.push(value);
             }
             _ => {
                 return Node::Call(Box::new(Call {

@@ -53,7 +53,7 @@ pub struct Evaluation<'a> {
 }
 
 impl Program {
-    pub(crate) fn new(env: &Env, node: Node, slots: usize, checked: Checked) -> Self {
+    pub(crate) fn new(env: &Env, node: Node, slots: usize, checked: &Checked) -> Self {
         let mut variables: Vec<usize> = checked
             .references
             .iter()
@@ -67,8 +67,8 @@ impl Program {
         Self {
             node,
             slots,
-            result: plan::result_type(&checked),
-            estimate: estimate::estimate(env, &checked),
+            result: plan::result_type(checked),
+            estimate: estimate::estimate(env, checked),
             location: checked.source.location(checked.source.position(checked.expr.id)),
             variables,
         }

@@ -3,6 +3,8 @@
 //! The crate differs: its `\d`, `\w`, `\s` and `\b` know Unicode, its classes have set operations, and it has no
 //! `\Q…\E`. [`translate`] rewrites a pattern so that it means the same.
 
+use std::fmt::Write;
+
 use regex::{Regex, RegexBuilder};
 
 use crate::EvalError;
@@ -192,11 +194,11 @@ fn translate_escape<'p>(out: &mut String, here: &'p str, in_class: bool) -> Resu
                 .take_while(|byte| (b'0'..=b'7').contains(byte))
                 .count();
             let value = u32::from_str_radix(&after[..length], 8).unwrap_or_default();
-            out.push_str(&format!("\\x{{{value:x}}}"));
+            let _ = write!(out, "\\x{{{value:x}}}");
             return Ok(&after[length..]);
         }
         'a' | 'f' | 't' | 'n' | 'r' | 'v' | 'd' | 'D' | 'w' | 'W' | 's' | 'S' => {
-            push_escape(out, escaped, in_class)
+            push_escape(out, escaped, in_class);
         }
         'b' | 'B' | 'A' | 'z' if !in_class => push_escape(out, escaped, in_class),
         _ if escaped.is_ascii_punctuation() => push_escape(out, escaped, in_class),

@@ -220,7 +220,7 @@ fn read(schema: &Json, name: &str, is_resource: bool, depth: usize) -> Option<Sc
         "boolean" => simple(SchemaKind::Bool, 0, 4),
         "number" => simple(SchemaKind::Double, 0, 1),
         "integer" => simple(SchemaKind::Int, 0, 1),
-        "string" => read_string(schema, nullable),
+        "string" => Some(read_string(schema, nullable)),
         "array" => {
             let items = schema.get("items")?;
             let is_resource = schema_is(items, "x-kubernetes-embedded-resource");
@@ -259,7 +259,7 @@ fn read(schema: &Json, name: &str, is_resource: bool, depth: usize) -> Option<Sc
     }
 }
 
-fn read_string(schema: &Json, nullable: bool) -> Option<Schema> {
+fn read_string(schema: &Json, nullable: bool) -> Schema {
     let format = schema.get("format").and_then(Json::as_str).unwrap_or_default();
     let length = bound(schema, "maxLength");
     let enumeration = schema
@@ -284,12 +284,12 @@ fn read_string(schema: &Json, nullable: bool) -> Option<Schema> {
             (SchemaKind::String, max, 2)
         }
     };
-    Some(Schema {
+    Schema {
         kind,
         nullable,
         max_elements,
         min_size,
-    })
+    }
 }
 
 /// Reads the properties of an object; also returns its least size.

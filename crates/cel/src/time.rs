@@ -1,6 +1,6 @@
 //! Durations and timestamps, with Go's range, syntax and format.
 
-use std::cmp::Ordering;
+use std::{cmp::Ordering, fmt::Write};
 
 use crate::EvalError;
 
@@ -280,7 +280,7 @@ impl Timestamp {
         } else {
             let minutes = self.offset.abs() / 60;
             let sign = if self.offset < 0 { '-' } else { '+' };
-            text.push_str(&format!("{sign}{:02}:{:02}", minutes / 60, minutes % 60));
+            let _ = write!(text, "{sign}{:02}:{:02}", minutes / 60, minutes % 60);
         }
         text
     }

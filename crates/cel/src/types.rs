@@ -162,12 +162,11 @@ impl Type {
     pub(crate) fn parameters(&self, visit: &mut impl FnMut(&Arc<str>)) {
         match self {
             Self::Param(name) => visit(name),
-            Self::List(inner) => inner.parameters(visit),
+            Self::List(inner) | Self::Type(Some(inner)) => inner.parameters(visit),
             Self::Map(pair) => {
                 pair.0.parameters(visit);
                 pair.1.parameters(visit);
             }
-            Self::Type(Some(inner)) => inner.parameters(visit),
             Self::Opaque(_, inner) => inner.iter().for_each(|type_| type_.parameters(visit)),
             _ => {}
         }

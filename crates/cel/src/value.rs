@@ -228,8 +228,8 @@ impl<'a> Value<'a> {
             Self::Bytes(bytes) => bytes.is_empty(),
             Self::Duration(duration) => duration.nanos() == 0,
             Self::Timestamp(timestamp) => timestamp.is_zero(),
-            Self::List(list) => list.len() == 0,
-            Self::Map(map) => map.len() == 0,
+            Self::List(list) => list.is_empty(),
+            Self::Map(map) => map.is_empty(),
             // An absent value is not a zero value in cel-go.
             Self::Type(_) | Self::Optional(_) => false,
             Self::Opaque(value) => value.is_zero(),

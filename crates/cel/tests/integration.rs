@@ -2,5 +2,8 @@
 
 mod integration {
     mod cases;
+    mod evaluation;
     mod json_values;
+    mod limits;
+    mod properties;
 }

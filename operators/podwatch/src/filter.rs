@@ -169,8 +169,9 @@ fn change_to_cel(change: &FieldChange) -> windlass_cel::Value<'_> {
         ("old", json_to_cel(change.old.as_ref())),
         ("new", json_to_cel(change.new.as_ref())),
     ];
-    let map = Map::from_entries(entries.map(|(key, value)| (Cel::text(key), value)));
-    Cel::Map(map.expect("a text can be a key"))
+    Cel::Map(Map::from_entries(
+        entries.map(|(key, value)| (Cel::text(key), value)),
+    ))
 }
 
 impl fmt::Debug for Filter {

@@ -312,7 +312,7 @@ fn check<'a>(args: Args<'_, 'a>) -> Result<'a> {
     match (args.values[0].downcast::<CheckValue>(), &args.values[1]) {
         (Some(value), Value::String(verb)) if matches!(value.stage, Stage::Path | Stage::Resource) => {
             let mut check = value.check.clone();
-            check.verb = (**verb).to_owned();
+            (**verb).clone_into(&mut check.verb);
             Ok(Value::opaque(value.authorizer.authorize(&check)))
         }
         _ => no_overload("check", args.values),

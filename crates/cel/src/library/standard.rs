@@ -218,6 +218,23 @@ pub(super) const FUNCTIONS: &[FunctionSpec] = &[
         ],
         eval: contained,
     },
+    // Other names of the operator.
+    FunctionSpec {
+        name: "_in_",
+        overloads: &[
+            ("in_list", "(A, list(A)) -> bool"),
+            ("in_map", "(A, map(A, B)) -> bool"),
+        ],
+        eval: contained,
+    },
+    FunctionSpec {
+        name: "in",
+        overloads: &[
+            ("in_list", "(A, list(A)) -> bool"),
+            ("in_map", "(A, map(A, B)) -> bool"),
+        ],
+        eval: contained,
+    },
     FunctionSpec {
         name: "size",
         overloads: &[
@@ -469,9 +486,9 @@ fn runtime_type(value: &Value<'_>) -> Type {
     value.type_of()
 }
 
-fn text_test<'a>(args: &Args<'_, 'a>, test: impl Fn(&str, &str) -> bool) -> Result<'a> {
+fn text_test<'a>(args: &Args<'_, 'a>, holds: impl Fn(&str, &str) -> bool) -> Result<'a> {
     match (&args.values[0], &args.values[1]) {
-        (Value::String(text), Value::String(part)) => Ok(Value::Bool(test(text, part))),
+        (Value::String(text), Value::String(part)) => Ok(Value::Bool(holds(text, part))),
         _ => Err(EvalError::no_such_overload()),
     }
 }
@@ -502,7 +519,8 @@ fn map_insert<'a>(mut args: Args<'_, 'a>) -> Result<'a> {
                 crate::display::plain(&key)
             )));
         }
-        entries.insert(key, value)
+        entries.insert(key, value);
+        Ok(())
     };
     if args.values.len() == 3 {
         let (key, value) = (args.take(1), args.take(2));

@@ -1,6 +1,6 @@
 //! URLs, as Go's `net/url` reads them.
 
-use std::any::Any;
+use std::{any::Any, fmt::Write};
 
 use super::{Result, no_overload};
 use crate::{
@@ -267,7 +267,7 @@ fn escaped_path(path: &str) -> String {
         if is_plain(byte) {
             text.push(char::from(byte));
         } else {
-            text.push_str(&format!("%{byte:02X}"));
+            let _ = write!(text, "%{byte:02X}");
         }
     }
     text
@@ -291,7 +291,7 @@ fn query<'a>(query: &str) -> Result<'a> {
     let entries = parameters
         .into_iter()
         .map(|(key, values)| (Value::string(key), Value::list(values)));
-    Map::from_entries(entries).map(Value::Map)
+    Ok(Value::Map(Map::from_entries(entries)))
 }
 
 fn unescape(text: &str) -> Option<String> {

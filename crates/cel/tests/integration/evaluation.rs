@@ -1,0 +1,166 @@
+//! Behaviour that users rely on, without recordings.
+
+use serde_json::json;
+use windlass_cel::{Env, EvalErrorKind, HostObject, Limits, Map, Schema, Type, Value};
+
+fn check(schema: &Schema, rule: &str, object: &serde_json::Value) -> Result<bool, String> {
+    let mut env = Env::kubernetes();
+    env.declare_schema("self", schema);
+    let program = env.compile(rule).map_err(|issues| issues.to_string())?;
+    let variables = [schema.value(object).map_err(|error| error.to_string())?];
+    match program.evaluate(&variables).value {
+        Ok(Value::Bool(value)) => Ok(value),
+        Ok(other) => Err(format!("{other:?}")),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn schema() -> Schema {
+    let schema = json!({"type": "object", "properties": {
+        "replicas": {"type": "integer"},
+        "max": {"type": "integer"},
+        "my-field": {"type": "string"},
+        "namespace": {"type": "string"},
+        "at": {"type": "string", "format": "date-time"},
+        "data": {"type": "string", "format": "byte"},
+        "port": {"x-kubernetes-int-or-string": true},
+        "set": {"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "set"},
+        "map": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
+            "items": {"type": "object", "properties": {"k": {"type": "string"}, "v": {"type": "integer"}}}},
+    }});
+    Schema::from_openapi(&schema, "selfType").unwrap()
+}
+
+#[test]
+fn schema_gives_values_their_types() {
+    let object = json!({
+        "replicas": 3, "max": 5, "my-field": "x", "namespace": "n", "at": "2026-01-02T03:04:05Z", "data": "aGk=",
+        "port": "http", "set": ["a", "b"], "map": [{"k": "a", "v": 1}, {"k": "b", "v": 2}],
+    });
+    for rule in [
+        "self.replicas <= self.max",
+        "self.my__dash__field == 'x'",
+        "self.__namespace__ == 'n' && self.namespace == 'n'",
+        "self.at.getFullYear() == 2026",
+        "self.data == b'hi'",
+        "type(self.port) == string && self.port == 'http'",
+        "self.set == ['b', 'a']",
+        "self.set + ['a', 'c'] == ['c', 'b', 'a']",
+        "self.map.exists(m, m.k == 'b' && m.v == 2)",
+        "!has(self.absent) || true",
+    ] {
+        let expected = if rule.contains("absent") {
+            Err(())
+        } else {
+            Ok(true)
+        };
+        assert_eq!(
+            check(&schema(), rule, &object).map_err(|_| ()),
+            expected,
+            "{rule}"
+        );
+    }
+}
+
+#[test]
+fn list_of_type_map_is_equal_in_any_order() {
+    let mut env = Env::kubernetes();
+    let schema = schema();
+    env.declare_schema("self", &schema);
+    env.declare_schema("oldSelf", &schema);
+    let program = env.compile("self.map == oldSelf.map").unwrap();
+    let (one, other) = (
+        json!({"map": [{"k": "a", "v": 1}, {"k": "b", "v": 2}]}),
+        json!({"map": [{"k": "b", "v": 2}, {"k": "a", "v": 1}]}),
+    );
+    let variables = [schema.value(&one).unwrap(), schema.value(&other).unwrap()];
+    assert!(matches!(
+        program.evaluate(&variables).value,
+        Ok(Value::Bool(true))
+    ));
+}
+
+#[test]
+fn errors_have_the_words_of_the_server() {
+    for (rule, error) in [
+        (
+            "self.zz == 1",
+            "ERROR: <input>:1:5: undefined field 'zz'\n | self.zz == 1\n | ....^",
+        ),
+        (
+            "foo",
+            "ERROR: <input>:1:1: undeclared reference to 'foo' (in container '')\n | foo\n | ^",
+        ),
+        ("self.replicas > 1", "no such key: replicas"),
+        ("1 / 0 == 1", "division by zero"),
+        ("[1][5] == 1", "index out of bounds: 5"),
+        ("9223372036854775807 + 1 > 0", "integer overflow"),
+    ] {
+        assert_eq!(
+            check(&schema(), rule, &json!({})),
+            Err(error.to_owned()),
+            "{rule}"
+        );
+    }
+}
+
+#[test]
+fn or_absorbs_errors_but_not_the_cost_limit() {
+    let env = Env::kubernetes();
+    let program = env.compile("1 / 0 == 1 || true").unwrap();
+    assert!(matches!(program.evaluate(&[]).value, Ok(Value::Bool(true))));
+    let program = env.compile("[1, 2, 3].all(x, x > 0) || true").unwrap();
+    let limits = Limits {
+        cost: 5,
+        ..Limits::default()
+    };
+    let error = program.evaluate_with(&[], &limits).value.unwrap_err();
+    assert_eq!(error.kind(), EvalErrorKind::CostLimit);
+    assert_eq!(
+        error.to_string(),
+        "operation cancelled: actual cost limit exceeded"
+    );
+}
+
+struct Variables;
+
+impl HostObject for Variables {
+    fn field(&self, name: &str) -> Option<Result<Value<'_>, windlass_cel::EvalError>> {
+        (name == "answer").then_some(Ok(Value::Int(42)))
+    }
+
+    fn names(&self) -> Vec<&str> {
+        vec!["answer"]
+    }
+}
+
+#[test]
+fn host_computes_fields_on_demand() {
+    let mut env = Env::kubernetes();
+    env.declare_object("Variables", [("answer".to_owned(), Type::Int)]);
+    env.declare("variables", Type::object("Variables"));
+    assert!(env.compile("variables.question == 1").is_err());
+    let program = env.compile("variables.answer == 42").unwrap();
+    let host = Variables;
+    let variables = [Value::Map(Map::host(&host))];
+    assert!(matches!(
+        program.evaluate(&variables).value,
+        Ok(Value::Bool(true))
+    ));
+}
+
+#[test]
+fn cancelled_evaluation_ends() {
+    let mut env = Env::kubernetes();
+    env.declare("l", Type::list(Type::Int));
+    let program = env
+        .compile("l.all(x, l.all(y, l.all(z, x + y + z >= 0)))")
+        .unwrap();
+    let limits = Limits {
+        cost: u64::MAX,
+        cancel: Some(std::sync::Arc::new(true.into())),
+    };
+    let variables = [Value::list((0..1000).map(Value::Int).collect())];
+    let error = program.evaluate_with(&variables, &limits).value.unwrap_err();
+    assert_eq!(error.kind(), EvalErrorKind::Interrupted);
+}
