@@ -1,8 +1,8 @@
 //! How deep the parser would recurse.
 //!
-//! cel-go counts, for each rule of its grammar, how many of it are open: `((a))` opens three expressions, `a + b + c`
-//! three sums, `a.b.c` three members. It refuses an expression that opens more than 250 of one rule. This counts the same
-//! from the tokens, before the parser recurses.
+//! cel-go refuses more than 250 open expressions while it parses (`((a))` opens three), and a tree of more than 250
+//! operators, selections and indexes when it visits the result. This counts the same from the tokens, before the parser
+//! recurses.
 
 /// The open rules of one level of parentheses, besides the first of each.
 #[derive(Clone, Copy, Default)]
@@ -18,14 +18,14 @@ impl Level {
     fn plus(self, other: Self) -> Self {
         Self {
             conditionals: self.conditionals + other.conditionals + 1,
-            relations: self.relations + other.relations + 1,
-            sums: self.sums + other.sums + 1,
-            members: self.members + other.members + 1,
+            relations: self.relations + other.relations,
+            sums: self.sums + other.sums,
+            members: self.members + other.members,
         }
     }
 
     fn operators(self) -> usize {
-        self.relations.max(self.sums).max(self.members)
+        1 + self.relations + self.sums + self.members
     }
 }
 
@@ -34,7 +34,7 @@ impl Level {
 pub(crate) struct Nesting {
     /// Parentheses, brackets, braces and conditionals.
     pub(crate) expressions: usize,
-    /// The most of comparisons, sums, and members.
+    /// Comparisons, sums and members, in which the visitor of the parsed tree recurses.
     pub(crate) operators: usize,
 }
 
@@ -77,9 +77,9 @@ pub(crate) fn nesting(text: &str) -> Nesting {
                 let (below, _) = outer.last().copied().unwrap_or_default();
                 inner = Level {
                     conditionals: closed.conditionals - below.conditionals - 1,
-                    relations: closed.relations - below.relations - 1,
-                    sums: closed.sums - below.sums - 1,
-                    members: closed.members - below.members - 1 + usize::from(is_index),
+                    relations: closed.relations - below.relations,
+                    sums: closed.sums - below.sums,
+                    members: closed.members - below.members + usize::from(is_index),
                 };
             }
             b'.' => inner.members += 1,
@@ -178,14 +178,14 @@ mod tests {
     fn nesting_counts_each_rule() {
         for (text, expressions, operators) in [
             ("a", 1, 1),
-            ("((a))", 3, 3),
+            ("((a))", 3, 1),
             ("a + b + c", 1, 3),
             ("a.b.c", 1, 3),
             ("a[b][c]", 2, 3),
             ("---a", 1, 1),
             ("'((('", 1, 1),
-            (r"r'\' + (a)", 2, 3),
-            ("[[1], [2], [3]]", 3, 3),
+            (r"r'\' + (a)", 2, 2),
+            ("[[1], [2], [3]]", 3, 1),
             ("a ? b : c ? d : e", 3, 1),
             ("a && b && c && d", 1, 1),
             ("// (((((", 1, 1),

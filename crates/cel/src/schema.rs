@@ -292,6 +292,16 @@ fn read_string(schema: &Json, nullable: bool) -> Schema {
     }
 }
 
+/// Whether a schema declares all that the root of an object has anyway. Then it stays as it is.
+fn has_object_meta(schema: &Json) -> bool {
+    let is = |path: &str, type_: &str| schema.pointer(path).and_then(Json::as_str) == Some(type_);
+    is("/properties/kind/type", "string")
+        && is("/properties/apiVersion/type", "string")
+        && is("/properties/metadata/type", "object")
+        && is("/properties/metadata/properties/name/type", "string")
+        && is("/properties/metadata/properties/generateName/type", "string")
+}
+
 /// Reads the properties of an object; also returns its least size.
 fn read_object(schema: &Json, name: &str, is_resource: bool, depth: usize) -> (ObjectSchema, u64) {
     let mut object = ObjectSchema {
@@ -342,7 +352,7 @@ fn read_object(schema: &Json, name: &str, is_resource: bool, depth: usize) -> (O
     for (json_name, property) in properties.into_iter().flatten() {
         add(json_name, property);
     }
-    if is_resource {
+    if is_resource && !has_object_meta(schema) {
         let text = serde_json::json!({"type": "string"});
         add("kind", &text);
         add("apiVersion", &text);

@@ -6,4 +6,5 @@ mod integration {
     mod json_values;
     mod limits;
     mod properties;
+    mod rules;
 }

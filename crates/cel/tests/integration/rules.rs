@@ -1,0 +1,109 @@
+//! Compares the compilation of validation rules with recorded calls of kube-apiserver's compiler.
+
+use std::{fs, path::PathBuf};
+
+use serde_json::Value as Json;
+use windlass_cel::{Env, Schema, Type};
+
+#[test]
+fn recorded_rules_compile_to_the_same_cost_or_error() {
+    let Some(folder) = std::env::var_os("WINDLASS_CEL_CASES").map(PathBuf::from) else {
+        eprintln!("WINDLASS_CEL_CASES is not set: no recordings to compare with");
+        return;
+    };
+    let show: usize = std::env::var("WINDLASS_CEL_SHOW")
+        .ok()
+        .and_then(|limit| limit.parse().ok())
+        .unwrap_or(0);
+    let text = fs::read_to_string(folder.join("compile.jsonl")).unwrap_or_default();
+    let (mut rules, mut equal, mut shown) = (0, 0, 0);
+    for line in text.lines() {
+        let Ok(case) = serde_json::from_str::<Json>(line) else {
+            continue;
+        };
+        if case["otherEnvironment"] == true {
+            continue;
+        }
+        let schema = if case["root"] == true {
+            Schema::from_openapi_root(&case["schema"], "selfType")
+        } else {
+            Schema::from_openapi(&case["schema"], "selfType")
+        };
+        let Some(schema) = schema else { continue };
+        for result in case["results"].as_array().into_iter().flatten() {
+            rules += 1;
+            match difference(&schema, result) {
+                None => equal += 1,
+                Some(difference) if shown < show => {
+                    shown += 1;
+                    eprintln!("rules: {}\n{difference}", result["rule"]);
+                }
+                Some(_) => {}
+            }
+        }
+    }
+    eprintln!("rules                    {equal} of {rules} equal");
+    assert!(equal * 100 >= rules * 97, "{equal} of {rules} are equal");
+}
+
+fn difference(schema: &Schema, expected: &Json) -> Option<String> {
+    let mut env = Env::kubernetes();
+    env.declare_schema("self", schema);
+    let old = if expected["optionalOldSelf"] == true {
+        env.declare_optional_schema("oldSelf", schema)
+    } else {
+        env.declare_schema("oldSelf", schema)
+    };
+    let rule = expected["rule"].as_str().unwrap_or_default();
+    if rule.trim().is_empty() {
+        return None;
+    }
+    let theirs = expected["error"]
+        .as_object()
+        .map(|error| {
+            let detail = error
+                .values()
+                .filter_map(Json::as_str)
+                .max_by_key(|text| text.len());
+            detail.unwrap_or_default().to_owned()
+        })
+        .or_else(|| expected["error"].as_str().map(str::to_owned));
+    let ours = match env.compile(rule) {
+        Ok(program) if *program.result_type() == Type::Bool => Ok(program),
+        Ok(_) => Err("cel expression must evaluate to a bool".to_owned()),
+        Err(issues) if issues.is_instantiation() => Err(format!("program instantiation failed: {issues}")),
+        Err(issues) => Err(format!("compilation failed: {issues}")),
+    };
+    match (ours, theirs) {
+        (Ok(program), None) => {
+            let cost = program.estimated_cost().max;
+            let uses_old = program.uses_variable(old);
+            let same = Some(cost) == expected["maxCost"].as_u64() && expected["usesOldSelf"] == uses_old;
+            (!same).then(|| {
+                format!(
+                    "  ours: {cost} {uses_old}, theirs: {} {}",
+                    expected["maxCost"], expected["usesOldSelf"]
+                )
+            })
+        }
+        (Err(ours), Some(theirs)) => {
+            let same = theirs.ends_with(&ours) || normalised(&theirs).ends_with(&normalised(&ours));
+            (!same).then(|| format!("  ours: {ours}\ntheirs: {theirs}"))
+        }
+        (Ok(_), Some(theirs)) => Some(format!("  ours: compiles\ntheirs: {theirs}")),
+        (Err(ours), None) => Some(format!("  ours: {ours}\ntheirs: compiles")),
+    }
+}
+
+/// Without the number of a type's name.
+fn normalised(text: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some(index) = rest.find("selfType") {
+        let end = index + "selfType".len();
+        out.push_str(&rest[..end]);
+        rest = rest[end..].trim_start_matches(|sign: char| sign.is_ascii_digit());
+    }
+    out.push_str(rest);
+    out
+}
