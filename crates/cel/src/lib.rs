@@ -73,3 +73,8 @@ pub use schema::Schema;
 pub use time::{Duration, Timestamp};
 pub use types::Type;
 pub use value::{Opaque, Text, Value};
+
+/// The examples of the README, as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

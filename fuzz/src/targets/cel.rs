@@ -1,9 +1,10 @@
-//! CEL expressions: podwatch's filters, compiled and evaluated.
+//! CEL expressions: compiled and evaluated as podwatch's filters, and as validation rules over a schema.
 
 use std::sync::Arc;
 
 use serde_json::json;
 use windlass_cache::ObjectKey;
+use windlass_cel::{Env, Schema};
 use windlass_podwatch::{EventType, FieldChange, Filter, Notice};
 
 use super::digest;
@@ -29,11 +30,15 @@ const EXPRESSIONS: &[&str] = &[
     "[[1, 2], [3]].map(x, x.map(y, y + 1)) == [[2, 3], [4]]",
     "!(-1 < 0) || 1 / 0 > 2 || 5 % 0 == 1",
     "object.missing.field == 1",
+    "self.replicas <= 5 && self.list == ['b', 'a'] && self.at.getFullYear() == 2026",
+    "self.list.map(x, x + self.name).join(',').split(',').exists_one(x, x.matches('a.*'))",
     "'\\u00e9\\n\\x41' == r'raw\\n'",
 ];
 
 pub(super) struct Cel {
     notices: Vec<Notice>,
+    schema: Schema,
+    object: serde_json::Value,
 }
 
 impl Cel {
@@ -65,8 +70,30 @@ impl Cel {
                 new: Some(json!(3)),
             }],
         };
+        let schema = json!({"type": "object", "properties": {
+            "name": {"type": "string"},
+            "replicas": {"type": "integer"},
+            "at": {"type": "string", "format": "date-time"},
+            "list": {"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "set"},
+        }});
         Self {
             notices: EventType::ALL.map(notice).into(),
+            schema: Schema::from_openapi(&schema, "selfType").expect("a visible schema"),
+            object: json!({"name": "web", "replicas": 3, "at": "2026-01-01T00:00:00Z", "list": ["a", "b"]}),
+        }
+    }
+
+    /// Compiles and evaluates a validation rule. Returns what became of it.
+    fn rule(&self, text: &str) -> String {
+        let mut env = Env::kubernetes();
+        env.declare_schema("self", &self.schema);
+        match env.compile(text) {
+            Ok(program) => {
+                let variables = [self.schema.value(&self.object).expect("it matches the schema")];
+                let result = program.evaluate(&variables);
+                format!("{} {:?} {}", program.result_type(), result.value, result.cost)
+            }
+            Err(issues) => issues.to_string(),
         }
     }
 }
@@ -81,11 +108,12 @@ impl Target for Cel {
             return Ok(Outcome::default());
         };
         let meter = Meter::start();
+        let rule = self.rule(text);
         let filter = match text.parse::<Filter>() {
             Ok(filter) => filter,
             Err(error) => {
                 return Ok(Outcome {
-                    fingerprint: digest(&error.to_string()),
+                    fingerprint: digest(&format!("{error} {rule}")),
                     allocated: meter.check(input.len())?,
                     ..Outcome::default()
                 });
@@ -102,7 +130,7 @@ impl Target for Cel {
         }
         Ok(Outcome {
             accepted: true,
-            fingerprint: format!("{wanted:?} {}", digest(text)),
+            fingerprint: format!("{wanted:?} {}", digest(&rule)),
             allocated,
         })
     }
