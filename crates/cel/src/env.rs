@@ -19,7 +19,8 @@ use crate::{
 /// env.declare("name", Type::String);
 /// let program = env.compile("name.startsWith('web-')").unwrap();
 /// assert_eq!(*program.result_type(), Type::Bool);
-/// let result = program.evaluate(&[Value::text("web-1")]);
+/// let variables = [Value::text("web-1")];
+/// let result = program.evaluate(&variables);
 /// assert!(matches!(result.value, Ok(Value::Bool(true))));
 /// ```
 #[derive(Clone, Debug)]

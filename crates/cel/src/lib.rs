@@ -23,7 +23,7 @@
 //! let variables = [Value::from_json(&pod)];
 //! let result = program.evaluate(&variables);
 //! assert!(matches!(result.value, Ok(Value::Bool(true))));
-//! assert_eq!(result.cost, 11);
+//! assert_eq!(result.cost, 12);
 //! ```
 //!
 //! The crate knows nothing about HTTP, the API server or clusters, and does no I/O except for reading the host's time

@@ -33,7 +33,8 @@ const MAX_SCHEMA_DEPTH: usize = 100;
 /// env.declare_schema("self", &schema);
 /// let program = env.compile("self.replicas <= self.max").unwrap();
 /// let object = json!({"replicas": 3, "max": 5});
-/// let result = program.evaluate(&[schema.value(&object).unwrap()]);
+/// let variables = [schema.value(&object).unwrap()];
+/// let result = program.evaluate(&variables);
 /// assert!(matches!(result.value, Ok(Value::Bool(true))));
 /// ```
 #[derive(Clone, Debug)]

@@ -28,6 +28,7 @@ enum Kind {
     Texts,
 }
 
+#[allow(clippy::too_many_lines)] // A grammar.
 fn expression(kind: Kind, depth: u32) -> BoxedStrategy<String> {
     let leaf = match kind {
         Kind::Int => prop_oneof![
