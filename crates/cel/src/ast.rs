@@ -4,10 +4,9 @@
 
 use std::sync::Arc;
 
-/// The greatest depth of a tree, after macros are expanded. Each step over a tree recurses at most so deep.
+/// The greatest depth of a tree before macros are expanded, each of which adds a few levels.
 ///
-/// cel-go limits the depth per rule of its grammar to [`MAX_NESTING`]; this is the limit of their sum. A tree of this
-/// depth is checked, estimated and evaluated within the 2 MiB that a thread has by default.
+/// cel-go limits the depth per rule of its grammar to [`MAX_NESTING`]; this is the limit of their sum.
 pub(crate) const MAX_DEPTH: usize = 400;
 
 /// cel-go's limit of nesting per rule of its grammar.

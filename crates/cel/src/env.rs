@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    Program, Schema, Type, check, function::Function, issue::Issues, library, parse, plan,
+    Program, Schema, Type, check, deep, function::Function, issue::Issues, library, parse, plan,
     schema::ObjectSchema,
 };
 
@@ -125,9 +125,16 @@ impl Env {
 
     /// Compiles an expression: parses, checks and plans it.
     pub fn compile(&self, text: &str) -> Result<Program, Issues> {
-        let (expr, source) = parse::parse(text)?;
-        let checked = check::check(self, expr, source)?;
-        plan::plan(self, &checked)
+        let is_deep = parse::measure(text)?;
+        let compiled = deep::run(is_deep, || {
+            let (expr, source) = parse::parse(text)?;
+            let checked = check::check(self, expr, source)?;
+            plan::plan(self, &checked)
+        });
+        compiled.unwrap_or_else(|error| {
+            let message = format!("cannot start a thread to compile the expression: {error}");
+            Err(Issues::without_place(text, message))
+        })
     }
 
     fn add(&mut self, variable: Variable) -> usize {

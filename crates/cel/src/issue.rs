@@ -77,6 +77,13 @@ impl Issues {
         self.list.is_empty()
     }
 
+    /// An error of the expression as a whole.
+    pub(crate) fn without_place(text: &str, message: String) -> Self {
+        let mut issues = Self::new(&Source::new(text));
+        issues.push(-1, -1, message);
+        issues
+    }
+
     /// An error of a constant that is found only when the program is made, as in `int("a")`.
     pub(crate) fn instantiation(source: &Source, message: String) -> Self {
         Self {

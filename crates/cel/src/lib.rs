@@ -34,6 +34,7 @@ mod ast;
 mod bounds;
 mod check;
 mod cost;
+mod deep;
 mod display;
 mod env;
 mod equality;

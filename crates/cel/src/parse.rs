@@ -4,7 +4,7 @@
 //! parser's own lack the two-variable ones, `sortBy` and `optMap`.
 //!
 //! The parser recurses several functions deep for each level of nesting, so the nesting is measured first, and a deeply
-//! nested expression is parsed on a thread with a large stack.
+//! nested expression is compiled on a thread with a large stack.
 
 use std::sync::Arc;
 
@@ -20,11 +20,12 @@ use crate::{
     nesting::{Nesting, nesting},
 };
 
-/// The greatest nesting for which the caller's stack is large enough, also in a debug build.
-const SMALL_NESTING: usize = 8;
+/// The greatest nesting for which the caller's stack is large enough, also in a debug build, where a list in a list takes
+/// the parser more than 150 KiB.
+const SMALL_NESTING: usize = 6;
 
-/// For [`MAX_NESTING`] levels, in a debug build.
-const LARGE_STACK: usize = 256 << 20;
+/// The same for operators and selections in a row, which take less.
+const SMALL_CHAIN: usize = 20;
 
 /// The greatest number of nodes of a tree. `optMap` copies its target, so a chain of them doubles with each one.
 const MAX_NODES: usize = 200_000;
@@ -32,51 +33,34 @@ const MAX_NODES: usize = 200_000;
 /// cel-go's limit of the parser's attempts to continue after a syntax error.
 const MAX_RECOVERIES: u32 = 30;
 
-/// Parses an expression and expands its macros.
-pub(crate) fn parse(text: &str) -> Result<(Expr, Source), Issues> {
-    let source = Source::new(text);
-    let without_place = |message: String| {
-        let mut issues = Issues::new(&source);
-        issues.push(-1, -1, message);
-        issues
-    };
+/// Checks the size of an expression before anything recurses over it. Returns whether it is deep.
+pub(crate) fn measure(text: &str) -> Result<bool, Issues> {
+    let refuse = |message: String| Err(Issues::without_place(text, message));
     let size = text.chars().count();
     if size > MAX_CODE_POINTS {
-        return Err(without_place(format!(
+        return refuse(format!(
             "expression code point size exceeds limit: size: {size}, limit {MAX_CODE_POINTS}"
-        )));
+        ));
     }
     let Nesting {
         expressions,
         operators,
     } = nesting(text);
     if expressions > MAX_NESTING {
-        return Err(without_place(format!(
-            "expression recursion limit exceeded: {MAX_NESTING}"
-        )));
+        return refuse(format!("expression recursion limit exceeded: {MAX_NESTING}"));
     }
     if operators > MAX_NESTING + 1 {
-        return Err(without_place(TOO_DEEP.to_owned()));
+        return refuse(TOO_DEEP.to_owned());
     }
-    if expressions.max(operators) <= SMALL_NESTING {
-        return parse_here(text, source);
-    }
-    std::thread::scope(|scope| {
-        std::thread::Builder::new()
-            .stack_size(LARGE_STACK)
-            .spawn_scoped(scope, || parse_here(text, source.clone()))
-            .map_err(|error| {
-                without_place(format!("cannot start a thread to parse the expression: {error}"))
-            })?
-            .join()
-            .unwrap_or_else(|_| Err(without_place("the parser failed".to_owned())))
-    })
+    Ok(expressions > SMALL_NESTING || operators > SMALL_CHAIN)
 }
 
 /// cel-go's message about operators, selections and calls that are nested too deep.
 const TOO_DEEP: &str = "max recursion depth exceeded";
 
-fn parse_here(text: &str, source: Source) -> Result<(Expr, Source), Issues> {
+/// Parses an expression that [`measure`] accepted, and expands its macros.
+pub(crate) fn parse(text: &str) -> Result<(Expr, Source), Issues> {
+    let source = Source::new(text);
     let parser = cel::Env::default()
         .parser()
         // The nesting is checked above, with cel-go's message.

@@ -4,8 +4,9 @@ use std::sync::{Arc, atomic::AtomicBool};
 
 use crate::{
     CostEstimate, Env, EvalError, Type, Value,
+    ast::Expr,
     check::{Checked, Reference},
-    estimate,
+    deep, estimate,
     eval::Evaluator,
     plan::{self, Node},
 };
@@ -23,7 +24,12 @@ pub struct Program {
     /// The indexes of the variables that the expression uses.
     variables: Vec<usize>,
     location: (u32, u32),
+    /// Whether an evaluation recurses deeper than the caller's stack may allow.
+    is_deep: bool,
 }
+
+/// The greatest depth of a tree for which the caller's stack is large enough, also in a debug build.
+const SMALL_DEPTH: usize = 48;
 
 /// When an evaluation ends early.
 #[derive(Clone, Debug)]
@@ -69,6 +75,7 @@ impl Program {
             slots,
             result: plan::result_type(checked),
             estimate: estimate::estimate(env, checked),
+            is_deep: depth(&checked.expr) > SMALL_DEPTH,
             location: checked.source.location(checked.source.position(checked.expr.id)),
             variables,
         }
@@ -103,11 +110,26 @@ impl Program {
 
     /// Evaluates the expression within limits.
     pub fn evaluate_with<'a>(&'a self, variables: &'a [Value<'a>], limits: &Limits) -> Evaluation<'a> {
-        let mut evaluator = Evaluator::new(variables, self.slots, limits);
-        let value = evaluator.eval(&self.node);
-        Evaluation {
-            value,
-            cost: evaluator.cost(),
-        }
+        let evaluated = deep::run(self.is_deep, || {
+            let mut evaluator = Evaluator::new(variables, self.slots, limits);
+            let value = evaluator.eval(&self.node);
+            Evaluation {
+                value,
+                cost: evaluator.cost(),
+            }
+        });
+        evaluated.unwrap_or_else(|error| Evaluation {
+            value: Err(EvalError::new(format!(
+                "cannot start a thread to evaluate the expression: {error}"
+            ))),
+            cost: 0,
+        })
     }
+}
+
+/// The depth of a tree, with macros expanded.
+fn depth(expr: &Expr) -> usize {
+    let mut deepest = 0;
+    expr.children(&mut |child| deepest = deepest.max(depth(child)));
+    deepest + 1
 }

@@ -50,6 +50,48 @@ fn deep_expressions_are_refused_before_they_recurse() {
     }
 }
 
+/// The deepest trees that are accepted are checked and evaluated on the stack of a test, which is an ordinary one.
+#[test]
+fn deepest_trees_fit_the_stack() {
+    for (open, close) in [
+        ("[1].map(x, ", ")"),
+        ("[1].all(x, x > 0 && ", ")"),
+        ("[1].filter(x, true).exists(y, true || ", ")"),
+        ("[", "]"),
+        ("{'a': ", "}"),
+        ("dyn(", ")"),
+        ("-(", ")"),
+        ("(1 + ", ")"),
+        ("d.a[", "]"),
+        ("true ? 1 : (", ")"),
+        ("optional.of(1).optMap(x, ", ")"),
+        ("[1].transformMap(i, v, ", ")"),
+        ("[3, 1].sortBy(x, ", ".size())"),
+    ] {
+        for count in [4, 8, 12, 15, 16, 17, 24, 40, 80, 120, 160, 200, 249] {
+            let text = format!("{}1{}", open.repeat(count), close.repeat(count));
+            let _ = outcome(&text);
+        }
+    }
+}
+
+#[test]
+fn chains_fit_the_stack() {
+    for (start, next) in [
+        ("1", " + 1"),
+        ("1", " * 1 - 1"),
+        ("d", ".a"),
+        ("d", "[0].b"),
+        ("true", " == true"),
+        ("[1]", ".map(x, x)"),
+        ("'a'", ".trim()"),
+    ] {
+        for count in [5, 10, 15, 20, 21, 40, 100, 250] {
+            let _ = outcome(&format!("{start}{}", next.repeat(count)));
+        }
+    }
+}
+
 #[test]
 fn macros_that_copy_do_not_explode() {
     let chain = format!("optional.of(1){}", ".optMap(x, x + 1)".repeat(60));
