@@ -114,9 +114,8 @@ fn non_boolean_result(source: &str, program: &Program) -> Option<&'static str> {
         .nth((line as usize).saturating_sub(1))
         .and_then(|text| text.chars().nth(column as usize));
     Some(match program.result_type() {
-        Type::Bool => return None,
         Type::Dyn if matches!(source.trim(), "object" | "old") => "an object",
-        Type::Dyn => return None,
+        Type::Bool | Type::Dyn => return None,
         _ if sign == Some('+') => "a sum",
         Type::Int | Type::Uint | Type::Double => "a number",
         Type::String => "a string",
