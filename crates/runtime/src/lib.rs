@@ -32,7 +32,6 @@ mod error;
 pub mod events;
 mod install;
 mod key;
-mod key_queue;
 mod key_tracker;
 #[cfg(all(feature = "clap", feature = "logging"))]
 mod launch;
@@ -93,7 +92,7 @@ pub use reconcile::{Action, Context, ReconcileId, Reconciler, Request};
 pub use start_report::OnBlocked;
 #[cfg(feature = "opentelemetry")]
 pub use telemetry::{Telemetry, TelemetryError};
-pub use trigger::{ChangeType, Trigger, TriggerCause};
+pub use trigger::{ChangeType, ChangedObject, Trigger, TriggerCause};
 pub use watch::Watch;
 pub use windlass_cache::ObjectKey;
 pub use windlass_clock::Clock;
