@@ -79,8 +79,8 @@ impl Server {
         let mut answer = Some(answer);
         let respond = || {
             let answer = answer.take().unwrap_or(Answer::NoContent);
-            let now = self.api.store.environment.now();
-            respond(answer, target, wanted, view, now, &self.large_work)
+            let environment = &self.api.store.environment;
+            respond(answer, target, wanted, view, environment, &self.large_work)
         };
         let mut response = request.work(size, respond).await?;
         response.body_mut().hold_permit(permit);
