@@ -479,6 +479,43 @@ pub(crate) fn sequences() -> Vec<Sequence> {
             },
         },
         Sequence {
+            what: "long selectors of lists and watches over many objects",
+            prepare: |n, call| {
+                each(n, |i| {
+                    let labels = json!({"present": format!("v{i}"), "number": format!("{i}")});
+                    post(
+                        MAPS,
+                        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("l{call}-{i}"), "labels": labels}}),
+                    )
+                })
+            },
+            measured: |n, _| {
+                let selectors = [
+                    format!("labelSelector={}", joined(n, |i| format!("!absent{i}"))),
+                    format!("labelSelector={}", joined(n, |i| format!("present!=x{i}"))),
+                    format!(
+                        "labelSelector=present%20notin%20({})",
+                        joined(n, |i| format!("x{i}"))
+                    ),
+                    format!(
+                        "labelSelector=present%20in%20({})",
+                        joined(n, |i| format!("v{i}"))
+                    ),
+                    format!("labelSelector={}", joined(n, |_| "present".to_owned())),
+                    format!(
+                        "labelSelector={}",
+                        joined(n, |i| format!("number%3C{}", 1_000_000 + i))
+                    ),
+                    format!("fieldSelector={}", joined(n, |i| format!("metadata.name!=x{i}"))),
+                ];
+                let lists = selectors.iter().map(|selector| get(format!("{MAPS}?{selector}")));
+                let watches = selectors
+                    .iter()
+                    .map(|selector| get(format!("{MAPS}?watch=1&timeoutSeconds=1&{selector}")));
+                lists.chain(watches).collect()
+            },
+        },
+        Sequence {
             what: "a refusal with many missing roles",
             prepare: |n, call| {
                 let mut requests = Vec::new();
