@@ -104,7 +104,7 @@ impl ResourceRequest<'_> {
         if self.verb == Verb::Get && *target.subresource == *"log" {
             let (limits, user) = (&api.in_flight, &self.caller.user);
             let permit = if query.flag("follow") {
-                limits.acquire_watch(user)?
+                limits.acquire_watch(user, self.info)?
             } else {
                 limits.acquire_read(user)?
             };
@@ -112,7 +112,7 @@ impl ResourceRequest<'_> {
         }
         if self.verb == Verb::Watch {
             let options = ListOptions::from_query(query, true)?;
-            let permit = api.in_flight.acquire_watch(&self.caller.user)?;
+            let permit = api.in_flight.acquire_watch(&self.caller.user, self.info)?;
             let selector = self.selector()?;
             let cost = if options.wants_initial_events() {
                 self.scan_cost()

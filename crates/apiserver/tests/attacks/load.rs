@@ -1,12 +1,20 @@
 //! Slow work delays neither health checks nor the administrator.
 
-use std::sync::{
-    Arc, Condvar, Mutex,
-    atomic::{AtomicBool, AtomicUsize, Ordering},
+use std::{
+    pin::Pin,
+    sync::{
+        Arc, Condvar, Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    task::{Context, Poll},
 };
 
+use bytes::Bytes;
 use futures::{FutureExt, StreamExt, stream::FuturesUnordered};
+use http::Request;
+use http_body::Frame;
 use tokio::{io::AsyncWriteExt, runtime::Runtime};
+use tower::Service;
 use windlass_apiserver::{
     Encoded, Limits, Server, User,
     storage::{
@@ -381,6 +389,85 @@ async fn slow_request_bodies_exhaust_neither_memory_nor_the_write_limit() {
             .0,
         201
     );
+}
+
+/// A body that never ends after its first part.
+struct Unfinished(Option<Bytes>);
+
+impl http_body::Body for Unfinished {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        match self.0.take() {
+            Some(part) => Poll::Ready(Some(Ok(Frame::data(part)))),
+            None => Poll::Pending,
+        }
+    }
+}
+
+#[tokio::test]
+async fn unfinished_bodies_of_one_user_leave_memory_for_others() {
+    let mut limits = Limits::default();
+    limits.received_bytes = 16 * 1024 * 1024;
+    let server = Server::builder().limits(limits).build();
+    let part = Bytes::from(vec![b'x'; 2 * 1024 * 1024]);
+    let send = |name: &str| {
+        let request = Request::post(CONFIG_MAPS)
+            .header("content-type", "application/json")
+            .body(Unfinished(Some(part.clone())));
+        let mut user = server.as_user(User::new(name, [] as [&str; 0]));
+        user.call(request.expect("a request"))
+    };
+    let mut held = Vec::new();
+    loop {
+        let mut answer = send("mallory");
+        match (&mut answer).now_or_never() {
+            None => held.push(answer),
+            Some(answer) => {
+                let Ok(answer) = answer;
+                assert_eq!(answer.status(), 429);
+                break;
+            }
+        }
+        assert!(held.len() < 8, "one user has all of it");
+    }
+    for name in ["alice", "bob"] {
+        let mut answer = send(name);
+        assert!(
+            (&mut answer).now_or_never().is_none(),
+            "{name} cannot send a body"
+        );
+        held.push(answer);
+    }
+}
+
+#[tokio::test]
+async fn long_selectors_of_watches_count_against_the_limit() {
+    let mut limits = Limits::default();
+    limits.watches = 1_000;
+    let server = Server::builder().limits(limits).build();
+    let mallory = server.as_user(User::new("mallory", [] as [&str; 0]));
+    let terms: Vec<_> = (0..8_000).map(|number| format!("!k{number}")).collect();
+    let path = format!("{CONFIG_MAPS}?watch=1&labelSelector={}", terms.join(","));
+    let mut open = Vec::new();
+    loop {
+        let answer = client::send(&mallory, "GET", &path, None, "").await;
+        if answer.status() != 200 {
+            assert_eq!(answer.status(), 429);
+            break;
+        }
+        open.push(answer);
+        assert!(
+            open.len() < 10,
+            "selectors of {} bytes each are held in memory",
+            path.len()
+        );
+    }
+    assert!(!open.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
