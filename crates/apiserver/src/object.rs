@@ -283,11 +283,6 @@ pub(crate) struct Draft {
 }
 
 impl Draft {
-    /// See [`Encoded::is_deep`].
-    pub(crate) fn is_deep(&self) -> bool {
-        self.deep
-    }
-
     /// Completes the encoding with the actual revision.
     pub(crate) fn at_revision(mut self, revision: Revision) -> Encoded {
         let digits = revision.to_string();

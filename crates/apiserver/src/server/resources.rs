@@ -76,13 +76,20 @@ impl Server {
             Answer::List(page) if view != View::Object || wanted != Encoding::Json => page.bytes(),
             _ => 0,
         };
+        // Only another view or encoding parses an object. In a list, deep objects are handled one by one.
+        let is_deep = match &answer {
+            Answer::Object { json, .. } if target.resource.is_custom => {
+                (view != View::Object || wanted != Encoding::Json) && depth::of_json(json) > depth::SHALLOW
+            }
+            _ => false,
+        };
         let mut answer = Some(answer);
         let respond = || {
             let answer = answer.take().unwrap_or(Answer::NoContent);
             let environment = &self.api.store.environment;
             respond(answer, target, wanted, view, environment, &self.large_work)
         };
-        let mut response = request.work(size, respond).await?;
+        let mut response = self.work(size, || depth::run(is_deep, respond)).await?;
         response.body_mut().hold_permit(permit);
         Ok(response)
     }
@@ -261,8 +268,25 @@ impl ResourceRequest<'_> {
 
     /// Like [`Server::work`], with a large stack if the body or the objects need one.
     async fn work<T: Send>(&self, size: usize, work: impl FnMut() -> T + Send) -> T {
-        let deep = self.api().store.deep_tables.has(&self.target.resource.table);
-        self.server.work(size, || depth::run(deep, work)).await
+        let work = || depth::run(self.changes_deep_object(), work);
+        self.server.work(size, work).await
+    }
+
+    /// Whether the object that the request is about, or one that it may delete, needs a large stack.
+    fn changes_deep_object(&self) -> bool {
+        let resource = &self.target.resource;
+        if !resource.is_custom {
+            return false;
+        }
+        let storage = &self.api().store.storage;
+        if self.verb == Verb::DeleteCollection {
+            let table = storage.snapshot(&resource.table, None);
+            return table.is_ok_and(|table| table.range(None, None).any(|entry| entry.object.is_deep()));
+        }
+        !self.target.name.is_empty()
+            && storage
+                .get(&resource.table, &self.target.key())
+                .is_some_and(|entry| entry.object.is_deep())
     }
 
     fn api(&self) -> &Arc<Api> {
