@@ -194,7 +194,7 @@ impl ResourceRequest<'_> {
         let early = if is_object { Some(form()?) } else { None };
         let ReceivedBody { bytes, .. } = &self.server.receive(body, &self.caller.user).await?;
         let permit = self.acquire_permit()?;
-        let size = bytes.len() + self.stored_size();
+        let size = bytes.len() + self.stored_size() + subresources::scanned_bytes(&api.store, target);
         let answer = match (early, self.verb) {
             (Some(BodyKind::Object(encoding)), Verb::Create) => {
                 let create = || {

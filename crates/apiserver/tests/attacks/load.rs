@@ -30,7 +30,7 @@ use crate::{
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 /// Storage whose writes of objects named `slow…` block their thread until the gate opens, and which finds out where
-/// ConfigMaps are scanned.
+/// ConfigMaps and disruption budgets are scanned.
 struct SlowStorage {
     inner: Memory,
     gate: Arc<Gate>,
@@ -86,7 +86,7 @@ impl Storage for SlowStorage {
     }
 
     fn snapshot(&self, table: &TableName, at: Option<Revision>) -> Result<Snapshot, Expired> {
-        if **table == *"configmaps" {
+        if matches!(&**table, "configmaps" | "poddisruptionbudgets.policy") {
             self.gate.count_scan();
         }
         self.inner.snapshot(table, at)
@@ -248,6 +248,50 @@ async fn large_reads_run_where_they_delay_no_other_request() {
         watch.send("GET", &format!("{CONFIG_MAPS}?{query}"), "").await;
         assert_eq!(watch.read_head().await.0, 200);
         assert_eq!(scans() > 0, is_large, "{query}");
+    }
+}
+
+#[tokio::test]
+async fn evictions_beside_many_budgets_run_where_they_delay_no_other_request() {
+    let mut limits = Limits::default();
+    limits.large_work_bytes = 8 * 1024;
+    let runtime = ServerRuntime::new(2);
+    let (served, gate) = runtime.run(serve(limits)).await;
+    let mut alice = served.user("alice", None).await;
+    let mut write = async |method: &str, path: &str, body: &str| {
+        let (code, answer) = alice.call(method, path, body).await;
+        assert!((200..300).contains(&code), "{answer}");
+    };
+    let accounts = "/api/v1/namespaces/default/serviceaccounts";
+    write("POST", accounts, r#"{"metadata":{"name":"default"}}"#).await;
+    let pods = "/api/v1/namespaces/default/pods";
+    let gate = &gate.0;
+    for (first, last, is_large) in [(0, 2, false), (2, 40, true)] {
+        for index in first..last {
+            let budget = format!(
+                r#"{{"metadata":{{"name":"b{index}"}},"spec":{{"minAvailable":1,"selector":{{"matchLabels":{{"b":"{index}"}}}}}}}}"#
+            );
+            write(
+                "POST",
+                "/apis/policy/v1/namespaces/default/poddisruptionbudgets",
+                &budget,
+            )
+            .await;
+        }
+        let pod = r#"{"metadata":{"name":"p"},"spec":{"terminationGracePeriodSeconds":0,"containers":[{"name":"c","image":"i"}]},"status":{"phase":"Running"}}"#;
+        write("POST", pods, pod).await;
+        // The budgets do not matter to a pod that has not started.
+        write("PUT", &format!("{pods}/p/status"), pod).await;
+        gate.counts.store(true, Ordering::SeqCst);
+        write(
+            "POST",
+            &format!("{pods}/p/eviction"),
+            r#"{"metadata":{"name":"p"}}"#,
+        )
+        .await;
+        gate.counts.store(false, Ordering::SeqCst);
+        let scans = gate.scans_off_workers.swap(0, Ordering::SeqCst);
+        assert_eq!(scans > 0, is_large, "beside {last} budgets");
     }
 }
 
