@@ -84,6 +84,7 @@ pub use launch::{launch, launch_with};
 pub use manager::{Controllers, Manager, ManagerError, TaskContext};
 pub use options::{
     ConnectError, Connection, ElectionOptions, LogFormat, Logging, NodeNameError, Options, node_name,
+    shows_colour,
 };
 #[cfg(feature = "logging")]
 pub use options::{JsonLines, LoggingError};
