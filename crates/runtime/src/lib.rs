@@ -30,6 +30,7 @@ mod custom_source;
 mod election;
 mod error;
 pub mod events;
+pub mod http_client;
 mod install;
 mod key;
 mod key_queue;
