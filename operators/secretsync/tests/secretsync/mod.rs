@@ -64,6 +64,7 @@ suite!("secretsync", paused, cluster_per_case;
     drift::drift_is_repaired_at_once_in_a_source_namespace,
     drift::changes_under_our_name_are_repaired,
     drift::copies_are_read_once_after_a_start,
+    drift::many_copies_are_compared_together_after_a_start,
     drift::update_of_a_known_copy_is_one_request,
     drift::data_applied_as_string_data_is_reported,
     drift::metadata_of_other_managers_is_preserved,
