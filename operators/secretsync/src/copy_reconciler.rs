@@ -42,6 +42,8 @@ pub(crate) enum Pruned {
     Done,
     /// Its removal waits for a confirmation.
     Held,
+    /// It would be removed, but the status does not say so yet.
+    Unplanned,
 }
 
 /// Reconciles the copies of one sync in one namespace.
@@ -93,6 +95,9 @@ impl CopyReconciler<'_> {
         let is_guarded = self.engine.guards_removal(sync, at);
         if is_guarded && self.engine.held_removal(sync).is_some() {
             return Ok(Pruned::Held);
+        }
+        if is_guarded && !self.engine.is_removal_planned(sync) {
+            return Ok(Pruned::Unplanned);
         }
         self.delete(kind, name, &copy.uid.to_string(), copy.version)
             .await?;

@@ -126,10 +126,23 @@ impl Engine {
             actions: &actions,
         };
         let mut run = Run::default();
+        let mut unplanned = None;
         let copies = self.copies_of(sync, namespace);
         for (kind, name, copy) in &copies {
-            match copy_reconciler.prune(sync, &desired, *kind, name, copy).await {
+            let mut pruned = copy_reconciler.prune(sync, &desired, *kind, name, copy).await;
+            if matches!(pruned, Ok(Pruned::Unplanned)) {
+                if let Err(failure) = self.plan_removals(sync, ctx).await {
+                    unplanned = Some(failure);
+                    break;
+                }
+                pruned = copy_reconciler.prune(sync, &desired, *kind, name, copy).await;
+            }
+            match pruned {
                 Ok(Pruned::Done) => {}
+                Ok(Pruned::Unplanned) => {
+                    unplanned = Some("other copies became unwanted meanwhile".into());
+                    break;
+                }
                 Ok(Pruned::Held) => {
                     self.index.write().register_waiting(sync, namespace);
                     let key = status_key(sync, &source_namespace);
@@ -143,7 +156,7 @@ impl Engine {
         }
         let is_over = desired.sync.as_ref().is_some_and(|live| live.exceeds_limits);
         let mut is_interrupted = false;
-        if let Some(live) = desired.sync.as_ref().filter(|_| !is_over) {
+        if let Some(live) = desired.sync.as_ref().filter(|_| !is_over && unplanned.is_none()) {
             for wanted_copy in &desired.wanted {
                 is_interrupted = ctx.is_stopping();
                 if is_interrupted || run.disconnected.is_some() {
@@ -159,6 +172,10 @@ impl Engine {
         actions.report(ctx.recorder(), &reference, &self.action_events);
         if is_interrupted {
             return Err("interrupted by shutdown".into());
+        }
+        if let Some(failure) = unplanned {
+            self.tracker.lock().disconnect(sync, namespace);
+            return Err(failure);
         }
         let Run {
             result,

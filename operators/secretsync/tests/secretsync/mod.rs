@@ -53,6 +53,7 @@ suite!("secretsync", paused, cluster_per_case;
     removals::removal_of_most_copies_waits_for_a_confirmation,
     removals::held_removal_stays_held_until_it_is_confirmed,
     removals::restart_does_not_reset_the_count_of_removals,
+    removals::crash_right_after_removals_does_not_reset_their_count,
     removals::deletion_of_a_source_is_never_held,
     removals::deletion_of_a_source_ends_what_is_held,
     removals::withdrawal_of_consent_is_never_held,
