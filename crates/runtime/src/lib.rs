@@ -30,6 +30,7 @@ mod custom_source;
 mod election;
 mod error;
 pub mod events;
+pub mod http_client;
 mod install;
 mod key;
 mod key_tracker;
@@ -83,6 +84,7 @@ pub use launch::{launch, launch_with};
 pub use manager::{Controllers, Manager, ManagerError, TaskContext};
 pub use options::{
     ConnectError, Connection, ElectionOptions, LogFormat, Logging, NodeNameError, Options, node_name,
+    shows_colour,
 };
 #[cfg(feature = "logging")]
 pub use options::{JsonLines, LoggingError};

@@ -263,6 +263,19 @@ pub struct RecentRemovals {
     /// Since when.
     #[schemars(schema_with = "windlass::schemas::time")]
     pub since: Time,
+    /// Removals that have begun; written before the first of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub planned: Option<PlannedRemovals>,
+}
+
+/// Copies that are being removed.
+#[windlass::api_type]
+#[derive(Copy, Eq)]
+pub struct PlannedRemovals {
+    /// What `count` will be.
+    pub count: u32,
+    /// How many copies stay.
+    pub wanted: u32,
 }
 
 /// One failure. Never contains a value.
