@@ -1,0 +1,123 @@
+package outcome
+
+import (
+	"context"
+	"fmt"
+	"sort"
+
+	"github.com/google/cel-go/cel"
+	"github.com/google/cel-go/checker"
+	celconfig "k8s.io/apiserver/pkg/apis/cel"
+	"k8s.io/apiserver/pkg/cel/library"
+)
+
+// Maps have a random order in Go. An expression that depends on it shows that in some of this many evaluations.
+const evaluations = 12
+
+// Outcome is what becomes of an expression: an error of parser, checker or planner, or a type, an estimate and one run.
+type Outcome struct {
+	ParseError   string    `json:"parseError,omitempty"`
+	CheckError   string    `json:"checkError,omitempty"`
+	ProgramError string    `json:"programError,omitempty"`
+	Type         string    `json:"type,omitempty"`
+	Estimate     *Estimate `json:"estimate,omitempty"`
+	*Run
+	// Set instead of Run if the runs differ: all different ones, sorted.
+	Varies []Run `json:"varies,omitempty"`
+}
+
+// Estimate is the cost that the server computes before it accepts an expression.
+type Estimate struct {
+	Min uint64 `json:"min"`
+	Max uint64 `json:"max"`
+}
+
+// Run is one evaluation. Cost is absent if the server could not know it.
+type Run struct {
+	Value Value   `json:"value,omitempty"`
+	Error string  `json:"error,omitempty"`
+	Cost  *uint64 `json:"cost,omitempty"`
+}
+
+// Options of one evaluation.
+type Options struct {
+	// Sizes of variables, for the estimate.
+	Sizes checker.CostEstimator
+	// Evaluates what the parser returns, as cel-spec's cases with disable_check want it.
+	SkipCheck bool
+	// The type is enough.
+	SkipRun bool
+}
+
+// Evaluate compiles and runs an expression like a validation rule of a CustomResourceDefinition, whatever its type.
+func Evaluate(env *cel.Env, expression string, variables any, options Options) (out Outcome) {
+	defer func() {
+		if panicked := recover(); panicked != nil {
+			out = Outcome{ProgramError: fmt.Sprintf("panic: %v", panicked)}
+		}
+	}()
+	ast, issues := env.Parse(expression)
+	if issues.Err() != nil {
+		return Outcome{ParseError: issues.String()}
+	}
+	estimator := &library.CostEstimator{SizeEstimator: options.Sizes}
+	if !options.SkipCheck {
+		checked, issues := env.Check(ast)
+		if issues.Err() != nil {
+			return Outcome{CheckError: issues.String()}
+		}
+		ast = checked
+		out.Type = ast.OutputType().String()
+		cost, err := env.EstimateCost(ast, estimator)
+		if err != nil {
+			return Outcome{ProgramError: err.Error()}
+		}
+		out.Estimate = &Estimate{cost.Min, cost.Max}
+	}
+	if options.SkipRun {
+		return out
+	}
+	program, err := env.Program(ast, cel.CostLimit(celconfig.PerCallLimit), cel.CostTracking(estimator), cel.InterruptCheckFrequency(celconfig.CheckFrequency))
+	if err != nil {
+		out.ProgramError = err.Error()
+		return out
+	}
+
+	runs := map[string]Run{}
+	for range evaluations {
+		run := run(program, variables)
+		runs[text(Value{"": run})] = run
+		// A run of 1/10 of the limit takes long, and one comparison is enough.
+		if run.Cost != nil && *run.Cost > celconfig.PerCallLimit/10 {
+			break
+		}
+	}
+	if len(runs) == 1 {
+		for _, run := range runs {
+			out.Run = &run
+		}
+		return out
+	}
+	keys := []string{}
+	for key := range runs {
+		keys = append(keys, key)
+	}
+	sort.Strings(keys)
+	for _, key := range keys {
+		out.Varies = append(out.Varies, runs[key])
+	}
+	return out
+}
+
+func run(program cel.Program, variables any) (out Run) {
+	value, details, err := program.ContextEval(context.Background(), variables)
+	if details != nil {
+		out.Cost = details.ActualCost()
+	}
+	if err != nil {
+		out.Error = err.Error()
+		return out
+	}
+	out.Value = Of(value)
+	return out
+}
