@@ -58,12 +58,16 @@ func Of(value ref.Val) Value {
 		return Value{"url": v.URL.String()}
 	case apiservercel.Quantity:
 		return Value{"quantity": v.Quantity.String()}
+	case *apiservercel.Quantity: // What add and sub return.
+		return Value{"quantity": v.Quantity.String()}
 	case apiservercel.IP:
 		return Value{"ip": v.Addr.String()}
 	case apiservercel.CIDR:
 		return Value{"cidr": v.Prefix.String()}
 	case apiservercel.Semver:
 		return Value{"semver": v.Version.String()}
+	case apiservercel.Format:
+		return Value{"format": v.Name}
 	case *apiservercel.Format:
 		return Value{"format": v.Name}
 	case traits.Lister:
@@ -81,7 +85,7 @@ func Of(value ref.Val) Value {
 		sort.Slice(entries, func(i, j int) bool { return text(entries[i][0]) < text(entries[j][0]) })
 		return Value{"map": entries}
 	}
-	return Value{"other": fmt.Sprintf("%T", value)}
+	return Value{"other": value.Type().TypeName()}
 }
 
 // In is the inverse of Of for the kinds of values that our own variables and cel-spec's bindings have.
