@@ -94,8 +94,8 @@ func Evaluate(env *cel.Env, expression string, variables any, options Options) (
 		}
 		run := run(program, variables)
 		runs[text(Value{"": run})] = run
-		// A run of 1/10 of the limit takes long, and one comparison is enough.
-		if run.Cost != nil && *run.Cost > celconfig.PerCallLimit/10 {
+		// Expensive ones are few, and slow.
+		if run.Cost != nil && *run.Cost > celconfig.PerCallLimit/100 {
 			break
 		}
 	}
