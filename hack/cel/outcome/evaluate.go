@@ -11,11 +11,15 @@ import (
 	"k8s.io/apiserver/pkg/cel/library"
 )
 
-// Maps have a random order in Go. An expression that depends on it shows that in some of this many evaluations; then it
-// is evaluated often enough to see all orders of a small map.
+// Maps have a random order in Go, and not an even one. An expression that depends on it shows that in some of this many
+// evaluations; then it is evaluated often enough to see all orders of a small map.
 const (
-	evaluations    = 20
-	allEvaluations = 500
+	evaluations    = 200
+	allEvaluations = 2000
+	// Expensive expressions are evaluated less often.
+	cheap             = 500
+	costlyEvaluations = 20
+	onlyOnceFrom      = celconfig.PerCallLimit / 100
 )
 
 // Outcome is what becomes of an expression: an error of parser, checker or planner, or a type, an estimate and one run.
@@ -89,13 +93,16 @@ func Evaluate(env *cel.Env, expression string, variables any, options Options) (
 
 	runs := map[string]Run{}
 	for i := range allEvaluations {
-		if i >= evaluations && len(runs) == 1 {
-			break
-		}
 		run := run(program, variables)
 		runs[text(Value{"": run})] = run
-		// Expensive ones are few, and slow.
-		if run.Cost != nil && *run.Cost > celconfig.PerCallLimit/100 {
+		enough := evaluations
+		switch {
+		case run.Cost != nil && *run.Cost >= onlyOnceFrom:
+			enough = 1
+		case run.Cost != nil && *run.Cost >= cheap:
+			enough = costlyEvaluations
+		}
+		if i+1 >= enough && len(runs) == 1 {
 			break
 		}
 	}
