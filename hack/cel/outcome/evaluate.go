@@ -30,8 +30,16 @@ type Outcome struct {
 	Type         string    `json:"type,omitempty"`
 	Estimate     *Estimate `json:"estimate,omitempty"`
 	*Run
+	// Upstream panicked; the API server answers such a request with 500.
+	Panic *Panic `json:"panic,omitempty"`
 	// Set instead of Run if the runs differ: all different ones, sorted.
 	Varies []Run `json:"varies,omitempty"`
+}
+
+// Panic says where: parse, check, estimate, program or run.
+type Panic struct {
+	Phase string `json:"phase"`
+	Text  string `json:"text"`
 }
 
 // Estimate is the cost that the server computes before it accepts an expression.
@@ -59,9 +67,10 @@ type Options struct {
 
 // Evaluate compiles and runs an expression like a validation rule of a CustomResourceDefinition, whatever its type.
 func Evaluate(env *cel.Env, expression string, variables any, options Options) (out Outcome) {
+	phase := "parse"
 	defer func() {
 		if panicked := recover(); panicked != nil {
-			out = Outcome{ProgramError: fmt.Sprintf("panic: %v", panicked)}
+			out.Panic = &Panic{phase, fmt.Sprint(panicked)}
 		}
 	}()
 	ast, issues := env.Parse(expression)
@@ -70,12 +79,14 @@ func Evaluate(env *cel.Env, expression string, variables any, options Options) (
 	}
 	estimator := &library.CostEstimator{SizeEstimator: options.Sizes}
 	if !options.SkipCheck {
+		phase = "check"
 		checked, issues := env.Check(ast)
 		if issues.Err() != nil {
 			return Outcome{CheckError: issues.String()}
 		}
 		ast = checked
 		out.Type = ast.OutputType().String()
+		phase = "estimate"
 		cost, err := env.EstimateCost(ast, estimator)
 		if err != nil {
 			return Outcome{ProgramError: err.Error()}
@@ -85,12 +96,14 @@ func Evaluate(env *cel.Env, expression string, variables any, options Options) (
 	if options.SkipRun {
 		return out
 	}
+	phase = "program"
 	program, err := env.Program(ast, cel.CostLimit(celconfig.PerCallLimit), cel.CostTracking(estimator), cel.InterruptCheckFrequency(celconfig.CheckFrequency))
 	if err != nil {
 		out.ProgramError = err.Error()
 		return out
 	}
 
+	phase = "run"
 	runs := map[string]Run{}
 	for i := range allEvaluations {
 		run := run(program, variables)

@@ -80,7 +80,13 @@ func Of(value ref.Val) Value {
 		entries := [][2]Value{}
 		for it := v.Iterator(); it.HasNext() == types.True; {
 			key := it.Next()
-			entries = append(entries, [2]Value{Of(key), Of(v.Get(key))})
+			// Objects iterate over all fields, but only those in the schema have a key and can be read.
+			if key == nil {
+				continue
+			}
+			if value, found := v.Find(key); found && value != nil {
+				entries = append(entries, [2]Value{Of(key), Of(value)})
+			}
 		}
 		sort.Slice(entries, func(i, j int) bool { return text(entries[i][0]) < text(entries[j][0]) })
 		return Value{"map": entries}
