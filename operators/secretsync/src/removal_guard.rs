@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use windlass::{
     k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp},
     prelude::{Conditions, ResourceExt},
-    runtime::READY_CONDITION,
+    runtime::{Clock, READY_CONDITION},
 };
 
 use crate::{
@@ -99,10 +99,9 @@ struct Plan {
 
 impl SyncRemovals {
     fn new() -> Self {
-        let now = Timestamp::now();
         Self {
             since: Instant::now(),
-            since_time: Timestamp::from_second(now.as_second()).unwrap_or(now),
+            since_time: Clock::system().now(),
             removed: 0,
             most: 0,
             plan: None,
