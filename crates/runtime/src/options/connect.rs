@@ -54,7 +54,7 @@ pub enum ConnectError {
         tried: String,
     },
     /// The kubeconfig cannot be used.
-    #[error("cannot use kubeconfig {origin}: {}", kubeconfig_cause(origin, source))]
+    #[error("cannot use kubeconfig {origin}: {source}")]
     Kubeconfig {
         /// The file or files.
         origin: String,
@@ -90,16 +90,6 @@ pub enum ConnectError {
         /// The error.
         source: Box<kube::Error>,
     },
-}
-
-/// What is wrong with a kubeconfig, without its path if that is known.
-fn kubeconfig_cause(origin: &str, error: &KubeconfigError) -> String {
-    match error {
-        KubeconfigError::ReadConfig(cause, path) if path.display().to_string() == origin => {
-            format!("it cannot be read: {cause}")
-        }
-        error => error.to_string(),
-    }
 }
 
 impl Connection {
@@ -383,12 +373,9 @@ clusters: [{name: c, cluster: {server: 'http://one.example.com'}}, {name: d, clu
             .await
             .expect_err("no such file")
             .to_string();
-        assert_eq!(
-            error,
-            format!(
-                "cannot use kubeconfig {}: it cannot be read: No such file or directory (os error 2)",
-                gone.display()
-            )
+        assert!(
+            error.starts_with(&format!("cannot use kubeconfig {}: ", gone.display())),
+            "{error}"
         );
     }
 
