@@ -184,9 +184,7 @@ pub(super) fn openapi_document(
                 );
                 // For clients that do not support `immutable`: a year.
                 let year = jiff::Span::new().hours(365 * 24);
-                let expires = (now + year)
-                    .strftime("%a, %d %b %Y %H:%M:%S GMT")
-                    .to_string();
+                let expires = (now + year).strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
                 headers.insert(
                     header::EXPIRES,
                     HeaderValue::from_str(&expires).expect("a date is ASCII"),

@@ -24,8 +24,8 @@ fn add(queue: &WorkQueue<&'static str, Reasons>, key: &'static str, reason: &'st
     queue.add_tagged(key, AddOptions::default(), Reasons(vec![reason]));
 }
 
-fn reasons(reasons: &[&'static str]) -> Option<Reasons> {
-    Some(Reasons(reasons.to_vec()))
+fn reasons(reasons: &[&'static str]) -> Reasons {
+    Reasons(reasons.to_vec())
 }
 
 #[test]
@@ -36,7 +36,7 @@ fn tags_of_all_adds_before_a_run_are_merged() {
     add(&queue, "a", "two");
     queue.add("b");
     let mut a = queue.try_next().unwrap();
-    assert_eq!(a.take_tag(), reasons(&["one", "two"]));
+    assert_eq!(a.take_tag(), Some(reasons(&["one", "two"])));
     assert_eq!(a.take_tag(), None, "it was taken");
     a.done();
     let mut b = queue.try_next().unwrap();
@@ -50,10 +50,10 @@ fn add_during_a_run_tags_the_next_one() {
     add(&queue, "a", "one");
     let mut item = queue.try_next().unwrap();
     add(&queue, "a", "two");
-    assert_eq!(item.take_tag(), reasons(&["one"]));
+    assert_eq!(item.take_tag(), Some(reasons(&["one"])));
     item.done();
     let mut item = queue.try_next().unwrap();
-    assert_eq!(item.take_tag(), reasons(&["two"]));
+    assert_eq!(item.take_tag(), Some(reasons(&["two"])));
     item.done();
 }
 
@@ -66,14 +66,14 @@ async fn retry_and_requeue_have_the_tag_that_was_set() {
     item.fail();
     advance(ms(5)).await;
     let mut item = queue.try_next().unwrap();
-    assert_eq!(item.take_tag(), reasons(&["retry"]));
+    assert_eq!(item.take_tag(), Some(reasons(&["retry"])));
     item.set_tag(Reasons(vec!["requeue"]));
     item.requeue_after(ms(10));
     add(&queue, "a", "two");
     let mut item = queue.try_next().unwrap();
     assert_eq!(
         item.take_tag(),
-        reasons(&["requeue", "two"]),
+        Some(reasons(&["requeue", "two"])),
         "an add ends the delay"
     );
     item.set_tag(Reasons(vec!["requeue"]));
@@ -85,7 +85,7 @@ async fn retry_and_requeue_have_the_tag_that_was_set() {
     let mut item = queue.try_next().unwrap();
     assert_eq!(
         item.take_tag(),
-        reasons(&["three"]),
+        Some(reasons(&["three"])),
         "an add during the run wins, and a run that ends without an outcome keeps the tag"
     );
     item.done();
