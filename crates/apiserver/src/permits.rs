@@ -171,7 +171,7 @@ mod tests {
         for (size, users_to_fill) in [(100, 15), (400, 30), (10_000, 158)] {
             // One after the other, and in turns.
             let pool = Pool::new(size);
-            let in_order: Vec<_> = (0..)
+            let in_order: Vec<_> = (0..size)
                 .map(|number| take_all(&pool, &user(&number.to_string())))
                 .take_while(|taken| !taken.is_empty())
                 .collect();
