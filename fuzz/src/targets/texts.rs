@@ -216,7 +216,10 @@ const OPERATORS: &[(&str, Parser, &[&str])] = &[
     ),
     (
         "telemetry",
-        telemetry,
+        |text| {
+            let telemetry = Telemetry::from_variables("fuzz", |name| variable(text, name));
+            Ok(telemetry.err().map(|error| error.to_string()))
+        },
         &[
             "OTEL_EXPORTER_OTLP_ENDPOINT=http://localhost:4318\nOTEL_EXPORTER_OTLP_HEADERS=a=b,authorization=Bearer%20x\nOTEL_EXPORTER_OTLP_TIMEOUT=500",
             "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=http://[::1]/x?y\nOTEL_TRACES_SAMPLER=parentbased_traceidratio\nOTEL_TRACES_SAMPLER_ARG=0.5",
@@ -391,18 +394,10 @@ fn node(text: &str) -> Result<Option<String>, String> {
     Ok(None)
 }
 
-/// Reads environment variables, one per line. An error must not quote a header's value.
-fn telemetry(text: &str) -> Result<Option<String>, String> {
-    let value = |variable: &str| {
-        let lines = text.lines().filter_map(|line| line.split_once('='));
-        lines
-            .into_iter()
-            .find_map(|(name, value)| (name == variable).then(|| value.to_owned()))
-    };
-    match Telemetry::from_variables("fuzz", value) {
-        Ok(_) => Ok(None),
-        Err(error) => Ok(Some(error.to_string())),
-    }
+/// Returns the value of an environment variable, of which there is one per line.
+fn variable(lines: &str, name: &str) -> Option<String> {
+    let mut variables = lines.lines().filter_map(|line| line.split_once('='));
+    variables.find_map(|(known, value)| (known == name).then(|| value.to_owned()))
 }
 
 pub(super) struct Texts(&'static [(&'static str, Parser, &'static [&'static str])]);
