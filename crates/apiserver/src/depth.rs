@@ -13,20 +13,12 @@
 //!
 //! Nearly no request pays for that: a parser detects a deep document and asks for a large stack ([`check`]), and the
 //! request starts again with one ([`run`]). Stored objects are bytes, and parsing them is the first step that recurses.
-//! A deep object is marked ([`Encoded::is_deep`](crate::object::Encoded::is_deep)), and so is its table
-//! ([`DeepTables`]). Only custom resources can be deep: other parts of the server read built-in kinds on small stacks.
+//! A deep object is marked ([`Encoded::is_deep`](crate::object::Encoded::is_deep)), and only requests about it pay.
+//! Only custom resources can be deep: other parts of the server read built-in kinds on small stacks.
 
-use std::{
-    cell::Cell,
-    collections::HashSet,
-    sync::atomic::{AtomicBool, Ordering},
-    thread,
-};
+use std::{cell::Cell, thread};
 
-use parking_lot::RwLock;
 use serde_json::Value;
-
-use crate::storage::TableName;
 
 /// The maximum depth of any document, as in kube-apiserver's decoders.
 pub(crate) const MAX: usize = 10_000;
@@ -165,25 +157,6 @@ pub(crate) fn scan(text: &[u8], mut open: impl FnMut(u8, usize)) -> usize {
         }
     }
     deepest
-}
-
-/// The tables that have ever had an object deeper than [`SHALLOW`].
-#[derive(Debug, Default)]
-pub(crate) struct DeepTables {
-    /// Avoids the lock on servers without deep objects.
-    any: AtomicBool,
-    tables: RwLock<HashSet<TableName>>,
-}
-
-impl DeepTables {
-    pub(crate) fn add(&self, table: &TableName) {
-        self.tables.write().insert(table.clone());
-        self.any.store(true, Ordering::Release);
-    }
-
-    pub(crate) fn has(&self, table: &TableName) -> bool {
-        self.any.load(Ordering::Acquire) && self.tables.read().contains(table)
-    }
 }
 
 #[cfg(test)]

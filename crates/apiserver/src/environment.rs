@@ -4,6 +4,7 @@
 //! ([`crate::Server::seeded`]) and a paused clock instead answers the same requests with the same bytes, including uids,
 //! generated names and keys. It must never serve untrusted clients.
 
+use http::HeaderValue;
 use jiff::{Timestamp, tz::Offset};
 use parking_lot::Mutex;
 use ring::rand::{SecureRandom, SystemRandom};
@@ -57,8 +58,9 @@ impl Environment {
     }
 
     /// The audit ID of a request without one.
-    pub(crate) fn audit_id(&self) -> String {
-        uuid(u128::from_ne_bytes(self.request_ids.lock().bytes()))
+    pub(crate) fn audit_id(&self) -> HeaderValue {
+        let text = uuid_text(u128::from_ne_bytes(self.request_ids.lock().bytes()));
+        HeaderValue::from_bytes(&text).expect("hexadecimal digits and hyphens")
     }
 
     /// The five characters that complete a `generateName`; without vowels, so that they form no words.
@@ -153,16 +155,19 @@ impl std::fmt::Debug for RandomPool {
 }
 
 fn uuid(random: u128) -> String {
+    uuid_text(random).into_iter().map(char::from).collect()
+}
+
+/// The text of a version 4 UUID with these random bits.
+fn uuid_text(random: u128) -> [u8; 36] {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    /// Where the two digits of each byte are.
+    const PLACES: [usize; 16] = [0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34];
     let bits = random & !(0xf << 76) & !(0x3 << 62) | (0x4 << 76) | (0x2 << 62);
-    let mut text = String::with_capacity(36);
-    for (index, byte) in bits.to_be_bytes().into_iter().enumerate() {
-        if matches!(index, 4 | 6 | 8 | 10) {
-            text.push('-');
-        }
-        for digit in [byte >> 4, byte & 0xf] {
-            text.push(char::from(DIGITS[usize::from(digit)]));
-        }
+    let mut text = [b'-'; 36];
+    for (byte, place) in bits.to_be_bytes().into_iter().zip(PLACES) {
+        text[place] = DIGITS[usize::from(byte >> 4)];
+        text[place + 1] = DIGITS[usize::from(byte & 0xf)];
     }
     text
 }

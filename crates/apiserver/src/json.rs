@@ -83,7 +83,10 @@ fn check_depth(bytes: &[u8]) -> Result<(), String> {
 pub(crate) fn parse<'de, T: Deserialize<'de>>(text: &'de str) -> serde_json::Result<T> {
     // Nearly every document is within serde_json's own limit, and then the depth need not be measured.
     serde_json::from_str(text).or_else(|error| {
-        if depth::of_json(text.as_bytes()) > depth::stored_limit() {
+        let depth = depth::of_json(text.as_bytes());
+        if depth > depth::stored_limit() {
+            // An object that has just become so deep: the request starts again with a large stack.
+            depth::check(depth.min(depth::MAX)).ok();
             return Err(error);
         }
         let mut reader = serde_json::Deserializer::from_str(text);

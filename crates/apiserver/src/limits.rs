@@ -24,8 +24,12 @@ pub(crate) const MAX_BODY_BYTES: usize = 3 * 1024 * 1024;
 /// Limits on what clients can make a server hold, and for how long; see [`Builder::limits`](crate::Builder::limits).
 ///
 /// Some limits do not apply to administrators (`system:masters`) and health checks. One user cannot use up
-/// [`watches`](Self::watches), [`reads`](Self::reads) or [`writes`](Self::writes): of the second half of each, a user gets
-/// no more than remains free for others. The service accounts of a namespace count as one user.
+/// [`watches`](Self::watches), [`reads`](Self::reads), [`writes`](Self::writes) or
+/// [`received_bytes`](Self::received_bytes): of the second half of each, a user gets no more than remains free, divided by
+/// the number of users who have some of it; one request in any case. So `n` users together leave one of `n + 1` parts of
+/// that half to others. The service accounts of a namespace count as one user. What remains: whoever has many users, or
+/// may create namespaces with service accounts, can use up a limit: 15 of them one of 100, 30 one of 400, 158 one of
+/// 10,000. Then others get 429 until something ends; administrators do not.
 ///
 /// ```
 /// use std::time::Duration;
@@ -38,14 +42,15 @@ pub(crate) const MAX_BODY_BYTES: usize = 3 * 1024 * 1024;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// Open watches and followed logs; each takes a few kilobytes. Default: 10,000.
+    /// Open watches and followed logs; each takes a few kilobytes. A watch counts once more for every 256 bytes of its
+    /// selectors. Default: 10,000.
     pub watches: usize,
     /// Concurrent reads, until their answer is sent; watches and followed logs do not count. As many may wait for a revision that the
     /// server has not reached. Default: 400, like `--max-requests-inflight`.
     pub reads: usize,
     /// Concurrent writes, from when their body is received until their answer is sent. Default: 200, like `--max-mutating-requests-inflight`.
     pub writes: usize,
-    /// Bytes of request bodies in memory. Default: 256 MiB.
+    /// Bytes of request bodies in memory. Default: 256 MiB. Less than 12 MiB are not divided between users.
     pub received_bytes: usize,
     /// The size from which work is large, in bytes of the body and of the object that it changes. On a socket with a
     /// multi-thread runtime, large work does not run on the threads that serve other requests. Default: 64 KiB.
@@ -59,7 +64,9 @@ pub struct Limits {
     pub body_timeout: Duration,
     /// How long a connection stays open without a request. Default: 90 s, as in kube-apiserver.
     pub idle_timeout: Duration,
-    /// How long a client may not read its answer or watch before the server ends it. Default: 2 min.
+    /// How long a client may not read its answer or watch before the server ends it. Default: 2 min. On HTTP/2 only that
+    /// stream is reset; but the last 64 KiB of an answer are out of the server's hands once they are queued for the
+    /// connection, and if those are not read for so long, the connection is closed.
     pub unread_timeout: Duration,
     /// Open connections. For further ones, the server closes those that are idle longest, unauthenticated ones first. If
     /// all are busy, further clients get 429 and are disconnected. Default: 4,000.

@@ -1,7 +1,7 @@
 //! Encodings of request and response bodies.
 
 use bytes::Bytes;
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue};
 use serde_json::Value;
 
 use crate::{
@@ -16,6 +16,9 @@ pub(crate) enum Encoding {
     /// For requests only. Clients that send it accept JSON, too.
     Protobuf,
 }
+
+/// What most clients accept, and nothing else.
+pub(crate) const PLAIN_JSON: &str = "application/json";
 
 const BODY_TYPES: [&str; 3] = ["application/json", "application/yaml", protobuf::MEDIA_TYPE];
 const RESPONSE_TYPES: [&str; 2] = ["application/json", "application/yaml"];
@@ -39,6 +42,9 @@ impl Encoding {
         else {
             return Ok(Self::Json);
         };
+        if accept == PLAIN_JSON {
+            return Ok(Self::Json);
+        }
         // Parameters such as `as=Table` ask for another representation, which must exist.
         let mut only_the_form = false;
         for offer in accept.split(',') {
@@ -99,6 +105,15 @@ impl Encoding {
             Self::Json => "application/json",
             Self::Yaml => "application/yaml",
             Self::Protobuf => protobuf::MEDIA_TYPE,
+        }
+    }
+
+    /// The content type as a header's value, without checking it each time.
+    pub(crate) fn header_value(self) -> HeaderValue {
+        match self {
+            Self::Json => const { HeaderValue::from_static("application/json") },
+            Self::Yaml => const { HeaderValue::from_static("application/yaml") },
+            Self::Protobuf => const { HeaderValue::from_static(protobuf::MEDIA_TYPE) },
         }
     }
 

@@ -283,11 +283,6 @@ pub(crate) struct Draft {
 }
 
 impl Draft {
-    /// See [`Encoded::is_deep`].
-    pub(crate) fn is_deep(&self) -> bool {
-        self.deep
-    }
-
     /// Completes the encoding with the actual revision.
     pub(crate) fn at_revision(mut self, revision: Revision) -> Encoded {
         let digits = revision.to_string();
@@ -347,9 +342,9 @@ impl Encoded {
         self.deleting
     }
 
-    pub(crate) fn label(&self, key: &str) -> Option<&str> {
-        let place = self.labels.binary_search_by(|(name, _)| (**name).cmp(key)).ok()?;
-        Some(&self.labels[place].1)
+    /// Sorted by key.
+    pub(crate) fn labels(&self) -> &[(Box<str>, Box<str>)] {
+        &self.labels
     }
 
     pub(crate) fn field(&self, index: usize) -> &str {
@@ -428,7 +423,7 @@ mod tests {
                 .starts_with(br#"{"kind":"Pod","apiVersion":"v1","metadata":{"#)
         );
         assert!(encoded.without_type().starts_with(br#""metadata":{"#));
-        assert_eq!((encoded.label("app"), encoded.label("b")), (Some("x"), None));
+        assert_eq!(encoded.labels(), [("app".into(), "x".into())]);
         assert_eq!((encoded.field(0), encoded.field(1)), ("a", "n1"));
     }
 

@@ -10,7 +10,6 @@ use std::{sync::Arc, time::Duration};
 
 use crate::{
     conversion, crd,
-    depth::DeepTables,
     environment::Environment,
     object::Object,
     registry::{Registry, Resource},
@@ -27,8 +26,6 @@ pub(crate) struct ObjectStore {
     pub(crate) storage: Box<dyn Storage>,
     pub(crate) registry: Registry,
     pub(crate) environment: Environment,
-    /// The tables whose requests need a large stack.
-    pub(crate) deep_tables: DeepTables,
 }
 
 impl ObjectStore {
@@ -112,12 +109,7 @@ impl ObjectStore {
         let (selectable, shape) = form.unwrap_or((&resource.selectable_fields, 0));
         // Commits are serialized, so the object is encoded before, with a guessed revision.
         let guess = Revision(self.storage.revision().0 + 1);
-        let draft = object.draft(guess, selectable);
-        if draft.is_deep() {
-            // Must happen before the object can be read.
-            self.deep_tables.add(&resource.table);
-        }
-        let mut draft = Some(draft);
+        let mut draft = Some(object.draft(guess, selectable));
         let committed = self.storage.commit(
             &resource.table,
             &key,

@@ -12,7 +12,7 @@
 use std::{
     cell::Cell,
     collections::{BTreeMap, HashMap},
-    hash::{BuildHasher, RandomState},
+    hash::BuildHasher,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -20,6 +20,7 @@ use std::{
     time::Duration,
 };
 
+use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 
 use crate::{registry::Resource, request::Target};
@@ -52,10 +53,13 @@ struct Shard(Mutex<Tables>);
 #[derive(Default)]
 struct Tables {
     /// By the hash of all labels: a client may define resources that have any of them in common.
-    by_hash: HashMap<u64, Vec<(Box<str>, Labels, Series)>>,
+    by_hash: HashMap<u64, SeriesList, RandomState>,
     hasher: RandomState,
     count: usize,
 }
+
+/// Series with the plural of their resource and their other labels.
+type SeriesList = Vec<(Box<str>, Labels, Series)>;
 
 /// The labels of a series, except the resource and the response code.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -13,7 +13,6 @@ use crate::{
     controller::{Controller, ControllerOptions},
     events::Recorder,
     key::{Reconcilable, ReconcileKey},
-    key_queue::KeyQueue,
     key_tracker::KeyTracker,
     listers::Listers,
     metrics::Metrics,
@@ -24,6 +23,7 @@ use crate::{
     status_tracker::StatusTracker,
     stop::{StopPhase, StopSignal},
     terms::Terms,
+    trigger::KeyQueue,
     worker::{Worker, panic_message},
     writer::Writer,
 };
@@ -131,14 +131,14 @@ impl<Key: ReconcileKey> RunnableController<Key> {
         } = self;
         let (mut stop, quiet) = (env.stop.clone(), env.quiet);
         let writes = options.declarative_writes();
-        let keys = KeyQueue::new(options.queue.metrics(env.metrics.queue(&name)).build());
-        let queue = keys.queue.clone();
-        let tracker = Arc::new(KeyTracker::new(queue.clone()));
+        let queue: KeyQueue<Key> = options.queue.metrics(env.metrics.queue(&name)).build_tagged();
+        let tracker = Arc::new(KeyTracker::new(queue.clone(), options.concurrency.get()));
         env.tracker.set_keys(Arc::clone(&tracker) as _);
         let measured = queue.clone();
         env.metrics.before_scrape(move || measured.report_metrics());
         log_lifecycle!(env.quiet, controller = name, "setting up event handlers");
-        let (mut pumps, waits, sources) = start_sources(declared, &env, options.event_filter.as_ref(), &keys);
+        let (mut pumps, waits, sources) =
+            start_sources(declared, &env, options.event_filter.as_ref(), &queue);
         env.tracker.start_syncing(sources, writes);
         log_lifecycle!(env.quiet, controller = name, "starting");
         log_lifecycle!(env.quiet, controller = name, "waiting for caches");
@@ -159,7 +159,7 @@ impl<Key: ReconcileKey> RunnableController<Key> {
                 let own_objects = own_objects.and_then(|of_kind| of_kind(&listers));
                 let work = Arc::new(Worker {
                     listers: Arc::new(listers),
-                    keys,
+                    queue: queue.clone(),
                     reconciler,
                     timeout: options.timeout,
                     outcomes: options.outcomes,
@@ -185,7 +185,7 @@ fn start_sources<Key: ReconcileKey>(
     declared: Vec<SourceBuilder<Key>>,
     env: &ControllerEnv,
     event_filter: Option<&EventFilter>,
-    keys: &KeyQueue<Key>,
+    queue: &KeyQueue<Key>,
 ) -> (Pumps, Vec<ReadyFuture>, Vec<WaitsFor>) {
     let mut pumps = Pumps {
         endless: JoinSet::new(),
@@ -208,8 +208,8 @@ fn start_sources<Key: ReconcileKey>(
             }) as ReadyFuture);
         }
         match pump {
-            Some(Pump::Endless(pump)) => drop(pumps.endless.spawn(pump(keys.clone()))),
-            Some(Pump::Finite(pump)) => drop(pumps.ending.spawn(pump(keys.clone()))),
+            Some(Pump::Endless(pump)) => drop(pumps.endless.spawn(pump(queue.clone()))),
+            Some(Pump::Finite(pump)) => drop(pumps.ending.spawn(pump(queue.clone()))),
             None => {}
         }
     }
@@ -269,18 +269,19 @@ async fn run_terms<Key: ReconcileKey>(
             epoch = term.epoch().map(|epoch| epoch.0),
             "starting workers"
         );
+        let (stop_sender, stop_signal) = StopSignal::new();
         let term_context = Arc::new(TermContext {
             writer: Writer::new(term.client(caches.client().clone()), field_manager),
             recorder: recorder.clone(),
             listers: Arc::clone(&work.listers),
-            queue: work.keys.queue.clone(),
+            queue: work.queue.clone(),
+            stop: stop_signal.clone(),
             epoch: term.epoch(),
             history: parking_lot::Mutex::default(),
         });
-        let (stop_sender, stop_signal) = StopSignal::new();
         let mut running = JoinSet::new();
-        for _ in 0..workers {
-            running.spawn(Arc::clone(work).run(Arc::clone(&term_context), stop_signal.clone()));
+        for number in 0..workers {
+            running.spawn(Arc::clone(work).run(number, Arc::clone(&term_context)));
         }
         log_lifecycle!(quiet, controller = name, "started workers");
         let ended = tokio::select! {
@@ -294,7 +295,7 @@ async fn run_terms<Key: ReconcileKey>(
         log_lifecycle!(
             quiet,
             controller = name,
-            running = work.keys.queue.running(),
+            running = work.queue.running(),
             "shutting down workers"
         );
         tokio::select! {

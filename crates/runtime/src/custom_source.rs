@@ -18,10 +18,9 @@ use windlass_workqueue::Priority;
 use crate::{
     error::Error,
     key::ReconcileKey,
-    key_queue::KeyQueue,
     source::{Pump, Source, SourceBuilder, WaitsFor},
     start_report::CustomKinds,
-    trigger::{Trigger, TriggerCause},
+    trigger::{KeyQueue, Trigger, TriggerCause, enqueue},
 };
 
 /// Gives a [custom source](crate::Controller::source) its caches and the controller's queue. Clones share both.
@@ -49,7 +48,7 @@ impl<Key: ReconcileKey> SourceContext<Key> {
     /// Adds a key to the queue. A key that is already queued gets the higher of both priorities.
     pub fn add(&self, key: Key, priority: Priority) {
         let trigger = Trigger::new(TriggerCause::Source);
-        self.queue.add(key, priority, Some(trigger));
+        enqueue(&self.queue, key, priority, Some(trigger));
     }
 
     /// Declares that the initial keys are queued, so reconciles may begin. Until then keys wait in the queue.

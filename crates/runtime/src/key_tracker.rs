@@ -1,17 +1,16 @@
 //! Tracks a controller's keys: queued, running, failing. Keys are formatted only when a status is requested.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
-use windlass_workqueue::WorkQueue;
 
 use crate::{
     key::ReconcileKey,
     outcomes::ReconcileOutcome,
-    reconcile::ReconcileId,
+    reconcile::Run,
     serving::{ControllerStatus, FailingObject, FinishedReconcile, RunningReconcile},
-    trigger::Trigger,
+    trigger::KeyQueue,
 };
 
 /// Maximum number of failing keys whose error is kept; further ones are only counted.
@@ -20,11 +19,10 @@ const MAX_TRACKED_FAILURES: usize = 1_000;
 /// Live status of a controller's keys, written by its workers. It is bounded: running reconciles by the number of
 /// workers, failing keys by [`MAX_TRACKED_FAILURES`].
 pub(crate) struct KeyTracker<Key> {
-    queue: WorkQueue<Key>,
-    /// By id, so that removal is O(1) with many workers.
-    running: Mutex<HashMap<ReconcileId, Running<Key>, foldhash::fast::RandomState>>,
+    queue: KeyQueue<Key>,
+    /// One per worker, so that workers do not wait for each other.
+    workers: Box<[Mutex<WorkerStatus<Key>>]>,
     failing: Mutex<HashMap<Key, Failing>>,
-    last: Mutex<Option<LastReconcile<Key>>>,
 }
 
 /// The status of a controller's keys, whatever their type.
@@ -33,18 +31,14 @@ pub(crate) trait KeyStatus: Send + Sync {
     fn add_to(&self, status: &mut ControllerStatus);
 }
 
-/// A running reconcile.
-#[derive(Clone)]
-pub(crate) struct Running<Key> {
-    key: Key,
-    trigger: Trigger,
-    since: Instant,
+/// The running and the last finished reconcile of a worker.
+struct WorkerStatus<Key> {
+    running: Option<Arc<Run<Key>>>,
+    last: Option<FinishedRun<Key>>,
 }
 
-/// The last finished reconcile.
-#[derive(Clone)]
-struct LastReconcile<Key> {
-    ran: Running<Key>,
+struct FinishedRun<Key> {
+    run: Arc<Run<Key>>,
     at: Instant,
     outcome: ReconcileOutcome,
 }
@@ -60,30 +54,25 @@ struct Failing {
 }
 
 impl<Key: ReconcileKey> KeyTracker<Key> {
-    pub(crate) fn new(queue: WorkQueue<Key>) -> Self {
+    pub(crate) fn new(queue: KeyQueue<Key>, workers: usize) -> Self {
+        let idle = || {
+            Mutex::new(WorkerStatus {
+                running: None,
+                last: None,
+            })
+        };
         Self {
             queue,
-            running: Mutex::default(),
+            workers: std::iter::repeat_with(idle).take(workers).collect(),
             failing: Mutex::default(),
-            last: Mutex::default(),
         }
     }
 
-    /// Tracks a reconcile as running until the guard ends or is dropped.
-    pub(crate) fn track(&self, key: &Key, id: ReconcileId, trigger: Trigger) -> RunningGuard<'_, Key> {
-        let running = Running {
-            key: key.clone(),
-            trigger,
-            since: Instant::now(),
-        };
-        self.running.lock().insert(id, running);
-        RunningGuard { tracker: self, id }
-    }
-
-    /// Records the last finished reconcile.
-    pub(crate) fn record_last(&self, ran: Running<Key>, outcome: ReconcileOutcome) {
-        let at = Instant::now();
-        *self.last.lock() = Some(LastReconcile { ran, at, outcome });
+    /// Tracks what a worker runs, until the guard ends or is dropped.
+    pub(crate) fn track(&self, worker: usize, run: Arc<Run<Key>>) -> RunningGuard<'_, Key> {
+        let worker = &self.workers[worker];
+        worker.lock().running = Some(run);
+        RunningGuard { worker }
     }
 
     pub(crate) fn clear_failure(&self, key: &Key) {
@@ -117,14 +106,24 @@ impl<Key: ReconcileKey> KeyTracker<Key> {
     }
 
     /// Running reconciles, longest first.
-    fn running(&self) -> Vec<(ReconcileId, Running<Key>)> {
-        let running = self.running.lock();
-        let mut running: Vec<_> = running
+    fn running(&self) -> Vec<Arc<Run<Key>>> {
+        let running = self
+            .workers
             .iter()
-            .map(|(id, running)| (*id, running.clone()))
-            .collect();
-        running.sort_by_key(|(_, running)| running.since);
+            .filter_map(|worker| worker.lock().running.clone());
+        let mut running: Vec<_> = running.collect();
+        running.sort_by_key(|run| run.since);
         running
+    }
+
+    /// The reconcile that finished last.
+    fn last(&self) -> Option<(Arc<Run<Key>>, Instant, ReconcileOutcome)> {
+        let finished = self.workers.iter().filter_map(|worker| {
+            let worker = worker.lock();
+            let last = worker.last.as_ref()?;
+            Some((Arc::clone(&last.run), last.at, last.outcome))
+        });
+        finished.max_by_key(|(_, at, _)| *at)
     }
 
     fn failing(&self) -> Vec<(Key, Failing)> {
@@ -145,11 +144,11 @@ impl<Key: ReconcileKey> KeyStatus for KeyTracker<Key> {
         // Keys are formatted after the locks are released: their `Display` is foreign code.
         let running = self.running().into_iter();
         status.running = running
-            .map(|(id, running)| RunningReconcile {
-                key: running.key.to_string(),
-                id: id.to_string(),
-                trigger: running.trigger.to_string(),
-                seconds: seconds(running.since),
+            .map(|run| RunningReconcile {
+                key: run.key.to_string(),
+                id: run.id.to_string(),
+                trigger: run.trigger.to_string(),
+                seconds: seconds(run.since),
             })
             .collect();
         let failing = self.failing().into_iter();
@@ -164,35 +163,49 @@ impl<Key: ReconcileKey> KeyStatus for KeyTracker<Key> {
             })
             .collect();
         status.failing.sort_by(|a, b| a.key.cmp(&b.key));
-        let last = self.last.lock().clone();
-        status.last = last.map(|last| FinishedReconcile {
-            key: last.ran.key.to_string(),
-            outcome: last.outcome,
-            trigger: last.ran.trigger.to_string(),
-            seconds: (last.at - last.ran.since).as_secs_f64(),
-            seconds_ago: seconds(last.at),
+        status.last = self.last().map(|(run, at, outcome)| FinishedReconcile {
+            key: run.key.to_string(),
+            outcome,
+            trigger: run.trigger.to_string(),
+            seconds: at.duration_since(run.since).as_secs_f64(),
+            seconds_ago: seconds(at),
         });
     }
 }
 
-/// Guard of a running reconcile. Dropping it, also by cancellation, removes the entry.
+/// Guard of a running reconcile. Dropping it, also by cancellation, ends it.
 pub(crate) struct RunningGuard<'a, Key> {
-    tracker: &'a KeyTracker<Key>,
-    id: ReconcileId,
+    worker: &'a Mutex<WorkerStatus<Key>>,
 }
 
-impl<Key> RunningGuard<'_, Key> {
-    /// Removes the entry and returns it.
-    pub(crate) fn end(self) -> Option<Running<Key>> {
-        let ran = self.tracker.running.lock().remove(&self.id);
-        // The entry is removed and the guard owns nothing, so `drop` is not needed.
-        std::mem::forget(self);
-        ran
+/// A reconcile that ended, before its outcome is known.
+pub(crate) struct EndedRun<'a, Key> {
+    worker: &'a Mutex<WorkerStatus<Key>>,
+    run: Option<Arc<Run<Key>>>,
+}
+
+impl<'a, Key> RunningGuard<'a, Key> {
+    /// Ends the reconcile.
+    pub(crate) fn end(self) -> EndedRun<'a, Key> {
+        let run = self.worker.lock().running.take();
+        EndedRun {
+            worker: self.worker,
+            run,
+        }
     }
 }
 
 impl<Key> Drop for RunningGuard<'_, Key> {
     fn drop(&mut self) {
-        self.tracker.running.lock().remove(&self.id);
+        self.worker.lock().running = None;
+    }
+}
+
+impl<Key> EndedRun<'_, Key> {
+    /// Records it as the worker's last reconcile.
+    pub(crate) fn record(self, outcome: ReconcileOutcome) {
+        let at = Instant::now();
+        let last = self.run.map(|run| FinishedRun { run, at, outcome });
+        self.worker.lock().last = last;
     }
 }

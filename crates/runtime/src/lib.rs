@@ -30,9 +30,9 @@ mod custom_source;
 mod election;
 mod error;
 pub mod events;
+pub mod http_client;
 mod install;
 mod key;
-mod key_queue;
 mod key_tracker;
 #[cfg(all(feature = "clap", feature = "logging"))]
 mod launch;
@@ -84,6 +84,7 @@ pub use launch::{launch, launch_with};
 pub use manager::{Controllers, Manager, ManagerError, TaskContext};
 pub use options::{
     ConnectError, Connection, ElectionOptions, LogFormat, Logging, NodeNameError, Options, node_name,
+    shows_colour,
 };
 #[cfg(feature = "logging")]
 pub use options::{JsonLines, LoggingError};
@@ -93,7 +94,7 @@ pub use reconcile::{Action, Context, ReconcileId, Reconciler, Request};
 pub use start_report::OnBlocked;
 #[cfg(feature = "opentelemetry")]
 pub use telemetry::{Telemetry, TelemetryError};
-pub use trigger::{ChangeType, Trigger, TriggerCause};
+pub use trigger::{ChangeType, ChangedObject, Trigger, TriggerCause};
 pub use watch::Watch;
 pub use windlass_cache::ObjectKey;
 pub use windlass_clock::Clock;

@@ -50,13 +50,13 @@ where
                 Ok(())
             }),
             is_own_report: Box::new(move |key, trigger, history| {
-                let TriggerCause::Change { kind, object, change } = trigger.cause() else {
+                let TriggerCause::Change(changed) = trigger.cause() else {
                     return false;
                 };
                 trigger.external_times() == 1
-                    && *change == ChangeType::Updated
-                    && object == key
-                    && **kind == *reported.kind().kind
+                    && changed.change == ChangeType::Updated
+                    && changed.object == *key
+                    && *changed.kind == *reported.kind().kind
                     && history.lock().failure_report(key).is_some_and(|version| {
                         let current = reported.get_cached(key);
                         current

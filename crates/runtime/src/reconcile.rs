@@ -5,13 +5,21 @@ use std::{fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 use k8s_openapi::jiff::Timestamp;
 use kube::{Client, Resource};
 use parking_lot::Mutex;
+use tokio::time::Instant;
 use windlass_cache::{Cacheable, Lister, ObjectKey};
 use windlass_clock::Clock;
-use windlass_workqueue::{Priority, WorkQueue};
+use windlass_workqueue::Priority;
 
 use crate::{
-    children::ApplyHistory, election::Epoch, error::Error, events::Recorder, key::ReconcileKey,
-    listers::Listers, stop::StopSignal, trigger::Trigger, writer::Writer,
+    children::ApplyHistory,
+    election::Epoch,
+    error::Error,
+    events::Recorder,
+    key::ReconcileKey,
+    listers::Listers,
+    stop::StopSignal,
+    trigger::{KeyQueue, Trigger},
+    writer::Writer,
 };
 
 /// Moves the cluster towards the desired state of one object.
@@ -215,13 +223,17 @@ impl Action {
 #[derive(Clone)]
 pub struct Context<Key = ObjectKey> {
     pub(crate) term: Arc<TermContext<Key>>,
+    pub(crate) run: Arc<Run<Key>>,
+}
+
+/// One reconcile of a key, shared by its context and the debug page.
+pub(crate) struct Run<Key> {
     pub(crate) key: Key,
     pub(crate) id: ReconcileId,
     pub(crate) trigger: Trigger,
     /// Whether a failure of this reconcile is not retried any more.
     pub(crate) is_last_attempt: bool,
-    /// Stop signal of the current term.
-    pub(crate) stop: StopSignal,
+    pub(crate) since: Instant,
 }
 
 /// State shared by the reconciles of one controller in one term of leadership.
@@ -229,7 +241,8 @@ pub(crate) struct TermContext<Key = ObjectKey> {
     pub(crate) writer: Writer,
     pub(crate) recorder: Recorder,
     pub(crate) listers: Arc<Listers>,
-    pub(crate) queue: WorkQueue<Key>,
+    pub(crate) queue: KeyQueue<Key>,
+    pub(crate) stop: StopSignal,
     pub(crate) epoch: Option<Epoch>,
     /// Locked briefly, never across an await.
     pub(crate) history: Mutex<ApplyHistory>,
@@ -241,7 +254,7 @@ impl Context {
         &self,
         name: &str,
     ) -> Result<Option<Arc<K>>, Error> {
-        let key = match self.key.namespace() {
+        let key = match self.run.key.namespace() {
             Some(namespace) => ObjectKey::namespaced(namespace, name),
             None => ObjectKey::cluster_scoped(name),
         };
@@ -308,13 +321,13 @@ impl<Key: ReconcileKey> Context<Key> {
 
     /// The id of this reconcile, which is also in the span of its log lines.
     pub fn id(&self) -> ReconcileId {
-        self.id
+        self.run.id
     }
 
     /// Why this reconcile runs: which object changed and how, a retry, a requeue, the start. For logs and debugging; it is also
     /// in the span of the log lines, as `trigger`.
     pub fn trigger(&self) -> &Trigger {
-        &self.trigger
+        &self.run.trigger
     }
 
     /// The current term of leadership, to fence writes outside the Kubernetes API: later leaders have greater epochs. `None`
@@ -326,18 +339,18 @@ impl<Key: ReconcileKey> Context<Key> {
     /// Whether the object was queued again during this reconcile. What it has read may be stale; it may return early and
     /// will run again.
     pub fn is_queued_again(&self) -> bool {
-        self.term.queue.is_pending(&self.key)
+        self.term.queue.is_pending(&self.run.key)
     }
 
     /// Completes when this reconcile should finish, because the process is stopping or is no longer the leader. A reconcile
     /// that continues is cancelled when the grace period or the lease ends. Cancellation-safe.
     pub async fn stopping(&self) {
-        self.stop.clone().requested().await;
+        self.term.stop.clone().requested().await;
     }
 
     /// Whether this reconcile should finish; see [`stopping`](Self::stopping).
     pub fn is_stopping(&self) -> bool {
-        self.stop.is_requested()
+        self.term.stop.is_requested()
     }
 }
 

@@ -14,11 +14,10 @@ use windlass_workqueue::Priority;
 use crate::{
     children::ChildLister,
     key::ReconcileKey,
-    key_queue::KeyQueue,
     listers::Listers,
     predicate::{Predicate, always_triggers},
     start_report::{CustomKinds, RequiredKind},
-    trigger::{Trigger, TriggerCause},
+    trigger::{KeyQueue, Trigger, TriggerCause, enqueue},
     watch::{KeyMapping, TapFn, Watch, WatchSelector},
 };
 
@@ -326,7 +325,8 @@ pub(crate) fn from_stream<Key: ReconcileKey>(
         waits_for: None,
         pump: Some(Pump::Finite(Box::new(move |queue| {
             Box::pin(keys.for_each(move |key| {
-                queue.add(key, Priority::NORMAL, Some(Trigger::new(TriggerCause::Source)));
+                let trigger = Trigger::new(TriggerCause::Source);
+                enqueue(&queue, key, Priority::NORMAL, Some(trigger));
                 std::future::ready(())
             }))
         }))),
@@ -378,8 +378,13 @@ async fn pump<K: Cacheable, Key: ReconcileKey>(
         } else {
             Priority::NORMAL
         };
-        for key in keys_of(&change) {
-            queue.add(key, priority, Trigger::of_change(&kind, &change));
+        let keys = keys_of(&change);
+        if keys.is_empty() {
+            continue;
+        }
+        let trigger = Trigger::of_change(&kind, &change);
+        for key in keys {
+            enqueue(&queue, key, priority, trigger.clone());
         }
     }
 }
@@ -467,14 +472,14 @@ mod tests {
         let caches = CacheSet::new(server.client());
         let declared = from_watch(Watch::<ConfigMap>::new().map_key(ObjectKey::clone), None);
         let Source { pump, ready, .. } = declared(&caches, &WatchScope::all(), None);
-        let queue = WorkQueue::new();
+        let queue: KeyQueue<ObjectKey> = WorkQueue::builder().build_tagged();
         let mut ready = ready.expect("a watched kind can be read")();
         let early = tokio::time::timeout(Duration::from_mins(1), &mut ready).await;
         assert!(early.is_err(), "ready before anything was queued");
         let Some(Pump::Endless(pump)) = pump else {
             panic!("a watch of the own kind has an endless pump")
         };
-        let pump = tokio::spawn(pump(KeyQueue::new(queue.clone())));
+        let pump = tokio::spawn(pump(queue.clone()));
         assert!(ready.await.is_ok());
         assert_eq!(queue.len(), 1);
         pump.abort();

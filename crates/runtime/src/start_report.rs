@@ -92,6 +92,8 @@ struct Missing {
     forbidden: BTreeSet<String>,
     /// Other errors, by resource and namespace.
     errors: BTreeMap<(String, String), String>,
+    /// How many of them are lists without a response. The log of the connection has them.
+    unreachable: usize,
     /// One of the errors lasts.
     is_lasting: bool,
 }
@@ -109,13 +111,17 @@ impl Missing {
                     WatchErrorKind::Forbidden => {
                         missing.forbidden.insert(kind.plural.clone());
                     }
-                    _ => {
+                    failure => {
                         let within = if namespace.is_empty() { "" } else { " in " };
                         let text = format!(
                             "cannot list {}{within}{namespace}: {}",
                             kind.plural, error.message
                         );
                         missing.errors.insert((kind.plural.clone(), namespace), text);
+                        missing.unreachable += usize::from(matches!(
+                            failure,
+                            WatchErrorKind::ConnectionRefused | WatchErrorKind::ConnectionFailed
+                        ));
                     }
                 }
             }
@@ -126,6 +132,11 @@ impl Missing {
     /// Whether the controller cannot start before a person acts.
     fn is_blocked(&self) -> bool {
         !self.forbidden.is_empty() || !self.kinds.is_empty() || self.is_lasting
+    }
+
+    /// Whether all that is known is that the server cannot be reached.
+    fn is_outage(&self) -> bool {
+        !self.is_blocked() && self.unreachable > 0 && self.unreachable == self.errors.len()
     }
 
     fn describe(&self, waiting_for: &[String]) -> String {
@@ -202,11 +213,17 @@ impl StartReport {
             {
                 let text = missing.describe(&tracker.waiting_for());
                 tracker.set_blocked(missing.is_blocked().then(|| text.clone()));
-                texts.push(format!("controller `{name}`: {text}"));
+                if !missing.is_outage() {
+                    texts.push(format!("controller `{name}`: {text}"));
+                }
             }
             let summary = summarize(&waiting);
             let is_new = summary != logged && !summary.is_empty();
             let is_first = rules.is_none();
+            // The server can answer nothing about rights either.
+            if texts.is_empty() && !waiting.is_empty() {
+                continue;
+            }
             let is_due = is_new || Instant::now() >= next;
             if !is_due && !is_first {
                 continue;
@@ -294,7 +311,8 @@ impl StartReport {
 fn summarize(waiting: &[Waiting]) -> Vec<(String, BTreeSet<String>, BTreeSet<String>, bool)> {
     let missing = waiting
         .iter()
-        .filter(|one| one.missing.is_blocked() || !one.missing.errors.is_empty());
+        .filter(|one| one.missing.is_blocked() || !one.missing.errors.is_empty())
+        .filter(|one| !one.missing.is_outage());
     missing
         .map(|Waiting { name, missing, .. }| {
             let Missing {

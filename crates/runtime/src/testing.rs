@@ -47,6 +47,7 @@ use http::{Request as HttpRequest, Response};
 use k8s_openapi::api::core::v1::Event;
 use kube::{Client, Resource, client::Body};
 use serde::Serialize;
+use tokio::time::Instant;
 use windlass_cache::{Cacheable, Lister, ObjectKey, is_cluster_scoped};
 use windlass_workqueue::WorkQueue;
 
@@ -58,9 +59,9 @@ use crate::{
     error::Error,
     events::Recorder,
     listers::Listers,
-    reconcile::{Context, ReconcileId, TermContext},
+    reconcile::{Context, ReconcileId, Run, TermContext},
     stop::StopSignal,
-    trigger::{Trigger, TriggerCause},
+    trigger::Trigger,
     writer::Writer,
 };
 
@@ -172,17 +173,20 @@ impl ContextBuilder {
             writer: Writer::new(client, CONTROLLER),
             recorder: Recorder::without_writer(CONTROLLER),
             listers: Arc::new(listers),
-            queue: WorkQueue::builder().build(),
+            queue: WorkQueue::builder().build_tagged(),
+            stop: StopSignal::never(),
             epoch: None,
             history: parking_lot::Mutex::default(),
         };
         Ok(Context {
-            is_last_attempt: false,
             term: Arc::new(term),
-            key: self.key,
-            id: ReconcileId::new(),
-            trigger: Trigger::new(TriggerCause::Start),
-            stop: StopSignal::never(),
+            run: Arc::new(Run {
+                key: self.key,
+                id: ReconcileId::new(),
+                trigger: Trigger::default(),
+                is_last_attempt: false,
+                since: Instant::now(),
+            }),
         })
     }
 }

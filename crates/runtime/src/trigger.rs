@@ -3,6 +3,9 @@
 use std::{fmt, num::NonZeroU32, sync::Arc};
 
 use windlass_cache::{Change, ObjectKey};
+use windlass_workqueue::{AddOptions, Priority, Tag, WorkQueue};
+
+use crate::key::ReconcileKey;
 
 /// Why a reconcile runs: from [`Context::trigger`](crate::Context::trigger), in the span of its log lines, and on
 /// `/debug/controllers`.
@@ -35,15 +38,8 @@ pub struct Trigger {
 pub enum TriggerCause {
     /// The controller started, or this process became the leader.
     Start,
-    /// An object changed: the reconciled one, or one that maps to it.
-    Change {
-        /// Its kind.
-        kind: Arc<str>,
-        /// Its namespace and name.
-        object: ObjectKey,
-        /// What happened to it.
-        change: ChangeType,
-    },
+    /// An object changed: the reconciled one, or one that maps to it. All keys that it maps to share this.
+    Change(Arc<ChangedObject>),
     /// The last run failed.
     Retry {
         /// Its consecutive failures; the first retry is 1.
@@ -53,6 +49,18 @@ pub enum TriggerCause {
     Requeue,
     /// A stream or a custom source added the key.
     Source,
+}
+
+/// An object that changed, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ChangedObject {
+    /// Its kind.
+    pub kind: Arc<str>,
+    /// Its namespace and name.
+    pub object: ObjectKey,
+    /// What happened to it.
+    pub change: ChangeType,
 }
 
 /// What happened to an object.
@@ -84,7 +92,7 @@ impl Trigger {
 
     /// The trigger of a change; `None` for an object that existed at the start.
     pub(crate) fn of_change<K>(kind: &Arc<str>, change: &Change<K>) -> Option<Self> {
-        Some(Self::new(TriggerCause::Change {
+        let changed = ChangedObject {
             kind: Arc::clone(kind),
             object: change.key().clone(),
             change: match change {
@@ -98,7 +106,8 @@ impl Trigger {
                 } if new.meta().is_deleting() && !old.meta().is_deleting() => ChangeType::Deleting,
                 Change::Applied { .. } => ChangeType::Updated,
             },
-        }))
+        };
+        Some(Self::new(TriggerCause::Change(Arc::new(changed))))
     }
 
     /// Returns the cause. If the key was queued several times before this run, it is the last one; a resync replaces no
@@ -117,22 +126,40 @@ impl Trigger {
         self.times.get() - u32::from(self.includes_retry)
     }
 
-    /// Merges a later trigger of the same run.
-    pub(crate) fn merge_later(&mut self, later: Self) {
+    fn is_resync(&self) -> bool {
+        matches!(&self.cause, TriggerCause::Change(changed) if changed.change == ChangeType::Resync)
+    }
+}
+
+/// Several triggers of one run: the last cause, except that a resync replaces no other.
+impl Tag for Trigger {
+    fn merge(&mut self, later: Self) {
         self.includes_retry |= later.includes_retry;
         self.times = self.times.saturating_add(1);
-        let is_resync = |cause: &TriggerCause| {
-            matches!(
-                cause,
-                TriggerCause::Change {
-                    change: ChangeType::Resync,
-                    ..
-                }
-            )
-        };
-        if !is_resync(&later.cause) || is_resync(&self.cause) {
+        if !later.is_resync() || self.is_resync() {
             self.cause = later.cause;
         }
+    }
+}
+
+/// The queue that sources add keys to, with the trigger of each. Initial objects, which are most of the keys at the start, have
+/// none: a key without a trigger runs because of the start.
+pub(crate) type KeyQueue<Key> = WorkQueue<Key, Trigger>;
+
+/// Adds a key; `None`: because of the start.
+pub(crate) fn enqueue<Key: ReconcileKey>(
+    queue: &KeyQueue<Key>,
+    key: Key,
+    priority: Priority,
+    trigger: Option<Trigger>,
+) {
+    let add = AddOptions {
+        priority,
+        ..AddOptions::default()
+    };
+    match trigger {
+        Some(trigger) => queue.add_tagged(key, add, trigger),
+        None => queue.add_with(key, add),
     }
 }
 
@@ -148,7 +175,9 @@ impl fmt::Display for Trigger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.cause {
             TriggerCause::Start => f.write_str("start")?,
-            TriggerCause::Change { kind, object, change } => write!(f, "{kind} {object} {change}")?,
+            TriggerCause::Change(changed) => {
+                write!(f, "{} {} {}", changed.kind, changed.object, changed.change)?;
+            }
             TriggerCause::Retry { failures } => write!(f, "retry {failures}")?,
             TriggerCause::Requeue => f.write_str("requeue")?,
             TriggerCause::Source => f.write_str("source")?,
@@ -243,16 +272,17 @@ mod tests {
     #[test]
     fn last_cause_wins_except_for_resyncs() {
         let change = |change| {
-            Trigger::new(TriggerCause::Change {
+            let changed = ChangedObject {
                 kind: "ConfigMap".into(),
                 object: ObjectKey::namespaced("n", "a"),
                 change,
-            })
+            };
+            Trigger::new(TriggerCause::Change(Arc::new(changed)))
         };
         let mut trigger = Trigger::new(TriggerCause::Retry { failures: 2 });
         assert_eq!(trigger.to_string(), "retry 2");
-        trigger.merge_later(change(ChangeType::Updated));
-        trigger.merge_later(change(ChangeType::Resync));
+        trigger.merge(change(ChangeType::Updated));
+        trigger.merge(change(ChangeType::Resync));
         assert_eq!(trigger.to_string(), "ConfigMap n/a updated (queued 3 times)");
     }
 }

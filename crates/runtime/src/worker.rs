@@ -12,15 +12,13 @@ use crate::{
     error::Error,
     events::Recorder,
     key::ReconcileKey,
-    key_queue::KeyQueue,
     key_tracker::KeyTracker,
     listers::Listers,
     metrics::ControllerMetrics,
     outcomes::{OutcomeCounters, ReconcileOutcome},
     own_objects::OwnObjects,
-    reconcile::{Action, Context, ErasedReconciler, ReconcileId, Request, TermContext},
-    stop::StopSignal,
-    trigger::TriggerCause,
+    reconcile::{Action, Context, ErasedReconciler, ReconcileId, Request, Run, TermContext},
+    trigger::{KeyQueue, Trigger, TriggerCause, enqueue},
 };
 
 #[cfg(feature = "opentelemetry")]
@@ -29,7 +27,7 @@ use crate::telemetry;
 /// State shared by the workers of one controller.
 pub(crate) struct Worker<Key> {
     pub(crate) listers: Arc<Listers>,
-    pub(crate) keys: KeyQueue<Key>,
+    pub(crate) queue: KeyQueue<Key>,
     pub(crate) reconciler: Box<dyn ErasedReconciler<Key>>,
     pub(crate) timeout: Option<Duration>,
     pub(crate) outcomes: Arc<OutcomeCounters>,
@@ -38,6 +36,9 @@ pub(crate) struct Worker<Key> {
     /// `None` without a kind.
     pub(crate) own_objects: Option<OwnObjects<Key>>,
 }
+
+/// A key with the trigger of its run.
+type QueuedKey<Key> = WorkItem<Key, Trigger>;
 
 /// How long a reconciler may take to report that it timed out.
 const TIMEOUT_REPORT_LIMIT: Duration = Duration::from_secs(10);
@@ -49,8 +50,9 @@ enum AttemptResult {
 }
 
 impl<Key: ReconcileKey> Worker<Key> {
-    /// Works until stopped; a running reconcile is finished first.
-    pub(crate) async fn run(self: Arc<Self>, term: Arc<TermContext<Key>>, mut stop: StopSignal) {
+    /// Works as the worker with this number until stopped; a running reconcile is finished first.
+    pub(crate) async fn run(self: Arc<Self>, number: usize, term: Arc<TermContext<Key>>) {
+        let mut stop = term.stop.clone();
         loop {
             // Yields to other tasks even if reconciles never wait.
             tokio::task::consume_budget().await;
@@ -59,16 +61,16 @@ impl<Key: ReconcileKey> Worker<Key> {
                 return;
             }
             // Fast path: while there is work, no waker is registered.
-            let item = match self.keys.queue.try_next() {
+            let item = match self.queue.try_next() {
                 Some(item) => Some(item),
                 None => tokio::select! {
                     biased;
                     () = stop.requested() => return,
-                    item = self.keys.queue.next() => item,
+                    item = self.queue.next() => item,
                 },
             };
             match item {
-                Some(item) => self.reconcile(item, &term, &stop).await,
+                Some(item) => self.reconcile(item, number, &term).await,
                 None => return,
             }
         }
@@ -77,34 +79,36 @@ impl<Key: ReconcileKey> Worker<Key> {
     /// Queues every object of the controller's own kind with low priority, behind real changes.
     pub(crate) fn enqueue_all(&self) {
         for key in self.own_objects.iter().flat_map(|own| (own.keys)()) {
-            self.keys.add(key, Priority::LOW, None);
+            enqueue(&self.queue, key, Priority::LOW, None);
         }
     }
 
-    async fn reconcile(&self, item: WorkItem<Key>, term: &Arc<TermContext<Key>>, stop: &StopSignal) {
-        let id = ReconcileId::new();
-        let trigger = self.keys.take_trigger(&item);
+    async fn reconcile(&self, mut item: QueuedKey<Key>, number: usize, term: &Arc<TermContext<Key>>) {
+        let trigger = item.take_tag().unwrap_or_default();
         if let Some(own) = &self.own_objects
             && (own.is_own_report)(item.key(), &trigger, &term.history)
         {
             return self.back_off(item);
         }
-        let controller = &self.listers.controller;
+        let run = Arc::new(Run {
+            key: item.key().clone(),
+            id: ReconcileId::new(),
+            trigger,
+            is_last_attempt: item.is_last_attempt(),
+            since: Instant::now(),
+        });
+        let (controller, id, trigger) = (&self.listers.controller, run.id, &run.trigger);
         let span =
-            tracing::info_span!("reconcile", controller, object = %item.key(), %id, %trigger, result = Empty);
+            tracing::info_span!("reconcile", controller, object = %run.key, %id, %trigger, result = Empty);
         let request = Request {
             key: item.key().clone(),
         };
         let ctx = Context {
             term: Arc::clone(term),
-            key: item.key().clone(),
-            id,
-            trigger: trigger.clone(),
-            is_last_attempt: item.is_last_attempt(),
-            stop: stop.clone(),
+            run: Arc::clone(&run),
         };
         let timed_out = self.timeout.map(|limit| (request.clone(), ctx.clone(), limit));
-        let (entry, active) = (self.tracker.track(item.key(), id, trigger), self.metrics.start());
+        let (entry, active) = (self.tracker.track(number, run), self.metrics.start());
         // Includes the call itself: a closure may panic before it returns its future.
         let attempt = async {
             if let Some(own) = &self.own_objects {
@@ -123,11 +127,9 @@ impl<Key: ReconcileKey> Worker<Key> {
         };
         let ended = attempt.instrument(span.clone()).await;
         drop(active);
-        let ran = entry.end();
+        let ended_run = entry.end();
         let outcome = span.in_scope(|| self.settle(item, ended, &term.recorder));
-        if let Some(ran) = ran {
-            self.tracker.record_last(ran, outcome);
-        }
+        ended_run.record(outcome);
         #[cfg(feature = "opentelemetry")]
         telemetry::record_result(&span, outcome);
         self.outcomes.count(outcome);
@@ -135,15 +137,14 @@ impl<Key: ReconcileKey> Worker<Key> {
     }
 
     /// Waits for the retry of a key as if it had not been queued.
-    fn back_off(&self, item: WorkItem<Key>) {
+    fn back_off(&self, mut item: QueuedKey<Key>) {
         let key = item.key().clone();
-        let failures = self.keys.queue.failures(&key);
+        let failures = self.queue.failures(&key);
         if failures > 0 {
-            self.keys.expect(&key, TriggerCause::Retry { failures });
+            item.set_tag(Trigger::new(TriggerCause::Retry { failures }));
         }
-        match item.back_off() {
-            Some(after) => self.tracker.set_retry_at(&key, Instant::now() + after),
-            None => self.keys.forget_retry(&key),
+        if let Some(after) = item.back_off() {
+            self.tracker.set_retry_at(&key, Instant::now() + after);
         }
     }
 
@@ -170,7 +171,12 @@ impl<Key: ReconcileKey> Worker<Key> {
         }
     }
 
-    fn settle(&self, mut item: WorkItem<Key>, ended: AttemptResult, recorder: &Recorder) -> ReconcileOutcome {
+    fn settle(
+        &self,
+        mut item: QueuedKey<Key>,
+        ended: AttemptResult,
+        recorder: &Recorder,
+    ) -> ReconcileOutcome {
         let mut is_connection_error = false;
         let (outcome, error) = match ended {
             AttemptResult::Returned(Ok(action)) => {
@@ -184,7 +190,7 @@ impl<Key: ReconcileKey> Worker<Key> {
                         ReconcileOutcome::Done
                     }
                     Some(delay) => {
-                        self.keys.expect(item.key(), TriggerCause::Requeue);
+                        item.set_tag(Trigger::new(TriggerCause::Requeue));
                         item.requeue_after(delay);
                         ReconcileOutcome::Requeued
                     }
@@ -215,13 +221,9 @@ impl<Key: ReconcileKey> Worker<Key> {
         #[cfg(feature = "opentelemetry")]
         telemetry::record_failure(&error);
         let key = item.key().clone();
-        let failures = self.keys.queue.failures(&key) + 1;
-        self.keys.expect(&key, TriggerCause::Retry { failures });
-        let decision = item.fail();
-        if !matches!(decision, RetryDecision::Retry { .. }) {
-            self.keys.forget_retry(&key);
-        }
-        let retry_at = match decision {
+        let failures = self.queue.failures(&key) + 1;
+        item.set_tag(Trigger::new(TriggerCause::Retry { failures }));
+        let retry_at = match item.fail() {
             RetryDecision::Retry { after } => {
                 let retry_after = after.as_secs_f64();
                 if is_connection_error {

@@ -158,6 +158,31 @@ async fn outage_is_logged_once_then_at_growing_intervals_and_at_its_end() {
     running.stop().await.expect("stops cleanly");
 }
 
+/// The same for a process that starts meanwhile: what it waits for is the server, and that is logged already.
+#[tokio::test(start_paused = true)]
+async fn start_during_an_outage_logs_the_connection_alone() {
+    let (lines, _guard) = Lines::start();
+    let connection = Connection::new();
+    connection.interrupt();
+    let manager = Manager::new(connection.client()).controller(controller().reconcile(read_every_second));
+    let running = Running::start(manager);
+    tokio::time::sleep(Duration::from_mins(2)).await;
+    let warnings = lines.take("WARN");
+    assert!((3..=5).contains(&warnings.len()), "{warnings:#?}");
+    for line in &warnings {
+        assert!(line.contains("cannot reach the API server"), "{line}");
+    }
+    connection.restore();
+    tokio::time::sleep(Duration::from_mins(2)).await;
+    let logged = lines.take("windlass");
+    assert!(
+        logged.iter().any(|line| line.contains("started workers")),
+        "{logged:#?}"
+    );
+    assert!(!logged.iter().any(|line| line.contains("WARN")), "{logged:#?}");
+    running.stop().await.expect("stops cleanly");
+}
+
 /// A server behind a load balancer with one bad replica.
 #[tokio::test(start_paused = true)]
 async fn connection_that_comes_and_goes_does_not_flood_the_log() {

@@ -1,11 +1,14 @@
 //! The settings of a run from the environment: backends, and whether a real control plane is required.
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
 use windlass_cluster::{Cluster, Embedded, Existing, Real};
 
 const BACKENDS: &str = "WINDLASS_BACKENDS";
 const REQUIRE_REAL: &str = "WINDLASS_REQUIRE_REAL";
+
+/// How long a control plane may take to start: suites start several at once, on machines that do other work too.
+const START_LIMIT: Duration = Duration::from_mins(5);
 
 /// A backend to run cases on, whether or not it is available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +62,7 @@ impl Settings {
             targets: parse_targets(&variable(BACKENDS))?,
             require_real: parse_switch(REQUIRE_REAL, &variable(REQUIRE_REAL))?,
             embedded: Cluster::embedded(),
-            real: Cluster::real(),
+            real: Cluster::real().ready_within(START_LIMIT),
             existing: Cluster::existing(),
         })
     }

@@ -85,6 +85,11 @@ impl<K> Builder<K> {
 
     /// Builds the queue.
     pub fn build(self) -> WorkQueue<K> {
+        self.build_tagged()
+    }
+
+    /// Builds a queue whose keys have [tags](crate::Tag).
+    pub fn build_tagged<T>(self) -> WorkQueue<K, T> {
         WorkQueue::from_config(self.config, self.on_dropped)
     }
 }

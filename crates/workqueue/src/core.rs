@@ -15,10 +15,10 @@ use crate::ready::{Candidate, Ready};
 use crate::runs::Runs;
 use crate::slots::{Pending, Slots};
 use crate::waiters::{Waiters, WakeList};
-use crate::{AddOptions, Ageing, DelayedOnClose, Metrics, Priority, RateLimiter};
+use crate::{AddOptions, Ageing, DelayedOnClose, Metrics, Priority, RateLimiter, Tag};
 
-pub(crate) struct Core<K> {
-    slots: Slots<K>,
+pub(crate) struct Core<K, T> {
+    slots: Slots<K, T>,
     /// Every slot that is `Pending::Now`; those that are not running are in its order.
     ready: Ready,
     /// Every slot that is `Pending::Later`.
@@ -39,17 +39,19 @@ pub(crate) struct Config<K> {
 }
 
 /// A run that was just started.
-pub(crate) struct StartedRun<K> {
+pub(crate) struct StartedRun<K, T> {
     pub(crate) run: u32,
     pub(crate) key: K,
+    /// The merged tag of the adds that caused it.
+    pub(crate) tag: Option<T>,
     pub(crate) priority: Priority,
     /// Whether a failure of this run drops the key.
     pub(crate) is_last_attempt: bool,
 }
 
 /// Result of polling for the next key.
-pub(crate) enum PolledNext<K> {
-    Key(StartedRun<K>),
+pub(crate) enum PolledNext<K, T> {
+    Key(StartedRun<K, T>),
     /// The queue is closed and no key will be queued any more.
     Exhausted,
     /// Nothing yet: wait to be woken, and for this deadline if there is one.
@@ -57,14 +59,14 @@ pub(crate) enum PolledNext<K> {
 }
 
 /// What remains to be done outside of the lock when a run or delay has ended.
-pub(crate) struct Cleanup<K> {
-    /// The queue's own copy of the key if its slot was removed, to be dropped outside of the lock.
-    pub(crate) removed: Option<K>,
+pub(crate) struct Cleanup<K, T> {
+    /// The queue's own copy of the key, and its tag, if its slot was removed, to be dropped outside of the lock.
+    pub(crate) removed: Option<(K, Option<T>)>,
     /// The queue is closed and idle: `drain` returns.
     pub(crate) drained: bool,
 }
 
-impl<K> Core<K> {
+impl<K, T> Core<K, T> {
     pub(crate) fn new(config: Config<K>) -> Self {
         Self {
             slots: Slots::new(),
@@ -119,18 +121,41 @@ impl<K> Core<K> {
         let now = LazyNow::default();
         self.promote_due_keys(&now);
         let slot = self.slots.find_or_insert(hash, key);
+        self.add_slot(slot, add, &now);
+    }
+
+    /// Like [`add`](Self::add), and merges the tag into that of the pending key.
+    pub(crate) fn add_tagged(&mut self, hash: u32, key: K, add: AddOptions, tag: T)
+    where
+        K: Eq,
+        T: Tag,
+    {
+        if self.closed {
+            return;
+        }
+        let now = LazyNow::default();
+        self.promote_due_keys(&now);
+        let slot = self.slots.find_or_insert(hash, key);
+        match &mut self.slots.get_mut(slot).tag {
+            Some(pending) => pending.merge(tag),
+            none => *none = Some(tag),
+        }
+        self.add_slot(slot, add, &now);
+    }
+
+    fn add_slot(&mut self, slot: u32, add: AddOptions, now: &LazyNow) {
         let mut delay = add.after;
         if add.rate_limited {
-            let limited = self.count_failure(slot, &now);
+            let limited = self.count_failure(slot, now);
             if delay.is_zero() || limited < delay {
                 delay = limited;
             }
         }
-        self.schedule(slot, add.priority, delay, add.replace_delay, &now);
+        self.schedule(slot, add.priority, delay, add.replace_delay, now);
     }
 
     /// Cancels the delay of a key and removes the key unless it is being processed.
-    pub(crate) fn cancel_delay(&mut self, hash: u32, key: &K) -> Option<Cleanup<K>>
+    pub(crate) fn cancel_delay(&mut self, hash: u32, key: &K) -> Option<Cleanup<K, T>>
     where
         K: Eq,
     {
@@ -166,7 +191,7 @@ impl<K> Core<K> {
 
     /// Starts a run of the next key, if one is queued.
     #[inline]
-    pub(crate) fn try_next(&mut self) -> Option<StartedRun<K>>
+    pub(crate) fn try_next(&mut self) -> Option<StartedRun<K, T>>
     where
         K: Clone,
     {
@@ -177,7 +202,7 @@ impl<K> Core<K> {
     }
 
     /// Polls for the next key. The caller becomes a waiter if there is none.
-    pub(crate) fn poll_next(&mut self, waiter: &mut Option<u32>, waker: &Waker) -> PolledNext<K>
+    pub(crate) fn poll_next(&mut self, waiter: &mut Option<u32>, waker: &Waker) -> PolledNext<K, T>
     where
         K: Clone,
     {
@@ -198,7 +223,7 @@ impl<K> Core<K> {
     }
 
     #[inline]
-    fn start_run(&mut self, turn: Candidate, now: &LazyNow) -> StartedRun<K>
+    fn start_run(&mut self, turn: Candidate, now: &LazyNow) -> StartedRun<K, T>
     where
         K: Clone,
     {
@@ -208,6 +233,7 @@ impl<K> Core<K> {
         };
         // Clone first: if the clone panics, the key stays queued.
         let key = slot.key.clone();
+        let tag = slot.tag.take();
         slot.pending = Pending::No;
         let since = slot.pending_since.take();
         let depth = self.ready.pop(turn);
@@ -221,6 +247,7 @@ impl<K> Core<K> {
         StartedRun {
             run,
             key,
+            tag,
             priority,
             is_last_attempt: self.has_no_retries_left(turn.slot),
         }
@@ -304,16 +331,20 @@ impl<K> Core<K> {
         self.schedule_now(id, priority, now);
     }
 
-    /// Cancels the delay of a slot; returns the key if its slot was removed.
-    fn drop_delay(&mut self, id: u32) -> Option<K> {
+    /// Cancels the delay of a slot; returns the key and its tag if its slot was removed.
+    fn drop_delay(&mut self, id: u32) -> Option<(K, Option<T>)> {
         self.delays.remove(id);
         let slot = self.slots.get_mut(id);
         slot.pending = Pending::No;
-        (!slot.is_running()).then(|| self.remove(id))
+        if slot.is_running() {
+            slot.tag = None;
+            return None;
+        }
+        Some(self.remove(id))
     }
 
     /// Closes the queue. Returns the delayed keys that were dropped, and whether the queue is idle.
-    pub(crate) fn close(&mut self) -> (Vec<K>, bool) {
+    pub(crate) fn close(&mut self) -> (Vec<(K, Option<T>)>, bool) {
         let now = LazyNow::default();
         self.promote_due_keys(&now);
         let mut dropped = Vec::new();
@@ -416,7 +447,7 @@ impl<K> Core<K> {
     }
 
     #[inline]
-    fn remove(&mut self, id: u32) -> K {
+    fn remove(&mut self, id: u32) -> (K, Option<T>) {
         let removed = self.slots.remove(id);
         if self.slots.is_sparse() {
             self.compact();

@@ -97,6 +97,7 @@ mod rate_limit;
 mod ready;
 mod runs;
 mod slots;
+mod tag;
 mod waiters;
 mod work_item;
 
@@ -107,4 +108,5 @@ pub use priority::Priority;
 pub use queue::WorkQueue;
 pub use rate_limit::{DefaultRateLimiter, Exponential, FastSlow, MaxDelay, MaxOf, RateLimiter, TokenBucket};
 pub use ready::Ageing;
+pub use tag::Tag;
 pub use work_item::{RetryDecision, WorkItem};

@@ -12,24 +12,24 @@ use crate::core::PolledNext;
 use crate::queue::Shared;
 
 /// Waits for a key, or until the queue is exhausted. Only the timekeeper among the waiters has a timer (see `waiters`).
-pub(crate) async fn wait<K: Clone>(shared: &Arc<Shared<K>>) -> Option<WorkItem<K>> {
+pub(crate) async fn wait<K: Clone, T>(shared: &Arc<Shared<K, T>>) -> Option<WorkItem<K, T>> {
     let mut waiter = Waiter { shared, id: None };
     let mut timer = pin!(None);
     future::poll_fn(|cx| waiter.poll(timer.as_mut(), cx)).await
 }
 
 /// A registered `next` call that waits. Dropping it removes it and passes its wake-up on to another waiter.
-struct Waiter<'a, K> {
-    shared: &'a Arc<Shared<K>>,
+struct Waiter<'a, K, T> {
+    shared: &'a Arc<Shared<K, T>>,
     id: Option<u32>,
 }
 
-impl<K: Clone> Waiter<'_, K> {
+impl<K: Clone, T> Waiter<'_, K, T> {
     fn poll(
         &mut self,
         mut timer: Pin<&mut Option<Sleep>>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<WorkItem<K>>> {
+    ) -> Poll<Option<WorkItem<K, T>>> {
         loop {
             let found = self
                 .shared
@@ -56,7 +56,7 @@ impl<K: Clone> Waiter<'_, K> {
     }
 }
 
-impl<K> Drop for Waiter<'_, K> {
+impl<K, T> Drop for Waiter<'_, K, T> {
     fn drop(&mut self) {
         if self.id.is_some() {
             self.shared.with_core(|core| core.leave(&mut self.id));

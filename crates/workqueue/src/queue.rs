@@ -11,17 +11,17 @@ use tokio::sync::Notify;
 
 use crate::builder::OnDropped;
 use crate::core::{Cleanup, Config, Core};
-use crate::{AddOptions, Builder, Priority, WorkItem};
+use crate::{AddOptions, Builder, Priority, Tag, WorkItem};
 
 /// A queue of keys to process. Each key is queued at most once and processed by one worker at a time.
 ///
-/// A clone is another handle to the same queue. The [crate's page](crate) has the states of a key and an example.
-pub struct WorkQueue<K> {
-    shared: Arc<Shared<K>>,
+/// A clone is another handle to the same queue. `T` is the [tag](Tag) of queued keys, by default none. The [crate's page](crate) has the states of a key and an example.
+pub struct WorkQueue<K, T = ()> {
+    shared: Arc<Shared<K, T>>,
 }
 
-pub(crate) struct Shared<K> {
-    core: Mutex<Core<K>>,
+pub(crate) struct Shared<K, T> {
+    core: Mutex<Core<K, T>>,
     /// Keys are hashed before the lock is taken.
     hasher: foldhash::fast::RandomState,
     /// Notified when the closed queue has become idle.
@@ -39,7 +39,9 @@ impl<K> WorkQueue<K> {
     pub fn builder() -> Builder<K> {
         Builder::new()
     }
+}
 
+impl<K, T> WorkQueue<K, T> {
     pub(crate) fn from_config(config: Config<K>, on_dropped: Option<OnDropped<K>>) -> Self {
         Self {
             shared: Arc::new(Shared {
@@ -110,7 +112,7 @@ impl<K> WorkQueue<K> {
     }
 }
 
-impl<K: Eq + Hash> WorkQueue<K> {
+impl<K: Eq + Hash, T> WorkQueue<K, T> {
     /// Queues a key at normal priority. If it is queued already, nothing changes; if it is delayed, the delay ends; if
     /// it is being processed, it is queued again afterwards.
     pub fn add(&self, key: K) {
@@ -123,6 +125,15 @@ impl<K: Eq + Hash> WorkQueue<K> {
     pub fn add_with(&self, key: K, add: AddOptions) {
         let hash = self.shared.hash(&key);
         self.shared.with_core(|core| core.add(hash, key, add));
+    }
+
+    /// Queues a key with a [`Tag`], which is merged with the tags of its other adds and handed out with it.
+    pub fn add_tagged(&self, key: K, add: AddOptions, tag: T)
+    where
+        T: Tag,
+    {
+        let hash = self.shared.hash(&key);
+        self.shared.with_core(|core| core.add_tagged(hash, key, add, tag));
     }
 
     /// Queues a key after a delay. If it is delayed already, the earlier deadline wins; if it is queued, nothing
@@ -176,13 +187,13 @@ impl<K: Eq + Hash> WorkQueue<K> {
     }
 }
 
-impl<K: Clone> WorkQueue<K> {
+impl<K: Clone, T> WorkQueue<K, T> {
     /// Waits for the next key; `None` once the queue is closed and exhausted.
     ///
     /// Cancellation-safe: a dropped future has taken no key, and its wake-up goes to another waiter. Needs a tokio
     /// runtime with a timer only while a key is delayed. Returns immediately while keys are queued, so work that never
     /// awaits should yield now and then (`tokio::task::yield_now`).
-    pub async fn next(&self) -> Option<WorkItem<K>> {
+    pub async fn next(&self) -> Option<WorkItem<K, T>> {
         // The usual case: a key is queued, and nothing has to be set up for waiting.
         if let Some(taken) = self.try_next() {
             return Some(taken);
@@ -192,16 +203,16 @@ impl<K: Clone> WorkQueue<K> {
 
     /// Returns the next key if one is queued now.
     #[inline]
-    pub fn try_next(&self) -> Option<WorkItem<K>> {
+    pub fn try_next(&self) -> Option<WorkItem<K, T>> {
         let hand = self.shared.with_core(Core::try_next)?;
         Some(WorkItem::new(Arc::clone(&self.shared), hand))
     }
 }
 
-impl<K> Shared<K> {
+impl<K, T> Shared<K, T> {
     /// Runs one operation on the state, then wakes the waiters that it affects.
     #[inline]
-    pub(crate) fn with_core<R>(&self, operation: impl FnOnce(&mut Core<K>) -> R) -> R {
+    pub(crate) fn with_core<R>(&self, operation: impl FnOnce(&mut Core<K, T>) -> R) -> R {
         let mut core = self.core.lock();
         let result = operation(&mut core);
         if core.has_waiters() {
@@ -226,7 +237,7 @@ impl<K> Shared<K> {
     }
 
     /// Drops a removed key outside of the lock, and notifies `drain` if it was the last one.
-    pub(crate) fn clean_up(&self, ended: Cleanup<K>) {
+    pub(crate) fn clean_up(&self, ended: Cleanup<K, T>) {
         drop(ended.removed);
         if ended.drained {
             self.drained.notify_waiters();
@@ -240,7 +251,7 @@ impl<K> Shared<K> {
     }
 }
 
-impl<K> Clone for WorkQueue<K> {
+impl<K, T> Clone for WorkQueue<K, T> {
     fn clone(&self) -> Self {
         Self {
             shared: Arc::clone(&self.shared),
@@ -254,7 +265,7 @@ impl<K> Default for WorkQueue<K> {
     }
 }
 
-impl<K> fmt::Debug for WorkQueue<K> {
+impl<K, T> fmt::Debug for WorkQueue<K, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("WorkQueue")
             .field("queued", &self.len())

@@ -13,8 +13,8 @@ use crate::list::NONE;
 /// Capacity that is never freed: below it, compacting is not worth the effort.
 const MIN_CAPACITY: usize = 4096;
 
-pub(crate) struct Slots<K> {
-    entries: Vec<Option<Slot<K>>>,
+pub(crate) struct Slots<K, T> {
+    entries: Vec<Option<Slot<K, T>>>,
     /// The numbers of the empty slots.
     free: Vec<u32>,
     /// The numbers of the others, by the hash of their key.
@@ -37,8 +37,10 @@ impl IndexEntry {
 }
 
 /// State of one key. It exists exactly while the key is queued, delayed or being processed.
-pub(crate) struct Slot<K> {
+pub(crate) struct Slot<K, T> {
     pub(crate) key: K,
+    /// The tag of the pending run.
+    pub(crate) tag: Option<T>,
     /// Computed once, when the key was added.
     hash: u32,
     pub(crate) pending: Pending,
@@ -61,13 +63,13 @@ pub(crate) enum Pending {
     Later(Priority),
 }
 
-impl<K> Slot<K> {
+impl<K, T> Slot<K, T> {
     pub(crate) fn is_running(&self) -> bool {
         self.run != NONE
     }
 }
 
-impl<K> Slots<K> {
+impl<K, T> Slots<K, T> {
     pub(crate) fn new() -> Self {
         Self {
             entries: Vec::new(),
@@ -86,14 +88,14 @@ impl<K> Slots<K> {
     }
 
     #[inline]
-    pub(crate) fn get(&self, slot: u32) -> &Slot<K> {
+    pub(crate) fn get(&self, slot: u32) -> &Slot<K, T> {
         self.entries[slot as usize]
             .as_ref()
             .expect("only slots in use are referred to")
     }
 
     #[inline]
-    pub(crate) fn get_mut(&mut self, slot: u32) -> &mut Slot<K> {
+    pub(crate) fn get_mut(&mut self, slot: u32) -> &mut Slot<K, T> {
         self.entries[slot as usize]
             .as_mut()
             .expect("only slots in use are referred to")
@@ -128,6 +130,7 @@ impl<K> Slots<K> {
             Entry::Vacant(vacant) => {
                 let new = Slot {
                     key,
+                    tag: None,
                     hash,
                     pending: Pending::No,
                     failures: 0,
@@ -150,9 +153,9 @@ impl<K> Slots<K> {
         }
     }
 
-    /// Removes a slot; returns its key, to be dropped outside of the lock.
+    /// Removes a slot; returns its key and tag, to be dropped outside of the lock.
     #[inline]
-    pub(crate) fn remove(&mut self, slot: u32) -> K {
+    pub(crate) fn remove(&mut self, slot: u32) -> (K, Option<T>) {
         let removed = self.entries[slot as usize]
             .take()
             .expect("only slots in use are referred to");
@@ -161,7 +164,7 @@ impl<K> Slots<K> {
             .find_entry(IndexEntry::table_hash(removed.hash), |found| found.slot == slot);
         found.ok().expect("every slot in use is indexed").remove();
         self.free.push(slot);
-        removed.key
+        (removed.key, removed.tag)
     }
 
     /// Returns whether fewer than a quarter of the slots are in use, so that compacting is worthwhile. A shrinking
@@ -173,7 +176,7 @@ impl<K> Slots<K> {
 
     /// Moves the slots together and frees the memory of the empty ones. Calls `moved(slot, from, to)` for each slot
     /// that gets a new number. All numbers are below [`Self::len`] afterwards.
-    pub(crate) fn compact(&mut self, mut moved: impl FnMut(&Slot<K>, u32, u32)) {
+    pub(crate) fn compact(&mut self, mut moved: impl FnMut(&Slot<K, T>, u32, u32)) {
         let mut hole = 0;
         let mut last = self.entries.len();
         loop {

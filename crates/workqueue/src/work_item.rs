@@ -17,9 +17,10 @@ use crate::queue::Shared;
 ///
 /// Whatever the outcome, a key that was added in the meantime is queued again immediately.
 #[must_use = "dropping it counts as a failure; finish it with `done`, `fail`, `requeue_after` or `give_up`"]
-pub struct WorkItem<K> {
-    shared: Arc<Shared<K>>,
+pub struct WorkItem<K, T = ()> {
+    shared: Arc<Shared<K, T>>,
     key: K,
+    tag: Option<T>,
     run: u32,
     priority: Priority,
     is_last_attempt: bool,
@@ -44,17 +45,19 @@ pub enum RetryDecision {
     Closed,
 }
 
-impl<K> WorkItem<K> {
-    pub(crate) fn new(shared: Arc<Shared<K>>, hand: StartedRun<K>) -> Self {
+impl<K, T> WorkItem<K, T> {
+    pub(crate) fn new(shared: Arc<Shared<K, T>>, hand: StartedRun<K, T>) -> Self {
         let StartedRun {
             run,
             key,
+            tag,
             priority,
             is_last_attempt,
         } = hand;
         Self {
             shared,
             key,
+            tag,
             run,
             priority,
             is_last_attempt,
@@ -75,6 +78,17 @@ impl<K> WorkItem<K> {
     /// Sets the priority of a retry or requeue.
     pub fn set_priority(&mut self, priority: Priority) {
         self.priority = priority;
+    }
+
+    /// Takes the [tag](crate::Tag) of the adds that caused this run, or `None` if they had none. A tag that is not taken
+    /// is kept for a retry or requeue.
+    pub fn take_tag(&mut self) -> Option<T> {
+        self.tag.take()
+    }
+
+    /// Sets the tag of a retry or requeue. Tags of adds during this run replace it.
+    pub fn set_tag(&mut self, tag: T) {
+        self.tag = Some(tag);
     }
 
     /// Returns whether the key was added again during this run: the worker may have read stale data and can stop early.
@@ -102,8 +116,8 @@ impl<K> WorkItem<K> {
     /// Finishes the run with success and queues the key again after a delay, at the same priority. Forgets the key's
     /// failures. An earlier delayed add made in the meantime wins; on a closed queue this is [`done`](Self::done).
     pub fn requeue_after(mut self, delay: Duration) {
-        let priority = self.priority;
-        self.end(|core, run| core.requeue(run, priority, delay));
+        let (priority, tag) = (self.priority, self.tag.take());
+        self.end(|core, run| core.requeue(run, priority, delay, tag));
     }
 
     /// Finishes the run with a failure that a retry cannot fix: no retry, and the key's failures are forgotten.
@@ -118,9 +132,9 @@ impl<K> WorkItem<K> {
     /// For workers that cause adds themselves, such as by writing to the object that the key names: such an add ends the
     /// backoff of the key.
     pub fn back_off(mut self) -> Option<Duration> {
-        let (mut delay, priority) = (None, self.priority);
+        let (mut delay, priority, tag) = (None, self.priority, self.tag.take());
         self.end(|core, run| {
-            let (after, ended) = core.back_off(run, priority);
+            let (after, ended) = core.back_off(run, priority, tag);
             delay = after;
             ended
         });
@@ -130,9 +144,9 @@ impl<K> WorkItem<K> {
     #[inline(never)]
     fn end_with_failure(&mut self) -> RetryDecision {
         let mut outcome = RetryDecision::Closed;
-        let priority = self.priority;
+        let (priority, tag) = (self.priority, self.tag.take());
         self.end(|core, run| {
-            let (decision, ended) = core.fail(run, priority);
+            let (decision, ended) = core.fail(run, priority, tag);
             outcome = decision;
             ended
         });
@@ -143,7 +157,7 @@ impl<K> WorkItem<K> {
     }
 
     #[inline]
-    fn end(&mut self, how: impl FnOnce(&mut Core<K>, u32) -> Cleanup<K>) {
+    fn end(&mut self, how: impl FnOnce(&mut Core<K, T>, u32) -> Cleanup<K, T>) {
         self.ended = true;
         let run = self.run;
         let ended = self.shared.with_core(|core| how(core, run));
@@ -151,7 +165,7 @@ impl<K> WorkItem<K> {
     }
 }
 
-impl<K> Drop for WorkItem<K> {
+impl<K, T> Drop for WorkItem<K, T> {
     #[inline]
     fn drop(&mut self) {
         if !self.ended {
@@ -160,7 +174,7 @@ impl<K> Drop for WorkItem<K> {
     }
 }
 
-impl<K> Deref for WorkItem<K> {
+impl<K, T> Deref for WorkItem<K, T> {
     type Target = K;
 
     fn deref(&self) -> &K {
@@ -168,7 +182,7 @@ impl<K> Deref for WorkItem<K> {
     }
 }
 
-impl<K: fmt::Debug> fmt::Debug for WorkItem<K> {
+impl<K: fmt::Debug, T> fmt::Debug for WorkItem<K, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("WorkItem")
             .field("key", &self.key)

@@ -5,15 +5,21 @@ use std::{fmt, str::FromStr};
 
 use fastrand::Rng;
 use http::Method;
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::api::resource::Quantity};
 use serde::{Serialize, de::DeserializeOwned};
 use windlass_cache::{FieldPath, FieldSelector, ObjectKey};
 use windlass_podwatch::{
     KindRef,
     sinks::{SinkSpec, Template},
 };
-use windlass_reboot::{GoDuration, RebootPolicySpec, parse_alerts, state, window::Windows};
+use windlass_reboot::{
+    GoDuration, RebootPolicySpec, parse_alerts, state,
+    state_machine::{self, DrainRule, NodeView, RebootRules, Step, StepInput},
+    window::Windows,
+};
 use windlass_rights::{Access, Rule};
+use windlass_runtime::Telemetry;
+use windlass_secretsync::{SecretSyncSpec, api::check_consent};
 
 use super::digest;
 use crate::{
@@ -159,7 +165,69 @@ const OPERATORS: &[(&str, Parser, &[&str])] = &[
     (
         "progress",
         json_round_trip::<state::Progress>,
-        &[r#"{"epoch":7,"attempt":1,"at":"2026-01-02T03:04:05Z","proved":"b","x":[{}]}"#],
+        &[
+            r#"{"epoch":7,"attempt":1,"at":"2026-01-02T03:04:05Z","proved":"b","x":[{}]}"#,
+            r#"{"bootID":"a","epoch":7,"attemptedAt":"2026-01-02T03:04:05Z","newBootID":"b","checkedBootID":"b","failureReason":"x","y":[{}]}"#,
+        ],
+    ),
+    (
+        "command",
+        json_round_trip::<state::RebootCommand>,
+        &[r#"{"epoch":7,"bootID":"b","notBefore":"2026-01-02T03:04:05Z","notAfter":"2026-01-02T04:04:05Z"}"#],
+    ),
+    (
+        "node",
+        node,
+        &[
+            r#"{"metadata":{"name":"n","annotations":{"reboot.windlass.dev/reboot-needed":"kernel","reboot.windlass.dev/cordoned":"true"}},"spec":{"unschedulable":true},"status":{"nodeInfo":{"bootID":"b"},"conditions":[{"type":"Ready","status":"True"}]}}"#,
+            r#"{"metadata":{"name":"n","annotations":{"reboot.windlass.dev/state":"{\"phase\":\"Rebooting\",\"policy\":\"p\",\"epoch\":7,\"attempt\":2,\"since\":\"2026-01-02T03:04:05Z\",\"bootID\":\"a\"}","reboot.windlass.dev/reboot-now":"{\"epoch\":7,\"attempt\":2,\"bootID\":\"a\"}","reboot.windlass.dev/reboot-in-progress":"{\"bootID\":\"a\",\"epoch\":7,\"attemptedAt\":\"2026-01-02T03:04:05Z\",\"newBootID\":\"b\"}"}},"status":{"nodeInfo":{"bootID":"b"}}}"#,
+            r#"{"metadata":{"name":"n","annotations":{"reboot.windlass.dev/state":"{\"phase\":\"Backoff\",\"policy\":\"p\",\"epoch\":18446744073709551615,\"attempt\":4294967295,\"since\":\"9999-12-31T23:59:59Z\"}"}}}"#,
+        ],
+    ),
+    (
+        "consent",
+        |text| Ok(check_consent(text).err()),
+        &[
+            "true",
+            "false",
+            "*",
+            "",
+            "shop,tools",
+            "shop, ,x",
+            "None",
+            "Ä",
+            "a..b",
+        ],
+    ),
+    (
+        "sync",
+        |text| match serde_json::from_str::<SecretSyncSpec>(text) {
+            Ok(spec) => match spec.validate() {
+                Ok(()) => json_round_trip::<SecretSyncSpec>(text),
+                Err(error) => Ok(Some(error)),
+            },
+            Err(error) => Ok(Some(error.to_string())),
+        },
+        &[
+            r#"{"kind":"ConfigMap","names":["a","b"],"namespaceSelector":{"matchExpressions":[{"key":"team","operator":"In","values":["x"]}]}}"#,
+            r#"{"sourceSelector":{"matchLabels":{"sync":"yes"}},"keys":{"include":["tls.*"],"exclude":["*"]},"adoptionPolicy":"IfIdentical","paused":true}"#,
+            r#"{"names":["Ä"],"namespaceSelector":{"matchExpressions":[{"key":"a b","operator":"Gt"}]}}"#,
+        ],
+    ),
+    (
+        "telemetry",
+        |text| {
+            let telemetry = Telemetry::from_variables("fuzz", |name| variable(text, name));
+            Ok(telemetry.err().map(|error| error.to_string()))
+        },
+        &[
+            "OTEL_EXPORTER_OTLP_ENDPOINT=http://localhost:4318\nOTEL_EXPORTER_OTLP_HEADERS=a=b,authorization=Bearer%20x\nOTEL_EXPORTER_OTLP_TIMEOUT=500",
+            "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=http://[::1]/x?y\nOTEL_TRACES_SAMPLER=parentbased_traceidratio\nOTEL_TRACES_SAMPLER_ARG=0.5",
+            "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT=http://a\nOTEL_METRIC_EXPORT_INTERVAL=1\nOTEL_RESOURCE_ATTRIBUTES=a=b,service.name=%C3%A4\nOTEL_SERVICE_NAME=x",
+            "OTEL_SDK_DISABLED=TRUE",
+            "OTEL_EXPORTER_OTLP_ENDPOINT=http://a\nOTEL_EXPORTER_OTLP_PROTOCOL=grpc\nOTEL_TRACES_EXPORTER=none",
+            "OTEL_EXPORTER_OTLP_ENDPOINT=ftp://a\nOTEL_EXPORTER_OTLP_HEADERS==",
+        ],
     ),
     (
         "rule",
@@ -266,6 +334,70 @@ fn policy(text: &str) -> Result<Option<String>, String> {
         }
     }
     Ok(None)
+}
+
+/// Computes the next steps of a node, for the controller and for its agent. Its annotations may be anyone's.
+fn node(text: &str) -> Result<Option<String>, String> {
+    let node: Node = match serde_json::from_str(text) {
+        Ok(node) => node,
+        Err(error) => return Ok(Some(error.to_string())),
+    };
+    let keys = state::AnnotationKeys::default();
+    let view = NodeView::from_node(&node, &keys);
+    let minute = std::time::Duration::from_mins(1);
+    let rules = RebootRules {
+        before_hook: Some(minute),
+        drain: Some(DrainRule {
+            timeout: minute,
+            force: true,
+        }),
+        reboot_timeout: minute,
+        health_check_timeout: minute,
+        soak: minute,
+        backoff: minute,
+    };
+    for now in [
+        jiff::Timestamp::UNIX_EPOCH,
+        jiff::Timestamp::MAX,
+        jiff::Timestamp::MIN,
+    ] {
+        for slot in [None, Some(7), Some(u64::MAX)] {
+            let input = StepInput {
+                now,
+                policy: "p",
+                rules: &rules,
+                slot,
+                halt: None,
+            };
+            let changes = [
+                match state_machine::step(&view, &input) {
+                    Step::Write(change) | Step::WriteIfSlotHeld(change) => Some(change),
+                    _ => None,
+                },
+                state_machine::prepared(&view, &input),
+                state_machine::hook_failed(&view, &input, text),
+                state_machine::drained(&view, &input, text),
+                state_machine::verified(&view, &input),
+                state_machine::expired(&view, &input, text),
+            ];
+            for change in changes.into_iter().flatten() {
+                let patch = change.patch(&view, &keys).to_string();
+                // The API server rejects annotations of more than 256 KiB, and they may be full already.
+                if patch.len() > 16 * 1024 + text.len() {
+                    return Err(format!("a patch of {} bytes", patch.len()));
+                }
+            }
+        }
+        let _ = state_machine::agent::step(&view, "a", now);
+    }
+    let _ = state_machine::agent::pending_check(&view, "b");
+    Ok(None)
+}
+
+/// Returns the value of an environment variable, of which there is one per line.
+fn variable(lines: &str, name: &str) -> Option<String> {
+    let mut variables = lines.lines().filter_map(|line| line.split_once('='));
+    variables.find_map(|(known, value)| (known == name).then(|| value.to_owned()))
 }
 
 pub(super) struct Texts(&'static [(&'static str, Parser, &'static [&'static str])]);

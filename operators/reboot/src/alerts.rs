@@ -11,25 +11,21 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::Duration,
 };
 
 use bytes::Bytes;
-use futures::future::{BoxFuture, FutureExt};
-use http::{HeaderValue, Request, Uri, header};
-use http_body_util::{BodyExt, Empty, Limited};
-use hyper_util::{
-    client::legacy::{Client, connect::Connect},
-    rt::{TokioExecutor, TokioTimer},
-};
+use http::{Request, Uri, header};
+use http_body_util::Full;
+use hyper_util::client::legacy::connect::Connect;
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::time::Instant;
 use windlass::{
     api_type,
-    kube::{Config, client::ConfigExt},
+    runtime::http_client::{HttpClient, HttpClientError, bearer_token, read_body},
 };
 
 use crate::{progress::ProgressReason, state::truncate};
@@ -199,25 +195,17 @@ impl AlertGate {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PrometheusError {
-    /// The certificates cannot be read.
-    #[error("--prometheus-ca: cannot read certificates from {}: {cause}; pass a PEM file", path.display())]
-    Certificates {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        cause: String,
-    },
     /// The token would be sent unencrypted.
     #[error("--prometheus-token-file needs an https:// URL: the token would be sent unencrypted")]
     InsecureToken,
-    /// TLS cannot be set up.
-    #[error("--prometheus-url: cannot set up TLS: {0}")]
-    Tls(String),
+    /// The client cannot be created.
+    #[error("--prometheus-url: {0}; --prometheus-ca is a PEM file with the certificates to trust")]
+    Client(#[from] HttpClientError),
 }
 
 /// A Prometheus server, or one with its query API such as Thanos, Mimir or `VictoriaMetrics`.
 pub struct Prometheus {
-    client: Box<dyn HttpClient>,
+    client: HttpClient,
     url: Uri,
     token_file: Option<PathBuf>,
 }
@@ -225,22 +213,16 @@ pub struct Prometheus {
 impl Prometheus {
     /// The server at this URL, with the PEM file of the CAs to trust (default: the system's) and a file with a token.
     /// Sends nothing yet.
-    pub fn new(url: Uri, ca: Option<&PathBuf>, token_file: Option<PathBuf>) -> Result<Self, PrometheusError> {
+    pub fn new(url: Uri, ca: Option<&Path>, token_file: Option<PathBuf>) -> Result<Self, PrometheusError> {
         if token_file.is_some() && url.scheme_str() != Some("https") {
             return Err(PrometheusError::InsecureToken);
         }
-        let mut config = Config::new(url.clone());
-        if let Some(path) = ca {
-            let pem = std::fs::read(path).map_err(|error| PrometheusError::Certificates {
-                path: path.clone(),
-                cause: error.to_string(),
-            })?;
-            config.root_cert = Some(certificates(path, &pem)?);
-        }
-        let connector = config
-            .rustls_https_connector()
-            .map_err(|error| PrometheusError::Tls(error.to_string()))?;
-        Ok(Self::with_connector(connector, url, token_file))
+        let client = HttpClient::new(&url, ca)?;
+        Ok(Self {
+            client,
+            url,
+            token_file,
+        })
     }
 
     /// The same with another connector, for tests.
@@ -249,12 +231,8 @@ impl Prometheus {
         url: Uri,
         token_file: Option<PathBuf>,
     ) -> Self {
-        let client = Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .pool_max_idle_per_host(1)
-            .build(connector);
         Self {
-            client: Box::new(client),
+            client: HttpClient::with_connector(connector),
             url,
             token_file,
         }
@@ -271,7 +249,7 @@ impl Prometheus {
         }
     }
 
-    fn request(&self, query: &str) -> Result<Request<Empty<Bytes>>, String> {
+    fn request(&self, query: &str) -> Result<Request<Full<Bytes>>, String> {
         let base = self.url.to_string();
         let url = format!(
             "{}/api/v1/query?query={}",
@@ -280,25 +258,20 @@ impl Prometheus {
         );
         let mut request = Request::get(url).header(header::ACCEPT, "application/json");
         if let Some(path) = &self.token_file {
-            // Read for each request: tokens are rotated.
-            let token = std::fs::read_to_string(path).map_err(|error| {
-                format!("cannot read --prometheus-token-file {}: {error}", path.display())
-            })?;
-            let mut value = HeaderValue::try_from(format!("Bearer {}", token.trim()))
-                .map_err(|_| "--prometheus-token-file has to contain a token on one line".to_owned())?;
-            value.set_sensitive(true);
+            let value = bearer_token(path).map_err(|error| format!("--prometheus-token-file: {error}"))?;
             request = request.header(header::AUTHORIZATION, value);
         }
-        request.body(Empty::new()).map_err(|error| error.to_string())
+        request.body(Full::default()).map_err(|error| error.to_string())
     }
 
     async fn ask(&self, query: &str) -> Result<Bytes, String> {
         let request = self.request(query)?;
-        let (head, body) = self.client.send(request).await?.into_parts();
-        let body = Limited::new(body, MAX_ANSWER_BYTES).collect().await;
-        let body = body
-            .map_err(|error| format!("cannot read the answer ({MAX_ANSWER_BYTES} bytes at most): {error}"))?
-            .to_bytes();
+        let sent = self.client.send(request).await;
+        let sent = sent.map_err(|error| format!("cannot reach --prometheus-url: {error}"))?;
+        let (head, body) = sent.into_parts();
+        let body = read_body(body, MAX_ANSWER_BYTES)
+            .await
+            .map_err(|error| format!("cannot read the answer ({MAX_ANSWER_BYTES} bytes at most): {error}"))?;
         // An invalid query is answered with 400 or 422 and an error in the body.
         if head.status.is_success() || serde_json::from_slice::<Answer>(&body).is_ok() {
             Ok(body)
@@ -366,47 +339,6 @@ fn percent_encode(text: &str) -> String {
         }
     }
     encoded
-}
-
-fn certificates(path: &std::path::Path, pem: &[u8]) -> Result<Vec<Vec<u8>>, PrometheusError> {
-    use rustls::pki_types::{CertificateDer, pem::PemObject};
-    let unusable = |cause: String| PrometheusError::Certificates {
-        path: path.to_owned(),
-        cause,
-    };
-    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem)
-        .map(|one| one.map(|certificate| certificate.to_vec()))
-        .collect();
-    match found {
-        Ok(found) if !found.is_empty() => Ok(found),
-        Ok(_) => Err(unusable("no certificate found".to_owned())),
-        Err(error) => Err(unusable(error.to_string())),
-    }
-}
-
-/// An HTTP client with any connector.
-trait HttpClient: Send + Sync {
-    fn send(
-        &self,
-        request: Request<Empty<Bytes>>,
-    ) -> BoxFuture<'_, Result<http::Response<hyper::body::Incoming>, String>>;
-}
-
-impl<C: Connect + Clone + Send + Sync + 'static> HttpClient for Client<C, Empty<Bytes>> {
-    fn send(
-        &self,
-        request: Request<Empty<Bytes>>,
-    ) -> BoxFuture<'_, Result<http::Response<hyper::body::Incoming>, String>> {
-        let sent = self.request(request);
-        async move {
-            sent.await.map_err(|error| {
-                let cause = std::error::Error::source(&error);
-                let cause = cause.map_or_else(String::new, |cause| format!(": {cause}"));
-                format!("cannot reach --prometheus-url: {error}{cause}")
-            })
-        }
-        .boxed()
-    }
 }
 
 #[cfg(test)]

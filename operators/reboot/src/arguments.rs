@@ -88,7 +88,7 @@ impl Arguments {
             return Ok(None);
         };
         let token_file = self.prometheus_token_file.clone();
-        Prometheus::new(url.clone(), self.prometheus_ca.as_ref(), token_file).map(Some)
+        Prometheus::new(url.clone(), self.prometheus_ca.as_deref(), token_file).map(Some)
     }
 }
 

@@ -2,8 +2,11 @@
 
 use windlass::{
     k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, Time},
+    kube::api::ObjectMeta,
     schemars::{Schema, SchemaGenerator},
 };
+
+use crate::{consent::Consent, rules::SyncRules};
 
 /// The API group, and the prefix of all labels and annotations.
 pub const GROUP: &str = "secretsync.windlass.dev";
@@ -117,6 +120,45 @@ pub struct SecretSyncSpec {
     pub allow_chaining: bool,
     /// Suspends all writes and deletions.
     pub paused: bool,
+}
+
+impl SecretSyncSpec {
+    /// Checks what the CRD's schema cannot, as the controller does: names, patterns and selectors. Use it to check
+    /// manifests before they are applied.
+    ///
+    /// ```
+    /// use windlass_secretsync::SecretSyncSpec;
+    ///
+    /// let spec = SecretSyncSpec {
+    ///     names: vec!["Not a name".to_owned()],
+    ///     ..SecretSyncSpec::default()
+    /// };
+    /// assert!(spec.validate().is_err());
+    /// ```
+    pub fn validate(&self) -> Result<(), String> {
+        SyncRules::from_spec(self).map(drop)
+    }
+}
+
+/// Checks a value of the annotation by which a namespace consents to copies, or to their adoption, as the controller does.
+/// The error says which values are valid.
+///
+/// ```
+/// use windlass_secretsync::api::check_consent;
+///
+/// assert!(check_consent("shop,tools").is_ok());
+/// assert!(check_consent("no").is_err(), "only `false` withdraws the consent");
+/// ```
+pub fn check_consent(value: &str) -> Result<(), String> {
+    let name = "consent";
+    let namespace = ObjectMeta {
+        annotations: Some([(name.to_owned(), value.to_owned())].into()),
+        ..ObjectMeta::default()
+    };
+    match Consent::from_metadata(&namespace, name).error {
+        Some(error) => Err(error),
+        None => Ok(()),
+    }
 }
 
 /// The schema of a label selector, with limits: each requirement is compared with each object.
@@ -263,6 +305,19 @@ pub struct RecentRemovals {
     /// Since when.
     #[schemars(schema_with = "windlass::schemas::time")]
     pub since: Time,
+    /// Removals that have begun; written before the first of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub planned: Option<PlannedRemovals>,
+}
+
+/// Copies that are being removed.
+#[windlass::api_type]
+#[derive(Copy, Eq)]
+pub struct PlannedRemovals {
+    /// What `count` will be.
+    pub count: u32,
+    /// How many copies stay.
+    pub wanted: u32,
 }
 
 /// One failure. Never contains a value.

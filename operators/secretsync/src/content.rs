@@ -14,7 +14,7 @@ use std::{collections::BTreeMap, fmt};
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use bytes::Bytes;
 use serde::{Deserialize, Deserializer, de};
-use windlass::kube::api::ObjectMeta;
+use windlass::{k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta, kube::api::ObjectMeta};
 use zeroize::{Zeroize, Zeroizing};
 
 use crate::{
@@ -135,22 +135,33 @@ pub(crate) struct Content {
 }
 
 impl Content {
-    /// Parses a response. The error contains the position, never the text.
+    /// Parses an object.
     pub(crate) fn parse(answer: &ZeroizedBuffer) -> Result<Self, String> {
-        let mut content: Self = serde_json::from_slice(answer.as_slice()).map_err(|error| {
-            format!(
-                "cannot parse the server's response (line {}, column {})",
-                error.line(),
-                error.column()
-            )
-        })?;
-        let annotations = content.metadata.annotations.as_mut();
-        // It repeats the values.
+        Ok(parse::<Self>(answer)?.hide_last_applied())
+    }
+
+    /// Parses a page of a list. Returns its objects, and the token of the next page; empty if it was the last one.
+    pub(crate) fn parse_page(answer: &ZeroizedBuffer) -> Result<(Vec<Self>, String), String> {
+        #[derive(Deserialize)]
+        struct Page {
+            #[serde(default)]
+            metadata: ListMeta,
+            #[serde(default)]
+            items: Vec<Content>,
+        }
+        let page: Page = parse(answer)?;
+        let items = page.items.into_iter().map(Self::hide_last_applied).collect();
+        Ok((items, page.metadata.continue_.unwrap_or_default()))
+    }
+
+    /// Moves the annotation that repeats the values out of the metadata.
+    fn hide_last_applied(mut self) -> Self {
+        let annotations = self.metadata.annotations.as_mut();
         if let Some(applied) = annotations.and_then(|all| all.remove(LAST_APPLIED_ANNOTATION)) {
             let applied = Zeroizing::new(applied);
-            content.last_applied = Some(SecretValue(Zeroizing::new(applied.as_str().into())));
+            self.last_applied = Some(SecretValue(Zeroizing::new(applied.as_str().into())));
         }
-        Ok(content)
+        self
     }
 
     pub(crate) fn uid(&self) -> &str {
@@ -286,6 +297,17 @@ impl Content {
             );
         }
     }
+}
+
+/// Parses a response. The error contains the position, never the text.
+fn parse<T: de::DeserializeOwned>(answer: &ZeroizedBuffer) -> Result<T, String> {
+    serde_json::from_slice(answer.as_slice()).map_err(|error| {
+        format!(
+            "cannot parse the server's response (line {}, column {})",
+            error.line(),
+            error.column()
+        )
+    })
 }
 
 /// Returns the JSON of metadata with the `last-applied-configuration`.

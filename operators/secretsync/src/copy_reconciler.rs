@@ -22,7 +22,7 @@ use crate::{
     engine::Engine,
     field_ownership::FieldOwnership,
     identity::{SyncId, SyncOwner},
-    member::{DesiredCopy, Origin, released_body},
+    member::{DesiredCopy, Member, Origin, released_body},
     metrics::Verb,
     plan::{ActiveSync, DesiredCopies, WantedCopy},
     removal_count::CopyAt,
@@ -30,12 +30,20 @@ use crate::{
     source_watch::{Source, is_excluded_type},
 };
 
+/// Fewer copies are read one by one.
+const MIN_COMPARED_TOGETHER: usize = 10;
+
+/// More than any source has: a server must not keep a worker busy without end.
+const MAX_PAGES: usize = 10_000;
+
 /// What happened to a copy that may be unwanted.
 pub(crate) enum Pruned {
     /// It was removed or released, or it is wanted.
     Done,
     /// Its removal waits for a confirmation.
     Held,
+    /// It would be removed, but the status does not say so yet.
+    Unplanned,
 }
 
 /// Reconciles the copies of one sync in one namespace.
@@ -87,6 +95,9 @@ impl CopyReconciler<'_> {
         let is_guarded = self.engine.guards_removal(sync, at);
         if is_guarded && self.engine.held_removal(sync).is_some() {
             return Ok(Pruned::Held);
+        }
+        if is_guarded && !self.engine.is_removal_planned(sync) {
+            return Ok(Pruned::Unplanned);
         }
         self.delete(kind, name, &copy.uid.to_string(), copy.version)
             .await?;
@@ -155,7 +166,18 @@ impl CopyReconciler<'_> {
     /// Remembers that this version has the desired state with this digest. If the cache does not have this version,
     /// because others have changed the object since, or the watch is late, it is read when it is next reconciled.
     fn remember(&self, kind: SourceKind, name: &str, written: WrittenVersion, digest: Digest) {
-        let key = ObjectKey::namespaced(self.namespace, name);
+        self.remember_in(self.namespace, kind, name, written, digest);
+    }
+
+    fn remember_in(
+        &self,
+        namespace: &str,
+        kind: SourceKind,
+        name: &str,
+        written: WrittenVersion,
+        digest: Digest,
+    ) {
+        let key = ObjectKey::namespaced(namespace, name);
         if let Some(copy) = self.engine.listers().copies(kind).get(&key)
             && (copy.uid, copy.version) == (written.uid, written.version)
         {
@@ -202,10 +224,7 @@ impl CopyReconciler<'_> {
             );
             return conflict(name, "OwnedByOtherSync", message, RetryPolicy::Never);
         }
-        match self
-            .sync_copy(live, source.kind, name, &source.uid, &wanted)
-            .await
-        {
+        match self.sync_copy(live, &wanted_copy.member, &wanted).await {
             Ok(outcome) => outcome,
             // The watch will report the end of the namespace.
             Err(failure) if failure.is_terminating() || failure.is_not_found() => CopyOutcome::Pending,
@@ -243,15 +262,20 @@ impl CopyReconciler<'_> {
     async fn sync_copy(
         &self,
         live: &ActiveSync,
-        kind: SourceKind,
-        name: &Arc<str>,
-        source_uid: &str,
+        member: &Member,
         wanted: &DesiredCopy,
     ) -> Result<CopyOutcome, RequestError> {
+        let Source { kind, name, uid, .. } = &*member.source;
+        let (kind, source_uid) = (*kind, &**uid);
         let key = ObjectKey::namespaced(self.namespace, &**name);
-        let Some(copy) = self.engine.listers().copies(kind).get(&key) else {
+        let copies = self.engine.listers().copies(kind);
+        let Some(mut copy) = copies.get(&key) else {
             return self.create_copy(live, kind, name, wanted).await;
         };
+        if copy.content().is_none() && copy.ownership.is_ours && self.compare_all(live, member, wanted).await
+        {
+            copy = copies.get(&key).unwrap_or(copy);
+        }
         if !copy.ownership.is_ours {
             // It has our label but was not written by us: a manual copy of a copy.
             return match requests::get_metadata(self.client, kind, self.namespace, name).await? {
@@ -305,6 +329,67 @@ impl CopyReconciler<'_> {
             return Ok(CopyOutcome::Pending);
         }
         self.update(live, kind, name, wanted, &there).await
+    }
+
+    /// After a start, compares all copies of a source in a few requests, instead of one for each. Returns whether it did, or
+    /// another task has. Copies that differ, or that it could not compare, are read one by one.
+    async fn compare_all(&self, live: &ActiveSync, member: &Member, wanted: &DesiredCopy) -> bool {
+        let source = &member.source;
+        let sync = live.owner.sync_id(source.kind, &source.name);
+        // Later, single copies are changed. Lists of all namespaces may not be allowed.
+        if self.engine.tracker.lock().is_complete(&sync)
+            || !self.engine.index.read().config.restricted_to.is_empty()
+        {
+            return false;
+        }
+        let mut is_compared = member.compared.lock().await;
+        if std::mem::replace(&mut *is_compared, true) {
+            return true;
+        }
+        if !self.has_many_unread(source) {
+            return false;
+        }
+        let (size, mut token) = (wanted.content.size(), String::new());
+        for _ in 0..MAX_PAGES {
+            let page = requests::list_copies(self.client, source.kind, &source.uid, size, &token).await;
+            let (found, next) = match page {
+                Ok(page) => page,
+                Err(failure) => {
+                    let error = failure.redact(&wanted.content);
+                    tracing::debug!(%sync, %error, "copies are read one by one");
+                    break;
+                }
+            };
+            for there in &found {
+                let is_copy = there.metadata.name.as_deref() == Some(&*source.name)
+                    && there.metadata.deletion_timestamp.is_none()
+                    && is_copy_of(there, Uid::from(&*source.uid));
+                if is_copy && wanted.is_up_to_date(there, &live.owner) {
+                    let namespace = there.metadata.namespace.as_deref().unwrap_or_default();
+                    let found = WrittenVersion {
+                        uid: Uid::from(there.uid()),
+                        version: there.version(),
+                    };
+                    self.remember_in(namespace, source.kind, &source.name, found, wanted.digest);
+                }
+            }
+            if next.is_empty() {
+                break;
+            }
+            token = next;
+        }
+        true
+    }
+
+    /// Returns whether enough copies of a source have not been compared: a list is more work for a server than a few reads.
+    fn has_many_unread(&self, source: &Source) -> bool {
+        let copies = self.engine.listers().copies(source.kind);
+        let index = self.engine.index.read();
+        let unread = index.namespaces.keys().filter(|namespace| {
+            let copy = copies.get(&ObjectKey::namespaced(&***namespace, &*source.name));
+            copy.is_some_and(|copy| copy.content().is_none())
+        });
+        unread.take(MIN_COMPARED_TOGETHER).count() == MIN_COMPARED_TOGETHER
     }
 
     /// Replaces a copy whose content is known, in one request. `None` if it has to be read first: others have added

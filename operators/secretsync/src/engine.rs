@@ -37,6 +37,8 @@ pub(crate) struct Engine {
     pub(crate) tracker: Mutex<WorkTracker>,
     pub(crate) metrics: SyncMetrics,
     pub(crate) removals: RemovalGuard,
+    /// Locked while a plan of removals is written.
+    pub(crate) removal_plans: tokio::sync::Mutex<()>,
     /// Limits the events in target namespaces about what was done, and about failures.
     pub(crate) action_events: TargetEvents,
     pub(crate) failure_events: TargetEvents,
@@ -129,6 +131,7 @@ impl Engine {
     pub(crate) fn new(scope: OperatorConfig, metrics: SyncMetrics) -> Self {
         Self {
             removals: RemovalGuard::new(scope.limits.removal_percent),
+            removal_plans: tokio::sync::Mutex::default(),
             action_events: TargetEvents::new(),
             failure_events: TargetEvents::new(),
             index: RwLock::new(SyncIndex::new(scope)),

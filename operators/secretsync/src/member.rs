@@ -29,6 +29,8 @@ pub(crate) struct Member {
     pub(crate) skip_reason: Option<&'static str>,
     /// The desired state of its copies, once it was needed.
     desired: Mutex<Option<Arc<DesiredCopy>>>,
+    /// Whether its copies were compared together. Locked while they are, so that others wait for the result.
+    pub(crate) compared: Mutex<bool>,
 }
 
 impl Member {
@@ -50,6 +52,7 @@ impl Member {
             rules: Arc::clone(rules),
             skip_reason: is_chained.then_some("it is a copy itself, and `allowChaining` is not set"),
             desired: Mutex::default(),
+            compared: Mutex::default(),
         })
     }
 

@@ -126,24 +126,12 @@ impl Engine {
             actions: &actions,
         };
         let mut run = Run::default();
-        let copies = self.copies_of(sync, namespace);
-        for (kind, name, copy) in &copies {
-            match copy_reconciler.prune(sync, &desired, *kind, name, copy).await {
-                Ok(Pruned::Done) => {}
-                Ok(Pruned::Held) => {
-                    self.index.write().register_waiting(sync, namespace);
-                    let key = status_key(sync, &source_namespace);
-                    run.fail(unconfirmed(key.as_ref(), name), RetryPolicy::Poll);
-                }
-                Err(failure) => run.add_removal(name, failure),
-            }
-            if run.disconnected.is_some() {
-                break;
-            }
-        }
+        let pruned = self
+            .prune_copies(sync, namespace, &desired, &copy_reconciler, &mut run, ctx)
+            .await;
         let is_over = desired.sync.as_ref().is_some_and(|live| live.exceeds_limits);
         let mut is_interrupted = false;
-        if let Some(live) = desired.sync.as_ref().filter(|_| !is_over) {
+        if let Some(live) = desired.sync.as_ref().filter(|_| !is_over && pruned.is_ok()) {
             for wanted_copy in &desired.wanted {
                 is_interrupted = ctx.is_stopping();
                 if is_interrupted || run.disconnected.is_some() {
@@ -159,6 +147,10 @@ impl Engine {
         actions.report(ctx.recorder(), &reference, &self.action_events);
         if is_interrupted {
             return Err("interrupted by shutdown".into());
+        }
+        if let Err(failure) = pruned {
+            self.tracker.lock().disconnect(sync, namespace);
+            return Err(failure);
         }
         let Run {
             result,
@@ -185,6 +177,41 @@ impl Engine {
             (_, Some(_)) => Ok(Action::requeue_after(REPORT_INTERVAL)),
             _ => Ok(Action::done()),
         }
+    }
+
+    /// Removes the copies that are no longer wanted, unless that waits for a confirmation. Fails if the removals cannot be
+    /// planned; then the rest was not tried.
+    async fn prune_copies(
+        &self,
+        sync: &SyncId,
+        namespace: &Arc<str>,
+        desired: &DesiredCopies,
+        copy_reconciler: &CopyReconciler<'_>,
+        run: &mut Run,
+        ctx: &Context<Job>,
+    ) -> Result<(), Error> {
+        for (kind, name, copy) in &self.copies_of(sync, namespace) {
+            let mut pruned = copy_reconciler.prune(sync, desired, *kind, name, copy).await;
+            if matches!(pruned, Ok(Pruned::Unplanned)) {
+                self.plan_removals(sync, ctx).await?;
+                pruned = copy_reconciler.prune(sync, desired, *kind, name, copy).await;
+            }
+            match pruned {
+                Ok(Pruned::Done) => {}
+                Ok(Pruned::Unplanned) => return Err("other copies became unwanted meanwhile".into()),
+                Ok(Pruned::Held) => {
+                    self.index.write().register_waiting(sync, namespace);
+                    let source_namespace = Arc::clone(&self.index.read().config.source_namespace);
+                    let key = status_key(sync, &source_namespace);
+                    run.fail(unconfirmed(key.as_ref(), name), RetryPolicy::Poll);
+                }
+                Err(failure) => run.add_removal(name, failure),
+            }
+            if run.disconnected.is_some() {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Reconciles a namespace whose consent looks like a mistake: only copies whose source was deleted are removed.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use windlass::{
     cache::Uid,
-    prelude::{Conditions, ObjectKey},
+    prelude::{Conditions, Context, Error, ObjectKey},
     runtime::READY_CONDITION,
 };
 
@@ -19,7 +19,7 @@ use crate::{
     api::{SecretSync, SourceKind},
     copy_metadata::CopyMetadata,
     engine::Engine,
-    identity::{SyncId, SyncOwner},
+    identity::{Job, SyncId, SyncOwner},
     removal_guard::{CopyCount, Removal},
     source_status::{status_key, status_of},
     source_watch::SourceWatchKey,
@@ -166,6 +166,29 @@ impl Engine {
     pub(crate) fn guards_removal(&self, id: &SyncId, at: CopyAt<'_>) -> bool {
         let key = self.consent_key(self.status_object(id).as_deref());
         self.index.read().guards_removal(id, at, key)
+    }
+
+    /// Returns whether the status of a sync has the plan to remove another copy.
+    pub(crate) fn is_removal_planned(&self, id: &SyncId) -> bool {
+        self.removals.is_planned(id, self.status_object(id).as_deref())
+    }
+
+    /// Writes which copies are about to be removed to the status, so that a crash does not reset their count.
+    pub(crate) async fn plan_removals(&self, id: &SyncId, ctx: &Context<Job>) -> Result<(), Error> {
+        // One write covers all namespaces.
+        let _turn = self.removal_plans.lock().await;
+        if self.is_removal_planned(id) {
+            return Ok(());
+        }
+        let Some(object) = self.status_object(id) else {
+            return Ok(());
+        };
+        let mut updated = SecretSync::clone(&object);
+        if let Some(status) = &mut updated.status {
+            status.recent_removals = self.removals.recent(id, Some(&object));
+            ctx.writer().apply_status(&updated).await?;
+        }
+        Ok(())
     }
 
     /// Records that a copy was removed whose removal could have been held back.

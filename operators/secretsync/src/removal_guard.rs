@@ -10,7 +10,9 @@
 //!                (at the first look)         (while it runs)
 //! ```
 //!
-//! What is held, and what was removed lately, is in the status, so that a restart forgets neither.
+//! What is held, and what was removed lately, is in the status, so that a restart forgets neither. What is about to be removed
+//! is written there before the first of it is removed; a process that finds such a plan compares it with the copies that
+//! exist, and so knows how many its predecessor has removed.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -19,11 +21,11 @@ use tokio::time::Instant;
 use windlass::{
     k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp},
     prelude::{Conditions, ResourceExt},
-    runtime::READY_CONDITION,
+    runtime::{Clock, READY_CONDITION},
 };
 
 use crate::{
-    api::{CONFIRM_REMOVAL_ANNOTATION, RecentRemovals, SecretSync},
+    api::{CONFIRM_REMOVAL_ANNOTATION, PlannedRemovals, RecentRemovals, SecretSync},
     copy_outcome::REMOVAL_NOT_CONFIRMED,
     identity::SyncId,
 };
@@ -76,20 +78,34 @@ struct SyncRemovals {
     removed: usize,
     /// How many of them may count: others than those that were counted do not.
     most: usize,
+    /// What is being removed.
+    plan: Option<Plan>,
+    /// An earlier process has made the plan, and how much of it is done is not known yet.
+    is_unresolved: bool,
     /// A removal is held. Stays until it is confirmed and done, or until the copies are wanted again.
     is_held: bool,
     /// The decision at this revision of the sync index.
     decided: Option<(u64, Option<Removal>)>,
 }
 
+/// The removals that have begun.
+#[derive(Clone, Copy)]
+struct Plan {
+    /// What `removed` will be.
+    removed: usize,
+    /// How many copies stay.
+    wanted: usize,
+}
+
 impl SyncRemovals {
     fn new() -> Self {
-        let now = Timestamp::now();
         Self {
             since: Instant::now(),
-            since_time: Timestamp::from_second(now.as_second()).unwrap_or(now),
+            since_time: Clock::system().now(),
             removed: 0,
             most: 0,
+            plan: None,
+            is_unresolved: false,
             is_held: false,
             decided: None,
         }
@@ -104,7 +120,12 @@ impl SyncRemovals {
         let ready = status.conditions.of_type(READY_CONDITION);
         entry.is_held = status.conditions.is_true(REMOVAL_HELD)
             || ready.is_some_and(|ready| ready.reason == REMOVAL_NOT_CONFIRMED);
-        if let Some(RecentRemovals { count, since }) = &status.recent_removals {
+        if let Some(RecentRemovals {
+            count,
+            since,
+            planned,
+        }) = &status.recent_removals
+        {
             let age = entry.since_time.as_second().saturating_sub(since.0.as_second());
             let age = Duration::from_secs(u64::try_from(age).unwrap_or_default());
             if age < WINDOW
@@ -114,9 +135,25 @@ impl SyncRemovals {
                 entry.since_time = since.0;
                 entry.removed = *count as usize;
                 entry.most = entry.removed;
+                entry.plan = planned.map(|PlannedRemovals { count, wanted }| Plan {
+                    removed: count as usize,
+                    wanted: wanted as usize,
+                });
+                entry.is_unresolved = entry.plan.is_some();
             }
         }
         entry
+    }
+
+    /// Determines how many copies an earlier process has removed, from its plan and from the copies that exist.
+    fn resolve(&mut self, found: CopyCount) {
+        if let Some(plan) = self.plan.filter(|_| self.is_unresolved) {
+            // What was wanted then, and is not any more, was not part of the plan.
+            let since = plan.wanted.saturating_sub(found.wanted);
+            let removed = (plan.removed + since).saturating_sub(found.unwanted);
+            self.removed = removed.clamp(self.removed.min(plan.removed), plan.removed);
+        }
+        self.is_unresolved = false;
     }
 
     fn is_recent(&self) -> bool {
@@ -155,10 +192,10 @@ impl RemovalGuard {
     ) -> Option<Removal> {
         let known = self.with_entry(sync, object, |entry| match entry.decided {
             Some((at, decision)) if at == revision => Err(decision),
-            _ => Ok((entry.removed, entry.is_held)),
+            _ => Ok(entry.is_held),
         });
-        let (recently, was_held) = match known {
-            Ok(known) => known,
+        let was_held = match known {
+            Ok(was_held) => was_held,
             Err(decision) => return decision,
         };
         let mut found = count();
@@ -166,6 +203,10 @@ impl RemovalGuard {
         if was_held {
             found.unwanted += found.doubtful;
         }
+        let recently = self.with_entry(sync, object, |entry| {
+            entry.resolve(found);
+            entry.removed
+        });
         let all = Removal {
             unwanted: found.unwanted + recently,
             copies: found.wanted + found.unwanted + recently,
@@ -180,6 +221,10 @@ impl RemovalGuard {
             entry.is_held = found.unwanted > 0 && self.percent < 100 && (entry.is_held || is_many);
             entry.most = entry.removed + found.unwanted;
             let decision = (entry.is_held && all.unwanted > confirmed).then_some(all);
+            entry.plan = (decision.is_none() && found.unwanted > 0).then_some(Plan {
+                removed: entry.most,
+                wanted: found.wanted,
+            });
             entry.decided = Some((revision, decision));
             decision
         })
@@ -188,6 +233,23 @@ impl RemovalGuard {
     /// Returns whether a removal is held, or was at the last look.
     pub(crate) fn is_held(&self, sync: &SyncId, object: Option<&SecretSync>) -> bool {
         self.look(sync, object, |entry| entry.is_held)
+    }
+
+    /// Returns whether the status has the plan to remove the next copy, or has no place for it.
+    pub(crate) fn is_planned(&self, sync: &SyncId, object: Option<&SecretSync>) -> bool {
+        let Some(status) = object.and_then(|object| object.status.as_ref()) else {
+            return true;
+        };
+        self.look(sync, object, |entry| {
+            let Some(plan) = entry.plan else {
+                return true;
+            };
+            let needed = (entry.removed + 1).min(plan.removed);
+            status.recent_removals.as_ref().is_some_and(|recent| {
+                let planned = recent.planned.map_or(recent.count, |planned| planned.count);
+                recent.since.0 == entry.since_time && planned as usize >= needed
+            })
+        })
     }
 
     /// Records that a copy was removed.
@@ -205,9 +267,14 @@ impl RemovalGuard {
     /// Returns what was removed lately, as it is in a status.
     pub(crate) fn recent(&self, sync: &SyncId, object: Option<&SecretSync>) -> Option<RecentRemovals> {
         self.look(sync, object, |entry| {
-            (entry.is_recent() && entry.removed > 0).then(|| RecentRemovals {
-                count: u32::try_from(entry.removed).unwrap_or(u32::MAX),
+            let plan = entry.plan.filter(|plan| plan.removed > entry.removed);
+            (entry.is_recent() && (entry.removed > 0 || plan.is_some())).then(|| RecentRemovals {
+                count: saturated(entry.removed),
                 since: Time(entry.since_time),
+                planned: plan.map(|Plan { removed, wanted }| PlannedRemovals {
+                    count: saturated(removed),
+                    wanted: saturated(wanted),
+                }),
             })
         })
     }
@@ -250,6 +317,10 @@ impl RemovalGuard {
         entry.expire();
         change(entry)
     }
+}
+
+fn saturated(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]
@@ -365,6 +436,59 @@ mod tests {
         let long_ago = Timestamp::from_second(1_000_000).expect("a time");
         assert_eq!(held(recent(long_ago), 5), None);
         assert_eq!(held(recent(Timestamp::now()), 5), Some(removal(20, 30)));
+    }
+
+    /// A process dies while it removes copies, before it has written how many it has removed.
+    #[tokio::test(start_paused = true)]
+    async fn plan_in_the_status_says_how_many_an_earlier_process_removed() {
+        for (wanted, unwanted, removed) in [
+            // Nothing, half and all of it was done.
+            (20, 10, 0),
+            (20, 5, 5),
+            (20, 0, 10),
+            // Half of it, and five more are unwanted since.
+            (15, 10, 5),
+            // All of it, and copies were created since.
+            (25, 0, 10),
+        ] {
+            let first = RemovalGuard::new(50);
+            let empty = object(0, &json!({}));
+            assert_eq!(
+                first.held(&sync(), 1, Some(&empty), || count(10, 30), || None),
+                None
+            );
+            assert!(!first.is_planned(&sync(), Some(&empty)), "it is written first");
+            let recent = first.recent(&sync(), Some(&empty));
+            let written = object(0, &json!({ "recentRemovals": recent }));
+            assert!(first.is_planned(&sync(), Some(&written)));
+
+            let second = RemovalGuard::new(50);
+            let found = count(unwanted, wanted + unwanted);
+            second.held(&sync(), 1, Some(&written), || found, || None);
+            let known = second
+                .recent(&sync(), Some(&written))
+                .map_or(0, |recent| recent.count);
+            assert_eq!(known, removed, "{wanted} {unwanted}");
+        }
+    }
+
+    /// The plan is for what is unwanted now: what follows needs another one.
+    #[tokio::test(start_paused = true)]
+    async fn plan_covers_only_what_was_counted() {
+        let guard = RemovalGuard::new(50);
+        let mut object = object(0, &json!({}));
+        for (revision, left) in [(1, 30), (2, 28)] {
+            guard.held(&sync(), revision, Some(&object), || count(2, left), || None);
+            assert!(!guard.is_planned(&sync(), Some(&object)));
+            let recent = guard.recent(&sync(), Some(&object));
+            object = self::object(0, &json!({ "recentRemovals": recent }));
+            for _ in 0..2 {
+                assert!(guard.is_planned(&sync(), Some(&object)));
+                guard.record(&sync(), Some(&object));
+            }
+        }
+        let recent = guard.recent(&sync(), Some(&object)).expect("four were removed");
+        assert_eq!((recent.count, recent.planned), (4, None));
     }
 
     #[tokio::test(start_paused = true)]

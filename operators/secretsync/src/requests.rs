@@ -20,7 +20,7 @@ use windlass::{
 };
 
 use crate::{
-    api::SourceKind,
+    api::{SOURCE_UID_LABEL, SourceKind},
     content::{Content, ZeroizedBuffer},
     field_ownership::FIELD_MANAGER,
 };
@@ -30,6 +30,14 @@ const ACCEPT_METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.
 
 /// Timeout of a request, including the client's retries.
 const REQUEST_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// How many bytes of a page are aimed at, and how many are read: copies may have grown since they were written.
+const PAGE_BYTES: usize = 1 << 20;
+const MAX_PAGE_BYTES: usize = 8 << 20;
+
+/// The most objects in a page, and the bytes of an object besides its values, roughly.
+const MAX_PAGE_OBJECTS: usize = 500;
+const METADATA_BYTES: usize = 1 << 10;
 
 /// Precedes the message of a webhook or an admission policy in the server's message.
 const DENIALS: [&str; 2] = ["denied the request", "denied request"];
@@ -183,6 +191,28 @@ pub(crate) async fn get(
     }
 }
 
+/// Gets a page of all copies of a source, whole, and the token of the next page; empty if there is none. `size` is the size
+/// of the source.
+pub(crate) async fn list_copies(
+    client: &Client,
+    kind: SourceKind,
+    source_uid: &str,
+    size: usize,
+    token: &str,
+) -> Result<(Vec<Content>, String), RequestError> {
+    let objects = (PAGE_BYTES / (size + METADATA_BYTES)).clamp(1, MAX_PAGE_OBJECTS);
+    let query = form_urlencoded::Serializer::new(String::new())
+        .append_pair("labelSelector", &format!("{SOURCE_UID_LABEL}={source_uid}"))
+        .append_pair("limit", &objects.to_string())
+        .append_pair("continue", token)
+        .finish();
+    let request = Request::get(format!("/api/v1/{}?{query}", kind.plural()))
+        .header(header::ACCEPT, "application/json")
+        .body(Body::empty());
+    let answer = send_limited(client, request, MAX_PAGE_BYTES).await?;
+    Content::parse_page(&answer).map_err(RequestError::Other)
+}
+
 /// Gets the metadata of an object; `None` if it does not exist.
 pub(crate) async fn get_metadata(
     client: &Client,
@@ -291,8 +321,17 @@ async fn send(
     client: &Client,
     request: Result<Request<Body>, http::Error>,
 ) -> Result<ZeroizedBuffer, RequestError> {
+    send_limited(client, request, usize::MAX).await
+}
+
+/// The same, with a limit of the response's bytes.
+async fn send_limited(
+    client: &Client,
+    request: Result<Request<Body>, http::Error>,
+    max_bytes: usize,
+) -> Result<ZeroizedBuffer, RequestError> {
     let late = |_| RequestError::Other(format!("the server did not answer within {REQUEST_TIMEOUT:?}"));
-    timeout(REQUEST_TIMEOUT, exchange(client, request))
+    timeout(REQUEST_TIMEOUT, exchange(client, request, max_bytes))
         .await
         .map_err(late)?
 }
@@ -300,6 +339,7 @@ async fn send(
 async fn exchange(
     client: &Client,
     request: Result<Request<Body>, http::Error>,
+    max_bytes: usize,
 ) -> Result<ZeroizedBuffer, RequestError> {
     let request = request.map_err(|error| RequestError::Other(error.to_string()))?;
     let response = client.send(request).await.map_err(RequestError::Client)?;
@@ -311,6 +351,11 @@ async fn exchange(
     while let Some(frame) = body.frame().await {
         if let Ok(part) = frame.map_err(RequestError::Client)?.into_data() {
             answer.append_and_zero(part);
+        }
+        if answer.as_slice().len() > max_bytes {
+            return Err(RequestError::Other(format!(
+                "the response has more than {max_bytes} bytes"
+            )));
         }
     }
     if parts.status.is_success() {

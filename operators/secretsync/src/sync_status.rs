@@ -357,8 +357,9 @@ fn status(
         ConditionUpdate::false_("Conflict", "NoConflicts")
     } else {
         ConditionUpdate::true_("Conflict", "TargetsOccupied").message(format!(
-            "{} of {} targets exist and are not copies of this sync; they are left unchanged, see failures",
-            result.conflicts, result.targets
+            "{} of {} not written, because others have created or apply these objects; they are left unchanged, see failures",
+            result.conflicts,
+            copies(result.targets)
         ))
     };
     status
@@ -397,7 +398,11 @@ fn ready(
     if standing.is_deleting {
         return no(
             "Deleting",
-            format!("{failed} copies could not be removed; see failures"),
+            format!(
+                "{} could not be removed{}",
+                copies(*failed),
+                first_failure(status)
+            ),
         );
     }
     if let Some(wrong) = &standing.spec_error {
@@ -425,16 +430,100 @@ fn ready(
         return no(REMOVAL_NOT_CONFIRMED, request.clone());
     }
     if *failed > 0 {
-        return no("Failed", format!("{failed} copies failed; see failures"));
+        let conflicts = match conflicts {
+            0 => String::new(),
+            number => format!(", {number} in conflict"),
+        };
+        return no(
+            "Failed",
+            format!("{} failed{conflicts}{}", copies(*failed), first_failure(status)),
+        );
     }
     if *conflicts > 0 {
         return no(
             "Conflict",
-            format!("{conflicts} of {targets} targets exist and are not copies of this sync"),
+            format!(
+                "{conflicts} of {} in conflict{}",
+                copies(*targets),
+                first_failure(status)
+            ),
         );
     }
     if summary.has_pending_change || synced < targets {
-        return no("Syncing", format!("{synced} of {targets} copies are up to date"));
+        return no("Syncing", format!("{synced} of {} up to date", copies(*targets)));
     }
-    ConditionUpdate::true_("Ready", "Synced").message(format!("{synced} copies are up to date"))
+    ConditionUpdate::true_("Ready", "Synced").message(format!("{} up to date", copies(*synced)))
+}
+
+fn copies(number: u32) -> String {
+    let noun = if number == 1 { "copy" } else { "copies" };
+    format!("{number} {noun}")
+}
+
+/// Where to look, with the first failure: the columns of `kubectl get` show no other.
+fn first_failure(status: &SecretSyncStatus) -> String {
+    let Some(SyncFailure {
+        namespace,
+        name,
+        reason,
+        ..
+    }) = status.failures.first()
+    else {
+        return String::new();
+    };
+    let others = if status.failures.len() > 1 { ", …" } else { "" };
+    format!("; see failures: {namespace}/{name} ({reason}){others}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_count_and_name_the_first_failure() {
+        let failure = |name: &str| SyncFailure {
+            namespace: "team-a".to_owned(),
+            name: name.to_owned(),
+            reason: "Immutable".to_owned(),
+            ..SyncFailure::default()
+        };
+        let message = |targets, synced, conflicts, failures: &[&str]| {
+            let status = SecretSyncStatus {
+                targets,
+                synced,
+                conflicts,
+                failed: targets - synced - conflicts,
+                failures: failures.iter().copied().map(failure).collect(),
+                ..SecretSyncStatus::default()
+            };
+            let memory = RemovalMemory {
+                request: None,
+                is_held: false,
+                recent: None,
+                annotation: String::new(),
+            };
+            let mut conditions = Vec::new();
+            let update = ready(&SyncState::default(), &Summary::default(), &status, &memory);
+            conditions.set(update, &Clock::system());
+            conditions.of_type("Ready").map(|ready| ready.message.clone())
+        };
+        for (found, expected) in [
+            (message(1, 1, 0, &[]), "1 copy up to date"),
+            (message(3, 3, 0, &[]), "3 copies up to date"),
+            (
+                message(3, 2, 0, &["x"]),
+                "1 copy failed; see failures: team-a/x (Immutable)",
+            ),
+            (
+                message(4, 1, 1, &["x", "y"]),
+                "2 copies failed, 1 in conflict; see failures: team-a/x (Immutable), …",
+            ),
+            (
+                message(3, 2, 1, &["x"]),
+                "1 of 3 copies in conflict; see failures: team-a/x (Immutable)",
+            ),
+        ] {
+            assert_eq!(found.as_deref(), Some(expected));
+        }
+    }
 }

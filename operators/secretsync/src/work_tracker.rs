@@ -268,6 +268,11 @@ impl WorkTracker {
         progress.is_complete |= progress.pending == 0;
     }
 
+    /// Returns whether all items of a sync were processed once.
+    pub(crate) fn is_complete(&self, sync: &SyncId) -> bool {
+        self.syncs.get(sync).is_some_and(|progress| progress.is_complete)
+    }
+
     /// Forgets a deleted sync that has nothing left.
     pub(crate) fn forget(&mut self, sync: &SyncId) {
         let Some(progress) = self.syncs.get(sync) else {

@@ -13,7 +13,10 @@
 //! # Ok::<_, windlass_api::labels::InvalidSelector>(())
 //! ```
 
+mod matcher;
 mod parse;
+
+pub use matcher::Matcher;
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
@@ -33,7 +36,7 @@ pub struct Selector(Vec<Requirement>);
 struct Requirement {
     key: String,
     operator: Operator,
-    /// Empty for `Exists` and `DoesNotExist`, one integer for `Gt` and `Lt`.
+    /// Sorted. Empty for `Exists` and `DoesNotExist`, one integer for `Gt` and `Lt`.
     values: Vec<String>,
 }
 
@@ -125,11 +128,9 @@ impl Selector {
 
     /// Whether the labels meet all requirements. `label` returns the value of the label with this key.
     pub fn matches<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
-        self.0.iter().all(|requirement| {
-            requirement
-                .operator
-                .matches(&requirement.values, label(&requirement.key))
-        })
+        self.0
+            .iter()
+            .all(|requirement| requirement.matches(label(&requirement.key)))
     }
 
     /// Like [`Selector::matches`], for the labels of typed metadata.
@@ -146,6 +147,16 @@ impl Requirement {
             key,
             operator,
             values,
+        }
+    }
+
+    /// Like [`Operator::matches`], with sorted values.
+    fn matches(&self, label: Option<&str>) -> bool {
+        let is_listed = |label: &str| self.values.binary_search_by(|value| (**value).cmp(label)).is_ok();
+        match self.operator {
+            Operator::In => label.is_some_and(is_listed),
+            Operator::NotIn => !label.is_some_and(is_listed),
+            operator => operator.matches(&self.values, label),
         }
     }
 }

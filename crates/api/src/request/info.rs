@@ -44,8 +44,14 @@ const NAMESPACE_SUBRESOURCES: [&str; 2] = ["status", "finalize"];
 impl RequestInfo {
     /// Parses a request.
     pub fn of(method: &Method, path: &str, query: Option<&str>) -> Self {
-        let is_well_formed = has_valid_escapes(path);
-        let path = percent_decode_str(path).decode_utf8_lossy().into_owned();
+        // Most paths have no escapes.
+        let has_escapes = path.bytes().any(|byte| byte == b'%');
+        let is_well_formed = !has_escapes || has_valid_escapes(path);
+        let path = if has_escapes {
+            percent_decode_str(path).decode_utf8_lossy().into_owned()
+        } else {
+            path.to_owned()
+        };
         let query = Query::parse(query);
         let other = |path: String, query| Self {
             access: Access::path(method.as_str().to_ascii_lowercase(), path.clone()),
@@ -56,8 +62,8 @@ impl RequestInfo {
             depth: 0,
             is_well_formed,
         };
-        let segments = segments(&path);
-        let (group, version, rest) = match segments[..] {
+        let segments = FirstSegments::of(&path);
+        let (group, version, rest) = match *segments.as_slice() {
             ["api", version, ref rest @ ..] if !rest.is_empty() => ("", version, rest),
             ["apis", group, version, ref rest @ ..] if !rest.is_empty() => (group, version, rest),
             _ => return other(path, query),
@@ -112,7 +118,7 @@ impl RequestInfo {
             access,
             path_verb,
             in_namespace,
-            depth: parts.len(),
+            depth: parts.len() + segments.further(),
             is_well_formed,
             path,
             query,
@@ -144,6 +150,52 @@ impl RequestInfo {
             AccessTarget::Path(_) => false,
         };
         streams || matches!(&*self.access.verb, "watch" | "proxy")
+    }
+}
+
+/// `apis`, group, version, `watch`, `namespaces`, namespace, resource, name, subresource.
+const MEANINGFUL_SEGMENTS: usize = 9;
+
+/// The segments of a path that can have a meaning, without an allocation.
+struct FirstSegments<'a> {
+    first: [&'a str; MEANINGFUL_SEGMENTS],
+    /// Of all segments.
+    count: usize,
+}
+
+impl<'a> FirstSegments<'a> {
+    fn of(path: &'a str) -> Self {
+        let mut segments = Self {
+            first: [""; MEANINGFUL_SEGMENTS],
+            count: 0,
+        };
+        let path = path.trim_matches('/');
+        if path.is_empty() {
+            return segments;
+        }
+        let mut start = 0;
+        let ends = path
+            .bytes()
+            .enumerate()
+            .filter(|(_, byte)| *byte == b'/')
+            .map(|(index, _)| index);
+        for end in ends.chain([path.len()]) {
+            if let Some(segment) = segments.first.get_mut(segments.count) {
+                *segment = &path[start..end];
+            }
+            segments.count += 1;
+            start = end + 1;
+        }
+        segments
+    }
+
+    fn as_slice(&self) -> &[&'a str] {
+        &self.first[..self.count.min(MEANINGFUL_SEGMENTS)]
+    }
+
+    /// The number of segments that are not in the slice.
+    fn further(&self) -> usize {
+        self.count.saturating_sub(MEANINGFUL_SEGMENTS)
     }
 }
 
@@ -260,6 +312,12 @@ mod tests {
         let info = read("GET /api/v1/namespaces/a/pods/x/log/more?follow=1");
         assert!(info.in_namespace && info.is_named() && info.is_long_running());
         assert_eq!((info.depth, info.path_verb), (4, None));
+        let path = "/apis/g/v1/watch/namespaces/a/pods/x/log";
+        for further in 0..5 {
+            let info = read(&format!("GET {path}{}", "/more".repeat(further)));
+            assert_eq!(info.depth, 3 + further);
+            assert_eq!(info.access.to_string(), "watch pods.g/log x in a");
+        }
         let info = read("GET /api/v1/namespaces/a");
         assert!(!info.in_namespace && info.is_named() && !info.is_long_running());
         let info = read("GET /api/v1/pods?fieldSelector=metadata.name%3Dx");

@@ -30,8 +30,8 @@ impl AccessControl {
         };
         let (resource, role, old) = (write.resource, write.object, write.old);
         let escalate = Access::resource("escalate", GROUP, &resource.plural)
-            .with_name(caller.access.name())
-            .in_namespace(caller.access.namespace());
+            .with_name(caller.access().name())
+            .in_namespace(caller.access().namespace());
         if self.decide(&caller.user, &escalate).is_allowed() {
             return Ok(());
         }
@@ -61,7 +61,7 @@ impl AccessControl {
             let role = binding.fields().get("roleRef").unwrap_or(&Value::Null);
             role[key].as_str().unwrap_or_default()
         };
-        let (kind, name, namespace) = (text("kind"), text("name"), caller.access.namespace());
+        let (kind, name, namespace) = (text("kind"), text("name"), caller.access().namespace());
         let plural = match kind {
             "ClusterRole" => Some("clusterroles"),
             "Role" => Some("roles"),
@@ -92,7 +92,7 @@ impl AccessControl {
     fn check_holds_rules(&self, caller: &Caller, wanted: &[Rule]) -> Result<(), String> {
         let policy = self.policy.as_ref().expect("checked by the caller");
         let user = &caller.user;
-        let (held, unresolved) = policy.rules_of(&*self.store.storage, user, caller.access.namespace());
+        let (held, unresolved) = policy.rules_of(&*self.store.storage, user, caller.access().namespace());
         let lacking = MissingRules::find(&held, wanted, CoverageLimits::default());
         if lacking.is_empty() {
             return Ok(());

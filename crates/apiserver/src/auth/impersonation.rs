@@ -18,6 +18,8 @@ use super::{
 };
 use crate::status::Status;
 
+/// Of all headers below.
+const PREFIX: &str = "impersonate-";
 const USER: &str = "impersonate-user";
 const UID: &str = "impersonate-uid";
 const GROUP: &str = "impersonate-group";
@@ -269,6 +271,9 @@ fn prefixed_path_error(text: &str) -> Option<String> {
 
 /// Reads the user to impersonate from the headers.
 fn requested_user(headers: &HeaderMap) -> Result<Option<User>, Status> {
+    if !headers.keys().any(|name| name.as_str().starts_with(PREFIX)) {
+        return Ok(None);
+    }
     let text = |name: &str| {
         let value = headers
             .get(name)

@@ -29,7 +29,7 @@ mod user;
 
 use std::{collections::HashMap, sync::Arc};
 
-use windlass_api::request::Access;
+use windlass_api::request::{Access, RequestInfo};
 use windlass_rights::{Recorder, Rule};
 
 pub(crate) use authenticator::{AnonymousAuth, Authenticator, Peer};
@@ -73,12 +73,18 @@ pub(crate) struct AccessControl {
     pub(crate) aggregation_lock: parking_lot::Mutex<()>,
 }
 
-/// The user who makes a request and the access it needs. Writes of roles and bindings use it to check for privilege
-/// escalation.
+/// The user who makes a request, and the request. Writes of roles and bindings use it to check for privilege escalation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Caller {
     pub(crate) user: Arc<User>,
-    pub(crate) access: Access,
+    pub(crate) info: Arc<RequestInfo>,
+}
+
+impl Caller {
+    /// The access that the request needs.
+    pub(crate) fn access(&self) -> &Access {
+        &self.info.access
+    }
 }
 
 impl AccessControl {
@@ -125,10 +131,10 @@ impl AccessControl {
     /// An update or patch that creates the object needs the `create` verb too.
     pub(crate) fn authorize_creation(&self, caller: Option<&Caller>) -> Result<(), Status> {
         match caller {
-            Some(Caller { user, access }) if matches!(&*access.verb, "update" | "patch") => {
+            Some(caller) if matches!(&*caller.access().verb, "update" | "patch") => {
                 let verb = "create".to_owned();
-                let target = access.target.clone();
-                self.authorize(user, &Access { verb, target })
+                let target = caller.access().target.clone();
+                self.authorize(&caller.user, &Access { verb, target })
             }
             _ => Ok(()),
         }

@@ -142,6 +142,10 @@ impl Decision {
     }
 }
 
+/// From this number of rules on, a role that several bindings refer to is visited once or twice, not for each of them. A
+/// thousand bindings to a role of ten thousand rules would be more than fits into memory.
+const MANY_RULES: usize = 1_000;
+
 /// How many messages are listed. A real server lists all of them.
 const MAX_MESSAGES: usize = 100;
 
@@ -268,7 +272,7 @@ impl Policy {
     }
 
     /// Visits each binding that applies to a user in a namespace, with its role if that exists: cluster role bindings
-    /// first, ordered by name.
+    /// first, ordered by name. After [`MANY_RULES`], further bindings to the same role are skipped.
     fn visit<T>(
         &self,
         storage: &dyn Storage,
@@ -282,9 +286,16 @@ impl Policy {
             } else {
                 &["", namespace]
             };
+            let (mut rules, mut seen) = (0, HashSet::new());
             for place in places {
                 for binding in index.bindings_of(user, place) {
                     let role = index.role(place, &binding.role_kind, &binding.role);
+                    if let Some(role) = role {
+                        if rules > MANY_RULES && !seen.insert(Arc::as_ptr(role)) {
+                            continue;
+                        }
+                        rules += role.rules.len();
+                    }
                     if let ControlFlow::Break(found) = visitor(binding, role.map(|role| &**role)) {
                         return Some(found);
                     }

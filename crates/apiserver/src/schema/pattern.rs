@@ -26,9 +26,14 @@ fn to_rust_syntax(pattern: &str) -> String {
                     (Some((members, true)), ..) => out.extend(["[^", members, "]"]),
                     (None, 'b', None) => out.push_str(r"(?-u:\b)"),
                     (None, 'Q', None) => {
-                        let rest: String = chars.by_ref().collect();
-                        let (literal, more) = rest.split_once(r"\E").unwrap_or((&rest, ""));
-                        return out + &regex::escape(literal) + &to_rust_syntax(more);
+                        let mut literal = String::new();
+                        while let Some(c) = chars.next() {
+                            if c == '\\' && chars.next_if_eq(&'E').is_some() {
+                                break;
+                            }
+                            literal.push(c);
+                        }
+                        out.push_str(&regex::escape(&literal));
                     }
                     _ => out.extend(['\\', escaped]),
                 }
@@ -121,6 +126,13 @@ fn go_error_message(pattern: &str, error: &str) -> String {
 mod tests {
     use super::*;
 
+    /// Each used to be a level of recursion, and a copy of the rest.
+    #[test]
+    fn many_literals_are_translated_on_a_small_stack() {
+        let text = r"\Qa\E".repeat(500_000);
+        assert_eq!(to_rust_syntax(&text), "a".repeat(500_000));
+    }
+
     #[test]
     fn patterns_match_as_in_go() {
         for (pattern, good, bad) in [
@@ -133,6 +145,8 @@ mod tests {
             (r"^[a&&b]+$", "a&b", "c"),
             (r"^[[:alpha:]]+$", "ab", "1"),
             (r"^\Qa.b\E+$", "a.bb", "axb"),
+            (r"^\Qa.\Ex\Q\\E$", r"a.x\", "abx"),
+            (r"^\Q[\E[b]\Qc$", "[bc$", "[bc"),
             (r"\bfoo\b", "a foo b", "afoo"),
             (r"^a{2,3}$", "aaa", "a"),
         ] {

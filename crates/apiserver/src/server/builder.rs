@@ -14,7 +14,6 @@ use crate::{
         AccessControl, AnonymousAuth, Authenticator, AuthorizationMode, LastModes, Policy, TokenSigner, User,
     },
     crd::Definitions,
-    depth::DeepTables,
     environment::Environment,
     kinds::{ServiceAllocator, kubernetes_service},
     large_work::LargeWork,
@@ -195,7 +194,6 @@ impl Builder {
             storage,
             registry: Registry::new(),
             environment,
-            deep_tables: DeepTables::default(),
         });
         let access = Arc::new(AccessControl {
             store: store.clone(),

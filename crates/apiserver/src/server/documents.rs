@@ -145,7 +145,12 @@ impl DiscoveryFormat {
 }
 
 /// A document of `/openapi/v3`, immutable if requested with its hash.
-pub(super) fn openapi_document(catalogue: &Catalogue, parts: &Parts, info: &RequestInfo) -> Response<Body> {
+pub(super) fn openapi_document(
+    catalogue: &Catalogue,
+    parts: &Parts,
+    info: &RequestInfo,
+    now: Timestamp,
+) -> Response<Body> {
     let path = info.path.strip_prefix(OPENAPI_V3_PREFIX).unwrap_or_default();
     let offers = accept::media_ranges(&parts.headers);
     let accepts =
@@ -179,9 +184,7 @@ pub(super) fn openapi_document(catalogue: &Catalogue, parts: &Parts, info: &Requ
                 );
                 // For clients that do not support `immutable`: a year.
                 let year = jiff::Span::new().hours(365 * 24);
-                let expires = (Timestamp::now() + year)
-                    .strftime("%a, %d %b %Y %H:%M:%S GMT")
-                    .to_string();
+                let expires = (now + year).strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
                 headers.insert(
                     header::EXPIRES,
                     HeaderValue::from_str(&expires).expect("a date is ASCII"),

@@ -1,10 +1,9 @@
 //! Limits on concurrent requests.
 
-use std::{pin::pin, sync::Arc};
+use std::pin::pin;
 
 use bytes::{Buf, Bytes, BytesMut};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use windlass_api::request::RequestInfo;
 
 use super::Server;
@@ -18,6 +17,10 @@ use crate::{
 /// The unit in which bodies are counted, in bytes.
 const BODY_UNIT: usize = 1024;
 
+/// The length of selectors that a watch may have for one permit, in bytes. Each byte takes up to fifty in memory until the
+/// watch ends.
+const SELECTOR_UNIT: usize = 256;
+
 /// The remaining capacity for requests.
 pub(super) struct InFlight {
     reads: Pool,
@@ -27,7 +30,7 @@ pub(super) struct InFlight {
     /// take the place of other reads.
     waiting: Pool,
     /// In units of [`BODY_UNIT`] bytes.
-    received: Arc<Semaphore>,
+    received: Pool,
 }
 
 impl InFlight {
@@ -37,12 +40,10 @@ impl InFlight {
             writes: Pool::new(limits.writes),
             watches: Pool::new(limits.watches),
             waiting: Pool::new(limits.reads),
-            received: Arc::new(Semaphore::new(
-                limits
-                    .received_bytes
-                    .div_ceil(BODY_UNIT)
-                    .min(Semaphore::MAX_PERMITS),
-            )),
+            received: Pool::with_minimum(
+                limits.received_bytes.div_ceil(BODY_UNIT),
+                limits::MAX_BODY_BYTES.div_ceil(BODY_UNIT),
+            ),
         }
     }
 
@@ -63,10 +64,12 @@ impl InFlight {
         self.reads.acquire(user)
     }
 
-    /// Acquires a permit for an open watch or a log that is followed. Administrators need none, nor do controllers in the
-    /// process.
-    pub(super) fn acquire_watch(&self, user: &User) -> Result<Option<Permit>, Status> {
-        self.watches.acquire(user)
+    /// Acquires a permit for an open watch or a log that is followed; a watch with a long selector is more than one.
+    /// Administrators need none, nor do controllers in the process.
+    pub(super) fn acquire_watch(&self, user: &User, info: &RequestInfo) -> Result<Option<Permit>, Status> {
+        let length = |key| info.query.text(key).map_or(0, str::len);
+        let selectors = length("labelSelector") + length("fieldSelector");
+        self.watches.acquire_many(user, 1 + selectors / SELECTOR_UNIT)
     }
 
     /// Acquires a permit to wait for a revision. Administrators need none.
@@ -79,7 +82,7 @@ impl InFlight {
 pub(super) struct ReceivedBody {
     pub(super) bytes: Bytes,
     /// Its share of [`Limits::received_bytes`].
-    _permit: Option<OwnedSemaphorePermit>,
+    _permit: Option<Permit>,
 }
 
 impl Server {
@@ -96,7 +99,7 @@ impl Server {
     {
         let load = &self.api.in_flight;
         let (mut first, mut rest) = (Bytes::new(), BytesMut::new());
-        let mut held: Option<OwnedSemaphorePermit> = None;
+        let (mut held, mut counted) = (None, 0);
         let mut body = pin!(Limited::new(body, limits::MAX_BODY_BYTES));
         loop {
             let frame = match tokio::time::timeout(self.api.limits.body_timeout, body.frame()).await {
@@ -129,15 +132,9 @@ impl Server {
                 }
             }
             let units = first.len().max(rest.len()).div_ceil(BODY_UNIT);
-            let missing = units - held.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
-            if missing > 0 && !user.is_master() {
-                let missing = u32::try_from(missing).unwrap_or(u32::MAX);
-                let more = load.received.clone().try_acquire_many_owned(missing);
-                let more = more.map_err(|_| Status::busy())?;
-                match &mut held {
-                    Some(held) => held.merge(more),
-                    None => held = Some(more),
-                }
+            if units > counted {
+                load.received.extend(&mut held, user, units - counted)?;
+                counted = units;
             }
         }
         let bytes = if rest.is_empty() { first } else { rest.freeze() };

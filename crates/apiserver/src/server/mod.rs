@@ -165,7 +165,11 @@ impl Server {
     {
         let started = Instant::now();
         let (parts, body) = request.into_parts();
-        let info = RequestInfo::of(&parts.method, parts.uri.path(), parts.uri.query());
+        let info = Arc::new(RequestInfo::of(
+            &parts.method,
+            parts.uri.path(),
+            parts.uri.query(),
+        ));
         let only_reads = matches!(&*info.access.verb, "get" | "list");
         let _in_flight = (!info.is_long_running()).then(|| self.api.metrics.in_flight(only_reads));
         let target = OnceLock::new();
@@ -188,11 +192,8 @@ impl Server {
             started.elapsed(),
         );
         let audit_id = parts.headers.get(AUDIT_ID_HEADER).cloned();
-        let audit_id =
-            audit_id.or_else(|| HeaderValue::from_str(&self.api.store.environment.audit_id()).ok());
-        if let Some(audit_id) = audit_id {
-            response.headers_mut().insert(AUDIT_ID_HEADER, audit_id);
-        }
+        let audit_id = audit_id.unwrap_or_else(|| self.api.store.environment.audit_id());
+        response.headers_mut().insert(AUDIT_ID_HEADER, audit_id);
         if gzip::is_accepted(&parts.headers) && !info.path.starts_with(documents::OPENAPI_V3_PREFIX) {
             let cost = response.body().cost_to_start(self.large_work.most());
             response = self.work(cost, || gzip::compress(response)).await;
@@ -207,7 +208,7 @@ impl Server {
     async fn handle_within_timeout<B>(
         &self,
         parts: &Parts,
-        info: &RequestInfo,
+        info: &Arc<RequestInfo>,
         body: B,
         target: &OnceLock<RequestTarget>,
     ) -> Result<Response<Body>, Status>
@@ -233,7 +234,7 @@ impl Server {
     async fn authorize_and_route<B>(
         &self,
         parts: &Parts,
-        info: &RequestInfo,
+        info: &Arc<RequestInfo>,
         body: B,
         target: &OnceLock<RequestTarget>,
     ) -> Result<Response<Body>, Status>
@@ -259,8 +260,8 @@ impl Server {
             .impersonate(found.user, access, &parts.headers)
             .and_then(|user| {
                 self.api.access.authorize(&user, access)?;
-                let access = access.clone();
-                Ok(Arc::new(Caller { user, access }))
+                let info = info.clone();
+                Ok(Arc::new(Caller { user, info }))
             });
         let mut answer = match entered {
             Ok(caller) => self.route(parts, info, body, &caller, target).await,

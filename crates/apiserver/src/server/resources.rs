@@ -76,13 +76,20 @@ impl Server {
             Answer::List(page) if view != View::Object || wanted != Encoding::Json => page.bytes(),
             _ => 0,
         };
+        // Only another view or encoding parses an object. In a list, deep objects are handled one by one.
+        let is_deep = match &answer {
+            Answer::Object { json, .. } if target.resource.is_custom => {
+                (view != View::Object || wanted != Encoding::Json) && depth::of_json(json) > depth::SHALLOW
+            }
+            _ => false,
+        };
         let mut answer = Some(answer);
         let respond = || {
             let answer = answer.take().unwrap_or(Answer::NoContent);
-            let now = self.api.store.environment.now();
-            respond(answer, target, wanted, view, now, &self.large_work)
+            let environment = &self.api.store.environment;
+            respond(answer, target, wanted, view, environment, &self.large_work)
         };
-        let mut response = request.work(size, respond).await?;
+        let mut response = self.work(size, || depth::run(is_deep, respond)).await?;
         response.body_mut().hold_permit(permit);
         Ok(response)
     }
@@ -104,7 +111,7 @@ impl ResourceRequest<'_> {
         if self.verb == Verb::Get && *target.subresource == *"log" {
             let (limits, user) = (&api.in_flight, &self.caller.user);
             let permit = if query.flag("follow") {
-                limits.acquire_watch(user)?
+                limits.acquire_watch(user, self.info)?
             } else {
                 limits.acquire_read(user)?
             };
@@ -112,7 +119,7 @@ impl ResourceRequest<'_> {
         }
         if self.verb == Verb::Watch {
             let options = ListOptions::from_query(query, true)?;
-            let permit = api.in_flight.acquire_watch(&self.caller.user)?;
+            let permit = api.in_flight.acquire_watch(&self.caller.user, self.info)?;
             let selector = self.selector()?;
             let cost = if options.wants_initial_events() {
                 self.scan_cost()
@@ -187,7 +194,7 @@ impl ResourceRequest<'_> {
         let early = if is_object { Some(form()?) } else { None };
         let ReceivedBody { bytes, .. } = &self.server.receive(body, &self.caller.user).await?;
         let permit = self.acquire_permit()?;
-        let size = bytes.len() + self.stored_size();
+        let size = bytes.len() + self.stored_size() + subresources::scanned_bytes(&api.store, target);
         let answer = match (early, self.verb) {
             (Some(BodyKind::Object(encoding)), Verb::Create) => {
                 let create = || {
@@ -261,8 +268,25 @@ impl ResourceRequest<'_> {
 
     /// Like [`Server::work`], with a large stack if the body or the objects need one.
     async fn work<T: Send>(&self, size: usize, work: impl FnMut() -> T + Send) -> T {
-        let deep = self.api().store.deep_tables.has(&self.target.resource.table);
-        self.server.work(size, || depth::run(deep, work)).await
+        let work = || depth::run(self.changes_deep_object(), work);
+        self.server.work(size, work).await
+    }
+
+    /// Whether the object that the request is about, or one that it may delete, needs a large stack.
+    fn changes_deep_object(&self) -> bool {
+        let resource = &self.target.resource;
+        if !resource.is_custom {
+            return false;
+        }
+        let storage = &self.api().store.storage;
+        if self.verb == Verb::DeleteCollection {
+            let table = storage.snapshot(&resource.table, None);
+            return table.is_ok_and(|table| table.range(None, None).any(|entry| entry.object.is_deep()));
+        }
+        !self.target.name.is_empty()
+            && storage
+                .get(&resource.table, &self.target.key())
+                .is_some_and(|entry| entry.object.is_deep())
     }
 
     fn api(&self) -> &Arc<Api> {

@@ -2,10 +2,10 @@
 
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
-use jiff::Timestamp;
 
 use crate::{
     body::Body,
+    environment::Environment,
     large_work::LargeWork,
     listing::{ListBody, ListFormat},
     media::Encoding,
@@ -22,14 +22,17 @@ pub(super) fn respond(
     target: &Target,
     wanted: Encoding,
     view: View,
-    now: Timestamp,
+    environment: &Environment,
     large_work: &LargeWork,
 ) -> Result<Response<Body>, Status> {
     let resource = &target.resource;
     let mut response = match answer {
         Answer::Object { code, json, warnings } => {
-            let json = view.render_json(resource, json, now)?;
-            let mut response = json_response(code, wanted.encode(json)?);
+            let json = match view {
+                View::Object => json,
+                view => view.render_json(resource, json, environment.now())?,
+            };
+            let mut response = body_response(code, "", Body::whole(wanted.encode(json)?));
             for warning in warnings::truncate_warnings(&warnings) {
                 add_warning(&mut response, warning);
             }
@@ -39,7 +42,7 @@ pub(super) fn respond(
             let format = ListFormat {
                 view,
                 encoding: wanted,
-                now,
+                now: environment.now(),
             };
             let list = ListBody::new(resource, page, format);
             body_response(200, "", Body::list(list, large_work.clone()))
@@ -48,10 +51,9 @@ pub(super) fn respond(
         Answer::Text(text) => return Ok(body_response(200, "text/plain", Body::stream(text))),
         Answer::NoContent => return Ok(body_response(204, "", Body::whole(Bytes::new()))),
     };
-    response.headers_mut().insert(
-        header::CONTENT_TYPE,
-        HeaderValue::from_static(wanted.content_type()),
-    );
+    response
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, wanted.header_value());
     Ok(response)
 }
 
@@ -98,9 +100,11 @@ pub(super) fn body_response(code: u16, content_type: &'static str, body: Body) -
     let mut response = Response::new(body);
     *response.status_mut() = StatusCode::from_u16(code).expect("codes are written in this crate");
     let headers = response.headers_mut();
+    // For the usual ones, so that the map does not grow.
+    headers.reserve(4);
     headers.insert(
         header::CACHE_CONTROL,
-        HeaderValue::from_static("no-cache, private"),
+        const { HeaderValue::from_static("no-cache, private") },
     );
     if !content_type.is_empty() {
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));

@@ -113,7 +113,9 @@ impl Server {
                             body_response(200, "text/plain; charset=utf-8", Body::whole(index))
                         }
                         "/openapi/v2" => documents::openapi_v2(&catalogue, parts),
-                        _ if path.starts_with(OPENAPI_V3_PREFIX) => openapi_document(&catalogue, parts, info),
+                        _ if path.starts_with(OPENAPI_V3_PREFIX) => {
+                            openapi_document(&catalogue, parts, info, self.api.store.environment.now())
+                        }
                         _ => text_response(404, "404 page not found\n"),
                     };
                     self.work(usize::MAX, document).await

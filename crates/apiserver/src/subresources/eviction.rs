@@ -8,6 +8,7 @@ use super::{SubresourceRequest, binding::set_condition, created_status};
 use crate::{
     environment::Environment,
     object::Object,
+    object_store::ObjectStore,
     request::{Query, Target},
     status::Status,
     verbs::{Answer, DeleteOptions, Generation, WriteOptions, WriteVerbs, set_managed_fields_on_update},
@@ -55,6 +56,29 @@ pub(super) fn evict(
     Ok(Answer::from_value(201, &created_status()))
 }
 
+/// The size of what an eviction reads besides the pod, in bytes.
+pub(super) fn budget_bytes(store: &ObjectStore, target: &Target) -> usize {
+    let budgets = store.snapshot(&budgets_of(store, target), None);
+    budgets.map_or(0, |budgets| {
+        let entries = budgets.range(Some(&target.namespace), None);
+        entries.map(|entry| entry.object.json().len()).sum()
+    })
+}
+
+/// The budgets in the pod's namespace.
+fn budgets_of(store: &ObjectStore, pod: &Target) -> Target {
+    let catalogue = store.registry.catalogue();
+    let resource = catalogue
+        .find("policy", "v1", "poddisruptionbudgets")
+        .expect("built in");
+    Target {
+        resource: resource.clone(),
+        namespace: pod.namespace.clone(),
+        name: "".into(),
+        subresource: "".into(),
+    }
+}
+
 /// Consumes one allowed disruption of the budget that covers the pod.
 fn consume_disruption_budget(
     writes: &WriteVerbs,
@@ -62,16 +86,7 @@ fn consume_disruption_budget(
     pod: &Object,
     dry_run: bool,
 ) -> Result<(), Status> {
-    let catalogue = writes.store.registry.catalogue();
-    let resource = catalogue
-        .find("policy", "v1", "poddisruptionbudgets")
-        .expect("built in");
-    let budgets = Target {
-        resource: resource.clone(),
-        namespace: target.namespace.clone(),
-        name: "".into(),
-        subresource: "".into(),
-    };
+    let budgets = budgets_of(&writes.store, target);
     let labels: Vec<(&str, &str)> = pod.labels().collect();
     let covers = |budget: &Object| {
         let selector = budget

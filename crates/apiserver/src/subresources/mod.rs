@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use crate::{
     media::Encoding,
+    object_store::ObjectStore,
     patch::PatchKind,
     registry::Resource,
     request::{Target, Verb},
@@ -48,6 +49,14 @@ impl SubresourceRequest<'_> {
                 "name in URL does not match name in {kind} object"
             ))),
         }
+    }
+}
+
+/// The size of the objects that a request reads besides its own, in bytes: the size of its work.
+pub(crate) fn scanned_bytes(store: &ObjectStore, target: &Target) -> usize {
+    match &*target.subresource {
+        "eviction" => eviction::budget_bytes(store, target),
+        _ => 0,
     }
 }
 

@@ -108,11 +108,11 @@ pub(crate) fn render_entry(entry: &Entry, resource: &Resource) -> Bytes {
     {
         return object.encode(entry.revision, &[]).json().clone();
     }
-    let head = type_prefix(resource);
     let json = entry.object.json();
-    if json.starts_with(head.as_bytes()) {
+    if has_type_prefix(json, resource) {
         return json.clone();
     }
+    let head = type_prefix(resource);
     [head.as_bytes(), entry.object.without_type()].concat().into()
 }
 
@@ -123,6 +123,32 @@ pub(crate) fn type_prefix(resource: &Resource) -> String {
         resource.kind,
         resource.api_version()
     )
+}
+
+/// Whether the bytes begin with [`type_prefix`]; every get asks this.
+fn has_type_prefix(json: &[u8], resource: &Resource) -> bool {
+    let Resource {
+        kind, group, version, ..
+    } = resource;
+    let separator = if group.is_empty() { "" } else { "/" };
+    let mut rest = json;
+    [
+        "{\"kind\":\"",
+        kind,
+        "\",\"apiVersion\":\"",
+        group,
+        separator,
+        version,
+        "\",",
+    ]
+    .into_iter()
+    .all(|part| match rest.strip_prefix(part.as_bytes()) {
+        Some(behind) => {
+            rest = behind;
+            true
+        }
+        None => false,
+    })
 }
 
 fn invalid(resource: &Resource, name: &str, errors: &[FieldError]) -> Status {

@@ -15,6 +15,7 @@ pub(crate) use json_path::JsonPath;
 
 use crate::{
     kinds::Row,
+    media::PLAIN_JSON,
     registry::Resource,
     request::{Query, Target},
     schema::{FieldError, Problem},
@@ -132,6 +133,9 @@ impl View {
             .get(http::header::ACCEPT)
             .and_then(|value| value.to_str().ok())
             .unwrap_or_default();
+        if accept == PLAIN_JSON {
+            return Ok(Self::Object);
+        }
         for offer in accept.split(',') {
             let media_type = offer.split(';').next().unwrap_or_default().trim();
             if !matches!(media_type, "application/json" | "application/yaml") {

@@ -1,11 +1,21 @@
 //! Deeply nested documents: the server rejects what nests deeper than kube-apiserver allows, and can read, change and
 //! delete everything else.
 
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
 use http::{Request, Response};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tower::ServiceExt;
-use windlass_apiserver::{Body, Server};
+use windlass_apiserver::{
+    Body, Encoded, Server,
+    storage::{
+        Change, Conflict, Entry, Event, Expect, Expired, Key, Memory, Revision, Snapshot, Storage, TableName,
+    },
+};
 
 use crate::client::{read, send};
 
@@ -19,7 +29,10 @@ const MAX_DEPTH: usize = 10_000;
 
 /// Creates a server with a custom resource that preserves unknown fields.
 async fn server() -> Server {
-    let server = Server::new();
+    with_bags(Server::new()).await
+}
+
+async fn with_bags(server: Server) -> Server {
     let anything = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     let definition = json!({
         "metadata": {"name": "bags.deep.windlass.dev"},
@@ -168,6 +181,101 @@ async fn deep_object_can_be_read_changed_and_deleted() {
         let (code, body) = call(&server, "POST", BAGS, JSON, bag("b", depth)).await;
         assert_eq!(code, 201, "{depth}: {}", text(&body));
         exercise_and_delete(&server, "b").await;
+    }
+}
+
+/// Storage that finds out whether a write was handled on a thread of its own, with a large stack.
+struct ThreadStorage {
+    inner: Memory,
+    on_own_thread: Arc<AtomicBool>,
+}
+
+impl Storage for ThreadStorage {
+    fn revision(&self) -> Revision {
+        self.inner.revision()
+    }
+
+    fn get(&self, table: &TableName, key: &Key) -> Option<Arc<Entry>> {
+        self.inner.get(table, key)
+    }
+
+    fn snapshot(&self, table: &TableName, at: Option<Revision>) -> Result<Snapshot, Expired> {
+        self.inner.snapshot(table, at)
+    }
+
+    fn commit(
+        &self,
+        table: &TableName,
+        key: &Key,
+        expect: Expect,
+        change: Change,
+        encode: &mut dyn FnMut(Revision) -> Encoded,
+    ) -> Result<Arc<Entry>, Conflict> {
+        let is_own = std::thread::current().name() == Some("windlass-deep");
+        self.on_own_thread.store(is_own, Ordering::SeqCst);
+        self.inner.commit(table, key, expect, change, encode)
+    }
+
+    fn subscribe(&self, table: &TableName) -> tokio::sync::watch::Receiver<Revision> {
+        self.inner.subscribe(table)
+    }
+
+    fn events(&self, table: &TableName, after: Revision, limit: usize) -> Result<Vec<Arc<Event>>, Expired> {
+        self.inner.events(table, after, limit)
+    }
+}
+
+/// A thread for each request is slow. One deep object made all requests for its kind so, even after its deletion.
+#[tokio::test]
+async fn only_requests_about_a_deep_object_need_a_large_stack() {
+    let on_own_thread = Arc::<AtomicBool>::default();
+    let storage = ThreadStorage {
+        inner: Memory::default(),
+        on_own_thread: on_own_thread.clone(),
+    };
+    let server = with_bags(Server::builder().storage(storage).build()).await;
+    let write = async |method: &str, path: &str, body: String| {
+        let kind = if method == "PATCH" { MERGE } else { JSON.0 };
+        let (code, answer) = call(&server, method, path, (kind, JSON.1), body).await;
+        assert!((200..300).contains(&code), "{method} {path}: {}", text(&answer));
+        on_own_thread.load(Ordering::SeqCst)
+    };
+    let (deep, other) = (format!("{BAGS}/deep"), format!("{BAGS}/other"));
+    let label = || r#"{"metadata":{"labels":{"a":"b"}}}"#.to_owned();
+    assert!(write("POST", BAGS, bag("deep", 1_000)).await);
+    assert!(!write("POST", BAGS, bag("other", 10)).await);
+    assert!(write("PATCH", &deep, label()).await);
+    assert!(!write("PATCH", &other, label()).await);
+    assert!(write("DELETE", &deep, String::new()).await);
+    assert!(!write("DELETE", &other, String::new()).await);
+    write("POST", BAGS, bag("deep", 1_000)).await;
+    write("POST", BAGS, bag("other", 10)).await;
+    assert!(write("DELETE", BAGS, String::new()).await);
+    write("POST", BAGS, bag("other", 10)).await;
+    assert!(!write("DELETE", BAGS, String::new()).await);
+}
+
+/// The answer to the removal is rendered when the object is no longer stored.
+#[tokio::test]
+async fn removed_deep_object_is_shown_in_every_view() {
+    let server = server().await;
+    let path = format!("{BAGS}/deep");
+    for accept in [
+        "application/json;as=Table;v=v1;g=meta.k8s.io",
+        "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io",
+        "application/yaml",
+    ] {
+        let body = bag("deep", 1_000).replace(r#""name""#, r#""finalizers":["a.b/c"],"name""#);
+        let (code, _) = call(&server, "POST", BAGS, JSON, body).await;
+        assert_eq!(code, 201);
+        let removal = r#"{"metadata":{"finalizers":null}}"#;
+        for (method, kind, body) in [("DELETE", JSON.0, ""), ("PATCH", MERGE, removal)] {
+            let (code, answer) = call(&server, method, &path, (kind, accept), body.to_owned()).await;
+            assert_eq!(code, 200, "{method} as {accept}: {}", text(&answer));
+            assert!(text(&answer).contains("deep"), "{method} as {accept}");
+        }
+        let (code, _) = call(&server, "GET", &path, JSON, String::new()).await;
+        assert_eq!(code, 404);
     }
 }
 

@@ -1,12 +1,20 @@
 //! Slow work delays neither health checks nor the administrator.
 
-use std::sync::{
-    Arc, Condvar, Mutex,
-    atomic::{AtomicBool, AtomicUsize, Ordering},
+use std::{
+    pin::Pin,
+    sync::{
+        Arc, Condvar, Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    task::{Context, Poll},
 };
 
+use bytes::Bytes;
 use futures::{FutureExt, StreamExt, stream::FuturesUnordered};
+use http::Request;
+use http_body::Frame;
 use tokio::{io::AsyncWriteExt, runtime::Runtime};
+use tower::Service;
 use windlass_apiserver::{
     Encoded, Limits, Server, User,
     storage::{
@@ -22,7 +30,7 @@ use crate::{
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 /// Storage whose writes of objects named `slow…` block their thread until the gate opens, and which finds out where
-/// ConfigMaps are scanned.
+/// ConfigMaps and disruption budgets are scanned.
 struct SlowStorage {
     inner: Memory,
     gate: Arc<Gate>,
@@ -78,7 +86,7 @@ impl Storage for SlowStorage {
     }
 
     fn snapshot(&self, table: &TableName, at: Option<Revision>) -> Result<Snapshot, Expired> {
-        if **table == *"configmaps" {
+        if matches!(&**table, "configmaps" | "poddisruptionbudgets.policy") {
             self.gate.count_scan();
         }
         self.inner.snapshot(table, at)
@@ -244,6 +252,50 @@ async fn large_reads_run_where_they_delay_no_other_request() {
 }
 
 #[tokio::test]
+async fn evictions_beside_many_budgets_run_where_they_delay_no_other_request() {
+    let mut limits = Limits::default();
+    limits.large_work_bytes = 8 * 1024;
+    let runtime = ServerRuntime::new(2);
+    let (served, gate) = runtime.run(serve(limits)).await;
+    let mut alice = served.user("alice", None).await;
+    let mut write = async |method: &str, path: &str, body: &str| {
+        let (code, answer) = alice.call(method, path, body).await;
+        assert!((200..300).contains(&code), "{answer}");
+    };
+    let accounts = "/api/v1/namespaces/default/serviceaccounts";
+    write("POST", accounts, r#"{"metadata":{"name":"default"}}"#).await;
+    let pods = "/api/v1/namespaces/default/pods";
+    let gate = &gate.0;
+    for (first, last, is_large) in [(0, 2, false), (2, 40, true)] {
+        for index in first..last {
+            let budget = format!(
+                r#"{{"metadata":{{"name":"b{index}"}},"spec":{{"minAvailable":1,"selector":{{"matchLabels":{{"b":"{index}"}}}}}}}}"#
+            );
+            write(
+                "POST",
+                "/apis/policy/v1/namespaces/default/poddisruptionbudgets",
+                &budget,
+            )
+            .await;
+        }
+        let pod = r#"{"metadata":{"name":"p"},"spec":{"terminationGracePeriodSeconds":0,"containers":[{"name":"c","image":"i"}]},"status":{"phase":"Running"}}"#;
+        write("POST", pods, pod).await;
+        // The budgets do not matter to a pod that has not started.
+        write("PUT", &format!("{pods}/p/status"), pod).await;
+        gate.counts.store(true, Ordering::SeqCst);
+        write(
+            "POST",
+            &format!("{pods}/p/eviction"),
+            r#"{"metadata":{"name":"p"}}"#,
+        )
+        .await;
+        gate.counts.store(false, Ordering::SeqCst);
+        let scans = gate.scans_off_workers.swap(0, Ordering::SeqCst);
+        assert_eq!(scans > 0, is_large, "beside {last} budgets");
+    }
+}
+
+#[tokio::test]
 async fn table_of_large_objects_lets_other_tasks_run() {
     let server = Server::new();
     for index in 0..20 {
@@ -381,6 +433,85 @@ async fn slow_request_bodies_exhaust_neither_memory_nor_the_write_limit() {
             .0,
         201
     );
+}
+
+/// A body that never ends after its first part.
+struct Unfinished(Option<Bytes>);
+
+impl http_body::Body for Unfinished {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        match self.0.take() {
+            Some(part) => Poll::Ready(Some(Ok(Frame::data(part)))),
+            None => Poll::Pending,
+        }
+    }
+}
+
+#[tokio::test]
+async fn unfinished_bodies_of_one_user_leave_memory_for_others() {
+    let mut limits = Limits::default();
+    limits.received_bytes = 16 * 1024 * 1024;
+    let server = Server::builder().limits(limits).build();
+    let part = Bytes::from(vec![b'x'; 2 * 1024 * 1024]);
+    let send = |name: &str| {
+        let request = Request::post(CONFIG_MAPS)
+            .header("content-type", "application/json")
+            .body(Unfinished(Some(part.clone())));
+        let mut user = server.as_user(User::new(name, [] as [&str; 0]));
+        user.call(request.expect("a request"))
+    };
+    let mut held = Vec::new();
+    loop {
+        let mut answer = send("mallory");
+        match (&mut answer).now_or_never() {
+            None => held.push(answer),
+            Some(answer) => {
+                let Ok(answer) = answer;
+                assert_eq!(answer.status(), 429);
+                break;
+            }
+        }
+        assert!(held.len() < 8, "one user has all of it");
+    }
+    for name in ["alice", "bob"] {
+        let mut answer = send(name);
+        assert!(
+            (&mut answer).now_or_never().is_none(),
+            "{name} cannot send a body"
+        );
+        held.push(answer);
+    }
+}
+
+#[tokio::test]
+async fn long_selectors_of_watches_count_against_the_limit() {
+    let mut limits = Limits::default();
+    limits.watches = 1_000;
+    let server = Server::builder().limits(limits).build();
+    let mallory = server.as_user(User::new("mallory", [] as [&str; 0]));
+    let terms: Vec<_> = (0..8_000).map(|number| format!("!k{number}")).collect();
+    let path = format!("{CONFIG_MAPS}?watch=1&labelSelector={}", terms.join(","));
+    let mut open = Vec::new();
+    loop {
+        let answer = client::send(&mallory, "GET", &path, None, "").await;
+        if answer.status() != 200 {
+            assert_eq!(answer.status(), 429);
+            break;
+        }
+        open.push(answer);
+        assert!(
+            open.len() < 10,
+            "selectors of {} bytes each are held in memory",
+            path.len()
+        );
+    }
+    assert!(!open.is_empty());
 }
 
 #[tokio::test(start_paused = true)]

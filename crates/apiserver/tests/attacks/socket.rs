@@ -386,6 +386,9 @@ async fn unread_http2_answer_is_cut() {
     mallory.write(get_frame(1, &format!("{CONFIG_MAPS}/big"))).await;
     let mut reader = FrameReader::default();
     while reader.next(&mut mallory).await.0 != RST_STREAM {}
+    // The other streams of the connection are not affected.
+    mallory.write(get_frame(3, "/livez")).await;
+    while reader.next(&mut mallory).await.0 != HEADERS {}
 }
 
 #[tokio::test]

@@ -26,6 +26,7 @@ use tokio::{
     sync::mpsc,
     time::{Instant, MissedTickBehavior, interval, sleep},
 };
+use windlass::runtime::shows_colour;
 
 use super::{
     Ending,
@@ -54,7 +55,7 @@ impl Capabilities {
         let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let locale = set("LC_ALL").or_else(|| set("LC_CTYPE")).or_else(|| set("LANG"));
         Self {
-            colour: set("NO_COLOR").is_none(),
+            colour: shows_colour(&io::stdout()),
             unicode: locale.is_none_or(|locale| {
                 let locale = locale.to_ascii_lowercase();
                 locale.contains("utf-8") || locale.contains("utf8")

@@ -479,6 +479,99 @@ pub(crate) fn sequences() -> Vec<Sequence> {
             },
         },
         Sequence {
+            what: "many bindings to a role of many rules",
+            prepare: |n, call| {
+                let rules = each(
+                    n,
+                    |i| json!({"verbs": ["get"], "apiGroups": [format!("x{i}")], "resources": ["pods"]}),
+                );
+                let name = format!("long{call}");
+                let mut requests = vec![post(
+                    &format!("{RBAC}/roles"),
+                    json!({
+                        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": name}, "rules": rules,
+                    }),
+                )];
+                requests.extend(each(n, |i| {
+                    let subjects = [user(&format!("bound{call}"))];
+                    let binding = role_binding(&format!("long{call}-{i}"), &name, &subjects);
+                    post(&format!("{RBAC}/rolebindings"), binding)
+                }));
+                // The policy has followed before the measurement.
+                requests.push(get(EXISTING_MAP.to_owned()));
+                requests
+            },
+            measured: |_, call| {
+                let review = json!({
+                    "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview", "spec": {"namespace": "default"},
+                });
+                let requests = [
+                    get(MAPS.to_owned()),
+                    post("/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", review),
+                ];
+                let as_user = |request| Request {
+                    headers: vec![("impersonate-user".to_owned(), format!("bound{call}"))],
+                    ..request
+                };
+                requests.map(as_user).into()
+            },
+        },
+        Sequence {
+            what: "services beside many others",
+            prepare: |n, call| {
+                each(n, |i| {
+                    let spec = json!({"clusterIP": "None", "ports": [{"port": 80}]});
+                    post(
+                        "/api/v1/namespaces/default/services",
+                        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": format!("h{call}-{i}")}, "spec": spec}),
+                    )
+                })
+            },
+            measured: |n, call| {
+                each(n, |i| {
+                    let spec = json!({"type": "ExternalName", "externalName": "example.com"});
+                    post(
+                        "/api/v1/namespaces/default/services",
+                        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": format!("e{call}-{i}")}, "spec": spec}),
+                    )
+                })
+            },
+        },
+        Sequence {
+            what: "long selectors of lists and watches over many objects",
+            prepare: |n, call| {
+                each(n, |i| {
+                    let labels = json!({"present": format!("v{i}"), "number": format!("{i}")});
+                    post(
+                        MAPS,
+                        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("l{call}-{i}"), "labels": labels}}),
+                    )
+                })
+            },
+            measured: |n, _| {
+                // No object matches, but only because of the last requirement: the answers do not get longer.
+                let terms = [
+                    joined(n, |i| format!("!absent{i}")),
+                    joined(n, |i| format!("present!=x{i}")),
+                    format!("present%20notin%20({})", joined(n, |i| format!("x{i}"))),
+                    format!("present%20in%20({})", joined(4 * n, |i| format!("v{i}"))),
+                    joined(n, |_| "present".to_owned()),
+                    joined(n, |i| format!("number%3C{}", 1_000_000 + i)),
+                ];
+                let mut selectors: Vec<_> = terms
+                    .into_iter()
+                    .map(|terms| format!("labelSelector={terms},zzz"))
+                    .collect();
+                let names = joined(n, |i| format!("metadata.name!=x{i}"));
+                selectors.push(format!("fieldSelector={names},metadata.namespace=other"));
+                let lists = selectors.iter().map(|selector| get(format!("{MAPS}?{selector}")));
+                let watches = selectors
+                    .iter()
+                    .map(|selector| get(format!("{MAPS}?watch=1&timeoutSeconds=1&{selector}")));
+                lists.chain(watches).collect()
+            },
+        },
+        Sequence {
             what: "a refusal with many missing roles",
             prepare: |n, call| {
                 let mut requests = Vec::new();

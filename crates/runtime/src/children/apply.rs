@@ -179,7 +179,7 @@ impl Parent<'_> {
     }
 
     fn retry(&self) -> Retry {
-        if self.ctx.is_last_attempt {
+        if self.ctx.run.is_last_attempt {
             Retry::Exhausted
         } else {
             Retry::Follows

@@ -350,7 +350,7 @@ where
 impl<K: Cacheable, D> DesiredStateReconciler<K, D> {
     /// Whether the object still exists and is not being deleted.
     fn exists(&self, object: &K, ctx: &Context) -> Result<bool, Error> {
-        let current = ctx.dynamic_lister::<K>(&self.kind)?.get(&ctx.key);
+        let current = ctx.dynamic_lister::<K>(&self.kind)?.get(&ctx.run.key);
         Ok(current.is_some_and(|current| {
             current.meta().uid == object.meta().uid && current.meta().deletion_timestamp.is_none()
         }))

@@ -132,7 +132,7 @@ impl Parent<'_> {
         }
         if support.conditions
             // It is the last word about the object, and triggers nothing.
-            && !self.ctx.is_last_attempt
+            && !self.ctx.run.is_last_attempt
             && self.is_only_a_report(&compared)
             && let Err(delay) = self.history.lock().try_report(&self.key, Instant::now())
         {

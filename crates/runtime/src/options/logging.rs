@@ -54,15 +54,12 @@ pub use with_subscriber::LoggingError;
 
 #[cfg(feature = "logging")]
 mod with_subscriber {
-    use std::{
-        ffi::OsString,
-        io::{IsTerminal, stderr},
-    };
+    use std::io::stderr;
 
     use tracing_subscriber::{EnvFilter, Layer, Registry, filter::ParseError, layer::SubscriberExt};
 
     use super::{LogFormat, Logging};
-    use crate::options::json::JsonLines;
+    use crate::options::{colour::shows_colour, json::JsonLines};
 
     /// Why logging could not be set up.
     #[derive(Debug, thiserror::Error)]
@@ -81,13 +78,6 @@ mod with_subscriber {
         /// The process has a global subscriber already.
         #[error("logging is already set up: call `init` once per process")]
         AlreadySet,
-    }
-
-    /// Whether log lines are coloured; `no_color` and `term` are the variables `NO_COLOR` (<https://no-color.org>) and `TERM`.
-    pub(super) fn use_colour(is_terminal: bool, no_color: Option<OsString>, term: Option<OsString>) -> bool {
-        let no_color = no_color.is_some_and(|value| !value.is_empty());
-        let is_dumb = term.is_some_and(|term| term == "dumb");
-        is_terminal && !no_color && !is_dumb
     }
 
     impl Logging {
@@ -118,11 +108,7 @@ mod with_subscriber {
             let layer: Box<dyn Layer<Registry> + Send + Sync> = match self.format {
                 LogFormat::Text => Box::new(
                     tracing_subscriber::fmt::layer()
-                        .with_ansi(use_colour(
-                            stderr().is_terminal(),
-                            std::env::var_os("NO_COLOR"),
-                            std::env::var_os("TERM"),
-                        ))
+                        .with_ansi(shows_colour(&stderr()))
                         .with_writer(stderr),
                 ),
                 LogFormat::Json => Box::new(JsonLines::new(stderr)),
@@ -161,22 +147,6 @@ mod with_subscriber {
 #[cfg(all(test, feature = "logging"))]
 mod tests {
     use super::*;
-
-    #[test]
-    fn only_a_terminal_that_allows_colour_gets_it() {
-        for (is_terminal, no_color, term, expected) in [
-            (true, None, Some("xterm-256color"), true),
-            (true, None, None, true),
-            (true, Some(""), Some("xterm"), true),
-            (true, Some("1"), Some("xterm"), false),
-            (true, None, Some("dumb"), false),
-            (false, None, Some("xterm"), false),
-        ] {
-            let found =
-                with_subscriber::use_colour(is_terminal, no_color.map(Into::into), term.map(Into::into));
-            assert_eq!(found, expected, "{is_terminal} {no_color:?} {term:?}");
-        }
-    }
 
     #[test]
     fn log_level_comes_from_the_flag_then_the_variable_then_the_default() {

@@ -9,6 +9,7 @@
 //!
 //! Every option is a public field with a default, so a program without flags can set what it needs.
 
+mod colour;
 mod connect;
 #[cfg(feature = "logging")]
 mod json;
@@ -23,6 +24,7 @@ use std::{
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Client;
 
+pub use colour::shows_colour;
 pub use connect::{ConnectError, Connection};
 #[cfg(feature = "logging")]
 pub use json::JsonLines;

@@ -1,35 +1,24 @@
 //! Posts encoded messages to the collector.
 
-use std::{error::Error, fmt::Write as _, pin::Pin, sync::Arc, time::Duration};
+use std::time::Duration;
 
 use bytes::Bytes;
-use futures::future::BoxFuture;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
-use http_body_util::{BodyExt as _, Full, Limited};
-use hyper::body::Incoming;
-use hyper_util::{client::legacy, rt::TokioTimer};
-use kube::client::ConfigExt as _;
-use parking_lot::Mutex;
-use tokio::task::JoinSet;
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
+use http_body_util::Full;
 
 use super::config::{Target, TelemetryError};
+use crate::http_client::{HttpClient, read_body};
 
 /// How many bytes of a response are read.
 const MAX_RESPONSE_BYTES: usize = 64 << 10;
-
-/// How long an unused connection is kept: longer than the default interval of metrics.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// The longest `Retry-After` that is honored.
 const MAX_RETRY_AFTER: Duration = Duration::from_mins(1);
 
 pub(super) struct Collector {
     target: Target,
-    send: Box<dyn Fn(Request<Full<Bytes>>) -> BoxFuture<'static, SendResult> + Send + Sync>,
-    connections: Connections,
+    client: HttpClient,
 }
-
-type SendResult = Result<Response<Incoming>, legacy::Error>;
 
 /// Why a message was not accepted. The texts contain neither headers nor the body.
 #[derive(Debug, PartialEq, Eq)]
@@ -46,20 +35,9 @@ pub(super) enum PostError {
 impl Collector {
     /// Sends nothing yet.
     pub(super) fn new(target: Target) -> Result<Self, TelemetryError> {
-        let connector = kube::Config::new(target.url.clone())
-            .rustls_https_connector()
-            .map_err(|error| TelemetryError::Tls(error.to_string()))?;
-        let connections = Connections::default();
-        let client = legacy::Client::builder(connections.clone())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(IDLE_TIMEOUT)
-            .pool_max_idle_per_host(1)
-            .build(connector);
-        Ok(Self {
-            target,
-            send: Box::new(move |request| Box::pin(client.request(request))),
-            connections,
-        })
+        let client =
+            HttpClient::new(&target.url, None).map_err(|error| TelemetryError::Tls(error.to_string()))?;
+        Ok(Self { target, client })
     }
 
     /// The URL without its query, which may contain a key.
@@ -90,17 +68,15 @@ impl Collector {
         );
         let timeout = self.target.timeout;
         let exchange = async {
-            let response = (self.send)(request)
-                .await
-                .map_err(|error| PostError::Unavailable {
-                    reason: chain(&error),
-                    retry_after: None,
-                })?;
+            let sent = self.client.send(request).await;
+            let response = sent.map_err(|error| PostError::Unavailable {
+                reason: error.to_string(),
+                retry_after: None,
+            })?;
             let (head, body) = response.into_parts();
             check(head.status, &head.headers)?;
             // The status has confirmed it, even if the body cannot be read.
-            let body = Limited::new(body, MAX_RESPONSE_BYTES).collect().await;
-            Ok(body.map(http_body_util::Collected::to_bytes).unwrap_or_default())
+            Ok(read_body(body, MAX_RESPONSE_BYTES).await.unwrap_or_default())
         };
         match tokio::time::timeout(timeout, exchange).await {
             Ok(answer) => answer,
@@ -113,8 +89,7 @@ impl Collector {
 
     /// Closes the connections, and waits for their tasks.
     pub(super) async fn close(&self) {
-        let mut tasks = std::mem::take(&mut *self.connections.0.lock());
-        tasks.shutdown().await;
+        self.client.close().await;
     }
 }
 
@@ -133,29 +108,6 @@ fn check(status: StatusCode, headers: &HeaderMap) -> Result<(), PostError> {
             Err(PostError::Unavailable { reason, retry_after })
         }
         _ => Err(PostError::Rejected(reason)),
-    }
-}
-
-/// The error and its sources in one line.
-fn chain(error: &(dyn Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        write!(text, ": {error}").expect("writing to a String succeeds");
-        source = error.source();
-    }
-    text
-}
-
-/// The tasks of the client's connections, so that none of them outlives the exporter.
-#[derive(Clone, Default)]
-struct Connections(Arc<Mutex<JoinSet<()>>>);
-
-impl hyper::rt::Executor<Pin<Box<dyn Future<Output = ()> + Send>>> for Connections {
-    fn execute(&self, connection: Pin<Box<dyn Future<Output = ()> + Send>>) {
-        let mut tasks = self.0.lock();
-        while tasks.try_join_next().is_some() {}
-        tasks.spawn(connection);
     }
 }
 

@@ -1,6 +1,8 @@
 //! Discovery: resources, versions, `explain`, and raw paths.
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
+use http_body_util::Full;
+use windlass_runtime::http_client::{HttpClient, read_body};
 use windlass_suite::Context;
 
 use crate::kubectl::command::{Kubectl, cells};
@@ -171,6 +173,48 @@ spec:
         output.stderr
     );
     kubectl.ok(&format!("delete crd {kind} --timeout=30s")).await?;
+    Ok(())
+}
+
+/// The metrics that dashboards and alerts about API servers use, directly and through `kubectl proxy`.
+pub(crate) async fn proxy_forwards_requests_and_metrics(ctx: Context) -> Result<()> {
+    let kubectl = Kubectl::new(&ctx)?;
+    // An open watch: the second line can only come from it.
+    kubectl.ok("create configmap first").await?;
+    let mut watch = kubectl
+        .follow("get configmaps --watch --no-headers --field-selector=metadata.name!=kube-root-ca.crt")?;
+    watch.next().await?;
+    kubectl.ok("create configmap proxied --from-literal=a=1").await?;
+    watch.next().await?;
+    let mut proxy = kubectl.follow("proxy --port=0")?;
+    let line = proxy.next().await?;
+    let address = line.strip_prefix("Starting to serve on ");
+    let address = address.with_context(|| format!("no address in {line:?}"))?;
+    let url: http::Uri = format!("http://{address}/").parse()?;
+    let client = HttpClient::new(&url, None)?;
+    let get = async |path: &str| {
+        let request = http::Request::get(format!("http://{address}{path}")).body(Full::default())?;
+        let (head, body) = client.send(request).await?.into_parts();
+        let body = read_body(body, 16 << 20).await?;
+        anyhow::Ok((head.status.as_u16(), String::from_utf8(body.to_vec())?))
+    };
+    let path = format!("/api/v1/namespaces/{}/configmaps/proxied", kubectl.namespace);
+    let (status, object) = get(&path).await?;
+    let object: serde_json::Value = serde_json::from_str(&object)?;
+    assert_eq!((status, &object["data"]["a"]), (200, &"1".into()));
+    let (status, proxied) = get("/metrics").await?;
+    assert_eq!(status, 200);
+    for metrics in [proxied, kubectl.ok("get --raw /metrics").await?] {
+        for name in [
+            "apiserver_request_total{",
+            "apiserver_request_duration_seconds_bucket{",
+            "apiserver_longrunning_requests{",
+            "apiserver_current_inflight_requests{",
+            "apiserver_resource_objects{",
+        ] {
+            assert!(metrics.lines().any(|line| line.starts_with(name)), "{name}");
+        }
+    }
     Ok(())
 }
 

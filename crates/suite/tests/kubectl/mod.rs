@@ -59,6 +59,7 @@ pub(crate) fn suite() -> Suite {
         discover::explain_shows_built_in_fields,
         discover::custom_kind_is_served_explained_and_printed,
         discover::raw_requests_work_for_every_verb,
+        discover::proxy_forwards_requests_and_metrics,
         discover::version_and_cluster_info_are_answered,
         errors::missing_objects_and_kinds_are_reported,
         errors::bad_requests_are_explained,

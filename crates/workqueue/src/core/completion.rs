@@ -8,10 +8,10 @@ use crate::now::LazyNow;
 use crate::slots::Pending;
 use crate::{Priority, RetryDecision};
 
-impl<K> Core<K> {
+impl<K, T> Core<K, T> {
     /// Ends a run that needs no retry: success, or a failure that a retry cannot fix.
     #[inline]
-    pub(crate) fn done(&mut self, run: u32) -> Cleanup<K> {
+    pub(crate) fn done(&mut self, run: u32) -> Cleanup<K, T> {
         let now = LazyNow::default();
         let id = self.end_run(run, &now);
         self.slots.get_mut(id).failures = 0;
@@ -19,19 +19,31 @@ impl<K> Core<K> {
     }
 
     /// Ends a run and schedules another one after `delay`.
-    pub(crate) fn requeue(&mut self, run: u32, priority: Priority, delay: Duration) -> Cleanup<K> {
+    pub(crate) fn requeue(
+        &mut self,
+        run: u32,
+        priority: Priority,
+        delay: Duration,
+        tag: Option<T>,
+    ) -> Cleanup<K, T> {
         let now = LazyNow::default();
         let id = self.end_run(run, &now);
         self.slots.get_mut(id).failures = 0;
         if !self.closed {
             self.schedule(id, priority, delay, false, &now);
         }
+        self.keep_tag(id, tag);
         self.remove_unless_pending(id)
     }
 
     /// Ends a run that was not needed. A key that has failed waits again as after its last failure. Returns its delay,
     /// if it has one.
-    pub(crate) fn back_off(&mut self, run: u32, priority: Priority) -> (Option<Duration>, Cleanup<K>) {
+    pub(crate) fn back_off(
+        &mut self,
+        run: u32,
+        priority: Priority,
+        tag: Option<T>,
+    ) -> (Option<Duration>, Cleanup<K, T>) {
         let now = LazyNow::default();
         let id = self.end_run(run, &now);
         let slot = self.slots.get(id);
@@ -46,14 +58,23 @@ impl<K> Core<K> {
             Pending::Later(_) => Some(self.delays.at(id).saturating_duration_since(now.get())),
             Pending::Now(_) | Pending::No => None,
         };
+        self.keep_tag(id, tag);
         (delay, self.remove_unless_pending(id))
     }
 
     /// Ends a run that failed.
-    pub(crate) fn fail(&mut self, run: u32, priority: Priority) -> (RetryDecision, Cleanup<K>) {
+    pub(crate) fn fail(
+        &mut self,
+        run: u32,
+        priority: Priority,
+        tag: Option<T>,
+    ) -> (RetryDecision, Cleanup<K, T>) {
         let now = LazyNow::default();
         let id = self.end_run(run, &now);
         let outcome = self.decide_retry(id, priority, &now);
+        if let RetryDecision::Retry { .. } = outcome {
+            self.keep_tag(id, tag);
+        }
         (outcome, self.remove_unless_pending(id))
     }
 
@@ -73,9 +94,17 @@ impl<K> Core<K> {
         id
     }
 
+    /// Sets the tag of the next run to that of the last one, unless adds have brought one.
+    fn keep_tag(&mut self, id: u32, tag: Option<T>) {
+        let slot = self.slots.get_mut(id);
+        if slot.pending != Pending::No && slot.tag.is_none() {
+            slot.tag = tag;
+        }
+    }
+
     /// Removes the key unless it is still pending.
     #[inline]
-    fn remove_unless_pending(&mut self, id: u32) -> Cleanup<K> {
+    fn remove_unless_pending(&mut self, id: u32) -> Cleanup<K, T> {
         let removed = (self.slots.get(id).pending == Pending::No).then(|| self.remove(id));
         Cleanup {
             removed,

@@ -14,6 +14,7 @@ mod guard;
 mod metrics;
 mod priorities;
 mod retries;
+mod tags;
 mod wakeups;
 
 use std::time::Duration;

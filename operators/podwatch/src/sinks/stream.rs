@@ -1,13 +1,13 @@
 //! A sink that writes to standard output or any other writer.
 
 use std::{
-    ffi::OsString,
-    io::{self, IsTerminal, Write},
+    io::{self, Write},
     sync::Arc,
 };
 
 use futures::future::{BoxFuture, FutureExt};
 use parking_lot::Mutex;
+use windlass::runtime::shows_colour;
 
 use super::{DeliveryError, Sink, encoding, text};
 use crate::notice::Notice;
@@ -37,7 +37,7 @@ impl Stream {
     /// Writes to standard output; in color if it is a terminal, unless `NO_COLOR` is set or `TERM` is `dumb`.
     pub fn stdout(shape: LineFormat) -> Self {
         Self {
-            coloured: use_colour(io::stdout().is_terminal(), |name| std::env::var_os(name)),
+            coloured: shows_colour(&io::stdout()),
             ..Self::new(io::stdout(), shape)
         }
     }
@@ -50,13 +50,6 @@ impl Stream {
             coloured: false,
         }
     }
-}
-
-/// Whether lines are coloured, by the rules of the log lines on standard error (<https://no-color.org>).
-fn use_colour(is_terminal: bool, variable: impl Fn(&str) -> Option<OsString>) -> bool {
-    let no_color = variable("NO_COLOR").is_some_and(|value| !value.is_empty());
-    let is_dumb = variable("TERM").is_some_and(|term| term == "dumb");
-    is_terminal && !no_color && !is_dumb
 }
 
 impl Sink for Stream {
@@ -84,30 +77,5 @@ impl Sink for Stream {
             })
         }
         .boxed()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn colour_needs_a_terminal_that_can_show_it() {
-        for (is_terminal, no_color, term, expected) in [
-            (true, None, Some("xterm"), true),
-            (true, None, None, true),
-            (true, Some(""), Some("xterm"), true),
-            (true, Some("1"), Some("xterm"), false),
-            (true, None, Some("dumb"), false),
-            (false, None, Some("xterm"), false),
-        ] {
-            let variable = |name: &str| match name {
-                "NO_COLOR" => no_color.map(OsString::from),
-                "TERM" => term.map(OsString::from),
-                _ => None,
-            };
-            let coloured = use_colour(is_terminal, variable);
-            assert_eq!(coloured, expected, "{is_terminal} {no_color:?} {term:?}");
-        }
     }
 }

@@ -9,15 +9,14 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt};
 use http::{HeaderMap, Method, Request, StatusCode, Uri, header};
-use http_body_util::{BodyExt, Full, Limited};
-use hyper_util::{
-    client::legacy::{Client, connect::Connect},
-    rt::{TokioExecutor, TokioTimer},
-};
+use http_body_util::Full;
+use hyper_util::client::legacy::connect::Connect;
 use windlass::{
     k8s_openapi::jiff::fmt::rfc2822,
-    kube::{Config, client::ConfigExt},
-    runtime::Clock,
+    runtime::{
+        Clock,
+        http_client::{HttpClient, HttpClientError, TokenError, bearer_token, read_body},
+    },
 };
 
 use super::{DeliveryError, Sink, Template, TemplateError, TemplateSource, encoding, otlp};
@@ -34,7 +33,7 @@ const MAX_RETRY_AFTER: Duration = Duration::from_mins(10);
 
 /// POSTs each notice to a URL; by default as a `CloudEvent` in structured mode.
 pub struct Webhook {
-    client: Box<dyn HttpClient>,
+    client: HttpClient,
     url: Uri,
     payload: Payload,
     settings: Settings,
@@ -116,17 +115,9 @@ pub struct InsecureToken;
 /// Why a webhook cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum WebhookError {
-    /// The certificates cannot be used.
-    #[error("cannot use the certificates in {}: {cause}; pass a PEM file with `ca=FILE`", path.display())]
-    Certificates {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        cause: String,
-    },
-    /// TLS cannot be set up.
-    #[error("cannot set up TLS: {0}")]
-    Tls(String),
+    /// The client cannot be created.
+    #[error("{0}; pass a PEM file with `ca=FILE`")]
+    Client(#[from] HttpClientError),
     /// The token would be sent unencrypted.
     #[error(transparent)]
     InsecureToken(#[from] InsecureToken),
@@ -139,18 +130,12 @@ impl Webhook {
     /// Creates a webhook for this URL, and reads its template. Sends nothing yet.
     pub fn new(to: Uri, settings: Settings, clock: Clock) -> Result<Self, WebhookError> {
         settings.check_token(&to)?;
-        let mut config = Config::new(to.clone());
-        if let Some(path) = &settings.ca {
-            config.root_cert = Some(certificates(path)?);
-        }
-        let connector = config
-            .rustls_https_connector()
-            .map_err(|error| WebhookError::Tls(error.to_string()))?;
+        let client = HttpClient::new(&to, settings.ca.as_deref())?;
         let payload = match &settings.template {
             None => Payload::CloudEvent,
             Some(template) => Payload::Template(template.load()?),
         };
-        Ok(Self::with_connector(connector, to, settings, clock).with_payload(payload))
+        Ok(Self::with_client(client, to, settings, clock).with_payload(payload))
     }
 
     /// Creates a sink for the logs of an OTLP receiver.
@@ -170,13 +155,12 @@ impl Webhook {
         settings: Settings,
         clock: Clock,
     ) -> Self {
-        let client = Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            // There are at most as many connections as concurrent deliveries.
-            .pool_idle_timeout(Duration::from_secs(30))
-            .build(connector);
+        Self::with_client(HttpClient::with_connector(connector), url, settings, clock)
+    }
+
+    fn with_client(client: HttpClient, url: Uri, settings: Settings, clock: Clock) -> Self {
         Self {
-            client: Box::new(client),
+            client,
             url,
             payload: Payload::CloudEvent,
             settings,
@@ -204,16 +188,17 @@ impl Webhook {
             header::HeaderValue::from_static(concat!("windlass-podwatch/", env!("CARGO_PKG_VERSION"))),
         );
         if let Some(path) = &self.settings.token_file {
-            let token = std::fs::read_to_string(path)
-                .map_err(|error| unusable(format!("cannot read `token-file` {}: {error}", path.display())))?;
-            let mut value =
-                header::HeaderValue::try_from(format!("Bearer {}", token.trim())).map_err(|_| {
-                    unusable(format!(
+            let value = bearer_token(path).map_err(|error| {
+                unusable(match error {
+                    TokenError::Read { path, source } => {
+                        format!("cannot read `token-file` {}: {source}", path.display())
+                    }
+                    _ => format!(
                         "`token-file` {} is invalid: it must contain a token on one line",
                         path.display()
-                    ))
-                })?;
-            value.set_sensitive(true);
+                    ),
+                })
+            })?;
             headers.insert(header::AUTHORIZATION, value);
         }
         let timeout = self.settings.timeout;
@@ -231,11 +216,8 @@ impl Webhook {
             })?;
         let (head, body) = answer.into_parts();
         // The status decides, even if the body cannot be read.
-        let read = Limited::new(body, MAX_BODY_BYTES).collect();
-        let body = match tokio::time::timeout(BODY_TIMEOUT, read).await {
-            Ok(Ok(body)) => body.to_bytes(),
-            Ok(Err(_)) | Err(_) => Bytes::new(),
-        };
+        let read = tokio::time::timeout(BODY_TIMEOUT, read_body(body, MAX_BODY_BYTES)).await;
+        let body = read.ok().and_then(Result::ok).unwrap_or_default();
         self.classify(head.status, &head.headers, &body)
     }
 
@@ -322,57 +304,6 @@ fn redirect_target(headers: &HeaderMap) -> String {
         .port_u16()
         .map_or_else(String::new, |port| format!(":{port}"));
     format!("{scheme}://{host}{port} (its path is not shown: it may be a secret): use that URL")
-}
-
-fn certificates(path: &std::path::Path) -> Result<Vec<Vec<u8>>, WebhookError> {
-    use rustls::pki_types::{CertificateDer, pem::PemObject};
-    let unusable = |cause: String| WebhookError::Certificates {
-        path: path.to_owned(),
-        cause,
-    };
-    let certificates: Result<Vec<_>, _> = CertificateDer::pem_file_iter(path)
-        .map_err(|error| unusable(error.to_string()))?
-        .map(|found| found.map(|certificate| certificate.to_vec()))
-        .collect();
-    match certificates {
-        Ok(found) if !found.is_empty() => Ok(found),
-        Ok(_) => Err(unusable("no certificate found".to_owned())),
-        Err(error) => Err(unusable(error.to_string())),
-    }
-}
-
-/// An HTTP client with any connector.
-trait HttpClient: Send + Sync {
-    fn send(
-        &self,
-        request: Request<Full<Bytes>>,
-    ) -> BoxFuture<'_, Result<http::Response<hyper::body::Incoming>, String>>;
-}
-
-impl<C: Connect + Clone + Send + Sync + 'static> HttpClient for Client<C, Full<Bytes>> {
-    fn send(
-        &self,
-        request: Request<Full<Bytes>>,
-    ) -> BoxFuture<'_, Result<http::Response<hyper::body::Incoming>, String>> {
-        self.request(request)
-            .map(|sent| sent.map_err(|error| error_chain(&error)))
-            .boxed()
-    }
-}
-
-/// An error and its sources, without repetitions.
-fn error_chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let message = error.to_string();
-        if !text.contains(&message) {
-            text.push_str(": ");
-            text.push_str(&message);
-        }
-        cause = error.source();
-    }
-    text
 }
 
 #[cfg(test)]

@@ -469,7 +469,15 @@ impl ActiveNode<'_> {
         if self.node.request.is_none() {
             return Some(cancelled(self.node));
         }
-        self.halt_message().map(|why| self.abort(why))
+        let why = self.halt_message()?;
+        // A drain that never ends within a window will not end within the next one either.
+        let is_cut_off =
+            self.state.phase == Phase::Draining && self.input.halt == Some(HaltReason::WindowClosed);
+        Some(if is_cut_off {
+            self.abort_with_growing_backoff(why)
+        } else {
+            self.abort(why)
+        })
     }
 
     /// The same for a cordoned node, which may also have been uncordoned.

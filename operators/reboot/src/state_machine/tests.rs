@@ -345,6 +345,35 @@ fn backoff_does_not_grow_while_the_policy_is_halted() {
     assert_eq!(rests(paused, 3), [5, 5, 5]);
 }
 
+/// A drain that takes longer than the window would otherwise be repeated in each window, and nobody told.
+#[test]
+fn backoff_grows_with_each_drain_that_a_closing_window_ends() {
+    let closed = |input: &mut StepInput<'_>| input.halt = Some(HaltReason::WindowClosed);
+    assert_eq!(rests(closed, 4), [5, 10, 20, 40]);
+    let rules = rules();
+    for (phase, aborts) in [
+        (Phase::Granted, 0),
+        (Phase::Cordoned, 0),
+        (Phase::Draining, 1),
+        (Phase::Drained, 0),
+        (Phase::Armed, 0),
+    ] {
+        let mut input = StepInput {
+            now: now(),
+            policy: "default",
+            rules: &rules,
+            slot: Some(EPOCH),
+            halt: None,
+        };
+        closed(&mut input);
+        let Step::Write(change) = step(&node(phase), &input) else {
+            panic!("expected an abort: {phase}");
+        };
+        let state = change.state.expect("it is aborted");
+        assert_eq!((state.phase, state.aborts), (Phase::Aborted, aborts), "{phase}");
+    }
+}
+
 #[test]
 fn backoff_longer_than_an_hour_stays() {
     let mut rules = rules();

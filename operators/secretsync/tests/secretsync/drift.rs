@@ -178,6 +178,65 @@ pub(crate) async fn copies_are_read_once_after_a_start(case: Case) -> anyhow::Re
     running.stop().await
 }
 
+/// After a start, the copies of a source in many namespaces are compared in one request, and those that others have changed
+/// meanwhile are repaired; also if the change is the only one, and the metadata claims that there is none.
+pub(crate) async fn many_copies_are_compared_together_after_a_start(case: Case) -> anyhow::Result<()> {
+    let env = TestCluster::new(&case).await?;
+    let names: Vec<_> = (0..12).map(|number| format!("ns-{number:02}")).collect();
+    env.consenting(&names.iter().map(String::as_str).collect::<Vec<_>>())
+        .await?;
+    env.source("token", "1").await?;
+    let running = env.start().await?;
+    let all = |status: &SecretSyncStatus| status.synced == 12;
+    env.wait_for_status(HOME, "secret.token", all).await?;
+    env.settle().await;
+    running.stop().await?;
+    let changed = json!({ "data": secret("token", "2").data });
+    env.in_namespace("ns-07")
+        .patch::<Secret>("token", changed)
+        .await?;
+    // A Secret of the target that carries the label: it is neither a copy nor changed.
+    let labels = env
+        .in_namespace("ns-00")
+        .get::<Secret>("token")
+        .await?
+        .metadata
+        .labels;
+    let mut theirs = secret("theirs", "3");
+    theirs.metadata.labels = labels;
+    env.in_namespace("ns-00").create(theirs).await?;
+    env.proxy().clear();
+
+    let running = env.start().await?;
+    env.wait_for_copy("ns-07", "token", "1").await?;
+    env.settle().await;
+    let sent = env.proxy().requests();
+    let content = |verb: &str| {
+        let with_content = sent.iter().filter(|sent| {
+            sent.access.verb == verb && sent.resource() == "secrets" && !sent.accept.contains("PartialObject")
+        });
+        with_content.map(describe_request).collect::<Vec<_>>()
+    };
+    let mut single = content("get");
+    single.sort();
+    assert_eq!(single, ["get ns-07/token", "get secretsync/token"]);
+    assert_eq!(content("list").len(), 1, "{:?}", content("list"));
+    assert_eq!(env.copy_writes(), ["update ns-07/token"]);
+    env.wait_for_status(HOME, "secret.token", all).await?;
+    // Once is enough: what is changed later is read alone.
+    env.proxy().clear();
+    let changed = json!({ "data": secret("token", "2").data });
+    env.in_namespace("ns-03")
+        .patch::<Secret>("token", changed)
+        .await?;
+    env.wait_for_copy("ns-03", "token", "1").await?;
+    env.settle().await;
+    let sent = env.proxy().requests();
+    let lists = sent.iter().filter(|sent| sent.access.verb == "list");
+    assert_eq!(lists.count(), 0);
+    running.stop().await
+}
+
 /// A change of a source is one request per copy, unless others have added metadata, which stays.
 pub(crate) async fn update_of_a_known_copy_is_one_request(case: Case) -> anyhow::Result<()> {
     let (env, running) = prepare(&case).await?;

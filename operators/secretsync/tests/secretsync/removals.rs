@@ -227,6 +227,27 @@ pub(crate) async fn restart_does_not_reset_the_count_of_removals(case: Case) -> 
     running.stop().await
 }
 
+/// A process that dies right after it has removed copies has written before that it would.
+pub(crate) async fn crash_right_after_removals_does_not_reset_their_count(case: Case) -> anyhow::Result<()> {
+    let (env, running, all) = prepare(&case, 30).await?;
+    for name in &all[..15] {
+        env.patch_namespace(name, json!({ "labels": { "tier": null } }))
+            .await?;
+    }
+    wait_until_gone(&env, &all[..15], "token").await?;
+    running.kill().await;
+    for name in &all[15..20] {
+        env.patch_namespace(name, json!({ "labels": { "tier": null } }))
+            .await?;
+    }
+    env.proxy().clear();
+    let running = env.start().await?;
+    env.wait_for_status(HOME, "shared", asks_for(20)).await?;
+    env.settle().await;
+    assert_eq!(env.copy_writes(), [""; 0]);
+    running.stop().await
+}
+
 /// Deleting a source revokes its content everywhere, whether or not a process runs.
 pub(crate) async fn deletion_of_a_source_is_never_held(case: Case) -> anyhow::Result<()> {
     for is_down in [false, true] {

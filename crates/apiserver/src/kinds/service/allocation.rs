@@ -6,6 +6,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
+    hash::Hash,
     net::Ipv4Addr,
     ops::Range,
     sync::Arc,
@@ -20,6 +21,7 @@ use crate::{
     registry::Resource,
     schema::{FieldError, Problem},
     status::Status,
+    storage::{Entry, Key, Revision, Storage, TableName},
     verbs::WriteOptions,
 };
 
@@ -44,28 +46,137 @@ struct Allocations {
     dry_run: bool,
 }
 
-impl Allocations {
-    /// Adds the addresses and ports of another service.
-    fn add_service(&mut self, service: &Object) {
-        let Some(spec) = service.fields().get("spec") else {
-            return;
-        };
+/// The addresses and ports in use, kept up to date by the storage's events: a service is read once, not whenever another
+/// one is written.
+#[derive(Debug, Default)]
+struct InUse {
+    /// The revision up to which events are included; none before the first use.
+    seen: Option<Revision>,
+    /// Those services that have any.
+    services: HashMap<Key, Held>,
+    /// How many services have each; no entry is 0.
+    addresses: HashMap<String, usize>,
+    ports: HashMap<u16, usize>,
+}
+
+/// The addresses and ports of one service, each once.
+#[derive(Debug, Default)]
+struct Held {
+    uid: String,
+    addresses: HashSet<String>,
+    ports: HashSet<u16>,
+}
+
+impl Held {
+    fn of(service: &Object) -> Self {
+        let null = Value::Null;
+        let spec = service.fields().get("spec").unwrap_or(&null);
         let addresses = spec["clusterIPs"].as_array().into_iter().flatten();
-        self.addresses
-            .extend(addresses.filter_map(Value::as_str).map(str::to_owned));
         let ports = spec["ports"]
             .as_array()
             .into_iter()
             .flatten()
             .map(|port| &port["nodePort"]);
         let ports = ports.chain([&spec["healthCheckNodePort"]]);
-        self.ports.extend(
-            ports
+        Self {
+            uid: service.meta("uid").to_owned(),
+            addresses: addresses
+                .filter_map(Value::as_str)
+                .filter(|address| *address != "None")
+                .map(str::to_owned)
+                .collect(),
+            ports: ports
                 .filter_map(Value::as_u64)
-                .filter_map(|port| u16::try_from(port).ok()),
-        );
+                .filter_map(|port| u16::try_from(port).ok())
+                .collect(),
+        }
+    }
+}
+
+impl InUse {
+    /// Includes what was written since the last call.
+    fn catch_up(&mut self, storage: &dyn Storage, table: &TableName) {
+        if let Some(seen) = self.seen
+            && let Ok(events) = storage.events(table, seen, usize::MAX)
+        {
+            for event in events {
+                self.set(&event.entry, !event.deleted);
+                self.seen = Some(event.revision);
+            }
+            return;
+        }
+        // The first use, or the history does not reach back that far.
+        let snapshot = storage
+            .snapshot(table, None)
+            .expect("the current revision is never compacted");
+        *self = Self::default();
+        for entry in snapshot.range(None, None) {
+            self.set(entry, true);
+        }
+        self.seen = Some(snapshot.revision);
     }
 
+    /// Replaces what is known about a service.
+    fn set(&mut self, entry: &Entry, exists: bool) {
+        if let Some(before) = self.services.remove(&entry.key) {
+            for address in &before.addresses {
+                release(&mut self.addresses, address);
+            }
+            for port in &before.ports {
+                release(&mut self.ports, port);
+            }
+        }
+        let Some(service) = exists.then(|| entry.object.decode().ok()).flatten() else {
+            return;
+        };
+        let held = Held::of(&service);
+        if held.addresses.is_empty() && held.ports.is_empty() {
+            return;
+        }
+        for address in &held.addresses {
+            *self.addresses.entry(address.clone()).or_default() += 1;
+        }
+        for port in &held.ports {
+            *self.ports.entry(*port).or_default() += 1;
+        }
+        self.services.insert(entry.key.clone(), held);
+    }
+
+    /// What services other than `own` use: at most all addresses and ports of the ranges, however many services there are.
+    fn of_others(&self, own: Option<&Object>) -> Allocations {
+        let mut others = Allocations {
+            addresses: self.addresses.keys().cloned().collect(),
+            ports: self.ports.keys().copied().collect(),
+            ..Allocations::default()
+        };
+        let own = own.and_then(|own| {
+            let held = self.services.get(&Key::new(own.namespace(), own.name()))?;
+            (held.uid == own.meta("uid")).then_some(held)
+        });
+        if let Some(own) = own {
+            let only = |count: Option<&usize>| count == Some(&1);
+            for address in own.addresses.iter().filter(|a| only(self.addresses.get(*a))) {
+                others.addresses.remove(address);
+            }
+            for port in own.ports.iter().filter(|port| only(self.ports.get(port))) {
+                others.ports.remove(port);
+            }
+        }
+        others
+    }
+}
+
+/// Counts one user less.
+fn release<K: Eq + Hash>(counts: &mut HashMap<K, usize>, key: &K) {
+    if let Some(count) = counts.get_mut(key) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(key);
+        }
+    }
+}
+
+impl Allocations {
     /// Reserves a port for the current service; false if it is in use.
     fn reserve_port(&mut self, protocol: &str, port: u16) -> bool {
         if let Some(free) = &mut self.free
@@ -91,6 +202,7 @@ pub(crate) struct ServiceAllocator {
     store: Arc<ObjectStore>,
     /// Held from the allocation of a service's addresses and ports until the service is written.
     lock: parking_lot::Mutex<()>,
+    in_use: parking_lot::Mutex<InUse>,
 }
 
 impl ServiceAllocator {
@@ -98,6 +210,7 @@ impl ServiceAllocator {
         Self {
             store,
             lock: parking_lot::Mutex::new(()),
+            in_use: parking_lot::Mutex::default(),
         }
     }
 
@@ -111,15 +224,14 @@ impl ServiceAllocator {
         options: &WriteOptions,
     ) -> Result<Allocation<'_>, Status> {
         let guard = self.lock.lock();
-        let mut allocations = Allocations {
-            dry_run: options.dry_run,
-            ..Allocations::default()
-        };
-        for service in self.store.builtin_objects(("", "services")) {
-            if old.is_none_or(|old| old.meta("uid") != service.meta("uid")) {
-                allocations.add_service(&service);
+        let mut allocations = {
+            let mut in_use = self.in_use.lock();
+            in_use.catch_up(&*self.store.storage, &resource.table);
+            Allocations {
+                dry_run: options.dry_run,
+                ..in_use.of_others(old)
             }
-        }
+        };
         allocate_for(object, &mut allocations, &mut |below| {
             self.store.environment.random_below(below)
         })

@@ -13,7 +13,7 @@ use std::{
 };
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
-use kube::{Resource, ResourceExt};
+use kube::{Api, Resource, ResourceExt, api::ListParams};
 use windlass_cache::{ObjectKey, Query};
 use windlass_runtime::{
     Action, Context, Controller, Error, Manager, Predicate, Request, Watch, Writable, WriteError,
@@ -83,20 +83,30 @@ async fn protect_claim(request: Request, ctx: Context, waiting: WaitingClaims) -
     let Some(claim) = claim else {
         return Ok(Action::done());
     };
-    let in_use = deleted && is_used(&request.key, &ctx)?;
+    let in_use = deleted && is_used(&request.key, &ctx).await?;
     update_finalizer(&*claim, CLAIM_FINALIZER, in_use, &ctx).await?;
     Ok(Action::done())
 }
 
 /// Whether a pod on a node uses the claim. A kubelet does not start a pod whose claim is being deleted, so pods without
 /// a node do not count.
-fn is_used(claim: &ObjectKey, ctx: &Context) -> Result<bool, Error> {
-    let query = Query::all().namespace(claim.namespace().unwrap_or_default());
-    let pods = ctx.lister::<Pod>()?.try_list(&query)?;
-    Ok(pods.iter().any(|pod| {
+///
+/// The cache of pods may be behind that of claims, so the server is asked before a claim counts as unused, as
+/// kube-controller-manager does.
+async fn is_used(claim: &ObjectKey, ctx: &Context) -> Result<bool, Error> {
+    let namespace = claim.namespace().unwrap_or_default();
+    let uses = |pod: &Pod| {
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
         node.is_some_and(|node| !node.is_empty()) && claims_of(pod).any(|used| used.name == claim.name())
-    }))
+    };
+    let cached = ctx
+        .lister::<Pod>()?
+        .try_list(&Query::all().namespace(namespace))?;
+    if cached.iter().any(|pod| uses(pod)) {
+        return Ok(true);
+    }
+    let pods = Api::<Pod>::namespaced(ctx.client().clone(), namespace);
+    Ok(pods.list(&ListParams::default()).await?.iter().any(uses))
 }
 
 async fn protect_volume(request: Request, ctx: Context) -> Result<Action, Error> {

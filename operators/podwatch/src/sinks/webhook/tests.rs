@@ -11,7 +11,7 @@ use std::{
 
 use futures::future::{Ready, ready};
 use http::Response;
-use http_body_util::{Either, StreamBody};
+use http_body_util::{BodyExt as _, Either, StreamBody};
 use hyper::{
     body::{Frame, Incoming},
     rt::{Read, ReadBufCursor, Write},
