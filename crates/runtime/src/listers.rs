@@ -1,9 +1,6 @@
 //! The listers that a controller declared, by type and kind.
 
-use std::{
-    any::{Any, TypeId, type_name},
-    collections::HashMap,
-};
+use std::any::{Any, type_name};
 
 use windlass_cache::{Cacheable, GroupVersionKind, Lister};
 
@@ -14,11 +11,18 @@ use crate::{
 
 pub(crate) struct Listers {
     pub(crate) controller: String,
-    /// Keyed by kind too, because one type (`DynamicObject`) may have several.
-    by_type: HashMap<(TypeId, GroupVersionKind), Box<dyn Any + Send + Sync>>,
+    /// In the order of their declaration. They are few, and found at every reconcile: comparing allocates nothing.
+    declared: Vec<DeclaredLister>,
     /// The kinds that the controller owns.
     pub(crate) owned_kinds: Vec<Box<dyn OwnedKind>>,
     pub(crate) child_options: ChildOptions,
+}
+
+struct DeclaredLister {
+    /// One type (`DynamicObject`) may have several kinds.
+    kind: GroupVersionKind,
+    /// A `Lister<K>`.
+    lister: Box<dyn Any + Send + Sync>,
 }
 
 impl Listers {
@@ -26,17 +30,17 @@ impl Listers {
         Self {
             controller,
             child_options,
-            by_type: HashMap::new(),
+            declared: Vec::new(),
             owned_kinds: Vec::new(),
         }
     }
 
     /// Adds a lister. If a kind is watched more than once, the first watch is read.
     pub(crate) fn insert<K: Cacheable>(&mut self, dynamic: &K::DynamicType, lister: Lister<K>) {
-        let kind = GroupVersionKind::of::<K>(dynamic);
-        self.by_type
-            .entry((TypeId::of::<K>(), kind))
-            .or_insert_with(|| Box::new(lister));
+        self.declared.push(DeclaredLister {
+            kind: GroupVersionKind::of::<K>(dynamic),
+            lister: Box::new(lister),
+        });
     }
 
     pub(crate) fn add_owned_kind(&mut self, owned_kind: impl OwnedKind) {
@@ -44,13 +48,13 @@ impl Listers {
     }
 
     pub(crate) fn get<K: Cacheable>(&self, dynamic: &K::DynamicType) -> Result<&Lister<K>, Error> {
-        let kind = GroupVersionKind::of::<K>(dynamic);
-        let lister = self
-            .by_type
-            .get(&(TypeId::of::<K>(), kind.clone()))
-            .and_then(|any| any.downcast_ref::<Lister<K>>());
+        let (api_version, kind) = (K::api_version(dynamic), K::kind(dynamic));
+        let lister = self.declared.iter().find_map(|declared| {
+            let lister = declared.lister.downcast_ref::<Lister<K>>()?;
+            (declared.kind.kind == kind && declared.kind.api_version == api_version).then_some(lister)
+        });
         lister.ok_or_else(|| {
-            let (controller, named) = (&self.controller, kind.kind);
+            let (controller, named) = (&self.controller, kind);
             let ty = type_name::<K>().rsplit("::").next().unwrap_or_default();
             let fix = if ty == named {
                 format!("`.reads::<{ty}>()`")

@@ -1,6 +1,6 @@
 //! The worker loop: takes a key from the queue, reconciles it, and requeues or completes it.
 
-use std::{any::Any, future::Future, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{any::Any, future::Future, panic::AssertUnwindSafe, pin::pin, sync::Arc, time::Duration};
 
 use futures::FutureExt;
 use tokio::time::Instant;
@@ -125,7 +125,13 @@ impl<Key: ReconcileKey> Worker<Key> {
             }
             ended
         };
-        let ended = attempt.instrument(span.clone()).await;
+        let attempt = pin!(attempt);
+        // A disabled span is not free to enter.
+        let ended = if span.is_disabled() {
+            attempt.await
+        } else {
+            attempt.instrument(span.clone()).await
+        };
         drop(active);
         let ended_run = entry.end();
         let outcome = span.in_scope(|| self.settle(item, ended, &term.recorder));
