@@ -26,8 +26,8 @@
 //! assert_eq!(result.cost, 12);
 //! ```
 //!
-//! The crate knows nothing about HTTP, the API server or clusters, and does no I/O except for reading the host's time
-//! zones. The host implements [`Authorizer`] for `authorizer`, and [`HostObject`] for lazy variables.
+//! The crate knows nothing about HTTP, the API server or clusters, and does no I/O. The host implements [`Authorizer`] for
+//! `authorizer`, and [`HostObject`] for lazy variables.
 
 mod assign;
 mod ast;

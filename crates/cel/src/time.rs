@@ -256,7 +256,7 @@ impl Timestamp {
                 .clamp(-200_000, 200_000)
         } else {
             let unknown = |_| EvalError::new(format!("unknown time zone {zone}"));
-            let zone = jiff::tz::TimeZone::get(zone).map_err(unknown)?;
+            let zone = jiff::tz::TimeZoneDatabase::bundled().get(zone).map_err(unknown)?;
             let at = jiff::Timestamp::from_second(self.seconds).map_err(unknown)?;
             i64::from(zone.to_offset(at).seconds())
         };
