@@ -170,6 +170,13 @@ fn can_fail(text: &str) -> bool {
     failing.iter().any(|part| text.contains(part))
 }
 
+/// Whether kube-apiserver, whose numbers these are, may estimate less than it charges: it estimates the comparison of two
+/// numbers as free and charges 1 (`self.i == 3` costs 3 of 2), and estimates `startsWith` by the argument, but charges by the
+/// text (`self.s.startsWith('')` costs 3 of 2).
+fn is_underestimated(text: &str) -> bool {
+    text.contains(" == ") || text.contains("startsWith(")
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -197,7 +204,7 @@ proptest! {
             prop_assert_ne!(error.kind(), EvalErrorKind::NoSuchOverload, "{} {}", text, error);
         }
         // An error counts as a value of size 1, also where the estimate knows that the size is 0.
-        if !can_fail(&text) && object.get("s").is_some() {
+        if !can_fail(&text) && !is_underestimated(&text) && object.get("s").is_some() {
             let estimate = program.estimated_cost();
             prop_assert!(result.cost <= estimate.max, "{text}: {} > {estimate:?}", result.cost);
         }
