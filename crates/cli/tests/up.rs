@@ -137,8 +137,17 @@ async fn second_up_with_the_same_kubeconfig_is_refused_and_the_first_keeps_its_f
 async fn closed_terminal_cleans_up() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("config");
-    let up = Up::start(&["--nodes", "0", "--kubeconfig", file.to_str().expect("text")]);
-    assert!(up.running.end_with("HUP").success());
+    // Under `nohup` the test, and so what it starts, ignores the signal.
+    let mut command = Command::new("env");
+    if cfg!(target_os = "linux") {
+        command.arg("--default-signal=HUP");
+    }
+    command.arg(env!("CARGO_BIN_EXE_windlass"));
+    command.args(["up", "--speed", "instant", "--nodes", "0", "--kubeconfig"]);
+    command.arg(&file).stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut running = Running::start(command);
+    running.kubeconfig();
+    assert!(running.end_with("HUP").success());
     assert_eq!(names(folder.path()), [] as [&str; 0]);
 }
 
