@@ -131,17 +131,19 @@ impl<E: Into<Box<dyn StdError + Send + Sync>>> From<E> for Error {
 impl fmt::Display for Error {
     /// The error and its sources in one line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.cause)?;
-        let mut previous = self.cause.to_string();
-        let mut source = self.cause.source();
-        while let Some(error) = source {
-            let message = error.to_string();
+        let mut error: &(dyn StdError + 'static) = self.cause();
+        let mut previous = message(error);
+        f.write_str(&previous)?;
+        while let Some(source) = error.source()
+            && !is_response(error)
+        {
+            let message = message(source);
             // Many errors repeat their source in their own message.
             if !previous.contains(&message) {
                 write!(f, ": {message}")?;
                 previous = message;
             }
-            source = error.source();
+            error = source;
         }
         Ok(())
     }
@@ -155,5 +157,48 @@ impl fmt::Debug for Error {
             .field("conditions", &self.conditions)
             .field("is_reported", &self.is_reported)
             .finish()
+    }
+}
+
+/// Whether an error is a response of the API server, whose source says the same.
+fn is_response(error: &(dyn StdError + 'static)) -> bool {
+    matches!(error.downcast_ref(), Some(kube::Error::Api(_)))
+}
+
+/// The message of an error without its sources. That of a response of the API server is the server's: `kube`'s own text
+/// repeats the whole status in debug notation.
+pub(crate) fn message(error: &(dyn StdError + 'static)) -> String {
+    match error.downcast_ref() {
+        Some(kube::Error::Api(status)) if status.message.is_empty() => status.reason.clone(),
+        Some(kube::Error::Api(status)) => status.message.clone(),
+        _ => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("cannot read the settings")]
+    struct Unreadable(#[source] kube::Error);
+
+    #[test]
+    fn rejected_request_is_described_by_the_message_of_the_server() {
+        let rejected = || {
+            let status = Status::failure("pods is forbidden: no such right", "Forbidden").with_code(403);
+            kube::Error::Api(Box::new(status))
+        };
+        let error = Error::from(rejected());
+        assert_eq!(error.to_string(), "pods is forbidden: no such right");
+        let error = Error::from(Unreadable(rejected()));
+        assert_eq!(
+            error.to_string(),
+            "cannot read the settings: pods is forbidden: no such right"
+        );
+        let error = Error::from(kube::Error::Api(Box::new(Status::failure("", "Gone"))));
+        assert_eq!(error.to_string(), "Gone");
     }
 }

@@ -92,21 +92,7 @@ impl Trigger {
 
     /// The trigger of a change; `None` for an object that existed at the start.
     pub(crate) fn of_change<K>(kind: &Arc<str>, change: &Change<K>) -> Option<Self> {
-        let changed = ChangedObject {
-            kind: Arc::clone(kind),
-            object: change.key().clone(),
-            change: match change {
-                Change::Applied { initial: true, .. } => return None,
-                Change::Applied { old: None, .. } => ChangeType::Created,
-                Change::Deleted { .. } => ChangeType::Deleted,
-                _ if change.is_resync() => ChangeType::Resync,
-                _ if change.is_recreated() => ChangeType::Recreated,
-                Change::Applied {
-                    old: Some(old), new, ..
-                } if new.meta().is_deleting() && !old.meta().is_deleting() => ChangeType::Deleting,
-                Change::Applied { .. } => ChangeType::Updated,
-            },
-        };
+        let changed = ChangedObject::of(kind, change)?;
         Some(Self::new(TriggerCause::Change(Arc::new(changed))))
     }
 
@@ -128,6 +114,28 @@ impl Trigger {
 
     fn is_resync(&self) -> bool {
         matches!(&self.cause, TriggerCause::Change(changed) if changed.change == ChangeType::Resync)
+    }
+}
+
+impl ChangedObject {
+    /// Describes a change of an object of this kind; `None` for an object that existed at the start.
+    pub fn of<K>(kind: &Arc<str>, change: &Change<K>) -> Option<Self> {
+        let type_ = match change {
+            Change::Applied { initial: true, .. } => return None,
+            Change::Applied { old: None, .. } => ChangeType::Created,
+            Change::Deleted { .. } => ChangeType::Deleted,
+            _ if change.is_resync() => ChangeType::Resync,
+            _ if change.is_recreated() => ChangeType::Recreated,
+            Change::Applied {
+                old: Some(old), new, ..
+            } if new.meta().is_deleting() && !old.meta().is_deleting() => ChangeType::Deleting,
+            Change::Applied { .. } => ChangeType::Updated,
+        };
+        Some(Self {
+            kind: Arc::clone(kind),
+            object: change.key().clone(),
+            change: type_,
+        })
     }
 }
 

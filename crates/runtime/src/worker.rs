@@ -18,6 +18,7 @@ use crate::{
     outcomes::{OutcomeCounters, ReconcileOutcome},
     own_objects::OwnObjects,
     reconcile::{Action, Context, ErasedReconciler, ReconcileId, Request, Run, TermContext},
+    text::truncate,
     trigger::{KeyQueue, Trigger, TriggerCause, enqueue},
 };
 
@@ -42,6 +43,9 @@ type QueuedKey<Key> = WorkItem<Key, Trigger>;
 
 /// How long a reconciler may take to report that it timed out.
 const TIMEOUT_REPORT_LIMIT: Duration = Duration::from_secs(10);
+
+/// The most bytes of an error in a log line.
+const MAX_LOGGED: usize = 1024;
 
 enum AttemptResult {
     Returned(Result<Action, Error>),
@@ -203,9 +207,12 @@ impl<Key: ReconcileKey> Worker<Key> {
                 };
             }
             AttemptResult::Returned(Err(error)) if error.is_terminal() => {
-                tracing::error!(%error, "reconcile failed with a terminal error; waiting for the next change");
                 self.record_warning(item.key(), &error, recorder);
-                let error = error.to_string();
+                let error = logged(error.to_string());
+                tracing::error!(
+                    error,
+                    "reconcile failed with a terminal error; waiting for the next change"
+                );
                 #[cfg(feature = "opentelemetry")]
                 telemetry::record_failure(&error);
                 self.tracker.record_failure(item.key(), error, None);
@@ -214,11 +221,11 @@ impl<Key: ReconcileKey> Worker<Key> {
             }
             AttemptResult::Returned(Err(error)) => {
                 is_connection_error = error.is_connection_error();
-                (ReconcileOutcome::Failed, error.to_string())
+                (ReconcileOutcome::Failed, logged(error.to_string()))
             }
             AttemptResult::Panicked(panic) => (
                 ReconcileOutcome::Panicked,
-                format!("panicked: {}", panic_message(&*panic)),
+                logged(format!("panicked: {}", panic_message(&*panic))),
             ),
             AttemptResult::TimedOut(limit) => {
                 (ReconcileOutcome::TimedOut, format!("timed out after {limit:?}"))
@@ -271,9 +278,14 @@ impl<Key> Worker<Key> {
         if let Some(about) = about
             && let Some(reason) = warning_reason(error)
         {
-            recorder.warning(&about, reason, error.to_string());
+            recorder.lasting().warning(&about, reason, error.to_string());
         }
     }
+}
+
+/// The text of an error for a log line and the debug page, which keeps it per key.
+fn logged(text: String) -> String {
+    truncate(text, MAX_LOGGED)
 }
 
 pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> &str {

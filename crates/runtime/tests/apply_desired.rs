@@ -2,7 +2,7 @@
 
 use crate::request_log;
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use k8s_openapi::api::{
     apps::v1::Deployment,
@@ -108,10 +108,19 @@ async fn children_are_created_kept_and_pruned_and_foreign_objects_are_not_touche
     manager.await.expect("no panic").expect("no error");
     let events = Api::<Event>::default_namespaced(client);
     let reasons = events.list(&ListParams::default()).await.expect("readable");
-    let reasons: Vec<_> = reasons
+    let reasons: BTreeSet<_> = reasons
         .items
         .iter()
         .filter_map(|event| event.reason.as_deref())
         .collect();
-    assert_eq!(reasons, ["ErrResourceExists", "ErrInvalid"]);
+    assert_eq!(reasons, BTreeSet::from(["ErrInvalid", "ErrResourceExists"]));
+    assert_eq!(
+        events
+            .list(&ListParams::default())
+            .await
+            .expect("readable")
+            .items
+            .len(),
+        2
+    );
 }

@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use model::{CONFIG_MAPS, config_map};
 use parking_lot::Mutex;
 use tracing::subscriber::DefaultGuard;
-use windlass_runtime::{Action, ChildRef, Context, Desired, Error, Request};
+use windlass_runtime::{Action, ChildRef, Context, Desired, Election, ElectionConfig, Error, Request};
 
 /// What was logged in this thread, where all tasks of a test run.
 #[derive(Clone, Default)]
@@ -93,6 +93,46 @@ async fn failure_is_one_line_with_numbers_as_numbers() {
         "{}",
         failures[0]
     );
+}
+
+/// The lease is tried every two seconds.
+#[tokio::test(start_paused = true)]
+async fn forbidden_lease_is_logged_at_once_and_at_growing_intervals() {
+    let (lines, _guard) = Lines::start();
+    let forbid = tower::service_fn(|_: http::Request<kube::client::Body>| async {
+        let status = serde_json::json!({
+            "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 403, "reason": "Forbidden",
+            "message": "leases is forbidden: no such right",
+        });
+        let response = http::Response::builder().status(403);
+        Ok::<_, std::convert::Infallible>(
+            response
+                .body(kube::client::Body::from(status.to_string().into_bytes()))
+                .expect("a response"),
+        )
+    });
+    let client = kube::Client::new(forbid, "default");
+    let election = Election::new(client, ElectionConfig::new("test")).expect("a valid configuration");
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let running = tokio::spawn(election.run_until(
+        async move {
+            let _ = stopped.await;
+        },
+        async {},
+    ));
+    let mut counts = Vec::new();
+    for seconds in [5, 10, 20, 40] {
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
+        counts.push(lines.with("access to the lease is forbidden").len());
+    }
+    assert_eq!(counts, [1, 2, 3, 4]);
+    let line = lines.with("access to the lease").pop().expect("a line");
+    assert!(
+        line.contains("error=\"leases is forbidden: no such right\""),
+        "{line}"
+    );
+    drop(stop);
+    running.await.expect("ends").expect("stops");
 }
 
 /// Only requests to the API server are in the log of its connection.

@@ -53,8 +53,9 @@ impl Parent<'_> {
         } = self.apply_children(desired.children).await;
         self.history.lock().retain_children(&self.key, &ids);
         let mut pruned = Pruned::default();
-        if problems.is_empty() {
-            // Last, so that a replacement exists before its predecessor is deleted.
+        // Last, so that a replacement exists before its predecessor is deleted; unless it needs the quota of its
+        // predecessor, and the author wants exactly these children.
+        if problems.is_empty() || (self.prunes_all(&intent) && problems.iter().all(Problem::is_quota)) {
             pruned = self.prune(&ids, &intent).await;
             problems.append(&mut pruned.problems);
         }
@@ -111,9 +112,10 @@ impl Parent<'_> {
         let action = desired.action.with_earlier_requeue(status.retry_after);
         if let Some(message) = pruned.blocked {
             if status.is_news {
-                tracing::warn!("{message}");
+                tracing::warn!(why = message, "children are kept that are no longer desired");
                 let about = self.object.object_ref();
-                self.ctx.recorder().warning(&about, PRUNE_BLOCKED_REASON, message);
+                let recorder = self.ctx.recorder().lasting();
+                recorder.warning(&about, PRUNE_BLOCKED_REASON, message);
             }
             // Earlier deletions cease to count, and the annotation may be a change that the controller filters out.
             return Ok(action.with_earlier_requeue(Some(WINDOW)));
@@ -154,7 +156,10 @@ impl Parent<'_> {
             Ok(status) => {
                 if !status.is_visible {
                     let about = self.object.object_ref();
-                    self.ctx.recorder().normal(&about, reason, message.to_owned());
+                    self.ctx
+                        .recorder()
+                        .lasting()
+                        .normal(&about, reason, message.to_owned());
                 }
                 Ok(desired.action.with_earlier_requeue(status.retry_after))
             }

@@ -11,6 +11,7 @@ use windlass_api::status::StatusClass;
 use super::error::ChildError;
 use crate::{
     error::Error,
+    text::truncate,
     writer::{WriteError, WriteErrorKind},
 };
 
@@ -47,6 +48,14 @@ impl Problem {
     pub(super) fn failed(child: &dyn fmt::Display, error: Error) -> Self {
         let (child, why) = (child.to_string(), Cause::Failed(error));
         Self { child, why }
+    }
+
+    /// Whether a quota of the namespace refuses the child.
+    pub(super) fn is_quota(&self) -> bool {
+        let status = self
+            .error()
+            .and_then(|error| error.find::<WriteError>()?.status());
+        status.is_some_and(|status| status.code == 403 && status.message.contains("exceeded quota: "))
     }
 
     pub(super) fn error(&self) -> Option<&Error> {
@@ -95,11 +104,7 @@ pub(super) fn text(error: &Error) -> String {
     {
         return write.describe(&"it was changed concurrently");
     }
-    match error.cause().downcast_ref() {
-        // Its own text repeats the whole status in debug notation.
-        Some(kube::Error::Api(status)) => bounded(status.message.clone()),
-        _ => bounded(error.to_string()),
-    }
+    truncate(error.to_string(), MAX_TEXT)
 }
 
 fn is_concurrent_change(error: &WriteError) -> bool {
@@ -109,15 +114,6 @@ fn is_concurrent_change(error: &WriteError) -> bool {
         Some(StatusClass::UidMismatch | StatusClass::VersionTooLarge) => true,
         _ => false,
     }
-}
-
-fn bounded(mut text: String) -> String {
-    if text.len() > MAX_TEXT {
-        let end = (0..=MAX_TEXT).rev().find(|&end| text.is_char_boundary(end));
-        text.truncate(end.unwrap_or(0));
-        text.push('…');
-    }
-    text
 }
 
 /// The kind of a failure, as the reason of a condition.

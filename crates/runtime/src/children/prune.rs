@@ -67,7 +67,8 @@ pub enum PrunePolicy {
     /// Deletes children only by declared intent. The default.
     #[default]
     Guarded,
-    /// Deletes every child that is not desired.
+    /// Deletes every child that is not desired, after all others were applied. If all that failed are refused by a
+    /// quota of the namespace, the undesired ones are deleted nevertheless, since they may hold it.
     All,
 }
 
@@ -185,6 +186,11 @@ pub(super) struct Pruned {
 }
 
 impl Parent<'_> {
+    pub(super) fn prunes_all(&self, intent: &PruneIntent) -> bool {
+        let policy = intent.policy.unwrap_or(self.ctx.term.listers.child_options.prune);
+        policy == PrunePolicy::All
+    }
+
     /// Deletes the children that are no longer desired, or none of them.
     pub(super) async fn prune(&self, wanted: &[ChildId], intent: &PruneIntent) -> Pruned {
         let listers = &self.ctx.term.listers;
@@ -219,10 +225,9 @@ impl Parent<'_> {
             self.history.lock().set_requested_approval(&self.key, None);
             return Pruned::default();
         }
-        let policy = intent.policy.unwrap_or(listers.child_options.prune);
         let requested = self.history.lock().requested_approval(&self.key);
         let is_allowed =
-            policy == PrunePolicy::All || is_approved(self.object.meta(), wanted, requested.as_deref());
+            self.prunes_all(intent) || is_approved(self.object.meta(), wanted, requested.as_deref());
         let (generation, now) = (self.object.meta().generation, Instant::now());
         let recently_deleted = self.history.lock().recent_deletions(&self.key, generation, now);
         let objection = intent.objection(&ExistingChildren {

@@ -31,7 +31,7 @@ impl Parent<'_> {
             _ => error.to_string(),
         };
         let about = self.object.object_ref();
-        self.ctx.recorder().warning(&about, reason, message);
+        self.ctx.recorder().lasting().warning(&about, reason, message);
     }
 }
 

@@ -4,6 +4,7 @@ use std::{future::Future, time::Duration};
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, Client, api::PostParams};
+use parking_lot::Mutex;
 use tokio::{
     sync::watch,
     time::{Instant, sleep, sleep_until, timeout, timeout_at},
@@ -19,6 +20,7 @@ use super::{
     fence::Fence,
     status::{ElectionStatus, Leadership},
 };
+use crate::{error::message, repeats::Repeats};
 
 /// Delay before a release is retried after a conflict.
 const RELEASE_PAUSE: Duration = Duration::from_millis(10);
@@ -74,6 +76,7 @@ impl Election {
                 api: Api::namespaced(client, &namespace),
                 namespace,
                 name,
+                repeats: Mutex::default(),
             },
             on_loss,
             timing,
@@ -271,6 +274,8 @@ struct LeaseClient {
     api: Api<Lease>,
     namespace: String,
     name: String,
+    /// Of failed requests: the lease is tried again every few seconds.
+    repeats: Mutex<Repeats>,
 }
 
 impl std::fmt::Display for LeaseClient {
@@ -292,7 +297,10 @@ impl LeaseClient {
             LeaseRequest::Update(lease) => self.api.replace(&self.name, &params, &lease).await,
         };
         let error = match answer {
-            Ok(lease) => return LeaseResponse::Lease(Box::new(lease)),
+            Ok(lease) => {
+                self.repeats.lock().solved();
+                return LeaseResponse::Lease(Box::new(lease));
+            }
             Err(error) => error,
         };
         let class = match &error {
@@ -302,18 +310,18 @@ impl LeaseClient {
         match class {
             StatusClass::NotFound if is_read => return LeaseResponse::Absent,
             StatusClass::Conflict | StatusClass::AlreadyExists => {
-                tracing::debug!(lease = %self, %error, "conflict on the lease");
+                tracing::debug!(lease = %self, error = message(&error), "conflict on the lease");
                 return LeaseResponse::Conflict;
             }
+            // The connection's log has the first, and an earlier line the second.
+            _ if is_connection_error(&error) || !self.repeats.lock().is_due() => {
+                tracing::debug!(lease = %self, error = message(&error), "cannot read or write the lease");
+            }
             StatusClass::Forbidden => tracing::warn!(
-                lease = %self, %error,
+                lease = %self, error = message(&error),
                 "access to the lease is forbidden: grant get, create and update on leases.coordination.k8s.io"
             ),
-            // The connection's log has it.
-            _ if is_connection_error(&error) => {
-                tracing::debug!(lease = %self, %error, "cannot read or write the lease");
-            }
-            _ => tracing::warn!(lease = %self, %error, "cannot read or write the lease"),
+            _ => tracing::warn!(lease = %self, error = message(&error), "cannot read or write the lease"),
         }
         LeaseResponse::Failed
     }

@@ -73,6 +73,16 @@ impl From<Decision> for Observation {
     }
 }
 
+/// How the event of a series is named.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Naming {
+    /// Differently in each process.
+    #[default]
+    Unique,
+    /// The same in each process, so that an event that exists is found.
+    Stable,
+}
+
 /// What to do with a series that was taken from the queue.
 #[derive(Debug)]
 pub(super) enum Due {
@@ -127,7 +137,13 @@ impl Correlator {
     }
 
     /// Handles a recorded event.
-    pub(super) fn observe(&mut self, similar: AggregateKey, message: String, now: Moment) -> Observation {
+    pub(super) fn observe(
+        &mut self,
+        similar: AggregateKey,
+        message: String,
+        naming: Naming,
+        now: Moment,
+    ) -> Observation {
         let aggregate = Arc::new(similar);
         let (message, combined) = if self.is_aggregated(&aggregate, &message, now.instant) {
             (None, Some(combined(&message)))
@@ -136,7 +152,7 @@ impl Correlator {
         };
         let key = SeriesKey { aggregate, message };
         let Some(series) = self.series.get(&key) else {
-            return self.observe_new(key, combined, now);
+            return self.observe_new(key, combined, naming, now);
         };
         series.count = series.count.saturating_add(1);
         (series.last, series.last_instant, series.combined) = (now.time, now.instant, combined);
@@ -146,7 +162,13 @@ impl Correlator {
         }
     }
 
-    fn observe_new(&mut self, key: SeriesKey, combined: Option<String>, now: Moment) -> Observation {
+    fn observe_new(
+        &mut self,
+        key: SeriesKey,
+        combined: Option<String>,
+        naming: Naming,
+        now: Moment,
+    ) -> Observation {
         let refused = if self.queued >= self.options.max_queued {
             Some(DropReason::QueueFull)
         } else if !self.take_token(&key.aggregate, now.instant) {
@@ -157,11 +179,19 @@ impl Correlator {
         if let Some(reason) = refused {
             return Decision::Drop(reason).into();
         }
-        // Nanoseconds, like client-go's event names; a clock that stops or goes back must not repeat a name.
-        let nanos = u64::try_from(now.time.as_nanosecond()).unwrap_or(0);
-        self.stamp = nanos.max(self.stamp + 1);
+        let stamp = match naming {
+            Naming::Stable => key.stable_stamp(),
+            Naming::Unique => {
+                // Nanoseconds, like client-go's event names; a clock that stops or goes back must not repeat a name.
+                let nanos = u64::try_from(now.time.as_nanosecond()).unwrap_or(0);
+                self.stamp = nanos.max(self.stamp + 1);
+                self.stamp
+            }
+        };
         let series = Series {
-            name: name(&key.aggregate.object.name, self.stamp),
+            name: name(&key.aggregate.object.name, stamp),
+            naming,
+            is_adopted: false,
             combined,
             count: 1,
             first: now.time,
@@ -243,6 +273,14 @@ impl Correlator {
             Phase::Queued => Next::Again,
             Phase::Held => Next::Later(self.options.finish_after),
         }
+    }
+
+    /// Handles a create that found the event of an earlier process.
+    pub(super) fn on_found(&mut self, write: &Write, now: Instant) -> Next {
+        if let Some(series) = self.series_of(write) {
+            series.is_adopted = true;
+        }
+        self.on_written(write, now)
     }
 
     /// Handles a request that was given up. The next event tries again, with the same event object if it exists.

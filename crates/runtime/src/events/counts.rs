@@ -8,6 +8,9 @@ pub struct EventCounts {
     pub created: u64,
     /// Patches that raised an event's count; one patch may cover many calls.
     pub patched: u64,
+    /// Events of [lasting states](super::Recorder::lasting) that an earlier process had created, and that were left as
+    /// they are.
+    pub found: u64,
     /// Requests that the server rejected or that failed too often. Retried failures are not counted.
     pub failed: u64,
     dropped: [u64; DropReason::ALL.len()],

@@ -9,7 +9,7 @@ use windlass_clock::Clock;
 use windlass_workqueue::{DelayedOnClose, Exponential, WorkQueue};
 
 use super::{
-    correlator::{Correlator, Decision, Due, Observation},
+    correlator::{Correlator, Decision, Due, Naming, Observation},
     counts::{DropReason, EventCounts},
     options::{Moment, RecorderOptions},
     regarding::Regarding,
@@ -33,6 +33,7 @@ const MAX_RETRIES: u32 = 11;
 pub struct Recorder {
     shared: Arc<Shared>,
     source: Arc<str>,
+    naming: Naming,
 }
 
 /// State shared by recorders and their writer.
@@ -70,6 +71,7 @@ impl Recorder {
         Self {
             shared: Arc::new(shared),
             source: source.into(),
+            naming: Naming::Unique,
         }
     }
 
@@ -93,6 +95,19 @@ impl Recorder {
         Self {
             shared: Arc::clone(&self.shared),
             source: source.into().into(),
+            naming: self.naming,
+        }
+    }
+
+    /// Returns a recorder of lasting states, such as an invalid spec, that a controller finds again after each start.
+    ///
+    /// An event that an earlier process has created about the same object, with the same source, reason and message, is
+    /// left as it is, so that a restart posts nothing new. Within a process, recording it again raises the count as usual.
+    #[must_use]
+    pub fn lasting(&self) -> Self {
+        Self {
+            naming: Naming::Stable,
+            ..self.clone()
         }
     }
 
@@ -135,7 +150,7 @@ impl Recorder {
             state.counts.add_dropped(DropReason::Stopped, 1);
             return;
         }
-        let Observation { decision, forgotten } = state.correlator.observe(similar, text, now);
+        let Observation { decision, forgotten } = state.correlator.observe(similar, text, self.naming, now);
         if let Some((key, unwritten)) = forgotten {
             state.counts.add_dropped(DropReason::Forgotten, unwritten.into());
             self.shared.queue.cancel_delay(&key);

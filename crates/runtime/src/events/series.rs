@@ -11,6 +11,9 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use windlass_api::naming::is_dns_subdomain;
 
+use super::correlator::Naming;
+use crate::text::truncate;
+
 /// Namespace of events about cluster-scoped objects; the server accepts no other.
 const DEFAULT_NAMESPACE: &str = "default";
 
@@ -66,8 +69,11 @@ pub(super) struct Series {
     pub(super) last: Timestamp,
     /// `last` on the monotonic clock.
     pub(super) last_instant: Instant,
+    pub(super) naming: Naming,
     /// A create was sent; its result may be unknown.
     pub(super) attempted: bool,
+    /// The event of an earlier process is that of this series, whatever its count is.
+    pub(super) is_adopted: bool,
     /// The count on the server, and when it was written.
     pub(super) written: Option<(u32, Instant)>,
     pub(super) phase: Phase,
@@ -93,6 +99,7 @@ impl Series {
     pub(super) fn write(&mut self, key: &Arc<SeriesKey>) -> Write {
         let operation = match (self.written, self.attempted) {
             (Some(_), _) => WriteOperation::Patch,
+            (None, _) if self.naming == Naming::Stable => WriteOperation::FindOrCreate,
             (None, true) => WriteOperation::CreateAgain,
             (None, false) => WriteOperation::Create,
         };
@@ -103,6 +110,7 @@ impl Series {
             name: self.name.clone(),
             message: self.combined.clone(),
             count: self.count,
+            is_adopted: self.is_adopted,
             first: self.first,
             last: self.last,
         }
@@ -117,6 +125,7 @@ pub(super) struct Write {
     pub(super) name: String,
     message: Option<String>,
     pub(super) count: u32,
+    is_adopted: bool,
     first: Timestamp,
     last: Timestamp,
 }
@@ -126,6 +135,8 @@ pub(super) enum WriteOperation {
     Create,
     /// An earlier create failed with an unknown result.
     CreateAgain,
+    /// An earlier process may have created it.
+    FindOrCreate,
     Patch,
 }
 
@@ -188,7 +199,10 @@ impl Write {
 
     /// A merge patch with the fields of a series that change.
     pub(super) fn patch(&self) -> Value {
-        let mut patch = json!({"count": self.wire_count(), "lastTimestamp": Time(self.last)});
+        let mut patch = json!({"lastTimestamp": Time(self.last)});
+        if !self.is_adopted {
+            patch["count"] = self.wire_count().into();
+        }
         if let Some(message) = &self.message {
             patch["message"] = message.as_str().into();
         }
@@ -243,25 +257,41 @@ pub(super) fn combined(message: &str) -> String {
     truncate(format!("{COMBINED_PREFIX}{message}"), MESSAGE_LIMIT)
 }
 
-/// Truncates to at most `limit` bytes of whole characters, with an ellipsis.
-fn truncate(mut text: String, limit: usize) -> String {
-    const ELLIPSIS: &str = "…";
-    if text.len() > limit {
-        text.truncate(text.floor_char_boundary(limit - ELLIPSIS.len()));
-        text.push_str(ELLIPSIS);
+impl SeriesKey {
+    /// A number that is the same in each process, and different for each series: FNV-1a with 64 bits.
+    pub(super) fn stable_stamp(&self) -> u64 {
+        let AggregateKey {
+            source,
+            object,
+            field,
+            kind,
+            reason,
+        } = &*self.aggregate;
+        let optional = |text: &'_ Option<String>| text.as_deref().unwrap_or_default().to_owned();
+        let texts = [
+            source.to_string(),
+            optional(&object.uid),
+            optional(field),
+            kind.as_str().to_owned(),
+            reason.clone(),
+            optional(&self.message),
+        ];
+        let bytes = texts.iter().flat_map(|text| text.bytes().chain([0xff]));
+        bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        })
     }
-    text
 }
 
-/// A name for an event about `object`. `stamp` must be unique within this process.
+/// A name for an event about `object`. `stamp` must be unique within this process, or [stable](SeriesKey::stable_stamp).
 ///
-/// Falls back to a UUID for object names that are invalid for events (roles have colons) or too long.
+/// Leaves out object names that are invalid for events (roles have colons) or too long.
 pub(super) fn name(object: &str, stamp: u64) -> String {
     let name = format!("{object}.{stamp:x}");
     if is_dns_subdomain(&name) {
         name
     } else {
-        uuid::Uuid::new_v4().to_string()
+        format!("event.{stamp:x}")
     }
 }
 
@@ -272,21 +302,6 @@ mod tests {
     use super::*;
 
     proptest! {
-        #[test]
-        fn truncated_text_has_whole_characters_within_the_limit(text in ".{0,80}", limit in 3usize..100) {
-            let short = truncate(text.clone(), limit);
-            prop_assert!(short.len() <= limit);
-            if text.len() <= limit {
-                prop_assert_eq!(short, text);
-            } else {
-                let kept = short.strip_suffix('…').expect("ends with an ellipsis");
-                prop_assert!(text.starts_with(kept));
-                // As many characters as fit.
-                let next = text[kept.len()..].chars().next().expect("text was truncated");
-                prop_assert!(short.len() + next.len_utf8() > limit);
-            }
-        }
-
         #[test]
         fn event_names_are_valid(object in "[a-zA-Z0-9:.-]{0,300}", stamp: u64) {
             prop_assert!(is_dns_subdomain(&name(&object, stamp)));

@@ -19,6 +19,7 @@ use super::{
     recorder::{Shared, State},
     series::{SeriesKey, Write, WriteOperation},
 };
+use crate::error::message;
 
 /// Maximum number of concurrent requests, so that one that hangs does not block the others.
 const WORKERS: usize = 4;
@@ -81,7 +82,7 @@ impl EventWriter {
                 Due::Nothing => return item.done(),
             };
             match self.attempt(&write).await {
-                Ok(how) => match self.record_written(&write, how) {
+                Ok(result) => match self.record_written(&write, result) {
                     Next::Again => {}
                     Next::Later(wait) => return item.requeue_after(wait),
                     Next::Nothing => return item.done(),
@@ -96,7 +97,7 @@ impl EventWriter {
                     match item.fail() {
                         RetryDecision::Retry { after } => {
                             let retry_after = after.as_secs_f64();
-                            tracing::debug!(event = %write, %error, retry_after, "cannot write event; retrying");
+                            tracing::debug!(event = %write, error = message(&error), retry_after, "cannot write event; retrying");
                         }
                         RetryDecision::Dropped { .. } => self.give_up(&write, &error),
                         // Counted as dropped when the writer ends.
@@ -108,37 +109,43 @@ impl EventWriter {
         }
     }
 
-    /// Sends one request, or two: an event that has expired is created again. Returns the successful operation.
-    async fn attempt(&self, write: &Write) -> Result<WriteOperation, WriteFailure> {
+    /// Sends one request, or two: an event that has expired is created again.
+    async fn attempt(&self, write: &Write) -> Result<WriteResult, WriteFailure> {
         let events = Api::<Event>::namespaced(self.client.clone(), write.namespace());
-        let mut how = write.operation;
-        if how == WriteOperation::Patch {
+        if write.operation == WriteOperation::Patch {
             let (params, patch) = (PatchParams::default(), Patch::Merge(write.patch()));
             match with_timeout(events.patch(&write.name, &params, &patch)).await {
-                Err(WriteFailure::Permanent(kube::Error::Api(status))) if status.is_not_found() => {
-                    how = WriteOperation::Create;
-                }
-                answer => return answer.map(|_| how),
+                Err(WriteFailure::Permanent(kube::Error::Api(status))) if status.is_not_found() => {}
+                answer => return answer.map(|_| WriteResult::Patched),
             }
         }
         match with_timeout(events.create(&PostParams::default(), &write.event())).await {
-            // The name is unique to this process: the earlier attempt succeeded, and only its response was lost.
-            Err(WriteFailure::Permanent(kube::Error::Api(status)))
-                if how == WriteOperation::CreateAgain && status.is_already_exists() =>
-            {
-                Ok(how)
+            Err(WriteFailure::Permanent(kube::Error::Api(status))) if status.is_already_exists() => {
+                match write.operation {
+                    // The name is unique to this process: the earlier attempt succeeded, and only its response was lost.
+                    WriteOperation::CreateAgain => Ok(WriteResult::Created),
+                    WriteOperation::FindOrCreate => Ok(WriteResult::Found),
+                    _ => Err(WriteFailure::Permanent(kube::Error::Api(status))),
+                }
             }
-            answer => answer.map(|_| how),
+            answer => answer.map(|_| WriteResult::Created),
         }
     }
 
-    fn record_written(&self, write: &Write, how: WriteOperation) -> Next {
-        self.with_state(|state, now| {
-            match how {
-                WriteOperation::Create | WriteOperation::CreateAgain => state.counts.created += 1,
-                WriteOperation::Patch => state.counts.patched += 1,
+    fn record_written(&self, write: &Write, result: WriteResult) -> Next {
+        self.with_state(|state, now| match result {
+            WriteResult::Created => {
+                state.counts.created += 1;
+                state.correlator.on_written(write, now)
             }
-            state.correlator.on_written(write, now)
+            WriteResult::Patched => {
+                state.counts.patched += 1;
+                state.correlator.on_written(write, now)
+            }
+            WriteResult::Found => {
+                state.counts.found += 1;
+                state.correlator.on_found(write, now)
+            }
         })
     }
 
@@ -150,17 +157,19 @@ impl EventWriter {
         match class {
             // Expected while a namespace is being deleted.
             StatusClass::AlreadyExists | StatusClass::NamespaceTerminating => {
-                tracing::debug!(event = %write, %error, "the server rejected an event");
+                tracing::debug!(event = %write, error = message(error), "the server rejected an event");
             }
             StatusClass::Forbidden => {
                 tracing::warn!(
-                    event = %write, %error,
+                    event = %write, error = message(error),
                     "cannot write event: grant `create` and `patch` on `events` in its namespace"
                 );
             }
             // The connection's log has it.
-            _ if is_connection_error(error) => tracing::debug!(event = %write, %error, "cannot write event"),
-            _ => tracing::warn!(event = %write, %error, "cannot write event"),
+            _ if is_connection_error(error) => {
+                tracing::debug!(event = %write, error = message(error), "cannot write event")
+            }
+            _ => tracing::warn!(event = %write, error = message(error), "cannot write event"),
         }
         self.with_state(|state, _| {
             state.counts.failed += 1;
@@ -182,6 +191,14 @@ impl Drop for EventWriter {
             state.counts.add_dropped(DropReason::Stopped, unwritten);
         });
     }
+}
+
+/// What a request has done.
+enum WriteResult {
+    Created,
+    Patched,
+    /// Nothing: the event of an earlier process is there.
+    Found,
 }
 
 /// A failed request.

@@ -20,9 +20,9 @@ use super::{
     config::Signal,
     http::{Collector, PostError},
     metrics,
-    report::{DropReason, Losses, Repeats},
+    report::{DropReason, Losses},
 };
-use crate::{metrics::Metrics, stop::StopSignal};
+use crate::{metrics::Metrics, repeats::Repeats, stop::StopSignal};
 
 /// The SDK's defaults for batches of spans.
 const MAX_BATCH: usize = 512;

@@ -47,6 +47,52 @@ async fn repeated_event_is_one_create_and_one_patch() {
     running.stop().await;
 }
 
+/// The writers of two processes.
+#[tokio::test(start_paused = true)]
+async fn lasting_state_is_announced_by_one_process() {
+    let server = RecordedServer::new();
+    let first = Running::start(&server);
+    first
+        .recorder
+        .lasting()
+        .warning(&config_map("a"), "ErrInvalid", "no such port");
+    settle().await;
+    assert_eq!(first.counts().created, 1);
+    first.stop().await;
+    let before = server.events("default").await;
+
+    let second = Running::start(&server);
+    let recorder = second.recorder.lasting();
+    recorder.warning(&config_map("a"), "ErrInvalid", "no such port");
+    settle().await;
+    assert_eq!((second.counts().written(), second.counts().found), (0, 1));
+    assert_eq!(server.events("default").await, before);
+
+    // Again in this process: its own count is not the event's.
+    seconds(90).await;
+    recorder.warning(&config_map("a"), "ErrInvalid", "no such port");
+    settle().await;
+    let [event] = &server.events("default").await[..] else {
+        panic!("one event")
+    };
+    assert_eq!(event.count, Some(1));
+    assert_eq!(
+        to_value(&event.last_timestamp).expect("it is JSON"),
+        "2026-01-01T00:01:30Z"
+    );
+
+    // Everything else is another event: the message, the type, the object.
+    recorder.warning(&config_map("a"), "ErrInvalid", "no such host");
+    recorder.normal(&config_map("a"), "ErrInvalid", "no such port");
+    recorder.warning(&config_map("b"), "ErrInvalid", "no such port");
+    second
+        .recorder
+        .warning(&config_map("a"), "ErrOther", "no such port");
+    settle().await;
+    assert_eq!(server.events("default").await.len(), 5);
+    second.stop().await;
+}
+
 /// After six minutes without a new event.
 #[tokio::test(start_paused = true)]
 async fn ended_series_is_written_with_its_last_count() {

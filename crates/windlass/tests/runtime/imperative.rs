@@ -5,7 +5,7 @@ use std::{sync::Mutex, time::Duration};
 use windlass::{
     k8s_openapi::api::core::v1::{ConfigMap, Event},
     kube::{
-        api::{DeleteParams, Patch, PatchParams},
+        api::{DeleteParams, ListParams, Patch, PatchParams},
         core::{ApiResource, DynamicObject},
     },
     prelude::*,
@@ -203,16 +203,21 @@ pub(crate) async fn dynamic_kind_works_like_a_typed_one(case: Case) -> anyhow::R
     running.stop().await
 }
 
-pub(crate) async fn terminal_error_is_reported_as_an_event(case: Case) -> anyhow::Result<()> {
-    let env = Fixture::new(&case).await?;
-    let strict = Controller::<Garden>::new("strict").reconcile(|request: Request, ctx: Context| async move {
+/// Rejects gardens without beds.
+fn strict() -> Controller<Garden, impl Reconciler> {
+    Controller::<Garden>::new("strict").reconcile(|request: Request, ctx: Context| async move {
         match ctx.lister::<Garden>()?.get(&request.key) {
             Some(garden) if garden.spec.beds.is_empty() => {
                 Err(Error::terminal("spec.beds is empty: add a bed"))
             }
             _ => Ok(Action::done()),
         }
-    });
+    })
+}
+
+pub(crate) async fn terminal_error_is_reported_as_an_event(case: Case) -> anyhow::Result<()> {
+    let env = Fixture::new(&case).await?;
+    let strict = strict();
     let outcomes = strict.outcomes();
     let running = RunningManager::start(env.manager().controller(strict));
     let garden = env.garden("empty", &[]).await?;
@@ -225,6 +230,28 @@ pub(crate) async fn terminal_error_is_reported_as_an_event(case: Case) -> anyhow
     until(|| outcomes.terminal() >= 1).await?;
     assert_eq!((outcomes.terminal(), event.count), (1, Some(1)));
     running.stop().await
+}
+
+pub(crate) async fn terminal_error_is_not_announced_again_after_a_restart(case: Case) -> anyhow::Result<()> {
+    let env = Fixture::new(&case).await?;
+    let running = RunningManager::start(env.manager().controller(strict()));
+    let garden = env.garden("empty", &[]).await?;
+    let is_warning = |event: &Event| event.reason.as_deref() == Some("ErrInvalid");
+    let first = env.wait_for_event(&garden, is_warning).await?;
+    running.stop().await?;
+    env.proxy().clear();
+    let strict = strict();
+    let outcomes = strict.outcomes();
+    let running = RunningManager::start(env.manager().controller(strict));
+    until(|| outcomes.terminal() >= 1).await?;
+    let is_event = |sent: &windlass_suite::RecordedRequest| sent.is_write() && sent.resource() == "events";
+    env.proxy().wait_until_sent(is_event).await?;
+    env.proxy().wait_until_idle(Duration::from_millis(200)).await;
+    running.stop().await?;
+    let events = env.case().api::<Event>().list(&ListParams::default()).await?;
+    let warnings: Vec<_> = events.iter().filter(|event| is_warning(event)).collect();
+    assert_eq!(warnings, [&first]);
+    Ok(())
 }
 
 pub(crate) async fn trigger_names_what_changed(case: Case) -> anyhow::Result<()> {

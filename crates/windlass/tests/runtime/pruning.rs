@@ -289,6 +289,32 @@ pub(crate) async fn nothing_is_pruned_while_a_child_fails(case: Case) -> anyhow:
     street.stop().await
 }
 
+/// A replacement that needs the quota of its predecessor waits, unless exactly these children are wanted.
+pub(crate) async fn quota_of_a_predecessor_is_freed_on_request(case: Case) -> anyhow::Result<()> {
+    let old = |_: &Shop| Ok(Desired::new().child(config("old")));
+    let mut street = Street::new(&case, old).await?;
+    street.wait_for_ready("True Reconciled").await?;
+    let refusal = json!({
+        "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 403, "reason": "Forbidden",
+        "message": "configmaps \"new\" is forbidden: exceeded quota: q, requested: count/configmaps=1, used: count/configmaps=1, limited: count/configmaps=1",
+    });
+    street.env.proxy().respond(usize::MAX, refusal, |sent| {
+        sent.is_write() && sent.is_about("configmaps", "new")
+    });
+    let new = |_: &Shop| Ok(Desired::new().child(config("new")));
+    street.want(new, "False Forbidden").await?;
+    street
+        .env
+        .proxy()
+        .wait_until_idle(Duration::from_millis(200))
+        .await;
+    assert!(street.has::<ConfigMap>("old").await?);
+    let exactly = |_: &Shop| Ok(Desired::new().child(config("new")).prune(PrunePolicy::All));
+    street.want(exactly, "False Forbidden").await?;
+    street.env.wait_until_deleted::<ConfigMap>("old").await?;
+    street.stop().await
+}
+
 /// A second mistake for the same generation does not delete another half.
 pub(crate) async fn deletions_of_a_generation_count_together(case: Case) -> anyhow::Result<()> {
     let shards = |count: usize| {

@@ -47,7 +47,7 @@ impl Bench {
 
     fn observe(&mut self, call: &Call) -> Observation {
         self.correlator
-            .observe(call.similar(), call.message.clone(), self.now)
+            .observe(call.similar(), call.message.clone(), Naming::Unique, self.now)
     }
 
     /// Records the event, and sends the resulting request.
