@@ -318,11 +318,11 @@ impl Engine {
             Change::Deleted { .. } => None,
             Change::Applied { new, .. } => new.object().ok(),
         };
-        let is_strange = place
-            .as_ref()
-            .is_some_and(|place| place.consent_errors().next().is_some());
-        self.update_index_and_statuses(cause_of(change), |index| {
-            (index.set_namespace(&namespace, place), ())
+        let is_strange = self.update_index_and_statuses(cause_of(change), |index| {
+            let affected = index.set_namespace(&namespace, place.clone());
+            // While the first namespaces are listed, those that follow are not known. The job checks it again.
+            let is_strange = place.is_some_and(|place| !index.consent_errors(&place).is_empty());
+            (affected, is_strange)
         });
         if is_strange {
             self.add(Job::Consent { namespace }, Priority::NORMAL);

@@ -201,7 +201,7 @@ pub(crate) async fn old_values_quoted_by_a_refusal_are_hidden(case: Case) -> any
     env.wait_for_status(HOME, "shared", |status| status.failed == 1)
         .await?;
     assert_no_value_leaked(&env, "a change").await?;
-    env.patch_namespace("bad", json!({ "annotations": { SYNC_ANNOTATION: "another" } }))
+    env.patch_namespace("bad", json!({ "annotations": { SYNC_ANNOTATION: "false" } }))
         .await?;
     let observed = env
         .wait_for_status(HOME, "shared", |status| status.failed == 1 && status.targets == 3)
