@@ -141,6 +141,12 @@ impl Engine {
         }
     }
 
+    /// Returns whether the status of a source is shown, or cannot be.
+    fn shows_status(&self, index: &SyncIndex, id: &SyncId) -> bool {
+        let key = status_key(id, &index.config.source_namespace);
+        key.is_none_or(|key| self.listers().syncs.get(&key).is_some())
+    }
+
     /// Returns the SecretSync on which a removal can be confirmed; `None` if the status of an annotated source cannot be shown.
     pub(crate) fn confirmation_key(&self, id: &SyncId) -> Option<ObjectKey> {
         let home = Arc::clone(&self.index.read().config.source_namespace);
@@ -256,7 +262,10 @@ impl Engine {
                     kind,
                     name: at.name().into(),
                 };
-                tally.add(&index, &id, copy_at(kind, &at, &copy), key);
+                // Without a status, nothing says that it was annotated: it counts only for itself.
+                if copy.content().is_some() || self.shows_status(&index, &id) {
+                    tally.add(&index, &id, copy_at(kind, &at, &copy), key);
+                }
             }
         }
         tally.count(usize::MAX).unwanted

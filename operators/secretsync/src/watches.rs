@@ -12,10 +12,7 @@ use std::{
 
 use tokio::sync::watch;
 use windlass::{
-    cache::{
-        Cache, CacheSet, Cacheable, CachedObject, Change, Lister, Settings, SyncFailure, WatchErrorKind,
-        WatchScope,
-    },
+    cache::{Cache, CacheSet, Cacheable, CachedObject, Change, Lister, Settings, WatchScope},
     k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret},
     kube::core::PartialObjectMeta,
     prelude::{Error, Resource, ResourceExt},
@@ -366,31 +363,16 @@ impl Engine {
     }
 }
 
-/// Waits without a deadline: the resource may be installed later.
+/// Waits without a deadline: the resource may be installed later. What is missing is in the manager's report about the start, and
+/// connection errors are in the connection's log.
 async fn wait_for_sync<T: Send + Sync + 'static>(cache: &Cache<T>) -> Result<Lister<T>, Error> {
     loop {
         match cache.synced(SYNC_LOG_INTERVAL).await {
             Ok(lister) => return Ok(lister),
             Err(waiting @ windlass::cache::SyncError::Deadline { .. }) => {
-                if is_only_disconnected(&cache.sync_failures()) {
-                    // The connection's log has it, once for all watches.
-                    tracing::debug!("waiting to start: {waiting}");
-                } else {
-                    tracing::warn!("waiting to start: {waiting}");
-                }
+                tracing::debug!("waiting to start: {waiting}");
             }
             Err(ended) => return Err(ended.into()),
         }
     }
-}
-
-/// Returns whether a list is not complete only because the server cannot be reached.
-fn is_only_disconnected(failures: &[SyncFailure]) -> bool {
-    let is_connection_error = |failure: &SyncFailure| {
-        matches!(
-            failure.error.kind,
-            WatchErrorKind::ConnectionRefused | WatchErrorKind::ConnectionFailed
-        )
-    };
-    !failures.is_empty() && failures.iter().all(is_connection_error)
 }

@@ -416,6 +416,34 @@ pub(crate) async fn outage_is_neither_a_failure_nor_a_flood(case: Case) -> anyho
     running.stop().await
 }
 
+/// What is missing at the start is said by the manager, once and then less and less often.
+pub(crate) async fn missing_right_is_left_to_the_report_of_the_start(case: Case) -> anyhow::Result<()> {
+    let log = CapturedLog::start();
+    let env = TestCluster::new(&case).await?;
+    env.consenting(&["asks"]).await?;
+    env.source("token", "1").await?;
+    let is_down = Arc::new(AtomicBool::new(true));
+    let still_down = Arc::clone(&is_down);
+    let forbidden = refused(
+        403,
+        "Forbidden",
+        "secretsyncs.secretsync.windlass.dev is forbidden",
+    );
+    env.proxy().respond(usize::MAX, forbidden, move |sent| {
+        sent.resource() == "secretsyncs" && !sent.is_write() && still_down.load(Ordering::Relaxed)
+    });
+    let logged = log.text().len();
+    let running = env.start().await?;
+    tokio::time::sleep(Duration::from_secs(25)).await;
+    let text = log.text();
+    let mut lines = text[logged..].lines();
+    let line = lines.find(|line| line.contains(" WARN ") && line.contains("windlass_secretsync::watches"));
+    assert_eq!(line, None);
+    is_down.store(false, Ordering::Relaxed);
+    env.wait_for_copy("asks", "token", "1").await?;
+    running.stop().await
+}
+
 /// Before the server can be reached for the first time, secretsync adds nothing to the line of the connection.
 pub(crate) async fn start_without_a_server_is_silent(case: Case) -> anyhow::Result<()> {
     let log = CapturedLog::start();

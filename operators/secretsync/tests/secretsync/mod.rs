@@ -96,6 +96,7 @@ suite!(
     failures::terminating_namespace_is_skipped_without_errors,
     failures::request_and_watch_failures_are_recovered,
     failures::outage_is_neither_a_failure_nor_a_flood,
+    failures::missing_right_is_left_to_the_report_of_the_start,
     failures::start_without_a_server_is_silent,
     failures::stall_fails_the_health_check,
     traces::every_action_is_logged_and_shown_as_an_event,
