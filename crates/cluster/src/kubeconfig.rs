@@ -27,6 +27,9 @@ pub(crate) fn with_certificate(
     )
 }
 
+/// The extension by which our kubeconfigs are recognised. Other programs keep it, and do not look at it.
+const WRITTEN_BY_US: &str = "windlass.dev/written-by-windlass";
+
 /// Builds a kubeconfig with one cluster, one user, and the context `windlass`.
 pub(crate) fn with_single_context(cluster: &Value, user: &str, credentials: &Value) -> Kubeconfig {
     serde_json::from_value(json!({
@@ -36,8 +39,18 @@ pub(crate) fn with_single_context(cluster: &Value, user: &str, credentials: &Val
         "users": [{ "name": user, "user": credentials }],
         "contexts": [{ "name": "windlass", "context": { "cluster": "windlass", "user": user } }],
         "current-context": "windlass",
+        "extensions": [{ "name": WRITTEN_BY_US, "extension": {} }],
     }))
     .expect("the fields are those of a kubeconfig")
+}
+
+/// Returns whether we wrote this kubeconfig, and nothing was added to it since.
+pub(crate) fn is_ours(kubeconfig: &Kubeconfig) -> bool {
+    let mut extensions = kubeconfig.extensions.iter().flatten();
+    let is_marked = extensions.any(|one| one.name == WRITTEN_BY_US);
+    let is_single =
+        kubeconfig.contexts.len() == 1 && kubeconfig.current_context.as_deref() == Some("windlass");
+    is_marked && is_single
 }
 
 /// Serializes a kubeconfig as JSON, which is valid YAML.

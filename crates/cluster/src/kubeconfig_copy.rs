@@ -17,7 +17,7 @@ use std::{
 use kube::config::Kubeconfig;
 use serde_json::Value;
 
-use crate::{Error, access_folder::is_same_file};
+use crate::{Error, access_folder::is_same_file, kubeconfig};
 
 /// How often the lock file may be replaced while it is locked. More has another cause.
 const ATTEMPTS: usize = 10;
@@ -58,7 +58,7 @@ impl KubeconfigCopy {
             Acquired::HeldBy(owner) => return Err(Error::KubeconfigInUse { path, owner }),
         };
         let replaces = match fs::symlink_metadata(&path) {
-            Ok(_) if !is_single_context(&path) => return Err(Error::ForeignKubeconfig { path }),
+            Ok(_) if !is_ours(&path) => return Err(Error::ForeignKubeconfig { path }),
             Ok(_) => true,
             Err(_) => false,
         };
@@ -112,17 +112,15 @@ pub(crate) fn remove_stale(path: &Path, admin: &str) {
 fn remove_if_it_has_key(path: &Path, key: &str) {
     let mut text = String::new();
     let read = File::open(path).and_then(|file| file.take(MAX_BYTES).read_to_string(&mut text));
-    if read.is_ok() && !key.is_empty() && text.contains(key) && is_single_context(path) {
+    if read.is_ok() && !key.is_empty() && text.contains(key) && is_ours(path) {
         let _ = fs::remove_file(path);
     } else if path.exists() {
         tracing::warn!(path = %path.display(), "the kubeconfig was replaced by another one, which is kept");
     }
 }
 
-/// Whether a file has the only context that our kubeconfigs have.
-fn is_single_context(path: &Path) -> bool {
-    Kubeconfig::read_from(path)
-        .is_ok_and(|known| known.contexts.len() == 1 && known.current_context.as_deref() == Some("windlass"))
+fn is_ours(path: &Path) -> bool {
+    Kubeconfig::read_from(path).is_ok_and(|found| kubeconfig::is_ours(&found))
 }
 
 /// The client key of a kubeconfig as we write it.
@@ -211,7 +209,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::kubeconfig;
 
     fn admin(key: &str) -> String {
         let kubeconfig = kubeconfig::with_single_context(
@@ -291,10 +288,21 @@ mod tests {
     fn foreign_file_is_neither_replaced_nor_recorded() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("config");
-        fs::write(&path, "precious").unwrap();
-        let refused = KubeconfigCopy::write(&path, &admin("ours"), |_| unreachable!("nothing is written"));
-        assert!(matches!(refused, Err(Error::ForeignKubeconfig { .. })));
-        assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
-        assert_eq!(names(folder.path()), ["config"]);
+        // A kubeconfig that someone wrote for a context of the same name.
+        let mut same_name: Value = serde_json::from_str(&admin("precious")).unwrap();
+        same_name.as_object_mut().unwrap().remove("extensions");
+        // One of ours, with another context of its owner.
+        let mut extended: Value = serde_json::from_str(&admin("precious")).unwrap();
+        let context = extended["contexts"][0].clone();
+        extended["contexts"].as_array_mut().unwrap().push(context);
+        for text in ["precious".to_owned(), same_name.to_string(), extended.to_string()] {
+            fs::write(&path, &text).unwrap();
+            let refused =
+                KubeconfigCopy::write(&path, &admin("ours"), |_| unreachable!("nothing is written"));
+            assert!(matches!(refused, Err(Error::ForeignKubeconfig { .. })), "{text}");
+            remove_stale(&path, &admin("precious"));
+            assert_eq!(fs::read_to_string(&path).unwrap(), text);
+            assert_eq!(names(folder.path()), ["config"]);
+        }
     }
 }

@@ -33,6 +33,18 @@ fn pod_template() -> Value {
 /// Path, object, and the beginning of each warning.
 fn kinds_without_controller() -> Vec<(&'static str, Value, Vec<&'static str>)> {
     let selector = json!({"matchLabels": {"app": "web"}});
+    let term = json!({"labelSelector": selector, "topologyKey": "kubernetes.io/hostname"});
+    let mut together = pod_template();
+    together["spec"]["affinity"] =
+        json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}});
+    together["spec"]["topologySpreadConstraints"] = json!([
+        {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector},
+    ]);
+    let is_linux = json!({"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]});
+    let mut on_linux = pod_template();
+    on_linux["spec"]["affinity"] = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
+        "nodeSelectorTerms": [{"matchExpressions": [is_linux]}],
+    }}});
     let job = json!({"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "a", "image": "b"}]}}});
     vec![
         (
@@ -83,7 +95,32 @@ fn kinds_without_controller() -> Vec<(&'static str, Value, Vec<&'static str>)> {
             json!({"limits": [{"type": "Container", "default": {"cpu": "1"}}]}),
             vec!["this cluster does not enforce limit ranges"],
         ),
-        // Kinds that have their controller.
+        (
+            "/apis/networking.k8s.io/v1/namespaces/default/networkpolicies",
+            json!({"podSelector": {}}),
+            vec!["this cluster has no network between pods: nothing is allowed or denied"],
+        ),
+        (
+            "/apis/networking.k8s.io/v1/namespaces/default/ingresses",
+            json!({"defaultBackend": {"service": {"name": "web", "port": {"number": 80}}}}),
+            vec!["this cluster has no Ingress controller: the Ingress gets no address"],
+        ),
+        (
+            "/api/v1/namespaces/default/pods",
+            together["spec"].clone(),
+            vec!["the scheduler of this cluster ignores pod anti-affinity and topology spread constraints"],
+        ),
+        (
+            "/apis/apps/v1/namespaces/default/deployments",
+            json!({"selector": selector, "template": together}),
+            vec!["the scheduler of this cluster ignores pod anti-affinity and topology spread constraints"],
+        ),
+        // Kinds that have their controller, and pods whose constraints are considered.
+        (
+            "/api/v1/namespaces/default/pods",
+            on_linux["spec"].clone(),
+            vec![],
+        ),
         (
             "/apis/apps/v1/namespaces/default/deployments",
             json!({"selector": selector, "template": pod_template()}),

@@ -10,7 +10,7 @@
 //! The proxy owns the recording; its clients add to it. After a crash no request reaches the server and no response returns,
 //! as if the process were gone.
 
-use std::{future::pending, sync::Arc, time::Duration};
+use std::{future::pending, io, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use http::{Request, Response, StatusCode, request::Parts};
@@ -85,6 +85,8 @@ enum Fault {
     Respond(Arc<Value>),
     /// Send the request after this time.
     Delay(Duration),
+    /// Send the request, and break the connection before its response arrives.
+    LoseResponse,
 }
 
 /// Access reviews are neither recorded nor counted: a manager asks about its rights once, some time after its start. They
@@ -170,6 +172,11 @@ impl RequestProxy {
         matches: impl Fn(&RecordedRequest) -> bool + Send + 'static,
     ) {
         self.add_fault(times, Fault::Delay(time), matches);
+    }
+
+    /// Loses the responses to the next `times` matching requests: they have their effect, and the connection breaks.
+    pub fn lose_response(&self, times: usize, matches: impl Fn(&RecordedRequest) -> bool + Send + 'static) {
+        self.add_fault(times, Fault::LoseResponse, matches);
     }
 
     fn add_fault(
@@ -283,7 +290,12 @@ impl RequestProxy {
         }
         let answer = match fault {
             Some(Fault::Respond(status)) => Ok(status_response(&status)),
-            _ => self.inner.send(request).await,
+            Some(Fault::LoseResponse) => {
+                self.inner.send(request).await?;
+                let broken = io::Error::from(io::ErrorKind::ConnectionReset);
+                Err(kube::Error::Service(broken.into()))
+            }
+            Some(Fault::Delay(_)) | None => self.inner.send(request).await,
         };
         if dies == Some(CrashPoint::After) {
             return self.crash().await;

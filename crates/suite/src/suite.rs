@@ -22,6 +22,8 @@ pub struct Suite {
     cluster_per_case: bool,
     missing: Option<String>,
     cases: Vec<Case>,
+    /// Cases that need a paused clock, and why.
+    embedded_only: Vec<(&'static str, &'static str)>,
 }
 
 struct Case {
@@ -48,6 +50,7 @@ impl Suite {
             cluster_per_case: false,
             missing: None,
             cases: Vec::new(),
+            embedded_only: Vec::new(),
         }
     }
 
@@ -88,6 +91,13 @@ impl Suite {
     /// with it as the reason; with `WINDLASS_REQUIRE_REAL` they run, and fail themselves.
     pub fn requires<T, E: std::fmt::Display>(mut self, thing: Result<T, E>) -> Self {
         self.missing = self.missing.or(thing.err().map(|error| error.to_string()));
+        self
+    }
+
+    /// Declares that a case runs on the embedded backend only; on others it is ignored with this reason. For behaviour that
+    /// depends on nothing but time, and takes too long where time is real.
+    pub fn embedded_only(mut self, case: &'static str, reason: &'static str) -> Self {
+        self.embedded_only.push((case, reason));
         self
     }
 
@@ -136,6 +146,10 @@ impl Suite {
                 ))
             })
             .collect();
+        for (name, _) in &self.embedded_only {
+            let is_case = self.cases.iter().any(|case| case.name == *name);
+            assert!(is_case, "suite {}: `{name}` is not a case", self.name);
+        }
         let mut trials = Vec::new();
         for backend in &backends {
             let clock = match backend.target {
@@ -143,7 +157,12 @@ impl Suite {
                 _ => Clock::RealTime(runtime.handle().clone()),
             };
             for case in &self.cases {
-                trials.extend(trial(self.name, case, backend, &clock));
+                let only = self.embedded_only.iter().find(|(name, _)| *name == case.name);
+                let reason = only.filter(|_| backend.target != Target::Embedded);
+                trials.extend(match reason {
+                    Some((_, reason)) => Some(ignored(trial_name(self.name, case, backend), reason)),
+                    None => trial(self.name, case, backend, &clock),
+                });
             }
         }
         let conclusion = libtest_mimic::run(args, trials);
@@ -211,14 +230,9 @@ fn trial(suite: &'static str, case: &Case, backend: &Arc<SharedCluster>, clock: 
     if !case.runs_on(backend.target) {
         return None;
     }
-    let name = format!("{suite}::{}::{}", backend.target, case.name);
+    let name = trial_name(suite, case, backend);
     match &backend.availability {
-        Availability::Missing(reason) => {
-            let reason = reason.clone();
-            Some(Trial::ignorable_test(name, move || {
-                Ok(Completion::ignored_with(reason))
-            }))
-        }
+        Availability::Missing(reason) => Some(ignored(name, reason)),
         Availability::Ready => {
             let (body, backend, clock) = (case.body.clone(), backend.clone(), clock.clone());
             Some(Trial::test(name, move || {
@@ -240,6 +254,15 @@ fn trial(suite: &'static str, case: &Case, backend: &Arc<SharedCluster>, clock: 
             }))
         }
     }
+}
+
+fn trial_name(suite: &str, case: &Case, backend: &SharedCluster) -> String {
+    format!("{suite}::{}::{}", backend.target, case.name)
+}
+
+fn ignored(name: String, reason: &str) -> Trial {
+    let reason = reason.to_owned();
+    Trial::ignorable_test(name, move || Ok(Completion::ignored_with(reason)))
 }
 
 fn paused_runtime() -> Runtime {
@@ -352,6 +375,29 @@ mod tests {
             summary.starts_with("suite example: ran 1 on embedded (in this process, v"),
             "{summary}"
         );
+    }
+
+    #[test]
+    fn embedded_only_case_is_ignored_elsewhere_with_its_reason() {
+        let suite = || {
+            Suite::new("example")
+                .case("short", |_| async { Ok(()) })
+                .case("long", |_| async { anyhow::bail!("it does not run here") })
+                .embedded_only("long", "it takes an hour")
+        };
+        let count = |targets| {
+            let (conclusion, _) = suite().execute(&without_output(), without_assets(false, targets));
+            (conclusion.num_failed, conclusion.num_ignored)
+        };
+        assert_eq!(count(vec![Target::Embedded]), (1, 0));
+        assert_eq!(count(vec![Target::Real]), (0, 2));
+    }
+
+    #[test]
+    #[should_panic(expected = "`lnog` is not a case")]
+    fn embedded_only_refuses_an_unknown_case() {
+        let suite = suite().embedded_only("lnog", "it takes an hour");
+        suite.execute(&without_output(), without_assets(false, vec![Target::Embedded]));
     }
 
     #[test]

@@ -116,6 +116,10 @@ pub async fn desired(app: Arc<WebApp>, ctx: Context) -> Result<Desired, Error> {
         // Nothing is applied to a deleted object. Its children are garbage collected, after the data is deleted.
         return Ok(Desired::new());
     }
+    let until_the_end = |desired: Desired| match left {
+        Some(left) => desired.requeue_after(left),
+        None => desired,
+    };
     let secret_version = match &app.spec.secret_name {
         None => None,
         Some(name) => match ctx.get::<Secret>(name)? {
@@ -123,22 +127,20 @@ pub async fn desired(app: Arc<WebApp>, ctx: Context) -> Result<Desired, Error> {
             // The children stay as they are. The Secret is watched, so this runs again when there is one.
             None => {
                 let message = format!("Secret {name} does not exist: create it");
-                return Ok(Desired::undecided("SecretMissing", message));
+                let undecided = Desired::undecided("SecretMissing", message);
+                return Ok(until_the_end(undecided));
             }
         },
     };
     let ingress = app.spec.host.as_deref().map(|host| ingress(&app, host));
-    let mut desired = Desired::new()
+    let desired = Desired::new()
         .child(config_map(&app)?)
         .child(deployment(&app, secret_version.as_deref())?)
         .child(service(&app)?)
         // None without a host: an Ingress that exists is deleted.
         .optional_child(ingress.transpose()?);
-    if let Some(left) = left {
-        desired = desired.requeue_after(left);
-    }
     let (status, ready) = status(&app, ctx.get::<Deployment>(&app.name_any())?.as_deref());
-    Ok(desired.status(status).condition(ready))
+    Ok(until_the_end(desired.status(status).condition(ready)))
 }
 
 /// The time until a preview is deleted; `None` if it has no time-to-live.

@@ -69,6 +69,7 @@ cases!(
     deletion::data_is_deleted_before_the_webapp,
     deletion::failed_deletion_of_data_is_retried,
     deletion::preview_is_deleted_when_its_time_has_passed,
+    deletion::preview_without_its_secret_is_deleted_too,
 );
 
 fn is_selected(backend: &str) -> bool {

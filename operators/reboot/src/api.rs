@@ -248,7 +248,10 @@ pub struct BlockerStatus {
     /// The PodDisruptionBudget, if one is the cause.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub budget: Option<String>,
-    /// The reason, as the server reported it.
+    /// The category: `DisruptionBudget`, `MultipleBudgets`, `TerminationOverdue`, `EmptyDir`, `Unmanaged` or `EvictionRefused`.
+    #[serde(default)]
+    pub reason: String,
+    /// The details, as the server reported them where it did.
     pub message: String,
 }
 

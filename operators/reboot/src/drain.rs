@@ -150,7 +150,14 @@ impl fmt::Display for BlockerReason {
 
 impl fmt::Display for Blocker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "pod {}/{}: {}", self.namespace, self.pod, self.message)
+        let Self {
+            namespace,
+            pod,
+            reason,
+            message,
+            ..
+        } = self;
+        write!(f, "pod {namespace}/{pod}: {reason}: {message}")
     }
 }
 

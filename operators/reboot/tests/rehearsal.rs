@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use windlass::{
     cache::{Cache, WatchScope},
-    k8s_openapi::api::core::v1::Node,
+    k8s_openapi::api::core::v1::{Event, Node},
     kube::{
         Api, Client,
-        api::{Patch, PatchParams, PostParams},
+        api::{ListParams, Patch, PatchParams, PostParams},
     },
     prelude::*,
     runtime::{CrdInstaller, Writer},
@@ -174,5 +174,28 @@ async fn flapping_node_fails_its_health_check() -> anyhow::Result<()> {
     rehearsal.request("node-1", "flap").await?;
     let reason = rehearsal.wait_for_failure("node-1").await?;
     assert!(reason.contains("did not become healthy in time"), "{reason}");
+    rehearsal.stop().await
+}
+
+/// A node that is Ready long enough for its health check, but not for the soak, never completes and gets no other reboot.
+#[tokio::test(start_paused = true)]
+async fn flapping_node_interrupts_its_soak() -> anyhow::Result<()> {
+    let spec = json!({ "soak": "1m", "healthCheck": { "minReadySeconds": 2 } });
+    let rehearsal = Rehearsal::start(spec).await?;
+    rehearsal
+        .wait_for("node-1", |view| !view.boot_id.is_empty())
+        .await?;
+    rehearsal.request("node-1", "flap").await?;
+    let soaking = |view: &NodeView| view.phase() == Some(Phase::Soaking);
+    let first = rehearsal.wait_for("node-1", soaking).await?;
+    rehearsal
+        .wait_for("node-1", |view| view.phase() == Some(Phase::Rebooted))
+        .await?;
+    tokio::time::sleep(Duration::from_mins(5)).await;
+    let events = Api::<Event>::all(rehearsal.client.clone());
+    let about = ListParams::default().fields("involvedObject.name=node-1,reason=SoakInterrupted");
+    assert!(!events.list(&about).await?.items.is_empty(), "it is told");
+    let later = rehearsal.wait_for("node-1", |view| !view.is_idle()).await?;
+    assert_eq!(first.boot_id, later.boot_id, "it is not rebooted again");
     rehearsal.stop().await
 }

@@ -11,12 +11,15 @@
 use std::{fmt::Write as _, sync::Arc};
 
 use parking_lot::Mutex;
+use tokio::time::Instant;
 use windlass::{cache::Uid, k8s_openapi::api::core::v1::ObjectReference, runtime::events::Recorder};
 
 use crate::{
     api::{GROUP, SourceKind},
     identity::SyncId,
+    requests::RequestError,
     target_events::TargetEvents,
+    unanswered::Attempt,
 };
 
 /// Maximum number of names in an event's message.
@@ -69,6 +72,8 @@ pub(crate) struct ActionLog<'a> {
     sync: &'a SyncId,
     namespace: &'a Arc<str>,
     done: Mutex<Vec<Done>>,
+    /// Writes without a response.
+    attempts: Mutex<Vec<Attempt>>,
 }
 
 struct Done {
@@ -84,7 +89,40 @@ impl<'a> ActionLog<'a> {
             sync,
             namespace,
             done: Mutex::default(),
+            attempts: Mutex::default(),
         }
+    }
+
+    /// Notes that a write failed, if it may have had its effect. `uid` is that of the object, unless it was to be created.
+    pub(crate) fn attempt(
+        &self,
+        action: CopyAction,
+        kind: SourceKind,
+        name: &str,
+        uid: Option<Uid>,
+        failure: &RequestError,
+    ) {
+        if failure.is_unanswered() {
+            self.attempts.lock().push(Attempt {
+                action,
+                kind,
+                name: name.into(),
+                uid,
+                at: Instant::now(),
+            });
+        }
+    }
+
+    /// Returns the writes of this run without a response.
+    pub(crate) fn take_attempts(&self) -> Vec<Attempt> {
+        std::mem::take(&mut self.attempts.lock())
+    }
+
+    /// Returns what was done first to a copy in this run.
+    pub(crate) fn first(&self, kind: SourceKind, name: &str) -> Option<CopyAction> {
+        let done = self.done.lock();
+        let first = done.iter().find(|one| one.kind == kind && &*one.name == name);
+        first.map(|one| one.action)
     }
 
     /// Logs what was done to a copy.

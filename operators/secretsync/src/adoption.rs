@@ -15,7 +15,7 @@ use windlass::kube::api::ObjectMeta;
 
 use crate::{
     api::{ADOPT_ANNOTATION, AdoptionPolicy, SourceKind},
-    consent::Consent,
+    consent::{Consent, Stance},
 };
 
 /// A target namespace's consent to adoption by the syncs of one source namespace.
@@ -25,10 +25,8 @@ pub(crate) struct Adoption {
     pub(crate) source: Arc<str>,
     /// The operator's source namespace.
     pub(crate) configured: Arc<str>,
-    /// The namespace consents for all of its objects.
-    pub(crate) by_namespace: bool,
-    /// The namespace's value is taken for a mistake.
-    pub(crate) is_unclear: bool,
+    /// What the namespace says for all of its objects.
+    pub(crate) by_namespace: Stance,
 }
 
 /// Whether the target consents to an object that is adopted already.
@@ -60,16 +58,23 @@ impl Adoption {
         match policy {
             AdoptionPolicy::IfIdentical if by_object => Permission::Compare,
             AdoptionPolicy::Always if by_object => Permission::OverwriteOrCompare,
-            AdoptionPolicy::Always if self.by_namespace => Permission::Overwrite,
+            AdoptionPolicy::Always if self.by_namespace == Stance::Allows => Permission::Overwrite,
             _ => Permission::Denied,
         }
     }
 
-    /// Returns whether an adopted object may stay adopted. `object` is the object's own consent.
-    pub(crate) fn consent_to_adopted(&self, object: Option<&Consent>) -> AdoptionConsent {
-        if self.by_namespace || object.is_some_and(|consent| self.by_object(consent)) {
+    /// Returns whether an adopted object may stay adopted. `object` is the object's own consent; `exists` is whether a namespace
+    /// of this name exists.
+    pub(crate) fn consent_to_adopted(
+        &self,
+        object: Option<&Consent>,
+        exists: impl Fn(&str) -> bool,
+    ) -> AdoptionConsent {
+        let by_object = object.map(|consent| consent.stance(&self.source, &self.configured, exists));
+        let stances = [Some(self.by_namespace), by_object];
+        if stances.contains(&Some(Stance::Allows)) {
             AdoptionConsent::Given
-        } else if self.is_unclear || object.is_some_and(Consent::is_unclear) {
+        } else if stances.contains(&Some(Stance::Unclear)) {
             AdoptionConsent::Unclear
         } else {
             AdoptionConsent::Withdrawn
@@ -143,8 +148,11 @@ mod tests {
             let adoption = Adoption {
                 source: "team-a".into(),
                 configured: "home".into(),
-                by_namespace,
-                is_unclear: false,
+                by_namespace: if by_namespace {
+                    Stance::Allows
+                } else {
+                    Stance::Silent
+                },
             };
             assert_eq!(
                 adoption.permission(policy, &object(adopt)),
@@ -156,25 +164,25 @@ mod tests {
 
     #[test]
     fn consent_to_an_adopted_object_can_be_withdrawn() {
-        let adoption = |by_namespace, is_unclear| Adoption {
+        let adoption = |by_namespace| Adoption {
             source: "team-a".into(),
             configured: "home".into(),
             by_namespace,
-            is_unclear,
         };
-        for (by_namespace, is_unclear, object, expected) in [
-            (true, false, None, AdoptionConsent::Given),
-            (false, false, Some("team-a"), AdoptionConsent::Given),
-            (false, true, Some("team-a"), AdoptionConsent::Given),
-            (false, false, Some("other"), AdoptionConsent::Withdrawn),
-            (false, false, None, AdoptionConsent::Withdrawn),
-            (false, true, None, AdoptionConsent::Unclear),
-            (false, false, Some("no,team-a"), AdoptionConsent::Unclear),
+        for (by_namespace, object, expected) in [
+            (Stance::Allows, None, AdoptionConsent::Given),
+            (Stance::Silent, Some("team-a"), AdoptionConsent::Given),
+            (Stance::Unclear, Some("team-a"), AdoptionConsent::Given),
+            (Stance::Refuses, Some("other"), AdoptionConsent::Withdrawn),
+            (Stance::Silent, None, AdoptionConsent::Withdrawn),
+            (Stance::Unclear, None, AdoptionConsent::Unclear),
+            (Stance::Silent, Some("no,team-a"), AdoptionConsent::Unclear),
+            (Stance::Silent, Some("tema-a"), AdoptionConsent::Unclear),
         ] {
             let object =
                 object.map(|value| Consent::from_metadata(&self::object(Some(value)), ADOPT_ANNOTATION));
-            let found = adoption(by_namespace, is_unclear).consent_to_adopted(object.as_ref());
-            assert_eq!(found, expected, "{by_namespace} {is_unclear} {object:?}");
+            let found = adoption(by_namespace).consent_to_adopted(object.as_ref(), |name| name != "tema-a");
+            assert_eq!(found, expected, "{by_namespace:?} {object:?}");
         }
     }
 

@@ -140,8 +140,8 @@ impl SecretSyncSpec {
     }
 }
 
-/// Checks a value of the annotation by which a namespace consents to copies, or to their adoption, as the controller does.
-/// The error says which values are valid.
+/// Checks a value of the annotation by which a namespace consents to copies, or to their adoption, as the controller does
+/// without knowing which namespaces exist. The error says which values are valid.
 ///
 /// ```
 /// use windlass_secretsync::api::check_consent;
@@ -155,10 +155,8 @@ pub fn check_consent(value: &str) -> Result<(), String> {
         annotations: Some([(name.to_owned(), value.to_owned())].into()),
         ..ObjectMeta::default()
     };
-    match Consent::from_metadata(&namespace, name).error {
-        Some(error) => Err(error),
-        None => Ok(()),
-    }
+    let mistake = Consent::from_metadata(&namespace, name).mistake(name, |_| true);
+    mistake.map_or(Ok(()), Err)
 }
 
 /// The schema of a label selector, with limits: each requirement is compared with each object.

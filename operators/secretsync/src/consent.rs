@@ -4,16 +4,31 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use windlass::{api::naming::is_dns_label, kube::api::ObjectMeta};
 
-/// Words that people write for yes and no, and for all and none. As the name of a namespace they are taken for a mistake.
-const WORDS: [&str; 19] = [
-    "0", "1", "all", "allow", "any", "deny", "disabled", "enabled", "false", "n", "never", "no", "none",
-    "null", "off", "on", "true", "y", "yes",
+/// What people write for no. `false` is the only one that is taken for it.
+const NEGATIONS: [&str; 14] = [
+    "0", "deny", "disable", "disabled", "f", "false", "forbid", "n", "never", "no", "none", "null", "off",
+    "refuse",
 ];
 
-/// Those of them that people write for no. `false` is the only one that is taken for it.
-const NEGATIONS: [&str; 11] = [
-    "0", "deny", "disable", "disabled", "false", "n", "never", "no", "none", "null", "off",
+/// What people write for yes, and for all.
+const AFFIRMATIONS: [&str; 13] = [
+    "1",
+    "accept",
+    "all",
+    "allow",
+    "any",
+    "enable",
+    "enabled",
+    "everything",
+    "on",
+    "t",
+    "true",
+    "y",
+    "yes",
 ];
+
+/// Maximum number of names in a message.
+const MAX_NAMES: usize = 5;
 
 /// Maximum length of a value that is quoted in a message: an annotation may be very long.
 const MAX_QUOTED: usize = 100;
@@ -25,8 +40,22 @@ pub(crate) struct Consent {
     /// The operator's source namespace.
     configured: bool,
     from: BTreeSet<Arc<str>>,
+    /// The namespace has the annotation or the label.
+    is_stated: bool,
     /// Why the value is taken for a mistake. Then nothing new is allowed, and nothing is withdrawn.
-    pub(crate) error: Option<String>,
+    error: Option<String>,
+}
+
+/// What a target says about copies from a source namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stance {
+    Allows,
+    /// The value is taken for a mistake: nothing is withdrawn.
+    Unclear,
+    /// There is no value, or no more.
+    Silent,
+    /// `false`, or the names of other namespaces only, all of which exist: this cannot be a mistake.
+    Refuses,
 }
 
 impl Consent {
@@ -36,13 +65,15 @@ impl Consent {
         let annotation = namespace.annotations.as_ref().and_then(|all| all.get(name));
         let label = namespace.labels.as_ref().and_then(|all| all.get(name));
         for value in annotation.into_iter().chain(label) {
+            consent.is_stated = true;
             if let Err(mistake) = consent.parse(value) {
                 let value = quote(value);
                 return Self {
                     error: Some(format!(
                         "invalid value {value} of `{name}`: {mistake}; use `true`, names separated by commas, or `*`; to withdraw \
-                         the consent, use `false` or remove it; until then nothing is copied, updated or removed because of it"
+                         the consent, use `false`; until then nothing is copied, updated or removed because of it"
                     )),
+                    is_stated: true,
                     ..Self::default()
                 };
             }
@@ -50,9 +81,47 @@ impl Consent {
         consent
     }
 
-    /// Returns whether the value is taken for a mistake.
-    pub(crate) fn is_unclear(&self) -> bool {
-        self.error.is_some()
+    /// Returns what it says about copies from a namespace. `exists` is whether a namespace of this name exists: the name of none is
+    /// taken for a mistake where it would withdraw something.
+    pub(crate) fn stance(&self, source: &str, configured: &str, exists: impl Fn(&str) -> bool) -> Stance {
+        if self.allows(source, configured) {
+            Stance::Allows
+        } else if self.error.is_some() || self.unknown(exists).next().is_some() {
+            Stance::Unclear
+        } else if self.is_stated {
+            Stance::Refuses
+        } else {
+            Stance::Silent
+        }
+    }
+
+    /// Returns why the value, or a part of it, is taken for a mistake. `name` is that of the annotation.
+    pub(crate) fn mistake(&self, name: &str, exists: impl Fn(&str) -> bool) -> Option<String> {
+        if let Some(error) = &self.error {
+            return Some(error.clone());
+        }
+        let mut unknown = self.unknown(exists).map(|name| &**name);
+        let mut names: Vec<_> = unknown.by_ref().take(MAX_NAMES).collect();
+        if unknown.next().is_some() {
+            names.push("…");
+        }
+        (!names.is_empty()).then(|| {
+            format!(
+                "invalid value of `{name}`: there is no namespace {}; correct it, or create the namespace; to withdraw the \
+                 consent, use `false`; until then nothing is removed because of it",
+                quote(&names.join("`, `"))
+            )
+        })
+    }
+
+    /// Returns the names in it that are those of no namespace.
+    fn unknown(&self, exists: impl Fn(&str) -> bool) -> impl Iterator<Item = &Arc<str>> {
+        self.named().filter(move |name| !exists(name))
+    }
+
+    /// Returns the namespaces that it names.
+    pub(crate) fn named(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.from.iter()
     }
 
     fn parse(&mut self, value: &str) -> Result<(), String> {
@@ -62,7 +131,7 @@ impl Consent {
             "*" => self.anywhere = true,
             list => {
                 for name in list.split(',').map(str::trim) {
-                    if WORDS.contains(&name) || name == "*" {
+                    if NEGATIONS.contains(&name) || AFFIRMATIONS.contains(&name) || name == "*" {
                         return Err(format!("`{name}` is not taken for the name of a namespace"));
                     }
                     if !is_dns_label(name) {
@@ -155,8 +224,53 @@ mod tests {
         ] {
             let consent = consent(Some(value), Some("true"));
             assert!(!consent.allows("team-a", "home") && !consent.allows("home", "home"));
-            let error = consent.error.expect(value);
+            assert_eq!(
+                consent.stance("team-a", "home", |_| true),
+                Stance::Unclear,
+                "{value}"
+            );
+            let error = consent.mistake("sync", |_| true).expect(value);
             assert!(error.contains(expected) && error.len() < 1000, "{error}");
+        }
+    }
+
+    #[test]
+    fn only_an_unmistakable_value_refuses() {
+        use Stance::{Allows, Refuses, Silent, Unclear};
+        let exists = |name: &str| ["home", "team-a", "team-b", "team-c"].contains(&name);
+        for (value, expected) in [
+            (Some("team-a"), Allows),
+            (Some("team-a,team-d"), Allows),
+            (Some("*"), Allows),
+            (None, Silent),
+            (Some("false"), Refuses),
+            (Some("true"), Refuses),
+            (Some("team-b"), Refuses),
+            (Some("team-b,team-c"), Refuses),
+            (Some("ture"), Unclear),
+            (Some("enable"), Unclear),
+            (Some("secretsnyc"), Unclear),
+            (Some("team-b,team-d"), Unclear),
+        ] {
+            let consent = consent(value, None);
+            assert_eq!(consent.stance("team-a", "home", exists), expected, "{value:?}");
+            let is_told = consent.mistake("sync", exists).is_some();
+            assert_eq!(
+                is_told,
+                value.is_some_and(|value| value.contains("team-d")) || expected == Unclear
+            );
+        }
+        for word in NEGATIONS
+            .iter()
+            .chain(&AFFIRMATIONS)
+            .filter(|word| **word != "true" && **word != "false")
+        {
+            assert_eq!(
+                consent(Some(word), None).stance("team-a", "home", |_| true),
+                Unclear,
+                "{word}"
+            );
+            assert_eq!(is_negation(word), NEGATIONS.contains(word));
         }
     }
 }

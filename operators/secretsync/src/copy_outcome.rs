@@ -54,14 +54,15 @@ pub(crate) fn display_name(other: &SyncId, live: &ActiveSync) -> String {
 }
 
 /// A copy whose removal waits for a confirmation. `key` is the SecretSync that has the status of the sync, and says how many
-/// there are: that number changes.
+/// there are: that number changes. `None` if an annotated source has none.
 pub(crate) fn unconfirmed(key: Option<&ObjectKey>, name: &Arc<str>) -> CopyFailure {
     let way_out = key.map_or_else(
         || "undo the change, or set the annotation of the source to `false`".to_owned(),
         |key| format!("undo the change, or annotate SecretSync {key} as its status says"),
     );
     let message = format!(
-        "it is no longer wanted, but removing so many copies at once needs a confirmation: {way_out}"
+        "it is no longer wanted, but removing so many copies at once needs a confirmation: {way_out}; a namespace whose consent is \
+         `false` is not asked"
     );
     CopyFailure::new(name, REMOVAL_NOT_CONFIRMED, message)
 }

@@ -72,7 +72,7 @@ impl CopyReconciler<'_> {
         let is_given = desired
             .sync
             .as_ref()
-            .is_none_or(|live| consent_to_adopted(live, copy) != AdoptionConsent::Withdrawn);
+            .is_none_or(|live| self.consent_to_adopted(live, copy) != AdoptionConsent::Withdrawn);
         if is_wanted && is_given || copy.is_deleting || !copy.ownership.is_ours {
             return Ok(Pruned::Done);
         }
@@ -116,7 +116,12 @@ impl CopyReconciler<'_> {
             return Ok(());
         };
         let released = self.replace(kind, name, released_body(&there, kind)).await;
-        released.map_err(|failure| failure.redact(&there))?;
+        released.map_err(|failure| {
+            let uid = Some(copy.uid);
+            self.actions
+                .attempt(CopyAction::Released, kind, name, uid, &failure);
+            failure.redact(&there)
+        })?;
         self.actions.record(CopyAction::Released, kind, name, copy.uid);
         Ok(())
     }
@@ -129,7 +134,13 @@ impl CopyReconciler<'_> {
         version: u64,
     ) -> Result<(), RequestError> {
         let deleted = requests::delete(self.client, kind, self.namespace, name, uid, version).await;
-        if deleted.map_err(RequestError::redact_denial)? {
+        let deleted = deleted.map_err(|failure| {
+            let uid = Some(Uid::from(uid));
+            self.actions
+                .attempt(CopyAction::Deleted, kind, name, uid, &failure);
+            failure.redact_denial()
+        });
+        if deleted? {
             self.engine.metrics.record_write(Verb::Delete);
             self.actions
                 .record(CopyAction::Deleted, kind, name, Uid::from(uid));
@@ -156,7 +167,11 @@ impl CopyReconciler<'_> {
         wanted: &DesiredCopy,
     ) -> Result<(), RequestError> {
         let body = wanted.create_body(&live.owner);
-        let written = requests::create(self.client, kind, self.namespace, body).await?;
+        let created = requests::create(self.client, kind, self.namespace, body).await;
+        let written = created.inspect_err(|failure| {
+            self.actions
+                .attempt(CopyAction::Created, kind, name, None, failure);
+        })?;
         self.engine.metrics.record_write(Verb::Create);
         self.actions.record(CopyAction::Created, kind, name, written.uid);
         self.remember(kind, name, written, wanted.digest);
@@ -289,7 +304,7 @@ impl CopyReconciler<'_> {
         if copy.source_uid != Uid::from(source_uid) {
             return Ok(self.occupied_outcome(live, kind, name, &copy));
         }
-        match consent_to_adopted(live, &copy) {
+        match self.consent_to_adopted(live, &copy) {
             AdoptionConsent::Given => {}
             AdoptionConsent::Unclear => {
                 let message = format!(
@@ -324,11 +339,25 @@ impl CopyReconciler<'_> {
         // Its owner may have reclaimed it in the meantime; the watch will report that.
         let own_consent = Consent::from_metadata(&there.metadata, ADOPT_ANNOTATION);
         let is_given = Origin::of(&there.metadata) == Origin::Created
-            || live.adoption.consent_to_adopted(Some(&own_consent)) == AdoptionConsent::Given;
+            || self.adoption_consent(live, Some(&own_consent)) == AdoptionConsent::Given;
         if Uid::from(there.uid()) != copy.uid || !is_copy_of(&there, copy.source_uid) || !is_given {
             return Ok(CopyOutcome::Pending);
         }
         self.update(live, kind, name, wanted, &there).await
+    }
+
+    /// Returns whether the target still consents to an adopted copy. Copies that we created need no such consent.
+    fn consent_to_adopted(&self, live: &ActiveSync, copy: &CopyMetadata) -> AdoptionConsent {
+        if !copy.is_adopted {
+            return AdoptionConsent::Given;
+        }
+        self.adoption_consent(live, copy.adoption_consent.as_deref())
+    }
+
+    fn adoption_consent(&self, live: &ActiveSync, object: Option<&Consent>) -> AdoptionConsent {
+        let index = self.engine.index.read();
+        live.adoption
+            .consent_to_adopted(object, |name| index.has_namespace(name))
     }
 
     /// After a start, compares all copies of a source in a few requests, instead of one for each. Returns whether it did, or
@@ -417,7 +446,12 @@ impl CopyReconciler<'_> {
             }
             // An admission webhook's reason may quote the old content, which is not known here.
             Err(failure) if failure.is_rejected() => Ok(None),
-            Err(failure) => Err(failure.redact_denial()),
+            Err(failure) => {
+                let uid = Some(copy.uid);
+                self.actions
+                    .attempt(CopyAction::Updated, kind, name, uid, &failure);
+                Err(failure.redact_denial())
+            }
         }
     }
 
@@ -547,13 +581,17 @@ impl CopyReconciler<'_> {
         there: &Content,
         origin: Origin,
     ) -> Result<CopyOutcome, RequestError> {
-        let replaced = self.replace(kind, name, wanted.update_body(there, &live.owner, origin));
-        // The admission webhook sees the old object, too.
-        let written = replaced.await.map_err(|failure| failure.redact(there))?;
         let action = match (origin, Origin::of(&there.metadata)) {
             (Origin::Adopted, Origin::Created) => CopyAction::Adopted,
             _ => CopyAction::Updated,
         };
+        let replaced = self.replace(kind, name, wanted.update_body(there, &live.owner, origin));
+        let written = replaced.await.map_err(|failure| {
+            let uid = Some(Uid::from(there.uid()));
+            self.actions.attempt(action, kind, name, uid, &failure);
+            // The admission webhook sees the old object, too.
+            failure.redact(there)
+        })?;
         self.actions.record(action, kind, name, written.uid);
         self.remember(kind, name, written, wanted.digest);
         Ok(CopyOutcome::Synced)
@@ -600,14 +638,6 @@ impl CopyReconciler<'_> {
             Err(failure) => Err(failure),
         }
     }
-}
-
-/// Returns whether the target still consents to an adopted copy. Copies that we created need no such consent.
-fn consent_to_adopted(live: &ActiveSync, copy: &CopyMetadata) -> AdoptionConsent {
-    if !copy.is_adopted {
-        return AdoptionConsent::Given;
-    }
-    live.adoption.consent_to_adopted(copy.adoption_consent.as_deref())
 }
 
 /// Returns whether the object is still our copy of this source.

@@ -8,6 +8,7 @@
 
 use std::{
     collections::HashMap,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
     sync::{Arc, OnceLock, atomic::AtomicBool},
 };
 
@@ -28,8 +29,12 @@ use crate::{
     sync_index::{Affected, OperatorConfig, SyncIndex},
     sync_status::StatusWrite,
     target_events::TargetEvents,
+    unanswered::Unanswered,
     work_tracker::WorkTracker,
 };
+
+/// How many statuses may be written at the same time.
+const STATUS_TURNS: usize = 64;
 
 /// The shared state of the controller.
 pub(crate) struct Engine {
@@ -37,11 +42,13 @@ pub(crate) struct Engine {
     pub(crate) tracker: Mutex<WorkTracker>,
     pub(crate) metrics: SyncMetrics,
     pub(crate) removals: RemovalGuard,
-    /// Locked while a plan of removals is written.
-    pub(crate) removal_plans: tokio::sync::Mutex<()>,
+    /// Locked while a status is computed and written, a sync's always the same one: otherwise a status that was computed before a
+    /// plan of removals could overwrite it.
+    status_turns: [tokio::sync::Mutex<()>; STATUS_TURNS],
     /// Limits the events in target namespaces about what was done, and about failures.
     pub(crate) action_events: TargetEvents,
     pub(crate) failure_events: TargetEvents,
+    pub(crate) unanswered: Unanswered,
     /// Set before the first reconcile.
     pub(crate) listers: OnceLock<Listers>,
     /// Set before the first change is reported.
@@ -131,9 +138,10 @@ impl Engine {
     pub(crate) fn new(scope: OperatorConfig, metrics: SyncMetrics) -> Self {
         Self {
             removals: RemovalGuard::new(scope.limits.removal_percent),
-            removal_plans: tokio::sync::Mutex::default(),
+            status_turns: std::array::from_fn(|_| tokio::sync::Mutex::default()),
             action_events: TargetEvents::new(),
             failure_events: TargetEvents::new(),
+            unanswered: Unanswered::default(),
             index: RwLock::new(SyncIndex::new(scope)),
             tracker: Mutex::new(WorkTracker::new()),
             metrics,
@@ -226,6 +234,15 @@ impl Engine {
             },
         };
         self.add(job, Priority::HIGH);
+    }
+
+    /// Waits until no other status of this sync is being written. Some syncs share a turn.
+    pub(crate) async fn status_turn(&self, sync: &SyncId) -> tokio::sync::MutexGuard<'_, ()> {
+        let mut hasher = DefaultHasher::new();
+        sync.hash(&mut hasher);
+        let shard = hasher.finish() % STATUS_TURNS as u64;
+        let shard = usize::try_from(shard).expect("it is less than the number of turns");
+        self.status_turns[shard].lock().await
     }
 
     /// Returns the sync that a copy belongs to, if this process is responsible for it.

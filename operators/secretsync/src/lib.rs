@@ -70,6 +70,7 @@ mod source_watch;
 mod sync_index;
 mod sync_status;
 mod target_events;
+mod unanswered;
 mod watches;
 mod work_tracker;
 

@@ -28,7 +28,6 @@ use crate::{
     plan::{ActiveSync, DesiredCopies, Plan},
     removal_count::CopyAt,
     requests::RequestError,
-    source_status::status_key,
     work_tracker::{CopyFailure, NamespaceResult, REPORT_INTERVAL},
 };
 
@@ -103,6 +102,7 @@ impl Engine {
         let desired = match plan {
             Plan::Sync(desired) => desired,
             Plan::NamespaceGone => {
+                self.unanswered.forget(sync, namespace);
                 let nothing = Some(NamespaceResult::default());
                 self.record_result(sync, namespace, began, nothing, ctx);
                 return Ok(Action::done());
@@ -144,6 +144,7 @@ impl Engine {
             Some(live) => live.reference.clone(),
             None => sync_reference(sync, &source_namespace),
         };
+        self.unanswered.settle(sync, namespace, &actions, self.listers());
         actions.report(ctx.recorder(), &reference, &self.action_events);
         if is_interrupted {
             return Err("interrupted by shutdown".into());
@@ -201,8 +202,7 @@ impl Engine {
                 Ok(Pruned::Unplanned) => return Err("other copies became unwanted meanwhile".into()),
                 Ok(Pruned::Held) => {
                     self.index.write().register_waiting(sync, namespace);
-                    let source_namespace = Arc::clone(&self.index.read().config.source_namespace);
-                    let key = status_key(sync, &source_namespace);
+                    let key = self.confirmation_key(sync);
                     run.fail(unconfirmed(key.as_ref(), name), RetryPolicy::Poll);
                 }
                 Err(failure) => run.add_removal(name, failure),
@@ -256,6 +256,7 @@ impl Engine {
                 break;
             }
         }
+        self.unanswered.settle(sync, namespace, &actions, self.listers());
         actions.report(ctx.recorder(), &reference, &self.action_events);
         if let Some(failure) = run.disconnected {
             self.tracker.lock().disconnect(sync, namespace);

@@ -6,6 +6,7 @@ use windlass::k8s_openapi::api::core::v1::ObjectReference;
 
 use crate::{
     adoption::Adoption,
+    consent::Stance,
     identity::{SyncId, SyncOwner},
     member::Member,
     rules::SyncRules,
@@ -89,16 +90,17 @@ impl SyncIndex {
             adoption: Adoption {
                 source: Arc::clone(&sync.namespace),
                 configured: Arc::clone(&self.config.source_namespace),
-                by_namespace: place
-                    .adoption_consent
-                    .allows(&sync.namespace, &self.config.source_namespace),
-                is_unclear: place.adoption_consent.is_unclear(),
+                by_namespace: place.adoption_consent.stance(
+                    &sync.namespace,
+                    &self.config.source_namespace,
+                    |name| self.has_namespace(name),
+                ),
             },
             is_deleting: sync.is_deleting,
             exceeds_limits: self.limit_error(id, sync).is_some(),
             reference: sync.reference.clone(),
         };
-        if place.consent.is_unclear() && self.selects(sync, namespace, place) {
+        if self.stance(place, &sync.namespace) == Stance::Unclear && self.selects(sync, namespace, place) {
             return Plan::UnclearConsent(Box::new(active()));
         }
         let wanted = if self.wants(sync, namespace, place) {

@@ -1,8 +1,9 @@
 //! Counts the copies that a change removes, for the [`RemovalGuard`](crate::removal_guard::RemovalGuard).
 //!
 //! What counts, and is held back, are removals that may be a mistake of the source's owner: a selector or a label no longer
-//! matches, or an annotation is gone. What is unmistakable is neither counted nor held: the deletion of the sync or of the
-//! source, `false` on a source, and a target's withdrawal of its consent, which is its right.
+//! matches, or an annotation is gone, of the source or of target namespaces. What is unmistakable is neither counted nor held:
+//! the deletion of the sync or of the source, `false` on a source, and a target namespace that says `false`, or names others,
+//! which is its right.
 //!
 //! All metadata of a copy can be forged by the owner of its namespace. So a copy counts only if its sync, its source and its
 //! consent are what it says, and a copy that this process has not compared itself only up to the number in the sync's status.
@@ -17,6 +18,7 @@ use windlass::{
 
 use crate::{
     api::{SecretSync, SourceKind},
+    consent::Stance,
     copy_metadata::CopyMetadata,
     engine::Engine,
     identity::{Job, SyncId, SyncOwner},
@@ -39,7 +41,7 @@ pub(crate) struct CopyAt<'a> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ConsentKey {
     Same,
-    /// `--annotation` was changed since the copies were written: a namespace without the new one has withdrawn nothing.
+    /// `--annotation` was changed since the copies were written: what the new one says was not said about them.
     Changed,
 }
 
@@ -57,9 +59,8 @@ impl SyncIndex {
         let Some(place) = place.filter(|place| !place.is_terminating) else {
             return false;
         };
-        let consents =
-            place.consent.is_unclear() || place.consent.allows(home, &self.config.source_namespace);
-        !self.is_revoked(id, home, at) && (consents || key == ConsentKey::Changed)
+        let refuses = self.stance(place, home) == Stance::Refuses;
+        !self.is_revoked(id, home, at) && (!refuses || key == ConsentKey::Changed)
     }
 
     /// Returns whether the source of a copy was deleted, or is annotated with `false`. `home` is the namespace of the source.
@@ -146,6 +147,16 @@ impl Engine {
         key.is_none_or(|key| self.listers().syncs.get(&key).is_some())
     }
 
+    /// Returns the SecretSync on which a removal can be confirmed; `None` if the status of an annotated source cannot be shown.
+    pub(crate) fn confirmation_key(&self, id: &SyncId) -> Option<ObjectKey> {
+        let home = Arc::clone(&self.index.read().config.source_namespace);
+        let key = status_key(id, &home)?;
+        // What it does not see cannot be confirmed either.
+        let is_seen = matches!(id, SyncId::Declared { .. }) || self.index.read().config.is_within(&home);
+        let is_free = self.status_object(id).is_some() || self.listers().syncs.get(&key).is_none();
+        (is_seen && is_free).then_some(key)
+    }
+
     /// Returns the removal of this sync's copies that waits for a confirmation, if so.
     pub(crate) fn held_removal(&self, id: &SyncId) -> Option<Removal> {
         let object = self.status_object(id);
@@ -176,7 +187,7 @@ impl Engine {
     /// Writes which copies are about to be removed to the status, so that a crash does not reset their count.
     pub(crate) async fn plan_removals(&self, id: &SyncId, ctx: &Context<Job>) -> Result<(), Error> {
         // One write covers all namespaces.
-        let _turn = self.removal_plans.lock().await;
+        let _turn = self.status_turn(id).await;
         if self.is_removal_planned(id) {
             return Ok(());
         }
@@ -184,10 +195,9 @@ impl Engine {
             return Ok(());
         };
         let mut updated = SecretSync::clone(&object);
-        if let Some(status) = &mut updated.status {
-            status.recent_removals = self.removals.recent(id, Some(&object));
-            ctx.writer().apply_status(&updated).await?;
-        }
+        let status = updated.status.get_or_insert_default();
+        status.recent_removals = self.removals.recent(id, Some(&object));
+        ctx.writer().apply_status(&updated).await?;
         Ok(())
     }
 
@@ -233,12 +243,7 @@ impl Engine {
                         tally.add(&index, id, copy_at(*kind, &at, &copy), key);
                     }
                 }
-                // Without an object that shows its status, it was not annotated.
-                let has_none = status_key(id, &index.config.source_namespace).is_none();
-                match object {
-                    None if !has_none => 0,
-                    object => copies_by_status(object),
-                }
+                copies_by_status(object)
             }
         };
         tally.count(most)
@@ -257,6 +262,7 @@ impl Engine {
                     kind,
                     name: at.name().into(),
                 };
+                // Without a status, nothing says that it was annotated: it counts only for itself.
                 if copy.content().is_some() || self.shows_status(&index, &id) {
                     tally.add(&index, &id, copy_at(kind, &at, &copy), key);
                 }

@@ -12,7 +12,8 @@
 //!
 //! What is held, and what was removed lately, is in the status, so that a restart forgets neither. What is about to be removed
 //! is written there before the first of it is removed; a process that finds such a plan compares it with the copies that
-//! exist, and so knows how many its predecessor has removed.
+//! exist, and so knows how many its predecessor has removed. Where no SecretSync shows the status of an annotated source, only
+//! the copies tell how many there were: then any ten wait, whatever their share.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -211,11 +212,15 @@ impl RemovalGuard {
             unwanted: found.unwanted + recently,
             copies: found.wanted + found.unwanted + recently,
         };
-        let is_most =
-            found.unwanted > 0 && all.unwanted.saturating_mul(100) > all.copies.saturating_mul(self.percent);
-        let is_many = is_most
-            && (all.unwanted >= MIN_COPIES
-                || unwanted_in_total().is_some_and(|total| total + self.recently_removed() >= MIN_COPIES));
+        let exceeds = |percent: usize| {
+            found.unwanted > 0 && all.unwanted.saturating_mul(100) > all.copies.saturating_mul(percent)
+        };
+        let is_most = exceeds(self.percent);
+        // Without a status, a restart forgets what was removed before: then their share says nothing.
+        let is_share_known = object.is_some();
+        let is_many = (is_most || !is_share_known && exceeds(0)) && all.unwanted >= MIN_COPIES
+            || is_most
+                && unwanted_in_total().is_some_and(|total| total + self.recently_removed() >= MIN_COPIES);
         let confirmed = object.map_or(0, confirmed_removals);
         self.with_entry(sync, object, |entry| {
             entry.is_held = found.unwanted > 0 && self.percent < 100 && (entry.is_held || is_many);
@@ -235,17 +240,19 @@ impl RemovalGuard {
         self.look(sync, object, |entry| entry.is_held)
     }
 
-    /// Returns whether the status has the plan to remove the next copy, or has no place for it.
+    /// Returns whether the status has the plan to remove the next copy, or there is no place for it.
     pub(crate) fn is_planned(&self, sync: &SyncId, object: Option<&SecretSync>) -> bool {
-        let Some(status) = object.and_then(|object| object.status.as_ref()) else {
+        let Some(object) = object else {
             return true;
         };
-        self.look(sync, object, |entry| {
+        let status = object.status.as_ref();
+        self.look(sync, Some(object), |entry| {
             let Some(plan) = entry.plan else {
                 return true;
             };
             let needed = (entry.removed + 1).min(plan.removed);
-            status.recent_removals.as_ref().is_some_and(|recent| {
+            let recent = status.and_then(|status| status.recent_removals.as_ref());
+            recent.is_some_and(|recent| {
                 let planned = recent.planned.map_or(recent.count, |planned| planned.count);
                 recent.since.0 == entry.since_time && planned as usize >= needed
             })
@@ -388,8 +395,15 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn removals_one_after_the_other_count_together_and_stay_held() {
         let guard = RemovalGuard::new(50);
+        let object = object(0, &json!({}));
         let one_by_one = |revision: u64, unwanted, copies| {
-            guard.held(&sync(), revision, None, || count(unwanted, copies), || None)
+            guard.held(
+                &sync(),
+                revision,
+                Some(&object),
+                || count(unwanted, copies),
+                || None,
+            )
         };
         for number in 0..10 {
             let left = 20 - usize::try_from(number).expect("small");
@@ -518,6 +532,27 @@ mod tests {
         assert_eq!(decide(3, 0, 11), Some(removal(11, 12)));
         assert_eq!(decide(4, 0, 0), None);
         assert_eq!(decide(5, 0, 11), None);
+    }
+
+    /// A restart would forget how many were removed before.
+    #[tokio::test(start_paused = true)]
+    async fn without_a_status_ten_copies_are_held_whatever_their_share() {
+        for (unwanted, expected) in [(9, None), (10, Some(removal(10, 1000)))] {
+            let guard = RemovalGuard::new(50);
+            let held = guard.held(
+                &annotated("a"),
+                1,
+                None,
+                || count(unwanted, 1000),
+                || Some(unwanted),
+            );
+            assert_eq!(held, expected);
+        }
+        let never = RemovalGuard::new(100);
+        assert_eq!(
+            never.held(&annotated("a"), 1, None, || count(10, 10), || Some(10)),
+            None
+        );
     }
 
     #[tokio::test(start_paused = true)]

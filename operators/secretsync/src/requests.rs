@@ -103,6 +103,15 @@ impl RequestError {
         matches!(self, Self::Client(error) if is_connection_error(error))
     }
 
+    /// A write that failed so may have had its effect.
+    pub(crate) fn is_unanswered(&self) -> bool {
+        match self {
+            Self::Server(status) => status.code >= 500,
+            Self::Client(_) | Self::Other(_) => true,
+            Self::ContentLimitExceeded { .. } => false,
+        }
+    }
+
     /// Removes the message if it quotes this content, as an admission webhook may do.
     pub(crate) fn redact(mut self, content: &Content) -> Self {
         // An error of the connection contains an address, and nothing of the request.

@@ -71,7 +71,7 @@ impl Engine {
             let index = self.index.read();
             let config = &index.config;
             // It could not be seen. The page says so.
-            if !config.restricted_to.is_empty() && !config.restricted_to.contains(&*config.source_namespace) {
+            if !config.is_within(&config.source_namespace) {
                 return Ok(Action::done());
             }
             let sync = index.sync(&id);

@@ -19,8 +19,8 @@ use std::{
 use windlass::k8s_openapi::api::core::v1::ObjectReference;
 
 use crate::{
-    api::{FINALIZER, SecretSync, SourceKind},
-    consent::{Consent, is_system},
+    api::{ADOPT_ANNOTATION, FINALIZER, SecretSync, SourceKind},
+    consent::{Consent, Stance, is_system},
     content_budget::ContentBudget,
     identity::{SyncId, SyncOwner},
     member::Member,
@@ -38,6 +38,13 @@ pub(crate) struct OperatorConfig {
     /// Namespaces that the operator is restricted to. Empty: all.
     pub(crate) restricted_to: BTreeSet<String>,
     pub(crate) limits: Limits,
+}
+
+impl OperatorConfig {
+    /// Returns whether the operator may see the objects of a namespace.
+    pub(crate) fn is_within(&self, namespace: &str) -> bool {
+        self.restricted_to.is_empty() || self.restricted_to.contains(namespace)
+    }
 }
 
 /// Limits of one SecretSync. They do not apply to annotated objects of the source namespace, which belongs to the
@@ -63,16 +70,6 @@ pub(crate) struct TargetNamespace {
     pub(crate) adoption_consent: Consent,
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) is_terminating: bool,
-}
-
-impl TargetNamespace {
-    /// Returns the errors in its consent annotations and labels.
-    pub(crate) fn consent_errors(&self) -> impl Iterator<Item = &str> {
-        let consents = [&self.consent, &self.adoption_consent];
-        consents
-            .into_iter()
-            .filter_map(|consent| consent.error.as_deref())
-    }
 }
 
 /// A sync that exists.
@@ -101,6 +98,8 @@ pub(crate) struct SyncIndex {
     /// Incremented by every change of the desired copies.
     pub(crate) revision: u64,
     pub(crate) namespaces: BTreeMap<Arc<str>, Arc<TargetNamespace>>,
+    /// The namespaces whose consent names this one, whether or not that exists.
+    named_by: HashMap<Arc<str>, BTreeSet<Arc<str>>>,
     watches: HashMap<SourceWatchKey, SourceWatch>,
     /// How many watches were opened so far.
     opened_watches: u64,
@@ -143,6 +142,7 @@ impl SyncIndex {
             config,
             revision: 0,
             namespaces: BTreeMap::new(),
+            named_by: HashMap::new(),
             watches: annotated.into(),
             opened_watches: 0,
             content_cells: ContentCells::default(),
@@ -245,10 +245,12 @@ impl SyncIndex {
             .filter(|id| self.exceeds_limits(id))
             .cloned()
             .collect();
-        match place {
-            Some(place) => drop(self.namespaces.insert(Arc::clone(namespace), place)),
-            None => drop(self.namespaces.remove(namespace)),
+        // Where its name was taken for a mistake, it no longer is.
+        let mut woken = BTreeSet::from([Arc::clone(namespace)]);
+        if place.is_some() && !self.namespaces.contains_key(namespace) {
+            woken.extend(self.named_by.get(namespace).into_iter().flatten().cloned());
         }
+        self.replace_namespace(namespace, place);
         let after = wanting(self);
         for id in before.symmetric_difference(&after) {
             if let Some(sync) = self.syncs.get_mut(id) {
@@ -271,16 +273,63 @@ impl SyncIndex {
             .collect();
         // Those that waited here, for a consent for example, need not want anything here.
         self.waiting.retain(|id, places| {
-            if places.remove(namespace) {
-                affected.push(Affected {
-                    sync: id.clone(),
-                    namespace: Arc::clone(namespace),
-                    is_removal: false,
-                });
+            for namespace in &woken {
+                if places.remove(namespace) {
+                    affected.push(Affected {
+                        sync: id.clone(),
+                        namespace: Arc::clone(namespace),
+                        is_removal: false,
+                    });
+                }
             }
             !places.is_empty()
         });
         affected
+    }
+
+    fn replace_namespace(&mut self, namespace: &Arc<str>, place: Option<Arc<TargetNamespace>>) {
+        if let Some(before) = self.namespaces.remove(namespace) {
+            for name in before.consent.named() {
+                if let Some(targets) = self.named_by.get_mut(name) {
+                    targets.remove(namespace);
+                    if targets.is_empty() {
+                        self.named_by.remove(name);
+                    }
+                }
+            }
+        }
+        let Some(place) = place else {
+            return;
+        };
+        for name in place.consent.named() {
+            let targets = self.named_by.entry(Arc::clone(name)).or_default();
+            targets.insert(Arc::clone(namespace));
+        }
+        self.namespaces.insert(Arc::clone(namespace), place);
+    }
+
+    pub(crate) fn has_namespace(&self, name: &str) -> bool {
+        self.namespaces.contains_key(name)
+    }
+
+    /// Returns what a namespace says about copies from a source namespace.
+    pub(crate) fn stance(&self, place: &TargetNamespace, source: &str) -> Stance {
+        let configured = &self.config.source_namespace;
+        place
+            .consent
+            .stance(source, configured, |name| self.has_namespace(name))
+    }
+
+    /// Returns what is taken for a mistake in a namespace's consent annotations and labels.
+    pub(crate) fn consent_errors(&self, place: &TargetNamespace) -> Vec<String> {
+        let consents = [
+            (&place.consent, &*self.config.annotation),
+            (&place.adoption_consent, ADOPT_ANNOTATION),
+        ];
+        let mistakes = consents
+            .into_iter()
+            .filter_map(|(consent, name)| consent.mistake(name, |name| self.has_namespace(name)));
+        mistakes.collect()
     }
 
     /// Records that a SecretSync was added, changed or deleted.
@@ -412,7 +461,7 @@ impl SyncIndex {
         !sync.is_deleting
             && *sync.namespace != *namespace
             && !place.is_terminating
-            && (scope.restricted_to.is_empty() || scope.restricted_to.contains(namespace))
+            && scope.is_within(namespace)
             && (!is_system(namespace) || scope.allowed_system_namespaces.contains(namespace))
             && rules.selects_namespace(&place.labels)
     }
@@ -422,8 +471,8 @@ impl SyncIndex {
         let Some(place) = self.namespaces.get(namespace) else {
             return false;
         };
-        let is_target = self.wants(sync, namespace, place)
-            || place.consent.is_unclear() && self.selects(sync, namespace, place);
+        let is_target = [Stance::Allows, Stance::Unclear].contains(&self.stance(place, &sync.namespace))
+            && self.selects(sync, namespace, place);
         let member = sync.members.get(name);
         is_target && member.is_some_and(|member| member.source.kind == kind && member.skip_reason.is_none())
     }

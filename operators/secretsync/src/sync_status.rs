@@ -141,6 +141,15 @@ impl Engine {
         } else {
             None
         };
+        // What was removed, and is about to be, must not be overwritten by what was known before.
+        let _turn = self.status_turn(id).await;
+        let mut sync = SecretSync::clone(sync);
+        if let Some(latest) = self.status_object(id)
+            && latest.metadata.uid == sync.metadata.uid
+        {
+            sync.status.clone_from(&latest.status);
+        }
+        let sync = &sync;
         let is_held = self.removals.is_held(id, Some(sync));
         let before = sync.status.as_ref();
         // While a removal is held, or not decided, the next process has to know by which annotation the targets consented.
@@ -148,7 +157,7 @@ impl Engine {
             .and_then(|before| before.consent_annotation.clone())
             .filter(|_| is_held || is_idle);
         let memory = RemovalMemory {
-            request: held.map(|removal| confirmation_request(&ObjectKey::of(&**sync), removal)),
+            request: held.map(|removal| confirmation_request(&ObjectKey::of(sync), removal)),
             is_held,
             recent: self.removals.recent(id, Some(sync)),
             annotation: before.unwrap_or_else(|| self.index.read().config.annotation.to_string()),
@@ -276,7 +285,9 @@ impl Engine {
         let Some(place) = index.namespace(namespace) else {
             return Action::done();
         };
-        for invalid in place.consent_errors() {
+        let errors = index.consent_errors(place);
+        for error in &errors {
+            tracing::warn!(%namespace, %error, "invalid consent");
             let reference = ObjectReference {
                 api_version: Some("v1".to_owned()),
                 kind: Some("Namespace".to_owned()),
@@ -284,18 +295,21 @@ impl Engine {
                 uid: Some(place.uid.to_string()),
                 ..ObjectReference::default()
             };
-            ctx.recorder().warning(&reference, "InvalidConsent", invalid);
+            ctx.recorder()
+                .warning(&reference, "InvalidConsent", error.as_str());
             // Events about a namespace are in `default`; the team looks into its own.
             let reference = ObjectReference {
                 namespace: Some(namespace.to_string()),
                 ..reference
             };
-            ctx.recorder().warning(&reference, "InvalidConsent", invalid);
+            ctx.recorder()
+                .warning(&reference, "InvalidConsent", error.as_str());
         }
-        if place.consent_errors().next().is_some() {
-            return Action::requeue_after(REPORT_INTERVAL);
+        if errors.is_empty() {
+            Action::done()
+        } else {
+            Action::requeue_after(REPORT_INTERVAL)
         }
-        Action::done()
     }
 }
 

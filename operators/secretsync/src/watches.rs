@@ -12,10 +12,7 @@ use std::{
 
 use tokio::sync::watch;
 use windlass::{
-    cache::{
-        Cache, CacheSet, Cacheable, CachedObject, Change, Lister, Settings, SyncFailure, WatchErrorKind,
-        WatchScope,
-    },
+    cache::{Cache, CacheSet, Cacheable, CachedObject, Change, Lister, Settings, WatchScope},
     k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret},
     kube::core::PartialObjectMeta,
     prelude::{Error, Resource, ResourceExt},
@@ -318,11 +315,11 @@ impl Engine {
             Change::Deleted { .. } => None,
             Change::Applied { new, .. } => new.object().ok(),
         };
-        let is_strange = place
-            .as_ref()
-            .is_some_and(|place| place.consent_errors().next().is_some());
-        self.update_index_and_statuses(cause_of(change), |index| {
-            (index.set_namespace(&namespace, place), ())
+        let is_strange = self.update_index_and_statuses(cause_of(change), |index| {
+            let affected = index.set_namespace(&namespace, place.clone());
+            // While the first namespaces are listed, those that follow are not known. The job checks it again.
+            let is_strange = place.is_some_and(|place| !index.consent_errors(&place).is_empty());
+            (affected, is_strange)
         });
         if is_strange {
             self.add(Job::Consent { namespace }, Priority::NORMAL);
@@ -366,31 +363,16 @@ impl Engine {
     }
 }
 
-/// Waits without a deadline: the resource may be installed later.
+/// Waits without a deadline: the resource may be installed later. What is missing is in the manager's report about the start, and
+/// connection errors are in the connection's log.
 async fn wait_for_sync<T: Send + Sync + 'static>(cache: &Cache<T>) -> Result<Lister<T>, Error> {
     loop {
         match cache.synced(SYNC_LOG_INTERVAL).await {
             Ok(lister) => return Ok(lister),
             Err(waiting @ windlass::cache::SyncError::Deadline { .. }) => {
-                if is_only_disconnected(&cache.sync_failures()) {
-                    // The connection's log has it, once for all watches.
-                    tracing::debug!("waiting to start: {waiting}");
-                } else {
-                    tracing::warn!("waiting to start: {waiting}");
-                }
+                tracing::debug!("waiting to start: {waiting}");
             }
             Err(ended) => return Err(ended.into()),
         }
     }
-}
-
-/// Returns whether a list is not complete only because the server cannot be reached.
-fn is_only_disconnected(failures: &[SyncFailure]) -> bool {
-    let is_connection_error = |failure: &SyncFailure| {
-        matches!(
-            failure.error.kind,
-            WatchErrorKind::ConnectionRefused | WatchErrorKind::ConnectionFailed
-        )
-    };
-    !failures.is_empty() && failures.iter().all(is_connection_error)
 }

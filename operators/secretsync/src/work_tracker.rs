@@ -9,6 +9,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
+    hash::{BuildHasher as _, RandomState},
     sync::Arc,
     time::Duration,
 };
@@ -17,7 +18,7 @@ use tokio::time::Instant;
 
 use crate::{api::SyncFailure, copy_outcome::REMOVAL_NOT_CONFIRMED, identity::SyncId};
 
-/// Maximum number of failures per namespace that are kept in detail.
+/// Maximum number of failures per namespace that are kept in detail. Of the others, a hash is kept.
 const MAX_FAILURES: usize = 10;
 
 /// How often a failure that lasts is reported: the server deletes events after an hour.
@@ -36,12 +37,12 @@ pub(crate) struct NamespaceResult {
     pub(crate) conflicts: u32,
     /// How many of the failed ones are removals that wait for a confirmation.
     pub(crate) unconfirmed: u32,
-    /// The first failures; their namespace is that of the result.
+    /// All failures of a run, and then the first of them; their namespace is that of the result.
     pub(crate) failures: Vec<CopyFailure>,
 }
 
 /// A failure or conflict of one copy.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct CopyFailure {
     pub(crate) name: Arc<str>,
     pub(crate) reason: String,
@@ -74,9 +75,7 @@ impl NamespaceResult {
         };
         *count += 1;
         self.unconfirmed += u32::from(failure.reason == REMOVAL_NOT_CONFIRMED);
-        if self.failures.len() < MAX_FAILURES {
-            self.failures.push(failure);
-        }
+        self.failures.push(failure);
     }
 
     fn is_empty(&self) -> bool {
@@ -100,6 +99,8 @@ pub(crate) struct Totals {
 pub(crate) struct WorkTracker {
     syncs: HashMap<SyncId, SyncProgress>,
     totals: Totals,
+    /// For the hashes of failures. Random, since messages of servers and names of tenants are hashed.
+    hash: RandomState,
     /// The last time that an item was finished, or became pending while none was.
     last_progress: Instant,
 }
@@ -124,6 +125,8 @@ struct NamespaceProgress {
     /// The value of `requested` when the item was last finished.
     finished: u32,
     result: NamespaceResult,
+    /// The hashes of all its failures, sorted.
+    failures: Box<[u64]>,
     /// It waits for a retry, because the server could not be reached.
     is_disconnected: bool,
 }
@@ -164,6 +167,7 @@ impl WorkTracker {
         Self {
             syncs: HashMap::new(),
             totals: Totals::default(),
+            hash: RandomState::new(),
             last_progress: Instant::now(),
         }
     }
@@ -237,8 +241,12 @@ impl WorkTracker {
             progress.pending -= 1;
             self.totals.pending -= 1;
         }
-        if let Some(result) = found {
-            let is_new = |failure: &CopyFailure| !entry.result.failures.contains(failure);
+        if let Some(mut result) = found {
+            let hash = |failure: &CopyFailure| self.hash.hash_one(failure);
+            let mut hashes: Box<[_]> = result.failures.iter().map(hash).collect();
+            hashes.sort_unstable();
+            let known = std::mem::replace(&mut entry.failures, hashes);
+            let is_new = |failure: &CopyFailure| known.binary_search(&hash(failure)).is_err();
             let (new, lasting): (Vec<_>, Vec<_>) = result.failures.iter().cloned().partition(is_new);
             let reported = progress.reported.get(namespace);
             if result.failures.is_empty() {
@@ -248,6 +256,8 @@ impl WorkTracker {
                 settled.lasting_failures = lasting;
             }
             settled.new_failures = new;
+            result.failures.truncate(MAX_FAILURES);
+            result.failures.shrink_to_fit();
             self.totals.subtract(&entry.result);
             self.totals.add(&result);
             entry.result = result;
@@ -450,6 +460,28 @@ mod tests {
         assert_eq!(tracker.totals(), Totals::default());
         tracker.forget(&sync());
         assert!(tracker.syncs.is_empty(), "nothing is kept of a deleted sync");
+    }
+
+    /// A status shows ten of them; the log and the counts have all.
+    #[tokio::test(start_paused = true)]
+    async fn every_failure_is_reported_once_however_many_there_are() {
+        let (mut tracker, ns) = (WorkTracker::new(), Arc::from("n"));
+        let mut run = |names: std::ops::Range<usize>| {
+            let mut result = NamespaceResult::default();
+            for number in names {
+                let name = Arc::from(format!("name-{number}"));
+                result.add_failure(CopyFailure::new(&name, "Forbidden", "quota".to_owned()));
+            }
+            tracker.mark_pending(&sync(), &ns, false);
+            let began = tracker.begin(&sync(), &ns);
+            let settled = tracker.finish(&sync(), &ns, began, Some(result));
+            let kept = tracker.summary(&sync(), usize::MAX).failures.len();
+            (settled.new_failures.len(), tracker.totals().failed, kept)
+        };
+        assert_eq!(run(0..12), (12, 12, 10));
+        assert_eq!(run(0..12), (0, 12, 10));
+        assert_eq!(run(1..14), (2, 13, 10));
+        assert_eq!(run(0..1), (1, 1, 1), "it was gone meanwhile");
     }
 
     #[tokio::test(start_paused = true)]

@@ -208,3 +208,58 @@ impl Strategy for FlowSchema {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::registry::Registry;
+
+    #[test]
+    fn row_of_an_api_service_names_its_service_and_why_it_is_unavailable() {
+        let registry = Registry::new();
+        let mut resources = registry.catalogue().resources.iter();
+        let resource = resources
+            .find(|resource| &*resource.kind == "APIService")
+            .expect("it is served");
+        let service = json!({"namespace": "kube-system", "name": "metrics"});
+        let condition = |status: &str, reason: &str| {
+            json!([
+                {"type": "Other", "status": "True"},
+                {"type": "Available", "status": status, "reason": reason},
+            ])
+        };
+        for (service, conditions, expected) in [
+            (json!(null), json!(null), ["Local", "Unknown"]),
+            (json!(null), condition("True", "Local"), ["Local", "True"]),
+            (
+                service.clone(),
+                condition("True", "Passed"),
+                ["kube-system/metrics", "True"],
+            ),
+            (
+                service.clone(),
+                condition("False", "MissingEndpoints"),
+                ["kube-system/metrics", "False (MissingEndpoints)"],
+            ),
+            (service, json!([]), ["kube-system/metrics", "Unknown"]),
+        ] {
+            let object = json!({
+                "metadata": {"name": "v1.a", "creationTimestamp": "1970-01-01T00:00:00Z"},
+                "spec": {"service": service}, "status": {"conditions": conditions},
+            });
+            let row = Row {
+                resource,
+                object: &object,
+                now: jiff::Timestamp::from_second(180).expect("a time"),
+            };
+            let [service, available] = expected;
+            let cells = ApiService.cells(&row);
+            assert_eq!(
+                cells,
+                [json!("v1.a"), json!(service), json!(available), json!("3m")]
+            );
+        }
+    }
+}

@@ -1,6 +1,7 @@
 //! What an embedded cluster lacks: the kinds whose objects are stored, but have no effect.
 //!
-//! A client that creates one of them gets a warning. A controller that is added here removes its line.
+//! A client that creates one of them gets a warning, as does one whose pods ask for what the scheduler ignores. A controller that is
+//! added here removes its line.
 
 use serde_json::Value;
 use windlass_apiserver::Limitation;
@@ -43,6 +44,21 @@ pub(crate) fn missing_controllers() -> Vec<Limitation> {
             "limitranges",
             "this cluster does not enforce limit ranges: no defaults are set, and nothing is rejected",
         ),
+        Limitation::new(
+            "networking.k8s.io",
+            "networkpolicies",
+            "this cluster has no network between pods: nothing is allowed or denied",
+        ),
+        kind(
+            "networking.k8s.io",
+            "ingresses",
+            "Ingress",
+            "the Ingress gets no address, and no requests are forwarded",
+        ),
+        Limitation::of_some("", "pods", |pod| ignored_by_scheduler(&pod["spec"])),
+        ignored_of_template("deployments"),
+        ignored_of_template("replicasets"),
+        ignored_of_template("daemonsets"),
         Limitation::of_some("", "services", load_balancer),
         Limitation::of_some("", "services", endpoints),
         Limitation::of_some(
@@ -51,6 +67,36 @@ pub(crate) fn missing_controllers() -> Vec<Limitation> {
             certificate_signer,
         ),
     ]
+}
+
+fn ignored_of_template(plural: &str) -> Limitation {
+    Limitation::of_some("apps", plural, |object| {
+        ignored_by_scheduler(&object["spec"]["template"]["spec"])
+    })
+}
+
+/// What the pod asks for, and the scheduler does not consider.
+fn ignored_by_scheduler(pod: &Value) -> Option<String> {
+    let is_set = |value: &Value| match value {
+        Value::Array(list) => !list.is_empty(),
+        Value::Object(fields) => !fields.is_empty(),
+        _ => false,
+    };
+    let affinity = &pod["affinity"];
+    let ignored = [
+        ("pod affinity", &affinity["podAffinity"]),
+        ("pod anti-affinity", &affinity["podAntiAffinity"]),
+        ("topology spread constraints", &pod["topologySpreadConstraints"]),
+    ];
+    let ignored: Vec<_> = ignored
+        .into_iter()
+        .filter(|(_, value)| is_set(value))
+        .map(|(what, _)| what)
+        .collect();
+    let what = ignored.join(" and ");
+    (!ignored.is_empty()).then(|| {
+        format!("the scheduler of this cluster ignores {what}: pods run on any node that fits otherwise")
+    })
 }
 
 fn load_balancer(service: &Value) -> Option<String> {

@@ -90,3 +90,13 @@ pub(crate) async fn preview_is_deleted_when_its_time_has_passed(fixture: &Fixtur
     );
     Ok(())
 }
+
+/// While the Secret is missing nothing is decided about the children; the time passes all the same.
+pub(crate) async fn preview_without_its_secret_is_deleted_too(fixture: &Fixture) -> anyhow::Result<()> {
+    let running = fixture.start()?;
+    fixture
+        .create_shop(json!({ "ttlSeconds": 3, "secretName": "missing" }))
+        .await?;
+    fixture.wait_until_deleted::<WebApp>("shop").await?;
+    running.stop().await
+}

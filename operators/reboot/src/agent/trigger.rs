@@ -12,12 +12,13 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use windlass::{
+    cache::is_connection_error,
     k8s_openapi::api::core::v1::Node,
-    kube::Api,
+    kube::{self, Api},
     prelude::{Error, Manager, ResourceExt, json},
-    runtime::{TaskContext, Writer},
+    runtime::{TaskContext, WriteError, WriteErrorKind, Writer},
 };
 
 use super::{FIELD_MANAGER, command_line::CommandLine};
@@ -28,6 +29,9 @@ const COMMAND_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Delay before a failed write is retried.
 const WRITE_RETRY_DELAY: Duration = Duration::from_secs(10);
+
+/// How often a failed write that lasts is logged.
+const REPEAT_INTERVAL: Duration = Duration::from_hours(1);
 
 /// What indicates that the machine needs a reboot.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,10 +119,7 @@ async fn watch(ctx: &TaskContext, node: &str, names: &AnnotationKeys, trigger: &
             Ok(None) => complaint = None,
             Ok(Some(reason)) => {
                 complaint = None;
-                while let Err(error) = request_reboot(ctx, node, names, &reason).await {
-                    tracing::warn!(node, %error, "a reboot is needed, but cannot annotate the node");
-                    sleep(WRITE_RETRY_DELAY).await;
-                }
+                annotate(ctx, node, names, &reason).await;
             }
             Err(error) if complaint.as_ref() == Some(&error) => {}
             Err(error) => {
@@ -128,6 +129,44 @@ async fn watch(ctx: &TaskContext, node: &str, names: &AnnotationKeys, trigger: &
         }
         sleep(interval).await;
     }
+}
+
+/// Requests a reboot of the node, and retries until that succeeds.
+async fn annotate(ctx: &TaskContext, node: &str, names: &AnnotationKeys, reason: &str) {
+    let mut last = None;
+    while let Err(error) = request_reboot(ctx, node, names, reason).await {
+        if is_worth_a_warning(&error, &mut last) {
+            tracing::warn!(node, %error, "a reboot is needed, but cannot annotate the node");
+        } else {
+            tracing::debug!(node, %error, "still cannot annotate the node");
+        }
+        sleep(WRITE_RETRY_DELAY).await;
+    }
+}
+
+/// Returns whether a failed write is to be logged for people: not if the connection's log has it, nor the same again within
+/// [`REPEAT_INTERVAL`]. `last` is what was logged last, and when.
+fn is_worth_a_warning(error: &Error, last: &mut Option<(String, Instant)>) -> bool {
+    if is_request_unanswered(error) {
+        return false;
+    }
+    let text = error.to_string();
+    let is_repeated = |(before, at): &(String, Instant)| *before == text && at.elapsed() < REPEAT_INTERVAL;
+    if last.as_ref().is_some_and(is_repeated) {
+        return false;
+    }
+    *last = Some((text, Instant::now()));
+    true
+}
+
+/// Returns whether a request got no response because of its connection.
+fn is_request_unanswered(error: &Error) -> bool {
+    let cause = error.cause();
+    let request = match cause.downcast_ref::<WriteError>().map(WriteError::kind) {
+        Some(WriteErrorKind::Client(error)) => Some(&**error),
+        _ => cause.downcast_ref::<kube::Error>(),
+    };
+    request.is_some_and(|error| is_connection_error(error))
 }
 
 /// Requests a reboot of the node, unless one is requested already.
@@ -167,6 +206,26 @@ mod tests {
         assert_eq!(is_newer(&file, None), Ok(true), "unknown boot time");
         let old = is_newer(&file, Some(now + hour)).expect_err("it is older");
         assert!(old.contains("older than this boot"), "{old}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn write_that_keeps_failing_is_logged_once_an_hour() {
+        let (mut last, mut logged) = (None, 0);
+        for _ in 0..2 * 60 * 6 {
+            logged += usize::from(is_worth_a_warning(&Error::from("forbidden"), &mut last));
+            tokio::time::advance(WRITE_RETRY_DELAY).await;
+        }
+        assert_eq!(logged, 2);
+        assert!(
+            is_worth_a_warning(&Error::from("conflict"), &mut last),
+            "another reason"
+        );
+        let refused = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+        let unanswered = Error::from(kube::Error::Service(refused.into()));
+        assert!(
+            !is_worth_a_warning(&unanswered, &mut None),
+            "the connection's log has it"
+        );
     }
 
     #[test]

@@ -78,6 +78,7 @@ pub(super) fn compute_status(
             node: node.name.clone(),
             pod: format!("{}/{}", blocker.namespace, blocker.pod),
             budget: blocker.budget,
+            reason: blocker.reason.to_string(),
             message: blocker.message,
         })
     });

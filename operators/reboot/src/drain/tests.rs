@@ -142,7 +142,7 @@ fn protected_pods_block_with_a_fix_in_the_message() {
     assert_eq!(
         unmanaged.protected.first().map(ToString::to_string).as_deref(),
         Some(
-            "pod shop/a: it has no controller that would recreate it: delete it, or set drain.deleteUnmanaged"
+            "pod shop/a: Unmanaged: it has no controller that would recreate it: delete it, or set drain.deleteUnmanaged"
         )
     );
     let files = json!({ "spec": { "volumes": [{ "name": "v", "emptyDir": {} }] } });

@@ -202,15 +202,18 @@ pub(crate) async fn firing_alerts_block_new_reboots(case: Case) -> anyhow::Resul
         .change_policy(json!({ "alerts": { "onError": "Allow" } }))
         .await?;
     fleet.request(&fleet.name(1)).await?;
-    if !fleet.is_embedded() {
-        running.stop().await?;
-        return fleet.end().await;
-    }
-    fleet.wait_until_idle(&fleet.name(1)).await?;
     // That is visible, also after the reboot.
     fleet
         .wait_for_policy(ignores_alerts("True", "cannot reach --prometheus-url"))
         .await?;
+    if !fleet.is_embedded() {
+        // No machine reboots here: one node gets the slot.
+        let is_granted = |policy: &RebootPolicy| status(policy).rebooting == 1;
+        fleet.wait_for_policy(is_granted).await?;
+        running.stop().await?;
+        return fleet.end().await;
+    }
+    fleet.wait_until_idle(&fleet.name(1)).await?;
     server.set(Mood::Clear);
     fleet.request(&node).await?;
     fleet.wait_until_idle(&node).await?;

@@ -26,10 +26,11 @@ fn eviction_times(fleet: &Fleet, pod: &str) -> Vec<Instant> {
     evictions.map(|sent| sent.at).collect()
 }
 
-fn blockers(policy: &RebootPolicy) -> Vec<(String, Option<String>)> {
+/// The pods with their reasons and budgets.
+fn blockers(policy: &RebootPolicy) -> Vec<(String, String, Option<String>)> {
     let blockers = policy.status.iter().flat_map(|status| &status.blockers);
     let mut named: Vec<_> = blockers
-        .map(|one| (one.pod.clone(), one.budget.clone()))
+        .map(|one| (one.pod.clone(), one.reason.clone(), one.budget.clone()))
         .collect();
     named.sort();
     named
@@ -54,11 +55,17 @@ pub(crate) async fn blockers_are_reported_and_the_drain_aborts_at_its_timeout(
     }
     // All of them with their budgets, in the policy's status.
     let namespace = case.namespace();
-    let named = |pod: &str, budget: &str| (format!("{namespace}/{pod}"), Some(budget.to_owned()));
+    let named = |pod: &str, reason: &str, budget: &str| {
+        (
+            format!("{namespace}/{pod}"),
+            reason.to_owned(),
+            Some(budget.to_owned()),
+        )
+    };
     let all = [
-        named("api", "one,two"),
-        named("db", "fresh"),
-        named("web", "at-zero"),
+        named("api", "MultipleBudgets", "one,two"),
+        named("db", "DisruptionBudget", "fresh"),
+        named("web", "DisruptionBudget", "at-zero"),
     ];
     fleet.wait_for_policy(|policy| blockers(policy) == all).await?;
     // And on the node: its condition, and an event.
@@ -71,7 +78,9 @@ pub(crate) async fn blockers_are_reported_and_the_drain_aborts_at_its_timeout(
         .filter(|one| one.type_ == "DrainInProgress")
         .find_map(|one| one.message.clone());
     assert!(
-        draining.is_some_and(|message| message.contains("at-zero needs 1 healthy pods")),
+        draining.is_some_and(|message| {
+            message.contains("DisruptionBudget: ") && message.contains("at-zero needs 1 healthy pods")
+        }),
         "{:?}",
         node.status
     );
@@ -93,7 +102,11 @@ pub(crate) async fn blockers_are_reported_and_the_drain_aborts_at_its_timeout(
         .await?;
     assert_eq!(policy.status.as_ref().map(|status| status.requested), Some(3));
     fleet.settle().await;
-    for (node, budget) in nodes.iter().zip(["at-zero", "one,two", "fresh"]) {
+    for (node, (budget, reason)) in nodes.iter().zip([
+        ("at-zero", "DisruptionBudget"),
+        ("one,two", "MultipleBudgets"),
+        ("fresh", "DisruptionBudget"),
+    ]) {
         let about = format!("involvedObject.name={node},reason=DrainBlocked");
         let events = windlass::kube::Api::<Event>::all(case.client());
         let events = events.list(&ListParams::default().fields(&about)).await?;
@@ -101,7 +114,7 @@ pub(crate) async fn blockers_are_reported_and_the_drain_aborts_at_its_timeout(
             event
                 .message
                 .as_ref()
-                .is_some_and(|message| message.contains(budget))
+                .is_some_and(|message| message.contains(budget) && message.contains(reason))
         };
         assert!(events.items.iter().any(tells), "{budget}: {events:#?}");
         assert!(

@@ -153,6 +153,7 @@ fn copy_is_wanted_only_where_both_sides_agree() {
     let places = [
         ("asks", Some("true")),
         ("silent", None),
+        ("team-a", None),
         ("other", Some("team-a")),
         ("strange", Some(".*")),
         ("kube-system", Some("*")),

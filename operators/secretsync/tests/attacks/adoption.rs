@@ -112,11 +112,11 @@ async fn end(env: &TestCluster, kind: Kind, how: &str) -> anyhow::Result<()> {
             mallory.patch::<SecretSync>("grab", nowhere).await?;
         }
         "the namespace withdraws its consent" => {
-            env.patch_namespace(VICTIM, target("nobody", Some(MALLORY)))
+            env.patch_namespace(VICTIM, target("false", Some(MALLORY)))
                 .await?;
         }
         "the namespace withdraws its consent to adoption" => {
-            env.patch_namespace(VICTIM, target(MALLORY, Some("nobody")))
+            env.patch_namespace(VICTIM, target(MALLORY, Some("false")))
                 .await?;
         }
         "the SecretSync is deleted while no process runs" => {

@@ -282,7 +282,7 @@ pub(crate) async fn sync_over_its_limits_writes_nothing_and_reports_it(case: Cas
     env.settle().await;
     assert_eq!(env.copy_writes(), [""; 0]);
     // A withdrawn consent takes effect at once, and then the rest fits again.
-    env.patch_namespace("second", target("nobody", None)).await?;
+    env.patch_namespace("second", target("false", None)).await?;
     for kind in KINDS {
         for name in ["one", "two"] {
             env.wait_for_object(kind, "third", name, |_| true).await?;

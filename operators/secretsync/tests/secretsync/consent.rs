@@ -94,7 +94,16 @@ pub(crate) async fn mistaken_consent_withdraws_nothing(case: Case) -> anyhow::Re
     env.wait_for_copy("asks", "from-a", "1").await?;
     env.settle().await;
     env.proxy().clear();
-    for value in ["true,team-a", "no", "False", "team-a;secretsync", "*,team-a"] {
+    for value in [
+        "true,team-a",
+        "no",
+        "False",
+        "team-a;secretsync",
+        "*,team-a",
+        "enable",
+        "ture",
+        "secretsnyc",
+    ] {
         env.patch_namespace("asks", consent(value)).await?;
         env.settle().await;
         running.stop().await?;
@@ -102,6 +111,7 @@ pub(crate) async fn mistaken_consent_withdraws_nothing(case: Case) -> anyhow::Re
         env.settle().await;
         assert_eq!(env.copy_writes(), [""; 0], "`{value}`");
     }
+    env.patch_namespace("asks", consent("*,team-a")).await?;
     let is_stale = |status: &SecretSyncStatus| {
         let invalid =
             |failure: &SyncFailure| failure.reason == "InvalidConsent" && failure.namespace == "asks";
@@ -136,6 +146,46 @@ pub(crate) async fn mistaken_consent_withdraws_nothing(case: Case) -> anyhow::Re
     env.patch_namespace("asks", consent("false")).await?;
     env.in_namespace("asks")
         .wait_until_deleted::<Secret>("from-a")
+        .await?;
+    running.stop().await
+}
+
+/// A valid name that no namespace has is a mistake, and one that another namespace has is not: it withdraws the consent as soon as
+/// that namespace exists. What is named besides is copied.
+pub(crate) async fn name_of_no_namespace_withdraws_nothing_until_it_exists(case: Case) -> anyhow::Result<()> {
+    let (env, running) = TestCluster::in_sync(&case).await?;
+    env.source("other", "1").await?;
+    env.wait_for_copy("asks", "other", "1").await?;
+    env.settle().await;
+    env.proxy().clear();
+    let asks = env.patch_namespace("asks", consent("secretsync,team-d")).await?;
+    let unknown = |event: &Event| {
+        let message = event.message.as_deref().unwrap_or_default();
+        event.reason.as_deref() == Some("InvalidConsent") && message.contains("no namespace `team-d`")
+    };
+    env.in_namespace("default").wait_for_event(&asks, unknown).await?;
+    let changed = json!({ "data": secret("other", "2").data });
+    env.in_namespace(HOME).patch::<Secret>("other", changed).await?;
+    env.wait_for_copy("asks", "other", "2").await?;
+    env.settle().await;
+    env.proxy().clear();
+    env.patch_namespace("asks", consent("team-d")).await?;
+    env.wait_for_status(HOME, "secret.token", |status| {
+        status
+            .failures
+            .iter()
+            .any(|failure| failure.reason == "InvalidConsent")
+    })
+    .await?;
+    env.settle().await;
+    assert_eq!(env.copy_writes(), [""; 0]);
+    env.namespace("team-d", json!({})).await?;
+    for name in ["token", "other"] {
+        env.in_namespace("asks")
+            .wait_until_deleted::<Secret>(name)
+            .await?;
+    }
+    env.wait_for_status(HOME, "secret.token", |status| condition(status, "Ready", "True"))
         .await?;
     running.stop().await
 }

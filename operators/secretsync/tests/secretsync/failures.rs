@@ -201,7 +201,7 @@ pub(crate) async fn old_values_quoted_by_a_refusal_are_hidden(case: Case) -> any
     env.wait_for_status(HOME, "shared", |status| status.failed == 1)
         .await?;
     assert_no_value_leaked(&env, "a change").await?;
-    env.patch_namespace("bad", json!({ "annotations": { SYNC_ANNOTATION: "another" } }))
+    env.patch_namespace("bad", json!({ "annotations": { SYNC_ANNOTATION: "false" } }))
         .await?;
     let observed = env
         .wait_for_status(HOME, "shared", |status| status.failed == 1 && status.targets == 3)
@@ -413,6 +413,34 @@ pub(crate) async fn outage_is_neither_a_failure_nor_a_flood(case: Case) -> anyho
     for namespace in &all {
         env.wait_for_copy(namespace, &name, "1").await?;
     }
+    running.stop().await
+}
+
+/// What is missing at the start is said by the manager, once and then less and less often.
+pub(crate) async fn missing_right_is_left_to_the_report_of_the_start(case: Case) -> anyhow::Result<()> {
+    let log = CapturedLog::start();
+    let env = TestCluster::new(&case).await?;
+    env.consenting(&["asks"]).await?;
+    env.source("token", "1").await?;
+    let is_down = Arc::new(AtomicBool::new(true));
+    let still_down = Arc::clone(&is_down);
+    let forbidden = refused(
+        403,
+        "Forbidden",
+        "secretsyncs.secretsync.windlass.dev is forbidden",
+    );
+    env.proxy().respond(usize::MAX, forbidden, move |sent| {
+        sent.resource() == "secretsyncs" && !sent.is_write() && still_down.load(Ordering::Relaxed)
+    });
+    let logged = log.text().len();
+    let running = env.start().await?;
+    tokio::time::sleep(Duration::from_secs(25)).await;
+    let text = log.text();
+    let mut lines = text[logged..].lines();
+    let line = lines.find(|line| line.contains(" WARN ") && line.contains("windlass_secretsync::watches"));
+    assert_eq!(line, None);
+    is_down.store(false, Ordering::Relaxed);
+    env.wait_for_copy("asks", "token", "1").await?;
     running.stop().await
 }
 

@@ -110,7 +110,7 @@ pub(crate) async fn annotated_source_never_changes_foreign_objects(case: Case) -
     let running = env.start().await?;
     assert_untouched(&env, &placed, "a restart").await?;
     for (namespace, _) in &placed {
-        env.patch_namespace(namespace, consent("nobody")).await?;
+        env.patch_namespace(namespace, consent("false")).await?;
     }
     assert_untouched(&env, &placed, "consent was withdrawn").await?;
     for (namespace, _) in &placed {

@@ -18,7 +18,9 @@ mod traces;
 
 use windlass_suite::suite;
 
-suite!("secretsync", paused, cluster_per_case;
+suite!(
+    "secretsync", paused, cluster_per_case,
+    embedded_only("traces::lasting_refusals_are_recorded_again", "it takes an hour");
     spread::annotated_secret_is_copied_to_consenting_namespaces,
     spread::config_maps_are_copied_like_secrets,
     spread::secret_sync_copies_selected_sources_and_reports_status,
@@ -39,6 +41,7 @@ suite!("secretsync", paused, cluster_per_case;
     foreign::concurrently_created_secret_is_not_overwritten,
     consent::namespace_gets_copies_only_from_namespaces_it_names,
     consent::mistaken_consent_withdraws_nothing,
+    consent::name_of_no_namespace_withdraws_nothing_until_it_exists,
     consent::source_deleted_during_an_invalid_consent_takes_its_copy_along,
     consent::negated_annotation_of_a_source_copies_and_removes_nothing,
     consent::tenant_cannot_reach_other_tenants_or_system_namespaces,
@@ -57,6 +60,9 @@ suite!("secretsync", paused, cluster_per_case;
     removals::deletion_of_a_source_is_never_held,
     removals::deletion_of_a_source_ends_what_is_held,
     removals::withdrawal_of_consent_is_never_held,
+    removals::consent_that_vanishes_everywhere_waits_for_a_confirmation,
+    removals::removal_is_held_after_a_restart_without_a_status,
+    removals::late_status_does_not_overwrite_the_plan_of_a_removal,
     removals::removed_annotation_of_a_source_waits_for_a_confirmation,
     removals::changed_annotation_flag_removes_nothing,
     removals::removals_of_annotated_sources_count_together,
@@ -90,12 +96,15 @@ suite!("secretsync", paused, cluster_per_case;
     failures::terminating_namespace_is_skipped_without_errors,
     failures::request_and_watch_failures_are_recovered,
     failures::outage_is_neither_a_failure_nor_a_flood,
+    failures::missing_right_is_left_to_the_report_of_the_start,
     failures::start_without_a_server_is_silent,
     failures::stall_fails_the_health_check,
     traces::every_action_is_logged_and_shown_as_an_event,
     traces::many_targets_do_not_flood_the_source_with_events,
     traces::refusals_show_in_the_target_namespace,
     traces::lasting_refusals_are_recorded_again,
+    traces::every_refusal_is_logged_however_many_there_are,
+    traces::action_without_a_response_is_logged,
     traces::annotated_source_has_a_status,
     traces::missing_status_of_a_source_is_reported,
     canary::no_value_leaks_into_any_output,

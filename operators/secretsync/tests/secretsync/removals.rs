@@ -1,5 +1,7 @@
 //! The removal of most copies waits for a confirmation; what is unmistakable does not.
 
+use std::time::Duration;
+
 use windlass::{
     k8s_openapi::api::core::v1::{Event, Secret},
     kube::ResourceExt,
@@ -10,9 +12,12 @@ use windlass_secretsync::{
     SecretSync, SecretSyncStatus,
     api::{CONFIRM_REMOVAL_ANNOTATION, SYNC_ANNOTATION},
 };
-use windlass_suite::{Context as Case, RunningManager};
+use windlass_suite::{Context as Case, RecordedRequest, RunningManager};
 
 use crate::secretsync::test_cluster::{HOME, TestCluster, condition, consent, secret};
+
+/// How late a delayed request is.
+const LATE: Duration = Duration::from_secs(3);
 
 /// Names of this many namespaces.
 fn names(count: usize) -> Vec<String> {
@@ -278,7 +283,7 @@ pub(crate) async fn deletion_of_a_source_ends_what_is_held(case: Case) -> anyhow
     running.stop().await
 }
 
-/// A target takes back its consent without asking the source, also while other removals of the sync are held.
+/// A target that says no is not asked, nor is the source; also while other removals of the sync are held.
 pub(crate) async fn withdrawal_of_consent_is_never_held(case: Case) -> anyhow::Result<()> {
     for is_down in [false, true] {
         let case = case.fresh().await?;
@@ -292,8 +297,8 @@ pub(crate) async fn withdrawal_of_consent_is_never_held(case: Case) -> anyhow::R
         let running = stop_if(running, is_down).await?;
         let (gone, kept) = (&all[1..12], &all[12..]);
         for (number, name) in gone.iter().enumerate() {
-            // Both ways to withdraw it.
-            let value = if number == 0 { json!("false") } else { Value::Null };
+            // Both ways to say so.
+            let value = if number == 0 { "default" } else { "false" };
             env.patch_namespace(name, json!({ "annotations": { SYNC_ANNOTATION: value } }))
                 .await?;
         }
@@ -307,6 +312,123 @@ pub(crate) async fn withdrawal_of_consent_is_never_held(case: Case) -> anyhow::R
         running.stop().await?;
     }
     Ok(())
+}
+
+/// A tool that drops the annotation of all namespaces removes no copies before that is confirmed, whether or not it runs while no
+/// process does. One namespace that says `false` is not asked.
+pub(crate) async fn consent_that_vanishes_everywhere_waits_for_a_confirmation(
+    case: Case,
+) -> anyhow::Result<()> {
+    let plain = json!({ "annotations": { SYNC_ANNOTATION: null } });
+    for (is_down, is_annotated) in [(false, true), (true, true), (false, false), (true, false)] {
+        let case = case.fresh().await?;
+        let (env, running, all) = if is_annotated {
+            prepare_annotated(&case, 24).await?
+        } else {
+            prepare(&case, 24).await?
+        };
+        let shown = if is_annotated { "secret.token" } else { "shared" };
+        let running = stop_if(running, is_down).await?;
+        for name in &all {
+            env.patch_namespace(name, plain.clone()).await?;
+        }
+        let running = running_or_start(running, &env).await?;
+        env.wait_for_status(HOME, shown, is_held).await?;
+        env.settle().await;
+        env.let_time_pass().await;
+        // Up to half of them may go, if one comes after the other.
+        let removed = env.copy_writes().len();
+        assert!(
+            removed <= 12 && (!is_down || removed == 0),
+            "{:?}",
+            env.copy_writes()
+        );
+        env.patch_namespace(&all[23], consent("false")).await?;
+        wait_until_gone(&env, &all[23..], "token").await?;
+        env.in_namespace(HOME)
+            .patch::<SecretSync>(shown, confirm(24))
+            .await?;
+        wait_until_gone(&env, &all, "token").await?;
+        running.stop().await?;
+    }
+    Ok(())
+}
+
+/// The status of an annotated source is gone, or its name is taken: what happened before a start still waits.
+pub(crate) async fn removal_is_held_after_a_restart_without_a_status(case: Case) -> anyhow::Result<()> {
+    let plain = json!({ "metadata": { "annotations": { SYNC_ANNOTATION: null } } });
+    for (is_taken, is_source) in [(false, true), (true, true), (false, false), (true, false)] {
+        let case = case.fresh().await?;
+        let (env, running, all) = prepare_annotated(&case, 12).await?;
+        let home = env.in_namespace(HOME);
+        running.stop().await?;
+        home.delete::<SecretSync>("secret.token").await?;
+        if is_taken {
+            env.sync(HOME, "secret.token", json!({ "names": ["other"] }))
+                .await?;
+        }
+        if is_source {
+            home.patch::<Secret>("token", plain.clone()).await?;
+        } else {
+            for name in &all[..10] {
+                env.patch_namespace(name, json!({ "annotations": { SYNC_ANNOTATION: null } }))
+                    .await?;
+            }
+        }
+        let running = env.start().await?;
+        env.settle().await;
+        assert_eq!(env.copy_writes(), [""; 0], "{is_taken} {is_source}");
+        let held = |event: &Event| event.reason.as_deref() == Some("RemovalNotConfirmed");
+        let source = home.get::<Secret>("token").await?;
+        let event = home.wait_for_event(&source, held).await?;
+        let message = event.message.unwrap_or_default();
+        if is_taken {
+            assert!(
+                message.contains("annotation of the source to `false`"),
+                "{message}"
+            );
+            let no = json!({ "metadata": consent("false") });
+            home.patch::<Secret>("token", no).await?;
+        } else {
+            env.wait_for_status(HOME, "secret.token", is_held).await?;
+            home.patch::<SecretSync>("secret.token", confirm(12)).await?;
+        }
+        wait_until_gone(&env, &all[..10], "token").await?;
+        running.stop().await?;
+    }
+    Ok(())
+}
+
+/// A status that was on its way when a removal was planned does not overwrite the plan, so that a crash does not reset the count.
+pub(crate) async fn late_status_does_not_overwrite_the_plan_of_a_removal(case: Case) -> anyhow::Result<()> {
+    let (env, running, all) = prepare(&case, 30).await?;
+    let is_plain = |sent: &RecordedRequest| {
+        let is_status = sent.resource() == "secretsyncs" && sent.subresource() == "status";
+        is_status && sent.is_write() && sent.body.pointer("/status/recentRemovals/planned").is_none()
+    };
+    env.proxy().delay(1, LATE, is_plain);
+    // The process dies before it writes another one.
+    env.proxy().delay(usize::MAX, Duration::from_hours(1), is_plain);
+    env.patch_namespace(&all[29], consent("false")).await?;
+    env.proxy().wait_until_sent(is_plain).await?;
+    for name in &all[..14] {
+        env.patch_namespace(name, json!({ "labels": { "tier": null } }))
+            .await?;
+    }
+    wait_until_gone(&env, &all[..14], "token").await?;
+    // By now the late one has arrived.
+    tokio::time::sleep(2 * LATE).await;
+    running.kill().await;
+    for name in &all[14..19] {
+        env.patch_namespace(name, json!({ "labels": { "tier": null } }))
+            .await?;
+    }
+    let next = env.another_process();
+    let running = next.start().await?;
+    env.wait_for_status(HOME, "shared", asks_for(19)).await?;
+    next.settle().await;
+    assert_eq!(next.copy_writes(), [""; 0]);
+    running.stop().await
 }
 
 /// A source that loses its annotation, by a tool for example, keeps its copies until that is confirmed. `false` and the

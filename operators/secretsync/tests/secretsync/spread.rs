@@ -305,7 +305,7 @@ pub(crate) async fn paused_sync_writes_nothing_until_resumed(case: Case) -> anyh
     env.in_namespace("team-a")
         .patch::<Secret>("token", changed)
         .await?;
-    env.patch_namespace("asks", consent("nobody")).await?;
+    env.patch_namespace("asks", consent("false")).await?;
     env.settle().await;
     assert_eq!(env.copy_writes(), [""; 0]);
     env.wait_for_copy("asks", "token", "1").await?;

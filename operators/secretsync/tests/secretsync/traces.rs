@@ -6,12 +6,11 @@ use windlass::{
     kube::ResourceExt,
     prelude::*,
 };
-use windlass_cluster::Backend;
 use windlass_secretsync::{
     SecretSync, SecretSyncStatus,
     api::{ADOPT_ANNOTATION, SYNC_ANNOTATION},
 };
-use windlass_suite::{CapturedLog, Context as Case};
+use windlass_suite::{CapturedLog, Context as Case, RecordedRequest};
 
 use crate::secretsync::test_cluster::{HOME, TestCluster, condition, consent, secret};
 
@@ -157,10 +156,6 @@ pub(crate) async fn refusals_show_in_the_target_namespace(case: Case) -> anyhow:
 
 /// Events are deleted after an hour: a refusal that lasts is recorded again, so that the target namespace shows it.
 pub(crate) async fn lasting_refusals_are_recorded_again(case: Case) -> anyhow::Result<()> {
-    if case.cluster().backend() != Backend::Embedded {
-        // It takes half an hour.
-        return Ok(());
-    }
     let env = TestCluster::new(&case).await?;
     env.consenting(&["taken"]).await?;
     env.namespace("wrong", consent("true,team-d")).await?;
@@ -186,6 +181,80 @@ pub(crate) async fn lasting_refusals_are_recorded_again(case: Case) -> anyhow::R
         // About every half hour, however often it is looked at.
         let count = counts(namespace, reason).await?;
         assert!((2..=3).contains(&count), "{namespace}: {count}");
+    }
+    running.stop().await
+}
+
+/// A status shows ten failures; the log, the events and the counts have all of them.
+pub(crate) async fn every_refusal_is_logged_however_many_there_are(case: Case) -> anyhow::Result<()> {
+    let log = CapturedLog::start();
+    let env = TestCluster::new(&case).await?;
+    env.consenting(&["taken"]).await?;
+    // All cases of the process share the log.
+    let names: Vec<_> = (0..12)
+        .map(|number| format!("{}-{number:02}", case.namespace()))
+        .collect();
+    for name in &names {
+        env.in_namespace("taken").create(secret(name, "own")).await?;
+        env.in_namespace(HOME).create(secret(name, "1")).await?;
+    }
+    let running = env.start().await?;
+    env.sync(HOME, "shared", json!({ "names": names })).await?;
+    env.wait_for_status(HOME, "shared", |status| {
+        status.conflicts == 12 && status.failures.len() == 10
+    })
+    .await?;
+    env.settle().await;
+    let text = log.text();
+    for name in &names {
+        let lines = text
+            .lines()
+            .filter(|line| line.contains("copy failed ") && line.contains(&**name));
+        assert_eq!(lines.count(), 1, "{name}");
+    }
+    let found = env.metric("windlass_secretsync_conflicts_total");
+    assert!((found - 12.0).abs() < f64::EPSILON, "{found}");
+    running.stop().await
+}
+
+/// A write whose response is lost has its effect, and its line and event.
+pub(crate) async fn action_without_a_response_is_logged(case: Case) -> anyhow::Result<()> {
+    let log = CapturedLog::start();
+    let env = TestCluster::new(&case).await?;
+    let name = format!("lost-{}", case.namespace());
+    env.consenting(&["asks"]).await?;
+    let running = env.start().await?;
+    let lose = |verb: &'static str| {
+        let is_lost = move |sent: &RecordedRequest| sent.access.verb == verb && sent.resource() == "secrets";
+        env.proxy().lose_response(1, is_lost);
+    };
+    let (home, asks) = (env.in_namespace(HOME), env.in_namespace("asks"));
+    lose("create");
+    env.source(&name, "1").await?;
+    let copy = env.wait_for_copy("asks", &name, "1").await?;
+    env.settle().await;
+    lose("update");
+    let changed = json!({ "data": secret(&name, "2").data });
+    home.patch::<Secret>(&name, changed).await?;
+    env.wait_for_copy("asks", &name, "2").await?;
+    env.settle().await;
+    lose("delete");
+    home.patch::<Secret>(&name, json!({ "metadata": consent("false") }))
+        .await?;
+    asks.wait_until_deleted::<Secret>(&name).await?;
+    env.settle().await;
+    for (action, reason) in [
+        ("created", "CopyCreated"),
+        ("updated", "CopyUpdated"),
+        ("deleted", "CopyDeleted"),
+    ] {
+        let text = log.text();
+        let expected = [format!("copy {action} "), format!("name=\"{name}\"")];
+        let lines = text
+            .lines()
+            .filter(|line| expected.iter().all(|part| line.contains(part)));
+        assert_eq!(lines.count(), 1, "{action}");
+        asks.wait_for_event(&*copy, has_reason(reason)).await?;
     }
     running.stop().await
 }
