@@ -26,11 +26,15 @@ pub enum AdmissionPlugin {
     CertificateSigning,
     /// Sets the class of Ingresses without one.
     DefaultIngressClass,
+    /// Lets MutatingAdmissionPolicies change what is written.
+    MutatingAdmissionPolicy,
+    /// Lets ValidatingAdmissionPolicies reject requests.
+    ValidatingAdmissionPolicy,
 }
 
 impl AdmissionPlugin {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::NamespaceLifecycle,
         Self::ServiceAccount,
         Self::TaintNodesByCondition,
@@ -42,6 +46,8 @@ impl AdmissionPlugin {
         Self::CertificateApproval,
         Self::CertificateSigning,
         Self::DefaultIngressClass,
+        Self::MutatingAdmissionPolicy,
+        Self::ValidatingAdmissionPolicy,
     ];
 
     /// Its name in a real server's `--disable-admission-plugins`.

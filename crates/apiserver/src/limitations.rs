@@ -50,15 +50,9 @@ pub(crate) fn of_server() -> Vec<Limitation> {
         let warning = format!("admission webhooks are not called by this server: nothing is {effect}");
         Limitation::new(GROUP, plural, warning)
     };
-    let not_evaluated = |plural: &str, effect: &str| {
-        let warning = format!("admission policies are not evaluated by this server: nothing is {effect}");
-        Limitation::new(GROUP, plural, warning)
-    };
     vec![
         not_called("validatingwebhookconfigurations", "rejected"),
         not_called("mutatingwebhookconfigurations", "changed"),
-        not_evaluated("validatingadmissionpolicies", "rejected"),
-        not_evaluated("mutatingadmissionpolicies", "changed"),
         Limitation::of_some("apiextensions.k8s.io", "customresourcedefinitions", cel_rules),
         Limitation::of_some(
             "apiextensions.k8s.io",

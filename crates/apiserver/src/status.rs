@@ -287,6 +287,39 @@ impl Status {
         .with_object(resource, name)
     }
 
+    /// A ValidatingAdmissionPolicy denies a request, with this code and reason.
+    pub(crate) fn denied_by_policy(
+        resource: &Resource,
+        name: &str,
+        message: &str,
+        (code, reason): (u16, &'static str),
+    ) -> Self {
+        let mut status =
+            Self::forbidden(resource, name, message).with_causes(vec![json!({"message": message})]);
+        status.code = code;
+        status.reason = Some(reason);
+        status
+    }
+
+    /// MutatingAdmissionPolicies deny a request. The first message is the status'.
+    pub(crate) fn denied_by_mutating_policy(
+        resource: &Resource,
+        name: &str,
+        messages: &[&str],
+        is_invalid: bool,
+    ) -> Self {
+        let causes = messages.iter().take(MAX_CAUSES);
+        let causes = causes.map(|message| json!({"message": message})).collect();
+        let mut status = Self::forbidden(resource, name, "").with_causes(causes);
+        status.message = messages
+            .first()
+            .map_or_else(String::new, |first| (*first).to_owned());
+        if is_invalid {
+            status.reason = Some("Invalid");
+        }
+        status
+    }
+
     /// A token request has another uid than the service account.
     pub(crate) fn token_conflict(name: &str, requested: &str, uid: &str) -> Self {
         let message = format!(

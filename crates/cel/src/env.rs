@@ -123,6 +123,13 @@ impl Env {
         self.objects.insert(name.into(), fields);
     }
 
+    /// Adds a field to an object type that [`Self::declare_object`] declared, or replaces it.
+    pub fn declare_field(&mut self, object: &str, field: impl Into<String>, type_: Type) {
+        if let Some(ObjectType::Fields(fields)) = self.objects.get_mut(object) {
+            Arc::make_mut(fields).insert(field.into(), type_);
+        }
+    }
+
     /// Compiles an expression: parses, checks and plans it.
     pub fn compile(&self, text: &str) -> Result<Program, Issues> {
         let is_deep = parse::measure(text)?;

@@ -3,6 +3,8 @@
 //! The cost is counted as cel-go's cost tracker does, step by step, and a step that exceeds the limit ends the evaluation.
 //! An error ends it too, except in `&&`, `||` and the loops made of them, where another part may decide the result.
 
+use std::sync::Arc;
+
 use crate::{
     EvalError, Value, check,
     equality::{self, Work},
@@ -10,7 +12,7 @@ use crate::{
     list::List,
     map::{Entries, Map},
     plan::{Attribute, Call, Element, Fold, Key, MapEntry, Node, ObjectField, Qualifier, Root, Set},
-    program::Limits,
+    program::{LazyFields, Limits},
     value::Text,
 };
 
@@ -21,8 +23,10 @@ const OBJECT_COST: u64 = 40;
 type Evaluated<'a> = Result<Value<'a>, EvalError>;
 
 /// The state of an evaluation.
-pub(crate) struct Evaluator<'a> {
-    variables: &'a [Value<'a>],
+pub(crate) struct Evaluator<'v, 'a> {
+    variables: &'v [Value<'a>],
+    /// The variable whose fields are computed on demand.
+    lazy: Option<(usize, &'v dyn LazyFields<'a>)>,
     locals: Vec<Local<'a>>,
     cost: u64,
     limit: u64,
@@ -40,10 +44,16 @@ enum Local<'a> {
     Taken,
 }
 
-impl<'a> Evaluator<'a> {
-    pub(crate) fn new(variables: &'a [Value<'a>], slots: usize, limits: &Limits) -> Self {
+impl<'v, 'a> Evaluator<'v, 'a> {
+    pub(crate) fn new(
+        variables: &'v [Value<'a>],
+        lazy: Option<(usize, &'v dyn LazyFields<'a>)>,
+        slots: usize,
+        limits: &Limits,
+    ) -> Self {
         Self {
             variables,
+            lazy,
             locals: Vec::with_capacity(slots),
             cost: 0,
             limit: limits.cost,
@@ -93,19 +103,61 @@ impl<'a> Evaluator<'a> {
 
     /// The value of an attribute, without the cost of the attribute itself.
     fn resolve(&mut self, attribute: &'a Attribute) -> Evaluated<'a> {
-        let value = self.root(&attribute.root)?;
-        if attribute.qualifiers.is_empty() {
+        let Attribute { root, qualifiers } = attribute;
+        if let Some((first, fields, others)) = self.lazy_field(attribute) {
+            let found = self.lazy_step(fields, first)?;
+            return match found {
+                Some(value) if others.is_empty() && first.optional => Ok(Value::some(value)),
+                Some(value) if first.optional => self.qualify(Value::some(value), others),
+                Some(value) => self.qualify(value, others),
+                None => Ok(Value::Optional(None)),
+            };
+        }
+        let value = self.root(root)?;
+        if qualifiers.is_empty() {
             Ok(value)
         } else {
-            self.qualify(value, &attribute.qualifiers)
+            self.qualify(value, qualifiers)
+        }
+    }
+
+    /// The selection of a field that is computed on demand, and the qualifiers after it.
+    fn lazy_field(
+        &self,
+        attribute: &'a Attribute,
+    ) -> Option<(&'a Qualifier, &'v dyn LazyFields<'a>, &'a [Qualifier])> {
+        let (index, fields) = self.lazy?;
+        let is_lazy = matches!(attribute.root, Root::Variable(root) if root == index);
+        let (first, others) = attribute.qualifiers.split_first().filter(|_| is_lazy)?;
+        Some((first, fields, others))
+    }
+
+    /// Computes a field; `None` if the selection is optional and there is no such field.
+    fn lazy_step(
+        &mut self,
+        fields: &dyn LazyFields<'a>,
+        qualifier: &Qualifier,
+    ) -> Result<Option<Value<'a>>, EvalError> {
+        let Key::Field(name) = &qualifier.key else {
+            return Err(self.charged(EvalError::no_such_overload()));
+        };
+        match fields.field(name) {
+            Some(Ok(value)) => {
+                self.charge(1)?;
+                Ok(Some(value))
+            }
+            Some(Err(error)) => Err(self.charged(error)),
+            None if qualifier.optional => Ok(None),
+            None => Err(self.charged(EvalError::no_such_key(name))),
         }
     }
 
     fn root(&mut self, root: &'a Root) -> Evaluated<'a> {
         match root {
-            Root::Variable(index) => match self.variables.get(*index) {
-                Some(value) => Ok(value.clone()),
-                None => Err(EvalError::new("no such attribute(s)")),
+            Root::Variable(index) => match (self.lazy, self.variables.get(*index)) {
+                (Some((lazy, fields)), _) if lazy == *index => whole(fields),
+                (_, Some(value)) => Ok(value.clone()),
+                (_, None) => Err(EvalError::new("no such attribute(s)")),
             },
             Root::Local(slot) => self.local(*slot),
             Root::Node(node) => self.eval(node),
@@ -237,7 +289,25 @@ impl<'a> Evaluator<'a> {
     #[inline(never)]
     fn test(&mut self, attribute: &'a Attribute) -> Evaluated<'a> {
         let (last, qualifiers) = attribute.qualifiers.split_last().expect("has() tests a field");
-        let value = self.root(&attribute.root)?;
+        let (value, qualifiers) = match self.lazy_field(attribute) {
+            Some((
+                Qualifier {
+                    key: Key::Field(name),
+                    ..
+                },
+                fields,
+                [],
+            )) => {
+                self.charge(1)?;
+                return Ok(Value::Bool(fields.names().contains(&&**name)));
+            }
+            Some((first, fields, _)) => match self.lazy_step(fields, first)? {
+                Some(value) if first.optional => (Value::some(value), &qualifiers[1..]),
+                Some(value) => (value, &qualifiers[1..]),
+                None => return Ok(Value::Bool(false)),
+            },
+            None => (self.root(&attribute.root)?, qualifiers),
+        };
         let Some((value, is_optional)) = self.walk(value, qualifiers)? else {
             return Ok(Value::Bool(false));
         };
@@ -439,8 +509,8 @@ impl<'a> Evaluator<'a> {
     }
 
     #[inline(never)]
-    fn object(&mut self, name: &str, fields: &'a [ObjectField]) -> Evaluated<'a> {
-        let mut map = Entries::default();
+    fn object(&mut self, name: &Arc<str>, fields: &'a [ObjectField]) -> Evaluated<'a> {
+        let mut map = Entries::of_type(name);
         let mut result = Ok(());
         for field in fields {
             result = self
@@ -570,6 +640,17 @@ fn is_non_strict(call: &Call) -> bool {
 }
 
 /// Returns errors that end the evaluation, and leaves others to the caller.
+/// All fields that are computed on demand, as a map.
+fn whole<'a>(fields: &dyn LazyFields<'a>) -> Evaluated<'a> {
+    let mut map = Entries::default();
+    for name in fields.names() {
+        if let Some(value) = fields.field(name) {
+            map.insert(Value::string(name), value?);
+        }
+    }
+    Ok(Value::Map(Map::from(map)))
+}
+
 fn unless_final<T>(value: Result<T, EvalError>) -> Result<Result<T, EvalError>, EvalError> {
     match value {
         Err(error) if error.is_final() => Err(error),

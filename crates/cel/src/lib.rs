@@ -27,7 +27,7 @@
 //! ```
 //!
 //! The crate knows nothing about HTTP, the API server or clusters, and does no I/O. The host implements [`Authorizer`] for
-//! `authorizer`, and [`HostObject`] for lazy variables.
+//! `authorizer`, [`HostObject`] for objects that are not JSON, and [`LazyFields`] for variables that are computed on demand.
 
 mod assign;
 mod ast;
@@ -69,7 +69,7 @@ pub use library::{Authorizer, Check, Cidr, Decision, Ip, Quantity, Semver, Url, 
 pub use list::{Iter, List};
 pub use map::{HostObject, Map};
 pub use names::escape;
-pub use program::{Evaluation, Limits, PER_CALL_LIMIT, Program};
+pub use program::{Evaluation, LazyFields, Limits, PER_CALL_LIMIT, Program};
 pub use schema::Schema;
 pub use time::{Duration, Timestamp};
 pub use types::Type;

@@ -54,6 +54,8 @@ pub trait HostObject: Sync {
 /// Entries in the order in which they were added.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Entries<'a> {
+    /// The type of an object that an expression constructed.
+    type_name: Option<Arc<str>>,
     entries: Vec<(Value<'a>, Value<'a>)>,
     /// Places of the keys, if there are many.
     index: HashMap<Key, usize, foldhash::fast::FixedState>,
@@ -101,6 +103,14 @@ fn whole(value: f64) -> Option<Key> {
 }
 
 impl<'a> Entries<'a> {
+    /// The fields of an object of a type.
+    pub(crate) fn of_type(name: &Arc<str>) -> Self {
+        Self {
+            type_name: Some(Arc::clone(name)),
+            ..Self::default()
+        }
+    }
+
     fn position(&self, key: &Value<'_>) -> Option<usize> {
         let Some(index_key) = Key::new(key) else {
             // Keys of other types are rare, and have no index.
@@ -207,6 +217,15 @@ impl<'a> Map<'a> {
             unreachable!("made above");
         };
         Ok(Arc::make_mut(entries))
+    }
+
+    /// Returns the type of an object that an expression constructed, such as `Object.spec` or `JSONPatch`; `None` of all
+    /// other maps and objects.
+    pub fn constructed_type(&self) -> Option<&str> {
+        match &self.0 {
+            Repr::Entries(entries) => entries.type_name.as_deref(),
+            _ => None,
+        }
     }
 
     /// Returns the number of entries.

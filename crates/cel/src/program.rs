@@ -4,7 +4,7 @@ use std::sync::{Arc, atomic::AtomicBool};
 
 use crate::{
     CostEstimate, Env, EvalError, Type, Value,
-    ast::Expr,
+    ast::{Expr, Kind},
     check::{Checked, Reference},
     deep, estimate,
     eval::Evaluator,
@@ -23,6 +23,8 @@ pub struct Program {
     estimate: CostEstimate,
     /// The indexes of the variables that the expression uses.
     variables: Vec<usize>,
+    /// The fields that it selects of variables; `None` is a variable as a whole.
+    selections: Vec<(usize, Option<Arc<str>>)>,
     location: (u32, u32),
     /// Whether an evaluation recurses deeper than the caller's stack may allow.
     is_deep: bool,
@@ -47,6 +49,17 @@ impl Default for Limits {
             cancel: None,
         }
     }
+}
+
+/// The fields of a variable that are computed when an expression reads them first, such as the `variables` of an admission
+/// policy.
+///
+/// Unlike [`HostObject`](crate::HostObject), it may keep what it computed: the values do not borrow from it.
+pub trait LazyFields<'a>: Sync {
+    /// Returns a field, or `None` if there is none of this name.
+    fn field(&self, name: &str) -> Option<Result<Value<'a>, EvalError>>;
+    /// The names of the fields.
+    fn names(&self) -> Vec<&str>;
 }
 
 /// The outcome of an evaluation.
@@ -76,6 +89,7 @@ impl Program {
             result: plan::result_type(checked),
             estimate: estimate::estimate(env, checked),
             is_deep: depth(&checked.expr) > SMALL_DEPTH,
+            selections: selections(checked),
             location: checked.source.location(checked.source.position(checked.expr.id)),
             variables,
         }
@@ -97,6 +111,16 @@ impl Program {
         self.estimate
     }
 
+    /// Calls `visit` with the name of each field that the expression selects of the variable with this index, and with
+    /// `None` where it uses the variable as a whole.
+    pub fn visit_fields_of(&self, index: usize, visit: &mut dyn FnMut(Option<&str>)) {
+        for (variable, field) in &self.selections {
+            if *variable == index {
+                visit(field.as_deref());
+            }
+        }
+    }
+
     /// Whether the expression uses the variable with this index.
     pub fn uses_variable(&self, index: usize) -> bool {
         self.variables.contains(&index)
@@ -104,14 +128,35 @@ impl Program {
 
     /// Evaluates the expression with the default limits. `variables` has a value for each declared variable, by the
     /// index that the declaration returned; a missing one is an error if it is used.
-    pub fn evaluate<'a>(&'a self, variables: &'a [Value<'a>]) -> Evaluation<'a> {
+    pub fn evaluate<'a>(&'a self, variables: &[Value<'a>]) -> Evaluation<'a> {
         self.evaluate_with(variables, &Limits::default())
     }
 
     /// Evaluates the expression within limits.
-    pub fn evaluate_with<'a>(&'a self, variables: &'a [Value<'a>], limits: &Limits) -> Evaluation<'a> {
+    pub fn evaluate_with<'a>(&'a self, variables: &[Value<'a>], limits: &Limits) -> Evaluation<'a> {
+        self.run(variables, None, limits)
+    }
+
+    /// Like [`Self::evaluate_with`], with a variable, by its index, whose fields are computed on demand.
+    ///
+    /// The expression pays for reading a field, but not for its computation.
+    pub fn evaluate_lazily<'a>(
+        &'a self,
+        variables: &[Value<'a>],
+        lazy: (usize, &dyn LazyFields<'a>),
+        limits: &Limits,
+    ) -> Evaluation<'a> {
+        self.run(variables, Some(lazy), limits)
+    }
+
+    fn run<'a>(
+        &'a self,
+        variables: &[Value<'a>],
+        lazy: Option<(usize, &dyn LazyFields<'a>)>,
+        limits: &Limits,
+    ) -> Evaluation<'a> {
         let evaluated = deep::run(self.is_deep, || {
-            let mut evaluator = Evaluator::new(variables, self.slots, limits);
+            let mut evaluator = Evaluator::new(variables, lazy, self.slots, limits);
             let value = evaluator.eval(&self.node);
             Evaluation {
                 value,
@@ -125,6 +170,29 @@ impl Program {
             cost: 0,
         })
     }
+}
+
+/// Which fields of which variables an expression selects.
+fn selections(checked: &Checked) -> Vec<(usize, Option<Arc<str>>)> {
+    let mut found = Vec::new();
+    collect_selections(checked, &checked.expr, &mut found);
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
+fn collect_selections(checked: &Checked, expr: &Expr, found: &mut Vec<(usize, Option<Arc<str>>)>) {
+    if let Reference::Variable(index) = checked.reference(expr.id) {
+        found.push((*index, None));
+        return;
+    }
+    if let Kind::Select(select) = &expr.kind
+        && let Reference::Variable(index) = checked.reference(select.operand.id)
+    {
+        found.push((*index, Some(Arc::clone(&select.field))));
+        return;
+    }
+    expr.children(&mut |child| collect_selections(checked, child, found));
 }
 
 /// The depth of a tree, with macros expanded.

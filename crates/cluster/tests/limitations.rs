@@ -249,18 +249,6 @@ async fn rules_and_webhooks_that_are_not_enforced_are_announced() -> Result<()> 
         assert_eq!(code, 201, "{plural}");
         assert_warnings(&warnings, &[warning], plural);
     }
-    let policy = json!({"metadata": {"name": "a"}, "spec": {
-        "matchConstraints": {"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}]},
-        "validations": [{"expression": "true"}],
-    }});
-    let path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
-    let (code, warnings) = send(&cluster, "POST", path, &policy).await?;
-    assert_eq!(code, 201);
-    assert_warnings(
-        &warnings,
-        &["admission policies are not evaluated by this server: nothing is rejected"],
-        "policy",
-    );
     cluster.stop().await;
     Ok(())
 }

@@ -225,7 +225,7 @@ impl Definitions {
                 subresource: "".into(),
             };
             // An instance that is already deleted is fine.
-            let _ = delete_object(&self.store, &target, &DeleteOptions::default());
+            let _ = delete_object(&self.store, &target, &DeleteOptions::default(), |_| Ok(()));
             left += usize::from(self.store.storage.get(&served.table, &entry.key).is_some());
         }
         left

@@ -11,6 +11,7 @@
 //! All functions are pure: values in, values and sets out. [`crate::verbs`] calls them.
 //! An object's managed fields are kept as text ([`crate::object::Object`]) and parsed only when a write changes them.
 
+mod atomics;
 mod compare;
 mod created;
 mod element;
@@ -26,10 +27,12 @@ mod set;
 mod shape;
 mod updater;
 
+pub(crate) use atomics::atomic_values;
 pub(crate) use compare::{Comparison, compare};
 pub(crate) use element::PathElement;
 pub(crate) use extract::{ValidationErrors, extract};
 pub(crate) use managed::{Managed, Manager, Operation};
+pub(crate) use merge::merge;
 pub(crate) use returned::read_with_unchanged_managed_fields;
 pub(crate) use scale::{ReplicasPath, ReplicasPaths, SCALE_API_VERSION};
 pub(crate) use set::FieldSet;

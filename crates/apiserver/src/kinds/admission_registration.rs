@@ -1,4 +1,4 @@
-//! Webhook configurations, and admission policies with their bindings.
+//! Webhook configurations.
 
 use serde_json::Value;
 use windlass_api::naming;
@@ -10,7 +10,7 @@ use super::{
     },
     error_list::{ErrorList, list, text},
     row::Row,
-    strategy::{Facts, METADATA, Plain, SPEC, Strategy, Write},
+    strategy::{Facts, METADATA, SPEC, Strategy, Write},
 };
 use crate::field_path::FieldPath;
 
@@ -21,31 +21,6 @@ const FACTS: Facts = Facts {
     subresource_reset_fields: &[("status", &[METADATA, SPEC])],
     ..Facts::DEFAULT
 };
-
-/// Validating and mutating policies.
-pub(super) const POLICY: Plain = Plain(Facts {
-    defaults: &[
-        ("spec.failurePolicy", Text("Fail")),
-        ("spec.matchConstraints.matchPolicy", Text("Equivalent")),
-        ("spec.matchConstraints.namespaceSelector", Empty),
-        ("spec.matchConstraints.objectSelector", Empty),
-        ("spec.matchConstraints.resourceRules[].scope", Text("*")),
-        ("spec.matchConstraints.excludeResourceRules[].scope", Text("*")),
-    ],
-    ..FACTS
-});
-
-/// Bindings of validating and mutating policies.
-pub(super) const POLICY_BINDING: Plain = Plain(Facts {
-    defaults: &[
-        ("spec.matchResources.matchPolicy", Text("Equivalent")),
-        ("spec.matchResources.namespaceSelector", Empty),
-        ("spec.matchResources.objectSelector", Empty),
-        ("spec.matchResources.resourceRules[].scope", Text("*")),
-        ("spec.matchResources.excludeResourceRules[].scope", Text("*")),
-    ],
-    ..FACTS
-});
 
 /// A webhook configuration, with the defaults of its webhooks.
 pub(super) struct WebhookConfiguration(pub(super) &'static [DefaultRule]);

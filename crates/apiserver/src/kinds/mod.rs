@@ -30,6 +30,7 @@
 //! 5. The work must be linear in the size of the object: `crates/growth` sends every list and map of the kind's schema and
 //!    names the line that is not.
 
+mod admission_policy;
 mod admission_registration;
 mod age;
 mod certificate_signing_request;
@@ -89,7 +90,7 @@ pub(crate) use self::{
     },
 };
 use self::{error_list::ErrorList, strategy::Plain};
-use crate::{object::Object, registry::Resource, schema::FieldError};
+use crate::{admission::PolicyKind, object::Object, registry::Resource, schema::FieldError};
 
 /// The strategies of one API version's kinds.
 type Strategies = &'static [(&'static str, &'static dyn Strategy)];
@@ -126,16 +127,22 @@ static STRATEGIES: &[(&str, Strategies)] = &[
     (
         "admissionregistration.k8s.io/v1",
         &[
-            ("MutatingAdmissionPolicy", &admission_registration::POLICY),
+            (
+                "MutatingAdmissionPolicy",
+                &admission_policy::Policy(PolicyKind::Mutating),
+            ),
             (
                 "MutatingAdmissionPolicyBinding",
-                &admission_registration::POLICY_BINDING,
+                &admission_policy::Binding(PolicyKind::Mutating),
             ),
             ("MutatingWebhookConfiguration", &admission_registration::MUTATING),
-            ("ValidatingAdmissionPolicy", &admission_registration::POLICY),
+            (
+                "ValidatingAdmissionPolicy",
+                &admission_policy::Policy(PolicyKind::Validating),
+            ),
             (
                 "ValidatingAdmissionPolicyBinding",
-                &admission_registration::POLICY_BINDING,
+                &admission_policy::Binding(PolicyKind::Validating),
             ),
             (
                 "ValidatingWebhookConfiguration",

@@ -1,6 +1,8 @@
 //! JSON patch (RFC 6902), as lenient as the real server's library: `replace` may set an absent field, an absent value is
 //! `null`, and negative indexes count from the end.
 
+use std::fmt;
+
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -37,9 +39,57 @@ impl Operation {
     }
 }
 
-/// The patch cannot be applied to the document. The real server does not say why either.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct DoesNotApply;
+/// Why a patch cannot be applied to a document, in the words of the real server's library. Responses to patches do not say
+/// it, those about mutations by admission do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum DoesNotApply {
+    /// A `test` operation failed.
+    TestFailed(String),
+    Other(String),
+}
+
+impl fmt::Display for DoesNotApply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TestFailed(path) => write!(f, "testing value {path} failed: test failed"),
+            Self::Other(why) => f.write_str(why),
+        }
+    }
+}
+
+/// Why an operation does not apply at its path.
+enum Mismatch {
+    /// There is nothing that could contain the path.
+    NoParent,
+    /// What contains it has no such place.
+    NoPlace(String),
+}
+
+impl Mismatch {
+    /// The error of an operation: `missing` and `mismatch` begin the message.
+    fn of(self, missing: impl FnOnce() -> String, mismatch: impl FnOnce() -> String) -> DoesNotApply {
+        DoesNotApply::Other(match self {
+            Self::NoParent => format!("{}: missing value", missing()),
+            Self::NoPlace(why) => format!("{}: {why}", mismatch()),
+        })
+    }
+}
+
+fn too_large() -> DoesNotApply {
+    DoesNotApply::Other("the patch does more than this server allows".to_owned())
+}
+
+impl Operation {
+    /// An operation of a mutation.
+    pub(crate) fn new(op: String, path: String, from: Option<String>, value: Value) -> Self {
+        Self {
+            op: Some(op),
+            path: Some(path),
+            from,
+            value,
+        }
+    }
+}
 
 /// Applies all operations. After an error the document must not be used.
 ///
@@ -51,51 +101,99 @@ pub(crate) fn apply(operations: &[Operation], document: &mut Value) -> Result<()
     let mut left = MEASURE_LIMIT;
     for operation in operations {
         if moved > MOVE_LIMIT {
-            return Err(DoesNotApply);
+            return Err(too_large());
         }
-        let path = operation.path.as_deref().ok_or(DoesNotApply);
-        let from = operation.from.as_deref().ok_or(DoesNotApply);
-        let value = &operation.value;
         let op = operation.op.as_deref().unwrap_or_default();
+        let undecodable = |part: &str| {
+            DoesNotApply::Other(format!("{op} operation failed to decode {part}: missing value"))
+        };
+        let path = operation.path.as_deref().ok_or_else(|| undecodable("path"));
+        let from = operation.from.as_deref().ok_or_else(|| undecodable("from"));
+        let value = &operation.value;
         match op {
             "add" => {
-                check_depth(path?, depth::of_value(value), &mut deepest)?;
-                add(document, path?, value.clone(), &mut moved)?;
+                let path = path?;
+                check_depth(path, depth::of_value(value), &mut deepest)?;
+                add(document, path, value.clone(), &mut moved).map_err(|why| add_error(why, path))?;
             }
-            "remove" => drop(remove(document, path?, &mut moved)?),
+            "remove" => {
+                let path = path?;
+                remove(document, path, &mut moved).map_err(|why| {
+                    why.of(
+                        || format!("remove operation does not apply: doc is missing path: \"{path}\""),
+                        || format!("error in remove for path: '{path}'"),
+                    )
+                })?;
+            }
             "replace" => {
-                check_depth(path?, depth::of_value(value), &mut deepest)?;
-                replace(document, path?, value.clone())?;
+                let path = path?;
+                check_depth(path, depth::of_value(value), &mut deepest)?;
+                replace(document, path, value.clone()).map_err(|why| {
+                    why.of(
+                        || format!("replace operation does not apply: doc is missing path: {path}"),
+                        || format!("replace operation does not apply: doc is missing key: {path}"),
+                    )
+                })?;
             }
             "test" => test(document, path?, value)?,
             "move" => {
-                let inwards = segments(path?).saturating_sub(segments(from?));
+                let (path, from) = (path?, from?);
+                let inwards = segments(path).saturating_sub(segments(from));
                 let known = match inwards {
                     0 => 0,
                     _ => *deepest.get_or_insert_with(|| depth::of_value(document)),
                 };
-                let value = remove(document, from?, &mut moved)?;
+                let value = remove(document, from, &mut moved).map_err(|why| {
+                    why.of(
+                        || format!("move operation does not apply: doc is missing from path: {from}"),
+                        || format!("error in move for path: '{from}'"),
+                    )
+                })?;
                 if known + inwards > depth::limit() {
-                    let depth = depth::measure(&value, &mut left).ok_or(DoesNotApply)?;
-                    check_depth(path?, depth, &mut deepest)?;
+                    let depth = depth::measure(&value, &mut left).ok_or_else(too_large)?;
+                    check_depth(path, depth, &mut deepest)?;
                 } else if inwards > 0 {
                     deepest = Some(known + inwards);
                 }
-                add(document, path?, value, &mut moved)?;
+                add(document, path, value, &mut moved).map_err(|why| {
+                    why.of(
+                        || format!("move operation does not apply: doc is missing destination path: {path}"),
+                        || format!("error in move for path: '{path}'"),
+                    )
+                })?;
             }
             "copy" => {
-                let value = get(document, from?)?.cloned().unwrap_or_default();
+                let (path, from) = (path?, from?);
+                let found = get(document, from).map_err(|why| {
+                    why.of(
+                        || format!("copy operation does not apply: doc is missing from path: {from}"),
+                        || format!("error in copy for from: '{from}'"),
+                    )
+                })?;
+                let value = found.cloned().unwrap_or_default();
                 copied += value.to_string().len();
                 if copied > COPY_LIMIT {
-                    return Err(DoesNotApply);
+                    return Err(too_large());
                 }
-                check_depth(path?, depth::of_value(&value), &mut deepest)?;
-                add(document, path?, value, &mut moved)?;
+                check_depth(path, depth::of_value(&value), &mut deepest)?;
+                add(document, path, value, &mut moved).map_err(|why| {
+                    why.of(
+                        || format!("copy operation does not apply: doc is missing destination path: {path}"),
+                        || format!("error while adding value during copy for path: '{path}'"),
+                    )
+                })?;
             }
-            _ => return Err(DoesNotApply),
+            other => return Err(DoesNotApply::Other(format!("Unexpected kind: {other}"))),
         }
     }
     Ok(())
+}
+
+fn add_error(why: Mismatch, path: &str) -> DoesNotApply {
+    why.of(
+        || format!("add operation does not apply: doc is missing path: \"{path}\""),
+        || format!("error in add for path: '{path}'"),
+    )
 }
 
 /// The number of levels of a pointer.
@@ -106,24 +204,24 @@ fn segments(path: &str) -> usize {
 /// Rejects a value whose depth at this path would be too deep for this thread.
 fn check_depth(path: &str, depth: usize, deepest: &mut Option<usize>) -> Result<(), DoesNotApply> {
     let depth = segments(path) + depth;
-    depth::check(depth).map_err(|_| DoesNotApply)?;
+    depth::check(depth).map_err(|_| too_large())?;
     *deepest = deepest.map(|deepest| deepest.max(depth));
     Ok(())
 }
 
 /// The parent object or array of a pointer's target, and the target's key in it.
-fn parent<'a>(document: &'a mut Value, path: &str) -> Result<(&'a mut Value, String), DoesNotApply> {
+fn parent<'a>(document: &'a mut Value, path: &str) -> Result<(&'a mut Value, String), Mismatch> {
     let mut parts = path.split('/').skip(1).map(unescaped);
-    let mut key = parts.next().ok_or(DoesNotApply)?;
+    let mut key = parts.next().ok_or(Mismatch::NoParent)?;
     let mut container = document;
     for next in parts {
         container = match container {
-            Value::Object(fields) => fields.get_mut(&key).ok_or(DoesNotApply)?,
+            Value::Object(fields) => fields.get_mut(&key).ok_or(Mismatch::NoParent)?,
             Value::Array(items) => {
-                let index = index(&key, items.len())?;
-                items.get_mut(index).ok_or(DoesNotApply)?
+                let index = index(&key, items.len()).map_err(|_| Mismatch::NoParent)?;
+                items.get_mut(index).ok_or(Mismatch::NoParent)?
             }
-            _ => return Err(DoesNotApply),
+            _ => return Err(Mismatch::NoParent),
         };
         key = next;
     }
@@ -135,29 +233,39 @@ fn unescaped(part: &str) -> String {
 }
 
 /// Parses a key as an index into a list of `count` items.
-fn index(key: &str, count: usize) -> Result<usize, DoesNotApply> {
-    let index: isize = key.parse().map_err(|_| DoesNotApply)?;
+fn index(key: &str, count: usize) -> Result<usize, Mismatch> {
+    let not_a_number = || {
+        Mismatch::NoPlace(format!(
+            "value was not a proper array index: '{key}': strconv.Atoi: parsing {key:?}: invalid syntax"
+        ))
+    };
+    let index: isize = key.parse().map_err(|_| not_a_number())?;
+    let outside = || {
+        Mismatch::NoPlace(format!(
+            "Unable to access invalid index: {index}: invalid index referenced"
+        ))
+    };
     let position = if index < 0 {
-        count.checked_add_signed(index).ok_or(DoesNotApply)?
+        count.checked_add_signed(index).ok_or_else(outside)?
     } else {
         index.unsigned_abs()
     };
-    (position < count).then_some(position).ok_or(DoesNotApply)
+    (position < count).then_some(position).ok_or_else(outside)
 }
 
 /// The value at a path. An absent field of an object is none, not an error.
-fn get<'a>(document: &'a mut Value, path: &str) -> Result<Option<&'a Value>, DoesNotApply> {
+fn get<'a>(document: &'a mut Value, path: &str) -> Result<Option<&'a Value>, Mismatch> {
     match parent(document, path)? {
         (Value::Object(fields), key) => Ok(fields.get(&key)),
         (Value::Array(items), key) => {
             let index = index(&key, items.len())?;
             Ok(items.get(index))
         }
-        _ => Err(DoesNotApply),
+        _ => Err(Mismatch::NoParent),
     }
 }
 
-fn add(document: &mut Value, path: &str, value: Value, moved: &mut usize) -> Result<(), DoesNotApply> {
+fn add(document: &mut Value, path: &str, value: Value, moved: &mut usize) -> Result<(), Mismatch> {
     match parent(document, path)? {
         (Value::Object(fields), key) => drop(fields.insert(key, value)),
         (Value::Array(items), key) if key == "-" => items.push(value),
@@ -166,27 +274,29 @@ fn add(document: &mut Value, path: &str, value: Value, moved: &mut usize) -> Res
             *moved += items.len() - index;
             items.insert(index, value);
         }
-        _ => return Err(DoesNotApply),
+        _ => return Err(Mismatch::NoParent),
     }
     Ok(())
 }
 
-fn remove(document: &mut Value, path: &str, moved: &mut usize) -> Result<Value, DoesNotApply> {
+fn remove(document: &mut Value, path: &str, moved: &mut usize) -> Result<Value, Mismatch> {
     match parent(document, path)? {
-        (Value::Object(fields), key) => fields.remove(&key).ok_or(DoesNotApply),
+        (Value::Object(fields), key) => fields.remove(&key).ok_or_else(|| {
+            Mismatch::NoPlace(format!("Unable to remove nonexistent key: {key}: missing value"))
+        }),
         (Value::Array(items), key) => {
             let index = index(&key, items.len())?;
             *moved += items.len() - index;
             Ok(items.remove(index))
         }
-        _ => Err(DoesNotApply),
+        _ => Err(Mismatch::NoParent),
     }
 }
 
-fn replace(document: &mut Value, path: &str, value: Value) -> Result<(), DoesNotApply> {
+fn replace(document: &mut Value, path: &str, value: Value) -> Result<(), Mismatch> {
     if path.is_empty() {
         if !(value.is_object() || value.is_array()) {
-            return Err(DoesNotApply);
+            return Err(Mismatch::NoParent);
         }
         *document = value;
         return Ok(());
@@ -197,7 +307,7 @@ fn replace(document: &mut Value, path: &str, value: Value) -> Result<(), DoesNot
             let index = index(&key, items.len())?;
             items[index] = value;
         }
-        _ => return Err(DoesNotApply),
+        _ => return Err(Mismatch::NoParent),
     }
     Ok(())
 }
@@ -206,13 +316,22 @@ fn test(document: &mut Value, path: &str, value: &Value) -> Result<(), DoesNotAp
     let found = if path.is_empty() {
         Some(&*document)
     } else {
-        get(document, path)?
+        get(document, path).map_err(|why| {
+            why.of(
+                || format!("test operation does not apply: is missing path: {path}"),
+                || format!("error in test for path: '{path}'"),
+            )
+        })?
     };
     let passes = match found {
         Some(found) => found == value,
         None => value.is_null(),
     };
-    passes.then_some(()).ok_or(DoesNotApply)
+    if passes {
+        Ok(())
+    } else {
+        Err(DoesNotApply::TestFailed(path.to_owned()))
+    }
 }
 
 #[cfg(test)]
@@ -307,13 +426,35 @@ mod tests {
             json!({"op": "bogus", "path": "/data/a"}),
             json!({"path": "/data/a"}),
         ] {
-            assert_eq!(patched(json!([operation])), Err(DoesNotApply), "{operation}");
+            assert!(patched(json!([operation])).is_err(), "{operation}");
         }
     }
 
     #[test]
     fn copies_are_limited_in_size() {
         let twice = |n| json!({"op": "copy", "from": "/data", "path": format!("/data/{n}")});
-        assert_eq!(patched((0..40).map(twice).collect()), Err(DoesNotApply));
+        assert_eq!(patched((0..40).map(twice).collect()), Err(too_large()));
+    }
+
+    #[test]
+    fn errors_are_those_of_the_real_servers_library() {
+        for (operation, message) in [
+            (
+                json!({"op": "replace", "path": "/nope/x", "value": 1}),
+                "replace operation does not apply: doc is missing path: /nope/x: missing value",
+            ),
+            (
+                json!({"op": "remove", "path": "/nope/x"}),
+                "remove operation does not apply: doc is missing path: \"/nope/x\": missing value",
+            ),
+            (
+                json!({"op": "test", "path": "/data/a", "value": "2"}),
+                "testing value /data/a failed: test failed",
+            ),
+            (json!({"op": "frob", "path": "/data/a"}), "Unexpected kind: frob"),
+        ] {
+            let error = patched(json!([operation])).expect_err("does not apply");
+            assert_eq!(error.to_string(), message, "{operation}");
+        }
     }
 }

@@ -6,7 +6,7 @@ mod strategic;
 use http::HeaderMap;
 use serde_json::{Map, Value};
 
-use self::json::Operation;
+pub(crate) use self::json::{DoesNotApply, Operation, apply as apply_operations};
 use crate::{
     golang, media,
     registry::Resource,

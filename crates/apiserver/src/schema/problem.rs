@@ -38,6 +38,8 @@ pub(crate) enum Problem {
     TooLong(u64),
     /// More items (first) than allowed (second).
     TooMany(usize, u64),
+    /// The server failed to check the value, and why.
+    Internal(String),
 }
 
 impl FieldError {
@@ -60,6 +62,7 @@ impl FieldError {
             Problem::Forbidden(_) => "FieldValueForbidden",
             Problem::TooLong(_) => "FieldValueTooLong",
             Problem::TooMany(..) => "FieldValueTooMany",
+            Problem::Internal(_) => "InternalError",
         }
     }
 
@@ -84,6 +87,7 @@ impl FieldError {
             Problem::Forbidden(why) => format!("Forbidden: {why}"),
             Problem::TooLong(limit) => format!("Too long: may not be more than {limit} bytes"),
             Problem::TooMany(count, limit) => format!("Too many: {count}: must have at most {limit} items"),
+            Problem::Internal(why) => format!("Internal error: {why}"),
         }
     }
 }

@@ -8,7 +8,7 @@ use windlass_rights::Recorder;
 
 use super::{Api, Server, in_flight::InFlight};
 use crate::{
-    admission::Admission,
+    admission::{Admission, Policies},
     admission_plugins::{AdmissionPlugin, AdmissionPlugins},
     auth::{
         AccessControl, AnonymousAuth, Authenticator, AuthorizationMode, LastModes, Policy, TokenSigner, User,
@@ -141,8 +141,8 @@ impl Builder {
         self
     }
 
-    /// Warns clients that install what this server stores without enforcing it: CEL rules, admission policies, webhooks
-    /// and aggregated APIs. Default: no such warnings, so that responses are those of a real server.
+    /// Warns clients that install what this server stores without enforcing it: CEL rules, webhooks and aggregated
+    /// APIs. Default: no such warnings, so that responses are those of a real server.
     pub fn announce_limitations(mut self) -> Self {
         self.limitations.extend(limitations::of_server());
         self
@@ -212,6 +212,7 @@ impl Builder {
             admission: Admission {
                 store: store.clone(),
                 plugins: self.plugins,
+                policies: Policies::new(&access),
             },
             services: ServiceAllocator::new(store.clone()),
             definitions: Definitions::new(store.clone()),

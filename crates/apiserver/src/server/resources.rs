@@ -251,7 +251,10 @@ impl ResourceRequest<'_> {
                     Encoding::of_request(&self.parts.headers)?,
                 )?),
             };
-            let options = DeleteOptions::from_request(query, value.as_ref())?;
+            let options = DeleteOptions {
+                caller: Some(self.caller.clone()),
+                ..DeleteOptions::from_request(query, value.as_ref())?
+            };
             if is_one {
                 return api.writes.delete(target, &options);
             }

@@ -12,10 +12,12 @@
 //!
 //! Storage handles keys, revisions and encoded objects, and does not depend on verbs, kinds or JSON.
 
+mod follower;
 mod memory;
 
 use std::{cmp::Ordering, fmt, sync::Arc};
 
+pub(crate) use follower::{TableChanges, TableFollower};
 pub use memory::Memory;
 
 use crate::object::Encoded;

@@ -12,6 +12,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use crate::{
+    admission::{Admitted, Operation},
     media::Encoding,
     object_store::ObjectStore,
     patch::PatchKind,
@@ -83,7 +84,13 @@ pub(crate) fn subresource(
                 _ => return Err(Status::no_such_resource()),
             };
             let validation = options.field_validation;
-            let (wanted, warnings) = decode_subresource((group, kind), body, *encoding, validation)?;
+            let (mut wanted, mut warnings) = decode_subresource((group, kind), body, *encoding, validation)?;
+            if verb == Verb::Create {
+                let admitted = Admitted::write(target, Operation::Create, options);
+                wanted = writes
+                    .admission
+                    .admit_part(&admitted, wanted, None, &mut warnings)?;
+            }
             match handle(writes, request, &wanted) {
                 Ok(answer) => Ok(answer.with_warnings(&warnings)),
                 Err(status) => Err(status.with_warnings(&warnings)),

@@ -6,6 +6,7 @@ use windlass_api::labels;
 
 use super::SubresourceRequest;
 use crate::{
+    admission::{Admitted, Operation},
     crd,
     object::Object,
     object_store::ObjectStore,
@@ -95,6 +96,8 @@ fn apply_scale(writes: &WriteVerbs, request: SubresourceRequest<'_>, body: &Byte
     let SubresourceRequest { target, options } = request;
     let resource = &target.resource;
     let config = Configuration::read(body)?.config;
+    let admitted = Admitted::write(target, Operation::Update, options);
+    let mut warnings = Vec::new();
     let changed = writes.modify(target, options, Generation::Increment, |object| {
         let (current, unset) = current_scale(object, resource)?;
         let (wanted, managed_fields) = apply_to_scale(
@@ -105,11 +108,14 @@ fn apply_scale(writes: &WriteVerbs, request: SubresourceRequest<'_>, body: &Byte
             &current,
             &config,
         )?;
+        let wanted = writes
+            .admission
+            .admit_part(&admitted, wanted, Some(&current), &mut warnings)?;
         set_replicas(object, target, &wanted, unset)?;
         object.set_managed_fields(managed_fields);
         Ok(())
     })?;
-    Ok(Answer::from_value(200, &scale_of(&changed, resource)))
+    Ok(Answer::from_value(200, &scale_of(&changed, resource)).with_warnings(&warnings))
 }
 
 /// Changes the Scale with `change`, and writes its replicas into the object.
@@ -120,10 +126,16 @@ fn set_scale(
 ) -> Result<Answer, Status> {
     let (target, options) = (request.target, request.options);
     let resource = &target.resource;
+    let admitted = Admitted::write(target, Operation::Update, options);
+    let mut warnings = Vec::new();
     let changed = writes.modify(target, options, Generation::Increment, |object| {
         let (current, unset) = current_scale(object, resource)?;
         let before = scale_of(object, resource);
-        set_replicas(object, target, &change(current)?, unset)?;
+        let wanted = change(current.clone())?;
+        let wanted = writes
+            .admission
+            .admit_part(&admitted, wanted, Some(&current), &mut warnings)?;
+        set_replicas(object, target, &wanted, unset)?;
         let after = scale_of(object, resource);
         let managed_fields = managed_fields_after_scale(
             &writes.store,
@@ -135,7 +147,7 @@ fn set_scale(
         object.set_managed_fields(managed_fields);
         Ok(())
     })?;
-    Ok(Answer::from_value(200, &scale_of(&changed, resource)))
+    Ok(Answer::from_value(200, &scale_of(&changed, resource)).with_warnings(&warnings))
 }
 
 /// The Scale of an object before a change, and whether the object has no replicas.

@@ -61,6 +61,8 @@ impl WriteVerbs {
             let now = self.store.environment.now_rfc3339();
             if let (Some(entry), Some(old)) = (&entry, &old)
                 && duplicate_keys.is_empty()
+                && !self.admission.may_mutate()
+                && !self.admission.may_reject()
                 && is_stored_entry(&self.store, resource, entry)
                 && last_applied(old).is_none()
                 && !served.has_removed_version(old.managed_fields().stored_json())
@@ -163,7 +165,7 @@ impl WriteVerbs {
         require_name(&object, target)?;
         match_request(&mut object, target)?;
         object.metadata_mut().remove("resourceVersion");
-        self.insert(resource, options, object, warnings)
+        self.insert(target, options, object, warnings)
     }
 }
 

@@ -9,6 +9,7 @@ use super::{
     render_entry,
 };
 use crate::{
+    admission::{Admitted, Operation},
     environment::Environment,
     kinds::{self, InitialStatus, Write},
     limits,
@@ -34,26 +35,31 @@ impl WriteVerbs {
         let with_warnings = |status: Status| status.with_warnings(&warnings);
         match_request(&mut object, target).map_err(with_warnings)?;
         set_managed_fields_on_create(&self.store, resource, options, &mut object);
-        self.insert(resource, options, object, warnings.clone())
+        self.insert(target, options, object, warnings.clone())
             .map_err(with_warnings)
     }
 
     /// Writes a new object.
     pub(super) fn insert(
         &self,
-        resource: &Resource,
+        target: &Target,
         options: &WriteOptions,
         mut object: Object,
         mut warnings: Vec<String>,
     ) -> Result<Answer, Status> {
+        let resource = &target.resource;
         let (strategy, caller) = (resource.strategy, options.caller.as_deref());
+        let admitted = Admitted::write(target, Operation::Create, options);
+        let plugins = |object: &mut Object| self.admission.admit(resource, caller, object);
+        if self.admission.mutate(&admitted, &mut object, None, plugins)? {
+            match_request(&mut object, target)?;
+        }
         let write = Write {
             resource,
             object: &object,
             old: None,
         };
         strategy.check_escalation(&self.access, caller, &write)?;
-        self.admission.admit(resource, caller, &mut object)?;
         prepare_create(&self.store.environment, &mut object, resource);
         // A generated name may exist already: the real server tries eight times.
         let generated = object.name().is_empty() && !object.meta("generateName").is_empty();
@@ -84,6 +90,8 @@ impl WriteVerbs {
             }
             strategy.after_validation(resource, &mut object)?;
             let _allocation = strategy.allocate(self, resource, &mut object, None, options)?;
+            self.admission
+                .validate(&admitted, [Some(&object), None], &mut warnings)?;
             if options.dry_run {
                 let existing = self
                     .store

@@ -89,7 +89,7 @@ pub(super) fn all_problems(duplicates: Vec<String>, unknown: Vec<String>) -> Vec
 
 /// Converts a JSON tree into an object of the kind: drops unknown fields and fills in defaults. Returns it with the paths
 /// of unknown fields, or the decoding error.
-pub(super) fn to_object(
+pub(crate) fn to_object(
     mut value: Value,
     resource: &Resource,
     source: Source,

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::{Answer, DeleteOptions, ListOptions, WriteVerbs, options::Propagation, read::page, render_entry};
 use crate::{
+    admission::{Admitted, Operation},
     admission_plugins::AdmissionPlugin,
     environment::Environment,
     kinds::DeletionMarks,
@@ -32,6 +33,16 @@ pub(crate) enum Deletion {
 
 impl WriteVerbs {
     pub(crate) fn delete(&self, target: &Target, options: &DeleteOptions) -> Result<Answer, Status> {
+        self.delete_one(target, options, false)
+    }
+
+    /// Deletes one object, which may be one of a collection that is deleted.
+    fn delete_one(
+        &self,
+        target: &Target,
+        options: &DeleteOptions,
+        is_collection: bool,
+    ) -> Result<Answer, Status> {
         let resource = &target.resource;
         if self.admission.plugins.has(AdmissionPlugin::NamespaceLifecycle) {
             resource.strategy.check_delete(resource, &target.name)?;
@@ -40,8 +51,21 @@ impl WriteVerbs {
             .facts
             .deletion_warning
             .filter(|_| options.propagation.is_none());
-        let warnings: Vec<_> = warning.map(str::to_owned).into_iter().collect();
-        match delete_object(&self.store, target, options)? {
+        let mut warnings: Vec<_> = warning.map(str::to_owned).into_iter().collect();
+        let shown = options.caller.as_ref().map(|_| options.to_json());
+        let admitted = Admitted {
+            target,
+            operation: Operation::Delete,
+            caller: options.caller.as_ref(),
+            dry_run: options.dry_run,
+            options: shown.as_ref(),
+            is_collection,
+        };
+        let admit = |old: &Object| {
+            self.admission
+                .validate(&admitted, [None, Some(old)], &mut warnings)
+        };
+        match delete_object(&self.store, target, options, admit)? {
             Deletion::Removed(removed) if resource.facts.returns_deleted => {
                 self.after_removal(resource, &removed);
                 Ok(Answer::Object {
@@ -85,7 +109,7 @@ impl WriteVerbs {
                 name: entry.key.name.as_ref().into(),
                 ..target.clone()
             };
-            match self.delete(&one, options) {
+            match self.delete_one(&one, options, true) {
                 // Already deleted by another client.
                 Err(status) if status.code != 404 => return Err(status),
                 _ => {}
@@ -95,15 +119,16 @@ impl WriteVerbs {
     }
 }
 
-/// Deletes one object and retries on conflict. Runs no side effects.
+/// Deletes one object and retries on conflict. `admit` may refuse to delete a state of it. Runs no side effects.
 pub(crate) fn delete_object(
     store: &ObjectStore,
     target: &Target,
     options: &DeleteOptions,
+    mut admit: impl FnMut(&Object) -> Result<(), Status>,
 ) -> Result<Deletion, Status> {
     loop {
         let entry = store.current(target)?;
-        if let Some(outcome) = delete_entry(store, &target.resource, &entry, options)? {
+        if let Some(outcome) = delete_entry(store, &target.resource, &entry, options, &mut admit)? {
             return Ok(outcome);
         }
     }
@@ -115,9 +140,11 @@ fn delete_entry(
     resource: &Resource,
     entry: &Arc<Entry>,
     options: &DeleteOptions,
+    admit: &mut impl FnMut(&Object) -> Result<(), Status>,
 ) -> Result<Option<Deletion>, Status> {
     let old = entry.object.decode()?;
     check_preconditions(resource, entry, &old, options)?;
+    admit(&old)?;
     let mut object = old.clone();
     let default = resource.facts.orphan_by_default.then_some(Propagation::Orphan);
     if resource.facts.deletion_marks != DeletionMarks::TimestampOnly {

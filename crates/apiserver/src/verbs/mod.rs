@@ -28,7 +28,7 @@ use serde_json::Value;
 
 pub(crate) use apply::Configuration;
 pub(crate) use commit::Generation;
-pub(crate) use decoding::{decode, decode_subresource, normalize};
+pub(crate) use decoding::{decode, decode_subresource, normalize, to_object};
 pub(crate) use delete::delete_object;
 pub(crate) use managed_fields::{
     apply_to_scale, managed_fields_after_scale, set_managed_fields_on_create, set_managed_fields_on_update,

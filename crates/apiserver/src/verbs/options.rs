@@ -170,9 +170,37 @@ pub(crate) struct DeleteOptions {
     pub(crate) propagation: Option<Propagation>,
     pub(crate) uid: Option<String>,
     pub(crate) resource_version: Option<String>,
+    /// The user who deletes; none for the server's own deletions.
+    pub(crate) caller: Option<Arc<Caller>>,
 }
 
 impl DeleteOptions {
+    /// The options as admission shows them.
+    pub(crate) fn to_json(&self) -> Value {
+        let mut options = json!({"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1"});
+        let mut set = |key: &str, value: Option<Value>| {
+            if let Some(value) = value {
+                options[key] = value;
+            }
+        };
+        set("gracePeriodSeconds", self.grace_seconds.map(Value::from));
+        set(
+            "propagationPolicy",
+            self.propagation.map(|policy| format!("{policy:?}").into()),
+        );
+        set("dryRun", self.dry_run.then(|| json!(["All"])));
+        if self.uid.is_some() || self.resource_version.is_some() {
+            let mut preconditions = json!({});
+            for (key, text) in [("uid", &self.uid), ("resourceVersion", &self.resource_version)] {
+                if let Some(text) = text {
+                    preconditions[key] = (**text).into();
+                }
+            }
+            set("preconditions", Some(preconditions));
+        }
+        options
+    }
+
     pub(crate) fn from_request(query: &Query, body: Option<&Value>) -> Result<Self, Status> {
         const KIND: &str = "DeleteOptions";
         let null = Value::Null;
@@ -217,6 +245,7 @@ impl DeleteOptions {
             propagation,
             uid: preconditions["uid"].as_str().map(str::to_owned),
             resource_version: preconditions["resourceVersion"].as_str().map(str::to_owned),
+            caller: None,
         })
     }
 }

@@ -15,6 +15,7 @@ use super::{
     render_entry,
 };
 use crate::{
+    admission::{Admitted, Operation},
     conversion, crd,
     kinds::{self, UpdateErrors, Write},
     limits,
@@ -67,7 +68,7 @@ impl WriteVerbs {
             }
             object.metadata_mut().remove("resourceVersion");
             set_managed_fields_on_create(&self.store, resource, options, &mut object);
-            return self.insert(resource, options, object, warnings.to_vec());
+            return self.insert(target, options, object, warnings.to_vec());
         }
         let version = object.meta("resourceVersion").to_owned();
         check_resource_version(&version)?;
@@ -191,6 +192,13 @@ impl WriteVerbs {
     ) -> Result<Option<Answer>, Status> {
         let resource = &target.resource;
         let (strategy, caller) = (resource.strategy, options.caller.as_deref());
+        let admitted = Admitted::write(target, Operation::Update, options);
+        if self
+            .admission
+            .mutate(&admitted, &mut object, Some(old), |_| Ok(()))?
+        {
+            check_identity(resource, &object, old)?;
+        }
         let write = Write {
             resource,
             object: &object,
@@ -233,6 +241,8 @@ impl WriteVerbs {
             warnings.extend(self.limitations.warnings(resource, &object, Some(old)));
         }
         let _allocation = strategy.allocate(self, resource, &mut object, Some(old), options)?;
+        self.admission
+            .validate(&admitted, [Some(&object), Some(old)], &mut warnings)?;
         if options.dry_run {
             object.keep_meta("resourceVersion", old);
             return Ok(Some(dry_run_answer(200, object, warnings)));
@@ -290,6 +300,22 @@ impl WriteVerbs {
             },
         )
     }
+}
+
+/// Rejects an update in which a mutation has changed what identifies the object.
+fn check_identity(resource: &Resource, object: &Object, old: &Object) -> Result<(), Status> {
+    let changed = ["name", "namespace"]
+        .into_iter()
+        .filter(|key| object.meta(key) != old.meta(key));
+    let immutable = |key| {
+        let problem = Problem::Invalid(object.meta(key).into(), "field is immutable".into());
+        FieldError::new(format!("metadata.{key}"), problem)
+    };
+    let errors: Vec<_> = changed.map(immutable).collect();
+    if errors.is_empty() {
+        return Ok(());
+    }
+    Err(invalid(resource, old.name(), &errors))
 }
 
 /// Whether storing an object would change nothing. It would if the schema has changed since it was stored.

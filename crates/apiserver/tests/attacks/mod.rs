@@ -6,4 +6,5 @@ mod growth;
 mod harness;
 mod keys;
 mod load;
+mod policies;
 mod socket;

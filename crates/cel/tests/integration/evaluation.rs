@@ -1,7 +1,7 @@
 //! Behaviour that users rely on, without recordings.
 
 use serde_json::json;
-use windlass_cel::{Env, EvalErrorKind, HostObject, Limits, Map, Schema, Type, Value};
+use windlass_cel::{Env, EvalErrorKind, HostObject, LazyFields, Limits, Map, Schema, Type, Value};
 
 fn check(schema: &Schema, rule: &str, object: &serde_json::Value) -> Result<bool, String> {
     let mut env = Env::kubernetes();
@@ -163,4 +163,58 @@ fn cancelled_evaluation_ends() {
     let variables = [Value::list((0..1000).map(Value::Int).collect())];
     let error = program.evaluate_with(&variables, &limits).value.unwrap_err();
     assert_eq!(error.kind(), EvalErrorKind::Interrupted);
+}
+
+/// Two fields: `n`, which counts how often it is computed, and `broken`.
+struct Lazy(std::sync::Mutex<(usize, Option<Value<'static>>)>);
+
+impl LazyFields<'static> for Lazy {
+    fn field(&self, name: &str) -> Option<Result<Value<'static>, windlass_cel::EvalError>> {
+        match name {
+            "n" => {
+                let mut state = self.0.lock().unwrap();
+                if state.1.is_none() {
+                    *state = (state.0 + 1, Some(Value::Int(2)));
+                }
+                state.1.clone().map(Ok)
+            }
+            "broken" => Some(Err(windlass_cel::EvalError::new("broken"))),
+            _ => None,
+        }
+    }
+
+    fn names(&self) -> Vec<&str> {
+        vec!["n", "broken"]
+    }
+}
+
+#[test]
+fn lazy_fields_are_computed_when_they_are_read() {
+    let mut env = Env::kubernetes();
+    env.declare_object("lazy", []);
+    env.declare_field("lazy", "n", Type::Int);
+    env.declare_field("lazy", "broken", Type::Dyn);
+    let slot = env.declare("variables", Type::object("lazy"));
+    let lazy = Lazy(std::sync::Mutex::default());
+    let evaluate = |text: &str| {
+        let program = Box::leak(Box::new(env.compile(text).unwrap()));
+        let result = program.evaluate_lazily(&[Value::Null], (slot, &lazy), &Limits::default());
+        let value = result.value.map(|value| matches!(value, Value::Bool(true)));
+        (value.map_err(|error| error.to_string()), result.cost)
+    };
+    assert_eq!(evaluate("has(variables.n)"), (Ok(true), 1));
+    assert_eq!(lazy.0.lock().unwrap().0, 0, "a test computes nothing");
+    assert_eq!(
+        evaluate("variables.n == 2 && variables.n + 1 == 3"),
+        (Ok(true), 7)
+    );
+    assert_eq!(lazy.0.lock().unwrap().0, 1);
+    assert_eq!(evaluate("variables.?n.orValue(0) == 2").0, Ok(true));
+    assert_eq!(evaluate("variables.n == 2 || variables.broken").0, Ok(true));
+    assert_eq!(evaluate("variables.broken == 1").0, Err("broken".to_owned()));
+    assert_eq!(evaluate("variables == variables").0, Err("broken".to_owned()));
+    let program = env.compile("variables.n > 1 || has(variables.broken)").unwrap();
+    let mut fields = Vec::new();
+    program.visit_fields_of(slot, &mut |field| fields.push(field.map(str::to_owned)));
+    assert_eq!(fields, [Some("broken".to_owned()), Some("n".to_owned())]);
 }

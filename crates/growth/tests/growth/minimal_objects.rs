@@ -9,6 +9,9 @@ pub(crate) fn extra_fields(kind: &str) -> Value {
     let template = json!({"metadata": {"labels": {"x0": "x0"}}, "spec": pod});
     let selected = json!({"selector": {"matchLabels": {"x0": "x0"}}, "template": template});
     let ending = json!({"template": {"spec": {"containers": containers, "restartPolicy": "Never"}}});
+    let rule =
+        json!({"apiGroups": ["x0"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["x0"]});
+    let constraints = json!({"matchPolicy": "Exact", "resourceRules": [rule]});
     match kind {
         "Event" => json!({
             "reportingController": "x0", "reportingInstance": "x0", "action": "x0", "reason": "x0", "type": "Normal",
@@ -31,6 +34,17 @@ pub(crate) fn extra_fields(kind: &str) -> Value {
         "HorizontalPodAutoscaler" => {
             json!({"spec": {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment"}}})
         }
+        "ValidatingAdmissionPolicy" => json!({"spec": {
+            "failurePolicy": "Fail", "matchConstraints": constraints, "validations": [{"expression": "true"}],
+        }}),
+        "MutatingAdmissionPolicy" => json!({"spec": {
+            "failurePolicy": "Fail", "matchConstraints": constraints, "reinvocationPolicy": "Never",
+            "mutations": [{"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": "Object{}"}}],
+        }}),
+        "ValidatingAdmissionPolicyBinding" => {
+            json!({"spec": {"policyName": "x0", "validationActions": ["Deny"]}})
+        }
+        "MutatingAdmissionPolicyBinding" => json!({"spec": {"policyName": "x0"}}),
         "IngressClass" => json!({"spec": {"controller": "example.com/x0"}}),
         "Ingress" => json!({"spec": {"defaultBackend": {"service": {"name": "x0", "port": {"number": 1}}}}}),
         "ClusterRoleBinding" | "RoleBinding" => {

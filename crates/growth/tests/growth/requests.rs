@@ -599,5 +599,61 @@ pub(crate) fn sequences() -> Vec<Sequence> {
                 }]
             },
         },
+        Sequence {
+            what: "a write that many policies match",
+            prepare: |n, call| {
+                let mut requests = Vec::new();
+                for i in 0..n {
+                    let name = format!("p{call}-{i}");
+                    requests.push(post(
+                        &format!("{ADMISSION}/validatingadmissionpolicies"),
+                        policy(&name),
+                    ));
+                    let spec = json!({"policyName": name, "validationActions": ["Deny"]});
+                    let binding = json!({
+                        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
+                        "metadata": {"name": name}, "spec": spec,
+                    });
+                    requests.push(post(
+                        &format!("{ADMISSION}/validatingadmissionpolicybindings"),
+                        binding,
+                    ));
+                }
+                // They are compiled before the measurement.
+                requests.push(map(&format!("before{call}")));
+                requests
+            },
+            measured: |n, call| {
+                let mut requests = vec![map(&format!("after{call}"))];
+                for i in 0..n {
+                    for plural in ["validatingadmissionpolicybindings", "validatingadmissionpolicies"] {
+                        requests.push(Request {
+                            method: "DELETE",
+                            ..get(format!("{ADMISSION}/{plural}/p{call}-{i}"))
+                        });
+                    }
+                }
+                requests.push(map(&format!("without{call}")));
+                requests
+            },
+        },
     ]
+}
+
+const ADMISSION: &str = "/apis/admissionregistration.k8s.io/v1";
+
+/// A policy that every new ConfigMap passes.
+fn policy(name: &str) -> Value {
+    let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]});
+    json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {"name": name}, "spec": {
+        "matchConstraints": {"resourceRules": [rule]},
+        "validations": [{"expression": "object.metadata.name != 'nothing'"}],
+    }})
+}
+
+fn map(name: &str) -> Request {
+    post(
+        MAPS,
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}}),
+    )
 }

@@ -8,6 +8,9 @@ use crate::{admission::Admission, object::Object, registry::Resource, status::St
 /// Path at which pods find their service account's token.
 const TOKEN_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
+/// What the names of the volumes with the token begin with.
+const TOKEN_VOLUME_PREFIX: &str = "kube-api-access-";
+
 /// Built-in priority classes, by name and value.
 const SYSTEM_PRIORITIES: [(&str, i64); 2] = [
     ("system-cluster-critical", 2_000_000_000),
@@ -71,7 +74,10 @@ pub(super) fn admit_service_account(
     if wanted {
         mount_token(
             spec,
-            &format!("kube-api-access-{}", admission.store.environment.name_suffix()),
+            &format!(
+                "{TOKEN_VOLUME_PREFIX}{}",
+                admission.store.environment.name_suffix()
+            ),
         );
     }
     Ok(())
@@ -175,6 +181,17 @@ fn class_priority(class: &Object) -> (i64, Option<String>) {
 /// Adds the token volume and mounts it in every container that has nothing mounted at that path.
 fn mount_token(spec: &mut Value, volume: &str) {
     let Value::Object(spec) = spec else { return };
+    let volumes = spec
+        .get("volumes")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten();
+    let mut names = volumes.filter_map(|volume| volume["name"].as_str());
+    // There is one already if a policy has changed the pod since the plugin ran first.
+    let existing = names
+        .find(|name| name.starts_with(TOKEN_VOLUME_PREFIX))
+        .map(str::to_owned);
+    let (volume, has_volume) = (existing.as_deref().unwrap_or(volume), existing.is_some());
     let mut used = false;
     for list in ["initContainers", "containers"] {
         let containers = spec.get_mut(list).and_then(Value::as_array_mut);
@@ -186,7 +203,7 @@ fn mount_token(spec: &mut Value, volume: &str) {
             }
         }
     }
-    if used {
+    if used && !has_volume {
         list_or_insert(spec, "volumes").push(json!({"name": volume, "projected": {"defaultMode": 0o644, "sources": [
             {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
             {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},

@@ -1,0 +1,246 @@
+//! Evaluates the expressions of a policy for one request: values, lazy variables, and the cost budget.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+use parking_lot::Mutex;
+use serde_json::Value as Json;
+use windlass_cel::{Check, EvalError, LazyFields, Limits, Value, authorizer};
+
+use super::{
+    authorizer::RequestAuthorizer,
+    expressions::{Expression, NAMESPACE_OBJECT, PolicyPrograms, Variables},
+    request::Attributes,
+};
+use crate::{auth::AccessControl, object_store::ObjectStore};
+
+/// kube-apiserver's budget for the expressions of a policy, in cel-go's units.
+pub(crate) const POLICY_BUDGET: u64 = 10_000_000;
+
+/// Its budget for match conditions.
+pub(crate) const MATCH_CONDITIONS_BUDGET: u64 = POLICY_BUDGET / 4;
+
+const OUT_OF_BUDGET: &str =
+    "validation failed due to running out of cost budget, no further validation rules will be run";
+
+/// The budget is spent. `Display` writes kube-apiserver's message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{OUT_OF_BUDGET}")]
+pub(crate) struct OutOfBudget;
+
+/// The JSON that the variables of expressions borrow from.
+pub(crate) struct Inputs<'a> {
+    pub(crate) object: Option<&'a Json>,
+    pub(crate) old_object: Option<&'a Json>,
+    /// Null for cluster-scoped objects.
+    pub(crate) namespace: &'a Json,
+    pub(crate) request: &'a Json,
+    pub(crate) params: Option<&'a Json>,
+}
+
+/// The values of the variables of a policy's expressions.
+pub(crate) fn values<'a>(
+    programs: &PolicyPrograms,
+    inputs: &Inputs<'a>,
+    access: &Arc<AccessControl>,
+    attributes: &Attributes<'_>,
+) -> Vec<Value<'a>> {
+    let json = |json: Option<&'a Json>| json.map_or(Value::Null, Value::from_json);
+    let mut values = vec![
+        json(inputs.object),
+        json(inputs.old_object),
+        json(Some(inputs.namespace)),
+        json(Some(inputs.request)),
+    ];
+    if programs.features.params {
+        values.push(json(inputs.params));
+    }
+    if programs.features.variables {
+        // Computed on demand.
+        values.push(Value::Null);
+    }
+    if programs.features.authorizer {
+        let decides = Arc::new(RequestAuthorizer {
+            access: access.clone(),
+            caller: attributes.caller.clone(),
+        });
+        let check = Check {
+            group: attributes.resource.group.to_string(),
+            resource: attributes.resource.plural.to_string(),
+            subresource: attributes.subresource.to_owned(),
+            namespace: attributes.namespace.to_owned(),
+            name: attributes.name.to_owned(),
+            ..Check::default()
+        };
+        values.push(authorizer(decides.clone(), None));
+        values.push(authorizer(decides, Some(check)));
+    }
+    values
+}
+
+/// The values of match conditions, which have no namespace object.
+pub(crate) fn without_namespace<'a>(values: &[Value<'a>]) -> Vec<Value<'a>> {
+    let mut values = values.to_vec();
+    values[NAMESPACE_OBJECT] = Value::Null;
+    values
+}
+
+/// The variable `namespaceObject`.
+pub(crate) fn namespace_object(store: &ObjectStore, attributes: &Attributes<'_>) -> Json {
+    let entry = attributes
+        .containing_namespace()
+        .and_then(|name| super::matching::namespace(store, name));
+    let Some(Ok(mut namespace)) = entry.map(|entry| entry.object.decode()) else {
+        return Json::Null;
+    };
+    namespace
+        .metadata_mut()
+        .retain(|key, _| !matches!(key.as_str(), "ownerReferences" | "managedFields" | "selfLink"));
+    namespace.into_tree()
+}
+
+/// An evaluation of several expressions with one budget. Variables are computed once.
+pub(crate) struct Evaluation<'v, 'a> {
+    values: &'v [Value<'a>],
+    variables: LazyVariables<'v, 'a>,
+    remaining: u64,
+}
+
+impl<'v, 'a> Evaluation<'v, 'a> {
+    pub(crate) fn new(programs: &'a PolicyPrograms, values: &'v [Value<'a>], budget: u64) -> Self {
+        Self {
+            values,
+            variables: LazyVariables {
+                variables: &programs.variables,
+                slot: programs.features.variables_slot(),
+                values,
+                states: programs
+                    .variables
+                    .names
+                    .iter()
+                    .map(|_| Mutex::new(State::Unknown))
+                    .collect(),
+                cost: AtomicU64::new(0),
+            },
+            remaining: budget,
+        }
+    }
+
+    pub(crate) fn remaining(&self) -> u64 {
+        self.remaining
+    }
+
+    /// Evaluates an expression: its value or kube-apiserver's message of the error.
+    pub(crate) fn evaluate(
+        &mut self,
+        expression: &'a Expression,
+    ) -> Result<Result<Value<'a>, String>, OutOfBudget> {
+        let program = match &expression.program {
+            Ok(program) => program,
+            Err(why) => return Ok(Err(format!("compilation error: {why}"))),
+        };
+        let lazy = (self.variables.slot, &self.variables as &dyn LazyFields<'a>);
+        let result = program.evaluate_lazily(self.values, lazy, &Limits::default());
+        self.spend(self.variables.cost.swap(0, Ordering::Relaxed))?;
+        self.spend(result.cost)?;
+        Ok(result
+            .value
+            .map_err(|error| format!("expression '{}' resulted in error: {error}", expression.text)))
+    }
+
+    fn spend(&mut self, cost: u64) -> Result<(), OutOfBudget> {
+        self.remaining = self.remaining.checked_sub(cost).ok_or(OutOfBudget)?;
+        Ok(())
+    }
+}
+
+/// `variables`: each is computed when an expression reads it first.
+struct LazyVariables<'v, 'a> {
+    variables: &'a Variables,
+    slot: usize,
+    values: &'v [Value<'a>],
+    states: Box<[Mutex<State<'a>>]>,
+    /// The cost of what was computed, which the budget pays and not the expression.
+    cost: AtomicU64,
+}
+
+enum State<'a> {
+    Unknown,
+    /// Two variables of one name may refer to each other.
+    Running,
+    Known(Result<Value<'a>, EvalError>),
+}
+
+impl<'a> LazyFields<'a> for LazyVariables<'_, 'a> {
+    fn field(&self, name: &str) -> Option<Result<Value<'a>, EvalError>> {
+        let index = *self.variables.by_name.get(name)?;
+        {
+            let mut state = self.states[index].lock();
+            match &*state {
+                State::Known(value) => return Some(value.clone()),
+                State::Running => {
+                    let why = format!("composited variable {name:?} fails to evaluate: it refers to itself");
+                    return Some(Err(EvalError::new(why)));
+                }
+                State::Unknown => *state = State::Running,
+            }
+        }
+        let value = match &self.variables.expressions[index].program {
+            Ok(program) => {
+                let lazy = (self.slot, self as &dyn LazyFields<'a>);
+                let result = program.evaluate_lazily(self.values, lazy, &Limits::default());
+                self.cost.fetch_add(result.cost, Ordering::Relaxed);
+                result.value.map_err(|error| {
+                    EvalError::new(format!("composited variable {name:?} fails to evaluate: {error}"))
+                })
+            }
+            Err(why) => Err(EvalError::new(format!(
+                "composited variable {name:?} fails to compile: {why}"
+            ))),
+        };
+        *self.states[index].lock() = State::Known(value.clone());
+        Some(value)
+    }
+
+    fn names(&self) -> Vec<&str> {
+        self.variables.by_name.keys().map(|name| &**name).collect()
+    }
+}
+
+/// The result of match conditions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Conditions {
+    Match,
+    /// One of them is false.
+    Differ,
+    /// None is false, but some failed.
+    Failed(String),
+}
+
+/// Evaluates match conditions.
+pub(crate) fn evaluate_conditions<'a>(
+    conditions: &'a [Expression],
+    evaluation: &mut Evaluation<'_, 'a>,
+) -> Conditions {
+    let mut results = Vec::with_capacity(conditions.len());
+    for condition in conditions {
+        match evaluation.evaluate(condition) {
+            Ok(result) => results.push(result),
+            Err(why) => return Conditions::Failed(why.to_string()),
+        }
+    }
+    if results
+        .iter()
+        .any(|result| matches!(result, Ok(Value::Bool(false))))
+    {
+        return Conditions::Differ;
+    }
+    let failures: Vec<String> = results.into_iter().filter_map(Result::err).collect();
+    if failures.is_empty() {
+        Conditions::Match
+    } else {
+        Conditions::Failed(crate::auth::aggregate_messages(&failures))
+    }
+}

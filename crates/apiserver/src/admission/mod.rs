@@ -1,0 +1,355 @@
+//! Admission: what may change or refuse a request after its authorization.
+//!
+//! ```text
+//!   mutating stage     plugins ─► MutatingAdmissionPolicies ─► (mutating webhooks)      once more if something changed
+//!        │
+//!   preparation and validation by the verb
+//!        │
+//!   validating stage   ValidatingAdmissionPolicies ─► (validating webhooks)
+//!        │
+//!   commit
+//! ```
+//!
+//! The plugins are those that a real server enables by default, as far as a client can see them; those of one kind are in its
+//! file in [`crate::kinds`]:
+//!
+//! ```text
+//!   NamespaceLifecycle ─► ServiceAccount ─► TaintNodesByCondition ─► Priority ─► DefaultTolerationSeconds
+//!                     ─► DefaultStorageClass, StorageObjectInUseProtection ─► RuntimeClass ─► DefaultIngressClass
+//! ```
+//!
+//! Policies ([`policies`] finds them, [`matching`] says which requests they match) are evaluated where the request is, and
+//! wait for nothing. Policies and bindings are never admitted, so that a policy cannot lock its author out. Writes of
+//! the server itself, without a caller, pass too. Without policies, admission costs a look at a few counters.
+//!
+//! [`Admission::mutate`] and [`Admission::validate`] are the only places at which the verbs enter the stages, before
+//! anything is written: what has to wait for an answer from outside belongs there. The verbs are synchronous, so a stage that
+//! waits needs verbs that can be resumed; the validating stage of a Service must not wait while it holds the guard of an
+//! allocation (`verbs/create`).
+
+mod authorizer;
+mod evaluation;
+pub(crate) mod expressions;
+mod matching;
+mod mutating;
+mod mutation;
+mod params;
+mod policies;
+#[cfg(test)]
+mod recorded;
+mod request;
+mod validating;
+mod versions;
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use self::{mutating::Reinvocation, policies::PolicyIndex, request::Attributes};
+pub(crate) use self::{policies::PolicyKind, request::Operation};
+use crate::{
+    admission_plugins::{AdmissionPlugin, AdmissionPlugins},
+    auth::{AccessControl, Caller},
+    kinds::Creation,
+    object::Object,
+    object_store::ObjectStore,
+    registry::{Resource, group_version},
+    request::Target,
+    status::Status,
+    storage::Key,
+};
+
+/// The group of the kinds that configure admission.
+const CONFIGURATION_GROUP: &str = "admissionregistration.k8s.io";
+
+/// The beginnings of those of its plurals that policies never see.
+const EXEMPT: [&str; 2] = ["validatingadmissionpolic", "mutatingadmissionpolic"];
+
+/// The admission chain.
+pub(crate) struct Admission {
+    pub(crate) store: Arc<ObjectStore>,
+    pub(crate) plugins: AdmissionPlugins,
+    pub(crate) policies: Policies,
+}
+
+/// The admission policies of a server.
+pub(crate) struct Policies {
+    store: Arc<ObjectStore>,
+    access: Arc<AccessControl>,
+    validating: PolicyIndex,
+    mutating: PolicyIndex,
+}
+
+impl Policies {
+    pub(crate) fn new(access: &Arc<AccessControl>) -> Self {
+        let store = &access.store;
+        let index = |kind| PolicyIndex::new(&*store.storage, kind);
+        Self {
+            store: store.clone(),
+            access: access.clone(),
+            validating: index(PolicyKind::Validating),
+            mutating: index(PolicyKind::Mutating),
+        }
+    }
+}
+
+/// What admission knows about a write besides its target and its objects.
+#[derive(Clone, Copy)]
+pub(crate) struct Admitted<'a> {
+    pub(crate) target: &'a Target,
+    pub(crate) operation: Operation,
+    /// `None` for writes of the server itself.
+    pub(crate) caller: Option<&'a Arc<Caller>>,
+    pub(crate) dry_run: bool,
+    /// The options of a deletion. Those of other operations are in the caller's query.
+    pub(crate) options: Option<&'a Value>,
+    /// Whether the request deletes a whole collection.
+    pub(crate) is_collection: bool,
+}
+
+impl<'a> Admitted<'a> {
+    /// A create or an update.
+    pub(crate) fn write(
+        target: &'a Target,
+        operation: Operation,
+        options: &'a crate::verbs::WriteOptions,
+    ) -> Self {
+        Self {
+            target,
+            operation,
+            caller: options.caller.as_ref(),
+            dry_run: options.dry_run,
+            options: None,
+            is_collection: false,
+        }
+    }
+
+    /// The options as JSON.
+    fn options(&self, caller: &Caller) -> Value {
+        if let Some(options) = self.options {
+            return options.clone();
+        }
+        let kind = match self.operation {
+            Operation::Create => "CreateOptions",
+            _ => "UpdateOptions",
+        };
+        let mut options = json!({"kind": kind, "apiVersion": "meta.k8s.io/v1"});
+        if self.dry_run {
+            options["dryRun"] = json!(["All"]);
+        }
+        for key in ["fieldManager", "fieldValidation"] {
+            if let Some(text) = caller.info.query.text(key).filter(|text| !text.is_empty()) {
+                options[key] = text.into();
+            }
+        }
+        options
+    }
+
+    /// Calls a stage with the attributes of the request.
+    fn with_attributes<T>(
+        &self,
+        caller: &Arc<Caller>,
+        name: &str,
+        stage: impl FnOnce(&Attributes<'_>) -> T,
+    ) -> T {
+        let options = self.options(caller);
+        let attributes = Attributes::new(
+            self.target,
+            name,
+            self.operation,
+            (&options, self.dry_run),
+            caller,
+        );
+        if self.is_collection {
+            stage(&attributes.without_name())
+        } else {
+            stage(&attributes)
+        }
+    }
+}
+
+/// The name of the object in a denial.
+fn name_in_errors<'a>(attributes: &Attributes<'a>, object: Option<&'a Object>) -> &'a str {
+    let names = [
+        attributes.name,
+        object.map_or("", Object::name),
+        object.map_or("", |object| object.meta("generateName")),
+    ];
+    names
+        .into_iter()
+        .find(|name| !name.is_empty())
+        .unwrap_or("Unknown")
+}
+
+impl Admission {
+    /// Whether a mutating policy exists, so that a write may change more than its client sent.
+    pub(crate) fn may_mutate(&self) -> bool {
+        self.plugins.has(AdmissionPlugin::MutatingAdmissionPolicy)
+            && !self.policies.mutating.is_empty(&self.store)
+    }
+
+    /// Whether a validating policy exists.
+    pub(crate) fn may_reject(&self) -> bool {
+        self.plugins.has(AdmissionPlugin::ValidatingAdmissionPolicy)
+            && !self.policies.validating.is_empty(&self.store)
+    }
+
+    /// The mutating stage. `plugins` runs those of the kind, once more if a policy changes the object. Returns whether
+    /// one did.
+    pub(crate) fn mutate(
+        &self,
+        admitted: &Admitted<'_>,
+        object: &mut Object,
+        old: Option<&Object>,
+        plugins: impl Fn(&mut Object) -> Result<(), Status>,
+    ) -> Result<bool, Status> {
+        plugins(object)?;
+        let Some(caller) = self.is_admitted(admitted).filter(|_| self.may_mutate()) else {
+            return Ok(false);
+        };
+        let name = object.name().to_owned();
+        admitted.with_attributes(caller, &name, |attributes| {
+            let mut state = Reinvocation::default();
+            self.policies.mutate(attributes, object, old, &mut state)?;
+            if !state.is_needed {
+                return Ok(false);
+            }
+            state.is_second = true;
+            plugins(object)?;
+            self.policies.mutate(attributes, object, old, &mut state)?;
+            Ok(true)
+        })
+    }
+
+    /// The validating stage, of the object as it will be written. Adds warnings for the client.
+    pub(crate) fn validate(
+        &self,
+        admitted: &Admitted<'_>,
+        objects: [Option<&Object>; 2],
+        warnings: &mut Vec<String>,
+    ) -> Result<(), Status> {
+        let Some(caller) = self.is_admitted(admitted).filter(|_| self.may_reject()) else {
+            return Ok(());
+        };
+        let name = objects[0].map_or("", Object::name);
+        let validated = admitted.with_attributes(caller, name, |attributes| {
+            self.policies.validate(attributes, objects, warnings)
+        });
+        validated.map_err(|status| status.with_warnings(warnings))
+    }
+
+    /// Both stages for the object of a subresource with a kind of its own, such as a Binding.
+    pub(crate) fn admit_part(
+        &self,
+        admitted: &Admitted<'_>,
+        value: Value,
+        old: Option<&Value>,
+        warnings: &mut Vec<String>,
+    ) -> Result<Value, Status> {
+        if self.is_admitted(admitted).is_none() || !(self.may_mutate() || self.may_reject()) {
+            return Ok(value);
+        }
+        let Some(mut object) = Object::new(value) else {
+            return Err(Status::bad_request("the object has no metadata"));
+        };
+        let Target {
+            resource,
+            subresource,
+            ..
+        } = admitted.target;
+        let kind = request::kind_of(resource, subresource);
+        let version = group_version(kind.group, kind.version);
+        object.fields_mut().insert("kind".to_owned(), kind.kind.into());
+        object
+            .fields_mut()
+            .insert("apiVersion".to_owned(), version.into());
+        let old = old.cloned().and_then(Object::new);
+        self.mutate(admitted, &mut object, old.as_ref(), |_| Ok(()))?;
+        self.validate(admitted, [Some(&object), old.as_ref()], warnings)?;
+        Ok(object.into_value())
+    }
+
+    /// The client, if its request is admitted at all.
+    fn is_admitted<'a>(&self, admitted: &Admitted<'a>) -> Option<&'a Arc<Caller>> {
+        let resource = &admitted.target.resource;
+        let is_exempt = *resource.group == *CONFIGURATION_GROUP
+            && EXEMPT
+                .iter()
+                .any(|beginning| resource.plural.starts_with(beginning));
+        admitted.caller.filter(|_| !is_exempt)
+    }
+
+    /// Applies the admission plugins to a new object: completes it, or rejects it.
+    pub(crate) fn admit(
+        &self,
+        resource: &Resource,
+        caller: Option<&Caller>,
+        object: &mut Object,
+    ) -> Result<(), Status> {
+        if resource.crd.as_ref().is_some_and(|defined| defined.terminating) {
+            let why = "create not allowed while custom resource definition is terminating";
+            return Err(Status::forbidden(resource, object.name(), why));
+        }
+        let has = |plugin| self.plugins.has(plugin);
+        if resource.namespaced && has(AdmissionPlugin::NamespaceLifecycle) {
+            self.check_namespace(resource, object)?;
+        }
+        let creation = Creation {
+            admission: self,
+            resource,
+            caller,
+        };
+        resource.strategy.admit(&creation, object)
+    }
+
+    /// `NamespaceLifecycle`: a new object needs a namespace that exists and is not terminating.
+    fn check_namespace(&self, resource: &Resource, object: &Object) -> Result<(), Status> {
+        let catalogue = self.store.registry.catalogue();
+        let namespaces = catalogue.find("", "v1", "namespaces").expect("built in");
+        let name = object.namespace();
+        match self.store.storage.get(&namespaces.table, &Key::new("", name)) {
+            None => Err(Status::not_found(namespaces, name)),
+            Some(entry) if entry.object.is_deleting() => {
+                Err(Status::namespace_terminating(resource, object.name(), name))
+            }
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// Sets the class marked as the default if the object names none.
+    pub(crate) fn set_default_class(
+        &self,
+        object: &mut Object,
+        field: &str,
+        resource: (&str, &str),
+        mark: &str,
+    ) {
+        let spec = object.fields().get("spec");
+        if spec.is_none_or(|spec| !spec[field].is_null()) {
+            return;
+        }
+        let marked = |class: &Object| {
+            let annotations = class.metadata().get("annotations");
+            annotations.is_some_and(|annotations| annotations[mark] == "true")
+        };
+        // If several are marked as the default, the newest wins.
+        let class = self
+            .store
+            .builtin_objects(resource)
+            .filter(marked)
+            .max_by_key(|class| class.meta("creationTimestamp").to_owned());
+        if let Some(class) = class {
+            let name = Value::from(class.name());
+            object.fields_mut()["spec"][field] = name;
+        }
+    }
+}
+
+/// Adds a finalizer, unless the object has it.
+pub(crate) fn add_finalizer(object: &mut Object, finalizer: &str) {
+    let finalizers: Vec<_> = object.finalizers().map(str::to_owned).collect();
+    if !finalizers.iter().any(|known| known == finalizer) {
+        let all: Vec<_> = finalizers.into_iter().chain([finalizer.to_owned()]).collect();
+        object.set_meta("finalizers", all);
+    }
+}

@@ -1,0 +1,45 @@
+//! The versions of an admitted object: a policy sees it at the version that its rule names.
+
+use std::borrow::Cow;
+
+use super::request::Attributes;
+use crate::{conversion, object::Object, registry::Resource};
+
+/// Converts an object of the request to the version as which it matched.
+pub(super) fn at_version<'a>(
+    attributes: &Attributes<'_>,
+    matched: &Resource,
+    object: &'a Object,
+) -> Version<'a> {
+    // A Scale, a Binding and such have one version.
+    if !attributes.is_object() || is_same(attributes.resource, matched) {
+        return Version(Cow::Borrowed(object));
+    }
+    Version(Cow::Owned(convert(attributes.resource, matched, object.clone())))
+}
+
+/// An object at a version.
+pub(super) struct Version<'a>(pub(super) Cow<'a, Object>);
+
+impl Version<'_> {
+    /// The whole object, with its managed fields.
+    pub(super) fn into_value(self) -> serde_json::Value {
+        self.0.into_owned().into_value()
+    }
+}
+
+/// Whether both are the same version.
+pub(super) fn is_same(a: &Resource, b: &Resource) -> bool {
+    (&a.group, &a.version) == (&b.group, &b.version)
+}
+
+/// Converts an object between versions of a resource.
+pub(super) fn convert(from: &Resource, to: &Resource, mut object: Object) -> Object {
+    if from.is_custom {
+        let version = to.api_version();
+        object.fields_mut().insert("apiVersion".into(), version.into());
+        return object;
+    }
+    conversion::convert_to_stored(from, &mut object);
+    conversion::convert_for_read(object, to)
+}
