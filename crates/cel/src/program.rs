@@ -36,6 +36,9 @@ const SMALL_DEPTH: usize = 48;
 pub struct Limits {
     /// The greatest cost. By default [`PER_CALL_LIMIT`].
     pub cost: u64,
+    /// The greatest number of steps that nothing is charged for, such as the comparison of two items of a list: an
+    /// evaluation ends soon after it, as if it were cancelled. By default there is no limit.
+    pub steps: u64,
     /// Ends the evaluation soon after it becomes true. By default there is none.
     pub cancel: Option<Arc<AtomicBool>>,
 }
@@ -44,6 +47,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             cost: PER_CALL_LIMIT,
+            steps: u64::MAX,
             cancel: None,
         }
     }
@@ -56,6 +60,8 @@ pub struct Evaluation<'a> {
     pub value: Result<Value<'a>, EvalError>,
     /// What it cost, in cel-go's units, also if it failed.
     pub cost: u64,
+    /// The number of steps that nothing was charged for; see [`Limits::steps`].
+    pub steps: u64,
 }
 
 impl Program {
@@ -116,6 +122,7 @@ impl Program {
             Evaluation {
                 value,
                 cost: evaluator.cost(),
+                steps: evaluator.steps(),
             }
         });
         evaluated.unwrap_or_else(|error| Evaluation {
@@ -123,6 +130,7 @@ impl Program {
                 "cannot start a thread to evaluate the expression: {error}"
             ))),
             cost: 0,
+            steps: 0,
         })
     }
 }
