@@ -95,7 +95,7 @@ fn apply_scale(writes: &WriteVerbs, request: SubresourceRequest<'_>, body: &Byte
     let SubresourceRequest { target, options } = request;
     let resource = &target.resource;
     let config = Configuration::read(body)?.config;
-    let changed = writes.modify(target, options, Generation::Increment, |object| {
+    let (changed, warnings) = writes.modify(target, options, Generation::Increment, |object| {
         let (current, unset) = current_scale(object, resource)?;
         let (wanted, managed_fields) = apply_to_scale(
             &writes.store,
@@ -109,7 +109,7 @@ fn apply_scale(writes: &WriteVerbs, request: SubresourceRequest<'_>, body: &Byte
         object.set_managed_fields(managed_fields);
         Ok(())
     })?;
-    Ok(Answer::from_value(200, &scale_of(&changed, resource)))
+    Ok(Answer::from_value(200, &scale_of(&changed, resource)).with_warnings(&warnings))
 }
 
 /// Changes the Scale with `change`, and writes its replicas into the object.
@@ -120,7 +120,7 @@ fn set_scale(
 ) -> Result<Answer, Status> {
     let (target, options) = (request.target, request.options);
     let resource = &target.resource;
-    let changed = writes.modify(target, options, Generation::Increment, |object| {
+    let (changed, warnings) = writes.modify(target, options, Generation::Increment, |object| {
         let (current, unset) = current_scale(object, resource)?;
         let before = scale_of(object, resource);
         set_replicas(object, target, &change(current)?, unset)?;
@@ -135,7 +135,7 @@ fn set_scale(
         object.set_managed_fields(managed_fields);
         Ok(())
     })?;
-    Ok(Answer::from_value(200, &scale_of(&changed, resource)))
+    Ok(Answer::from_value(200, &scale_of(&changed, resource)).with_warnings(&warnings))
 }
 
 /// The Scale of an object before a change, and whether the object has no replicas.

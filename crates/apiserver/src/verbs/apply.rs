@@ -14,7 +14,7 @@ use super::{
     update::check_precondition,
 };
 use crate::{
-    conversion,
+    conversion, crd,
     fields::{
         Applied, ApplyError, FieldSet, Managed, ManagedFieldsError, OnConflict, Versions, compare, extract,
     },
@@ -63,6 +63,7 @@ impl WriteVerbs {
                 && duplicate_keys.is_empty()
                 && is_stored_entry(&self.store, resource, entry)
                 && last_applied(old).is_none()
+                && follows_rules(resource, old)
                 && !served.has_removed_version(old.managed_fields().stored_json())
                 && served.updater(&options.field_manager, &now).is_noop_apply(
                     old.tree(),
@@ -165,6 +166,13 @@ impl WriteVerbs {
         object.metadata_mut().remove("resourceVersion");
         self.insert(resource, options, object, warnings)
     }
+}
+
+/// Whether the stored object may be written again: rules may have been added since it was, and some never accept one.
+fn follows_rules(resource: &Resource, object: &Object) -> bool {
+    let mut warnings = Vec::new();
+    resource.rules().is_none()
+        || (crd::check_rules(resource, object, Some(object), &mut warnings).is_empty() && warnings.is_empty())
 }
 
 /// Whether the entry is the stored one, not converted to this version or the current schema.
