@@ -4,7 +4,7 @@ use std::{collections::HashMap, fmt};
 
 use serde_json::Value;
 
-use crate::{crd, object::Object, registry::Resource};
+use crate::{object::Object, registry::Resource};
 
 /// Warns clients that write objects of one resource, such as one whose controller does not run; see
 /// [`Builder::limitation`](crate::Builder::limitation).
@@ -53,7 +53,6 @@ pub(crate) fn of_server() -> Vec<Limitation> {
     vec![
         not_called("validatingwebhookconfigurations", "rejected"),
         not_called("mutatingwebhookconfigurations", "changed"),
-        Limitation::of_some("apiextensions.k8s.io", "customresourcedefinitions", cel_rules),
         Limitation::of_some(
             "apiextensions.k8s.io",
             "customresourcedefinitions",
@@ -64,30 +63,6 @@ pub(crate) fn of_server() -> Vec<Limitation> {
             service["spec"]["service"].is_object().then(|| warning.to_owned())
         }),
     ]
-}
-
-fn cel_rules(definition: &Value) -> Option<String> {
-    let versions = definition["spec"]["versions"].as_array().into_iter().flatten();
-    let counts: Vec<_> = versions
-        .map(|version| {
-            (
-                version["name"].as_str().unwrap_or_default(),
-                crd::rule_count(version),
-            )
-        })
-        .filter(|(_, count)| *count > 0)
-        .map(|(name, count)| match count {
-            1 => format!("{name}: 1 rule"),
-            count => format!("{name}: {count} rules"),
-        })
-        .collect();
-    (!counts.is_empty()).then(|| {
-        format!(
-            "CEL rules (x-kubernetes-validations) are not enforced by this server: objects that violate them are accepted \
-             ({})",
-            counts.join(", ")
-        )
-    })
 }
 
 fn conversion_webhook(definition: &Value) -> Option<String> {

@@ -147,11 +147,18 @@ impl CostRule {
                 .saturating_add(1),
             Self::NewList => result.map_or(1, Value::size) + 11,
             Self::Flatten => {
+                const LIST: u64 = 11;
                 let depth = match args.get(1) {
-                    Some(Value::Int(depth)) => u64::try_from(*depth).unwrap_or_default(),
+                    Some(Value::Int(depth)) => *depth,
                     _ => 1,
                 };
-                size(0).saturating_mul(depth).saturating_add(11)
+                let visited = size(0).saturating_mul(depth.unsigned_abs());
+                if depth < 0 {
+                    // The call fails; cel-go's cost of it wraps around.
+                    LIST.wrapping_sub(visited)
+                } else {
+                    LIST.saturating_add(visited)
+                }
             }
             Self::Pairs(index) => pairs(args.get(index)),
         }

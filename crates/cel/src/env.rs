@@ -27,7 +27,8 @@ use crate::{
 pub struct Env {
     functions: &'static Functions,
     pub(crate) variables: Vec<Variable>,
-    objects: HashMap<Arc<str>, ObjectType>,
+    /// Shared, because the environments of a schema's rules differ in their variables only.
+    objects: Arc<HashMap<Arc<str>, ObjectType>>,
     /// Whether the functions and types of mutations are there.
     mutations: bool,
 }
@@ -71,7 +72,7 @@ impl Env {
         Self {
             functions: &KUBERNETES,
             variables: Vec::new(),
-            objects: HashMap::new(),
+            objects: Arc::default(),
             mutations: false,
         }
     }
@@ -120,7 +121,7 @@ impl Env {
         fields: impl IntoIterator<Item = (String, Type)>,
     ) {
         let fields = ObjectType::Fields(Arc::new(fields.into_iter().collect()));
-        self.objects.insert(name.into(), fields);
+        Arc::make_mut(&mut self.objects).insert(name.into(), fields);
     }
 
     /// Adds a field to an object type that [`Self::declare_object`] declared, or replaces it.
@@ -161,9 +162,20 @@ impl Env {
         }
     }
 
-    fn declare_objects(&mut self, schema: &Schema) {
+    /// Declares `self` or `oldSelf` with a part of a schema whose objects are declared.
+    pub(crate) fn declare_part(&mut self, name: &'static str, schema: &Schema, is_optional: bool) -> usize {
+        let type_ = schema.to_type();
+        self.add(Variable {
+            name: name.into(),
+            type_: if is_optional { Type::optional(type_) } else { type_ },
+            schema: Some(schema.clone()),
+        })
+    }
+
+    pub(crate) fn declare_objects(&mut self, schema: &Schema) {
+        let objects = Arc::make_mut(&mut self.objects);
         schema.objects(&mut |object| {
-            self.objects
+            objects
                 .insert(Arc::clone(&object.name), ObjectType::Schema(Arc::clone(object)));
         });
     }

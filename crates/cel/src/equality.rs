@@ -12,6 +12,7 @@ use crate::{EvalError, Value, map::Map};
 #[derive(Debug)]
 pub(crate) struct Work {
     steps: u64,
+    limit: u64,
     cancel: Option<Arc<atomic::AtomicBool>>,
 }
 
@@ -19,13 +20,25 @@ impl Work {
     /// How many steps are made between two looks at the flag.
     const INTERVAL: u64 = 1024;
 
-    pub(crate) const fn new(cancel: Option<Arc<atomic::AtomicBool>>) -> Self {
-        Self { steps: 0, cancel }
+    pub(crate) const fn new(limit: u64, cancel: Option<Arc<atomic::AtomicBool>>) -> Self {
+        Self {
+            steps: 0,
+            limit,
+            cancel,
+        }
+    }
+
+    pub(crate) const fn unlimited() -> Self {
+        Self::new(u64::MAX, None)
+    }
+
+    pub(crate) const fn steps(&self) -> u64 {
+        self.steps
     }
 
     pub(crate) fn spend(&mut self, steps: u64) -> Result<(), EvalError> {
         let before = self.steps / Self::INTERVAL;
-        self.steps = self.steps.wrapping_add(steps);
+        self.steps = self.steps.saturating_add(steps);
         if before != self.steps / Self::INTERVAL {
             return self.check();
         }
@@ -35,6 +48,7 @@ impl Work {
     #[cold]
     pub(crate) fn check(&self) -> Result<(), EvalError> {
         match &self.cancel {
+            _ if self.steps > self.limit => Err(EvalError::interrupted()),
             Some(cancel) if cancel.load(atomic::Ordering::Relaxed) => Err(EvalError::interrupted()),
             _ => Ok(()),
         }

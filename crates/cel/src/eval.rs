@@ -57,12 +57,16 @@ impl<'v, 'a> Evaluator<'v, 'a> {
             locals: Vec::with_capacity(slots),
             cost: 0,
             limit: limits.cost,
-            work: Work::new(limits.cancel.clone()),
+            work: Work::new(limits.steps, limits.cancel.clone()),
         }
     }
 
     pub(crate) const fn cost(&self) -> u64 {
         self.cost
+    }
+
+    pub(crate) const fn steps(&self) -> u64 {
+        self.work.steps()
     }
 
     fn charge(&mut self, cost: u64) -> Result<(), EvalError> {
@@ -171,7 +175,15 @@ impl<'v, 'a> Evaluator<'v, 'a> {
             Local::Failed(error) => Err(error.clone()),
             Local::Pending(init) => {
                 let init = *init;
-                let value = self.eval(init);
+                let value = if is_simple(init) {
+                    self.eval(init)
+                } else {
+                    // Its own variables have the slots from this one on.
+                    let above = self.locals.split_off(slot);
+                    let value = self.eval(init);
+                    self.locals.extend(above);
+                    value
+                };
                 self.set_accumulator(slot, value)?;
                 self.local_again(slot)
             }
@@ -407,6 +419,7 @@ impl<'v, 'a> Evaluator<'v, 'a> {
         (call.function.eval)(Args {
             values,
             work: &mut self.work,
+            overload: call.overload,
             regex: call.regex.as_ref(),
         })
     }
@@ -418,6 +431,7 @@ impl<'v, 'a> Evaluator<'v, 'a> {
         let result = (call.function.eval)(Args {
             values,
             work: &mut self.work,
+            overload: call.overload,
             regex: call.regex.as_ref(),
         });
         let cost = call.cost.of(&before, result.as_ref().ok());
@@ -623,6 +637,16 @@ impl<'v, 'a> Evaluator<'v, 'a> {
         let step = self.eval(&fold.step);
         self.set_accumulator(fold.slot, step)?;
         Ok(true)
+    }
+}
+
+/// Whether the evaluation of the node needs no variables, as of the accumulators of most loops.
+fn is_simple(node: &Node) -> bool {
+    match node {
+        Node::Const(_) => true,
+        Node::List(elements) => elements.is_empty(),
+        Node::Map(entries) => entries.is_empty(),
+        _ => false,
     }
 }
 

@@ -22,6 +22,8 @@ pub(crate) type Eval = for<'a> fn(Args<'_, 'a>) -> Result<Value<'a>, EvalError>;
 pub(crate) struct Args<'r, 'a> {
     pub(crate) values: &'r mut [Value<'a>],
     pub(crate) work: &'r mut Work,
+    /// The id of the overload; empty if several fit.
+    pub(crate) overload: &'static str,
     /// The compiled pattern, if it is a constant.
     pub(crate) regex: Option<&'r regex::Regex>,
 }

@@ -68,6 +68,15 @@ impl Issues {
         self.push(number(line), number(column), message);
     }
 
+    /// Replaces the beginning of the names of types, which messages show.
+    pub(crate) fn rename_types(&mut self, from: &str, to: &str) {
+        for issue in &mut self.list {
+            if issue.message.contains(from) {
+                issue.message = issue.message.replace(from, to);
+            }
+        }
+    }
+
     /// Orders the errors by place.
     pub(crate) fn sort(&mut self) {
         self.list.sort_by_key(|issue| (issue.line, issue.column));

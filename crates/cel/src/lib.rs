@@ -55,6 +55,7 @@ mod parse;
 mod plan;
 mod program;
 mod re2;
+pub mod rules;
 mod schema;
 mod time;
 mod types;

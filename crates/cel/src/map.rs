@@ -114,7 +114,7 @@ impl<'a> Entries<'a> {
     fn position(&self, key: &Value<'_>) -> Option<usize> {
         let Some(index_key) = Key::new(key) else {
             // Keys of other types are rare, and have no index.
-            let mut work = Work::new(None);
+            let mut work = Work::unlimited();
             let is_equal = |known: &Value<'_>| equality::equals(known, key, &mut work).unwrap_or(false);
             return self.entries.iter().map(|(known, _)| known).position(is_equal);
         };

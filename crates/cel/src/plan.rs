@@ -81,6 +81,8 @@ pub(crate) struct Call {
     pub(crate) function: &'static Function,
     pub(crate) args: Box<[Node]>,
     pub(crate) cost: CostRule,
+    /// The id of the overload; empty if several fit.
+    pub(crate) overload: &'static str,
     /// The first argument is the accumulator of this slot, which the call replaces. It is taken and not shared, so that
     /// it can be changed in place.
     pub(crate) takes: Option<usize>,
@@ -313,7 +315,8 @@ impl Planner<'_> {
                 let mut values = [value.clone()];
                 return (function.eval)(Args {
                     values: &mut values,
-                    work: &mut Work::new(None),
+                    work: &mut Work::unlimited(),
+                    overload,
                     regex: None,
                 })
                 .map(Node::Const);
@@ -329,6 +332,7 @@ impl Planner<'_> {
         Ok(Node::Call(Box::new(Call {
             function,
             cost: CostRule::new(function.name, overload, args.len()),
+            overload,
             takes: accumulator(function.name, &args, &self.locals),
             stops_early: args.len() > 2 || regex.is_some(),
             args: args.into(),
@@ -420,6 +424,7 @@ fn in_constant(element: Node, list: Node, function: &'static Function) -> Node {
                     function,
                     args: Box::new([element, list]),
                     cost: CostRule::new("@in", "in_list", 2),
+                    overload: "in_list",
                     takes: None,
                     stops_early: false,
                     regex: None,

@@ -38,6 +38,9 @@ const SMALL_DEPTH: usize = 48;
 pub struct Limits {
     /// The greatest cost. By default [`PER_CALL_LIMIT`].
     pub cost: u64,
+    /// The greatest number of steps that nothing is charged for, such as the comparison of two items of a list: an
+    /// evaluation ends soon after it, as if it were cancelled. By default there is no limit.
+    pub steps: u64,
     /// Ends the evaluation soon after it becomes true. By default there is none.
     pub cancel: Option<Arc<AtomicBool>>,
 }
@@ -46,6 +49,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             cost: PER_CALL_LIMIT,
+            steps: u64::MAX,
             cancel: None,
         }
     }
@@ -69,6 +73,8 @@ pub struct Evaluation<'a> {
     pub value: Result<Value<'a>, EvalError>,
     /// What it cost, in cel-go's units, also if it failed.
     pub cost: u64,
+    /// The number of steps that nothing was charged for; see [`Limits::steps`].
+    pub steps: u64,
 }
 
 impl Program {
@@ -161,6 +167,7 @@ impl Program {
             Evaluation {
                 value,
                 cost: evaluator.cost(),
+                steps: evaluator.steps(),
             }
         });
         evaluated.unwrap_or_else(|error| Evaluation {
@@ -168,6 +175,7 @@ impl Program {
                 "cannot start a thread to evaluate the expression: {error}"
             ))),
             cost: 0,
+            steps: 0,
         })
     }
 }

@@ -13,10 +13,10 @@ use crate::{
 };
 
 /// The largest request that kube-apiserver reads: no string or list can be larger.
-const MAX_REQUEST: u64 = 3 * 1024 * 1024;
+pub(crate) const MAX_REQUEST: u64 = 3 * 1024 * 1024;
 
 /// The greatest depth of a schema. Deeper ones are cut: their fields are not visible to expressions.
-const MAX_SCHEMA_DEPTH: usize = 100;
+pub(crate) const MAX_SCHEMA_DEPTH: usize = 100;
 
 /// A structural OpenAPI schema, as CEL sees it.
 ///
@@ -225,7 +225,7 @@ fn read(schema: &Json, name: &str, is_resource: bool, depth: usize) -> Option<Sc
         "array" => {
             let items = schema.get("items")?;
             let is_resource = schema_is(items, "x-kubernetes-embedded-resource");
-            let items = read(items, &format!("{name}.@idx"), is_resource, depth + 1)?;
+            let items = read(items, &item_type_name(name), is_resource, depth + 1)?;
             let max = bound(schema, "maxItems").unwrap_or_else(|| (MAX_REQUEST - 2) / (items.min_size + 1));
             let kind = match schema.get("x-kubernetes-list-type").and_then(Json::as_str) {
                 Some("set") => ListKind::Set,
@@ -248,7 +248,7 @@ fn read(schema: &Json, name: &str, is_resource: bool, depth: usize) -> Option<Sc
                 .filter(|values| values.is_object())
             {
                 let is_resource = schema_is(values, "x-kubernetes-embedded-resource");
-                let values = read(values, &format!("{name}.@elem"), is_resource, depth + 1)?;
+                let values = read(values, &value_type_name(name), is_resource, depth + 1)?;
                 let max = bound(schema, "maxProperties")
                     .unwrap_or_else(|| (MAX_REQUEST - 2) / (values.min_size + 6));
                 return simple(SchemaKind::Map(Arc::new(values)), max, 2);
@@ -303,6 +303,24 @@ fn has_object_meta(schema: &Json) -> bool {
         && is("/properties/metadata/properties/generateName/type", "string")
 }
 
+/// The name of the type of a property. A name that expressions cannot use is quoted, so that no other property has it.
+pub(crate) fn property_type_name(object: &str, property: &str) -> String {
+    match escape(property) {
+        Some(cel_name) => format!("{object}.{cel_name}"),
+        None => format!("{object}.{property:?}"),
+    }
+}
+
+/// The name of the type of a list's items.
+pub(crate) fn item_type_name(list: &str) -> String {
+    format!("{list}.@idx")
+}
+
+/// The name of the type of a map's values.
+pub(crate) fn value_type_name(map: &str) -> String {
+    format!("{map}.@elem")
+}
+
 /// Reads the properties of an object; also returns its least size.
 fn read_object(schema: &Json, name: &str, is_resource: bool, depth: usize) -> (ObjectSchema, u64) {
     let mut object = ObjectSchema {
@@ -320,7 +338,7 @@ fn read_object(schema: &Json, name: &str, is_resource: bool, depth: usize) -> (O
         .collect();
     let mut add = |json_name: &str, property: &Json| {
         let cel_name = escape(json_name).map(Box::<str>::from);
-        let path = format!("{name}.{}", cel_name.as_deref().unwrap_or(json_name));
+        let path = property_type_name(name, json_name);
         let embedded = schema_is(property, "x-kubernetes-embedded-resource");
         let read = read(property, &path, embedded, depth + 1);
         let visible = read.is_some();

@@ -7,6 +7,7 @@ mod recorded {
     mod expressions;
     mod json_values;
     mod rules;
+    mod validate;
 
     use std::{
         fs,
@@ -30,6 +31,7 @@ mod recorded {
         let trials = vec![
             trial("expressions_have_the_recorded_outcome", expressions::compare_all),
             trial("rules_compile_to_the_recorded_cost_or_error", rules::compare_all),
+            trial("objects_violate_the_recorded_rules_at_the_recorded_cost", validate::compare_all),
         ];
         if folder.is_none() {
             eprintln!(

@@ -8,6 +8,7 @@ use std::{
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::Value;
 use tokio::sync::watch;
+use windlass_cel::rules::Rules;
 
 use super::{
     ca_bundle,
@@ -56,6 +57,8 @@ pub(crate) struct CrdInfo {
     pub(crate) alive: watch::Receiver<()>,
     /// The first revision that a watch can start from.
     pub(crate) served_since: Revision,
+    /// The validation rules of the version, if it has any.
+    pub(crate) rules: Option<Arc<Rules>>,
 }
 
 #[derive(Debug)]
@@ -63,6 +66,7 @@ struct Version {
     name: Box<str>,
     schema: Schema,
     document: Arc<Value>,
+    rules: Option<Arc<Rules>>,
     status: bool,
     scale: Option<ScalePaths>,
     selectable_fields: Vec<SelectableField>,
@@ -89,8 +93,13 @@ pub(crate) fn unusable_resources(crd: &Object) -> Vec<[Box<str>; 3]> {
 }
 
 impl Definition {
-    /// Builds the definition from a CRD at a revision. `None` if it is not established.
-    pub(crate) fn from_crd(crd: &Object, revision: Revision) -> Result<Option<Self>, String> {
+    /// Builds the definition from a CRD at a revision. `None` if it is not established. Rules that an earlier definition
+    /// has are not compiled again.
+    pub(crate) fn from_crd(
+        crd: &Object,
+        revision: Revision,
+        earlier: Option<&Self>,
+    ) -> Result<Option<Self>, String> {
         if !conditions::is_true(crd, ESTABLISHED) {
             return Ok(None);
         }
@@ -99,7 +108,7 @@ impl Definition {
         let mut served = versions(crd)
             .iter()
             .filter(|version| version["served"] == true)
-            .map(|version| Version::of(spec, version))
+            .map(|version| Version::of(spec, version, earlier))
             .collect::<Result<Vec<_>, _>>()?;
         served.sort_by(|a, b| super::versions::compare(&a.name, &b.name));
         let stored = text(&super::storage_version(crd)).to_owned();
@@ -173,6 +182,7 @@ impl Definition {
                 warning: version.warning.clone(),
                 alive: self.alive.subscribe(),
                 served_since: self.served_since,
+                rules: version.rules.clone(),
             }),
         })
     }
@@ -209,7 +219,7 @@ const VERBS: [&str; 8] = [
 ];
 
 impl Version {
-    fn of(spec: &Value, version: &Value) -> Result<Self, String> {
+    fn of(spec: &Value, version: &Value, earlier: Option<&Definition>) -> Result<Self, String> {
         let document = &version["schema"]["openAPIV3Schema"];
         let column = |column: &Value| PrinterColumn {
             name: text(&column["name"]).into(),
@@ -222,6 +232,7 @@ impl Version {
         Ok(Self {
             name: text(&version["name"]).into(),
             schema: Schema::from_crd(document)?,
+            rules: compile_rules(document, earlier),
             document: Arc::new(document.clone()),
             status: version["subresources"]
                 .get("status")
@@ -236,6 +247,18 @@ impl Version {
             selectable_fields: selectable_fields(spec, version),
             warning: deprecation_warning(spec, version),
         })
+    }
+}
+
+/// Compiles the rules of a schema, or takes those of an earlier definition with the same schema.
+fn compile_rules(document: &Value, earlier: Option<&Definition>) -> Option<Arc<Rules>> {
+    let known = earlier
+        .into_iter()
+        .flat_map(|earlier| &earlier.versions)
+        .find(|version| *version.document == *document);
+    match known {
+        Some(version) => version.rules.clone(),
+        None => Rules::compile(document).map(Arc::new),
     }
 }
 

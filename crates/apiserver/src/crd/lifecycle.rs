@@ -91,7 +91,8 @@ impl Definitions {
             let before = crd.clone();
             let change = self.next_step(&mut crd);
             if crd == before && change == Change::Put {
-                match Definition::from_crd(&crd, entry.revision) {
+                let earlier = self.store.registry.definition(name);
+                match Definition::from_crd(&crd, entry.revision, earlier.as_deref()) {
                     Ok(definition) => {
                         let unusable = definition::unusable_resources(&crd);
                         self.store.registry.define(name, definition, unusable);

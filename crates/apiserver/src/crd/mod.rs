@@ -11,8 +11,10 @@
 //! The storage owns the CRDs and their objects like all others. The registry owns what is served; it is updated from
 //! the stored CRDs after every write to one. This module keeps no state.
 //!
-//! Not implemented: **CEL rules** (`x-kubernetes-validations`) are stored and published, but neither compiled nor
-//! enforced. **Conversion webhooks** are accepted, but conversion only changes `apiVersion`.
+//! Validation rules (`x-kubernetes-validations`) are compiled twice: to check the CRD, and when it is served. The crate
+//! `windlass-cel` does both, and evaluates them.
+//!
+//! Not implemented: **conversion webhooks** are accepted, but conversion only changes `apiVersion`.
 
 mod ca_bundle;
 mod check;
@@ -27,11 +29,13 @@ mod versions;
 
 use serde_json::{Value, json};
 
-pub(crate) use check::{check, check_status, rule_count, warnings};
+pub(crate) use check::{check, check_status, warnings};
 pub(crate) use conversion::{convert_for_read, convert_to_stored, needs_conversion, set_default_status};
 pub(crate) use definition::{CrdInfo, Definition};
 pub(crate) use lifecycle::Definitions;
-pub(crate) use objects::{Part, check as check_object, finalizer_warnings, find_typed, prune_and_default};
+pub(crate) use objects::{
+    Part, check as check_object, check_rules, finalizer_warnings, find_typed, prune_and_default,
+};
 pub(crate) use versions::compare as compare_versions;
 
 use crate::object::Object;

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 use windlass_api::naming;
+use windlass_cel::rules::{Reason, Validation, Violation};
 
 use super::embedded::{OnMalformed, check_embedded, coerce_embedded, coerce_metadata};
 use crate::{
@@ -75,23 +76,23 @@ fn normalize_floats(value: &mut Value) {
     }
 }
 
-/// Validates an object before it is written; `old` is the object it replaces.
+/// Validates an object before it is written; `old` is the object it replaces. Violated rules of unchanged values become
+/// warnings.
 pub(crate) fn check(
     resource: &Resource,
     object: &Object,
     old: Option<&Object>,
     part: Part,
+    warnings: &mut Vec<String>,
 ) -> Vec<FieldError> {
     let mut errors = validation::check_metadata(object, resource);
     let Some(schema) = &resource.schema else {
         return errors;
     };
     let view = schema.view();
-    let whole = |object: &Object| Value::Object(object.fields().clone());
     match part {
         Part::Whole => {
-            let before = old.map(whole);
-            errors.extend(validate(view, &whole(object), before.as_ref(), ""));
+            errors.extend(validate(view, object.tree(), old.map(Object::tree), ""));
             errors.extend(check_replicas(resource, object));
         }
         Part::Status => {
@@ -109,11 +110,57 @@ pub(crate) fn check(
     if old.is_none_or(|old| check_lists(view, old.fields()).is_empty()) {
         errors.extend(check_lists(view, object.fields()));
     }
-    if schema.has_rules() && errors.iter().any(skips_rules) {
-        let problem = Problem::Invalid(Value::Null, RULES_NOT_CHECKED.to_owned());
-        errors.push(FieldError::new("<nil>", problem));
+    if resource.rules().is_some() {
+        if errors.iter().any(skips_rules) {
+            let problem = Problem::Invalid(Value::Null, RULES_NOT_CHECKED.to_owned());
+            errors.push(FieldError::new("<nil>", problem));
+        } else {
+            errors.extend(check_rules(resource, object, old, warnings));
+        }
     }
     errors
+}
+
+/// Evaluates the validation rules, for a write to any part of the object.
+pub(crate) fn check_rules(
+    resource: &Resource,
+    object: &Object,
+    old: Option<&Object>,
+    warnings: &mut Vec<String>,
+) -> Vec<FieldError> {
+    let Some(rules) = resource.rules() else {
+        return Vec::new();
+    };
+    let validation = match old {
+        Some(old) => Validation::update(object.tree(), old.tree()),
+        None => Validation::create(object.tree()),
+    };
+    let outcome = rules.root().validate(&validation);
+    warnings.extend(outcome.warnings.into_iter().map(|warning| {
+        let warning = violation(warning);
+        format!("{}: {}", warning.field, warning.message())
+    }));
+    outcome.violations.into_iter().map(violation).collect()
+}
+
+/// A violated rule as an error of its field.
+pub(super) fn violation(violation: Violation) -> FieldError {
+    let Violation {
+        field,
+        reason,
+        value,
+        message,
+    } = violation;
+    let problem = match (reason, value) {
+        (Reason::Invalid, Some(value)) => Problem::Invalid(value, message),
+        (Reason::Invalid, None) => Problem::InvalidText(String::new(), message),
+        (Reason::Forbidden, _) => Problem::Forbidden(message),
+        (Reason::Required, _) => Problem::Required(message),
+        (Reason::Duplicate, Some(value)) => Problem::Duplicate(value),
+        (Reason::Duplicate, None) => Problem::DuplicateText(String::new()),
+    };
+    let field = if field.is_empty() { "<nil>".to_owned() } else { field };
+    FieldError::new(field, problem)
 }
 
 /// Whether the real server skips CEL rules for an object with this error.

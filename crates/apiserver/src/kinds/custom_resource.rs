@@ -39,13 +39,18 @@ impl Strategy for CustomResource {
         }
     }
 
-    fn validate_object(&self, write: &Write<'_>, subresource: &str) -> Vec<FieldError> {
+    fn validate_object(
+        &self,
+        write: &Write<'_>,
+        subresource: &str,
+        warnings: &mut Vec<String>,
+    ) -> Vec<FieldError> {
         let part = if subresource == "status" {
             crd::Part::Status
         } else {
             crd::Part::Whole
         };
-        crd::check_object(write.resource, write.object, write.old, part)
+        crd::check_object(write.resource, write.object, write.old, part, warnings)
     }
 
     fn may_warn(&self, _write: &Write<'_>) -> bool {

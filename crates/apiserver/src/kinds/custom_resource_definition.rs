@@ -42,7 +42,12 @@ impl Strategy for CustomResourceDefinition {
         }
     }
 
-    fn validate_object(&self, write: &Write<'_>, subresource: &str) -> Vec<FieldError> {
+    fn validate_object(
+        &self,
+        write: &Write<'_>,
+        subresource: &str,
+        _warnings: &mut Vec<String>,
+    ) -> Vec<FieldError> {
         let mut errors = validation::check_metadata(write.object, write.resource);
         errors.extend(if subresource == "status" {
             crd::check_status(write.object)

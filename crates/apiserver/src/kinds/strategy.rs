@@ -115,7 +115,13 @@ pub(crate) trait Strategy: Send + Sync {
     // Validation.
 
     /// Validates the metadata; CRDs and custom resources are validated whole. Also called for the server's own writes.
-    fn validate_object(&self, write: &Write<'_>, _subresource: &str) -> Vec<FieldError> {
+    /// What is wrong, but no reason to reject the write, becomes a warning.
+    fn validate_object(
+        &self,
+        write: &Write<'_>,
+        _subresource: &str,
+        _warnings: &mut Vec<String>,
+    ) -> Vec<FieldError> {
         validation::check_metadata(write.object, write.resource)
     }
 

@@ -17,6 +17,7 @@ use std::{
 
 use parking_lot::RwLock;
 use serde_json::Value;
+use windlass_cel::rules::Rules;
 
 pub(crate) use built_in::{BuiltInSchemas, VersionInfo};
 
@@ -120,6 +121,11 @@ impl Resource {
 
     pub(crate) fn subresource(&self, name: &str) -> Option<&Subresource> {
         self.subresources.iter().find(|s| *s.name == *name)
+    }
+
+    /// The validation rules of a custom resource.
+    pub(crate) fn rules(&self) -> Option<&Rules> {
+        self.crd.as_ref()?.rules.as_deref()
     }
 
     pub(crate) fn has_status(&self) -> bool {
@@ -270,6 +276,11 @@ impl Registry {
 
     pub(crate) fn catalogue(&self) -> Arc<Catalogue> {
         self.state.read().catalogue.clone()
+    }
+
+    /// What is served of a CRD.
+    pub(crate) fn definition(&self, name: &str) -> Option<Arc<Definition>> {
+        self.state.read().definitions.get(name).cloned()
     }
 
     /// Starts serving a CRD's resources, or stops if it is not established. `unusable` are group, version and plural of

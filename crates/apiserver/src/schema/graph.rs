@@ -17,7 +17,6 @@ impl Schema {
         Ok(Self {
             graph: Arc::new(graph),
             root,
-            has_rules: has_rules(document),
         })
     }
 
@@ -28,7 +27,6 @@ impl Schema {
         Ok(Self {
             graph: Arc::new(graph),
             root,
-            has_rules: false,
         })
     }
 }
@@ -69,7 +67,6 @@ impl Graph {
         self.names.get(name).map(|root| Schema {
             graph: self.clone(),
             root: *root,
-            has_rules: false,
         })
     }
 
@@ -181,18 +178,6 @@ impl Graph {
             one_of,
             not,
         })))
-    }
-}
-
-/// Whether a CRD's schema contains CEL rules.
-fn has_rules(document: &Value) -> bool {
-    match document {
-        Value::Object(fields) => fields.iter().any(|(key, value)| {
-            (key == "x-kubernetes-validations" && value.as_array().is_some_and(|rules| !rules.is_empty()))
-                || has_rules(value)
-        }),
-        Value::Array(items) => items.iter().any(has_rules),
-        _ => false,
     }
 }
 

@@ -8,8 +8,7 @@
 //!
 //! Schemas may refer to themselves (`JSONSchemaProps` does), so they form a graph of indexes, not a tree.
 //!
-//! A CRD's CEL rules (`x-kubernetes-validations`) are stored and published, never evaluated. The schema only records
-//! whether there are any ([`Schema::has_rules`]).
+//! A CRD's validation rules (`x-kubernetes-validations`) are not part of it: the crate `windlass-cel` has them.
 
 mod decode;
 mod defaults;
@@ -64,7 +63,6 @@ type NodeId = u32;
 pub(crate) struct Schema {
     graph: Arc<Graph>,
     root: NodeId,
-    has_rules: bool,
 }
 
 /// One schema, with references resolved.
@@ -215,10 +213,5 @@ struct Nested {
 impl Schema {
     pub(crate) fn view(&self) -> SchemaView<'_> {
         SchemaView::new(&self.graph, self.root)
-    }
-
-    /// Whether a CRD has CEL rules, which are not evaluated.
-    pub(crate) fn has_rules(&self) -> bool {
-        self.has_rules
     }
 }

@@ -36,6 +36,8 @@ pub(crate) enum Problem {
     Forbidden(String),
     /// The value is longer than this many bytes, items or characters.
     TooLong(u64),
+    /// The server cannot check the value, and why.
+    Internal(String),
     /// More items (first) than allowed (second).
     TooMany(usize, u64),
     /// The server failed to check the value, and why.
@@ -82,9 +84,11 @@ impl FieldError {
             Problem::NotSupported(value, choices) => unsupported(&format_value(value), choices),
             Problem::NotSupportedText(text, choices) => unsupported(text, choices),
             Problem::Duplicate(value) => format!("Duplicate value: {}", format_value(value)),
+            Problem::DuplicateText(text) if text.is_empty() => "Duplicate value".to_owned(),
             Problem::DuplicateText(text) => format!("Duplicate value: {text}"),
             Problem::NotFound(value) => format!("Not found: {}", format_value(value)),
             Problem::Forbidden(why) => format!("Forbidden: {why}"),
+            Problem::Internal(why) => format!("Internal error: {why}"),
             Problem::TooLong(limit) => format!("Too long: may not be more than {limit} bytes"),
             Problem::TooMany(count, limit) => format!("Too many: {count}: must have at most {limit} items"),
             Problem::Internal(why) => format!("Internal error: {why}"),

@@ -8,7 +8,7 @@
 //! Updates are ratcheted: errors of a value that is equal to the one it replaces are dropped. List items correspond if
 //! their keys are equal (`x-kubernetes-list-type: map`).
 //!
-//! CEL rules (`x-kubernetes-validations`) are not evaluated: see [`crate::crd`].
+//! Validation rules (`x-kubernetes-validations`) are evaluated afterwards, by [`crate::crd`].
 
 use serde_json::{Map, Value};
 

@@ -98,7 +98,7 @@ fn apply_scale(writes: &WriteVerbs, request: SubresourceRequest<'_>, body: &Byte
     let config = Configuration::read(body)?.config;
     let admitted = Admitted::write(target, Operation::Update, options);
     let mut warnings = Vec::new();
-    let changed = writes.modify(target, options, Generation::Increment, |object| {
+    let (changed, found) = writes.modify(target, options, Generation::Increment, |object| {
         let (current, unset) = current_scale(object, resource)?;
         let (wanted, managed_fields) = apply_to_scale(
             &writes.store,
@@ -115,6 +115,7 @@ fn apply_scale(writes: &WriteVerbs, request: SubresourceRequest<'_>, body: &Byte
         object.set_managed_fields(managed_fields);
         Ok(())
     })?;
+    warnings.extend(found);
     Ok(Answer::from_value(200, &scale_of(&changed, resource)).with_warnings(&warnings))
 }
 
@@ -128,7 +129,7 @@ fn set_scale(
     let resource = &target.resource;
     let admitted = Admitted::write(target, Operation::Update, options);
     let mut warnings = Vec::new();
-    let changed = writes.modify(target, options, Generation::Increment, |object| {
+    let (changed, found) = writes.modify(target, options, Generation::Increment, |object| {
         let (current, unset) = current_scale(object, resource)?;
         let before = scale_of(object, resource);
         let wanted = change(current.clone())?;
@@ -147,6 +148,7 @@ fn set_scale(
         object.set_managed_fields(managed_fields);
         Ok(())
     })?;
+    warnings.extend(found);
     Ok(Answer::from_value(200, &scale_of(&changed, resource)).with_warnings(&warnings))
 }
 

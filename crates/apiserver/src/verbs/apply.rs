@@ -14,7 +14,7 @@ use super::{
     update::check_precondition,
 };
 use crate::{
-    conversion,
+    conversion, crd,
     fields::{
         Applied, ApplyError, FieldSet, Managed, ManagedFieldsError, OnConflict, Versions, compare, extract,
     },
@@ -65,6 +65,7 @@ impl WriteVerbs {
                 && !self.admission.may_reject()
                 && is_stored_entry(&self.store, resource, entry)
                 && last_applied(old).is_none()
+                && follows_rules(resource, old)
                 && !served.has_removed_version(old.managed_fields().stored_json())
                 && served.updater(&options.field_manager, &now).is_noop_apply(
                     old.tree(),
@@ -167,6 +168,13 @@ impl WriteVerbs {
         object.metadata_mut().remove("resourceVersion");
         self.insert(target, options, object, warnings)
     }
+}
+
+/// Whether the stored object may be written again: rules may have been added since it was, and some never accept one.
+fn follows_rules(resource: &Resource, object: &Object) -> bool {
+    let mut warnings = Vec::new();
+    resource.rules().is_none()
+        || (crd::check_rules(resource, object, Some(object), &mut warnings).is_empty() && warnings.is_empty())
 }
 
 /// Whether the entry is the stored one, not converted to this version or the current schema.

@@ -25,14 +25,14 @@ pub(crate) enum Generation {
 
 impl WriteVerbs {
     /// Changes an object on the server's behalf: reads, changes and writes, and retries on conflict. Returns the
-    /// written object.
+    /// written object, and warnings about it.
     pub(crate) fn modify(
         &self,
         target: &Target,
         options: &WriteOptions,
         generation: Generation,
         mut change: impl FnMut(&mut Object) -> Result<(), Status>,
-    ) -> Result<Object, Status> {
+    ) -> Result<(Object, Vec<String>), Status> {
         let resource = &target.resource;
         for _ in 0..MAX_CONFLICT_RETRIES {
             let entry = self.store.current(target)?;
@@ -43,19 +43,26 @@ impl WriteVerbs {
             if counts && desired_state_differs(&object, &old, resource) {
                 object.set_meta("generation", next_generation(&old));
             }
-            let errors = check(resource, &target.subresource, &object, Some(&old));
+            let mut warnings = Vec::new();
+            let errors = check(
+                resource,
+                &target.subresource,
+                &object,
+                Some(&old),
+                &mut warnings,
+            );
             if !errors.is_empty() {
-                return Err(invalid(resource, &target.name, &errors));
+                return Err(invalid(resource, &target.name, &errors).with_warnings(&warnings));
             }
             if options.dry_run || object == old {
-                return Ok(object);
+                return Ok((object, warnings));
             }
             if let Ok(entry) =
                 self.store
                     .commit(resource, &mut object, Expect::At(entry.revision), Change::Put)
             {
                 self.after_write(resource, &entry);
-                return Ok(object);
+                return Ok((object, warnings));
             }
         }
         Err(Status::modified(resource, &target.name))

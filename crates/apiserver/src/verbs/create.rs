@@ -77,7 +77,7 @@ impl WriteVerbs {
             let mut errors = kinds::validate_first(resource, &object);
             if errors.is_empty() {
                 errors = validation::check_name(&object, resource.facts.name_rule);
-                errors.extend(check(resource, "", &object, None));
+                errors.extend(check(resource, "", &object, None, &mut warnings));
                 errors.extend(kinds::validate(resource, &object));
             }
             if !errors.is_empty() {

@@ -169,13 +169,14 @@ pub(super) fn check(
     subresource: &str,
     object: &Object,
     old: Option<&Object>,
+    warnings: &mut Vec<String>,
 ) -> Vec<FieldError> {
     let write = Write {
         resource,
         object,
         old,
     };
-    resource.strategy.validate_object(&write, subresource)
+    resource.strategy.validate_object(&write, subresource, warnings)
 }
 
 /// Go's message for a value that is not an object, where it expects `apiVersion` and `kind`.

@@ -207,7 +207,7 @@ impl WriteVerbs {
         strategy.check_escalation(&self.access, caller, &write)?;
         strategy.prepare_subresource(target, &mut object, old, &self.store.environment.now_rfc3339());
         let mut errors = prepare_update(&mut object, old, target, self.admission.plugins);
-        let found = check(resource, &target.subresource, &object, Some(old));
+        let found = check(resource, &target.subresource, &object, Some(old), &mut warnings);
         // A subresource changes only its own fields; the rest was validated before.
         match &*target.subresource {
             "" => {
@@ -233,7 +233,7 @@ impl WriteVerbs {
             }
         }
         if !errors.is_empty() {
-            return Err(invalid(resource, &target.name, &errors));
+            return Err(invalid(resource, &target.name, &errors).with_warnings(&warnings));
         }
         strategy.authorize_update(self, caller, target, &object, old)?;
         warnings.extend(kinds::warnings(resource, &object, Some(old)));

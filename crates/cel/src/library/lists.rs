@@ -376,8 +376,13 @@ fn sum<'a>(args: Args<'_, 'a>) -> Result<'a> {
             _ => return Err(EvalError::no_such_overload()),
         });
     }
-    // An empty list has the sum of the first overload.
-    Ok(total.unwrap_or(Value::Int(0)))
+    // Of a list of unknown type the first overload counts.
+    Ok(total.unwrap_or(match args.overload {
+        "list_uint_sum_uint" => Value::Uint(0),
+        "list_double_sum_double" => Value::Double(0.0),
+        "list_duration_sum_duration" => Value::Duration(Duration::from_nanos(0)),
+        _ => Value::Int(0),
+    }))
 }
 
 fn extreme<'a>(args: &Args<'_, 'a>, name: &str, worse: Ordering) -> Result<'a> {

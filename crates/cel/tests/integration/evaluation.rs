@@ -159,6 +159,7 @@ fn cancelled_evaluation_ends() {
     let limits = Limits {
         cost: u64::MAX,
         cancel: Some(std::sync::Arc::new(true.into())),
+        ..Limits::default()
     };
     let variables = [Value::list((0..1000).map(Value::Int).collect())];
     let error = program.evaluate_with(&variables, &limits).value.unwrap_err();
@@ -217,4 +218,30 @@ fn lazy_fields_are_computed_when_they_are_read() {
     let mut fields = Vec::new();
     program.visit_fields_of(slot, &mut |field| fields.push(field.map(str::to_owned)));
     assert_eq!(fields, [Some("broken".to_owned()), Some("n".to_owned())]);
+}
+
+#[test]
+fn loop_in_a_variable_that_another_loop_reads_first_is_evaluated() {
+    let env = Env::kubernetes();
+    let text = "optional.of([1, 2].map(x, x * 2)).optMap(v, [10, 20].map(y, y + v[1])) == optional.of([14, 24])";
+    let program = env.compile(text).unwrap();
+    assert!(matches!(program.evaluate(&[]).value, Ok(Value::Bool(true))));
+}
+
+#[test]
+fn evaluation_ends_at_the_limit_of_steps() {
+    let mut env = Env::kubernetes();
+    env.declare("l", Type::list(Type::Int));
+    let program = env.compile("l == l").unwrap();
+    let limits = Limits {
+        steps: 5000,
+        ..Limits::default()
+    };
+    let variables = [Value::list((0..4000).map(Value::Int).collect())];
+    let evaluation = program.evaluate_with(&variables, &limits);
+    assert!(matches!(evaluation.value, Ok(Value::Bool(true))));
+    assert!(evaluation.steps >= 4000);
+    let variables = [Value::list((0..9000).map(Value::Int).collect())];
+    let error = program.evaluate_with(&variables, &limits).value.unwrap_err();
+    assert_eq!(error.kind(), EvalErrorKind::Interrupted);
 }

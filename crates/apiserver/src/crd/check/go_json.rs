@@ -74,6 +74,39 @@ const FIELDS: [(&str, &str, Kind); 44] = [
     ("XValidations", "x-kubernetes-validations", Kind::Plain),
 ];
 
+/// Formats a validation rule like Go, which escapes what HTML would interpret.
+pub(super) fn rule(rule: &Value) -> String {
+    let given = |key: &str| match &rule[key] {
+        Value::Null => "\"\"".to_owned(),
+        value => html_escaped(value),
+    };
+    format!(
+        "{{\"Rule\":{},\"Message\":{},\"MessageExpression\":{},\"Reason\":{},\"FieldPath\":{},\"OptionalOldSelf\":{}}}",
+        given("rule"),
+        given("message"),
+        given("messageExpression"),
+        html_escaped(&rule["reason"]),
+        given("fieldPath"),
+        rule["optionalOldSelf"]
+    )
+}
+
+fn html_escaped(value: &Value) -> String {
+    let json = value.to_string();
+    let mut escaped = String::with_capacity(json.len());
+    for sign in json.chars() {
+        match sign {
+            '<' => escaped.push_str("\\u003c"),
+            '>' => escaped.push_str("\\u003e"),
+            '&' => escaped.push_str("\\u0026"),
+            '\u{2028}' => escaped.push_str("\\u2028"),
+            '\u{2029}' => escaped.push_str("\\u2029"),
+            sign => escaped.push(sign),
+        }
+    }
+    escaped
+}
+
 /// Go's name and the JSON name of each schema field, in Go's order.
 pub(super) fn fields() -> impl Iterator<Item = (&'static str, &'static str)> {
     FIELDS.iter().map(|(go, json, _)| (*go, *json))

@@ -8,12 +8,16 @@ mod defaults;
 mod go_json;
 mod openapi;
 mod parts;
+#[cfg(test)]
+mod recorded;
+mod rules;
 mod structural;
 
 use std::collections::HashSet;
 
 use serde_json::{Value, json};
 use windlass_api::naming;
+use windlass_cel::rules::Rules;
 
 use super::{
     ca_bundle,
@@ -92,7 +96,7 @@ pub(crate) fn check(crd: &Object, old: Option<&Object>) -> Vec<FieldError> {
             "must be spec.names.plural+\".\"+spec.group",
         );
     }
-    check_spec(spec, &mut errors);
+    check_spec(spec, old.map(super::spec), &mut errors);
     check_ca_bundle(crd, old, &mut errors);
     if let Some(old) = old {
         check_changes(crd, old, &mut errors);
@@ -132,7 +136,7 @@ pub(crate) fn check_status(crd: &Object) -> Vec<FieldError> {
     errors.0
 }
 
-fn check_spec(spec: &Value, errors: &mut ErrorList) {
+fn check_spec(spec: &Value, old: Option<&Value>, errors: &mut ErrorList) {
     let group = text(&spec["group"]);
     let problems = naming::subdomain(group);
     if group.is_empty() {
@@ -164,7 +168,13 @@ fn check_spec(spec: &Value, errors: &mut ErrorList) {
         );
     }
     for (index, version) in versions.iter().enumerate() {
-        check_version(version, &format!("spec.versions[{index}]"), &common, errors);
+        check_version(
+            version,
+            old,
+            &format!("spec.versions[{index}]"),
+            &common,
+            errors,
+        );
     }
     check_version_list(spec, versions, &common, errors);
     // `spec.version` was a field of its own in earlier API versions.
@@ -184,7 +194,13 @@ fn check_spec(spec: &Value, errors: &mut ErrorList) {
             .iter()
             .any(|version| has_status(&version["subresources"]));
         if common.has("schema") {
-            check_schema(&first["schema"], any_status, "spec.validation", errors);
+            check_schema(
+                &first["schema"],
+                any_status,
+                is_schema_unchanged(first, old),
+                "spec.validation",
+                errors,
+            );
         }
         if common.has("subresources") {
             parts::check_subresources(&first["subresources"], "spec.subresources", errors);
@@ -217,7 +233,13 @@ fn check_spec(spec: &Value, errors: &mut ErrorList) {
     parts::check_conversion(spec, errors);
 }
 
-fn check_version(version: &Value, path: &str, common: &CommonFields, errors: &mut ErrorList) {
+fn check_version(
+    version: &Value,
+    old: Option<&Value>,
+    path: &str,
+    common: &CommonFields,
+    errors: &mut ErrorList,
+) {
     let name = text(&version["name"]);
     let problems = naming::label_1035(name);
     if !problems.is_empty() {
@@ -230,7 +252,13 @@ fn check_version(version: &Value, path: &str, common: &CommonFields, errors: &mu
     }
     if !common.has("schema") {
         let status = has_status(&version["subresources"]);
-        check_schema(&version["schema"], status, &format!("{path}.schema"), errors);
+        check_schema(
+            &version["schema"],
+            status,
+            is_schema_unchanged(version, old),
+            &format!("{path}.schema"),
+            errors,
+        );
     }
     if !common.has("subresources") {
         parts::check_subresources(&version["subresources"], &format!("{path}.subresources"), errors);
@@ -276,7 +304,13 @@ fn check_version_list(spec: &Value, versions: &[Value], common: &CommonFields, e
 }
 
 /// Validates the schema of a version, or the common one.
-fn check_schema(schema: &Value, has_status: bool, path: &str, errors: &mut ErrorList) {
+fn check_schema(
+    schema: &Value,
+    has_status: bool,
+    is_unchanged: bool,
+    path: &str,
+    errors: &mut ErrorList,
+) {
     let schema = &schema["openAPIV3Schema"];
     if schema.is_null() {
         return;
@@ -290,21 +324,39 @@ fn check_schema(schema: &Value, has_status: bool, path: &str, errors: &mut Error
         own.forbidden(format!("{path}.nullable"), "nullable cannot be true at the root");
     }
     let unreadable = structural::structural_error(schema);
+    let mut compiled = None;
+    let mut has_scope = false;
     if unreadable.is_none() {
         let problems = structural::check(schema, &path);
         if problems.is_empty() {
+            compiled = Rules::compile(schema);
+            let known = own.0.len();
             // If building fails, the checks below report why.
             if let Ok(built) = Schema::for_crd_defaults(schema) {
-                defaults::check(&built, schema, &path, &mut own);
+                let rules = compiled.as_ref().map(Rules::root);
+                defaults::check(&built, schema, rules, &path, &mut own);
             }
+            // The rules are checked only if the defaults are valid.
+            has_scope = own.0.len() == known;
         }
         own.0.extend(problems);
     }
-    openapi::check(schema, &path, &mut own);
+    let rules = compiled.as_ref().map(Rules::root);
+    let scope = has_scope.then(|| rules::Scope::root(rules, is_unchanged));
+    openapi::check(schema, &path, scope, &mut own);
     if let Some(why) = unreadable.filter(|_| own.is_empty()) {
         own.invalid(&*path, "", why);
     }
     errors.0.extend(own.0);
+}
+
+/// Whether the stored CRD has this schema for the version. A schema that all its versions have in common is also that of a
+/// new version.
+fn is_schema_unchanged(version: &Value, old: Option<&Value>) -> bool {
+    let old = old.map_or(&[][..], |old| list(&old["versions"]));
+    let is_common = CommonFields::from_versions(old).has("schema");
+    old.iter()
+        .any(|old| (is_common || old["name"] == version["name"]) && old["schema"] == version["schema"])
 }
 
 fn check_names(names: &Value, path: &str, errors: &mut ErrorList) {
@@ -458,15 +510,6 @@ fn unknown_formats(crd: &Object) -> Vec<String> {
         }
     }
     formats
-}
-
-/// The number of CEL rules in the schema of a version.
-pub(crate) fn rule_count(version: &Value) -> usize {
-    let schemas = schemas(&version["schema"]["openAPIV3Schema"]);
-    let rules = schemas
-        .iter()
-        .map(|schema| list(&schema["x-kubernetes-validations"]));
-    rules.map(<[Value]>::len).sum()
 }
 
 /// A schema and all schemas nested in it.

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::{
     super::{list, text},
     ErrorList, go_json, parts,
+    rules::{RuleErrors, Scope},
 };
 use crate::schema::Problem;
 
@@ -44,14 +45,31 @@ struct Position<'a> {
     inside_meta: bool,
     /// Why defaults are not allowed.
     no_defaults: Option<&'a str>,
+    /// The rules at this position, if they are checked.
+    rules: Option<Scope<'a>>,
+    /// The path of a list above whose items have no old values.
+    uncorrelatable: Option<&'a str>,
 }
 
-pub(super) fn check(schema: &Value, path: &str, errors: &mut ErrorList) {
+/// Checks a schema, and its rules if they are given: where the rest of the schema is valid.
+pub(super) fn check(schema: &Value, path: &str, rules: Option<Scope<'_>>, errors: &mut ErrorList) {
     let place = Position {
         is_root: true,
+        rules,
         ..Position::default()
     };
-    walk(schema, path, place, errors);
+    let mut found = Found {
+        errors,
+        rules: RuleErrors::default(),
+    };
+    walk(schema, path, place, &mut found);
+    found.rules.finish(path, found.errors);
+}
+
+/// The errors of a schema, and separately those of its rules, which follow them.
+struct Found<'a> {
+    errors: &'a mut ErrorList,
+    rules: RuleErrors,
 }
 
 /// With a status subresource, the status is validated against its own part of the schema, so root-level constraints
@@ -79,13 +97,14 @@ pub(super) fn check_root_with_status(schema: &Value, path: &str, errors: &mut Er
     }
 }
 
-fn walk(schema: &Value, path: &str, place: Position<'_>, errors: &mut ErrorList) {
+fn walk(schema: &Value, path: &str, place: Position<'_>, found: &mut Found<'_>) {
     if !schema.is_object() {
         return;
     }
-    check_supported(schema, path, place, errors);
+    let known = found.errors.0.len();
+    check_supported(schema, path, place, found.errors);
     if schema["uniqueItems"] == true {
-        errors.forbidden(
+        found.errors.forbidden(
             format!("{path}.uniqueItems"),
             "uniqueItems cannot be set to true since the runtime complexity becomes quadratic",
         );
@@ -94,13 +113,18 @@ fn walk(schema: &Value, path: &str, place: Position<'_>, errors: &mut ErrorList)
         is_root: false,
         ..place
     };
+    // There are no rules in what only restricts a value.
+    let restricting = Position {
+        rules: None,
+        ..inner
+    };
     let additional = &schema["additionalProperties"];
     let properties = schema["properties"]
         .as_object()
         .filter(|fields| !fields.is_empty());
     if !additional.is_null() {
         if properties.is_some() && *additional != true {
-            errors.forbidden(
+            found.errors.forbidden(
                 format!("{path}.additionalProperties"),
                 "additionalProperties and properties are mutual exclusive",
             );
@@ -113,8 +137,14 @@ fn walk(schema: &Value, path: &str, place: Position<'_>, errors: &mut ErrorList)
         walk(
             additional,
             &format!("{path}.additionalProperties"),
-            Position { no_defaults, ..inner },
-            errors,
+            Position {
+                no_defaults,
+                rules: place
+                    .rules
+                    .map(|rules| rules.child(schema, |part| part.values())),
+                ..inner
+            },
+            found,
         );
     }
     let is_resource = place.is_root || schema["x-kubernetes-embedded-resource"] == true;
@@ -129,32 +159,59 @@ fn walk(schema: &Value, path: &str, place: Position<'_>, errors: &mut ErrorList)
                 place.no_defaults
             },
             is_root: false,
+            rules: place
+                .rules
+                .map(|rules| rules.child(schema, |part| part.property(name))),
+            uncorrelatable: place.uncorrelatable,
         };
-        walk(property, &format!("{path}.properties[{name}]"), place, errors);
+        walk(property, &format!("{path}.properties[{name}]"), place, found);
     }
-    walk(&schema["not"], &format!("{path}.not"), inner, errors);
+    walk(&schema["not"], &format!("{path}.not"), restricting, found);
     for key in ["allOf", "oneOf", "anyOf"] {
         for (index, nested) in list(&schema[key]).iter().enumerate() {
-            walk(nested, &format!("{path}.{key}[{index}]"), inner, errors);
+            walk(nested, &format!("{path}.{key}[{index}]"), restricting, found);
         }
     }
     for (name, definition) in schema["definitions"].as_object().into_iter().flatten() {
-        walk(definition, &format!("{path}.definitions[{name}]"), inner, errors);
+        walk(
+            definition,
+            &format!("{path}.definitions[{name}]"),
+            restricting,
+            found,
+        );
     }
+    let of_items = Position {
+        rules: place
+            .rules
+            .map(|rules| rules.child(schema, |part| part.items())),
+        uncorrelatable: place
+            .uncorrelatable
+            .or((schema["x-kubernetes-list-type"] != "map").then_some(path)),
+        ..inner
+    };
     match &schema["items"] {
         Value::Array(items) => {
             for (index, item) in items.iter().enumerate() {
-                walk(item, &format!("{path}.items[{index}]"), inner, errors);
+                walk(item, &format!("{path}.items[{index}]"), of_items, found);
             }
         }
-        items => walk(items, &format!("{path}.items"), inner, errors),
+        items => walk(items, &format!("{path}.items"), of_items, found),
     }
     for (name, dependency) in schema["dependencies"].as_object().into_iter().flatten() {
-        walk(dependency, &format!("{path}.dependencies[{name}]"), inner, errors);
+        walk(
+            dependency,
+            &format!("{path}.dependencies[{name}]"),
+            restricting,
+            found,
+        );
     }
-    check_extensions(schema, path, errors);
-    check_keys(schema, path, errors);
-    parts::check_rules(schema, path, errors);
+    check_extensions(schema, path, found.errors);
+    check_keys(schema, path, found.errors);
+    parts::check_rules(schema, path, found.errors);
+    // Not if the schema here or below has errors: an expression may depend on what is wrong.
+    if let Some(rules) = place.rules.filter(|_| found.errors.0.len() == known) {
+        found.rules.check(schema, path, &rules, place.uncorrelatable);
+    }
 }
 
 fn check_supported(schema: &Value, path: &str, place: Position<'_>, errors: &mut ErrorList) {

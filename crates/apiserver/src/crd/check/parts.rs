@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 use windlass_api::naming;
+use windlass_cel::rules::is_valid_field_path;
 
 use super::{
     super::{list, text},
@@ -272,6 +273,13 @@ pub(super) fn check_rules(schema: &Value, path: &str, errors: &mut ErrorList) {
                 format!("{path}.fieldPath"),
                 given("fieldPath"),
                 "must not contain line breaks",
+            );
+        }
+        if !given("fieldPath").is_empty() && !is_valid_field_path(given("fieldPath"), schema) {
+            errors.invalid(
+                format!("{path}.fieldPath"),
+                given("fieldPath"),
+                "must be a valid path",
             );
         }
     }
