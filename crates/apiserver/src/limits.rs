@@ -68,11 +68,13 @@ pub struct Limits {
     /// stream is reset; but the last 64 KiB of an answer are out of the server's hands once they are queued for the
     /// connection, and if those are not read for so long, the connection is closed.
     pub unread_timeout: Duration,
-    /// Open connections. For further ones, the server closes those that are idle longest, unauthenticated ones first. If
-    /// all are busy, further clients get 429 and are disconnected. Default: 4,000.
+    /// Open connections. For further ones, the server closes idle ones, unauthenticated ones first. If all are busy, it
+    /// closes one of the user who has most of them, or, if the further one would be that user's, answers it with 429 and
+    /// closes it. Service accounts of a namespace count as one user, and so do all anonymous clients. Default: 4,000, or
+    /// what the process's limit on open files allows.
     pub connections: usize,
     /// Further connections that only administrators may keep: any client may connect, and must authenticate with its
-    /// first request. Default: 400.
+    /// first request. Those that have not displace each other, the oldest first. Default: 400.
     pub reserved_connections: usize,
     /// Concurrent requests on one HTTP/2 connection. Default: 100, as in kube-apiserver.
     pub streams: u32,
