@@ -8,7 +8,7 @@
 //! | 128 levels | a stored object of a built-in kind | 400 |
 //! | a minute, or the query's `timeout` | a request other than a watch | 504 |
 //! | [`Limits::watches`] | open watches | 429 with `Retry-After`, except for administrators |
-//! | [`Limits::reads`], [`Limits::writes`], [`Limits::received_bytes`] | concurrent requests | 429 with `Retry-After`, except for administrators |
+//! | [`Limits::reads`], [`Limits::writes`], [`Limits::received_bytes`], [`Limits::answer_bytes`] | concurrent requests | 429 with `Retry-After`, except for administrators |
 //! | the storage's window | history | 410 |
 //! | the others of [`Limits`] | connections | closed |
 
@@ -24,8 +24,8 @@ pub(crate) const MAX_BODY_BYTES: usize = 3 * 1024 * 1024;
 /// Limits on what clients can make a server hold, and for how long; see [`Builder::limits`](crate::Builder::limits).
 ///
 /// Some limits do not apply to administrators (`system:masters`) and health checks. One user cannot use up
-/// [`watches`](Self::watches), [`reads`](Self::reads), [`writes`](Self::writes) or
-/// [`received_bytes`](Self::received_bytes): of the second half of each, a user gets no more than remains free, divided by
+/// [`watches`](Self::watches), [`reads`](Self::reads), [`writes`](Self::writes),
+/// [`received_bytes`](Self::received_bytes) or [`answer_bytes`](Self::answer_bytes): of the second half of each, a user gets no more than remains free, divided by
 /// the number of users who have some of it; one request in any case. So `n` users together leave one of `n + 1` parts of
 /// that half to others. The service accounts of a namespace count as one user. What remains: whoever has many users, or
 /// may create namespaces with service accounts, can use up a limit: 15 of them one of 100, 30 one of 400, 158 one of
@@ -52,6 +52,9 @@ pub struct Limits {
     pub writes: usize,
     /// Bytes of request bodies in memory. Default: 256 MiB. Less than 12 MiB are not divided between users.
     pub received_bytes: usize,
+    /// Bytes of errors and other small documents in memory, until they are sent; those of less than 1 KiB do not count.
+    /// Default: 64 MiB. Less than 4 MiB are not divided between users.
+    pub answer_bytes: usize,
     /// The size from which work is large, in bytes of the body and of the object that it changes. On a socket with a
     /// multi-thread runtime, large work does not run on the threads that serve other requests. Default: 64 KiB.
     pub large_work_bytes: usize,
@@ -96,6 +99,7 @@ impl Default for Limits {
             reads: 400,
             writes: 200,
             received_bytes: 256 * 1024 * 1024,
+            answer_bytes: 64 * 1024 * 1024,
             large_work_bytes: 64 * 1024,
             handshake_timeout: Duration::from_secs(10),
             header_timeout: Duration::from_secs(32),
