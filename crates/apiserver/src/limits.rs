@@ -137,13 +137,29 @@ pub(crate) fn check_storable(resource: &Resource, object: &Object) -> Result<(),
     check_size(object)
 }
 
+/// Makes an object storable, if possible: as in the real server, managed fields are given up if without them it is not too
+/// large. An apply fails instead: it has to call [`check_storable`] before.
+pub(crate) fn make_storable(resource: &Resource, object: &mut Object) -> Result<(), Status> {
+    let refused = match check_storable(resource, object) {
+        Err(status) if !object.managed_fields().stored_json().is_empty() => status,
+        answer => return answer,
+    };
+    let managed_fields = object.take_managed_fields();
+    check_storable(resource, object).map_err(|_| {
+        object.set_managed_fields(managed_fields);
+        refused
+    })
+}
+
+/// The approximate length of the object's JSON.
+fn size_of(object: &Object) -> usize {
+    let fields = object.fields().iter();
+    let fields = fields.map(|(key, value)| key.len() + approximate_size(value));
+    fields.sum::<usize>() + object.managed_fields().stored_json().len()
+}
+
 fn check_size(object: &Object) -> Result<(), Status> {
-    let size: usize = object
-        .fields()
-        .iter()
-        .map(|(key, value)| key.len() + approximate_size(value))
-        .sum();
-    if size > MAX_OBJECT_BYTES {
+    if size_of(object) > MAX_OBJECT_BYTES {
         return Err(Status::without_reason("etcdserver: request is too large"));
     }
     Ok(())
