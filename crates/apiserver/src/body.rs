@@ -123,6 +123,14 @@ impl Body {
         self.permit = permit;
     }
 
+    /// The size of a body that is in memory and holds no permit.
+    pub(crate) fn uncounted_bytes(&self) -> usize {
+        match &self.inner {
+            Inner::Whole(bytes) if self.permit.is_none() => bytes.len(),
+            _ => 0,
+        }
+    }
+
     /// Hands over the permit, to be held until the last frame is sent.
     pub(crate) fn take_permit(&mut self) -> Option<Permit> {
         self.permit.take()

@@ -8,7 +8,7 @@
 //! | 128 levels | a stored object of a built-in kind | 400 |
 //! | a minute, or the query's `timeout` | a request other than a watch | 504 |
 //! | [`Limits::watches`] | open watches | 429 with `Retry-After`, except for administrators |
-//! | [`Limits::reads`], [`Limits::writes`], [`Limits::received_bytes`] | concurrent requests | 429 with `Retry-After`, except for administrators |
+//! | [`Limits::reads`], [`Limits::writes`], [`Limits::received_bytes`], [`Limits::answer_bytes`] | concurrent requests | 429 with `Retry-After`, except for administrators |
 //! | the storage's window | history | 410 |
 //! | the others of [`Limits`] | connections | closed |
 
@@ -24,8 +24,8 @@ pub(crate) const MAX_BODY_BYTES: usize = 3 * 1024 * 1024;
 /// Limits on what clients can make a server hold, and for how long; see [`Builder::limits`](crate::Builder::limits).
 ///
 /// Some limits do not apply to administrators (`system:masters`) and health checks. One user cannot use up
-/// [`watches`](Self::watches), [`reads`](Self::reads), [`writes`](Self::writes) or
-/// [`received_bytes`](Self::received_bytes): of the second half of each, a user gets no more than remains free, divided by
+/// [`watches`](Self::watches), [`reads`](Self::reads), [`writes`](Self::writes),
+/// [`received_bytes`](Self::received_bytes) or [`answer_bytes`](Self::answer_bytes): of the second half of each, a user gets no more than remains free, divided by
 /// the number of users who have some of it; one request in any case. So `n` users together leave one of `n + 1` parts of
 /// that half to others. The service accounts of a namespace count as one user. What remains: whoever has many users, or
 /// may create namespaces with service accounts, can use up a limit: 15 of them one of 100, 30 one of 400, 158 one of
@@ -52,6 +52,9 @@ pub struct Limits {
     pub writes: usize,
     /// Bytes of request bodies in memory. Default: 256 MiB. Less than 12 MiB are not divided between users.
     pub received_bytes: usize,
+    /// Bytes of errors and other small documents in memory, until they are sent; those of less than 1 KiB do not count.
+    /// Default: 64 MiB. Less than 4 MiB are not divided between users.
+    pub answer_bytes: usize,
     /// The size from which work is large, in bytes of the body and of the object that it changes. On a socket with a
     /// multi-thread runtime, large work does not run on the threads that serve other requests. Default: 64 KiB.
     pub large_work_bytes: usize,
@@ -68,11 +71,13 @@ pub struct Limits {
     /// stream is reset; but the last 64 KiB of an answer are out of the server's hands once they are queued for the
     /// connection, and if those are not read for so long, the connection is closed.
     pub unread_timeout: Duration,
-    /// Open connections. For further ones, the server closes those that are idle longest, unauthenticated ones first. If
-    /// all are busy, further clients get 429 and are disconnected. Default: 4,000.
+    /// Open connections. For further ones, the server closes idle ones, unauthenticated ones first. If all are busy, it
+    /// closes one of the user who has most of them, or, if the further one would be that user's, answers it with 429 and
+    /// closes it. Service accounts of a namespace count as one user, and so do all anonymous clients. Default: 4,000, or
+    /// what the process's limit on open files allows.
     pub connections: usize,
     /// Further connections that only administrators may keep: any client may connect, and must authenticate with its
-    /// first request. Default: 400.
+    /// first request. Those that have not displace each other, the oldest first. Default: 400.
     pub reserved_connections: usize,
     /// Concurrent requests on one HTTP/2 connection. Default: 100, as in kube-apiserver.
     pub streams: u32,
@@ -94,6 +99,7 @@ impl Default for Limits {
             reads: 400,
             writes: 200,
             received_bytes: 256 * 1024 * 1024,
+            answer_bytes: 64 * 1024 * 1024,
             large_work_bytes: 64 * 1024,
             handshake_timeout: Duration::from_secs(10),
             header_timeout: Duration::from_secs(32),
@@ -131,13 +137,29 @@ pub(crate) fn check_storable(resource: &Resource, object: &Object) -> Result<(),
     check_size(object)
 }
 
+/// Makes an object storable, if possible: as in the real server, managed fields are given up if without them it is not too
+/// large. An apply fails instead: it has to call [`check_storable`] before.
+pub(crate) fn make_storable(resource: &Resource, object: &mut Object) -> Result<(), Status> {
+    let refused = match check_storable(resource, object) {
+        Err(status) if !object.managed_fields().stored_json().is_empty() => status,
+        answer => return answer,
+    };
+    let managed_fields = object.take_managed_fields();
+    check_storable(resource, object).map_err(|_| {
+        object.set_managed_fields(managed_fields);
+        refused
+    })
+}
+
+/// The approximate length of the object's JSON.
+fn size_of(object: &Object) -> usize {
+    let fields = object.fields().iter();
+    let fields = fields.map(|(key, value)| key.len() + approximate_size(value));
+    fields.sum::<usize>() + object.managed_fields().stored_json().len()
+}
+
 fn check_size(object: &Object) -> Result<(), Status> {
-    let size: usize = object
-        .fields()
-        .iter()
-        .map(|(key, value)| key.len() + approximate_size(value))
-        .sum();
-    if size > MAX_OBJECT_BYTES {
+    if size_of(object) > MAX_OBJECT_BYTES {
         return Err(Status::without_reason("etcdserver: request is too large"));
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! Error responses: `Status` objects with the real server's messages.
 
-use std::collections::HashSet;
+use std::{borrow::Cow, collections::HashSet};
 
 use serde_json::{Map, Value, json};
 use windlass_api::request::{Access, AccessTarget};
@@ -11,6 +11,10 @@ use crate::{fields::Conflicts, registry::Resource, schema::FieldError};
 /// list of empty strings in a body comes back as a hundred times as many bytes.
 const MAX_CAUSES: usize = 1_000;
 const MAX_CAUSE_BYTES: usize = 256 * 1024;
+
+/// The maximum length of a message, in bytes. The real server has no such limit: a message quotes what the client sent, and
+/// escaping makes that several times as long.
+const MAX_MESSAGE_BYTES: usize = 64 * 1024;
 
 /// An error: an HTTP status with a `Status` object as its body.
 #[derive(Clone, Debug, PartialEq)]
@@ -86,10 +90,19 @@ impl Status {
         &self.message
     }
 
+    /// The message, or as much of it as is sent.
+    fn shown_message(&self) -> Cow<'_, str> {
+        let end = self.message.floor_char_boundary(MAX_MESSAGE_BYTES);
+        match &self.message[end..] {
+            "" => Cow::Borrowed(&self.message),
+            rest => format!("{}… and {} more bytes", &self.message[..end], rest.len()).into(),
+        }
+    }
+
     pub(crate) fn to_value(&self) -> Value {
         let mut status = json!({
-            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": self.message,
-            "code": self.code,
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": self.shown_message(), "code": self.code,
         });
         if let Some(reason) = self.reason {
             status["reason"] = reason.into();
@@ -570,5 +583,22 @@ impl Status {
             format!("Internal error occurred: {message}"),
         )
         .with_causes(vec![json!({"message": message})])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn message_is_cut_where_it_is_too_long() {
+        let shown = |length: usize| {
+            let status = Status::bad_request("é".repeat(length / 2)).to_value();
+            status["message"].as_str().map(str::to_owned).unwrap_or_default()
+        };
+        assert_eq!(shown(MAX_MESSAGE_BYTES).len(), MAX_MESSAGE_BYTES);
+        let cut = shown(MAX_MESSAGE_BYTES + 10);
+        assert!(cut.ends_with("é… and 10 more bytes"), "{}", cut.len());
+        assert!(cut.len() < MAX_MESSAGE_BYTES + 100);
     }
 }

@@ -147,6 +147,67 @@ async fn object_beyond_etcds_limit_gets_etcds_error() {
     assert_eq!(code, 500);
 }
 
+/// The sizes of the object and of its managed fields.
+async fn sizes(server: &Server, path: &str) -> (usize, usize) {
+    let (code, object) = call(server, "GET", path, "").await;
+    assert_eq!(code, 200, "{object}");
+    let managed = object["metadata"]["managedFields"].to_string().len();
+    (object.to_string().len(), managed)
+}
+
+#[tokio::test]
+async fn managed_fields_count_as_part_of_the_object() {
+    let server = Server::new();
+    // An entry of its managed fields is larger than the data.
+    let data: serde_json::Map<_, _> = (0..30_000).map(|key| (format!("k{key}"), "".into())).collect();
+    let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}, "data": data});
+    let body = object.to_string();
+    let path = format!("{CONFIG_MAPS}/m");
+    let apply = async |manager: &str| {
+        let path = format!("{path}?fieldManager={manager}");
+        read(
+            send(
+                &server,
+                "PATCH",
+                &path,
+                Some("application/apply-patch+yaml"),
+                body.clone(),
+            )
+            .await,
+        )
+        .await
+    };
+    let mut applied = 0;
+    let status = loop {
+        match apply(&format!("m{applied}")).await {
+            (200 | 201, _) => applied += 1,
+            (code, status) => {
+                assert_eq!(code, 500);
+                break status;
+            }
+        }
+        assert!(applied < 5, "{:?} bytes are stored", sizes(&server, &path).await);
+    };
+    assert_eq!(status["message"], "etcdserver: request is too large");
+    assert!(sizes(&server, &path).await.0 < 1_600_000);
+    // Other writes give up the managed fields, as in a real server.
+    let large: String = "x".repeat(900_000);
+    let patch = json!({"data": {"large": large}}).to_string();
+    let (code, status) = call(&server, "PATCH", &path, patch).await;
+    assert_eq!(code, 200, "{status}");
+    assert!(sizes(&server, &path).await.1 < 1_000);
+    let many = json!({"metadata": {"name": "new"}, "data": data.iter().map(|(key, _)| (key.repeat(3), json!(""))).collect::<serde_json::Map<_, _>>()});
+    let many = many.to_string().replacen(
+        r#""data":{"#,
+        &format!(r#""data":{{"large":"{}","#, "x".repeat(600_000)),
+        1,
+    );
+    let (code, status) = call(&server, "POST", CONFIG_MAPS, many).await;
+    assert_eq!(code, 201, "{status}");
+    let (all, managed) = sizes(&server, &format!("{CONFIG_MAPS}/new")).await;
+    assert!(all < 1_600_000 && managed < 1_000, "{all}, {managed}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn timeout_parameter_bounds_the_request() {
     let server = Server::new();

@@ -1,17 +1,25 @@
 //! The open connections, and which of them is closed when the limit is reached.
 //!
 //! ```text
-//!   accept ─► New ─► first request ─┬─► Anonymous ─────┐ at most `connections` of these two: a further one closes the
-//!              │                    ├─► Authenticated ─┘ one that is idle longest; busy ones stay
-//!              │                    └─► Administrator    closes a new connection
-//!              └── at most `connections + reserved` in all: a further one closes the oldest new connection
+//!   accept ─► New ─► first request ─┬─► Anonymous ─────┐ at most `connections` of these two: a further one closes an
+//!              │                    ├─► Authenticated ─┘ idle one, or a busy one of the tenant that has most
+//!              │                    └─► Administrator
+//!              └── at most `reserved_connections`: a further one closes the oldest
 //! ```
 //!
-//! A client is rejected only when its identity is known, so clients that send nothing only displace each other.
+//! A client is rejected only when its identity is known, so clients that do not authenticate only displace each other,
+//! whether or not they are busy: a health check, or a response to wrong credentials, keeps a connection busy for as long as
+//! its client does not read. And a tenant that opens many connections cannot keep others out: as long as it has two more than
+//! a newcomer's tenant, it loses one.
 //! [`Connections`] owns the list, a [`Connection`] is an entry of it, and the connection's task holds a
 //! [`ConnectionGuard`], which removes the entry when dropped.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+    time::Duration,
+};
 
 use parking_lot::Mutex;
 use tokio::{sync::Notify, time::Instant};
@@ -28,8 +36,12 @@ pub(crate) struct Connections {
 struct ConnectionList {
     by_id: HashMap<u64, Arc<Connection>>,
     next: u64,
+    /// The ids of those that are `New`. A smaller one is older.
+    new: BTreeSet<u64>,
     /// How many of them are `Anonymous` or `Authenticated`.
     ordinary: usize,
+    /// How many of these each tenant has; no entry is 0.
+    tenants: HashMap<Arc<str>, usize>,
 }
 
 /// Removes a connection from the list when dropped.
@@ -46,6 +58,8 @@ pub(crate) struct Connection {
 
 struct State {
     class: ClientClass,
+    /// Whose it is; none while it is `New`, and of an administrator.
+    tenant: Option<Arc<str>>,
     /// Requests that are not completely answered.
     open: usize,
     /// The end of the last request, or the start of the connection.
@@ -111,16 +125,10 @@ impl Connections {
         })
     }
 
-    /// Adds a connection; `None` if the limit is reached and all connections are busy.
-    pub(super) fn open(self: &Arc<Self>) -> Option<ConnectionGuard> {
+    /// Adds a connection. Too many new ones displace each other.
+    pub(super) fn open(self: &Arc<Self>) -> ConnectionGuard {
         let mut list = self.list.lock();
-        let most = self
-            .limits
-            .connections
-            .saturating_add(self.limits.reserved_connections);
-        if list.by_id.len() >= most && !list.close_longest_idle(ClientClass::New) {
-            return None;
-        }
+        while list.new.len() >= self.limits.reserved_connections.max(1) && list.close_oldest_new() {}
         let id = list.next;
         list.next += 1;
         let now = Instant::now();
@@ -129,6 +137,7 @@ impl Connections {
             connections: self.clone(),
             state: Mutex::new(State {
                 class: ClientClass::New,
+                tenant: None,
                 open: 0,
                 idle_since: now,
                 head_since: None,
@@ -143,32 +152,58 @@ impl Connections {
             changed: Notify::new(),
         });
         list.by_id.insert(id, connection.clone());
-        Some(ConnectionGuard(connection))
+        list.new.insert(id);
+        ConnectionGuard(connection)
     }
 
-    /// Closes an idle connection, if there is one, to free a file descriptor.
-    pub(super) fn close_idle(&self) {
-        self.list.lock().close_longest_idle(ClientClass::New);
+    /// Closes a connection, to free a file descriptor.
+    pub(super) fn close_one(&self) {
+        let mut list = self.list.lock();
+        let _ = list.close_oldest_new() || list.close_idle() || list.close_of_largest_tenant(0);
     }
 }
 
 impl ConnectionList {
-    /// Closes the connection that is idle longest, of those of at least this class. Unauthenticated ones are closed
-    /// first; administrators' and busy ones stay. Returns whether one was closed.
-    fn close_longest_idle(&mut self, least: ClientClass) -> bool {
+    /// Closes the oldest new connection, busy or not. Returns whether there was one.
+    fn close_oldest_new(&mut self) -> bool {
+        let oldest = self.new.first().and_then(|id| self.by_id.get(id)).cloned();
+        oldest.is_some_and(|connection| self.close(&connection))
+    }
+
+    /// Closes an idle connection: an anonymous one rather than an authenticated one, then one of the tenant that has most,
+    /// then the one that is idle longest. Returns whether there was one.
+    fn close_idle(&mut self) -> bool {
         let idle = self.by_id.values().filter_map(|connection| {
             let state = connection.state.lock();
-            let class = state.class;
-            let may_go = state.open == 0 && class >= least && class < ClientClass::Administrator;
-            may_go.then_some((
-                (class == ClientClass::Authenticated, state.idle_since),
+            let tenant = state.tenant.as_ref().filter(|_| state.open == 0)?;
+            let is_known = state.class == ClientClass::Authenticated;
+            Some((
+                (is_known, Reverse(self.tenants[tenant]), state.idle_since),
                 connection,
             ))
         });
-        let Some((_, connection)) = idle.min_by_key(|(rank, _)| *rank) else {
+        let found = idle.min_by_key(|(rank, _)| *rank);
+        let found = found.map(|(_, connection)| connection.clone());
+        found.is_some_and(|connection| self.close(&connection))
+    }
+
+    /// Closes the oldest connection of the tenant that has most, if that is more than `least`. Returns whether one was closed.
+    fn close_of_largest_tenant(&mut self, least: usize) -> bool {
+        let Some((largest, count)) = self.tenants.iter().max_by_key(|(_, count)| **count) else {
             return false;
         };
-        let connection = connection.clone();
+        if *count <= least {
+            return false;
+        }
+        let own = self
+            .by_id
+            .values()
+            .filter(|connection| connection.state.lock().tenant.as_ref() == Some(largest));
+        let oldest = own.min_by_key(|connection| connection.id).cloned();
+        oldest.is_some_and(|connection| self.close(&connection))
+    }
+
+    fn close(&mut self, connection: &Connection) -> bool {
         let mut state = connection.state.lock();
         self.remove(connection.id, &mut state);
         state.closing = Some(CloseMode::Immediate);
@@ -182,8 +217,29 @@ impl ConnectionList {
             return;
         }
         self.by_id.remove(&id);
-        if matches!(state.class, ClientClass::Anonymous | ClientClass::Authenticated) {
-            self.ordinary -= 1;
+        self.new.remove(&id);
+        self.count(state, None);
+    }
+
+    /// Counts a connection as a tenant's, or as that of none.
+    fn count(&mut self, state: &mut State, tenant: Option<&str>) {
+        let tenant = tenant.map(|name| match self.tenants.get_key_value(name) {
+            Some((known, _)) => known.clone(),
+            None => name.into(),
+        });
+        self.ordinary += usize::from(tenant.is_some());
+        if let Some(tenant) = &tenant {
+            *self.tenants.entry(tenant.clone()).or_default() += 1;
+        }
+        let Some(before) = std::mem::replace(&mut state.tenant, tenant) else {
+            return;
+        };
+        self.ordinary -= 1;
+        if let Some(count) = self.tenants.get_mut(&before) {
+            *count -= 1;
+            if *count == 0 {
+                self.tenants.remove(&before);
+            }
         }
     }
 }
@@ -202,22 +258,23 @@ impl Connection {
         }
         let mut list = self.connections.list.lock();
         let is_new = self.state.lock().class == ClientClass::New;
-        let needs_room = is_new && class != ClientClass::Administrator;
-        if needs_room
+        let tenant = (class != ClientClass::Administrator).then(|| user.tenant());
+        if let Some(tenant) = tenant.filter(|_| is_new)
             && list.ordinary >= self.connections.limits.connections
-            && !list.close_longest_idle(ClientClass::Anonymous)
+            && !list.close_idle()
         {
-            self.close(CloseMode::Drain(self.connections.limits.unread_timeout));
-            return Err(ConnectionLimitReached);
+            let own = list.tenants.get(tenant).copied().unwrap_or_default();
+            // Otherwise two tenants would displace each other in turn.
+            if !list.close_of_largest_tenant(own + 1) {
+                drop(list);
+                self.close(CloseMode::Drain(self.connections.limits.unread_timeout));
+                return Err(ConnectionLimitReached);
+            }
         }
         let mut state = self.state.lock();
         if !state.removed {
-            match (state.class, class) {
-                (ClientClass::New, ClientClass::Administrator) => {}
-                (ClientClass::New, _) => list.ordinary += 1,
-                (_, ClientClass::Administrator) => list.ordinary -= 1,
-                _ => {}
-            }
+            list.new.remove(&self.id);
+            list.count(&mut state, tenant);
         }
         state.class = class;
         Ok(())

@@ -9,6 +9,7 @@
 
 mod connections;
 mod exchange;
+mod open_files;
 
 use std::{future::Future, io, pin::pin, sync::Arc, time::Duration};
 
@@ -93,6 +94,9 @@ impl Server {
     /// [`Builder::without_anonymous`](crate::Builder::without_anonymous). [`Builder::rbac`](crate::Builder::rbac) limits
     /// what users may do; without it they may do everything.
     ///
+    /// Raises the process's limit on open files (`ulimit -n`) as far as it may. If that is not enough for
+    /// [`Limits::connections`], there are fewer.
+    ///
     /// Fails for a [seeded](Server::seeded) server, whose keys can be guessed.
     ///
     /// All work happens inside this future: dropping it stops serving and closes every connection.
@@ -108,7 +112,7 @@ impl Server {
                 "a seeded API server does not listen on a socket, because its keys can be guessed: use `Server::builder`",
             ));
         }
-        let connections = Connections::new(self.limits().clone());
+        let connections = Connections::new(open_files::fit_connections(self.limits().clone()));
         let acceptor = Acceptor {
             server: self.on_socket(),
             tls: TlsAcceptor::from(Arc::new(tls.config)),
@@ -125,16 +129,15 @@ impl Server {
                     // The client has disconnected, or there is no free file descriptor: the server continues.
                     Err(error) => {
                         tracing::warn!(%error, "a connection could not be accepted");
-                        connections.close_idle();
+                        connections.close_one();
                         tokio::time::sleep(ACCEPT_ERROR_PAUSE).await;
                         continue;
                     }
                 },
                 Some(_) = tasks.join_next(), if !tasks.is_empty() => continue,
             };
-            if let Some(guard) = connections.open() {
-                tasks.spawn(acceptor.clone().serve(stream, guard, stopped.clone()));
-            }
+            let guard = connections.open();
+            tasks.spawn(acceptor.clone().serve(stream, guard, stopped.clone()));
         }
         drop(stopping);
         let ended = async { while tasks.join_next().await.is_some() {} };

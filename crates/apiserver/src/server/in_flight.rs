@@ -3,12 +3,14 @@
 use std::pin::pin;
 
 use bytes::{Buf, Bytes, BytesMut};
+use http::Response;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use windlass_api::request::RequestInfo;
 
-use super::Server;
+use super::{Server, respond::too_many_requests};
 use crate::{
     auth::User,
+    body::Body,
     limits::{self, Limits},
     permits::{Permit, Pool},
     status::Status,
@@ -16,6 +18,9 @@ use crate::{
 
 /// The unit in which bodies are counted, in bytes.
 const BODY_UNIT: usize = 1024;
+
+/// What every user may have of the answers that are not objects, in bytes.
+const MIN_ANSWER_BYTES: usize = 1024 * 1024;
 
 /// The length of selectors that a watch may have for one permit, in bytes. Each byte takes up to fifty in memory until the
 /// watch ends.
@@ -31,6 +36,8 @@ pub(super) struct InFlight {
     waiting: Pool,
     /// In units of [`BODY_UNIT`] bytes.
     received: Pool,
+    /// Answers that hold no other permit: errors and small documents. In units of [`BODY_UNIT`] bytes.
+    answers: Pool,
 }
 
 impl InFlight {
@@ -44,6 +51,28 @@ impl InFlight {
                 limits.received_bytes.div_ceil(BODY_UNIT),
                 limits::MAX_BODY_BYTES.div_ceil(BODY_UNIT),
             ),
+            answers: Pool::with_minimum(
+                limits.answer_bytes.div_ceil(BODY_UNIT),
+                MIN_ANSWER_BYTES.div_ceil(BODY_UNIT),
+            ),
+        }
+    }
+
+    /// Makes an answer count until it is sent, if it is in memory and holds no permit: an error quotes what the client
+    /// sent, and a client that reads nothing can have thousands of them. Beyond the limit the answer is a 429, which is
+    /// too small to count. Without a user the request is an anonymous one.
+    pub(super) fn hold_answer(&self, response: &mut Response<Body>, user: Option<&User>) {
+        let units = response.body().uncounted_bytes() / BODY_UNIT;
+        if units == 0 {
+            return;
+        }
+        let permit = match user {
+            Some(user) => self.answers.acquire_many(user, units),
+            None => self.answers.acquire_many(&User::anonymous(), units),
+        };
+        match permit {
+            Ok(permit) => response.body_mut().hold_permit(permit),
+            Err(_) => *response = too_many_requests(),
         }
     }
 

@@ -55,6 +55,14 @@ pub(crate) struct Api {
     metrics: Arc<RequestMetrics>,
 }
 
+/// What is known about a request so far.
+#[derive(Default)]
+struct Known {
+    target: OnceLock<RequestTarget>,
+    /// Who sent it. Unknown until it is authenticated.
+    user: OnceLock<Arc<User>>,
+}
+
 /// A Kubernetes API server inside the process.
 ///
 /// It is a [`tower::Service`]: `kube::Client::new(Server::new(), "default")` talks to it without a socket.
@@ -172,9 +180,9 @@ impl Server {
         ));
         let only_reads = matches!(&*info.access.verb, "get" | "list");
         let _in_flight = (!info.is_long_running()).then(|| self.api.metrics.in_flight(only_reads));
-        let target = OnceLock::new();
+        let known = Known::default();
         // A panic is a bug of this server. It fails this request only.
-        let work = AssertUnwindSafe(self.handle_within_timeout(&parts, &info, body, &target)).catch_unwind();
+        let work = AssertUnwindSafe(self.handle_within_timeout(&parts, &info, body, &known)).catch_unwind();
         let answer = work.await.unwrap_or_else(|_| {
             tracing::error!(method = %parts.method, path = parts.uri.path(), "request handler panicked");
             Err(Status::internal("the request could not be handled"))
@@ -184,8 +192,10 @@ impl Server {
             let encoding = Encoding::of_error(&parts.headers);
             error_response(&status, encoding)
         });
+        let user = known.user.get().map(|user| &**user);
+        self.api.in_flight.hold_answer(&mut response, user);
         self.api.metrics.observe(
-            target.get_or_init(|| RequestTarget::of_path(&info.path)),
+            known.target.get_or_init(|| RequestTarget::of_path(&info.path)),
             metrics::verb(&parts, &info),
             info.query.text("dryRun") == Some("All"),
             response.status().as_u16(),
@@ -210,7 +220,7 @@ impl Server {
         parts: &Parts,
         info: &Arc<RequestInfo>,
         body: B,
-        target: &OnceLock<RequestTarget>,
+        known: &Known,
     ) -> Result<Response<Body>, Status>
     where
         B: http_body::Body + Send + 'static,
@@ -226,7 +236,7 @@ impl Server {
         } else {
             limits::timeout(info.query.text("timeout"))?
         };
-        let answer = tokio::time::timeout(limit, self.authorize_and_route(parts, info, body, target)).await;
+        let answer = tokio::time::timeout(limit, self.authorize_and_route(parts, info, body, known)).await;
         answer.unwrap_or_else(|_| Err(Status::timeout()))
     }
 
@@ -236,7 +246,7 @@ impl Server {
         parts: &Parts,
         info: &Arc<RequestInfo>,
         body: B,
-        target: &OnceLock<RequestTarget>,
+        known: &Known,
     ) -> Result<Response<Body>, Status>
     where
         B: http_body::Body + Send + 'static,
@@ -247,6 +257,7 @@ impl Server {
             .api
             .access
             .authenticate(&self.authenticator, &parts.headers)?;
+        known.user.get_or_init(|| found.user.clone());
         let is_check = matches!(&*info.path, "/healthz" | "/livez" | "/readyz");
         if let Some(connection) = self.connection.as_ref().filter(|_| !is_check) {
             connection
@@ -264,7 +275,7 @@ impl Server {
                 Ok(Arc::new(Caller { user, info }))
             });
         let mut answer = match entered {
-            Ok(caller) => self.route(parts, info, body, &caller, target).await,
+            Ok(caller) => self.route(parts, info, body, &caller, &known.target).await,
             Err(status) => {
                 let mut response = error_response(&status, Encoding::of_error(&parts.headers));
                 let sniffing = HeaderValue::from_static("nosniff");

@@ -81,7 +81,7 @@ pub(super) fn error_response(status: &Status, encoding: Encoding) -> Response<Bo
 }
 
 /// The answer of the real server's priority and fairness.
-fn too_many_requests() -> Response<Body> {
+pub(super) fn too_many_requests() -> Response<Body> {
     let text = Body::whole(format!("{BUSY_MESSAGE}\n"));
     let mut response = body_response(429, "text/plain; charset=utf-8", text);
     response.headers_mut().insert(header::RETRY_AFTER, 1.into());

@@ -14,7 +14,7 @@ use super::{
     respond::{add_warning, body_response, error_response, json_response, text_response},
 };
 use crate::{
-    auth::Caller, body::Body, media::Encoding, openapi, registry, request::Route,
+    auth::Caller, body::Body, media::Encoding, openapi, permits::Permit, registry, request::Route,
     request_metrics::RequestTarget, status::Status, subresources,
 };
 
@@ -72,9 +72,10 @@ impl Server {
                 Ok(response)
             }
             Route::Groups { core } => {
-                let _permit = self.api.in_flight.acquire(&caller.user, info)?;
-                self.work(usize::MAX, || documents::groups(&catalogue, core, parts))
-                    .await
+                let permit = self.api.in_flight.acquire(&caller.user, info)?;
+                let groups = || documents::groups(&catalogue, core, parts);
+                let answer = self.work(usize::MAX, groups).await;
+                answer.map(|answer| holding(permit, answer))
             }
             Route::Group(name) => {
                 documents::group(catalogue.group(&name).expect("the route found it"), parts)
@@ -100,13 +101,16 @@ impl Server {
                     health(path, !info.query.all("verbose").is_empty())
                 }
                 "/metrics" => {
-                    let _permit = self.api.in_flight.acquire(&caller.user, info)?;
+                    let permit = self.api.in_flight.acquire(&caller.user, info)?;
                     let text = self.work(usize::MAX, || metrics::render(&self.api)).await;
-                    body_response(200, metrics::CONTENT_TYPE, Body::whole(text))
+                    holding(
+                        permit,
+                        body_response(200, metrics::CONTENT_TYPE, Body::whole(text)),
+                    )
                 }
                 "/healthz/ping" | "/livez/ping" | "/readyz/ping" => text_response(200, "ok"),
                 _ if path.starts_with("/openapi/") => {
-                    let _permit = self.api.in_flight.acquire(&caller.user, info)?;
+                    let permit = self.api.in_flight.acquire(&caller.user, info)?;
                     let document = || match path {
                         "/openapi/v3" | "/openapi/v3/" => {
                             let index = openapi::index(&catalogue).to_string();
@@ -118,7 +122,7 @@ impl Server {
                         }
                         _ => text_response(404, "404 page not found\n"),
                     };
-                    self.work(usize::MAX, document).await
+                    holding(permit, self.work(usize::MAX, document).await)
                 }
                 "/" => indented(
                     &json!({"paths": ["/api", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]}),
@@ -127,6 +131,12 @@ impl Server {
             }),
         }
     }
+}
+
+/// An answer that counts as a read until it is sent.
+fn holding(permit: Option<Permit>, mut answer: Response<Body>) -> Response<Body> {
+    answer.body_mut().hold_permit(permit);
+    answer
 }
 
 /// A document that the real server indents.

@@ -6,11 +6,11 @@ use bytes::Bytes;
 use serde_json::{Map, Value};
 
 use super::{
-    Answer, MAX_CONFLICT_RETRIES, WriteOptions, WriteVerbs,
+    Answer, WriteOptions, WriteVerbs,
     decoding::{apply_field_validation, to_object},
     managed_fields::{ServedVersions, blank},
     prepare::{check_resource_version, match_request, require_name},
-    render_entry,
+    render_entry, tries,
     update::check_precondition,
 };
 use crate::{
@@ -18,7 +18,7 @@ use crate::{
     fields::{
         Applied, ApplyError, FieldSet, Managed, ManagedFieldsError, OnConflict, Versions, compare, extract,
     },
-    json,
+    json, limits,
     object::{ManagedFields, Object},
     object_store::ObjectStore,
     patch::PatchKind,
@@ -51,7 +51,8 @@ impl WriteVerbs {
             duplicate_keys,
         } = Configuration::read(body)?;
         let served = ServedVersions::new(&self.store, resource, &target.subresource);
-        for _ in 0..MAX_CONFLICT_RETRIES {
+        let known = self.store.storage.get(&resource.table, &target.key());
+        for _ in 0..tries(body, known.as_deref()) {
             let entry = self.store.current(target).ok();
             let old = entry
                 .as_ref()
@@ -118,6 +119,9 @@ impl WriteVerbs {
             object.set_managed_fields(managed_fields);
             if &*options.field_manager == KUBECTL_MANAGER {
                 update_last_applied(&mut object, &config);
+            }
+            if !options.dry_run {
+                limits::check_storable(resource, &object)?;
             }
             let warnings = apply_field_validation(duplicate_keys.clone(), options.field_validation).map_err(|_| {
                 Status::bad_request(format!(

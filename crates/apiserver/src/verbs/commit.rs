@@ -1,12 +1,14 @@
 //! Writes that the server itself makes, and the side effects of every write.
 
 use super::{
-    MAX_CONFLICT_RETRIES, WriteOptions, WriteVerbs,
+    WriteOptions, WriteVerbs,
     decoding::check,
     invalid,
     prepare::{desired_state_differs, next_generation},
+    tries,
 };
 use crate::{
+    limits,
     object::Object,
     registry::Resource,
     request::Target,
@@ -34,7 +36,8 @@ impl WriteVerbs {
         mut change: impl FnMut(&mut Object) -> Result<(), Status>,
     ) -> Result<(Object, Vec<String>), Status> {
         let resource = &target.resource;
-        for _ in 0..MAX_CONFLICT_RETRIES {
+        let known = self.store.storage.get(&resource.table, &target.key());
+        for _ in 0..tries(&[], known.as_deref()) {
             let entry = self.store.current(target)?;
             let old = entry.object.decode()?;
             let mut object = old.clone();
@@ -57,6 +60,7 @@ impl WriteVerbs {
             if options.dry_run || object == old {
                 return Ok((object, warnings));
             }
+            limits::check_storable(resource, &object)?;
             if let Ok(entry) =
                 self.store
                     .commit(resource, &mut object, Expect::At(entry.revision), Change::Put)

@@ -107,7 +107,7 @@ impl WriteVerbs {
                 let why = "resourceVersion should not be set on objects to be created";
                 return Err(Status::without_reason(why));
             }
-            limits::check_storable(resource, &object)?;
+            limits::make_storable(resource, &mut object)?;
             match self
                 .store
                 .commit(resource, &mut object, Expect::Absent, Change::Put)

@@ -44,8 +44,19 @@ use crate::{
     schema::FieldError, status::Status, storage::Entry,
 };
 
-/// How often a write without a resource version is retried after a conflict.
-const MAX_CONFLICT_RETRIES: usize = 100;
+/// How often a small write without a resource version is tried, if others change the object meanwhile.
+const MAX_TRIES: usize = 100;
+
+/// How many bytes all tries of a write may process together, and how often even the largest is tried: as often as the real
+/// server tries a patch.
+const MAX_TRIED_BYTES: usize = 4 * 1024 * 1024;
+const MIN_TRIES: usize = 5;
+
+/// How often to try a write, by the size of its body and of the stored object.
+fn tries(body: &[u8], stored: Option<&Entry>) -> usize {
+    let size = body.len() + stored.map_or(0, |entry| entry.object.json().len());
+    (MAX_TRIED_BYTES / size.max(1)).clamp(MIN_TRIES, MAX_TRIES)
+}
 
 /// The verbs that write: create, update, patch, apply and delete, with everything that a write involves. The verbs that
 /// read need only the [`ObjectStore`].

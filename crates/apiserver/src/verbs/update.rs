@@ -4,7 +4,7 @@ use bytes::Bytes;
 use serde_json::Value;
 
 use super::{
-    Answer, MAX_CONFLICT_RETRIES, WriteOptions, WriteVerbs,
+    Answer, WriteOptions, WriteVerbs,
     decoding::{
         all_problems, apply_field_validation, check, check_kind, decode_update, not_a_struct, to_object,
         wrong_custom_kind,
@@ -12,7 +12,7 @@ use super::{
     invalid,
     managed_fields::{keep_unchanged_times, set_managed_fields_on_create, set_managed_fields_on_update},
     prepare::{check_resource_version, dry_run_answer, match_request, prepare_update, require_name},
-    render_entry,
+    render_entry, tries,
 };
 use crate::{
     admission::{Admitted, Operation},
@@ -44,7 +44,8 @@ impl WriteVerbs {
         let managed_fields = known.as_ref().map_or("", |entry| entry.object.managed_fields());
         let (object, warnings) =
             decode_update(managed_fields, resource, body, encoding, options.field_validation)?;
-        self.update_with(target, options, object, &warnings)
+        let tries = tries(body, known.as_deref());
+        self.update_with(target, options, object, &warnings, tries)
             .map_err(|status| status.with_warnings(&warnings))
     }
 
@@ -54,6 +55,7 @@ impl WriteVerbs {
         options: &WriteOptions,
         mut object: Object,
         warnings: &[String],
+        tries: usize,
     ) -> Result<Answer, Status> {
         let resource = &target.resource;
         require_name(&object, target)?;
@@ -73,7 +75,7 @@ impl WriteVerbs {
         let version = object.meta("resourceVersion").to_owned();
         check_resource_version(&version)?;
         let mut object = Some(object);
-        for _ in 0..MAX_CONFLICT_RETRIES {
+        for _ in 0..tries {
             // A request with a resource version is tried once.
             let attempt = if version.is_empty() {
                 object.clone()
@@ -118,7 +120,8 @@ impl WriteVerbs {
         let resource = &target.resource;
         let (patch, duplicates) = kind.decode(body)?;
         let schema = resource.schema.as_ref().map(Schema::view);
-        for _ in 0..MAX_CONFLICT_RETRIES {
+        let known = self.store.storage.get(&resource.table, &target.key());
+        for _ in 0..tries(body, known.as_deref()) {
             let entry = self.store.current(target)?;
             let old = conversion::decode_for_read(&entry, resource)?;
             // Few patches touch the managed fields.
@@ -270,7 +273,7 @@ impl WriteVerbs {
                 },
             );
         }
-        limits::check_storable(resource, &object)?;
+        limits::make_storable(resource, &mut object)?;
         object.keep_meta("resourceVersion", old);
         object
             .fields_mut()

@@ -158,10 +158,13 @@ async fn administrator_can_connect_when_every_connection_is_busy() {
         open_watch(served.user("alice", None).await).await,
         open_watch(served.anonymous().await).await,
     ];
-    // Silent connections only displace each other.
-    let mut silent = Vec::new();
+    // Connections that do not authenticate only displace each other: silent ones, and those that are kept busy by an
+    // answer that is not read.
+    let mut unknown = Vec::new();
     for _ in 0..10 {
-        silent.push(served.anonymous().await);
+        unknown.push(served.anonymous().await);
+        unknown.push(busy_health_check(&served).await);
+        unknown.push(busy_unauthorized(&served).await);
     }
     for user in ["bob", "carol", "dave"] {
         let mut client = served.user(user, None).await;
@@ -176,7 +179,62 @@ async fn administrator_can_connect_when_every_connection_is_busy() {
     let mut check = served.anonymous().await;
     assert_eq!(check.call("GET", "/livez", "").await.0, 200);
     assert_eq!(administrator.call("GET", "/version", "").await.0, 200);
-    silent.remove(0).wait_until_closed().await;
+    unknown.remove(0).wait_until_closed().await;
+}
+
+/// An HTTP/2 connection whose client sends a request, and closes the window of its answer.
+async fn busy_with(served: &TestServer, headers: &[u8]) -> Client {
+    let mut client = http2(served, None).await;
+    // SETTINGS_INITIAL_WINDOW_SIZE is 4.
+    client.write(frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0])).await;
+    client.write(headers).await;
+    let mut reader = FrameReader::default();
+    while reader.next(&mut client).await.0 != HEADERS {}
+    client
+}
+
+async fn busy_health_check(served: &TestServer) -> Client {
+    busy_with(served, &get_frame(1, "/livez")).await
+}
+
+/// Gets 401.
+async fn busy_unauthorized(served: &TestServer) -> Client {
+    let mut head = vec![0x82, 0x87, 0x84, 0x01, 1, b'x'];
+    // A literal `authorization`, which is 23 in the static table.
+    head.extend([0x0f, 23 - 15, 8]);
+    head.extend(b"Bearer x");
+    busy_with(served, &frame(HEADERS, 0x5, 1, &head)).await
+}
+
+#[tokio::test]
+async fn tenant_with_many_busy_connections_leaves_some_to_others() {
+    let mut limits = long_timeouts();
+    (limits.connections, limits.reserved_connections) = (4, 2);
+    let served = serve(limits).await;
+    let mut watches = Vec::new();
+    for _ in 0..4 {
+        watches.push(open_watch(served.user("mallory", None).await).await);
+    }
+    // A further one of the same user is refused.
+    let mut further = served.user("mallory", None).await;
+    assert_eq!(further.call("GET", "/version", "").await.0, 429);
+    // Others displace the oldest, until all have as many.
+    let mut others = Vec::new();
+    for user in ["alice", "bob"] {
+        others.push(open_watch(served.user(user, None).await).await);
+        watches.remove(0).wait_until_closed().await;
+    }
+    let mut anonymous = open_watch(served.anonymous().await).await;
+    watches.remove(0).wait_until_closed().await;
+    // Nobody has two more than another.
+    let mut carol = served.user("carol", None).await;
+    assert_eq!(carol.call("GET", "/version", "").await.0, 429);
+    let mut writer = served.administrator().await;
+    let map = r#"{"metadata":{"name":"seen"}}"#;
+    assert_eq!(writer.call("POST", CONFIG_MAPS, map).await.0, 201);
+    for watch in others.iter_mut().chain(&mut watches).chain([&mut anonymous]) {
+        watch.wait_for("seen").await;
+    }
 }
 
 #[tokio::test]
