@@ -38,6 +38,8 @@ pub(crate) enum Problem {
     TooLong(u64),
     /// More items (first) than allowed (second).
     TooMany(usize, u64),
+    /// Further errors, of any type: the limit of [`ErrorReport`](super::ErrorReport) is reached.
+    Omitted(usize),
 }
 
 impl FieldError {
@@ -52,7 +54,7 @@ impl FieldError {
     pub(crate) fn reason(&self) -> &'static str {
         match self.problem {
             Problem::Required(_) => "FieldValueRequired",
-            Problem::Invalid(..) | Problem::InvalidText(..) => "FieldValueInvalid",
+            Problem::Invalid(..) | Problem::InvalidText(..) | Problem::Omitted(_) => "FieldValueInvalid",
             Problem::NotFound(_) => "FieldValueNotFound",
             Problem::WrongType(..) => "FieldValueTypeInvalid",
             Problem::NotSupported(..) | Problem::NotSupportedText(..) => "FieldValueNotSupported",
@@ -84,6 +86,15 @@ impl FieldError {
             Problem::Forbidden(why) => format!("Forbidden: {why}"),
             Problem::TooLong(limit) => format!("Too long: may not be more than {limit} bytes"),
             Problem::TooMany(count, limit) => format!("Too many: {count}: must have at most {limit} items"),
+            Problem::Omitted(count) => format!("and {count} more errors"),
+        }
+    }
+
+    /// The number of errors that it stands for.
+    pub(crate) fn count(&self) -> usize {
+        match self.problem {
+            Problem::Omitted(count) => count,
+            _ => 1,
         }
     }
 }
