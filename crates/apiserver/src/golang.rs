@@ -4,24 +4,41 @@ use serde_json::Value;
 
 /// A value as `%v` prints it: `map[a:1 b:[x y]]`.
 pub(crate) fn format_value(value: &Value) -> String {
+    let mut text = String::new();
+    write_value(&mut text, value);
+    text
+}
+
+fn write_value(out: &mut String, value: &Value) {
     match value {
-        Value::Null => "<nil>".to_owned(),
-        Value::Bool(_) => value.to_string(),
+        Value::Null => out.push_str("<nil>"),
+        Value::Bool(flag) => out.push_str(if *flag { "true" } else { "false" }),
         Value::Number(number) => match number.as_i64() {
-            Some(integer) => integer.to_string(),
-            None => format_float(number.as_f64().unwrap_or_default()),
+            Some(integer) => out.push_str(&integer.to_string()),
+            None => out.push_str(&format_float(number.as_f64().unwrap_or_default())),
         },
-        Value::String(text) => text.clone(),
+        Value::String(text) => out.push_str(text),
         Value::Array(items) => {
-            let items: Vec<_> = items.iter().map(format_value).collect();
-            format!("[{}]", items.join(" "))
+            out.push('[');
+            for (index, item) in items.iter().enumerate() {
+                if index > 0 {
+                    out.push(' ');
+                }
+                write_value(out, item);
+            }
+            out.push(']');
         }
         Value::Object(fields) => {
-            let fields: Vec<_> = fields
-                .iter()
-                .map(|(key, value)| format!("{key}:{}", format_value(value)))
-                .collect();
-            format!("map[{}]", fields.join(" "))
+            out.push_str("map[");
+            for (index, (key, value)) in fields.iter().enumerate() {
+                if index > 0 {
+                    out.push(' ');
+                }
+                out.push_str(key);
+                out.push(':');
+                write_value(out, value);
+            }
+            out.push(']');
         }
     }
 }

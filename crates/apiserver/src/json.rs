@@ -42,6 +42,19 @@ impl ReportedPaths {
         }
     }
 
+    /// Adds paths that are relative to another one.
+    pub(crate) fn add_below(&mut self, place: &FieldPath<'_>, paths: &[String]) {
+        for path in paths {
+            self.add_text(|| format!("{place}.{path}"));
+        }
+    }
+
+    pub(crate) fn into_sorted_paths(self) -> Vec<String> {
+        let mut paths = self.paths;
+        paths.sort_unstable();
+        paths
+    }
+
     pub(crate) fn into_paths(self) -> Vec<String> {
         self.paths
     }

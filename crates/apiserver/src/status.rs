@@ -5,12 +5,11 @@ use std::{borrow::Cow, collections::HashSet};
 use serde_json::{Map, Value, json};
 use windlass_api::request::{Access, AccessTarget};
 
-use crate::{fields::Conflicts, registry::Resource, schema::FieldError};
-
-/// The maximum number of causes, and of their bytes (which the last one may exceed). The real server has no such limit: a
-/// list of empty strings in a body comes back as a hundred times as many bytes.
-const MAX_CAUSES: usize = 1_000;
-const MAX_CAUSE_BYTES: usize = 256 * 1024;
+use crate::{
+    fields::Conflicts,
+    registry::Resource,
+    schema::{FieldError, MAX_ERROR_BYTES, MAX_ERRORS},
+};
 
 /// The maximum length of a message, in bytes. The real server has no such limit: a message quotes what the client sent, and
 /// escaping makes that several times as long.
@@ -236,8 +235,9 @@ impl Status {
         let (mut texts, mut seen) = (Vec::new(), HashSet::new());
         let (mut causes, mut length) = (Vec::new(), 0);
         for error in errors {
-            if causes.len() >= MAX_CAUSES || length >= MAX_CAUSE_BYTES {
-                texts.push(format!("and {} more errors", errors.len() - causes.len()));
+            if causes.len() >= MAX_ERRORS || length >= MAX_ERROR_BYTES {
+                let count: usize = errors.iter().map(FieldError::count).sum();
+                texts.push(format!("and {} more errors", count - causes.len()));
                 break;
             }
             let message = error.message();

@@ -6,9 +6,10 @@ use windlass_api::naming;
 
 use crate::{
     field_path::FieldPath,
+    json::ReportedPaths,
     object::Object,
     registry::object_meta,
-    schema::{FieldError, Problem, SchemaView, Source, decode},
+    schema::{ErrorReport, FieldError, Problem, SchemaView, Source, decode},
     validation,
 };
 
@@ -28,22 +29,20 @@ pub(super) fn coerce_embedded(
     object: &mut Map<String, Value>,
     malformed: OnMalformed,
 ) -> Result<Vec<String>, String> {
-    let mut unknown = Vec::new();
     let mut coercer = Coercer {
         malformed,
-        unknown: &mut unknown,
+        unknown: ReportedPaths::default(),
     };
     coercer.fields(schema, object, &FieldPath::Root)?;
-    unknown.sort_unstable();
-    Ok(unknown)
+    Ok(coercer.unknown.into_sorted_paths())
 }
 
-struct Coercer<'a> {
+struct Coercer {
     malformed: OnMalformed,
-    unknown: &'a mut Vec<String>,
+    unknown: ReportedPaths,
 }
 
-impl Coercer<'_> {
+impl Coercer {
     fn fields(
         &mut self,
         schema: SchemaView<'_>,
@@ -102,9 +101,7 @@ impl Coercer<'_> {
         let given = metadata.clone();
         match coerce_metadata(metadata, self.malformed) {
             Ok(unknown) => {
-                let place = path.child("metadata");
-                self.unknown
-                    .extend(unknown.into_iter().map(|name| format!("{place}.{name}")));
+                self.unknown.add_below(&path.child("metadata"), &unknown);
                 Ok(())
             }
             Err(why) => Err(invalid_value_message(&path.child("metadata"), &given, &why)),
@@ -146,9 +143,9 @@ pub(super) fn check_embedded(
     path: &FieldPath<'_>,
     is_resource: bool,
 ) -> Vec<FieldError> {
-    let mut errors = Vec::new();
+    let mut errors = ErrorReport::default();
     check_fields(schema, object, path, is_resource, &mut errors);
-    errors
+    errors.into_errors()
 }
 
 fn check_fields(
@@ -156,7 +153,7 @@ fn check_fields(
     object: &Map<String, Value>,
     path: &FieldPath<'_>,
     is_resource: bool,
-    errors: &mut Vec<FieldError>,
+    errors: &mut ErrorReport,
 ) {
     if is_resource {
         check_resource(object, path, errors);
@@ -170,7 +167,7 @@ fn check_fields(
     }
 }
 
-fn check_value(schema: SchemaView<'_>, value: &Value, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
+fn check_value(schema: SchemaView<'_>, value: &Value, path: &FieldPath<'_>, errors: &mut ErrorReport) {
     match value {
         Value::Object(object) => check_fields(schema, object, path, schema.node().embedded, errors),
         Value::Array(items) => {
@@ -184,22 +181,17 @@ fn check_value(schema: SchemaView<'_>, value: &Value, path: &FieldPath<'_>, erro
     }
 }
 
-fn check_resource(object: &Map<String, Value>, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
+fn check_resource(object: &Map<String, Value>, path: &FieldPath<'_>, errors: &mut ErrorReport) {
     for key in ["apiVersion", "kind"] {
         if !object.contains_key(key) {
-            errors.push(FieldError::new(
-                path.child(key).to_string(),
-                Problem::Required(String::new()),
-            ));
+            let required = Problem::Required(String::new());
+            errors.add(|| FieldError::new(path.child(key).to_string(), required));
         }
     }
     for (name, value) in object {
         let here = path.child(name);
         let mut complain = |value: &Value, why: String| {
-            errors.push(FieldError::new(
-                here.to_string(),
-                Problem::Invalid(value.clone(), why),
-            ));
+            errors.add(|| FieldError::new(here.to_string(), Problem::Invalid(value.clone(), why)));
         };
         match (&**name, value) {
             ("apiVersion" | "kind", Value::String(text)) if text.is_empty() => {
@@ -227,18 +219,18 @@ fn check_resource(object: &Map<String, Value>, path: &FieldPath<'_>, errors: &mu
 }
 
 /// Validates metadata; a name is not required.
-fn check_metadata(fields: &Map<String, Value>, path: &FieldPath<'_>, errors: &mut Vec<FieldError>) {
+fn check_metadata(fields: &Map<String, Value>, path: &FieldPath<'_>, errors: &mut ErrorReport) {
     let text = |key: &str| fields.get(key).and_then(Value::as_str).unwrap_or_default();
     for key in ["generateName", "name"] {
         for why in naming::path_segment(text(key)) {
-            let problem = Problem::Invalid(text(key).into(), why);
-            errors.push(FieldError::new(format!("{path}.{key}"), problem));
+            let problem = || Problem::Invalid(text(key).into(), why);
+            errors.add(|| FieldError::new(path.child(key).to_string(), problem()));
         }
     }
     if !text("namespace").is_empty() {
         for why in naming::label(text("namespace")) {
-            let problem = Problem::Invalid(text("namespace").into(), why);
-            errors.push(FieldError::new(format!("{path}.namespace"), problem));
+            let problem = || Problem::Invalid(text("namespace").into(), why);
+            errors.add(|| FieldError::new(path.child("namespace").to_string(), problem()));
         }
     }
     let whole = Value::Object(
@@ -248,11 +240,13 @@ fn check_metadata(fields: &Map<String, Value>, path: &FieldPath<'_>, errors: &mu
     );
     let object = Object::new(whole).expect("it has metadata");
     for error in validation::check_custom_metadata(&object) {
-        let field = error
-            .field
-            .strip_prefix("metadata")
-            .map(|rest| format!("{path}{rest}"));
-        errors.push(FieldError::new(field.unwrap_or(error.field), error.problem));
+        errors.add(|| {
+            let field = error
+                .field
+                .strip_prefix("metadata")
+                .map(|rest| format!("{path}{rest}"));
+            FieldError::new(field.unwrap_or(error.field), error.problem)
+        });
     }
 }
 

@@ -11,6 +11,11 @@ use super::{
 };
 use crate::golang;
 
+/// Limits on the reported problems, and on their length together, which the last one may exceed. The real server has no
+/// such limit: with a long path, a body comes back as thousands of times as many bytes.
+const MAX_PROBLEMS: usize = 100;
+const MAX_PROBLEM_BYTES: usize = 64 * 1024;
+
 /// Why a configuration does not match its schema, in the messages of structured-merge-diff.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ValidationErrors(Vec<String>);
@@ -60,6 +65,8 @@ enum Duplicates {
 struct Extractor<'a> {
     duplicates: Duplicates,
     problems: Vec<String>,
+    /// The bytes that further problems may take.
+    room: usize,
     /// The path of the current value.
     path: Vec<PathElement<'a>>,
 }
@@ -69,17 +76,24 @@ impl<'a> Extractor<'a> {
         Self {
             duplicates,
             problems: Vec::new(),
+            room: MAX_PROBLEM_BYTES,
             path: Vec::new(),
         }
     }
 
-    fn add_error(&mut self, why: &str) {
+    /// Adds a problem. It is not formatted if there are too many.
+    fn add_error(&mut self, why: fmt::Arguments<'_>) {
+        if self.problems.len() >= MAX_PROBLEMS || self.room == 0 {
+            return;
+        }
         let path: String = self.path.iter().map(ToString::to_string).collect();
-        self.problems.push(if path.is_empty() {
-            why.to_owned()
+        let problem = if path.is_empty() {
+            why.to_string()
         } else {
             format!("{path}: {why}")
-        });
+        };
+        self.room = self.room.saturating_sub(problem.len());
+        self.problems.push(problem);
     }
 
     fn value(&mut self, shape: Shape<'a>, value: &'a Value) -> Branch<'a> {
@@ -95,7 +109,7 @@ impl<'a> Extractor<'a> {
 
     /// An atomic list or map must match its schema too, but its parts are not owned separately.
     fn leaf(&mut self, shape: Shape<'a>, kind: ValueType, value: &'a Value) {
-        let wrong = match (kind, value) {
+        let expected = match (kind, value) {
             (_, Value::Null)
             | (ValueType::Number, Value::Number(_))
             | (ValueType::String, Value::String(_))
@@ -115,18 +129,26 @@ impl<'a> Extractor<'a> {
                 return;
             }
             (ValueType::Number, _) => {
-                format!("expected numeric (int or float), got {}", golang::type_of(value))
+                let found = golang::type_of(value);
+                return self.add_error(format_args!("expected numeric (int or float), got {found}"));
             }
-            (ValueType::String, _) => format!(
-                "expected string, got &value.valueUnstructured{{Value:{}}}",
-                golang::format_value(value)
-            ),
-            (ValueType::Boolean, _) => format!("expected boolean, got {}", go_wrapper(value)),
-            (ValueType::Scalar, _) => format!("expected any scalar, got {}", go_wrapper(value)),
-            (ValueType::List, _) => format!("expected list, got {}", go_wrapper(value)),
-            (ValueType::Map, _) => format!("expected map, got {}", go_wrapper(value)),
+            (ValueType::String, _) => {
+                let found = GoValue(value);
+                return self.add_error(format_args!(
+                    "expected string, got &value.valueUnstructured{{Value:{found}}}"
+                ));
+            }
+            (ValueType::Boolean, _) => "boolean",
+            (ValueType::Scalar, _) => "any scalar",
+            (ValueType::List, _) => "list",
+            (ValueType::Map, _) => "map",
         };
-        self.add_error(&wrong);
+        self.expected(expected, value);
+    }
+
+    fn expected(&mut self, what: &str, found: &Value) {
+        // As Go prints structured-merge-diff's wrapper of a value.
+        self.add_error(format_args!("expected {what}, got &{{{}}}", GoValue(found)));
     }
 
     fn map(&mut self, shape: Shape<'a>, value: &'a Value) -> Branch<'a> {
@@ -135,7 +157,7 @@ impl<'a> Extractor<'a> {
             Value::Object(fields) => fields,
             Value::Null => return branch,
             other => {
-                self.add_error(&format!("expected map, got {}", go_wrapper(other)));
+                self.expected("map", other);
                 return branch;
             }
         };
@@ -145,7 +167,7 @@ impl<'a> Extractor<'a> {
             let mut inner = match &field {
                 Some(field) => self.value(field.shape, value),
                 None => {
-                    self.add_error("field not declared in schema");
+                    self.add_error(format_args!("field not declared in schema"));
                     self.path.pop();
                     break;
                 }
@@ -164,7 +186,7 @@ impl<'a> Extractor<'a> {
             Value::Array(items) => items,
             Value::Null => return branch,
             other => {
-                self.add_error(&format!("expected list, got {}", go_wrapper(other)));
+                self.expected("list", other);
                 return branch;
             }
         };
@@ -174,7 +196,7 @@ impl<'a> Extractor<'a> {
             let element = match shape.identity(keys, item) {
                 Ok(element) => element,
                 Err(why) => {
-                    self.add_error(&format!("element {index}: {why}"));
+                    self.add_error(format_args!("element {index}: {why}"));
                     return branch;
                 }
             };
@@ -199,7 +221,7 @@ impl<'a> Extractor<'a> {
             }
             if is_duplicate {
                 if self.duplicates == Duplicates::Rejected {
-                    self.add_error(&format!("duplicate entries for key {element}"));
+                    self.add_error(format_args!("duplicate entries for key {element}"));
                 }
                 owned = Branch::MEMBER;
             }
@@ -209,7 +231,11 @@ impl<'a> Extractor<'a> {
     }
 }
 
-/// A value as Go prints structured-merge-diff's wrapper of it.
-fn go_wrapper(value: &Value) -> String {
-    format!("&{{{}}}", golang::format_value(value))
+/// A value as Go prints it, formatted when displayed.
+struct GoValue<'a>(&'a Value);
+
+impl fmt::Display for GoValue<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&golang::format_value(self.0))
+    }
 }

@@ -4,38 +4,39 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value};
 
-use super::{FieldError, ListType, Problem, SchemaView};
+use super::{ErrorReport, FieldError, ListType, Problem, SchemaView};
+use crate::field_path::FieldPath;
 
 /// Reports duplicate items of sets and maps in a custom resource.
 pub(crate) fn check_lists(schema: SchemaView<'_>, object: &Map<String, Value>) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    fields(schema, object, "", &mut errors);
-    errors
+    let mut errors = ErrorReport::default();
+    fields(schema, object, &FieldPath::Root, &mut errors);
+    errors.into_errors()
 }
 
-fn fields(schema: SchemaView<'_>, object: &Map<String, Value>, path: &str, errors: &mut Vec<FieldError>) {
+fn fields(
+    schema: SchemaView<'_>,
+    object: &Map<String, Value>,
+    path: &FieldPath<'_>,
+    errors: &mut ErrorReport,
+) {
     for (name, field) in object {
         if let Some(property) = schema.property(name) {
-            let here = if path.is_empty() {
-                name.clone()
-            } else {
-                format!("{path}.{name}")
-            };
-            walk(property, field, &here, errors);
+            walk(property, field, &path.child(name), errors);
         } else if let Some(additional) = schema.additional() {
-            walk(additional, field, &format!("{path}[{name}]"), errors);
+            walk(additional, field, &path.key(name), errors);
         }
     }
 }
 
-fn walk(schema: SchemaView<'_>, value: &Value, path: &str, errors: &mut Vec<FieldError>) {
+fn walk(schema: SchemaView<'_>, value: &Value, path: &FieldPath<'_>, errors: &mut ErrorReport) {
     match value {
         Value::Object(object) => fields(schema, object, path, errors),
         Value::Array(items) => {
             check(&schema.node().list_type, items, path, errors);
             if let Some(inner) = schema.items() {
                 for (index, item) in items.iter().enumerate() {
-                    walk(inner, item, &format!("{path}[{index}]"), errors);
+                    walk(inner, item, &path.index(index), errors);
                 }
             }
         }
@@ -43,17 +44,17 @@ fn walk(schema: SchemaView<'_>, value: &Value, path: &str, errors: &mut Vec<Fiel
     }
 }
 
-fn check(list: &ListType, items: &[Value], path: &str, errors: &mut Vec<FieldError>) {
-    let mut complain = |index: usize, problem: Problem| {
-        errors.push(FieldError::new(format!("{path}[{index}]"), problem));
+fn check(list: &ListType, items: &[Value], path: &FieldPath<'_>, errors: &mut ErrorReport) {
+    let mut complain = |index: usize, problem: &dyn Fn() -> Problem| {
+        errors.add(|| FieldError::new(path.index(index).to_string(), problem()));
     };
     let identities: Vec<Value> = match list {
         ListType::Atomic => return,
         ListType::Set => items.to_vec(),
         ListType::Map(keys) => {
             if let Some(index) = items.iter().position(|item| !item.is_object() && !item.is_null()) {
-                let why = "must be an object for an array of list-type map".to_owned();
-                return complain(index, Problem::Invalid(items[index].clone(), why));
+                let why = "must be an object for an array of list-type map";
+                return complain(index, &|| Problem::Invalid(items[index].clone(), why.to_owned()));
             }
             let key = |item: &Value| {
                 keys.iter()
@@ -69,7 +70,7 @@ fn check(list: &ListType, items: &[Value], path: &str, errors: &mut Vec<FieldErr
         let times = seen.entry(identity.to_string()).or_default();
         *times += 1;
         if *times == 2 {
-            complain(index, Problem::Duplicate(identity));
+            complain(index, &|| Problem::Duplicate(identity.clone()));
         }
     }
 }
@@ -79,6 +80,18 @@ mod tests {
     use serde_json::json;
 
     use super::{super::Schema, *};
+
+    #[test]
+    fn duplicates_below_a_long_key_are_limited() {
+        let list = json!({"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "integer"}});
+        let schema =
+            Schema::from_crd(&json!({"type": "object", "additionalProperties": list})).expect("valid");
+        let items: Vec<u32> = (0..2000).chain(0..2000).collect();
+        let value = json!({"x".repeat(100_000): items});
+        let errors = check_lists(schema.view(), value.as_object().expect("an object"));
+        let count: usize = errors.iter().map(FieldError::count).sum();
+        assert_eq!((errors.len(), count), (4, 2000));
+    }
 
     #[test]
     fn duplicate_item_is_reported_once() {

@@ -3,7 +3,10 @@
 
 use serde_json::{Number, Value};
 
-use super::{SchemaView, ValueLimits, result::ValidationResult};
+use super::{
+    SchemaView, ValueLimits,
+    result::{Place, ValidationResult},
+};
 use crate::golang;
 
 /// Whether the library treats a float as an integer: it is exact, or off by a rounding error.
@@ -15,13 +18,13 @@ pub(super) fn is_whole(number: f64) -> bool {
 }
 
 /// Validates a number.
-pub(super) fn check(schema: SchemaView<'_>, given: &Number, path: &str) -> ValidationResult {
+pub(super) fn check(schema: SchemaView<'_>, given: &Number, place: Place<'_>) -> ValidationResult {
     let mut outcome = ValidationResult::default();
     let facts = schema.node();
     let range = Range {
         types: schema.types(),
         format: facts.format.as_deref(),
-        path,
+        place,
     };
     range.check(
         given.as_i64(),
@@ -38,7 +41,7 @@ pub(super) fn check(schema: SchemaView<'_>, given: &Number, path: &str) -> Valid
     if let Some(factor) = limits.multiple_of {
         let fits = range.check(None, factor, "MultipleOf", &mut outcome);
         if let Some(given) = compared(fits) {
-            check_multiple(&given, factor, path, &mut outcome);
+            check_multiple(&given, factor, place, &mut outcome);
         }
     }
     for end in [Bound::minimum(limits), Bound::maximum(limits)]
@@ -47,7 +50,7 @@ pub(super) fn check(schema: SchemaView<'_>, given: &Number, path: &str) -> Valid
     {
         let fits = range.check(None, end.value, end.name, &mut outcome);
         if let Some(given) = compared(fits) {
-            end.check(&given, path, &mut outcome);
+            end.check(&given, place, &mut outcome);
         }
     }
     outcome
@@ -57,7 +60,7 @@ pub(super) fn check(schema: SchemaView<'_>, given: &Number, path: &str) -> Valid
 struct Range<'a> {
     types: &'a [&'static str],
     format: Option<&'a str>,
-    path: &'a str,
+    place: Place<'a>,
 }
 
 impl Range<'_> {
@@ -76,28 +79,28 @@ impl Range<'_> {
             _ => return true,
         };
         if !fits {
-            let form = match self.format {
-                Some(format) => format!("with format {format}"),
-                None => "(default format)".to_owned(),
-            };
-            outcome.invalid_without_field(format!(
-                "{what} value must be of type {kind} {form} in {}",
-                self.path
-            ));
+            outcome.invalid_without_field(self.place, || {
+                let form = match self.format {
+                    Some(format) => format!("with format {format}"),
+                    None => "(default format)".to_owned(),
+                };
+                format!("{what} value must be of type {kind} {form} in {}", self.place)
+            });
         }
         fits
     }
 }
 
-fn check_multiple(given: &Number, factor: f64, path: &str, outcome: &mut ValidationResult) {
+fn check_multiple(given: &Number, factor: f64, place: Place<'_>, outcome: &mut ValidationResult) {
     let must_be_positive = |shown: Value, outcome: &mut ValidationResult| {
         let text = golang::format_value(&shown);
-        let why = format!("factor MultipleOf declared for {path} must be positive: {text}");
-        outcome.invalid(path, shown, why);
+        outcome.invalid(place, shown, || {
+            format!("factor MultipleOf declared for {place} must be positive: {text}")
+        });
     };
     let shown = |factor: Value| {
         format!(
-            "{path} in body should be a multiple of {}",
+            "{place} in body should be a multiple of {}",
             golang::format_value(&factor)
         )
     };
@@ -107,7 +110,7 @@ fn check_multiple(given: &Number, factor: f64, path: &str, outcome: &mut Validat
         if factor <= 0 {
             must_be_positive(factor.into(), outcome);
         } else if given % factor != 0 {
-            outcome.invalid(path, given, shown(factor.into()));
+            outcome.invalid(place, given, || shown(factor.into()));
         }
         return;
     }
@@ -122,7 +125,7 @@ fn check_multiple(given: &Number, factor: f64, path: &str, outcome: &mut Validat
         given / factor
     };
     if !is_whole(times) {
-        outcome.invalid(path, given, shown(factor.into()));
+        outcome.invalid(place, given, || shown(factor.into()));
     }
 }
 
@@ -153,7 +156,7 @@ impl Bound {
         })
     }
 
-    fn check(&self, given: &Number, path: &str, outcome: &mut ValidationResult) {
+    fn check(&self, given: &Number, place: Place<'_>, outcome: &mut ValidationResult) {
         let words = match (self.is_minimum, self.exclusive) {
             (true, false) => "greater than or equal to",
             (true, true) => "greater than",
@@ -162,7 +165,7 @@ impl Bound {
         };
         let text = |bound: Value| {
             format!(
-                "{path} in body should be {words} {}",
+                "{place} in body should be {words} {}",
                 golang::format_value(&bound)
             )
         };
@@ -170,12 +173,12 @@ impl Bound {
             #[expect(clippy::cast_possible_truncation, reason = "as Go converts it")]
             let bound = self.value as i64;
             if self.is_beyond(given, bound) {
-                outcome.invalid(path, given, text(bound.into()));
+                outcome.invalid(place, given, || text(bound.into()));
             }
         } else {
             let given = given.as_f64().unwrap_or_default();
             if self.is_beyond(given, self.value) {
-                outcome.invalid(path, given, text(self.value.into()));
+                outcome.invalid(place, given, || text(self.value.into()));
             }
         }
     }

@@ -40,8 +40,8 @@ pub(crate) enum Problem {
     Internal(String),
     /// More items (first) than allowed (second).
     TooMany(usize, u64),
-    /// The server failed to check the value, and why.
-    Internal(String),
+    /// Further errors, of any type: the limit of [`ErrorReport`](super::ErrorReport) is reached.
+    Omitted(usize),
 }
 
 impl FieldError {
@@ -56,7 +56,7 @@ impl FieldError {
     pub(crate) fn reason(&self) -> &'static str {
         match self.problem {
             Problem::Required(_) => "FieldValueRequired",
-            Problem::Invalid(..) | Problem::InvalidText(..) => "FieldValueInvalid",
+            Problem::Invalid(..) | Problem::InvalidText(..) | Problem::Omitted(_) => "FieldValueInvalid",
             Problem::NotFound(_) => "FieldValueNotFound",
             Problem::WrongType(..) => "FieldValueTypeInvalid",
             Problem::NotSupported(..) | Problem::NotSupportedText(..) => "FieldValueNotSupported",
@@ -91,7 +91,15 @@ impl FieldError {
             Problem::Internal(why) => format!("Internal error: {why}"),
             Problem::TooLong(limit) => format!("Too long: may not be more than {limit} bytes"),
             Problem::TooMany(count, limit) => format!("Too many: {count}: must have at most {limit} items"),
-            Problem::Internal(why) => format!("Internal error: {why}"),
+            Problem::Omitted(count) => format!("and {count} more errors"),
+        }
+    }
+
+    /// The number of errors that it stands for.
+    pub(crate) fn count(&self) -> usize {
+        match self.problem {
+            Problem::Omitted(count) => count,
+            _ => 1,
         }
     }
 }

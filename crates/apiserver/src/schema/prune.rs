@@ -3,39 +3,38 @@
 use serde_json::{Map, Value};
 
 use super::SchemaView;
-use crate::field_path::FieldPath;
+use crate::{field_path::FieldPath, json::ReportedPaths};
 
 /// Fields that every resource has, whether its schema specifies them or not.
 const META: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
-/// Prunes a whole resource, except for its kind and metadata. Returns the sorted paths of pruned fields.
+/// Prunes a whole resource, except for its kind and metadata. Returns the sorted paths of pruned fields, as many as
+/// are reported.
 pub(crate) fn prune_object(schema: SchemaView<'_>, object: &mut Map<String, Value>) -> Vec<String> {
-    let mut unknown = Vec::new();
+    let mut unknown = ReportedPaths::default();
     prune_fields(schema, object, &FieldPath::Root, true, &mut unknown);
-    unknown.sort_unstable();
-    unknown
+    unknown.into_sorted_paths()
 }
 
-/// Prunes a part of a resource. Returns the sorted paths of pruned fields.
+/// Prunes a part of a resource. Returns the sorted paths of pruned fields, as many as are reported.
 pub(crate) fn prune(schema: SchemaView<'_>, value: &mut Value) -> Vec<String> {
-    let mut unknown = Vec::new();
+    let mut unknown = ReportedPaths::default();
     prune_value(Some(schema), value, &FieldPath::Root, &mut unknown);
-    unknown.sort_unstable();
-    unknown
+    unknown.into_sorted_paths()
 }
 
 fn prune_value(
     schema: Option<SchemaView<'_>>,
     value: &mut Value,
     path: &FieldPath<'_>,
-    unknown: &mut Vec<String>,
+    unknown: &mut ReportedPaths,
 ) {
     let open = schema.is_some_and(SchemaView::preserves_unknown);
     match value {
         Value::Object(object) => match schema {
             Some(schema) => prune_fields(schema, object, path, schema.node().embedded, unknown),
             None => {
-                unknown.extend(object.keys().map(|name| path.child(name).to_string()));
+                object.keys().for_each(|name| unknown.add(&path.child(name)));
                 object.clear();
             }
         },
@@ -57,7 +56,7 @@ fn prune_open_items(
     schema: Option<SchemaView<'_>>,
     items: &mut [Value],
     path: &FieldPath<'_>,
-    unknown: &mut Vec<String>,
+    unknown: &mut ReportedPaths,
 ) {
     let Some(schema) = schema else { return };
     for (index, item) in items.iter_mut().enumerate() {
@@ -75,13 +74,13 @@ fn prune_fields(
     object: &mut Map<String, Value>,
     path: &FieldPath<'_>,
     is_resource: bool,
-    unknown: &mut Vec<String>,
+    unknown: &mut ReportedPaths,
 ) {
     if !schema.preserves_unknown() {
         object.retain(|name, _| {
             let known = (is_resource && META.contains(&&**name)) || schema.field(name).is_some();
             if !known {
-                unknown.push(path.child(name).to_string());
+                unknown.add(&path.child(name));
             }
             known
         });
@@ -95,7 +94,7 @@ fn prune_specified(
     object: &mut Map<String, Value>,
     path: &FieldPath<'_>,
     is_resource: bool,
-    unknown: &mut Vec<String>,
+    unknown: &mut ReportedPaths,
 ) {
     for (name, field) in object {
         if is_resource && META.contains(&&**name) {
@@ -113,6 +112,18 @@ mod tests {
     use serde_json::json;
 
     use super::{super::Schema, *};
+
+    #[test]
+    fn pruned_fields_below_a_long_key_are_limited() {
+        let inner = json!({"type": "object", "properties": {"a": {"type": "string"}}});
+        let schema =
+            Schema::from_crd(&json!({"type": "object", "additionalProperties": inner})).expect("valid");
+        let fields: Map<_, _> = (0..2000).map(|index| (format!("k{index}"), 1.into())).collect();
+        let mut value = json!({"x".repeat(100_000): fields});
+        let unknown = prune_object(schema.view(), value.as_object_mut().expect("an object"));
+        assert_eq!(unknown.len(), 1);
+        assert_eq!(value["x".repeat(100_000)], json!({}));
+    }
 
     #[test]
     fn unknown_fields_are_pruned_and_reported() {

@@ -1,100 +1,191 @@
-//! The result of validating a value against a CRD's schema.
+//! The result of validating a value against a CRD's schema, and the report of its errors.
+
+use std::{cell::RefCell, collections::HashSet, fmt};
 
 use serde_json::Value;
 
-use super::{FieldError, Problem};
+use super::{ErrorReport, FieldError, Problem};
+use crate::field_path::FieldPath;
 
-/// The result of validating one value.
-#[derive(Default)]
+/// The result of validating one value. Its errors are in the report of its [`Place`].
 pub(super) struct ValidationResult {
-    errors: Vec<ResultError>,
+    pub(super) is_valid: bool,
     /// How much of the value matches; used to find the closest alternative.
     pub(super) match_count: usize,
 }
 
-/// A validation error whose field is relative to the validated value.
-struct ResultError {
-    /// The path; `None` if the library names it only in the message.
-    path: Option<String>,
-    /// The library's message; errors with the same message are duplicates.
-    text: String,
-    problem: Problem,
+impl Default for ValidationResult {
+    fn default() -> Self {
+        Self {
+            is_valid: true,
+            match_count: 0,
+        }
+    }
 }
 
-impl ResultError {
-    fn into_error(self, at: &str) -> FieldError {
-        let path = self.path.unwrap_or_default();
+/// The place of a value, relative to the validated one, and where its errors are reported. Displayed as the path.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'a> {
+    path: FieldPath<'a>,
+    /// `None` if only the result matters.
+    report: Option<&'a RefCell<Report>>,
+}
+
+impl<'a> Place<'a> {
+    pub(super) fn root(report: &'a RefCell<Report>) -> Self {
+        Self {
+            path: FieldPath::Root,
+            report: Some(report),
+        }
+    }
+
+    /// The same place, but its errors are not reported.
+    pub(super) fn unreported(self) -> Self {
+        Self { report: None, ..self }
+    }
+
+    pub(super) fn is_reported(&self) -> bool {
+        self.report.is_some()
+    }
+
+    pub(super) fn is_root(&self) -> bool {
+        matches!(self.path, FieldPath::Root)
+    }
+
+    pub(super) fn child(&'a self, name: &'a str) -> Self {
+        let path = self.path.child(name);
+        Self { path, ..*self }
+    }
+
+    pub(super) fn index(&'a self, index: usize) -> Self {
+        let path = self.path.index(index);
+        Self { path, ..*self }
+    }
+
+    /// The place whose children are displayed with a dot in front, even those of the root.
+    pub(super) fn dotted(self) -> Self {
+        let path = if self.is_root() {
+            FieldPath::from_root("")
+        } else {
+            self.path
+        };
+        Self { path, ..self }
+    }
+}
+
+impl fmt::Display for Place<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.path.fmt(f)
+    }
+}
+
+/// The errors of a validated value.
+pub(super) struct Report {
+    /// The field of the value, empty for the whole object.
+    at: Box<str>,
+    errors: ErrorReport,
+    /// The library's messages; errors with the same message are duplicates.
+    messages: HashSet<String>,
+}
+
+impl Report {
+    pub(super) fn new(at: &str) -> RefCell<Self> {
+        RefCell::new(Self {
+            at: at.into(),
+            errors: ErrorReport::default(),
+            messages: HashSet::new(),
+        })
+    }
+
+    pub(super) fn into_errors(self) -> Vec<FieldError> {
+        self.errors.into_errors()
+    }
+
+    /// Adds an error, unless its message is known. `field` is `None` if the library names it only in the message.
+    fn add(
+        &mut self,
+        field: Option<Place<'_>>,
+        message: impl FnOnce() -> String,
+        problem: impl FnOnce(&str) -> Problem,
+    ) {
+        if !self.errors.has_room() {
+            return self.errors.omit();
+        }
+        let message = message();
+        if self.messages.contains(&message) {
+            return;
+        }
+        let path = field.map_or_else(String::new, |place| place.to_string());
         let path = path.strip_prefix('.').unwrap_or(&path);
-        let field = match (at, path) {
+        let field = match (&*self.at, path) {
             ("", "") => "<nil>".to_owned(),
             ("", path) => path.to_owned(),
             (at, "") => at.to_owned(),
             (at, path) => format!("{at}.{path}"),
         };
-        FieldError::new(field, self.problem)
+        let problem = problem(&message);
+        self.errors.add(|| FieldError::new(field, problem));
+        self.messages.insert(message);
     }
 }
 
 impl ValidationResult {
-    /// The errors of a value at a field, or of the whole object if `at` is empty.
-    pub(super) fn into_errors(self, at: &str) -> Vec<FieldError> {
-        self.errors
-            .into_iter()
-            .map(|finding| finding.into_error(at))
-            .collect()
-    }
-
-    pub(super) fn clear_errors(&mut self) {
-        self.errors.clear();
-    }
-
-    pub(super) fn is_valid(&self) -> bool {
-        self.errors.is_empty()
-    }
-
-    fn add(&mut self, finding: ResultError) {
-        if !self.errors.iter().any(|known| known.text == finding.text) {
-            self.errors.push(finding);
-        }
-    }
-
-    pub(super) fn merge(&mut self, other: Self) {
-        other.errors.into_iter().for_each(|finding| self.add(finding));
+    pub(super) fn merge(&mut self, other: &Self) {
+        self.is_valid &= other.is_valid;
         self.match_count += other.match_count;
     }
 
+    fn add(
+        &mut self,
+        place: Place<'_>,
+        has_field: bool,
+        message: impl FnOnce() -> String,
+        problem: impl FnOnce(&str) -> Problem,
+    ) {
+        self.is_valid = false;
+        if let Some(report) = place.report {
+            let field = Some(place).filter(|_| has_field);
+            report.borrow_mut().add(field, message, problem);
+        }
+    }
+
     /// Adds an invalid value.
-    pub(super) fn invalid(&mut self, path: &str, value: impl Into<Value>, text: String) {
-        self.add(ResultError {
-            path: Some(path.to_owned()),
-            problem: Problem::Invalid(value.into(), text.clone()),
-            text,
+    pub(super) fn invalid(
+        &mut self,
+        place: Place<'_>,
+        value: impl Into<Value>,
+        message: impl FnOnce() -> String,
+    ) {
+        self.add(place, true, message, |message| {
+            Problem::Invalid(value.into(), message.to_owned())
         });
     }
 
     /// Adds an error without a field.
-    pub(super) fn invalid_without_field(&mut self, text: String) {
-        self.add(ResultError {
-            path: None,
-            problem: Problem::Invalid("".into(), text.clone()),
-            text,
+    pub(super) fn invalid_without_field(&mut self, place: Place<'_>, message: impl FnOnce() -> String) {
+        self.add(place, false, message, |message| {
+            Problem::Invalid("".into(), message.to_owned())
         });
     }
 
-    pub(super) fn wrong_type(&mut self, path: &str, wanted: &str, found: &str) {
-        let text = format!("{path} in body must be of type {wanted}: {found:?}");
-        self.add(ResultError {
-            path: Some(path.to_owned()),
-            problem: Problem::WrongType(found.into(), text.clone()),
-            text,
+    pub(super) fn wrong_type(&mut self, place: Place<'_>, wanted: &str, found: &str) {
+        let message = || format!("{place} in body must be of type {wanted}: {found:?}");
+        self.add(place, true, message, |message| {
+            Problem::WrongType(found.into(), message.to_owned())
         });
     }
 
-    pub(super) fn problem(&mut self, path: &str, what: &str, problem: Problem) {
-        self.add(ResultError {
-            path: Some(path.to_owned()),
-            text: format!("{path} in body {what}"),
-            problem,
-        });
+    pub(super) fn problem(
+        &mut self,
+        place: Place<'_>,
+        what: impl FnOnce() -> String,
+        problem: impl FnOnce() -> Problem,
+    ) {
+        self.add(
+            place,
+            true,
+            || format!("{place} in body {}", what()),
+            |_| problem(),
+        );
     }
 }

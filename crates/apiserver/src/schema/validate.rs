@@ -10,9 +10,14 @@
 //!
 //! Validation rules (`x-kubernetes-validations`) are evaluated afterwards, by [`crate::crd`].
 
+use std::collections::HashMap;
+
 use serde_json::{Map, Value};
 
-use super::{FieldError, ListType, NodeId, Problem, SchemaView, formats, number, result::ValidationResult};
+use super::{
+    FieldError, ListType, NodeId, Problem, SchemaView, formats, number,
+    result::{Place, Report, ValidationResult},
+};
 
 /// Returns the errors of `value` that `old` does not have. `at` is the field that contains it, empty for the whole
 /// object.
@@ -22,15 +27,18 @@ pub(crate) fn validate(
     old: Option<&Value>,
     at: &str,
 ) -> Vec<FieldError> {
-    check(schema, value, old, "").into_errors(at)
+    let report = Report::new(at);
+    check(schema, value, old, Place::root(&report));
+    report.into_inner().into_errors()
 }
 
 /// Validates a value, ignoring the errors if it is unchanged.
-fn check(schema: SchemaView<'_>, value: &Value, old: Option<&Value>, path: &str) -> ValidationResult {
-    let mut outcome = check_strictly(schema, value, old, path);
-    if old == Some(value) {
-        outcome.clear_errors();
+fn check(schema: SchemaView<'_>, value: &Value, old: Option<&Value>, place: Place<'_>) -> ValidationResult {
+    if old != Some(value) {
+        return check_strictly(schema, value, old, place);
     }
+    let mut outcome = check_strictly(schema, value, old, place.unreported());
+    outcome.is_valid = true;
     outcome
 }
 
@@ -38,47 +46,47 @@ fn check_strictly(
     schema: SchemaView<'_>,
     value: &Value,
     old: Option<&Value>,
-    path: &str,
+    place: Place<'_>,
 ) -> ValidationResult {
-    let mut outcome = check_type(schema, value, path);
+    let mut outcome = ValidationResult::default();
     if value.is_null() {
-        check_choices(schema, value, path, &mut outcome);
+        check_type(schema, value, place, &mut outcome);
+        check_choices(schema, value, place, &mut outcome);
         return outcome;
     }
-    if schema.types().is_empty() && schema.node().format.is_none() {
-        outcome = ValidationResult::default();
-    } else {
+    if !schema.types().is_empty() || schema.node().format.is_some() {
+        check_type(schema, value, place, &mut outcome);
         outcome.match_count += 1;
     }
-    outcome.merge(check_alternatives(schema, value, old, path));
+    outcome.merge(&check_alternatives(schema, value, old, place));
     outcome.match_count += 1;
     match value {
         Value::String(text) => {
-            check_text(schema, text, path, &mut outcome);
+            check_text(schema, text, place, &mut outcome);
             outcome.match_count += 1;
             if let Some(format) = &schema.node().format
                 && let Some(good) = formats::check(format, text)
             {
                 if !good {
-                    outcome.wrong_type(path, format, text);
+                    outcome.wrong_type(place, format, text);
                 }
                 outcome.match_count += 1;
             }
         }
         Value::Number(given) => {
-            outcome.merge(number::check(schema, given, path));
+            outcome.merge(&number::check(schema, given, place));
             outcome.match_count += 2;
         }
         Value::Array(items) => {
-            outcome.merge(check_items(schema, items, old, path));
+            outcome.merge(&check_items(schema, items, old, place));
             outcome.match_count += 2;
         }
         _ => {}
     }
-    check_choices(schema, value, path, &mut outcome);
+    check_choices(schema, value, place, &mut outcome);
     outcome.match_count += 1;
     if let Value::Object(fields) = value {
-        outcome.merge(check_fields(schema, fields, old, path));
+        outcome.merge(&check_fields(schema, fields, old, place));
         outcome.match_count += 1;
     }
     outcome.match_count += 1;
@@ -86,31 +94,29 @@ fn check_strictly(
 }
 
 /// Counts a match if the type fits.
-fn check_type(schema: SchemaView<'_>, value: &Value, path: &str) -> ValidationResult {
-    let mut outcome = ValidationResult::default();
+fn check_type(schema: SchemaView<'_>, value: &Value, place: Place<'_>, outcome: &mut ValidationResult) {
     let types = schema.types();
     let wanted = || types.join(",");
     let has = |name: &str| types.contains(&name);
     if value.is_null() {
         if !types.is_empty() && !schema.node().nullable {
-            outcome.wrong_type(path, &wanted(), "null");
+            outcome.wrong_type(place, &wanted(), "null");
         } else {
-            outcome.match_count = 1;
+            outcome.match_count += 1;
         }
-        return outcome;
+        return;
     }
     let (found, size) = found_type(value);
     let whole = found == "number" && value.as_f64().is_some_and(number::is_whole);
     let fits = has(found) || (whole && has("integer")) || (found == "integer" && has("number"));
     let textual = matches!(value, Value::String(_) | Value::Array(_));
     match schema.node().format.as_deref() {
-        Some(format) if !textual && !fits && size != format => outcome.wrong_type(path, format, size),
+        Some(format) if !textual && !fits && size != format => outcome.wrong_type(place, format, size),
         // A format replaces the type check of a string; the library does the same for lists.
-        Some(_) if textual && !has("number") && !has("integer") => outcome.match_count = 1,
-        _ if !fits => outcome.wrong_type(path, &wanted(), found),
-        _ => outcome.match_count = 1,
+        Some(_) if textual && !has("number") && !has("integer") => outcome.match_count += 1,
+        _ if !fits => outcome.wrong_type(place, &wanted(), found),
+        _ => outcome.match_count += 1,
     }
-    outcome
 }
 
 /// The JSON type of a value, and the name of its Go size.
@@ -130,7 +136,7 @@ fn check_alternatives(
     schema: SchemaView<'_>,
     value: &Value,
     old: Option<&Value>,
-    path: &str,
+    place: Place<'_>,
 ) -> ValidationResult {
     let mut outcome = ValidationResult::default();
     let Some(nested) = &schema.node().nested else {
@@ -138,112 +144,129 @@ fn check_alternatives(
         return outcome;
     };
     // The nested schemas describe the same value, so `old` applies; but ratcheting does not.
-    let of = |id: &NodeId| check_strictly(schema.at(*id), value, old, path);
+    let reported = |id: &NodeId| check_strictly(schema.at(*id), value, old, place);
+    let tried = |id: &NodeId| check_strictly(schema.at(*id), value, old, place.unreported());
+    // The errors of an alternative are reported only if it is the closest: it is validated again then.
+    let closest = |(id, result): (&NodeId, ValidationResult)| match place.is_reported() {
+        true => reported(id),
+        false => result,
+    };
     if !nested.any_of.is_empty() {
-        match valid_or_closest(nested.any_of.iter().map(of)) {
-            Ok(fitting) => outcome.merge(fitting),
-            Err(closest) => {
-                outcome.invalid_without_field(format!("{path:?} must validate at least one schema (anyOf)"));
-                outcome.merge(closest);
+        match valid_or_closest(nested.any_of.iter().map(|id| (id, tried(id)))) {
+            Ok(fitting) => outcome.merge(&fitting),
+            Err(found) => {
+                outcome.invalid_without_field(place, || {
+                    format!(
+                        "{:?} must validate at least one schema (anyOf)",
+                        place.to_string()
+                    )
+                });
+                outcome.merge(&closest(found));
             }
         }
     }
     if !nested.one_of.is_empty() {
-        let mut results: Vec<_> = nested.one_of.iter().map(of).collect();
-        let fitting = results.iter().filter(|result| result.is_valid()).count();
-        let found = match fitting {
-            0 => "Found none valid".to_owned(),
-            count => format!("Found {count} valid alternatives"),
-        };
+        let mut results: Vec<_> = nested.one_of.iter().map(|id| (id, tried(id))).collect();
+        let fitting = results.iter().filter(|(_, result)| result.is_valid).count();
         if fitting == 1 {
-            let place = results
-                .iter()
-                .position(ValidationResult::is_valid)
-                .expect("one fits");
-            outcome.merge(results.swap_remove(place));
+            results.retain(|(_, result)| result.is_valid);
+            outcome.merge(&results[0].1);
         } else {
-            outcome.invalid_without_field(format!(
-                "{path:?} must validate one and only one schema (oneOf). {found}"
-            ));
+            outcome.invalid_without_field(place, || {
+                let found = match fitting {
+                    0 => "Found none valid".to_owned(),
+                    count => format!("Found {count} valid alternatives"),
+                };
+                let path = place.to_string();
+                format!("{path:?} must validate one and only one schema (oneOf). {found}")
+            });
             if fitting == 0
-                && let Err(closest) = valid_or_closest(results.into_iter())
+                && let Err(found) = valid_or_closest(results.into_iter())
             {
-                outcome.merge(closest);
+                outcome.merge(&closest(found));
             }
         }
     }
     if !nested.all_of.is_empty() {
-        let results: Vec<_> = nested.all_of.iter().map(of).collect();
-        let fitting = results.iter().filter(|result| result.is_valid()).count();
-        let all = fitting == results.len();
-        for result in results {
-            outcome.merge(result);
+        let mut fitting = 0;
+        for id in &nested.all_of {
+            let result = reported(id);
+            fitting += usize::from(result.is_valid);
+            outcome.merge(&result);
         }
-        if !all {
-            let none = if fitting == 0 { ". None validated" } else { "" };
-            outcome.invalid_without_field(format!("{path:?} must validate all the schemas (allOf){none}"));
+        if fitting < nested.all_of.len() {
+            outcome.invalid_without_field(place, || {
+                let none = if fitting == 0 { ". None validated" } else { "" };
+                let path = place.to_string();
+                format!("{path:?} must validate all the schemas (allOf){none}")
+            });
         }
     }
-    if nested.not.as_ref().is_some_and(|not| of(not).is_valid()) {
-        outcome.invalid_without_field(format!("{path:?} must not validate the schema (not)"));
+    if nested.not.as_ref().is_some_and(|not| tried(not).is_valid) {
+        outcome.invalid_without_field(place, || {
+            format!("{:?} must not validate the schema (not)", place.to_string())
+        });
     }
     outcome.match_count += 1;
     outcome
 }
 
-/// The first result without errors, or the closest one.
-fn valid_or_closest(
-    results: impl Iterator<Item = ValidationResult>,
-) -> Result<ValidationResult, ValidationResult> {
-    let mut best: Option<ValidationResult> = None;
-    for result in results {
-        if result.is_valid() {
+/// The first result without errors, or the closest alternative. There is at least one.
+fn valid_or_closest<'a>(
+    results: impl Iterator<Item = (&'a NodeId, ValidationResult)>,
+) -> Result<ValidationResult, (&'a NodeId, ValidationResult)> {
+    let mut best: Option<(&NodeId, ValidationResult)> = None;
+    for (id, result) in results {
+        if result.is_valid {
             return Ok(result);
         }
         if best
             .as_ref()
-            .is_none_or(|best| result.match_count > best.match_count)
+            .is_none_or(|(_, best)| result.match_count > best.match_count)
         {
-            best = Some(result);
+            best = Some((id, result));
         }
     }
-    Err(best.unwrap_or_default())
+    best.map_or_else(|| Ok(ValidationResult::default()), Err)
 }
 
 /// Only the first error of a string is reported.
-fn check_text(schema: SchemaView<'_>, text: &str, path: &str, outcome: &mut ValidationResult) {
+fn check_text(schema: SchemaView<'_>, text: &str, place: Place<'_>, outcome: &mut ValidationResult) {
     let Some(limits) = &schema.node().limits else {
         return;
     };
     let length = text.chars().count() as u64;
     if let Some(most) = limits.max_length.filter(|most| length > *most) {
-        let what = format!("should be at most {most} chars long");
-        outcome.problem(path, &what, Problem::TooLong(most));
+        let what = || format!("should be at most {most} chars long");
+        outcome.problem(place, what, || Problem::TooLong(most));
     } else if let Some(least) = limits.min_length.filter(|least| length < *least) {
-        let why = format!("{path} in body should be at least {least} chars long");
-        outcome.invalid(path, text, why);
+        let why = || format!("{place} in body should be at least {least} chars long");
+        outcome.invalid(place, text, why);
     } else if let Some((pattern, _)) = limits.pattern.as_ref().filter(|(_, regex)| !regex.is_match(text)) {
-        outcome.invalid(path, text, format!("{path} in body should match '{pattern}'"));
+        outcome.invalid(place, text, || {
+            format!("{place} in body should match '{pattern}'")
+        });
     }
 }
 
-fn check_choices(schema: SchemaView<'_>, value: &Value, path: &str, outcome: &mut ValidationResult) {
+fn check_choices(schema: SchemaView<'_>, value: &Value, place: Place<'_>, outcome: &mut ValidationResult) {
     let choices = &schema.node().enum_values;
     if choices.is_empty() || choices.iter().any(|choice| is_choice(value, choice)) {
         return;
     }
-    let texts: Vec<Value> = choices
-        .iter()
-        .map(|choice| match choice {
+    let what = || {
+        format!(
+            "should be one of {}",
+            crate::golang::format_value(&choices.clone().into())
+        )
+    };
+    outcome.problem(place, what, || {
+        let texts = choices.iter().map(|choice| match choice {
             Value::String(_) => choice.clone(),
             other => other.to_string().into(),
-        })
-        .collect();
-    let what = format!(
-        "should be one of {}",
-        crate::golang::format_value(&choices.clone().into())
-    );
-    outcome.problem(path, &what, Problem::NotSupported(value.clone(), texts));
+        });
+        Problem::NotSupported(value.clone(), texts.collect())
+    });
 }
 
 /// Numbers are compared in the type of the choice: `3.7` matches the choice `3`.
@@ -264,77 +287,100 @@ fn is_choice(value: &Value, choice: &Value) -> bool {
     }
 }
 
-fn check_items(schema: SchemaView<'_>, items: &[Value], old: Option<&Value>, path: &str) -> ValidationResult {
+fn check_items(
+    schema: SchemaView<'_>,
+    items: &[Value],
+    old: Option<&Value>,
+    place: Place<'_>,
+) -> ValidationResult {
     let mut outcome = ValidationResult::default();
     if let Some(inner) = schema.items() {
-        let before = old.and_then(Value::as_array);
+        let before = OldItems::new(&schema.node().list_type, old);
         for (index, item) in items.iter().enumerate() {
-            let old = before.and_then(|before| corresponding_item(&schema.node().list_type, before, item));
-            outcome.merge(check(inner, item, old, &format!("{path}[{index}]")));
+            let old = before.as_ref().and_then(|before| before.corresponding(item));
+            outcome.merge(&check(inner, item, old, place.index(index)));
         }
     }
     let count = items.len();
     if let Some(limits) = &schema.node().limits {
         if let Some(least) = limits.min_items.filter(|least| (count as u64) < *least) {
-            let why = format!("{path} in body should have at least {least} items");
-            outcome.invalid(path, count, why);
+            let why = || format!("{place} in body should have at least {least} items");
+            outcome.invalid(place, count, why);
         }
         if let Some(most) = limits.max_items.filter(|most| count as u64 > *most) {
-            let what = format!("should have at most {most} items");
-            outcome.problem(path, &what, Problem::TooMany(count, most));
+            let what = || format!("should have at most {most} items");
+            outcome.problem(place, what, || Problem::TooMany(count, most));
         }
     }
     outcome
 }
 
-/// The old item that corresponds to a new one.
-fn corresponding_item<'a>(list: &ListType, before: &'a [Value], item: &Value) -> Option<&'a Value> {
-    let ListType::Map(keys) = list else { return None };
-    before
-        .iter()
-        .find(|old| keys.iter().all(|key| old.get(&**key) == item.get(&**key)))
+/// The items of an old list of the type `map`, by their keys.
+struct OldItems<'a> {
+    keys: &'a [Box<str>],
+    items: HashMap<Vec<Option<&'a Value>>, &'a Value>,
+}
+
+impl<'a> OldItems<'a> {
+    fn new(list: &'a ListType, old: Option<&'a Value>) -> Option<Self> {
+        let (ListType::Map(keys), Some(Value::Array(old))) = (list, old) else {
+            return None;
+        };
+        let mut items = HashMap::with_capacity(old.len());
+        for item in old {
+            items.entry(identity(keys, item)).or_insert(item);
+        }
+        Some(Self { keys, items })
+    }
+
+    /// The old item that corresponds to a new one.
+    fn corresponding(&self, item: &Value) -> Option<&'a Value> {
+        self.items.get(&identity(self.keys, item)).copied()
+    }
+}
+
+/// The values of an item's keys.
+fn identity<'v>(keys: &[Box<str>], item: &'v Value) -> Vec<Option<&'v Value>> {
+    keys.iter().map(|key| item.get(&**key)).collect()
 }
 
 fn check_fields(
     schema: SchemaView<'_>,
     fields: &Map<String, Value>,
     old: Option<&Value>,
-    path: &str,
+    place: Place<'_>,
 ) -> ValidationResult {
     let mut outcome = ValidationResult::default();
     let facts = schema.node();
     let count = fields.len();
     if let Some(limits) = &facts.limits {
         if let Some(least) = limits.min_properties.filter(|least| (count as u64) < *least) {
-            let why = format!("{path} in body should have at least {least} properties");
-            outcome.invalid(path, count, why);
+            let why = || format!("{place} in body should have at least {least} properties");
+            outcome.invalid(place, count, why);
         }
         if let Some(most) = limits.max_properties.filter(|most| count as u64 > *most) {
-            let what = format!("should have at most {most} properties");
-            outcome.problem(path, &what, Problem::TooMany(count, most));
+            let what = || format!("should have at most {most} properties");
+            outcome.problem(place, what, || Problem::TooMany(count, most));
         }
     }
     // `apiVersion` and `kind` may have changed by conversion.
     let before = |name: &str| {
-        old.filter(|_| !path.is_empty() || !matches!(name, "apiVersion" | "kind"))?
+        old.filter(|_| !place.is_root() || !matches!(name, "apiVersion" | "kind"))?
             .get(name)
     };
+    // The library's paths of what is not a property have a dot in front.
+    let dotted = place.dotted();
     for (name, field) in fields.iter().filter(|(name, _)| schema.property(name).is_none()) {
         if facts.forbids_additional() {
-            let why = format!("{path}.{name} in body is a forbidden property");
-            outcome.invalid(path, name.as_str(), why);
+            let why = || format!("{} in body is a forbidden property", dotted.child(name));
+            outcome.invalid(place, name.as_str(), why);
         } else if let Some(inner) = schema.additional() {
-            outcome.merge(check(inner, field, before(name), &format!("{path}.{name}")));
+            outcome.merge(&check(inner, field, before(name), dotted.child(name)));
         }
     }
     for (name, field) in fields {
         if let Some(property) = schema.property(name) {
-            let place = if path.is_empty() {
-                name.clone()
-            } else {
-                format!("{path}.{name}")
-            };
-            outcome.merge(check(property, field, before(name), &place));
+            outcome.merge(&check(property, field, before(name), place.child(name)));
         }
     }
     for name in facts
@@ -342,8 +388,8 @@ fn check_fields(
         .iter()
         .filter(|name| !fields.contains_key(&***name))
     {
-        let place = format!("{path}.{name}");
-        outcome.problem(&place, "is required", Problem::Required(String::new()));
+        let problem = || Problem::Required(String::new());
+        outcome.problem(dotted.child(name), || "is required".to_owned(), problem);
     }
     outcome
 }
@@ -426,6 +472,35 @@ mod tests {
                 r#"<nil>: Invalid value: "": "" must validate at least one schema (anyOf)"#,
                 r#"b: Invalid value: "x": b in body should be at least 3 chars long"#,
             ]
+        );
+    }
+
+    #[test]
+    fn errors_are_limited_in_number_and_length() {
+        let schema = json!({"type": "object", "properties": {
+            "list": {"type": "array", "items": {"type": "integer"}},
+            "map": {"type": "object", "additionalProperties": {"type": "array", "items": {"type": "object", "required": ["a"]}}},
+        }});
+        let many = messages(&schema, &json!({"list": vec![""; 5000]}), None);
+        assert_eq!(many.len(), 1001);
+        assert_eq!(many[1000], ": and 4000 more errors");
+        // Each error has a path of 100 KB.
+        let long = json!({"map": {"x".repeat(100_000): vec![json!({}); 2000]}});
+        let long = messages(&schema, &long, None);
+        assert_eq!(long.len(), 4);
+        assert_eq!(long[3], ": and 1997 more errors");
+    }
+
+    /// The errors of a rejected alternative take no room from others.
+    #[test]
+    fn error_after_many_tried_alternatives_is_reported() {
+        let either = json!({"anyOf": [{"type": "integer"}, {"type": "string"}]});
+        let schema = json!({"type": "object", "properties": {
+            "list": {"type": "array", "items": either}, "number": {"type": "integer"},
+        }});
+        assert_eq!(
+            messages(&schema, &json!({"list": vec!["x"; 5000], "number": "y"}), None),
+            [r#"number: Invalid value: "string": number in body must be of type integer: "string""#]
         );
     }
 

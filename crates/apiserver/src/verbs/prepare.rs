@@ -1,5 +1,7 @@
 //! Prepares an object for a write: sets or keeps the fields that the client may not change.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use super::{Answer, decoding::normalize};
@@ -146,11 +148,13 @@ fn keep_all_but_status(object: &mut Object, old: &Object, resource: &Resource) {
 
 /// Errors for finalizers that were added to an object that is being deleted.
 fn check_added_finalizers(object: &Object, old: &Object) -> Vec<FieldError> {
-    let added = object
-        .finalizers()
-        .filter(|f| !old.finalizers().any(|known| known == *f));
+    if !old.is_deleting() {
+        return Vec::new();
+    }
+    let known: HashSet<_> = old.finalizers().collect();
+    let added = object.finalizers().filter(|f| !known.contains(f));
     let listed: Vec<_> = added.map(|f| format!("{f:?}")).collect();
-    if listed.is_empty() || !old.is_deleting() {
+    if listed.is_empty() {
         return Vec::new();
     }
     let why = format!(

@@ -5,8 +5,9 @@
 //!                └────► errors, with that library's messages
 //! ```
 //!
-//! A few kilobytes of YAML can expand to any amount of data, because an alias repeats the value of its anchor. A body
-//! may expand tenfold, and nest no deeper than any other document ([`crate::depth`]).
+//! A few kilobytes of YAML can expand to any amount of data, because an alias repeats the value of its anchor. So the
+//! memory of what anchors and aliases copy is limited in proportion to the body ([`copy_cost`]); everything else is read
+//! once, and takes as much as in JSON. Nothing nests deeper than any other document ([`crate::depth`]).
 
 mod error;
 mod scalars;
@@ -21,11 +22,11 @@ pub(crate) use write::{append_item, to_yaml};
 
 use crate::depth;
 
-/// Limit on the expansion of a body: nodes and bytes of text per byte.
-const MAX_EXPANSION: usize = 10;
+/// Limit on the memory of all copies, in bytes per byte of the body. The densest JSON takes more than this.
+const MAX_COPIED_PER_BYTE: usize = 64;
 
-/// The expansion that is allowed for any body, however small.
-const MIN_BUDGET: usize = 64 * 1024;
+/// The memory of all copies that is allowed for any body, however small.
+const MIN_COPIED: usize = 1024 * 1024;
 
 /// Reads the first document of a body. Returns its value and the errors for duplicate keys, or why it is invalid.
 pub(crate) fn read(body: &[u8]) -> Result<(Value, Vec<String>), String> {
@@ -41,7 +42,7 @@ pub(crate) fn read(body: &[u8]) -> Result<(Value, Vec<String>), String> {
         text,
         anchors: HashMap::new(),
         lines: HashMap::new(),
-        budget: MIN_BUDGET + text.len().saturating_mul(MAX_EXPANSION),
+        budget: MIN_COPIED + text.len().saturating_mul(MAX_COPIED_PER_BYTE),
         duplicates: Vec::new(),
     };
     let value = tree.document()?;
@@ -56,7 +57,7 @@ pub(crate) fn strict_error(twice: &[String]) -> String {
 /// The line of each value of a map.
 type Lines = HashMap<String, usize>;
 
-/// Builds a tree within the budget.
+/// Builds a tree.
 struct TreeBuilder<'a> {
     events: Parser<'a, StrInput<'a>>,
     text: &'a str,
@@ -64,6 +65,7 @@ struct TreeBuilder<'a> {
     anchors: HashMap<usize, Value>,
     /// The lines of the values of anchored maps, for merges.
     lines: HashMap<usize, Lines>,
+    /// Bytes of memory that anchors and aliases may still copy.
     budget: usize,
     /// Errors for duplicate keys.
     duplicates: Vec<String>,
@@ -93,9 +95,10 @@ impl<'a> TreeBuilder<'a> {
         }
     }
 
-    fn spend(&mut self, cost: usize) -> Result<(), String> {
-        let left = self.budget.checked_sub(cost);
-        self.budget = left.ok_or("yaml: document contains excessive aliasing")?;
+    /// Checks that a value may be copied.
+    fn spend(budget: &mut usize, value: &Value) -> Result<(), String> {
+        let left = budget.checked_sub(copy_cost(value));
+        *budget = left.ok_or("yaml: document contains excessive aliasing")?;
         Ok(())
     }
 
@@ -105,12 +108,8 @@ impl<'a> TreeBuilder<'a> {
             Event::SequenceStart(..) | Event::MappingStart(..) => check_depth(depth + 1)?,
             _ => depth,
         };
-        self.spend(1)?;
         let (anchor, value) = match event {
-            Event::Scalar(text, style, anchor, tag) => {
-                self.spend(text.len())?;
-                (anchor, scalar(&text, style, tag.as_deref())?)
-            }
+            Event::Scalar(text, style, anchor, tag) => (anchor, scalar(&text, style, tag.as_deref())?),
             Event::SequenceStart(_, anchor, _) => {
                 let mut items = Vec::new();
                 loop {
@@ -134,16 +133,15 @@ impl<'a> TreeBuilder<'a> {
                     .anchors
                     .get(&id)
                     .ok_or_else(|| format!("yaml: anchor '{name}' value contains itself"))?;
-                let value = value.clone();
-                self.spend(repeat_cost(&value))?;
-                check_depth(depth + depth::of_value(&value))?;
-                (0, value)
+                Self::spend(&mut self.budget, value)?;
+                check_depth(depth + depth::of_value(value))?;
+                (0, value.clone())
             }
             Event::UnresolvedAlias(name) => return Err(format!("yaml: unknown anchor '{name}' referenced")),
             _ => return Err("yaml: unknown problem parsing YAML content".to_owned()),
         };
         if anchor != 0 {
-            self.spend(repeat_cost(&value))?;
+            Self::spend(&mut self.budget, &value)?;
             self.anchors.insert(anchor, value.clone());
         }
         Ok(value)
@@ -244,17 +242,23 @@ fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Result<Value, St
     }
 }
 
-/// The cost of repeating a value.
-fn repeat_cost(value: &Value) -> usize {
-    1 + match value {
-        Value::String(text) => text.len(),
-        Value::Array(items) => items.iter().map(repeat_cost).sum(),
-        Value::Object(fields) => fields
-            .iter()
-            .map(|(key, value)| key.len() + repeat_cost(value))
-            .sum(),
-        _ => 0,
-    }
+/// The memory of a copy of a value in bytes, at most: a map's nodes have room for eleven entries, and at least five of
+/// them are used, except in a small map.
+fn copy_cost(value: &Value) -> usize {
+    const MAP_NODE: usize = 640;
+    const MAP_ENTRY: usize = 128;
+    const TEXT: usize = 16;
+    size_of::<Value>()
+        + match value {
+            Value::String(text) => TEXT + text.len(),
+            Value::Array(items) => items.iter().map(copy_cost).sum(),
+            Value::Object(fields) if fields.is_empty() => 0,
+            Value::Object(fields) => {
+                let entry = |(key, value): (&String, &Value)| MAP_ENTRY + TEXT + key.len() + copy_cost(value);
+                MAP_NODE + fields.iter().map(entry).sum::<usize>()
+            }
+            _ => 0,
+        }
 }
 
 #[cfg(test)]
@@ -307,6 +311,28 @@ mod tests {
         assert!(decode(&list(1_000)).unwrap_err().contains("excessive aliasing"));
         assert!(decode("a: *b").unwrap_err().contains("unknown anchor 'b'"));
         assert!(decode("a: &a [*a]").unwrap_err().contains("contains itself"));
+    }
+
+    /// Maps with one entry take a hundred times as much memory as text.
+    #[test]
+    fn alias_of_nested_maps_is_limited_by_memory() {
+        let nested = format!("{}1{}", "{\"\": ".repeat(30), "}".repeat(30));
+        let body = |aliases: usize| format!("a: &a {nested}\nb: [{}]\n", "*a, ".repeat(aliases));
+        assert!(decode(&body(20)).is_ok());
+        // 400 MB in maps, but only 600,000 nodes.
+        let body = body(20_000);
+        assert!(decode(&body).unwrap_err().contains("excessive aliasing"));
+    }
+
+    #[test]
+    fn cost_of_a_copy_is_at_least_its_memory() {
+        // The nodes of a `BTreeMap`: eleven keys and values, a pointer, and two small numbers.
+        let node = 11 * (size_of::<String>() + size_of::<Value>()) + 16;
+        assert!(copy_cost(&json!({"": null})) >= node + size_of::<Value>());
+        let many: Map<_, _> = (0..1000).map(|index| (index.to_string(), Value::Null)).collect();
+        // Entries that are inserted in order leave nodes half full.
+        assert!(copy_cost(&many.into()) >= 1000 / 5 * node);
+        assert!(copy_cost(&json!(["a", [], 1])) >= 4 * size_of::<Value>());
     }
 
     #[test]
