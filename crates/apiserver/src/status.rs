@@ -321,7 +321,7 @@ impl Status {
         messages: &[&str],
         is_invalid: bool,
     ) -> Self {
-        let causes = messages.iter().take(MAX_CAUSES);
+        let causes = messages.iter().take(MAX_ERRORS);
         let causes = causes.map(|message| json!({"message": message})).collect();
         let mut status = Self::forbidden(resource, name, "").with_causes(causes);
         status.message = messages

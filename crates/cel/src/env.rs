@@ -126,7 +126,7 @@ impl Env {
 
     /// Adds a field to an object type that [`Self::declare_object`] declared, or replaces it.
     pub fn declare_field(&mut self, object: &str, field: impl Into<String>, type_: Type) {
-        if let Some(ObjectType::Fields(fields)) = self.objects.get_mut(object) {
+        if let Some(ObjectType::Fields(fields)) = Arc::make_mut(&mut self.objects).get_mut(object) {
             Arc::make_mut(fields).insert(field.into(), type_);
         }
     }
