@@ -61,8 +61,8 @@ pub(crate) fn unconfirmed(key: Option<&ObjectKey>, name: &Arc<str>) -> CopyFailu
         |key| format!("undo the change, or annotate SecretSync {key} as its status says"),
     );
     let message = format!(
-        "it is no longer wanted, but removing so many copies at once needs a confirmation: {way_out}; a namespace whose consent is \
-         `false` is not asked"
+        "it is no longer wanted, but removing so many copies at once needs a confirmation: {way_out}; a namespace whose \
+         consent is `false` loses its copies at once"
     );
     CopyFailure::new(name, REMOVAL_NOT_CONFIRMED, message)
 }

@@ -33,9 +33,12 @@ pub(crate) struct Attempt {
     pub(crate) at: Instant,
 }
 
+/// A sync, and a namespace.
+type Place = (SyncId, Arc<str>);
+
 /// The attempts of all syncs, by namespace.
 #[derive(Default)]
-pub(crate) struct Unanswered(Mutex<HashMap<(SyncId, Arc<str>), Vec<Attempt>>>);
+pub(crate) struct Unanswered(Mutex<HashMap<Place, Vec<Attempt>>>);
 
 impl Unanswered {
     /// Logs the attempts of earlier runs that had their effect, and keeps those of this run.

@@ -57,3 +57,25 @@ fn page_names_and_files_exist() {
         assert!(root.join(path).exists(), "{path}");
     }
 }
+
+/// The page's examples of mistakes are refused, and its valid values are not.
+#[test]
+fn page_values_of_the_consent_are_judged_as_it_says() {
+    for value in [
+        "team-*",
+        "True",
+        "yes",
+        "no",
+        "none",
+        "enable",
+        "all",
+        "true,team-d",
+    ] {
+        assert!(PAGE.contains(&format!("`{value}`")), "{value}");
+        assert!(api::check_consent(value).is_err(), "{value}");
+    }
+    for value in ["true", "team-a", "team-a,team-b", "*", "false"] {
+        assert!(PAGE.contains(&format!("`{value}`")), "{value}");
+        assert_eq!(api::check_consent(value), Ok(()), "{value}");
+    }
+}

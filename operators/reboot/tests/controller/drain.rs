@@ -36,6 +36,11 @@ fn blockers(policy: &RebootPolicy) -> Vec<(String, String, Option<String>)> {
     named
 }
 
+fn blocker(namespace: &str, pod: &str, reason: &str, budget: &str) -> (String, String, Option<String>) {
+    let pod = format!("{namespace}/{pod}");
+    (pod, reason.to_owned(), Some(budget.to_owned()))
+}
+
 /// An exhausted budget, two budgets on one pod, and an unprocessed budget, on one node each.
 pub(crate) async fn blockers_are_reported_and_the_drain_aborts_at_its_timeout(
     case: Case,
@@ -55,13 +60,7 @@ pub(crate) async fn blockers_are_reported_and_the_drain_aborts_at_its_timeout(
     }
     // All of them with their budgets, in the policy's status.
     let namespace = case.namespace();
-    let named = |pod: &str, reason: &str, budget: &str| {
-        (
-            format!("{namespace}/{pod}"),
-            reason.to_owned(),
-            Some(budget.to_owned()),
-        )
-    };
+    let named = |pod: &str, reason: &str, budget: &str| blocker(namespace, pod, reason, budget);
     let all = [
         named("api", "MultipleBudgets", "one,two"),
         named("db", "DisruptionBudget", "fresh"),

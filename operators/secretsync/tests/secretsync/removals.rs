@@ -283,7 +283,7 @@ pub(crate) async fn deletion_of_a_source_ends_what_is_held(case: Case) -> anyhow
     running.stop().await
 }
 
-/// A target that says no is not asked, nor is the source; also while other removals of the sync are held.
+/// A target that says no loses its copies without a question to the source; also while other removals of the sync are held.
 pub(crate) async fn withdrawal_of_consent_is_never_held(case: Case) -> anyhow::Result<()> {
     for is_down in [false, true] {
         let case = case.fresh().await?;
@@ -315,7 +315,7 @@ pub(crate) async fn withdrawal_of_consent_is_never_held(case: Case) -> anyhow::R
 }
 
 /// A tool that drops the annotation of all namespaces removes no copies before that is confirmed, whether or not it runs while no
-/// process does. One namespace that says `false` is not asked.
+/// process does. A namespace that says `false` loses its copies at once.
 pub(crate) async fn consent_that_vanishes_everywhere_waits_for_a_confirmation(
     case: Case,
 ) -> anyhow::Result<()> {
