@@ -21,9 +21,8 @@
 //!
 //! The crate contains no controllers and does not depend on what any kind is used for.
 //!
-//! Not supported yet: **CEL rules** (a CRD with `x-kubernetes-validations` is accepted, and the rules are stored and
-//! published, but not evaluated), admission policies, and webhooks. [`Builder::announce_limitations`] warns clients that
-//! install one of them.
+//! Not supported yet: admission policies and webhooks. [`Builder::announce_limitations`] warns clients that install one of
+//! them.
 //!
 //! ```
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
