@@ -193,12 +193,12 @@ impl Load {
         })
     }
 
-    async fn post(&self, path: &str, object: &Value) -> anyhow::Result<()> {
+    pub(super) async fn post(&self, path: &str, object: &Value) -> anyhow::Result<()> {
         self.client.request_text(post(path, object)?).await?;
         Ok(())
     }
 
-    async fn text(&self, path: &str) -> anyhow::Result<String> {
+    pub(super) async fn text(&self, path: &str) -> anyhow::Result<String> {
         Ok(self
             .client
             .request_text(Request::get(path).body(Vec::new())?)

@@ -21,6 +21,7 @@ mod contenders;
 mod loads;
 mod pods;
 mod response;
+mod rules;
 mod transport;
 
 use std::{fs, path::PathBuf, time::Duration};
@@ -97,6 +98,10 @@ async fn bench(plan: &Plan) -> anyhow::Result<Report> {
     if includes(&["applies"]) {
         apply_unchanged(rounds, &contenders, &mut report).await?;
         eprintln!("server: applies");
+    }
+    if includes(&["rules"]) {
+        rules::measure(rounds, &contenders, &mut report).await?;
+        eprintln!("server: rules");
     }
     if includes(&["lists"]) {
         lists(rounds, &contenders, &mut report).await?;

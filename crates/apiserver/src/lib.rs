@@ -21,8 +21,7 @@
 //!
 //! The crate contains no controllers and does not depend on what any kind is used for.
 //!
-//! Not supported yet: **CEL rules** (a CRD with `x-kubernetes-validations` is accepted, and the rules are stored and
-//! published, but not evaluated), and webhooks. [`Builder::announce_limitations`] warns clients that install one of them.
+//! Not supported yet: webhooks. [`Builder::announce_limitations`] warns clients that install one of them.
 //!
 //! ```
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {

@@ -3,7 +3,10 @@
 use std::time::Instant;
 
 use serde_json::json;
-use windlass_cel::{Env, Schema, Value};
+use windlass_cel::{
+    Env, Schema, Value,
+    rules::{Rules, Validation},
+};
 
 fn main() {
     let mut properties = serde_json::Map::new();
@@ -26,6 +29,9 @@ fn main() {
     object.insert("list".to_owned(), json!((0..20).collect::<Vec<_>>()));
     let object = serde_json::Value::Object(object);
     println!("object of {} bytes", object.to_string().len());
+    for count in [1, 100, 200] {
+        measure_rules(count, &properties, &object);
+    }
     let schema = Schema::from_openapi(&json!({"type": "object", "properties": properties}), "selfType")
         .expect("a schema");
     let mut env = Env::kubernetes();
@@ -38,6 +44,39 @@ fn main() {
     ] {
         measure(rule, &env, &schema, &object);
     }
+}
+
+/// Measures the rules of a schema: compilation, and the validation of an object.
+fn measure_rules(
+    count: usize,
+    properties: &serde_json::Map<String, serde_json::Value>,
+    object: &serde_json::Value,
+) {
+    let rules: Vec<_> = (0..count)
+        .map(|index| match index {
+            0 => json!({"rule": "self.replicas <= self.max"}),
+            _ => json!({"rule": format!("self.field{} != 'x{index}'", index % 120)}),
+        })
+        .collect();
+    let schema = json!({"type": "object", "properties": properties, "x-kubernetes-validations": rules});
+    let started = Instant::now();
+    let rules = Rules::compile(&schema).expect("it has rules");
+    let compile = started.elapsed();
+    let rounds = 5_000;
+    let started = Instant::now();
+    for _ in 0..rounds {
+        assert!(
+            rules
+                .root()
+                .validate(&Validation::create(object))
+                .violations
+                .is_empty()
+        );
+    }
+    println!(
+        "schema with {count} rules: compile {compile:?}, validate {:?}",
+        started.elapsed() / rounds
+    );
 }
 
 fn measure(rule: &str, env: &Env, schema: &Schema, object: &serde_json::Value) {

@@ -175,8 +175,7 @@ impl Env {
     pub(crate) fn declare_objects(&mut self, schema: &Schema) {
         let objects = Arc::make_mut(&mut self.objects);
         schema.objects(&mut |object| {
-            objects
-                .insert(Arc::clone(&object.name), ObjectType::Schema(Arc::clone(object)));
+            objects.insert(Arc::clone(&object.name), ObjectType::Schema(Arc::clone(object)));
         });
     }
 

@@ -136,11 +136,14 @@ pub(crate) fn plan(env: &Env, checked: &Checked) -> Result<Program, Issues> {
         checked,
         locals: Vec::new(),
         slots: 0,
+        pattern_bytes: 0,
     };
     match planner.plan(&checked.expr) {
         Ok(node) => {
-            let slots = planner.slots;
-            Ok(Program::new(env, node, slots, checked))
+            let Planner {
+                slots, pattern_bytes, ..
+            } = planner;
+            Ok(Program::new(env, node, slots, pattern_bytes, checked))
         }
         Err(error) => Err(Issues::instantiation(&checked.source, error.to_string())),
     }
@@ -152,6 +155,8 @@ struct Planner<'c> {
     locals: Vec<Arc<str>>,
     /// The greatest number of slots in use.
     slots: usize,
+    /// A bound of the memory of the compiled patterns.
+    pattern_bytes: usize,
 }
 
 type Planned = Result<Node, EvalError>;
@@ -327,7 +332,9 @@ impl Planner<'_> {
         if let ("matches" | "find" | "findAll", [_, Node::Const(Value::String(pattern)), ..]) =
             (function.name, &args[..])
         {
-            regex = Some(re2::compile(pattern)?);
+            let (compiled, bytes) = re2::compile_measured(pattern)?;
+            self.pattern_bytes += bytes;
+            regex = Some(compiled);
         }
         Ok(Node::Call(Box::new(Call {
             function,

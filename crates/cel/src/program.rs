@@ -19,6 +19,8 @@ pub const PER_CALL_LIMIT: u64 = 1_000_000;
 pub struct Program {
     node: Node,
     slots: usize,
+    /// A bound of the memory of its patterns.
+    pattern_bytes: usize,
     result: Type,
     estimate: CostEstimate,
     /// The indexes of the variables that the expression uses.
@@ -78,7 +80,7 @@ pub struct Evaluation<'a> {
 }
 
 impl Program {
-    pub(crate) fn new(env: &Env, node: Node, slots: usize, checked: &Checked) -> Self {
+    pub(crate) fn new(env: &Env, node: Node, slots: usize, pattern_bytes: usize, checked: &Checked) -> Self {
         let mut variables: Vec<usize> = checked
             .references
             .iter()
@@ -92,6 +94,7 @@ impl Program {
         Self {
             node,
             slots,
+            pattern_bytes,
             result: plan::result_type(checked),
             estimate: estimate::estimate(env, checked),
             is_deep: depth(&checked.expr) > SMALL_DEPTH,
@@ -105,6 +108,11 @@ impl Program {
     /// the result.
     pub const fn location(&self) -> (u32, u32) {
         self.location
+    }
+
+    /// A bound of the memory of the compiled patterns.
+    pub(crate) const fn pattern_bytes(&self) -> usize {
+        self.pattern_bytes
     }
 
     /// Returns the type of the result.

@@ -12,6 +12,9 @@ use crate::EvalError;
 /// The greatest memory of a compiled expression.
 const SIZE_LIMIT: usize = 4 << 20;
 
+/// Classes of the memory of compiled expressions; the last is [`SIZE_LIMIT`].
+const SIZE_CLASSES: [usize; 3] = [16 << 10, 256 << 10, SIZE_LIMIT];
+
 /// RE2 refuses greater counts of a repetition.
 const MAX_REPEAT: u32 = 1000;
 
@@ -24,6 +27,27 @@ pub(crate) fn compile(pattern: &str) -> Result<Regex, EvalError> {
         .nest_limit(250)
         .build()
         .map_err(|_| failed(format!("invalid syntax: `{pattern}`")))
+}
+
+/// Compiles a pattern that is kept, and returns a bound of its memory too. A few characters, such as `\pL{100}`, may take
+/// megabytes.
+pub(crate) fn compile_measured(pattern: &str) -> Result<(Regex, usize), EvalError> {
+    let regex = compile(pattern)?;
+    let Ok(translated) = translate(pattern) else {
+        return Ok((regex, SIZE_LIMIT));
+    };
+    let fits = |limit: &usize| {
+        RegexBuilder::new(&translated)
+            .size_limit(*limit)
+            .nest_limit(250)
+            .build()
+            .is_ok()
+    };
+    let class = SIZE_CLASSES
+        .iter()
+        .copied()
+        .find(|limit| *limit == SIZE_LIMIT || fits(limit));
+    Ok((regex, class.unwrap_or(SIZE_LIMIT)))
 }
 
 /// Rewrites a pattern; the error is why RE2 refuses it.

@@ -4,4 +4,5 @@ mod integration {
     mod evaluation;
     mod limits;
     mod properties;
+    mod rules;
 }

@@ -31,7 +31,10 @@ mod recorded {
         let trials = vec![
             trial("expressions_have_the_recorded_outcome", expressions::compare_all),
             trial("rules_compile_to_the_recorded_cost_or_error", rules::compare_all),
-            trial("objects_violate_the_recorded_rules_at_the_recorded_cost", validate::compare_all),
+            trial(
+                "objects_violate_the_recorded_rules_at_the_recorded_cost",
+                validate::compare_all,
+            ),
         ];
         if folder.is_none() {
             eprintln!(

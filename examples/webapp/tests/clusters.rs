@@ -1,8 +1,8 @@
 //! The controller on clusters, with its shipped rights: written only with `windlass` and `windlass-cluster`.
 //!
 //! Every case runs on an embedded cluster of its own with a paused clock, where an hour of time-to-live takes milliseconds, and
-//! on a real kube-apiserver, which also evaluates the CEL rules. `WINDLASS_BACKENDS` selects `embedded` or `real`, both are the
-//! default. If there is no real control plane on this machine, its test prints that; with `WINDLASS_REQUIRE_REAL=1` it fails.
+//! on a real kube-apiserver. `WINDLASS_BACKENDS` selects `embedded` or `real`, both are the default. If there is no real control
+//! plane on this machine, its test prints that; with `WINDLASS_REQUIRE_REAL=1` it fails.
 
 #[path = "clusters/children.rs"]
 mod children;
@@ -65,7 +65,7 @@ cases!(
     children::changed_secret_restarts_the_pods,
     children::missing_secret_keeps_the_children,
     children::ingress_is_deleted_with_the_host,
-    children::real_server_enforces_the_rules,
+    children::server_enforces_the_rules,
     deletion::data_is_deleted_before_the_webapp,
     deletion::failed_deletion_of_data_is_retried,
     deletion::preview_is_deleted_when_its_time_has_passed,

@@ -5,6 +5,7 @@ mod cel;
 pub mod drop_in;
 mod files;
 pub mod planted;
+mod rules;
 mod server;
 mod texts;
 
@@ -29,6 +30,7 @@ pub const NAMES: &[&str] = &[
     "tokens",
     "cache",
     "cel",
+    "rules",
     "field-paths",
     "texts",
     "journal",
@@ -47,6 +49,7 @@ pub fn make(name: &str) -> anyhow::Result<Box<dyn Target>> {
     Ok(match name {
         "cache" => Box::new(cache::Cache::new()),
         "cel" => Box::new(cel::Cel::new()),
+        "rules" => Box::new(rules::SchemaRules),
         "field-paths" => Box::new(texts::Texts::field_paths()),
         "texts" => Box::new(texts::Texts::operators()),
         "journal" => Box::new(files::Journal::new()?),

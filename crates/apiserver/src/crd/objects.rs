@@ -159,7 +159,11 @@ pub(super) fn violation(violation: Violation) -> FieldError {
         (Reason::Duplicate, Some(value)) => Problem::Duplicate(value),
         (Reason::Duplicate, None) => Problem::DuplicateText(String::new()),
     };
-    let field = if field.is_empty() { "<nil>".to_owned() } else { field };
+    let field = if field.is_empty() {
+        "<nil>".to_owned()
+    } else {
+        field
+    };
     FieldError::new(field, problem)
 }
 

@@ -90,6 +90,7 @@ impl FieldError {
             Problem::Forbidden(why) => format!("Forbidden: {why}"),
             Problem::Internal(why) => format!("Internal error: {why}"),
             Problem::TooLong(limit) => format!("Too long: may not be more than {limit} bytes"),
+            Problem::TooMany(count, 1) => format!("Too many: {count}: must have at most 1 item"),
             Problem::TooMany(count, limit) => format!("Too many: {count}: must have at most {limit} items"),
             Problem::Omitted(count) => format!("and {count} more errors"),
         }

@@ -141,8 +141,8 @@ impl Builder {
         self
     }
 
-    /// Warns clients that install what this server stores without enforcing it: CEL rules, webhooks and aggregated
-    /// APIs. Default: no such warnings, so that responses are those of a real server.
+    /// Warns clients that install what this server stores without enforcing it: webhooks and aggregated APIs. Default: no
+    /// such warnings, so that responses are those of a real server.
     pub fn announce_limitations(mut self) -> Self {
         self.limitations.extend(limitations::of_server());
         self

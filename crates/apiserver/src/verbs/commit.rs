@@ -47,13 +47,7 @@ impl WriteVerbs {
                 object.set_meta("generation", next_generation(&old));
             }
             let mut warnings = Vec::new();
-            let errors = check(
-                resource,
-                &target.subresource,
-                &object,
-                Some(&old),
-                &mut warnings,
-            );
+            let errors = check(resource, &target.subresource, &object, Some(&old), &mut warnings);
             if !errors.is_empty() {
                 return Err(invalid(resource, &target.name, &errors).with_warnings(&warnings));
             }

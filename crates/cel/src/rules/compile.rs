@@ -22,12 +22,16 @@ const NO_TYPE: &str = "unable to convert structural schema to CEL declarations";
 /// The greatest size of all errors of a schema: an expression may be large, and is quoted in each of its errors.
 const MAX_ERROR_BYTES: usize = 8 << 20;
 
+/// The greatest memory of all compiled patterns of a schema.
+const MAX_PATTERN_BYTES: usize = 64 << 20;
+
 /// Compiles the rules of a schema; `None` if it has none.
 pub(super) fn compile(document: &Json, is_root: bool) -> Option<Node> {
     let mut compiler = Compiler {
         env: Env::kubernetes(),
         roots: 0,
         error_bytes: 0,
+        pattern_bytes: 0,
     };
     let schema = if is_root {
         Schema::from_openapi_root(document, ROOT_TYPE)
@@ -66,6 +70,7 @@ struct Compiler {
     /// The number of parts that became roots of their own.
     roots: usize,
     error_bytes: usize,
+    pattern_bytes: usize,
 }
 
 impl Compiler {
@@ -109,7 +114,11 @@ impl Compiler {
         };
         let compiled = place.map(|place| self.rules(document, rules, place));
         Some(Node {
-            type_name: document.get("type").and_then(Json::as_str).unwrap_or_default().into(),
+            type_name: document
+                .get("type")
+                .and_then(Json::as_str)
+                .unwrap_or_default()
+                .into(),
             type_error: (place.is_none() && !rules.is_empty()).then_some(NO_TYPE),
             hidden,
             max_cardinality: place.map_or(0, |place| MAX_REQUEST / (place.schema.min_serialized_size() + 1)),
@@ -215,7 +224,13 @@ impl Compiler {
         texts: &Texts,
     ) -> Result<Program, Box<str>> {
         let failed = match env.compile(text) {
-            Ok(program) if *program.result_type() == texts.type_ => return Ok(program),
+            Ok(program) if *program.result_type() == texts.type_ => {
+                self.pattern_bytes = self.pattern_bytes.saturating_add(program.pattern_bytes());
+                if self.pattern_bytes <= MAX_PATTERN_BYTES {
+                    return Ok(program);
+                }
+                format!("{}the patterns of this schema are too large", texts.instantiation)
+            }
             Ok(_) => texts.wrong_type.to_owned(),
             Err(issues) => self.describe(issues, place, texts),
         };
@@ -225,7 +240,10 @@ impl Compiler {
 
     fn describe(&self, mut issues: Issues, place: &Place, texts: &Texts) -> String {
         if self.error_bytes > MAX_ERROR_BYTES {
-            return format!("{}too many errors in this schema to show this one", texts.compilation);
+            return format!(
+                "{}too many errors in this schema to show this one",
+                texts.compilation
+            );
         }
         issues.rename_types(&place.type_name, SHOWN_TYPE);
         let kind = if issues.is_instantiation() {
@@ -279,12 +297,8 @@ impl Known {
                 .properties
                 .get(*name)
                 .map(|property| (&property.schema, property_type_name(&place.type_name, name))),
-            (Part::Items, SchemaKind::List(list)) => {
-                Some((&list.items, item_type_name(&place.type_name)))
-            }
-            (Part::Values, SchemaKind::Map(values)) => {
-                Some((&**values, value_type_name(&place.type_name)))
-            }
+            (Part::Items, SchemaKind::List(list)) => Some((&list.items, item_type_name(&place.type_name))),
+            (Part::Values, SchemaKind::Map(values)) => Some((&**values, value_type_name(&place.type_name))),
             _ => None,
         };
         match found {

@@ -33,9 +33,17 @@ impl Shape {
             Some(Box::new(Self::read(inner, depth + 1)))
         };
         let text = |name: &str| schema.get(name).and_then(Json::as_str).unwrap_or_default();
-        let properties = schema.get("properties").and_then(Json::as_object).into_iter().flatten();
+        let properties = schema
+            .get("properties")
+            .and_then(Json::as_object)
+            .into_iter()
+            .flatten();
         let keys = schema.get("x-kubernetes-list-map-keys").and_then(Json::as_array);
-        let keys = keys.into_iter().flatten().filter_map(Json::as_str).map(Into::into);
+        let keys = keys
+            .into_iter()
+            .flatten()
+            .filter_map(Json::as_str)
+            .map(Into::into);
         Self {
             properties: properties
                 .map(|(name, property)| (name.as_str().into(), Self::read(property, depth + 1)))

@@ -96,7 +96,10 @@ pub struct Part<'a> {
 impl<'a> Part<'a> {
     /// Returns a property, if it has rules in or below it.
     pub fn property(&self, name: &str) -> Option<Self> {
-        let found = self.node.properties.binary_search_by(|(known, _)| (**known).cmp(name));
+        let found = self
+            .node
+            .properties
+            .binary_search_by(|(known, _)| (**known).cmp(name));
         Some(Self {
             node: &self.node.properties[found.ok()?].1,
             shape: self.shape.and_then(|shape| shape.property(name)),

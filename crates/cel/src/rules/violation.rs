@@ -48,7 +48,11 @@ impl Reason {
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let field = if self.field.is_empty() { "<nil>" } else { &self.field };
+        let field = if self.field.is_empty() {
+            "<nil>"
+        } else {
+            &self.field
+        };
         let (kind, quotes) = match self.reason {
             Reason::Invalid => ("Invalid value", true),
             Reason::Forbidden => ("Forbidden", false),
@@ -70,7 +74,9 @@ impl fmt::Display for Violation {
 fn quote(value: &Json) -> String {
     match value {
         Json::String(text) => go_format::quote(text),
-        Json::Number(number) => number.as_i64().map_or_else(|| float(number), |number| number.to_string()),
+        Json::Number(number) => number
+            .as_i64()
+            .map_or_else(|| float(number), |number| number.to_string()),
         other => other.to_string(),
     }
 }

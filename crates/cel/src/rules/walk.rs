@@ -193,13 +193,18 @@ impl Walk {
                 self.limits.steps = left;
                 ControlFlow::Continue(())
             }
-            None => self.stop(node, path, "validation took too long, no further validation rules will be run"),
+            None => self.stop(
+                node,
+                path,
+                "validation took too long, no further validation rules will be run",
+            ),
         }
     }
 
     fn rules(&mut self, node: &Node, place: &Place<'_>, path: &Path<'_>) -> ControlFlow<()> {
         if node.type_error.is_some() {
-            let why = "rule compiler initialization error: failed to convert to declType for CEL validation rules";
+            let why =
+                "rule compiler initialization error: failed to convert to declType for CEL validation rules";
             return self.report(Violation::of_type(node, path, why.to_owned()));
         }
         let Some(schema) = node.schema.as_ref().filter(|_| !node.rules.is_empty()) else {
@@ -338,7 +343,12 @@ impl Walk {
         };
         self.limits.steps = self.limits.steps.saturating_sub(evaluation.steps);
         match evaluation.value {
-            Err(error) if matches!(error.kind(), EvalErrorKind::CostLimit | EvalErrorKind::Interrupted) => {
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    EvalErrorKind::CostLimit | EvalErrorKind::Interrupted
+                ) =>
+            {
                 Err(format!(
                     "no further validation rules will be run due to call cost exceeds limit for messageExpression: {}",
                     go_format::quote(&rule.message_expression)
@@ -358,7 +368,8 @@ impl Walk {
     }
 
     fn out_of_budget(&mut self, node: &Node, path: &Path<'_>) -> ControlFlow<()> {
-        let why = "validation failed due to running out of cost budget, no further validation rules will be run";
+        let why =
+            "validation failed due to running out of cost budget, no further validation rules will be run";
         self.stop(node, path, why)
     }
 

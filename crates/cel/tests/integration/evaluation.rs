@@ -223,7 +223,8 @@ fn lazy_fields_are_computed_when_they_are_read() {
 #[test]
 fn loop_in_a_variable_that_another_loop_reads_first_is_evaluated() {
     let env = Env::kubernetes();
-    let text = "optional.of([1, 2].map(x, x * 2)).optMap(v, [10, 20].map(y, y + v[1])) == optional.of([14, 24])";
+    let text =
+        "optional.of([1, 2].map(x, x * 2)).optMap(v, [10, 20].map(y, y + v[1])) == optional.of([14, 24])";
     let program = env.compile(text).unwrap();
     assert!(matches!(program.evaluate(&[]).value, Ok(Value::Bool(true))));
 }

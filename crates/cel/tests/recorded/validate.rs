@@ -42,7 +42,9 @@ pub(super) fn compare_all(folder: &Path) -> Result<(), Failed> {
 
 /// Why a case says nothing about what a server does.
 fn skip(case: &Json) -> Option<&'static str> {
-    if case["test"] == "cel.TestValidationExpressionsAtSchemaLevels" && case["schema"].to_string().contains("allOf") {
+    if case["test"] == "cel.TestValidationExpressionsAtSchemaLevels"
+        && case["schema"].to_string().contains("allOf")
+    {
         return Some("no server accepts rules below allOf: they are not structural");
     }
     if case["oldObject"].as_array().is_some_and(Vec::is_empty) && case["object"] == case["oldObject"] {
@@ -59,7 +61,10 @@ fn difference(case: &Json) -> Option<String> {
     } else {
         Rules::compile_part(schema)
     };
-    let path = case["path"].as_str().filter(|path| *path != "<nil>").unwrap_or_default();
+    let path = case["path"]
+        .as_str()
+        .filter(|path| *path != "<nil>")
+        .unwrap_or_default();
     let outcomes = case["outcomes"].as_array().map_or(&[][..], Vec::as_slice);
     let old = Some(&case["oldObject"]).filter(|old| !old.is_null());
     let budget = case["budget"].as_u64().unwrap_or_default();
@@ -81,11 +86,7 @@ fn difference(case: &Json) -> Option<String> {
                 .remaining_budget
                 .map_or(-1, |left| i64::try_from(left).unwrap_or(i64::MAX)),
         ),
-        None => (
-            Vec::new(),
-            Vec::new(),
-            i64::try_from(budget).unwrap_or(i64::MAX),
-        ),
+        None => (Vec::new(), Vec::new(), i64::try_from(budget).unwrap_or(i64::MAX)),
     };
     let same = |outcome: &Json| {
         let texts = |list: &Json| {
@@ -111,7 +112,10 @@ fn difference(case: &Json) -> Option<String> {
     if outcomes.iter().any(same) {
         return None;
     }
-    let theirs: Vec<_> = outcomes.iter().map(|outcome| format!("  theirs: {outcome}")).collect();
+    let theirs: Vec<_> = outcomes
+        .iter()
+        .map(|outcome| format!("  theirs: {outcome}"))
+        .collect();
     Some(format!(
         "  ours: {remaining} {errors:#?} {warnings:#?}\n{}",
         theirs.join("\n")

@@ -8,7 +8,6 @@ use windlass::{
     },
     prelude::*,
 };
-use windlass_cluster::Backend;
 use windlass_webapp::{SECRET_VERSION_ANNOTATION, WebApp};
 
 use crate::fixture::Fixture;
@@ -146,11 +145,7 @@ pub(crate) async fn ingress_is_deleted_with_the_host(fixture: &Fixture) -> anyho
     running.stop().await
 }
 
-/// The embedded server publishes the rules, but does not evaluate CEL.
-pub(crate) async fn real_server_enforces_the_rules(fixture: &Fixture) -> anyhow::Result<()> {
-    if fixture.backend == Backend::Embedded {
-        return Ok(());
-    }
+pub(crate) async fn server_enforces_the_rules(fixture: &Fixture) -> anyhow::Result<()> {
     let preview = fixture
         .create_shop(json!({ "replicas": 2, "ttlSeconds": 60 }))
         .await;

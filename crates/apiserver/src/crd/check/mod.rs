@@ -168,13 +168,7 @@ fn check_spec(spec: &Value, old: Option<&Value>, errors: &mut ErrorList) {
         );
     }
     for (index, version) in versions.iter().enumerate() {
-        check_version(
-            version,
-            old,
-            &format!("spec.versions[{index}]"),
-            &common,
-            errors,
-        );
+        check_version(version, old, &format!("spec.versions[{index}]"), &common, errors);
     }
     check_version_list(spec, versions, &common, errors);
     // `spec.version` was a field of its own in earlier API versions.
@@ -304,13 +298,7 @@ fn check_version_list(spec: &Value, versions: &[Value], common: &CommonFields, e
 }
 
 /// Validates the schema of a version, or the common one.
-fn check_schema(
-    schema: &Value,
-    has_status: bool,
-    is_unchanged: bool,
-    path: &str,
-    errors: &mut ErrorList,
-) {
+fn check_schema(schema: &Value, has_status: bool, is_unchanged: bool, path: &str, errors: &mut ErrorList) {
     let schema = &schema["openAPIV3Schema"];
     if schema.is_null() {
         return;

@@ -114,10 +114,7 @@ fn walk(schema: &Value, path: &str, place: Position<'_>, found: &mut Found<'_>) 
         ..place
     };
     // There are no rules in what only restricts a value.
-    let restricting = Position {
-        rules: None,
-        ..inner
-    };
+    let restricting = Position { rules: None, ..inner };
     let additional = &schema["additionalProperties"];
     let properties = schema["properties"]
         .as_object()
@@ -139,9 +136,7 @@ fn walk(schema: &Value, path: &str, place: Position<'_>, found: &mut Found<'_>) 
             &format!("{path}.additionalProperties"),
             Position {
                 no_defaults,
-                rules: place
-                    .rules
-                    .map(|rules| rules.child(schema, |part| part.values())),
+                rules: place.rules.map(|rules| rules.child(schema, |part| part.values())),
                 ..inner
             },
             found,
@@ -166,24 +161,9 @@ fn walk(schema: &Value, path: &str, place: Position<'_>, found: &mut Found<'_>) 
         };
         walk(property, &format!("{path}.properties[{name}]"), place, found);
     }
-    walk(&schema["not"], &format!("{path}.not"), restricting, found);
-    for key in ["allOf", "oneOf", "anyOf"] {
-        for (index, nested) in list(&schema[key]).iter().enumerate() {
-            walk(nested, &format!("{path}.{key}[{index}]"), restricting, found);
-        }
-    }
-    for (name, definition) in schema["definitions"].as_object().into_iter().flatten() {
-        walk(
-            definition,
-            &format!("{path}.definitions[{name}]"),
-            restricting,
-            found,
-        );
-    }
+    walk_restrictions(schema, path, restricting, found);
     let of_items = Position {
-        rules: place
-            .rules
-            .map(|rules| rules.child(schema, |part| part.items())),
+        rules: place.rules.map(|rules| rules.child(schema, |part| part.items())),
         uncorrelatable: place
             .uncorrelatable
             .or((schema["x-kubernetes-list-type"] != "map").then_some(path)),
@@ -211,6 +191,24 @@ fn walk(schema: &Value, path: &str, place: Position<'_>, found: &mut Found<'_>) 
     // Not if the schema here or below has errors: an expression may depend on what is wrong.
     if let Some(rules) = place.rules.filter(|_| found.errors.0.len() == known) {
         found.rules.check(schema, path, &rules, place.uncorrelatable);
+    }
+}
+
+/// Walks the schemas that restrict the same value.
+fn walk_restrictions(schema: &Value, path: &str, restricting: Position<'_>, found: &mut Found<'_>) {
+    walk(&schema["not"], &format!("{path}.not"), restricting, found);
+    for key in ["allOf", "oneOf", "anyOf"] {
+        for (index, nested) in list(&schema[key]).iter().enumerate() {
+            walk(nested, &format!("{path}.{key}[{index}]"), restricting, found);
+        }
+    }
+    for (name, definition) in schema["definitions"].as_object().into_iter().flatten() {
+        walk(
+            definition,
+            &format!("{path}.definitions[{name}]"),
+            restricting,
+            found,
+        );
     }
 }
 

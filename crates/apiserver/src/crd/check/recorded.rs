@@ -11,17 +11,37 @@ use crate::object::Object;
 /// An operation, a part of the text of an error that only one of the servers reports, and why.
 const KNOWN_DIFFERENCES: &[(&str, &str, &str)] = &[
     ("update", "x-kubernetes-list-map-keys, so it", INVALID_BEFORE),
-    ("update", "cannot be nullable when x-kubernetes-list-type", INVALID_BEFORE),
+    (
+        "update",
+        "cannot be nullable when x-kubernetes-list-type",
+        INVALID_BEFORE,
+    ),
     ("update", "must be atomic as item of a list", INVALID_BEFORE),
-    ("update", "must not be empty for specified object fields", INVALID_BEFORE),
+    (
+        "update",
+        "must not be empty for specified object fields",
+        INVALID_BEFORE,
+    ),
     ("update", "Unsupported value: \"bogus2\"", INVALID_BEFORE),
     ("update", "selectableFields: Too many: 9", INVALID_BEFORE),
     ("update", "openAPIV3Schema: Required value", INVALID_BEFORE),
-    ("update", "must include at least one of v1, v1beta1", INVALID_BEFORE),
-    ("update", "spec.preserveUnknownFields: Invalid value: true", INVALID_BEFORE),
+    (
+        "update",
+        "must include at least one of v1, v1beta1",
+        INVALID_BEFORE,
+    ),
+    (
+        "update",
+        "spec.preserveUnknownFields: Invalid value: true",
+        INVALID_BEFORE,
+    ),
     ("create", "spec.conversion.webhookClientConfig.", WEBHOOK),
     ("create", ".default: Invalid value", METADATA_DEFAULT),
-    ("create", "must have at least one stored version", "an empty list is the same as none"),
+    (
+        "create",
+        "must have at least one stored version",
+        "an empty list is the same as none",
+    ),
 ];
 
 const INVALID_BEFORE: &str = "the old CRD has the same error, and this server stores no such CRD";
@@ -59,14 +79,28 @@ fn crds_have_the_recorded_errors() {
                     .iter()
                     .any(|(operation, part, _)| case["operation"] == *operation && text.contains(part))
             })
-            .map(|text| format!("  {} {text}", if ours.contains(text) { "ours  " } else { "theirs" }))
+            .map(|text| {
+                format!(
+                    "  {} {text}",
+                    if ours.contains(text) { "ours  " } else { "theirs" }
+                )
+            })
             .collect();
         if unexpected.is_empty() {
             equal += 1;
         } else {
-            different.push(format!("{} {}\n{}", case["test"], case["operation"], unexpected.join("\n")));
+            different.push(format!(
+                "{} {}\n{}",
+                case["test"],
+                case["operation"],
+                unexpected.join("\n")
+            ));
         }
     }
     assert!(cases > 100, "{cases} cases");
-    assert!(different.is_empty(), "{equal} of {cases} equal\n{}", different.join("\n"));
+    assert!(
+        different.is_empty(),
+        "{equal} of {cases} equal\n{}",
+        different.join("\n")
+    );
 }

@@ -52,11 +52,7 @@ impl<'a> Scope<'a> {
     }
 
     /// The scope of a part below; `schema` is the one of this position.
-    pub(super) fn child(
-        &self,
-        schema: &Value,
-        step: impl FnOnce(Part<'a>) -> Option<Part<'a>>,
-    ) -> Self {
+    pub(super) fn child(&self, schema: &Value, step: impl FnOnce(Part<'a>) -> Option<Part<'a>>) -> Self {
         let bound = |key: &str| Some(u64::try_from(schema[key].as_i64()?).unwrap_or(0));
         let factor = match text(&schema["type"]) {
             "object" if !schema["additionalProperties"].is_null() => bound("maxProperties"),
@@ -117,14 +113,7 @@ impl RuleErrors {
         }
     }
 
-    fn check_rule(
-        &mut self,
-        given: &Value,
-        rule: &Rule,
-        path: &str,
-        scope: &Scope<'_>,
-        cardinality: u64,
-    ) {
+    fn check_rule(&mut self, given: &Value, rule: &Rule, path: &str, scope: &Scope<'_>, cardinality: u64) {
         let cost = rule.max_cost().saturating_mul(cardinality);
         self.add_cost(format!("{path}.rule"), cost, "estimated rule cost", scope);
         if let Some(why) = rule.error() {
