@@ -196,7 +196,7 @@ impl Policy {
     pub(crate) fn new(storage: &dyn Storage) -> Self {
         let tables = TABLES.map(|(name, kind)| {
             let table: TableName = name.into();
-            let mut changes = storage.subscribe(&table);
+            let mut changes = storage.subscribe(&table, None);
             // A storage that was used before has events already.
             changes.mark_changed();
             TableCursor {
@@ -342,7 +342,7 @@ impl Index {
             }
             followed.changes.mark_unchanged();
             let (table, kind, seen) = (followed.table.clone(), followed.kind, followed.indexed);
-            let seen = match storage.events(&table, seen, usize::MAX) {
+            let seen = match storage.events(&table, None, seen, usize::MAX) {
                 Ok(events) => {
                     for event in &events {
                         self.apply_event(kind, &event.entry, !event.deleted);
@@ -358,7 +358,7 @@ impl Index {
 
     fn relist(&mut self, storage: &dyn Storage, table: &TableName, kind: Kind) -> Revision {
         let snapshot = storage
-            .snapshot(table, None)
+            .snapshot(table, None, None)
             .expect("the current revision is never compacted");
         let clustered = table.starts_with("cluster");
         let mine = |key: &Key| key.namespace.is_empty() == clustered;

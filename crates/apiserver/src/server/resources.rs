@@ -280,7 +280,7 @@ impl ResourceRequest<'_> {
         }
         let storage = &self.api().store.storage;
         if self.verb == Verb::DeleteCollection {
-            let table = storage.snapshot(&resource.table, None);
+            let table = storage.snapshot(&resource.table, None, None);
             return table.is_ok_and(|table| table.range(None, None).any(|entry| entry.object.is_deep()));
         }
         !self.target.name.is_empty()
@@ -331,7 +331,7 @@ impl ResourceRequest<'_> {
             .api()
             .store
             .storage
-            .snapshot(&self.target.resource.table, None);
+            .snapshot(&self.target.resource.table, None, None);
         table.map_or(0, |table| table.count().saturating_mul(entry_cost))
     }
 

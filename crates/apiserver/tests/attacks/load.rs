@@ -85,11 +85,16 @@ impl Storage for SlowStorage {
         self.inner.get(table, key)
     }
 
-    fn snapshot(&self, table: &TableName, at: Option<Revision>) -> Result<Snapshot, Expired> {
+    fn snapshot(
+        &self,
+        table: &TableName,
+        namespace: Option<&str>,
+        at: Option<Revision>,
+    ) -> Result<Snapshot, Expired> {
         if matches!(&**table, "configmaps" | "poddisruptionbudgets.policy") {
             self.gate.count_scan();
         }
-        self.inner.snapshot(table, at)
+        self.inner.snapshot(table, namespace, at)
     }
 
     fn commit(
@@ -106,12 +111,22 @@ impl Storage for SlowStorage {
         self.inner.commit(table, key, expect, change, encode)
     }
 
-    fn subscribe(&self, table: &TableName) -> tokio::sync::watch::Receiver<Revision> {
-        self.inner.subscribe(table)
+    fn subscribe(
+        &self,
+        table: &TableName,
+        namespace: Option<&str>,
+    ) -> tokio::sync::watch::Receiver<Revision> {
+        self.inner.subscribe(table, namespace)
     }
 
-    fn events(&self, table: &TableName, after: Revision, limit: usize) -> Result<Vec<Arc<Event>>, Expired> {
-        self.inner.events(table, after, limit)
+    fn events(
+        &self,
+        table: &TableName,
+        namespace: Option<&str>,
+        after: Revision,
+        limit: usize,
+    ) -> Result<Vec<Arc<Event>>, Expired> {
+        self.inner.events(table, namespace, after, limit)
     }
 }
 
