@@ -164,7 +164,8 @@ impl ResourceRequest<'_> {
             } else {
                 0
             };
-            self.work(size, || verbs::get(&api.store, target)).await?
+            let get = || verbs::get(&api.store, target);
+            self.server.work(&self.caller.user, size, get).await?
         } else {
             let options = WriteOptions::default();
             let part = || {
