@@ -83,7 +83,7 @@ pub struct Limits {
     /// what the process's limit on open files allows.
     pub connections: usize,
     /// Further connections that only administrators may keep: any client may connect, and must authenticate with its
-    /// first request. Those that have not displace each other, the oldest first. Default: 400.
+    /// first request. At the limit, those that have not displace each other, the oldest first. Default: 400.
     pub reserved_connections: usize,
     /// Concurrent requests on one HTTP/2 connection. Default: 100, as in kube-apiserver.
     pub streams: u32,
