@@ -140,7 +140,7 @@ fn requests() -> Vec<Attack> {
     ]
 }
 
-/// Deletes what the attacks of a round created. What a tenant stores is bounded by its administrator (a ResourceQuota), not by the server, so
+/// Deletes what the attacks of a round created. A namespace may store up to half of `Limits::stored_bytes`, a gigabyte, so
 /// objects that pile up would hide a leak. The victim keeps its finalizers.
 fn clean_up() -> Vec<Attack> {
     let core = format!("/api/v1/namespaces/{NAMESPACE}");

@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | 3 MiB | a body | 413 |
 //! | 1.5 MiB | a stored object, as in etcd | 500, with etcd's message |
+//! | [`Limits::stored_bytes`] | all stored objects | 500, with etcd's message |
 //! | 10,000 levels | any document, as in kube-apiserver's decoders | 400; 422 for the result of a patch |
 //! | 128 levels | a stored object of a built-in kind | 400 |
 //! | a minute, or the query's `timeout` | a request other than a watch | 504 |
@@ -16,7 +17,7 @@ use std::{str::FromStr, time::Duration};
 
 use serde_json::Value;
 
-use crate::{depth, object::Object, registry::Resource, status::Status};
+use crate::{auth::User, depth, object::Object, registry::Resource, status::Status, storage::StoredBytes};
 
 /// The largest request body.
 pub(crate) const MAX_BODY_BYTES: usize = 3 * 1024 * 1024;
@@ -55,6 +56,11 @@ pub struct Limits {
     /// Bytes of errors and other small documents in memory, until they are sent; those of less than 1 KiB do not count.
     /// Default: 64 MiB. Less than 4 MiB are not divided between users.
     pub answer_bytes: usize,
+    /// Bytes of all stored objects. Beyond it, nobody can store more. Beyond half of it, clients can store in a namespace only
+    /// as much as remains free, except for administrators; so a full namespace leaves room for others. What is
+    /// not in a namespace counts as one. Default: 2 GiB, like etcd's `--quota-backend-bytes`. A storage that does not count
+    /// its bytes has no limit.
+    pub stored_bytes: usize,
     /// The size from which work is large, in bytes of the body and of the object that it changes. On a socket with a
     /// multi-thread runtime, large work does not run on the threads that serve other requests. Default: 64 KiB.
     pub large_work_bytes: usize,
@@ -77,7 +83,7 @@ pub struct Limits {
     /// what the process's limit on open files allows.
     pub connections: usize,
     /// Further connections that only administrators may keep: any client may connect, and must authenticate with its
-    /// first request. Those that have not displace each other, the oldest first. Default: 400.
+    /// first request. At the limit, those that have not displace each other, the oldest first. Default: 400.
     pub reserved_connections: usize,
     /// Concurrent requests on one HTTP/2 connection. Default: 100, as in kube-apiserver.
     pub streams: u32,
@@ -100,6 +106,7 @@ impl Default for Limits {
             writes: 200,
             received_bytes: 256 * 1024 * 1024,
             answer_bytes: 64 * 1024 * 1024,
+            stored_bytes: 2 * 1024 * 1024 * 1024,
             large_work_bytes: 64 * 1024,
             handshake_timeout: Duration::from_secs(10),
             header_timeout: Duration::from_secs(32),
@@ -152,10 +159,34 @@ pub(crate) fn make_storable(resource: &Resource, object: &mut Object) -> Result<
 }
 
 /// The approximate length of the object's JSON.
-fn size_of(object: &Object) -> usize {
+pub(crate) fn size_of(object: &Object) -> usize {
     let fields = object.fields().iter();
     let fields = fields.map(|(key, value)| key.len() + approximate_size(value));
     fields.sum::<usize>() + object.managed_fields().stored_json().len()
+}
+
+/// Rejects an object for which there is no room: it needs `growth` more bytes than before.
+pub(crate) fn check_room(
+    limit: usize,
+    user: Option<&User>,
+    stored: StoredBytes,
+    growth: usize,
+) -> Result<(), Status> {
+    let after = stored.all.saturating_add(growth);
+    let is_administrator = user.is_none_or(User::is_master);
+    let fits = if after <= limit / 2 {
+        true
+    } else if is_administrator {
+        after <= limit
+    } else {
+        stored.namespace.saturating_add(growth) <= limit.saturating_sub(stored.all)
+    };
+    if growth == 0 || fits {
+        return Ok(());
+    }
+    Err(Status::without_reason(
+        "etcdserver: mvcc: database space exceeded",
+    ))
 }
 
 fn check_size(object: &Object) -> Result<(), Status> {
@@ -253,6 +284,40 @@ mod tests {
                 format!("invalid timeout specified in the request URL - time: invalid duration {text:?}");
             assert_eq!(status["message"], expected);
         }
+    }
+
+    #[test]
+    fn full_namespaces_leave_room_for_others_and_everything_for_administrators() {
+        let alice = User::new("alice", [] as [&str; 0]);
+        let administrator = User::administrator();
+        let limit = 1_000;
+        let mut namespaces = [0; 8];
+        for index in 0..namespaces.len() {
+            loop {
+                let stored = StoredBytes {
+                    all: namespaces.iter().sum(),
+                    namespace: namespaces[index],
+                };
+                if check_room(limit, Some(&alice), stored, 5).is_err() {
+                    break;
+                }
+                namespaces[index] += 5;
+            }
+        }
+        assert_eq!(namespaces[..4], [500, 250, 125, 65]);
+        let stored = StoredBytes {
+            all: 900,
+            namespace: 500,
+        };
+        for user in [None, Some(&administrator)] {
+            assert!(check_room(limit, user, stored, 100).is_ok());
+            assert_eq!(check_room(limit, user, stored, 101).expect_err("full").code, 500);
+        }
+        assert!(check_room(limit, Some(&alice), stored, 1).is_err());
+        assert!(
+            check_room(limit, Some(&alice), stored, 0).is_ok(),
+            "it does not grow"
+        );
     }
 
     #[test]

@@ -210,43 +210,56 @@ impl Object {
         let digits = guess.to_string();
         let length = digits.len();
         self.set_meta("resourceVersion", digits);
-        let (mut metadata_start, mut revision, mut managed_fields) = (0, 0..0, 0..0);
+        let mut places = Places::default();
         let mut labels: Box<[_]> = self.labels().map(|(k, v)| (k.into(), v.into())).collect();
         labels.sort_unstable();
         let json = scratch::write_to_vec(|json| {
-            (metadata_start, revision, managed_fields) = self.write(json, length);
+            places = self.write(json, length);
         });
         Draft {
             deep: depth::has_large_stack() && depth::of_json(&json) > depth::SHALLOW,
             json,
-            metadata_start,
-            revision,
-            managed_fields,
+            places,
             deleting: self.is_deleting(),
             labels,
             fields: selectable.iter().map(|field| field.value(self).into()).collect(),
         }
     }
 
-    /// Writes the object's JSON. Returns where the metadata begins, and the ranges of the revision's digits and of the
-    /// managed fields.
-    fn write(&self, json: &mut Vec<u8>, digits: usize) -> (usize, Range<usize>, Range<usize>) {
+    /// Writes the object's JSON.
+    fn write(&self, json: &mut Vec<u8>, digits: usize) -> Places {
         json.push(b'{');
         for key in ["kind", "apiVersion"] {
             encode::write_field(json, key, self.tree.get(key).unwrap_or(&Value::Null));
             json.push(b',');
         }
         let metadata_start = json.len();
-        let mut revision = metadata_start..metadata_start;
+        let mut places = Places {
+            metadata_start,
+            revision: metadata_start..metadata_start,
+            ..Places::default()
+        };
         json.extend_from_slice(b"\"metadata\":{");
         for (index, (key, value)) in self.metadata().iter().enumerate() {
             if index > 0 {
                 json.push(b',');
             }
             encode::write_field(json, key, value);
-            if key == "resourceVersion" {
-                // Before the closing quote.
-                revision = json.len() - 1 - digits..json.len() - 1;
+            // Before the closing quote.
+            let end = json.len() - 1;
+            let text = || {
+                let start = end - value.as_str().map_or(0, str::len);
+                // A value with escapes is not the text itself.
+                let is_plain = value
+                    .as_str()
+                    .is_some_and(|text| json[start..end] == *text.as_bytes());
+                if is_plain { start..end } else { 0..0 }
+            };
+            match &**key {
+                "resourceVersion" => places.revision = end - digits..end,
+                "uid" => places.uid = text(),
+                "deletionTimestamp" => places.deletion = text(),
+                _ => {}
             }
         }
         let managed_fields = json.len();
@@ -254,7 +267,7 @@ impl Object {
             json.extend_from_slice(MANAGED_FIELDS_KEY.as_bytes());
             json.extend_from_slice(list.as_bytes());
         }
-        let managed_fields = managed_fields..json.len();
+        places.managed_fields = managed_fields..json.len();
         json.push(b'}');
         for (key, value) in self
             .fields()
@@ -265,7 +278,44 @@ impl Object {
             encode::write_field(json, key, value);
         }
         json.push(b'}');
-        (metadata_start, revision, managed_fields)
+        places
+    }
+}
+
+/// Where parts of an object are in its JSON.
+#[derive(Debug, Default)]
+struct Places {
+    /// Where `"metadata"` begins. Only kind and version come before.
+    metadata_start: usize,
+    /// The digits of the revision.
+    revision: Range<usize>,
+    /// `managedFields` with the comma before it; last in the metadata.
+    managed_fields: Range<usize>,
+    /// The text of the uid; empty without one.
+    uid: Range<usize>,
+    /// The text of the deletion timestamp; empty without one.
+    deletion: Range<usize>,
+}
+
+impl Places {
+    /// The same places, if the revision gets this many digits.
+    fn with_digits(self, count: usize) -> Self {
+        let Range { start, end } = self.revision;
+        let moved = |place: usize| {
+            if place < end {
+                place
+            } else {
+                start + count + (place - end)
+            }
+        };
+        let range = |range: Range<usize>| moved(range.start)..moved(range.end);
+        Self {
+            metadata_start: self.metadata_start,
+            revision: start..start + count,
+            managed_fields: range(self.managed_fields),
+            uid: range(self.uid),
+            deletion: range(self.deletion),
+        }
     }
 }
 
@@ -273,10 +323,7 @@ impl Object {
 pub(crate) struct Draft {
     json: Vec<u8>,
     deep: bool,
-    metadata_start: usize,
-    /// The range of the revision's digits, before the managed fields.
-    revision: Range<usize>,
-    managed_fields: Range<usize>,
+    places: Places,
     deleting: bool,
     labels: Box<[(Box<str>, Box<str>)]>,
     fields: Box<[Box<str>]>,
@@ -286,21 +333,18 @@ impl Draft {
     /// Completes the encoding with the actual revision.
     pub(crate) fn at_revision(mut self, revision: Revision) -> Encoded {
         let digits = revision.to_string();
-        let guessed = self.revision.len();
-        if digits.len() == guessed {
-            self.json[self.revision].copy_from_slice(digits.as_bytes());
+        let revision = self.places.revision.clone();
+        if digits.len() == revision.len() {
+            self.json[revision].copy_from_slice(digits.as_bytes());
         } else {
-            let (before, after) = (&self.json[..self.revision.start], &self.json[self.revision.end..]);
+            let (before, after) = (&self.json[..revision.start], &self.json[revision.end..]);
             self.json = [before, digits.as_bytes(), after].concat();
         }
-        // The managed fields come after the digits.
-        let moved = |place: usize| place + digits.len() - guessed;
         Encoded {
             schema_hash: 0,
             deep: self.deep,
             json: self.json.into(),
-            metadata_start: self.metadata_start,
-            managed_fields: moved(self.managed_fields.start)..moved(self.managed_fields.end),
+            places: self.places.with_digits(digits.len()),
             deleting: self.deleting,
             labels: self.labels,
             fields: self.fields,
@@ -312,10 +356,7 @@ impl Draft {
 #[derive(Debug, Default)]
 pub struct Encoded {
     json: Bytes,
-    /// Where `"metadata"` begins. Only kind and version come before.
-    metadata_start: usize,
-    /// The range of `managedFields` with the comma before it; last in the metadata.
-    managed_fields: Range<usize>,
+    places: Places,
     deleting: bool,
     /// Sorted by key.
     labels: Box<[(Box<str>, Box<str>)]>,
@@ -334,7 +375,7 @@ impl Encoded {
 
     /// The JSON from `"metadata"` on, without the opening brace, `kind` and `apiVersion`.
     pub(crate) fn without_type(&self) -> &[u8] {
-        &self.json[self.metadata_start..]
+        &self.json[self.places.metadata_start..]
     }
 
     /// Whether it has a deletion timestamp.
@@ -366,16 +407,24 @@ impl Encoded {
         self.deep
     }
 
-    /// The uid; empty if the object cannot be decoded.
-    pub(crate) fn uid(&self) -> String {
-        self.decode()
-            .map(|object| object.meta("uid").to_owned())
-            .unwrap_or_default()
+    /// The uid; empty without one.
+    pub(crate) fn uid(&self) -> &str {
+        self.text(&self.places.uid)
+    }
+
+    /// The deletion timestamp; empty without one.
+    pub(crate) fn deletion_timestamp(&self) -> &str {
+        self.text(&self.places.deletion)
+    }
+
+    fn text(&self, place: &Range<usize>) -> &str {
+        let text = self.json.get(place.clone()).unwrap_or_default();
+        std::str::from_utf8(text).unwrap_or_default()
     }
 
     /// Decodes the object, to change it.
     pub(crate) fn decode(&self) -> Result<Object, Status> {
-        let Range { start, end } = self.managed_fields;
+        let Range { start, end } = self.places.managed_fields;
         let unreadable = |why: String| Status::internal(format!("a stored object cannot be read: {why}"));
         let text = std::str::from_utf8(&self.json).map_err(|error| unreadable(error.to_string()))?;
         let tree = if start == end {
@@ -393,7 +442,7 @@ impl Encoded {
     pub(crate) fn managed_fields(&self) -> &str {
         let list = self
             .json
-            .get(self.managed_fields.start + MANAGED_FIELDS_KEY.len()..self.managed_fields.end);
+            .get(self.places.managed_fields.start + MANAGED_FIELDS_KEY.len()..self.places.managed_fields.end);
         std::str::from_utf8(list.unwrap_or_default()).unwrap_or_default()
     }
 }
@@ -403,6 +452,27 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn uid_and_deletion_timestamp_are_known_without_decoding() {
+        for (uid, deletion) in [("1-2", "2026-01-01T00:00:00Z"), ("", ""), ("a\"b\u{1}", "")] {
+            for revision in [7, 999, 1_000, 123_456] {
+                let mut object = Object::new(json!({
+                    "kind": "Pod", "metadata": {"name": "a", "zone": "uid", "uid": uid, "deletionTimestamp": deletion},
+                }))
+                .expect("an object");
+                object.set_managed_fields(ManagedFields::Stored("[{}]".into()));
+                let encoded = object.draft(Revision(999), &[]).at_revision(Revision(revision));
+                let plain = if uid.contains('"') { "" } else { uid };
+                assert_eq!((encoded.uid(), encoded.deletion_timestamp()), (plain, deletion));
+                assert_eq!(encoded.managed_fields(), "[{}]");
+                assert_eq!(
+                    encoded.decode().expect("JSON").meta("resourceVersion"),
+                    revision.to_string()
+                );
+            }
+        }
+    }
 
     #[test]
     fn encoded_object_round_trips_and_has_selectable_values() {
@@ -436,7 +506,7 @@ mod tests {
         for guess in [1, 999, 1000, 1001, 123_456] {
             let encoded = object.draft(Revision(guess), &[]).at_revision(Revision(1000));
             assert_eq!(encoded.json(), right.json(), "{guess}");
-            assert_eq!(encoded.managed_fields, right.managed_fields, "{guess}");
+            assert_eq!(encoded.managed_fields(), right.managed_fields(), "{guess}");
         }
     }
 }

@@ -9,8 +9,10 @@
 use std::{sync::Arc, time::Duration};
 
 use crate::{
+    auth::Caller,
     conversion, crd,
     environment::Environment,
+    limits,
     object::Object,
     registry::{Registry, Resource},
     request::Target,
@@ -26,6 +28,8 @@ pub(crate) struct ObjectStore {
     pub(crate) storage: Box<dyn Storage>,
     pub(crate) registry: Registry,
     pub(crate) environment: Environment,
+    /// See [`Limits::stored_bytes`](crate::Limits::stored_bytes).
+    pub(crate) max_stored_bytes: usize,
 }
 
 impl ObjectStore {
@@ -40,8 +44,9 @@ impl ObjectStore {
 
     /// The objects of the target's kind at a revision, or now.
     pub(crate) fn snapshot(&self, target: &Target, at: Option<Revision>) -> Result<Snapshot, Status> {
+        let namespace = Some(&*target.namespace).filter(|namespace| !namespace.is_empty());
         self.storage
-            .snapshot(&target.resource.table, at)
+            .snapshot(&target.resource.table, namespace, at)
             .map_err(|_| Status::expired("The resourceVersion for the provided list is too old."))
     }
 
@@ -74,13 +79,27 @@ impl ObjectStore {
         let table = catalogue
             .find(group, "v1", plural)
             .map(|resource| &resource.table);
-        let snapshot = table.and_then(|table| self.storage.snapshot(table, None).ok());
+        let snapshot = table.and_then(|table| self.storage.snapshot(table, None, None).ok());
         let entries: Vec<_> = snapshot
             .iter()
             .flat_map(|snapshot| snapshot.range(None, None))
             .cloned()
             .collect();
         entries.into_iter().filter_map(|entry| entry.object.decode().ok())
+    }
+
+    /// Rejects an object for which there is no room; `old` is what it replaces. Takes the caller of a request.
+    pub(crate) fn check_room(
+        &self,
+        caller: Option<&Caller>,
+        object: &Object,
+        old: Option<&Entry>,
+    ) -> Result<(), Status> {
+        let before = old.map_or(0, |entry| entry.object.json().len());
+        let growth = limits::size_of(object).saturating_sub(before);
+        let stored = self.storage.stored_bytes(object.namespace());
+        let user = caller.map(|caller| &*caller.user);
+        limits::check_room(self.max_stored_bytes, user, stored, growth)
     }
 
     /// Writes an object at the resource's storage version.

@@ -13,7 +13,7 @@ use crate::{
 
 /// The maximum length of a message, in bytes. The real server has no such limit: a message quotes what the client sent, and
 /// escaping makes that several times as long.
-const MAX_MESSAGE_BYTES: usize = 64 * 1024;
+const MAX_MESSAGE_BYTES: usize = 256 * 1024;
 
 /// An error: an HTTP status with a `Status` object as its body.
 #[derive(Clone, Debug, PartialEq)]

@@ -118,6 +118,34 @@ async fn slow_watcher_gets_410_when_its_events_expire() {
     );
 }
 
+#[tokio::test(start_paused = true)]
+async fn watch_is_not_expired_by_the_changes_of_another_namespace() {
+    let server = Server::builder()
+        .storage(Memory::new(100_000).history_bytes(1_000_000))
+        .build();
+    let theirs = CONFIG_MAPS.replace("default", "kube-public");
+    create(&server, "first", 10).await;
+    let (_, list) = call(&server, "GET", CONFIG_MAPS, "").await;
+    let version = list["metadata"]["resourceVersion"].as_str().expect("a version");
+    create(&server, "second", 10).await;
+    let large = json!({"metadata": {"name": "large"}, "data": {"a": "x".repeat(100_000)}});
+    assert_eq!(call(&server, "POST", &theirs, large.to_string()).await.0, 201);
+    for n in 0..100 {
+        let change = json!({"data": {"n": n.to_string()}}).to_string();
+        assert_eq!(
+            call(&server, "PATCH", &format!("{theirs}/large"), change).await.0,
+            200
+        );
+    }
+    let path = format!("{CONFIG_MAPS}?watch=true&resourceVersion={version}");
+    let mut body = get(&server, &path).await.into_body();
+    let second = event(&mut body).await.expect("an event");
+    assert_eq!(second["object"]["metadata"]["name"], "second", "{second}");
+    let exact = format!("{CONFIG_MAPS}?resourceVersion={version}&resourceVersionMatch=Exact");
+    let (code, old) = call(&server, "GET", &exact, "").await;
+    assert_eq!((code, old["items"].as_array().map(Vec::len)), (200, Some(1)));
+}
+
 #[tokio::test]
 async fn object_beyond_etcds_limit_gets_etcds_error() {
     let server = Server::new();
@@ -192,8 +220,8 @@ async fn managed_fields_count_as_part_of_the_object() {
     assert!(sizes(&server, &path).await.0 < 1_600_000);
     // Other writes give up the managed fields, as in a real server.
     let large: String = "x".repeat(900_000);
-    let patch = json!({"data": {"large": large}}).to_string();
-    let (code, status) = call(&server, "PATCH", &path, patch).await;
+    let change = json!({"data": {"large": large}}).to_string();
+    let (code, status) = call(&server, "PATCH", &path, change).await;
     assert_eq!(code, 200, "{status}");
     assert!(sizes(&server, &path).await.1 < 1_000);
     let many = json!({"metadata": {"name": "new"}, "data": data.iter().map(|(key, _)| (key.repeat(3), json!(""))).collect::<serde_json::Map<_, _>>()});
@@ -206,6 +234,61 @@ async fn managed_fields_count_as_part_of_the_object() {
     assert_eq!(code, 201, "{status}");
     let (all, managed) = sizes(&server, &format!("{CONFIG_MAPS}/new")).await;
     assert!(all < 1_600_000 && managed < 1_000, "{all}, {managed}");
+}
+
+#[tokio::test]
+async fn full_namespace_leaves_room_for_others() {
+    let mut limits = windlass_apiserver::Limits::default();
+    limits.stored_bytes = 8_000_000;
+    let administrator = Server::builder().limits(limits).build();
+    let alice = administrator.as_user(User::new("alice", [] as [&str; 0]));
+    let path = |namespace: &str| CONFIG_MAPS.replace("default", namespace);
+    let map = |number: usize| json!({"metadata": {"name": format!("m{number}")}, "data": {"a": "x".repeat(500_000)}});
+    let mut most = 0;
+    let refused = loop {
+        match call(&alice, "POST", &path("default"), map(most).to_string()).await {
+            (201, _) => most += 1,
+            (code, status) => {
+                assert_eq!(code, 500, "{status}");
+                break status;
+            }
+        }
+        assert!(most < 16, "everything is stored");
+    };
+    assert_eq!(refused["message"], "etcdserver: mvcc: database space exceeded");
+    assert_eq!(refused.get("reason"), None);
+    assert!((7..=8).contains(&most), "{most}");
+    let grow = json!({"data": {"b": "x".repeat(500_000)}}).to_string();
+    let (code, _) = call(&alice, "PATCH", &format!("{CONFIG_MAPS}/m0"), grow).await;
+    assert_eq!(code, 500);
+    // Small writes of others, changes that do not grow, and deletions.
+    assert_eq!(
+        call(&alice, "POST", &path("kube-public"), map(0).to_string())
+            .await
+            .0,
+        201
+    );
+    assert_eq!(
+        call(&administrator, "POST", CONFIG_MAPS, map(most).to_string())
+            .await
+            .0,
+        201
+    );
+    let shrink = json!({"data": {"a": "x"}}).to_string();
+    assert_eq!(
+        call(&alice, "PATCH", &format!("{CONFIG_MAPS}/m0"), shrink)
+            .await
+            .0,
+        200
+    );
+    for number in 1..=most {
+        let path = format!("{CONFIG_MAPS}/m{number}");
+        assert_eq!(call(&alice, "DELETE", &path, "").await.0, 200);
+    }
+    assert_eq!(
+        call(&alice, "POST", CONFIG_MAPS, map(most).to_string()).await.0,
+        201
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,6 +7,7 @@ use windlass_rights::Rule;
 
 use super::{AccessControl, role_objects::ParsedRole};
 use crate::{
+    limits,
     request::Target,
     storage::{Change, Expect},
 };
@@ -67,6 +68,10 @@ impl AccessControl {
                 json!(rules)
             };
             role.fields_mut().insert("rules".into(), rules);
+            // A role that does not fit stays as it is.
+            if limits::check_storable(&target.resource, &role).is_err() {
+                return false;
+            }
             // Retries on a conflict, which needs another write to have succeeded.
             let committed = self.store.commit(
                 &target.resource,

@@ -6,7 +6,7 @@ use serde_json::Value;
 use windlass_api::request::Access;
 use windlass_rights::{CoverageLimits, MissingRules, Rule, compact_rules};
 
-use super::{AccessControl, Caller, policy::aggregate_messages};
+use super::{AccessControl, Budget, Caller, policy::aggregate_messages};
 use crate::{kinds::Write, object::Object, status::Status};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
@@ -92,7 +92,12 @@ impl AccessControl {
     fn check_holds_rules(&self, caller: &Caller, wanted: &[Rule]) -> Result<(), String> {
         let policy = self.policy.as_ref().expect("checked by the caller");
         let user = &caller.user;
-        let (held, unresolved) = policy.rules_of(&*self.store.storage, user, caller.access().namespace());
+        let (held, unresolved) = policy.rules_of(
+            &*self.store.storage,
+            user,
+            caller.access().namespace(),
+            &Budget::unlimited(),
+        );
         let lacking = MissingRules::find(&held, wanted, CoverageLimits::default());
         if lacking.is_empty() {
             return Ok(());

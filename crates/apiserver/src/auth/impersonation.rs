@@ -13,7 +13,7 @@ use percent_encoding::percent_decode_str;
 use windlass_api::{naming, request::Access};
 
 use super::{
-    AccessControl,
+    AccessControl, Budget,
     user::{User, is_masters_group, service_account_groups, service_account_of},
 };
 use crate::status::Status;
@@ -58,12 +58,13 @@ const MODES: [Mode; 5] = [
 pub(crate) struct LastModes(Mutex<HashMap<Box<str>, Mode>>);
 
 impl AccessControl {
-    /// Returns the impersonated user, or the user itself without `Impersonate-` headers.
+    /// Returns the impersonated user, or the user itself without `Impersonate-` headers. Void if the budget is exhausted.
     pub(crate) fn impersonate(
         &self,
         user: Arc<User>,
         access: &Access,
         headers: &HeaderMap,
+        budget: &Budget,
     ) -> Result<Arc<User>, Status> {
         let Some(wanted) = requested_user(headers)? else {
             return Ok(user);
@@ -72,8 +73,9 @@ impl AccessControl {
         let others = MODES.into_iter().filter(|mode| Some(*mode) != last);
         let mut refusal = None;
         for mode in last.into_iter().chain(others) {
-            match self.try_mode(mode, &user, &wanted, access) {
+            match self.try_mode(mode, &user, &wanted, access, budget) {
                 None => {}
+                Some(_) if budget.is_exhausted() => return Err(Status::timeout()),
                 Some(Ok(found)) => {
                     let mut known = self.impersonation_modes.0.lock();
                     if known.len() >= MAX_CACHED_MODES {
@@ -97,6 +99,7 @@ impl AccessControl {
         user: &User,
         wanted: &User,
         access: &Access,
+        budget: &Budget,
     ) -> Option<Result<User, Status>> {
         if !mode.applies_to(user, wanted) {
             return None;
@@ -106,15 +109,21 @@ impl AccessControl {
                 verb: format!("impersonate-on:{name}:{}", access.verb),
                 ..access.clone()
             };
-            if let Err(status) = self.check_access(user, &on) {
+            if let Err(status) = self.check_access(user, &on, budget) {
                 return Some(Err(status));
             }
         }
-        Some(self.check_impersonation(mode, user, wanted))
+        Some(self.check_impersonation(mode, user, wanted, budget))
     }
 
     /// Checks the right to each attribute of the impersonated user: name, UID, groups and extra.
-    fn check_impersonation(&self, mode: Mode, user: &User, wanted: &User) -> Result<User, Status> {
+    fn check_impersonation(
+        &self,
+        mode: Mode,
+        user: &User,
+        wanted: &User,
+        budget: &Budget,
+    ) -> Result<User, Status> {
         let verb = mode.verb();
         let narrow = mode.name().is_some();
         let group = if narrow { "authentication.k8s.io" } else { "" };
@@ -132,11 +141,12 @@ impl AccessControl {
                 actual.groups = service_account_groups(namespace).into();
             }
         }
-        self.check_access(user, &who)?;
+        self.check_access(user, &who, budget)?;
         if !wanted.uid.is_empty() {
             self.check_access(
                 user,
                 &Access::resource(&verb, "authentication.k8s.io", "uids").with_name(&wanted.uid),
+                budget,
             )?;
         }
         let of_group = |name: &str| Access::resource(&verb, group, "groups").with_name(name);
@@ -145,9 +155,9 @@ impl AccessControl {
         }
         let all = narrow
             && wanted.groups.len() >= WILDCARD_THRESHOLD
-            && self.check_access(user, &of_group("*")).is_ok();
+            && self.check_access(user, &of_group("*"), budget).is_ok();
         for name in wanted.groups.iter().filter(|_| !all) {
-            self.check_access(user, &of_group(name))?;
+            self.check_access(user, &of_group(name), budget)?;
         }
         let of_extra = |key: &str, value: &str| {
             Access::resource(&verb, "authentication.k8s.io", "userextras")
@@ -165,15 +175,18 @@ impl AccessControl {
         };
         let all = narrow
             && pairs().count() >= WILDCARD_THRESHOLD
-            && self.check_access(user, &of_extra("*", "*")).is_ok();
+            && self.check_access(user, &of_extra("*", "*"), budget).is_ok();
         for (key, value) in pairs().filter(|_| !all) {
-            self.check_access(user, &of_extra(key, value))?;
+            self.check_access(user, &of_extra(key, value), budget)?;
         }
         Ok(actual.with_authentication_group())
     }
 
-    fn check_access(&self, user: &User, access: &Access) -> Result<(), Status> {
-        let verdict = self.decide(user, access);
+    fn check_access(&self, user: &User, access: &Access, budget: &Budget) -> Result<(), Status> {
+        let verdict = self.decide_within(user, access, budget);
+        if budget.is_exhausted() {
+            return Err(Status::timeout());
+        }
         if verdict.is_allowed() {
             return Ok(());
         }

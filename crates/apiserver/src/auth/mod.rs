@@ -35,7 +35,7 @@ use windlass_rights::{Recorder, Rule};
 pub(crate) use authenticator::{AnonymousAuth, Authenticator, Peer};
 pub(crate) use certificate::ClientVerifier;
 pub(crate) use impersonation::LastModes;
-pub(crate) use policy::{Policy, aggregate_messages};
+pub(crate) use policy::{Budget, Policy, aggregate_messages};
 pub(crate) use service_account_tokens::TokenSigner;
 pub use user::User;
 
@@ -90,13 +90,20 @@ impl Caller {
 impl AccessControl {
     /// Decides whether a user may do something, and by which binding.
     pub(crate) fn decide(&self, user: &User, access: &Access) -> Decision {
+        self.decide_within(user, access, &Budget::unlimited())
+    }
+
+    /// Decides within a budget.
+    fn decide_within(&self, user: &User, access: &Access, budget: &Budget) -> Decision {
         let mut decision = Decision::Unrestricted;
         if user.is_master() {
             return decision;
         }
         for mode in &self.modes {
             decision = match (mode, &self.policy) {
-                (AuthorizationMode::Rbac, Some(policy)) => policy.decide(&*self.store.storage, user, access),
+                (AuthorizationMode::Rbac, Some(policy)) => {
+                    policy.decide(&*self.store.storage, user, access, budget)
+                }
                 _ => Decision::Unrestricted,
             };
             if decision.is_allowed() {
@@ -106,13 +113,14 @@ impl AccessControl {
         decision
     }
 
-    /// The rules that apply to a user in a namespace, and errors of their evaluation.
-    pub(crate) fn rules_of(&self, user: &User, namespace: &str) -> (Vec<Rule>, Vec<String>) {
+    /// The rules that apply to a user in a namespace, errors of their evaluation, and whether these are all of them.
+    pub(crate) fn rules_of(&self, user: &User, namespace: &str) -> (Vec<Rule>, Vec<String>, bool) {
         let (mut rules, mut errors) = (Vec::new(), Vec::new());
+        let budget = Budget::for_list();
         for mode in &self.modes {
             let (more_rules, more_errors) = match (mode, &self.policy) {
                 (AuthorizationMode::Rbac, Some(policy)) => {
-                    policy.rules_of(&*self.store.storage, user, namespace)
+                    policy.rules_of(&*self.store.storage, user, namespace, &budget)
                 }
                 _ => {
                     let everything = vec![
@@ -125,7 +133,7 @@ impl AccessControl {
             rules.extend(more_rules);
             errors.extend(more_errors);
         }
-        (rules, errors)
+        (rules, errors, !budget.is_exhausted())
     }
 
     /// An update or patch that creates the object needs the `create` verb too.
@@ -142,7 +150,20 @@ impl AccessControl {
 
     /// Returns 403 if a user may not do something, and notes the access in the recorder.
     pub(crate) fn authorize(&self, user: &User, access: &Access) -> Result<(), Status> {
-        let verdict = self.decide(user, access);
+        self.authorize_within(user, access, &Budget::unlimited())
+    }
+
+    /// Like [`authorize`](Self::authorize); void if the budget is exhausted.
+    pub(crate) fn authorize_within(
+        &self,
+        user: &User,
+        access: &Access,
+        budget: &Budget,
+    ) -> Result<(), Status> {
+        let verdict = self.decide_within(user, access, budget);
+        if budget.is_exhausted() {
+            return Err(Status::timeout());
+        }
         if let Some(recorder) = &self.recorder {
             recorder.record(&user.name, access);
             if !verdict.is_allowed() {

@@ -8,6 +8,7 @@
 //! at four counters. No object is decoded twice.
 
 use std::{
+    cell::Cell,
     collections::{BTreeMap, HashMap, HashSet},
     fmt,
     ops::ControlFlow,
@@ -192,11 +193,46 @@ impl fmt::Display for Grant<'_> {
     }
 }
 
+/// How many bindings and strings of rules decisions may look at. Whoever may write roles can make decisions about a user take
+/// long; so on a thread that serves other requests they are made within a budget, and if that is not enough, as large work.
+pub(crate) struct Budget(Cell<usize>);
+
+/// The budget on a thread that serves other requests. The bootstrap roles of an administrator are 500 strings.
+const INLINE_BUDGET: usize = 20_000;
+
+/// The budget of a review that lists rules.
+const LIST_BUDGET: usize = 200_000;
+
+impl Budget {
+    pub(crate) fn unlimited() -> Self {
+        Self(Cell::new(usize::MAX))
+    }
+
+    pub(crate) fn inline() -> Self {
+        Self(Cell::new(INLINE_BUDGET))
+    }
+
+    pub(super) fn for_list() -> Self {
+        Self(Cell::new(LIST_BUDGET))
+    }
+
+    /// Whether it was not enough: then decisions made with it are void.
+    pub(crate) fn is_exhausted(&self) -> bool {
+        self.0.get() == 0
+    }
+
+    fn spend(&self, count: usize) {
+        if self.0.get() < usize::MAX {
+            self.0.set(self.0.get().saturating_sub(count));
+        }
+    }
+}
+
 impl Policy {
     pub(crate) fn new(storage: &dyn Storage) -> Self {
         let tables = TABLES.map(|(name, kind)| {
             let table: TableName = name.into();
-            let mut changes = storage.subscribe(&table);
+            let mut changes = storage.subscribe(&table, None);
             // A storage that was used before has events already.
             changes.mark_changed();
             TableCursor {
@@ -216,9 +252,15 @@ impl Policy {
         }
     }
 
-    pub(super) fn decide(&self, storage: &dyn Storage, user: &User, access: &Access) -> Decision {
+    pub(super) fn decide(
+        &self,
+        storage: &dyn Storage,
+        user: &User,
+        access: &Access,
+        budget: &Budget,
+    ) -> Decision {
         let mut missing = Vec::new();
-        let granted = self.visit(storage, user, access.namespace(), |binding, role| {
+        let granted = self.visit(storage, user, access.namespace(), budget, |binding, role| {
             let Some(role) = role else {
                 missing.push(role_not_found(&binding.role_kind, &binding.role));
                 return ControlFlow::Continue(());
@@ -234,21 +276,28 @@ impl Policy {
         }
     }
 
-    /// All rules that a user has in a namespace, and the bound roles that do not exist.
+    /// The rules that a user has in a namespace, as many as fit into the budget, and the bound roles that do not exist.
     pub(super) fn rules_of(
         &self,
         storage: &dyn Storage,
         user: &User,
         namespace: &str,
+        budget: &Budget,
     ) -> (Vec<Rule>, Vec<String>) {
         let (mut rules, mut missing) = (Vec::new(), Vec::new());
-        self.visit(storage, user, namespace, |binding, role| -> ControlFlow<()> {
-            match role {
-                Some(role) => rules.extend_from_slice(&role.rules),
-                None => missing.push(role_not_found(&binding.role_kind, &binding.role)),
-            }
-            ControlFlow::Continue(())
-        });
+        self.visit(
+            storage,
+            user,
+            namespace,
+            budget,
+            |binding, role| -> ControlFlow<()> {
+                match role {
+                    Some(role) => rules.extend_from_slice(&role.rules),
+                    None => missing.push(role_not_found(&binding.role_kind, &binding.role)),
+                }
+                ControlFlow::Continue(())
+            },
+        );
         (rules, missing)
     }
 
@@ -272,12 +321,14 @@ impl Policy {
     }
 
     /// Visits each binding that applies to a user in a namespace, with its role if that exists: cluster role bindings
-    /// first, ordered by name. After [`MANY_RULES`], further bindings to the same role are skipped.
+    /// first, ordered by name. After [`MANY_RULES`], further bindings to the same role are skipped. Ends when the budget is
+    /// exhausted.
     fn visit<T>(
         &self,
         storage: &dyn Storage,
         user: &User,
         namespace: &str,
+        budget: &Budget,
         mut visitor: impl FnMut(&Arc<Binding>, Option<&ParsedRole>) -> ControlFlow<T>,
     ) -> Option<T> {
         self.with_index(storage, |index| {
@@ -288,6 +339,10 @@ impl Policy {
             };
             let (mut rules, mut seen) = (0, HashSet::new());
             for place in places {
+                budget.spend(index.count_bindings_of(user, place));
+                if budget.is_exhausted() {
+                    return None;
+                }
                 for binding in index.bindings_of(user, place) {
                     let role = index.role(place, &binding.role_kind, &binding.role);
                     if let Some(role) = role {
@@ -295,6 +350,10 @@ impl Policy {
                             continue;
                         }
                         rules += role.rules.len();
+                        budget.spend(role.strings);
+                        if budget.is_exhausted() {
+                            return None;
+                        }
                     }
                     if let ControlFlow::Break(found) = visitor(binding, role.map(|role| &**role)) {
                         return Some(found);
@@ -342,7 +401,7 @@ impl Index {
             }
             followed.changes.mark_unchanged();
             let (table, kind, seen) = (followed.table.clone(), followed.kind, followed.indexed);
-            let seen = match storage.events(&table, seen, usize::MAX) {
+            let seen = match storage.events(&table, None, seen, usize::MAX) {
                 Ok(events) => {
                     for event in &events {
                         self.apply_event(kind, &event.entry, !event.deleted);
@@ -358,7 +417,7 @@ impl Index {
 
     fn relist(&mut self, storage: &dyn Storage, table: &TableName, kind: Kind) -> Revision {
         let snapshot = storage
-            .snapshot(table, None)
+            .snapshot(table, None, None)
             .expect("the current revision is never compacted");
         let clustered = table.starts_with("cluster");
         let mine = |key: &Key| key.namespace.is_empty() == clustered;
@@ -442,6 +501,16 @@ impl Index {
         if place.users.is_empty() && place.groups.is_empty() {
             self.bindings_by_namespace.remove(&*key.namespace);
         }
+    }
+
+    /// How many bindings [`bindings_of`](Self::bindings_of) looks at.
+    fn count_bindings_of(&self, user: &User, place: &str) -> usize {
+        let Some(place) = self.bindings_by_namespace.get(place) else {
+            return 0;
+        };
+        let own = place.users.get(&*user.name).into_iter();
+        let shared = user.groups.iter().filter_map(|group| place.groups.get(&**group));
+        own.chain(shared).map(BTreeMap::len).sum()
     }
 
     /// The bindings of a namespace that apply to a user, each once, ordered by name.

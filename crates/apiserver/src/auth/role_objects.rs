@@ -14,6 +14,8 @@ use crate::storage::Entry;
 #[derive(Debug, Default)]
 pub(crate) struct ParsedRole {
     pub(super) rules: Vec<Rule>,
+    /// How many strings the rules have: how long it takes to compare them.
+    pub(super) strings: usize,
     pub(super) labels: BTreeMap<String, String>,
     /// The aggregation rule's selectors; empty for roles that aggregate nothing.
     pub(super) aggregation_selectors: Vec<labels::Selector>,
@@ -42,8 +44,14 @@ struct Aggregation {
 /// A stored role has passed its schema; if it cannot be parsed nevertheless, it grants nothing.
 pub(super) fn parse_role(entry: &Entry) -> ParsedRole {
     let role: RoleObject = parse_object(entry);
+    let rules = role.rules.unwrap_or_default();
+    let strings = |rule: &Rule| {
+        let resources = rule.api_groups.len() + rule.resources.len() + rule.resource_names.len();
+        1 + rule.verbs.len() + resources + rule.non_resource_urls.len()
+    };
     ParsedRole {
-        rules: role.rules.unwrap_or_default(),
+        strings: rules.iter().map(strings).sum(),
+        rules,
         labels: role.metadata.labels.unwrap_or_default(),
         aggregation_selectors: role
             .aggregation_rule

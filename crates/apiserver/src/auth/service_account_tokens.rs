@@ -16,7 +16,7 @@ use super::{
     AccessControl, ISSUER,
     user::{CREDENTIAL_ID_KEY, User},
 };
-use crate::{object::Object, storage::Key};
+use crate::storage::{Entry, Key};
 
 /// Tolerated clock skew.
 const LEEWAY_SECONDS: i64 = 60;
@@ -178,7 +178,7 @@ impl AccessControl {
         let account = self
             .core_object("serviceaccounts", namespace, name)
             .ok_or_else(|| format!("serviceaccounts {name:?} not found"))?;
-        let uid = account.meta("uid");
+        let uid = account.object.uid();
         if uid != about.serviceaccount.uid {
             let claimed = &about.serviceaccount.uid;
             return Err(format!(
@@ -223,7 +223,7 @@ impl AccessControl {
         let object = self
             .core_object(plural, namespace, &bound.name)
             .ok_or_else(gone)?;
-        let (uid, claimed) = (object.meta("uid"), &bound.uid);
+        let (uid, claimed) = (object.object.uid(), &bound.uid);
         if uid != claimed {
             let kind = plural.trim_end_matches('s');
             return Err(format!(
@@ -237,15 +237,16 @@ impl AccessControl {
         }
     }
 
-    fn core_object(&self, plural: &str, namespace: &str, name: &str) -> Option<Object> {
-        let entry = self
-            .store
-            .builtin_entry(("", plural), &Key::new(namespace, name))?;
-        entry.object.decode().ok()
+    /// Found on every request: it is not decoded, which would take as long as it is large.
+    fn core_object(&self, plural: &str, namespace: &str, name: &str) -> Option<Arc<Entry>> {
+        self.store.builtin_entry(("", plural), &Key::new(namespace, name))
     }
 
-    fn is_deleted_past_leeway(&self, object: &Object) -> bool {
-        let deleted = object.meta("deletionTimestamp").parse::<jiff::Timestamp>();
+    fn is_deleted_past_leeway(&self, entry: &Entry) -> bool {
+        if !entry.object.is_deleting() {
+            return false;
+        }
+        let deleted = entry.object.deletion_timestamp().parse::<jiff::Timestamp>();
         deleted.is_ok_and(|deleted| {
             deleted.as_second() < self.store.environment.now().as_second() - LEEWAY_SECONDS
         })

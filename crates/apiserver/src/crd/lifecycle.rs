@@ -214,7 +214,7 @@ impl Definitions {
         else {
             return 0;
         };
-        let Ok(snapshot) = self.store.storage.snapshot(&served.table, None) else {
+        let Ok(snapshot) = self.store.storage.snapshot(&served.table, None, None) else {
             return 0;
         };
         let mut left = 0;
@@ -253,7 +253,7 @@ impl Definitions {
         let snapshot = self
             .store
             .storage
-            .snapshot(&resource.table, None)
+            .snapshot(&resource.table, None, None)
             .expect("the current revision is never compacted");
         snapshot
             .range(None, None)

@@ -4,7 +4,7 @@
 //!   accept ─► New ─► first request ─┬─► Anonymous ─────┐ at most `connections` of these two: a further one closes an
 //!              │                    ├─► Authenticated ─┘ idle one, or a busy one of the tenant that has most
 //!              │                    └─► Administrator
-//!              └── at most `reserved_connections`: a further one closes the oldest
+//!              └── at most `connections + reserved` in all: a further one closes the oldest new one
 //! ```
 //!
 //! A client is rejected only when its identity is known, so clients that do not authenticate only displace each other,
@@ -128,7 +128,9 @@ impl Connections {
     /// Adds a connection. Too many new ones displace each other.
     pub(super) fn open(self: &Arc<Self>) -> ConnectionGuard {
         let mut list = self.list.lock();
-        while list.new.len() >= self.limits.reserved_connections.max(1) && list.close_oldest_new() {}
+        let limits = &self.limits;
+        let most = limits.connections.saturating_add(limits.reserved_connections);
+        while list.by_id.len() >= most && list.close_oldest_new() {}
         let id = list.next;
         list.next += 1;
         let now = Instant::now();

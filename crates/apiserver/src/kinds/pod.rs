@@ -163,7 +163,7 @@ impl Strategy for Pod {
 
     fn after_removal(&self, writes: &WriteVerbs, _resource: &Resource, entry: &Entry) {
         if !writes.pod_logs.is_empty() {
-            writes.pod_logs.remove_pod(&entry.object.uid());
+            writes.pod_logs.remove_pod(entry.object.uid());
         }
     }
 

@@ -163,14 +163,14 @@ fn access_status(access_control: &AccessControl, user: &User, spec: &Value) -> V
 }
 
 fn rules_status(access_control: &AccessControl, user: &User, namespace: &str) -> Value {
-    let (rules, missing) = access_control.rules_of(user, namespace);
+    let (rules, missing, is_complete) = access_control.rules_of(user, namespace);
     let of_resources: Vec<_> = rules.iter().filter(|rule| !rule.resources.is_empty()).collect();
     let of_paths: Vec<_> = rules
         .iter()
         .filter(|rule| !rule.non_resource_urls.is_empty())
         .collect();
     let mut status =
-        json!({"resourceRules": of_resources, "nonResourceRules": of_paths, "incomplete": false});
+        json!({"resourceRules": of_resources, "nonResourceRules": of_paths, "incomplete": !is_complete});
     if !missing.is_empty() {
         status["evaluationError"] = aggregate_messages(&missing).into();
     }

@@ -194,6 +194,7 @@ impl Builder {
             storage,
             registry: Registry::new(),
             environment,
+            max_stored_bytes: self.limits.stored_bytes,
         });
         let access = Arc::new(AccessControl {
             store: store.clone(),

@@ -115,9 +115,9 @@ pub(super) struct ReceivedBody {
 }
 
 impl Server {
-    /// See [`LargeWork::run`].
-    pub(super) async fn work<T>(&self, size: usize, work: impl FnOnce() -> T) -> T {
-        self.large_work.run(size, work).await
+    /// See [`LargeWork::run_as`].
+    pub(super) async fn work<T>(&self, user: &User, size: usize, work: impl FnOnce() -> T) -> T {
+        self.large_work.run_as(user, size, work).await
     }
 
     /// Receives a body, within the limits on its size and on pauses.

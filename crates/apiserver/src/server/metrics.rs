@@ -204,7 +204,7 @@ fn stored_objects(api: &Api) -> Vec<(Box<str>, Box<str>, usize)> {
         if !resource.supports("list") || !tables.insert(&*resource.table) {
             continue;
         }
-        let snapshot = api.store.storage.snapshot(&resource.table, None);
+        let snapshot = api.store.storage.snapshot(&resource.table, None, None);
         let count = snapshot.map_or(0, |snapshot| snapshot.count());
         counts.push((resource.group.clone(), resource.plural.clone(), count));
     }

@@ -26,7 +26,7 @@ use tokio::time::Instant;
 use windlass_api::request::RequestInfo;
 
 use crate::{
-    auth::{AccessControl, Authenticator, Caller, Peer, User},
+    auth::{AccessControl, Authenticator, Budget, Caller, Peer, User},
     body::Body,
     gzip,
     https::{Connection, ConnectionLimitReached},
@@ -192,8 +192,10 @@ impl Server {
             let encoding = Encoding::of_error(&parts.headers);
             error_response(&status, encoding)
         });
-        let user = known.user.get().map(|user| &**user);
-        self.api.in_flight.hold_answer(&mut response, user);
+        let user = known.user.get();
+        self.api
+            .in_flight
+            .hold_answer(&mut response, user.map(|user| &**user));
         self.api.metrics.observe(
             known.target.get_or_init(|| RequestTarget::of_path(&info.path)),
             metrics::verb(&parts, &info),
@@ -206,7 +208,11 @@ impl Server {
         response.headers_mut().insert(AUDIT_ID_HEADER, audit_id);
         if gzip::is_accepted(&parts.headers) && !info.path.starts_with(documents::OPENAPI_V3_PREFIX) {
             let cost = response.body().cost_to_start(self.large_work.most());
-            response = self.work(cost, || gzip::compress(response)).await;
+            let compress = || gzip::compress(response);
+            response = match user {
+                Some(user) => self.work(user, cost, compress).await,
+                None => compress(),
+            };
         }
         if parts.method == Method::HEAD {
             *response.body_mut() = Body::whole(Bytes::new());
@@ -265,15 +271,25 @@ impl Server {
                 .map_err(|ConnectionLimitReached| Status::busy())?;
         }
         let access = &info.access;
-        let entered = self
-            .api
-            .access
-            .impersonate(found.user, access, &parts.headers)
-            .and_then(|user| {
-                self.api.access.authorize(&user, access)?;
-                let info = info.clone();
-                Ok(Arc::new(Caller { user, info }))
-            });
+        let control = &self.api.access;
+        let enter = |budget: &Budget| {
+            let user = control.impersonate(found.user.clone(), access, &parts.headers, budget)?;
+            control.authorize_within(&user, access, budget)?;
+            let info = info.clone();
+            Ok(Arc::new(Caller { user, info }))
+        };
+        let decided = {
+            let budget = Budget::inline();
+            let entered = enter(&budget);
+            (!budget.is_exhausted()).then_some(entered)
+        };
+        let entered = match decided {
+            Some(entered) => entered,
+            None => {
+                let enter = || enter(&Budget::unlimited());
+                self.work(&found.user, usize::MAX, enter).await
+            }
+        };
         let mut answer = match entered {
             Ok(caller) => self.route(parts, info, body, &caller, &known.target).await,
             Err(status) => {

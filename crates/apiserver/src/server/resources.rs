@@ -9,7 +9,7 @@ use super::{Api, Server, in_flight::ReceivedBody, respond::respond};
 use crate::{
     auth::Caller,
     body::Body,
-    depth,
+    conversion, depth,
     media::{self, Encoding},
     patch::PatchKind,
     permits::Permit,
@@ -87,9 +87,12 @@ impl Server {
         let respond = || {
             let answer = answer.take().unwrap_or(Answer::NoContent);
             let environment = &self.api.store.environment;
-            respond(answer, target, wanted, view, environment, &self.large_work)
+            let large_work = (&self.large_work, &caller.user);
+            respond(answer, target, wanted, view, environment, large_work)
         };
-        let mut response = self.work(size, || depth::run(is_deep, respond)).await?;
+        let mut response = self
+            .work(&caller.user, size, || depth::run(is_deep, respond))
+            .await?;
         response.body_mut().hold_permit(permit);
         Ok(response)
     }
@@ -115,7 +118,8 @@ impl ResourceRequest<'_> {
             } else {
                 limits.acquire_read(user)?
             };
-            return Ok((subresources::log(&api.writes, target, query)?, permit));
+            let log = || subresources::log(&api.writes, target, query);
+            return Ok((self.work(self.stored_size(), log).await?, permit));
         }
         if self.verb == Verb::Watch {
             let options = ListOptions::from_query(query, true)?;
@@ -128,7 +132,7 @@ impl ResourceRequest<'_> {
             };
             let open = || {
                 let opened = api.metrics.open_watch(target);
-                let large_work = self.server.large_work.clone();
+                let large_work = self.server.large_work.of(&self.caller.user);
                 WatchStream::open(
                     opened,
                     api.store.clone(),
@@ -139,7 +143,7 @@ impl ResourceRequest<'_> {
                     large_work,
                 )
             };
-            let stream = self.server.work(cost, open).await?;
+            let stream = self.server.work(&self.caller.user, cost, open).await?;
             return Ok((Answer::Watch(Box::new(stream)), permit));
         }
         if self.verb == Verb::List {
@@ -154,13 +158,20 @@ impl ResourceRequest<'_> {
         }
         let permit = self.acquire_permit()?;
         let answer = if target.is_object() {
-            verbs::get(&api.store, target)?
+            // Others are only looked up.
+            let size = if target.resource.is_custom || conversion::needs_conversion(&target.resource) {
+                self.stored_size()
+            } else {
+                0
+            };
+            let get = || verbs::get(&api.store, target);
+            self.server.work(&self.caller.user, size, get).await?
         } else {
             let options = WriteOptions::default();
             let part = || {
                 subresources::subresource(&api.writes, target, self.verb, &options, &SubresourceBody::None)
             };
-            self.work(0, part).await?
+            self.work(self.stored_size(), part).await?
         };
         Ok((answer, permit))
     }
@@ -194,7 +205,14 @@ impl ResourceRequest<'_> {
         let early = if is_object { Some(form()?) } else { None };
         let ReceivedBody { bytes, .. } = &self.server.receive(body, &self.caller.user).await?;
         let permit = self.acquire_permit()?;
-        let size = bytes.len() + self.stored_size() + subresources::scanned_bytes(&api.store, target);
+        // Those of roles, bindings and reviews depend on all roles of the caller, or of the user that a review is about.
+        let depends_on_roles = *target.resource.group == *"rbac.authorization.k8s.io"
+            || target.resource.strategy.as_review().is_some();
+        let size = if depends_on_roles && api.access.policy.is_some() {
+            usize::MAX
+        } else {
+            bytes.len() + self.stored_size() + subresources::scanned_bytes(&api.store, target)
+        };
         let answer = match (early, self.verb) {
             (Some(BodyKind::Object(encoding)), Verb::Create) => {
                 let create = || {
@@ -272,7 +290,7 @@ impl ResourceRequest<'_> {
     /// Like [`Server::work`], with a large stack if the body or the objects need one.
     async fn work<T: Send>(&self, size: usize, work: impl FnMut() -> T + Send) -> T {
         let work = || depth::run(self.changes_deep_object(), work);
-        self.server.work(size, work).await
+        self.server.work(&self.caller.user, size, work).await
     }
 
     /// Whether the object that the request is about, or one that it may delete, needs a large stack.
@@ -283,7 +301,7 @@ impl ResourceRequest<'_> {
         }
         let storage = &self.api().store.storage;
         if self.verb == Verb::DeleteCollection {
-            let table = storage.snapshot(&resource.table, None);
+            let table = storage.snapshot(&resource.table, None, None);
             return table.is_ok_and(|table| table.range(None, None).any(|entry| entry.object.is_deep()));
         }
         !self.target.name.is_empty()
@@ -334,7 +352,7 @@ impl ResourceRequest<'_> {
             .api()
             .store
             .storage
-            .snapshot(&self.target.resource.table, None);
+            .snapshot(&self.target.resource.table, None, None);
         table.map_or(0, |table| table.count().saturating_mul(entry_cost))
     }
 

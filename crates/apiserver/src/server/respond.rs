@@ -1,9 +1,12 @@
 //! HTTP responses: the body in the requested encoding and view, and the headers.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 
 use crate::{
+    auth::User,
     body::Body,
     environment::Environment,
     large_work::LargeWork,
@@ -23,7 +26,7 @@ pub(super) fn respond(
     wanted: Encoding,
     view: View,
     environment: &Environment,
-    large_work: &LargeWork,
+    (large_work, user): (&LargeWork, &Arc<User>),
 ) -> Result<Response<Body>, Status> {
     let resource = &target.resource;
     let mut response = match answer {
@@ -45,7 +48,7 @@ pub(super) fn respond(
                 now: environment.now(),
             };
             let list = ListBody::new(resource, page, format);
-            body_response(200, "", Body::list(list, large_work.clone()))
+            body_response(200, "", Body::list(list, large_work.of(user)))
         }
         Answer::Watch(stream) => body_response(200, "", Body::watch(*stream)),
         Answer::Text(text) => return Ok(body_response(200, "text/plain", Body::stream(text))),

@@ -74,7 +74,7 @@ impl Server {
             Route::Groups { core } => {
                 let permit = self.api.in_flight.acquire(&caller.user, info)?;
                 let groups = || documents::groups(&catalogue, core, parts);
-                let answer = self.work(usize::MAX, groups).await;
+                let answer = self.work(&caller.user, usize::MAX, groups).await;
                 answer.map(|answer| holding(permit, answer))
             }
             Route::Group(name) => {
@@ -102,7 +102,8 @@ impl Server {
                 }
                 "/metrics" => {
                     let permit = self.api.in_flight.acquire(&caller.user, info)?;
-                    let text = self.work(usize::MAX, || metrics::render(&self.api)).await;
+                    let render = || metrics::render(&self.api);
+                    let text = self.work(&caller.user, usize::MAX, render).await;
                     holding(
                         permit,
                         body_response(200, metrics::CONTENT_TYPE, Body::whole(text)),
@@ -122,7 +123,7 @@ impl Server {
                         }
                         _ => text_response(404, "404 page not found\n"),
                     };
-                    holding(permit, self.work(usize::MAX, document).await)
+                    holding(permit, self.work(&caller.user, usize::MAX, document).await)
                 }
                 "/" => indented(
                     &json!({"paths": ["/api", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]}),

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! A watch is a cursor into the history and has no queue: a thousand watches share one copy of each event. One that
-//! falls behind the window gets [`Expired`], so slow watches do not use memory.
+//! falls behind the window gets [`Expired`], so slow watches do not use memory. Each namespace has a window of its own.
 //!
 //! Storage handles keys, revisions and encoded objects, and does not depend on verbs, kinds or JSON.
 
@@ -132,6 +132,15 @@ pub struct Expired {
     pub oldest: Revision,
 }
 
+/// The size of the current objects, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoredBytes {
+    /// Of all objects.
+    pub all: usize,
+    /// Of those in one namespace.
+    pub namespace: usize,
+}
+
 /// A consistent, immutable view of a table at one revision. Cheap to clone and to keep.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
@@ -176,8 +185,14 @@ pub trait Storage: Send + Sync + 'static {
     /// The current state of one object.
     fn get(&self, table: &TableName, key: &Key) -> Option<Arc<Entry>>;
 
-    /// A snapshot of a table: the current one, or at a revision within the history window.
-    fn snapshot(&self, table: &TableName, at: Option<Revision>) -> Result<Snapshot, Expired>;
+    /// A snapshot of a table: the current one, or at a revision within the history window. With a namespace, only the
+    /// objects of that namespace have to be those of the revision.
+    fn snapshot(
+        &self,
+        table: &TableName,
+        namespace: Option<&str>,
+        at: Option<Revision>,
+    ) -> Result<Snapshot, Expired>;
 
     /// Writes one object if its state is the expected one. `encode` gets the revision of this write.
     fn commit(
@@ -189,11 +204,25 @@ pub trait Storage: Send + Sync + 'static {
         encode: &mut dyn FnMut(Revision) -> Encoded,
     ) -> Result<Arc<Entry>, Conflict>;
 
-    /// Notifies of commits to a table; read them with [`Storage::events`].
-    fn subscribe(&self, table: &TableName) -> tokio::sync::watch::Receiver<Revision>;
+    /// Notifies of commits to a table, or to one namespace of it; read them with [`Storage::events`].
+    fn subscribe(&self, table: &TableName, namespace: Option<&str>)
+    -> tokio::sync::watch::Receiver<Revision>;
 
-    /// The events of a table after a revision, oldest first, at most `limit`.
-    fn events(&self, table: &TableName, after: Revision, limit: usize) -> Result<Vec<Arc<Event>>, Expired>;
+    /// The events of a table, or of one namespace of it, after a revision, oldest first, at most `limit`.
+    fn events(
+        &self,
+        table: &TableName,
+        namespace: Option<&str>,
+        after: Revision,
+        limit: usize,
+    ) -> Result<Vec<Arc<Event>>, Expired>;
+
+    /// How much is stored, for [`Limits::stored_bytes`](crate::Limits::stored_bytes). Default: nothing, so that there is no
+    /// such limit.
+    fn stored_bytes(&self, namespace: &str) -> StoredBytes {
+        let _ = namespace;
+        StoredBytes::default()
+    }
 }
 
 #[cfg(test)]

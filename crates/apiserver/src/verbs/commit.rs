@@ -55,6 +55,8 @@ impl WriteVerbs {
                 return Ok((object, warnings));
             }
             limits::check_storable(resource, &object)?;
+            self.store
+                .check_room(options.caller.as_deref(), &object, Some(&entry))?;
             if let Ok(entry) =
                 self.store
                     .commit(resource, &mut object, Expect::At(entry.revision), Change::Put)

@@ -108,6 +108,7 @@ impl WriteVerbs {
                 return Err(Status::without_reason(why));
             }
             limits::make_storable(resource, &mut object)?;
+            self.store.check_room(caller, &object, None)?;
             match self
                 .store
                 .commit(resource, &mut object, Expect::Absent, Change::Put)

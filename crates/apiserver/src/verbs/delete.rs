@@ -77,7 +77,7 @@ impl WriteVerbs {
             Deletion::Removed(removed) => {
                 self.after_removal(resource, &removed);
                 let uid = removed.object.uid();
-                let json = success_status(resource, &target.name, &uid).to_string().into();
+                let json = success_status(resource, &target.name, uid).to_string().into();
                 Ok(Answer::Object {
                     code: 200,
                     json,

@@ -274,6 +274,7 @@ impl WriteVerbs {
             );
         }
         limits::make_storable(resource, &mut object)?;
+        self.store.check_room(caller, &object, Some(entry))?;
         object.keep_meta("resourceVersion", old);
         object
             .fields_mut()

@@ -2,7 +2,11 @@
 //!
 //! All watches share the bytes of an object; each adds only the few bytes around it.
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Weak},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -17,7 +21,7 @@ use crate::{
     request_metrics::LongRunning,
     selector::Selector,
     status::Status,
-    storage::{Entry, Event, Expired, Revision},
+    storage::{Entry, Event, Expired, Key, Revision},
     view::View,
 };
 
@@ -35,6 +39,10 @@ const TEARDOWN_DELAY: Duration = Duration::from_secs(1);
 
 /// How many events are read from the history at a time.
 const BATCH: usize = 64;
+
+/// How many bytes of objects are read from the history at a time, but for the last one. Those that are read stay in memory
+/// until the client has read them, even if the history drops them.
+const BATCH_BYTES: usize = 1024 * 1024;
 
 /// The annotation of the bookmark that ends the initial events.
 const INITIAL_EVENTS_END_ANNOTATION: &str = "k8s.io/initial-events-end";
@@ -71,6 +79,13 @@ pub(crate) struct WatchStream {
 /// An entry of the backlog.
 enum BacklogItem {
     Change(EventType, Arc<Entry>),
+    /// An object that existed when the watch began. There can be many, and a slow client must not keep states in memory that
+    /// the storage has dropped.
+    Initial {
+        key: Key,
+        revision: Revision,
+        entry: Weak<Entry>,
+    },
     /// A complete frame: a bookmark or an error.
     Frame(Bytes),
 }
@@ -119,7 +134,9 @@ impl WatchStream {
             .min(MAX_DURATION);
         let deadline = now + length;
         // Subscribe first: every later commit wakes the watch.
-        let changes = store.storage.subscribe(&target.resource.table);
+        let changes = store
+            .storage
+            .subscribe(&target.resource.table, namespace_of(target));
         let mut stream = Self {
             target: target.clone(),
             selector,
@@ -167,12 +184,21 @@ impl WatchStream {
     /// Queues the current objects as `ADDED` events.
     fn queue_initial_events(&mut self, announce_end: bool) -> Result<(), Status> {
         let snapshot = self.store.snapshot(&self.target, None)?;
-        let namespace = Some(&*self.target.namespace).filter(|namespace| !namespace.is_empty());
         let selected = snapshot
-            .range(namespace, None)
+            .range(namespace_of(&self.target), None)
             .filter(|entry| self.selector.matches_entry(&self.target.resource, entry));
-        self.backlog
-            .extend(selected.map(|entry| BacklogItem::Change(EventType::Added, entry.clone())));
+        let mut bytes = 0;
+        self.backlog.extend(selected.map(|entry| {
+            bytes += entry.object.json().len();
+            if bytes <= BATCH_BYTES {
+                return BacklogItem::Change(EventType::Added, entry.clone());
+            }
+            BacklogItem::Initial {
+                key: entry.key.clone(),
+                revision: entry.revision,
+                entry: Arc::downgrade(entry),
+            }
+        }));
         self.cursor = snapshot.revision;
         if announce_end && self.bookmarks {
             let bookmark = self.bookmark(json!({INITIAL_EVENTS_END_ANNOTATION: "true"}));
@@ -189,6 +215,21 @@ impl WatchStream {
             }
             match self.backlog.pop_front() {
                 Some(BacklogItem::Frame(frame)) => return Some(frame),
+                Some(BacklogItem::Initial { key, revision, entry }) => {
+                    match self.initial_entry(&key, revision, &entry) {
+                        Some(entry) => self
+                            .backlog
+                            .push_front(BacklogItem::Change(EventType::Added, entry)),
+                        None => {
+                            self.backlog.clear();
+                            self.fail(Expired {
+                                requested: self.cursor,
+                                oldest: self.store.storage.revision(),
+                            });
+                        }
+                    }
+                    continue;
+                }
                 Some(BacklogItem::Change(kind, entry)) => {
                     let object = self.render_in_turn(entry).await;
                     self.frame_pieces.extend([object, Bytes::from_static(CLOSING)]);
@@ -198,11 +239,7 @@ impl WatchStream {
                 None => {}
             }
             self.changes.mark_unchanged();
-            match self
-                .store
-                .storage
-                .events(&self.target.resource.table, self.cursor, BATCH)
-            {
+            match self.events(BATCH) {
                 Ok(events) => self.enqueue(&events),
                 Err(expired) => self.fail(expired),
             }
@@ -270,12 +307,34 @@ impl WatchStream {
             .into()
     }
 
+    /// An object at the revision of the initial events, while the storage has it: as the current one, or in its history.
+    fn initial_entry(&self, key: &Key, revision: Revision, entry: &Weak<Entry>) -> Option<Arc<Entry>> {
+        entry.upgrade().or_else(|| {
+            let current = self.store.storage.get(&self.target.resource.table, key)?;
+            (current.revision == revision).then_some(current)
+        })
+    }
+
+    /// The next events after the cursor.
+    fn events(&self, limit: usize) -> Result<Vec<Arc<Event>>, Expired> {
+        let (table, storage) = (&self.target.resource.table, &self.store.storage);
+        storage.events(table, namespace_of(&self.target), self.cursor, limit)
+    }
+
     fn enqueue(&mut self, events: &[Arc<Event>]) {
+        let mut bytes = 0;
         for event in events {
             if self.is_relevant(event) {
-                self.backlog.extend(self.to_backlog_item(event));
+                let item = self.to_backlog_item(event);
+                if let Some(BacklogItem::Change(_, entry)) = &item {
+                    bytes += entry.object.json().len();
+                }
+                self.backlog.extend(item);
             }
             self.cursor = event.revision;
+            if bytes > BATCH_BYTES {
+                break;
+            }
         }
     }
 
@@ -332,8 +391,7 @@ impl WatchStream {
         self.next_bookmark = now + BOOKMARK_INTERVAL;
         // The table has nothing newer than the cursor, so the bookmark may have the server's revision.
         let current = self.store.storage.revision();
-        if matches!(self.store.storage.events(&self.target.resource.table, self.cursor, 1), Ok(e) if e.is_empty())
-        {
+        if self.events(1).is_ok_and(|events| events.is_empty()) {
             self.cursor = self.cursor.max(current);
             let bookmark = self.bookmark(json!(null));
             self.backlog.push_back(BacklogItem::Frame(bookmark));
@@ -363,6 +421,11 @@ impl WatchStream {
             .push_back(BacklogItem::Frame(frame("ERROR", &status.to_value())));
         self.failed = true;
     }
+}
+
+/// The namespace that a watch is limited to.
+fn namespace_of(target: &Target) -> Option<&str> {
+    Some(&*target.namespace).filter(|namespace| !namespace.is_empty())
 }
 
 impl ListOptions {
@@ -492,5 +555,103 @@ mod tests {
                 "{fields}"
             );
         }
+    }
+
+    /// A watch of the ConfigMaps in `default` that begins with the current ones, and the frames that it sends while `ready`.
+    async fn frames_of(stream: &mut WatchStream, most: usize) -> Vec<Value> {
+        let (mut frames, mut text) = (Vec::new(), Vec::new());
+        while frames.len() < most
+            && let Some(piece) = stream.next_piece().await
+        {
+            text.extend_from_slice(&piece);
+            if text.ends_with(b"\n") {
+                frames.push(serde_json::from_slice(&std::mem::take(&mut text)).expect("JSON"));
+            }
+        }
+        frames
+    }
+
+    fn watch_config_maps(server: &Server, query: Option<&str>) -> WatchStream {
+        let api = server.api();
+        let resource = api
+            .store
+            .registry
+            .catalogue()
+            .find("", "v1", "configmaps")
+            .cloned();
+        let target = Target {
+            resource: resource.expect("built in"),
+            namespace: "default".into(),
+            name: "".into(),
+            subresource: "".into(),
+        };
+        let query = crate::request::Query::parse(query);
+        let options = ListOptions::from_query(&query, true).expect("known options");
+        let selector = Selector::parse(None, None, &target.resource).expect("no selector");
+        WatchStream::open(
+            api.metrics().open_watch(&target),
+            api.store.clone(),
+            &target,
+            &options,
+            selector,
+            View::Object,
+            LargeWork::in_process(usize::MAX),
+        )
+        .expect("the current state")
+    }
+
+    const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+    fn large(name: usize) -> Value {
+        json!({"metadata": {"name": format!("m{name}")}, "data": {"a": "x".repeat(400_000)}})
+    }
+
+    #[tokio::test]
+    async fn slow_watch_holds_few_events_in_memory_and_loses_none() {
+        let server = Server::new();
+        let mut stream = watch_config_maps(&server, Some("watch=1&resourceVersion=1"));
+        for name in 0..20 {
+            post(&server, CONFIG_MAPS, large(name)).await;
+        }
+        for name in 0..20 {
+            let frames = frames_of(&mut stream, 1).await;
+            assert_eq!(frames[0]["object"]["metadata"]["name"], format!("m{name}"));
+            assert!(stream.backlog.len() <= 3, "{} events", stream.backlog.len());
+        }
+    }
+
+    #[tokio::test]
+    async fn slow_watch_does_not_keep_initial_states_that_the_storage_has_dropped() {
+        let storage = crate::storage::Memory::new(1_000).history_bytes(100_000);
+        let server = Server::builder().storage(storage).build();
+        for name in 0..10 {
+            post(&server, CONFIG_MAPS, large(name)).await;
+        }
+        let [mut fast, mut slow] = [(); 2].map(|()| watch_config_maps(&server, None));
+        assert_eq!(frames_of(&mut fast, 10).await.len(), 10);
+        let states = |stream: &WatchStream| -> Vec<_> {
+            let items = stream.backlog.iter();
+            items
+                .filter_map(|item| match item {
+                    BacklogItem::Initial { entry, .. } => Some(entry.clone()),
+                    _ => None,
+                })
+                .collect()
+        };
+        let states = states(&slow);
+        assert_eq!(states.len(), 8);
+        for name in 0..10 {
+            let request = Request::delete(format!("{CONFIG_MAPS}/m{name}"));
+            let request = request.body(Full::new(Bytes::new())).expect("a request");
+            let response = server.clone().oneshot(request).await.expect("infallible");
+            assert_eq!(response.status(), 200);
+        }
+        post(&server, CONFIG_MAPS, json!({"metadata": {"name": "last"}})).await;
+        let kept = states.iter().filter(|entry| entry.upgrade().is_some()).count();
+        assert_eq!(kept, 0);
+        let frames = frames_of(&mut slow, 20).await;
+        let types: Vec<_> = frames.iter().map(|frame| frame["type"].clone()).collect();
+        assert_eq!(types, ["ADDED", "ADDED", "ERROR"]);
+        assert_eq!(frames[2]["object"]["code"], 410);
     }
 }

@@ -199,8 +199,13 @@ impl Storage for ThreadStorage {
         self.inner.get(table, key)
     }
 
-    fn snapshot(&self, table: &TableName, at: Option<Revision>) -> Result<Snapshot, Expired> {
-        self.inner.snapshot(table, at)
+    fn snapshot(
+        &self,
+        table: &TableName,
+        namespace: Option<&str>,
+        at: Option<Revision>,
+    ) -> Result<Snapshot, Expired> {
+        self.inner.snapshot(table, namespace, at)
     }
 
     fn commit(
@@ -216,12 +221,22 @@ impl Storage for ThreadStorage {
         self.inner.commit(table, key, expect, change, encode)
     }
 
-    fn subscribe(&self, table: &TableName) -> tokio::sync::watch::Receiver<Revision> {
-        self.inner.subscribe(table)
+    fn subscribe(
+        &self,
+        table: &TableName,
+        namespace: Option<&str>,
+    ) -> tokio::sync::watch::Receiver<Revision> {
+        self.inner.subscribe(table, namespace)
     }
 
-    fn events(&self, table: &TableName, after: Revision, limit: usize) -> Result<Vec<Arc<Event>>, Expired> {
-        self.inner.events(table, after, limit)
+    fn events(
+        &self,
+        table: &TableName,
+        namespace: Option<&str>,
+        after: Revision,
+        limit: usize,
+    ) -> Result<Vec<Arc<Event>>, Expired> {
+        self.inner.events(table, namespace, after, limit)
     }
 }
 

@@ -85,11 +85,16 @@ impl Storage for SlowStorage {
         self.inner.get(table, key)
     }
 
-    fn snapshot(&self, table: &TableName, at: Option<Revision>) -> Result<Snapshot, Expired> {
+    fn snapshot(
+        &self,
+        table: &TableName,
+        namespace: Option<&str>,
+        at: Option<Revision>,
+    ) -> Result<Snapshot, Expired> {
         if matches!(&**table, "configmaps" | "poddisruptionbudgets.policy") {
             self.gate.count_scan();
         }
-        self.inner.snapshot(table, at)
+        self.inner.snapshot(table, namespace, at)
     }
 
     fn commit(
@@ -106,12 +111,22 @@ impl Storage for SlowStorage {
         self.inner.commit(table, key, expect, change, encode)
     }
 
-    fn subscribe(&self, table: &TableName) -> tokio::sync::watch::Receiver<Revision> {
-        self.inner.subscribe(table)
+    fn subscribe(
+        &self,
+        table: &TableName,
+        namespace: Option<&str>,
+    ) -> tokio::sync::watch::Receiver<Revision> {
+        self.inner.subscribe(table, namespace)
     }
 
-    fn events(&self, table: &TableName, after: Revision, limit: usize) -> Result<Vec<Arc<Event>>, Expired> {
-        self.inner.events(table, after, limit)
+    fn events(
+        &self,
+        table: &TableName,
+        namespace: Option<&str>,
+        after: Revision,
+        limit: usize,
+    ) -> Result<Vec<Arc<Event>>, Expired> {
+        self.inner.events(table, namespace, after, limit)
     }
 }
 
@@ -293,6 +308,63 @@ async fn evictions_beside_many_budgets_run_where_they_delay_no_other_request() {
         let scans = gate.scans_off_workers.swap(0, Ordering::SeqCst);
         assert_eq!(scans > 0, is_large, "beside {last} budgets");
     }
+}
+
+/// A role whose rules never allow what is asked.
+fn useless_role(names: usize) -> String {
+    let names: Vec<_> = (0..names).map(|number| format!("\"n{number}\"")).collect();
+    let rule = format!(
+        r#"{{"apiGroups":[""],"resources":["pods"],"verbs":["get"],"resourceNames":[{}]}}"#,
+        names.join(",")
+    );
+    format!(r#"{{"metadata":{{"name":"many"}},"rules":[{rule}]}}"#)
+}
+
+#[tokio::test]
+async fn requests_of_users_with_many_rules_are_authorized_where_they_delay_no_other_request() {
+    let runtime = ServerRuntime::new(2);
+    let gate = Arc::new(Gate::default());
+    let storage = SlowStorage {
+        inner: Memory::default(),
+        gate: gate.clone(),
+    };
+    let start =
+        async move { TestServer::start(Server::builder().rbac().storage(storage), Limits::default()).await };
+    let served = runtime.run(start).await;
+    let _gate = OpenGateOnDrop(gate.clone());
+    let mut administrator = served.administrator().await;
+    let rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/default";
+    let binding = r#"{"metadata":{"name":"many"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"many"},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"mallory"}]}"#;
+    for (path, body) in [("roles", &*useless_role(30_000)), ("rolebindings", binding)] {
+        let (code, answer) = administrator.call("POST", &format!("{rbac}/{path}"), body).await;
+        assert_eq!(code, 201, "{answer}");
+    }
+    // While all threads for large work are busy, requests that need one wait, and others do not.
+    let mut writers = Vec::new();
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).max(2);
+    for index in 0..threads {
+        let mut writer = served.administrator().await;
+        let map = config_map(&format!("slow-{index}"), 1_000_000);
+        writer.send("POST", CONFIG_MAPS, &map).await;
+        writers.push(writer);
+    }
+    while gate.waiting.load(Ordering::SeqCst) < threads {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    let mut mallory = served.user("mallory", None).await;
+    mallory.send("GET", CONFIG_MAPS, "").await;
+    let mut alice = served.user("alice", None).await;
+    for _ in 0..3 {
+        assert_eq!(alice.call("GET", CONFIG_MAPS, "").await.0, 403);
+    }
+    let wait = std::time::Duration::from_millis(200);
+    let early = tokio::time::timeout(wait, mallory.read_head()).await;
+    assert!(
+        early.is_err(),
+        "authorized on a thread that serves other requests"
+    );
+    gate.open();
+    assert_eq!(mallory.read_head().await.0, 403);
 }
 
 #[tokio::test]

@@ -97,7 +97,7 @@ impl InUse {
     /// Includes what was written since the last call.
     fn catch_up(&mut self, storage: &dyn Storage, table: &TableName) {
         if let Some(seen) = self.seen
-            && let Ok(events) = storage.events(table, seen, usize::MAX)
+            && let Ok(events) = storage.events(table, None, seen, usize::MAX)
         {
             for event in events {
                 self.set(&event.entry, !event.deleted);
@@ -107,7 +107,7 @@ impl InUse {
         }
         // The first use, or the history does not reach back that far.
         let snapshot = storage
-            .snapshot(table, None)
+            .snapshot(table, None, None)
             .expect("the current revision is never compacted");
         *self = Self::default();
         for entry in snapshot.range(None, None) {
