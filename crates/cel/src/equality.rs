@@ -12,6 +12,8 @@ use crate::{EvalError, Value, map::Map};
 #[derive(Debug)]
 pub(crate) struct Work {
     steps: u64,
+    /// Cost of the current call beyond that of its arguments and result.
+    extra: u64,
     cancel: Option<Arc<atomic::AtomicBool>>,
 }
 
@@ -20,7 +22,21 @@ impl Work {
     const INTERVAL: u64 = 1024;
 
     pub(crate) const fn new(cancel: Option<Arc<atomic::AtomicBool>>) -> Self {
-        Self { steps: 0, cancel }
+        Self {
+            steps: 0,
+            extra: 0,
+            cancel,
+        }
+    }
+
+    /// Adds to the cost of the current call.
+    pub(crate) fn charge(&mut self, cost: u64) {
+        self.extra = self.extra.saturating_add(cost);
+    }
+
+    /// Takes what was added to the cost of a call.
+    pub(crate) fn take_extra(&mut self) -> u64 {
+        std::mem::take(&mut self.extra)
     }
 
     pub(crate) fn spend(&mut self, steps: u64) -> Result<(), EvalError> {

@@ -334,11 +334,14 @@ impl<'a> Evaluator<'a> {
         // Charged first: an operation that exceeds the limit is not started.
         let cost = call.cost.of(values, None);
         self.charge(cost)?;
-        (call.function.eval)(Args {
+        let result = (call.function.eval)(Args {
             values,
             work: &mut self.work,
             regex: call.regex.as_ref(),
-        })
+        });
+        let extra = self.work.take_extra();
+        self.charge(extra)?;
+        result
     }
 
     /// A call whose cost depends on its result.
@@ -351,7 +354,8 @@ impl<'a> Evaluator<'a> {
             regex: call.regex.as_ref(),
         });
         let cost = call.cost.of(&before, result.as_ref().ok());
-        self.charge(cost)?;
+        let extra = self.work.take_extra();
+        self.charge(cost.saturating_add(extra))?;
         result
     }
 

@@ -7,10 +7,17 @@ use std::fmt::Write;
 
 use regex::{Regex, RegexBuilder};
 
-use crate::EvalError;
+use crate::{EvalError, equality::Work};
 
 /// The greatest memory of a compiled expression.
 const SIZE_LIMIT: usize = 4 << 20;
+
+/// The memory up to which compiling an expression costs nothing beyond its call.
+const SMALL: usize = 16 << 10;
+
+/// Bytes of a larger compiled expression per unit of cost. The largest one costs a fifteenth of the limit for one
+/// expression.
+const BYTES_PER_COST: u64 = 64;
 
 /// RE2 refuses greater counts of a repetition.
 const MAX_REPEAT: u32 = 1000;
@@ -19,11 +26,33 @@ const MAX_REPEAT: u32 = 1000;
 pub(crate) fn compile(pattern: &str) -> Result<Regex, EvalError> {
     let failed = |why: String| EvalError::new(format!("error parsing regexp: {why}"));
     let translated = translate(pattern).map_err(failed)?;
-    RegexBuilder::new(&translated)
-        .size_limit(SIZE_LIMIT)
+    build(&translated, SIZE_LIMIT).map_err(|_| failed(format!("invalid syntax: `{pattern}`")))
+}
+
+fn build(translated: &str, size_limit: usize) -> Result<Regex, regex::Error> {
+    RegexBuilder::new(translated)
+        .size_limit(size_limit)
         .nest_limit(250)
         .build()
-        .map_err(|_| failed(format!("invalid syntax: `{pattern}`")))
+}
+
+/// Compiles a pattern that is not a constant, during an evaluation. Kubernetes charges only for its text; but a few
+/// letters can take megabytes and many milliseconds, so large ones are charged here.
+pub(crate) fn compile_charged(pattern: &str, work: &mut Work) -> Result<Regex, EvalError> {
+    let failed = |why: String| EvalError::new(format!("error parsing regexp: {why}"));
+    let translated = translate(pattern).map_err(failed)?;
+    for size in [SMALL, 16 * SMALL, SIZE_LIMIT] {
+        if size > SMALL {
+            work.check()?;
+            work.charge(size as u64 / BYTES_PER_COST);
+        }
+        match build(&translated, size) {
+            Ok(regex) => return Ok(regex),
+            Err(regex::Error::CompiledTooBig(_)) => {}
+            Err(_) => break,
+        }
+    }
+    Err(failed(format!("invalid syntax: `{pattern}`")))
 }
 
 /// Rewrites a pattern; the error is why RE2 refuses it.
