@@ -9,7 +9,7 @@
 //! ```
 //!
 //! The storage owns the CRDs and their objects like all others. The registry owns what is served; it is updated from
-//! the stored CRDs after every write to one. This module keeps no state.
+//! the stored CRDs after every write to one, if that changes what is served. This module keeps no state.
 //!
 //! Not implemented: **CEL rules** (`x-kubernetes-validations`) are stored and published, but neither compiled nor
 //! enforced. **Conversion webhooks** are accepted, but conversion only changes `apiVersion`.
