@@ -147,9 +147,8 @@ fn check_alternatives(
     let reported = |id: &NodeId| check_strictly(schema.at(*id), value, old, place);
     let tried = |id: &NodeId| check_strictly(schema.at(*id), value, old, place.unreported());
     // The errors of an alternative are reported only if it is the closest: it is validated again then.
-    let closest = |(id, result): (&NodeId, ValidationResult)| match place.is_reported() {
-        true => reported(id),
-        false => result,
+    let closest = |(id, result): (&NodeId, ValidationResult)| {
+        if place.is_reported() { reported(id) } else { result }
     };
     if !nested.any_of.is_empty() {
         match valid_or_closest(nested.any_of.iter().map(|id| (id, tried(id)))) {
