@@ -12,6 +12,11 @@
 //! | [`Limits::reads`], [`Limits::writes`], [`Limits::received_bytes`], [`Limits::answer_bytes`] | concurrent requests | 429 with `Retry-After`, except for administrators |
 //! | the storage's window | history | 410 |
 //! | the others of [`Limits`] | connections | closed |
+//! | 1 MiB and 64 bytes per byte of the body | memory that YAML aliases copy | 400 |
+//! | 4 MiB each, 32 MiB together | compiled patterns of a CRD; kube-apiserver allows more | 422 |
+//! | 64 MiB | the paths of all fields of a CRD's schema together | 422 |
+//! | 1,000 causes or 256 KiB | a validation error | the others are counted |
+//! | 100 problems or 64 KiB | the error of an apply that does not match its schema | the others are omitted |
 
 use std::{str::FromStr, time::Duration};
 

@@ -234,10 +234,9 @@ impl Status {
         };
         let (mut texts, mut seen) = (Vec::new(), HashSet::new());
         let (mut causes, mut length) = (Vec::new(), 0);
-        for error in errors {
+        let count: usize = errors.iter().map(FieldError::count).sum();
+        for error in errors.iter().filter(|error| error.is_shown()) {
             if causes.len() >= MAX_ERRORS || length >= MAX_ERROR_BYTES {
-                let count: usize = errors.iter().map(FieldError::count).sum();
-                texts.push(format!("and {} more errors", count - causes.len()));
                 break;
             }
             let message = error.message();
@@ -247,6 +246,9 @@ impl Status {
                 texts.push(text);
             }
             causes.push(json!({"reason": error.reason(), "message": message, "field": error.field}));
+        }
+        if causes.len() < count {
+            texts.push(format!("and {} more errors", count - causes.len()));
         }
         let summary = if texts.len() == 1 {
             texts[0].clone()

@@ -13,6 +13,8 @@ use crate::{EvalError, Value, map::Map};
 pub(crate) struct Work {
     steps: u64,
     limit: u64,
+    /// Cost of the current call beyond that of its arguments and result.
+    extra: u64,
     cancel: Option<Arc<atomic::AtomicBool>>,
 }
 
@@ -24,6 +26,7 @@ impl Work {
         Self {
             steps: 0,
             limit,
+            extra: 0,
             cancel,
         }
     }
@@ -34,6 +37,16 @@ impl Work {
 
     pub(crate) const fn steps(&self) -> u64 {
         self.steps
+    }
+
+    /// Adds to the cost of the current call.
+    pub(crate) fn charge(&mut self, cost: u64) {
+        self.extra = self.extra.saturating_add(cost);
+    }
+
+    /// Takes what was added to the cost of a call.
+    pub(crate) fn take_extra(&mut self) -> u64 {
+        std::mem::take(&mut self.extra)
     }
 
     pub(crate) fn spend(&mut self, steps: u64) -> Result<(), EvalError> {

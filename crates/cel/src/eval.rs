@@ -416,12 +416,15 @@ impl<'v, 'a> Evaluator<'v, 'a> {
         // Charged first: an operation that exceeds the limit is not started.
         let cost = call.cost.of(values, None);
         self.charge(cost)?;
-        (call.function.eval)(Args {
+        let result = (call.function.eval)(Args {
             values,
             work: &mut self.work,
             overload: call.overload,
             regex: call.regex.as_ref(),
-        })
+        });
+        let extra = self.work.take_extra();
+        self.charge(extra)?;
+        result
     }
 
     /// A call whose cost depends on its result.
@@ -435,7 +438,8 @@ impl<'v, 'a> Evaluator<'v, 'a> {
             regex: call.regex.as_ref(),
         });
         let cost = call.cost.of(&before, result.as_ref().ok());
-        self.charge(cost)?;
+        let extra = self.work.take_extra();
+        self.charge(cost.saturating_add(extra))?;
         result
     }
 

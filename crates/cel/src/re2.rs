@@ -7,13 +7,18 @@ use std::fmt::Write;
 
 use regex::{Regex, RegexBuilder};
 
-use crate::EvalError;
+use crate::{EvalError, equality::Work};
 
 /// The greatest memory of a compiled expression.
 const SIZE_LIMIT: usize = 4 << 20;
 
-/// Classes of the memory of compiled expressions; the last is [`SIZE_LIMIT`].
+/// Classes of the memory of compiled expressions; the last is [`SIZE_LIMIT`]. Compiling one of the first class costs
+/// nothing beyond its call.
 const SIZE_CLASSES: [usize; 3] = [16 << 10, 256 << 10, SIZE_LIMIT];
+
+/// Bytes of a larger compiled expression per unit of cost. The largest one costs a fifteenth of the limit for one
+/// expression.
+const BYTES_PER_COST: u64 = 64;
 
 /// RE2 refuses greater counts of a repetition.
 const MAX_REPEAT: u32 = 1000;
@@ -22,11 +27,33 @@ const MAX_REPEAT: u32 = 1000;
 pub(crate) fn compile(pattern: &str) -> Result<Regex, EvalError> {
     let failed = |why: String| EvalError::new(format!("error parsing regexp: {why}"));
     let translated = translate(pattern).map_err(failed)?;
-    RegexBuilder::new(&translated)
-        .size_limit(SIZE_LIMIT)
+    build(&translated, SIZE_LIMIT).map_err(|_| failed(format!("invalid syntax: `{pattern}`")))
+}
+
+fn build(translated: &str, size_limit: usize) -> Result<Regex, regex::Error> {
+    RegexBuilder::new(translated)
+        .size_limit(size_limit)
         .nest_limit(250)
         .build()
-        .map_err(|_| failed(format!("invalid syntax: `{pattern}`")))
+}
+
+/// Compiles a pattern that is not a constant, during an evaluation. Kubernetes charges only for its text; but a few
+/// letters can take megabytes and many milliseconds, so large ones are charged here.
+pub(crate) fn compile_charged(pattern: &str, work: &mut Work) -> Result<Regex, EvalError> {
+    let failed = |why: String| EvalError::new(format!("error parsing regexp: {why}"));
+    let translated = translate(pattern).map_err(failed)?;
+    for size in SIZE_CLASSES {
+        if size > SIZE_CLASSES[0] {
+            work.check()?;
+            work.charge(size as u64 / BYTES_PER_COST);
+        }
+        match build(&translated, size) {
+            Ok(regex) => return Ok(regex),
+            Err(regex::Error::CompiledTooBig(_)) => {}
+            Err(_) => break,
+        }
+    }
+    Err(failed(format!("invalid syntax: `{pattern}`")))
 }
 
 /// Compiles a pattern that is kept, and returns a bound of its memory too. A few characters, such as `\pL{100}`, may take
@@ -36,13 +63,7 @@ pub(crate) fn compile_measured(pattern: &str) -> Result<(Regex, usize), EvalErro
     let Ok(translated) = translate(pattern) else {
         return Ok((regex, SIZE_LIMIT));
     };
-    let fits = |limit: &usize| {
-        RegexBuilder::new(&translated)
-            .size_limit(*limit)
-            .nest_limit(250)
-            .build()
-            .is_ok()
-    };
+    let fits = |limit: &usize| build(&translated, *limit).is_ok();
     let class = SIZE_CLASSES
         .iter()
         .copied()

@@ -86,9 +86,10 @@ impl ParamKind {
                     Some(&*labels[place].1)
                 })
             };
-            let snapshot = store.storage.snapshot(&resource.table, None);
+            let within = Some(namespace).filter(|_| resource.namespaced);
+            let snapshot = store.storage.snapshot(&resource.table, within, None);
             let snapshot = snapshot.map_err(|_| "the parameters cannot be listed".to_owned())?;
-            let all = snapshot.range(Some(namespace).filter(|_| resource.namespaced), None);
+            let all = snapshot.range(within, None);
             all.filter(is_selected).cloned().collect()
         } else {
             let found = store.storage.get(&resource.table, &Key::new(namespace, name));

@@ -27,7 +27,7 @@ use crate::{
     kinds::SelectableField,
     object::Object,
     registry::{Resource, group_version},
-    schema::{Schema, SchemaView, drop_nulls, fill_defaults, prune_object},
+    schema::{Patterns, Schema, SchemaView, drop_nulls, fill_defaults, prune_object},
     storage::Entry,
 };
 
@@ -49,13 +49,14 @@ struct VersionSchema {
 
 impl Conversion {
     pub(super) fn from_crd(crd: &Object) -> Result<Self, String> {
-        let form = |version: &Value| -> Result<VersionSchema, String> {
+        let mut patterns = Patterns::default();
+        let mut form = |version: &Value| -> Result<VersionSchema, String> {
             let document = &version["schema"]["openAPIV3Schema"];
             let selectable_fields = selectable_fields(spec(crd), version);
             let mut hasher = DefaultHasher::new();
             (document.to_string(), &selectable_fields).hash(&mut hasher);
             Ok(VersionSchema {
-                schema: Schema::from_crd(document)?,
+                schema: Schema::from_crd_version(document, &mut patterns)?,
                 selectable_fields,
                 // Zero means that the schema is unknown.
                 schema_hash: hasher.finish().max(1),
@@ -78,6 +79,11 @@ impl Conversion {
     /// The schema of a version such as `example.com/v1`, served or not. `None` if the CRD has no such version.
     pub(crate) fn schema(&self, api_version: &str) -> Option<&Schema> {
         self.version_schema(api_version).map(|version| &version.schema)
+    }
+
+    /// The schema of a version such as `v1`.
+    pub(super) fn schema_of(&self, version: &str) -> Option<&Schema> {
+        self.by_version.get(version).map(|version| &version.schema)
     }
 
     fn version_schema(&self, api_version: &str) -> Option<&VersionSchema> {

@@ -74,6 +74,14 @@ struct Version {
     warning: Option<Box<str>>,
 }
 
+/// Equal for two states of an established CRD that serve the same objects.
+fn fingerprint(crd: &Object) -> u64 {
+    let names = &crd.fields()["status"]["acceptedNames"];
+    let mut hasher = DefaultHasher::new();
+    (spec(crd).to_string(), names.to_string()).hash(&mut hasher);
+    hasher.finish()
+}
+
 /// The resources of a CRD that has its names, but is not established because of an invalid CA bundle: group, version and
 /// plural of each. The real server answers requests for them with an internal error.
 pub(crate) fn unusable_resources(crd: &Object) -> Vec<[Box<str>; 3]> {
@@ -105,10 +113,11 @@ impl Definition {
         }
         let spec = spec(crd);
         let names = crd.fields()["status"]["acceptedNames"].clone();
+        let conversion = Conversion::from_crd(crd)?;
         let mut served = versions(crd)
             .iter()
             .filter(|version| version["served"] == true)
-            .map(|version| Version::of(spec, version, earlier))
+            .map(|version| Version::of(spec, version, &conversion, earlier))
             .collect::<Result<Vec<_>, _>>()?;
         served.sort_by(|a, b| super::versions::compare(&a.name, &b.name));
         let stored = text(&super::storage_version(crd)).to_owned();
@@ -118,20 +127,25 @@ impl Definition {
         } else {
             Box::default()
         };
-        let mut hasher = DefaultHasher::new();
-        (spec.to_string(), names.to_string()).hash(&mut hasher);
         Ok(Some(Self {
             group: text(&spec["group"]).into(),
             namespaced: spec["scope"] == "Namespaced",
             names,
             storage_hash,
             terminating: conditions::is_true(crd, TERMINATING),
-            conversion: Arc::new(Conversion::from_crd(crd)?),
+            conversion: Arc::new(conversion),
             versions: served,
             alive: Arc::new(watch::Sender::new(())),
             served_since: revision,
-            fingerprint: hasher.finish(),
+            fingerprint: fingerprint(crd),
         }))
+    }
+
+    /// Whether a CRD still defines the same, so that it need not be built again.
+    pub(crate) fn is_of(&self, crd: &Object) -> bool {
+        conditions::is_true(crd, ESTABLISHED)
+            && conditions::is_true(crd, TERMINATING) == self.terminating
+            && fingerprint(crd) == self.fingerprint
     }
 
     /// Keeps the watches of an earlier definition of the same CRD going if nothing that is served differs.
@@ -219,7 +233,12 @@ const VERBS: [&str; 8] = [
 ];
 
 impl Version {
-    fn of(spec: &Value, version: &Value, earlier: Option<&Definition>) -> Result<Self, String> {
+    fn of(
+        spec: &Value,
+        version: &Value,
+        conversion: &Conversion,
+        earlier: Option<&Definition>,
+    ) -> Result<Self, String> {
         let document = &version["schema"]["openAPIV3Schema"];
         let column = |column: &Value| PrinterColumn {
             name: text(&column["name"]).into(),
@@ -229,9 +248,14 @@ impl Version {
             priority: column["priority"].as_i64().unwrap_or(0),
             json_path: text(&column["jsonPath"]).into(),
         };
+        let name = text(&version["name"]);
+        let schema = conversion
+            .schema_of(name)
+            .ok_or_else(|| format!("no version {name:?}"))?
+            .clone();
         Ok(Self {
-            name: text(&version["name"]).into(),
-            schema: Schema::from_crd(document)?,
+            name: name.into(),
+            schema,
             rules: compile_rules(document, earlier),
             document: Arc::new(document.clone()),
             status: version["subresources"]

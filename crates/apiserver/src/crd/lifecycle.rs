@@ -67,6 +67,15 @@ impl Definitions {
         }
     }
 
+    /// Goes on with the deletion of a CRD after one of its instances was removed. Nothing is left to do for another CRD.
+    pub(crate) fn after_removal_of_instance(&self, name: &str) {
+        // The stored CRD decides: it is marked before its instances are counted.
+        let is_kept = |(_, entry): (_, Arc<Entry>)| !entry.object.is_deleting();
+        if !self.definition(name).is_some_and(is_kept) {
+            self.sync(name);
+        }
+    }
+
     /// Reconciles a CRD until nothing is left to do. If it may have released names, returns its group's suffix of CRD
     /// names.
     fn reconcile_definition(&self, name: &str) -> Option<String> {
@@ -91,6 +100,9 @@ impl Definitions {
             let before = crd.clone();
             let change = self.next_step(&mut crd);
             if crd == before && change == Change::Put {
+                if self.store.registry.serves(name, &crd) {
+                    return released;
+                }
                 let earlier = self.store.registry.definition(name);
                 match Definition::from_crd(&crd, entry.revision, earlier.as_deref()) {
                     Ok(definition) => {

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! The storage owns the CRDs and their objects like all others. The registry owns what is served; it is updated from
-//! the stored CRDs after every write to one. This module keeps no state.
+//! the stored CRDs after every write to one, if that changes what is served. This module keeps no state.
 //!
 //! Validation rules (`x-kubernetes-validations`) are compiled twice: to check the CRD, and when it is served. The crate
 //! `windlass-cel` does both, and evaluates them.

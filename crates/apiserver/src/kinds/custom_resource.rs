@@ -68,7 +68,9 @@ impl Strategy for CustomResource {
 
     fn after_removal(&self, writes: &WriteVerbs, resource: &Resource, _entry: &Entry) {
         // It may have been the last instance that a terminating definition waits for.
-        writes.definitions.sync(&resource.qualified_name());
+        writes
+            .definitions
+            .after_removal_of_instance(&resource.qualified_name());
     }
 
     fn cells(&self, row: &Row<'_>) -> Vec<Value> {

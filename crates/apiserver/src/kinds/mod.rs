@@ -27,8 +27,9 @@
 //! 3. Cells follow the order of `Facts::columns`; errors follow the order of the real server's checks, with its messages.
 //! 4. A kind that has no file yet gets a row in [`STRATEGIES`]. If it is only data, the row is a `Plain` in the file of
 //!    its family.
-//! 5. The work must be linear in the size of the object: `crates/growth` sends every list and map of the kind's schema and
-//!    names the line that is not.
+//! 5. The work must be linear in the size of the object: `crates/growth` makes every list and map of the kind's schema long,
+//!    if no kind before it has the same type, and names the line that is not. Add a request to its `requests` if the work
+//!    depends on two lists.
 
 mod admission_policy;
 mod admission_registration;

@@ -24,6 +24,7 @@ pub(crate) use built_in::{BuiltInSchemas, VersionInfo};
 use crate::{
     crd::{CrdInfo, Definition, compare_versions},
     kinds::{Facts, Path, STATUS, SelectableField, Strategy},
+    object::Object,
     openapi,
     schema::Schema,
     storage::TableName,
@@ -281,6 +282,15 @@ impl Registry {
     /// What is served of a CRD.
     pub(crate) fn definition(&self, name: &str) -> Option<Arc<Definition>> {
         self.state.read().definitions.get(name).cloned()
+    }
+
+    /// Whether a CRD is served as it is now.
+    pub(crate) fn serves(&self, name: &str, crd: &Object) -> bool {
+        let state = self.state.read();
+        state
+            .definitions
+            .get(name)
+            .is_some_and(|definition| definition.is_of(crd))
     }
 
     /// Starts serving a CRD's resources, or stops if it is not established. `unusable` are group, version and plural of

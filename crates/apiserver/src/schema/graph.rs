@@ -1,19 +1,24 @@
 //! Builds the schema graph from the reduced documents of built-in kinds and from CRDs.
 
-use std::sync::Arc;
+use std::{mem, sync::Arc};
 
 use serde_json::{Map, Value};
 
 use super::{
-    Additional, GoField, Graph, ListType, MapType, Nested, Node, NodeId, PatchStrategy, Schema, SchemaView,
-    Type, ValueLimits, decode, formats, time,
+    Additional, GoField, Graph, ListType, MapType, Nested, Node, NodeId, PatchStrategy, Patterns, Schema,
+    SchemaView, Type, ValueLimits, decode, formats, time,
 };
 
 impl Schema {
     /// The schema of a CRD version (`openAPIV3Schema`).
+    #[cfg(test)]
     pub(crate) fn from_crd(document: &Value) -> Result<Self, String> {
-        let mut graph = Graph::default();
-        let root = graph.add(document, &Dialect::CRD)?;
+        Self::from_crd_version(document, &mut Patterns::default())
+    }
+
+    /// The schema of a CRD version (`openAPIV3Schema`), which shares patterns with the others.
+    pub(crate) fn from_crd_version(document: &Value, patterns: &mut Patterns) -> Result<Self, String> {
+        let (graph, root) = Graph::from_crd(document, &Dialect::CRD, patterns)?;
         Ok(Self {
             graph: Arc::new(graph),
             root,
@@ -21,9 +26,8 @@ impl Schema {
     }
 
     /// The schema for validating defaults: an int-or-string may have any default.
-    pub(crate) fn for_crd_defaults(document: &Value) -> Result<Self, String> {
-        let mut graph = Graph::default();
-        let root = graph.add(document, &Dialect::DEFAULTS)?;
+    pub(crate) fn for_crd_defaults(document: &Value, patterns: &mut Patterns) -> Result<Self, String> {
+        let (graph, root) = Graph::from_crd(document, &Dialect::DEFAULTS, patterns)?;
         Ok(Self {
             graph: Arc::new(graph),
             root,
@@ -32,6 +36,20 @@ impl Schema {
 }
 
 impl Graph {
+    fn from_crd(
+        document: &Value,
+        dialect: &Dialect,
+        patterns: &mut Patterns,
+    ) -> Result<(Self, NodeId), String> {
+        let mut graph = Self {
+            patterns: mem::take(patterns),
+            ..Self::default()
+        };
+        let root = graph.add(document, dialect);
+        *patterns = mem::take(&mut graph.patterns);
+        Ok((graph, root?))
+    }
+
     /// Builds the schemas of the built-in kinds from the reduced documents.
     pub(crate) fn from_built_ins(
         schemas: &Map<String, Value>,
@@ -117,7 +135,7 @@ impl Graph {
             map_type: MapType::from_keyword(text(dialect.map_type)),
             plain_text: matches!(text("format"), None | Some("byte")),
             patch_strategy: PatchStrategy::from_document(document),
-            limits: ValueLimits::from_document(document)?.map(Box::new),
+            limits: ValueLimits::from_document(document, &mut self.patterns)?.map(Box::new),
             ..Node::default()
         };
         if let Some(properties) = document["properties"].as_object() {

@@ -1,8 +1,10 @@
 //! Value constraints in a schema.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 
-use super::pattern;
+use super::{Pattern, Patterns};
 
 /// Value constraints; few schemas have any.
 #[derive(Debug, Default)]
@@ -18,11 +20,11 @@ pub(super) struct ValueLimits {
     pub(super) max_items: Option<u64>,
     pub(super) min_properties: Option<u64>,
     pub(super) max_properties: Option<u64>,
-    pub(super) pattern: Option<(Box<str>, regex::Regex)>,
+    pub(super) pattern: Option<Arc<Pattern>>,
 }
 
 impl ValueLimits {
-    pub(super) fn from_document(document: &Value) -> Result<Option<Self>, String> {
+    pub(super) fn from_document(document: &Value, patterns: &mut Patterns) -> Result<Option<Self>, String> {
         const KEYS: [&str; 11] = [
             "minimum",
             "maximum",
@@ -55,9 +57,7 @@ impl ValueLimits {
             max_items: count("maxItems"),
             min_properties: count("minProperties"),
             max_properties: count("maxProperties"),
-            pattern: pattern
-                .map(|p| pattern::compile(p).map(|regex| (p.into(), regex)))
-                .transpose()?,
+            pattern: pattern.map(|text| patterns.compile(text)).transpose()?,
         }))
     }
 }

@@ -18,7 +18,7 @@ mod graph;
 mod limits;
 mod lists;
 mod number;
-pub(crate) mod pattern;
+mod pattern;
 mod problem;
 mod properties;
 #[cfg(test)]
@@ -42,6 +42,8 @@ pub(crate) use formats::is_known as is_known_format;
 use go_field::GoField;
 use limits::ValueLimits;
 pub(crate) use lists::check_lists;
+use pattern::Pattern;
+pub(crate) use pattern::Patterns;
 pub(crate) use problem::{FieldError, Problem};
 use properties::Properties;
 pub(crate) use prune::{prune, prune_object};
@@ -54,6 +56,8 @@ pub(crate) use view::SortedLookup;
 #[derive(Debug, Default)]
 pub(crate) struct Graph {
     nodes: Vec<Node>,
+    /// Empty when the graph is built.
+    patterns: Patterns,
     /// The named schemas; empty for a CRD.
     names: HashMap<Box<str>, NodeId>,
 }

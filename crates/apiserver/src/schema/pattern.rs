@@ -1,10 +1,115 @@
 //! Go's regular expressions, which CRDs use: classes such as `\d` are ASCII-only, and brackets nest less.
+//!
+//! A short pattern can take any amount of memory: `\pL{500}` takes 30 MB. So a pattern is limited, and so are all patterns
+//! of a CRD together; each is compiled and kept only once.
 
-use regex::Regex;
+use std::{collections::HashMap, sync::Arc};
+
+use regex::{Regex, RegexBuilder};
+
+/// Limit on the length of a pattern, in bytes.
+const MAX_LENGTH: usize = 64 * 1024;
+
+/// What a compiled pattern counts as, in bytes: the smallest of these that it fits into.
+const SIZES: [usize; 4] = [SMALL, 256 << 10, 2 << 20, 4 << 20];
+const SMALL: usize = 32 << 10;
+
+/// Limit on the size of all distinct patterns of a CRD.
+const MAX_TOTAL: usize = 32 << 20;
+
+/// Limit on what a match keeps for the next one, in bytes, for each direction.
+const MAX_MATCH_CACHE: usize = 128 << 10;
+
+/// A compiled pattern.
+#[derive(Debug)]
+pub(crate) struct Pattern {
+    text: Box<str>,
+    regex: Regex,
+    size: usize,
+}
+
+impl Pattern {
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+
+    pub(super) fn is_match(&self, text: &str) -> bool {
+        self.regex.is_match(text)
+    }
+
+    /// The most work that matching a text can take, in bytes of the text times bytes of the pattern. Nothing for a small
+    /// pattern.
+    pub(super) fn cost(&self, text: &str) -> u64 {
+        if self.size == SMALL {
+            return 0;
+        }
+        (text.len() as u64).saturating_mul(self.size as u64)
+    }
+}
+
+/// The distinct patterns of a CRD.
+#[derive(Debug)]
+pub(crate) struct Patterns {
+    by_text: HashMap<Box<str>, Arc<Pattern>>,
+    /// The size that is left for others.
+    left: usize,
+}
+
+impl Default for Patterns {
+    fn default() -> Self {
+        Self {
+            by_text: HashMap::new(),
+            left: MAX_TOTAL,
+        }
+    }
+}
+
+impl Patterns {
+    /// Compiles a pattern, or returns Go's error message. Go allows larger ones.
+    pub(crate) fn compile(&mut self, pattern: &str) -> Result<Arc<Pattern>, String> {
+        if let Some(known) = self.by_text.get(pattern) {
+            return Ok(known.clone());
+        }
+        if pattern.len() > MAX_LENGTH {
+            return Err("error parsing regexp: expression too large".to_owned());
+        }
+        let translated = to_rust_syntax(pattern);
+        for size in SIZES {
+            if size > self.left {
+                let limit = MAX_TOTAL >> 20;
+                return Err(format!(
+                    "error parsing regexp: all expressions together take more than {limit} MiB"
+                ));
+            }
+            let regex = RegexBuilder::new(&translated)
+                .size_limit(size)
+                .dfa_size_limit(MAX_MATCH_CACHE)
+                .build();
+            match regex {
+                Ok(regex) => {
+                    let compiled = Arc::new(Pattern {
+                        text: pattern.into(),
+                        regex,
+                        size,
+                    });
+                    self.left -= size;
+                    self.by_text.insert(pattern.into(), compiled.clone());
+                    return Ok(compiled);
+                }
+                Err(regex::Error::CompiledTooBig(_)) => {}
+                Err(error) => return Err(go_error_message(pattern, &error.to_string())),
+            }
+        }
+        // It took as long as one that fits.
+        self.left -= SIZES[SIZES.len() - 1];
+        Err("error parsing regexp: expression too large".to_owned())
+    }
+}
 
 /// Compiles a pattern, or returns Go's error message.
-pub(crate) fn compile(pattern: &str) -> Result<Regex, String> {
-    Regex::new(&to_rust_syntax(pattern)).map_err(|error| go_error_message(pattern, &error.to_string()))
+#[cfg(test)]
+fn compile(pattern: &str) -> Result<Arc<Pattern>, String> {
+    Patterns::default().compile(pattern)
 }
 
 /// Translates a pattern to the dialect of the `regex` crate.
@@ -131,6 +236,47 @@ mod tests {
     fn many_literals_are_translated_on_a_small_stack() {
         let text = r"\Qa\E".repeat(500_000);
         assert_eq!(to_rust_syntax(&text), "a".repeat(500_000));
+    }
+
+    #[test]
+    fn equal_patterns_are_compiled_once() {
+        let mut patterns = Patterns::default();
+        let first = patterns.compile(r"\pL{10}").expect("valid");
+        let left = patterns.left;
+        assert!(Arc::ptr_eq(&first, &patterns.compile(r"\pL{10}").expect("valid")));
+        assert_eq!(patterns.left, left);
+    }
+
+    #[test]
+    fn patterns_are_limited_in_size_each_and_together() {
+        let mut patterns = Patterns::default();
+        for huge in [r"\pL{900}", r"(\pL{30}){30}", &"a".repeat(100_000)] {
+            let error = patterns.compile(huge).expect_err(huge);
+            assert_eq!(error, "error parsing regexp: expression too large");
+        }
+        let mut patterns = Patterns::default();
+        let compiled =
+            (0..10_000).take_while(|index| patterns.compile(&format!(r"\pL{{30}}{index}")).is_ok());
+        let compiled = compiled.count();
+        assert!((8..=1024).contains(&compiled), "{compiled}");
+        let error = patterns.compile("new").expect_err("nothing is left");
+        assert_eq!(
+            error,
+            "error parsing regexp: all expressions together take more than 32 MiB"
+        );
+        assert!(patterns.compile(r"\pL{30}0").is_ok(), "it is compiled already");
+    }
+
+    #[test]
+    fn ordinary_patterns_are_small() {
+        for pattern in [
+            r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$",
+            r"^((25[0-5]|(2[0-4]|1\d|[1-9]|)\d)\.?\b){4}$",
+            r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$",
+            r"^([a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?\.)*[a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?$",
+        ] {
+            assert_eq!(compile(pattern).expect(pattern).size, SMALL, "{pattern}");
+        }
     }
 
     #[test]

@@ -96,6 +96,11 @@ impl FieldError {
         }
     }
 
+    /// Whether it is an error by itself, not the number of others.
+    pub(crate) fn is_shown(&self) -> bool {
+        !matches!(self.problem, Problem::Omitted(_))
+    }
+
     /// The number of errors that it stands for.
     pub(crate) fn count(&self) -> usize {
         match self.problem {

@@ -4,7 +4,7 @@ use std::{cell::RefCell, collections::HashSet, fmt};
 
 use serde_json::Value;
 
-use super::{ErrorReport, FieldError, Problem};
+use super::{ErrorReport, FieldError, Pattern, Problem};
 use crate::field_path::FieldPath;
 
 /// The result of validating one value. Its errors are in the report of its [`Place`].
@@ -27,25 +27,38 @@ impl Default for ValidationResult {
 #[derive(Clone, Copy)]
 pub(super) struct Place<'a> {
     path: FieldPath<'a>,
-    /// `None` if only the result matters.
-    report: Option<&'a RefCell<Report>>,
+    report: &'a RefCell<Report>,
+    /// Whether not only the result matters.
+    is_reported: bool,
 }
 
 impl<'a> Place<'a> {
     pub(super) fn root(report: &'a RefCell<Report>) -> Self {
         Self {
             path: FieldPath::Root,
-            report: Some(report),
+            report,
+            is_reported: true,
         }
     }
 
     /// The same place, but its errors are not reported.
     pub(super) fn unreported(self) -> Self {
-        Self { report: None, ..self }
+        Self {
+            is_reported: false,
+            ..self
+        }
     }
 
     pub(super) fn is_reported(&self) -> bool {
-        self.report.is_some()
+        self.is_reported
+    }
+
+    /// Whether a pattern may be matched with a text; counts the work if so.
+    pub(super) fn may_match(&self, pattern: &Pattern, text: &str) -> bool {
+        let mut report = self.report.borrow_mut();
+        let left = report.match_work.checked_sub(pattern.cost(text));
+        report.match_work = left.unwrap_or(report.match_work);
+        left.is_some()
     }
 
     pub(super) fn is_root(&self) -> bool {
@@ -79,8 +92,13 @@ impl fmt::Display for Place<'_> {
     }
 }
 
-/// The errors of a validated value.
+/// Limit on the work of matching large patterns with the texts of an object; see [`Pattern::cost`]. It allows texts of 16
+/// KB with the largest pattern, which takes seconds.
+const MAX_MATCH_WORK: u64 = 1 << 36;
+
+/// The errors of a validated value, and what it may still cost.
 pub(super) struct Report {
+    match_work: u64,
     /// The field of the value, empty for the whole object.
     at: Box<str>,
     errors: ErrorReport,
@@ -91,6 +109,7 @@ pub(super) struct Report {
 impl Report {
     pub(super) fn new(at: &str) -> RefCell<Self> {
         RefCell::new(Self {
+            match_work: MAX_MATCH_WORK,
             at: at.into(),
             errors: ErrorReport::default(),
             messages: HashSet::new(),
@@ -143,9 +162,9 @@ impl ValidationResult {
         problem: impl FnOnce(&str) -> Problem,
     ) {
         self.is_valid = false;
-        if let Some(report) = place.report {
+        if place.is_reported {
             let field = Some(place).filter(|_| has_field);
-            report.borrow_mut().add(field, message, problem);
+            place.report.borrow_mut().add(field, message, problem);
         }
     }
 

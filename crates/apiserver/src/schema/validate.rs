@@ -147,9 +147,8 @@ fn check_alternatives(
     let reported = |id: &NodeId| check_strictly(schema.at(*id), value, old, place);
     let tried = |id: &NodeId| check_strictly(schema.at(*id), value, old, place.unreported());
     // The errors of an alternative are reported only if it is the closest: it is validated again then.
-    let closest = |(id, result): (&NodeId, ValidationResult)| match place.is_reported() {
-        true => reported(id),
-        false => result,
+    let closest = |(id, result): (&NodeId, ValidationResult)| {
+        if place.is_reported() { reported(id) } else { result }
     };
     if !nested.any_of.is_empty() {
         match valid_or_closest(nested.any_of.iter().map(|id| (id, tried(id)))) {
@@ -242,10 +241,16 @@ fn check_text(schema: SchemaView<'_>, text: &str, place: Place<'_>, outcome: &mu
     } else if let Some(least) = limits.min_length.filter(|least| length < *least) {
         let why = || format!("{place} in body should be at least {least} chars long");
         outcome.invalid(place, text, why);
-    } else if let Some((pattern, _)) = limits.pattern.as_ref().filter(|(_, regex)| !regex.is_match(text)) {
-        outcome.invalid(place, text, || {
-            format!("{place} in body should match '{pattern}'")
-        });
+    } else if let Some(pattern) = &limits.pattern {
+        if !place.may_match(pattern, text) {
+            outcome.invalid(place, text, || {
+                format!("{place} in body is too long to match '{}'", pattern.text())
+            });
+        } else if !pattern.is_match(text) {
+            outcome.invalid(place, text, || {
+                format!("{place} in body should match '{}'", pattern.text())
+            });
+        }
     }
 }
 
@@ -489,6 +494,23 @@ mod tests {
         let long = messages(&schema, &long, None);
         assert_eq!(long.len(), 4);
         assert_eq!(long[3], ": and 1997 more errors");
+    }
+
+    #[test]
+    fn work_of_large_patterns_is_limited() {
+        let schema = json!({"type": "object", "properties": {
+            "large": {"type": "array", "items": {"type": "string", "pattern": "^\\pL{1,40}$"}},
+            "small": {"type": "array", "items": {"type": "string", "pattern": "^a*$"}},
+        }});
+        let value = json!({"large": vec!["é".repeat(20); 100], "small": ["a".repeat(1_000_000)]});
+        assert_eq!(messages(&schema, &value, None), Vec::<String>::new());
+        let value = json!({"large": ["a".repeat(1_000_000)]});
+        let errors = messages(&schema, &value, None);
+        assert!(
+            errors[0].ends_with("large[0] in body is too long to match '^\\pL{1,40}$'"),
+            "{}",
+            &errors[0][1_000_000..]
+        );
     }
 
     /// The errors of a rejected alternative take no room from others.

@@ -26,7 +26,7 @@ impl TableFollower {
     /// Starts before the first write. A storage that was used before has objects already.
     pub(crate) fn new(storage: &dyn Storage, table: &str) -> Self {
         let table: TableName = table.into();
-        let mut changes = storage.subscribe(&table);
+        let mut changes = storage.subscribe(&table, None);
         changes.mark_changed();
         Self {
             table,
@@ -47,13 +47,13 @@ impl TableFollower {
             return TableChanges::Events(Vec::new());
         }
         self.changes.mark_unchanged();
-        if let Ok(events) = storage.events(&self.table, self.seen, usize::MAX) {
+        if let Ok(events) = storage.events(&self.table, None, self.seen, usize::MAX) {
             self.seen = events.last().map_or(self.seen, |event| event.revision);
             let written = events.iter().map(|event| (event.entry.clone(), !event.deleted));
             return TableChanges::Events(written.collect());
         }
         let snapshot = storage
-            .snapshot(&self.table, None)
+            .snapshot(&self.table, None, None)
             .expect("the current revision is never compacted");
         self.seen = snapshot.revision;
         TableChanges::Relist(snapshot.range(None, None).cloned().collect())

@@ -200,3 +200,121 @@ async fn refusal_lists_at_most_100_missing_roles() {
     let error = review["status"]["evaluationError"].as_str().unwrap_or_default();
     assert!(error.ends_with("and 50 more]"), "{error}");
 }
+
+#[tokio::test]
+async fn rejected_apply_below_a_long_key_stays_short() {
+    let server = Server::builder().without_service_accounts().build();
+    let variables = generate(2_000, |index| json!({"name": format!("e{index}"), "unknown": 1}));
+    let container = json!({"name": "x".repeat(20_000), "image": "a", "env": variables});
+    let body = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": [container]}});
+    let path = format!("{PODS}/a?fieldManager=a");
+    let kind = Some("application/apply-patch+yaml");
+    let (code, status) = read(send(&server, "PATCH", &path, kind, body.to_string()).await).await;
+    assert_eq!(code, 500);
+    let message = status["message"].as_str().unwrap_or_default();
+    assert!(
+        message.contains("field not declared in schema") && message.len() < 100_000,
+        "{} bytes",
+        message.len()
+    );
+}
+
+const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+
+/// A definition of widgets with this schema of their spec.
+fn definition(spec: &Value) -> String {
+    json!({
+        "metadata": {"name": "widgets.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Namespaced", "names": {"kind": "Widget", "plural": "widgets"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {
+                "type": "object", "properties": {"spec": spec},
+            }}}],
+        },
+    })
+    .to_string()
+}
+
+#[tokio::test]
+async fn definition_with_large_patterns_is_rejected() {
+    let server = Server::new();
+    let properties = |pattern: &str| -> Value {
+        let property = |index| json!({"type": "string", "pattern": format!("{pattern}{index}")});
+        let properties: serde_json::Map<_, _> = (0..40)
+            .map(|index| (format!("p{index}"), property(index)))
+            .collect();
+        json!({"type": "object", "properties": properties})
+    };
+    // Each takes 6 MB.
+    let (code, status) =
+        read(send(&server, "POST", CRDS, None, definition(&properties(r"\pL{400}"))).await).await;
+    assert_eq!(code, 422);
+    let message = status["message"].as_str().unwrap_or_default();
+    assert!(message.contains("expression too large"), "{message}");
+    // Each counts as 2 MB.
+    let (code, status) =
+        read(send(&server, "POST", CRDS, None, definition(&properties(r"\pL{20}"))).await).await;
+    assert_eq!(code, 422);
+    let message = status["message"].as_str().unwrap_or_default();
+    assert!(
+        message.contains("all expressions together take more than 32 MiB"),
+        "{message}"
+    );
+    let small = definition(&properties("^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$"));
+    assert_eq!(send(&server, "POST", CRDS, None, small).await.status(), 201);
+}
+
+#[tokio::test]
+async fn errors_of_list_keys_quote_them_once() {
+    let server = Server::new();
+    let keys = generate(2_000, |index| format!("k{index}"));
+    let list = json!({
+        "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": keys,
+        "items": {"type": "object", "properties": {"a": {"type": "string"}}},
+    });
+    let (code, status) = read(send(&server, "POST", CRDS, None, definition(&list)).await).await;
+    assert_eq!(code, 422);
+    let message = status["message"].as_str().unwrap_or_default();
+    assert_eq!(message.matches("entries must all be names").count(), 1);
+}
+
+#[tokio::test]
+async fn errors_of_a_schema_below_a_long_name_stay_short() {
+    let server = Server::new();
+    let wrong: serde_json::Map<_, _> = (0..2_000).map(|index| (format!("p{index}"), json!({}))).collect();
+    let spec = |length: usize| {
+        let inner = json!({"type": "object", "properties": wrong});
+        definition(&json!({"type": "object", "properties": {"x".repeat(length): inner}}))
+    };
+    let (code, status) = read(send(&server, "POST", CRDS, None, spec(10_000)).await).await;
+    assert_eq!(code, 422);
+    let message = status["message"].as_str().unwrap_or_default();
+    assert!(
+        message.ends_with(" more errors]") && message.len() < 1 << 20,
+        "{} bytes",
+        message.len()
+    );
+    // The paths take 200 MB.
+    let (code, status) = read(send(&server, "POST", CRDS, None, spec(100_000)).await).await;
+    assert_eq!(code, 422);
+    let message = status["message"].as_str().unwrap_or_default();
+    assert!(
+        message.ends_with("must take no more than 67108864 bytes together"),
+        "{message}"
+    );
+}
+
+#[tokio::test]
+async fn aliases_of_maps_in_a_review_are_limited() {
+    let server = Server::new();
+    let nested = format!("{}1{}", "{\"\": ".repeat(30), "}".repeat(30));
+    let body = format!("a: &a {nested}\nb: [{}]\n", "*a, ".repeat(20_000));
+    let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+    let (code, status) = read(send(&server, "POST", path, Some("application/yaml"), body).await).await;
+    assert_eq!(code, 400);
+    let message = status["message"].as_str().unwrap_or_default();
+    assert!(
+        message.contains("document contains excessive aliasing"),
+        "{message}"
+    );
+}

@@ -11,8 +11,8 @@ pub(super) const FUNCTIONS: &[FunctionSpec] = &[
     FunctionSpec {
         name: "find",
         overloads: &[("string_find_string", "string.(string) -> string")],
-        eval: |args| {
-            let found = find(&args, 1)?;
+        eval: |mut args| {
+            let found = find(&mut args, 1)?;
             Ok(Value::string(found.into_iter().next().unwrap_or_default()))
         },
     },
@@ -25,19 +25,19 @@ pub(super) const FUNCTIONS: &[FunctionSpec] = &[
                 "string.(string, int) -> list(string)",
             ),
         ],
-        eval: |args| {
+        eval: |mut args| {
             let limit = match args.values.get(2) {
                 Some(Value::Int(limit)) => usize::try_from(*limit).unwrap_or(usize::MAX),
                 None => usize::MAX,
                 Some(_) => return no_overload("findAll", args.values),
             };
-            let found = find(&args, limit)?;
+            let found = find(&mut args, limit)?;
             Ok(Value::list(found.into_iter().map(Value::string).collect()))
         },
     },
 ];
 
-fn find(args: &Args<'_, '_>, limit: usize) -> std::result::Result<Vec<String>, EvalError> {
+fn find(args: &mut Args<'_, '_>, limit: usize) -> std::result::Result<Vec<String>, EvalError> {
     let (Value::String(text), Value::String(pattern)) = (&args.values[0], &args.values[1]) else {
         return Err(EvalError::no_such_overload());
     };
@@ -45,8 +45,12 @@ fn find(args: &Args<'_, '_>, limit: usize) -> std::result::Result<Vec<String>, E
     let regex = match args.regex {
         Some(regex) => regex,
         None => {
-            compiled =
-                re2::compile(pattern).map_err(|error| EvalError::new(format!("Illegal regex: {error}")))?;
+            compiled = re2::compile_charged(pattern, args.work).map_err(|error| {
+                if error.is_final() {
+                    return error;
+                }
+                EvalError::new(format!("Illegal regex: {error}"))
+            })?;
             &compiled
         }
     };

@@ -499,7 +499,7 @@ fn matches<'a>(args: Args<'_, 'a>) -> Result<'a> {
     };
     let found = match args.regex {
         Some(regex) => regex.is_match(text),
-        None => re2::compile(pattern)?.is_match(text),
+        None => re2::compile_charged(pattern, args.work)?.is_match(text),
     };
     Ok(Value::Bool(found))
 }

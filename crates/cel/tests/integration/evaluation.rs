@@ -246,3 +246,28 @@ fn evaluation_ends_at_the_limit_of_steps() {
     let error = program.evaluate_with(&variables, &limits).value.unwrap_err();
     assert_eq!(error.kind(), EvalErrorKind::Interrupted);
 }
+
+/// The cost that Kubernetes charges depends only on the length of the pattern.
+#[test]
+fn large_pattern_that_is_not_a_constant_costs_its_size() {
+    let mut env = Env::kubernetes();
+    env.declare("l", Type::list(Type::String));
+    let limits = Limits {
+        cost: 1_000_000,
+        ..Limits::default()
+    };
+    for rule in ["l.all(x, !'1'.matches(x))", "l.all(x, '1'.find(x) == '')"] {
+        let program = env.compile(rule).unwrap();
+        let evaluate = |pattern: &str| {
+            let patterns = (0..40).map(|index| Value::string(format!("{pattern}{index}")));
+            let variables = [Value::list(patterns.collect())];
+            program
+                .evaluate_with(&variables, &limits)
+                .value
+                .map(|_| ())
+                .map_err(|error| error.kind())
+        };
+        assert_eq!(evaluate("^[a-z]+"), Ok(()), "{rule}");
+        assert_eq!(evaluate(r"\pL{30}"), Err(EvalErrorKind::CostLimit), "{rule}");
+    }
+}

@@ -1,11 +1,13 @@
 //! Tests that work grows linearly with the request, whichever part is long. The crate's documentation explains the
 //! counting.
 //!
-//! Every list, map and string of every built-in kind is made long, alone and with all others, with entries that are
-//! distinct, identical or invalid; so are further parts of requests that schemas do not describe. Each request is sent
-//! with n, 2n and 4n entries, and every counter of the server must grow proportionally. A failure names the line of the
-//! loop.
+//! Every list, map and string of every type in a built-in kind is made long, in the first kind that has it, alone and with
+//! all others of the kind, with entries that are distinct, identical or invalid, but of the right JSON type. So are the
+//! lists and maps of a custom resource, also with entries of the wrong type and unknown fields, and further parts of
+//! requests that schemas do not describe. Each request is sent with n, 2n and 4n entries, and every counter of the server
+//! must grow proportionally. A failure names the line of the loop.
 
+mod custom_resources;
 mod fields;
 mod harness;
 mod measure;
@@ -57,6 +59,24 @@ fn built_in_kind_with_all_fields_long_takes_linear_work() {
             case(1).await;
             let mut works = [case(1).await, case(2).await, case(4).await];
             suspects.check(&resource.kind, ENTRIES_EACH, &mut works);
+        }
+    });
+    suspects.assert_none();
+}
+
+#[test]
+fn custom_resource_takes_linear_work() {
+    let _alone = SERIAL.lock();
+    let schemas = Schemas::read();
+    let mut suspects = Violations::default();
+    run(async {
+        let lab = Harness::new(&schemas).await;
+        custom_resources::prepare(&lab).await;
+        for style in custom_resources::STYLES {
+            let case = |times| custom_resources::measure(&lab, style, ENTRIES_OF_REQUESTS * times);
+            case(1).await;
+            let mut works = [case(1).await, case(2).await, case(4).await];
+            suspects.check(&format!("{style:?}"), ENTRIES_OF_REQUESTS, &mut works);
         }
     });
     suspects.assert_none();

@@ -3,7 +3,10 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Harness, JSON};
+use crate::{
+    custom_resources::{self, CRDS},
+    harness::{Harness, JSON},
+};
 
 /// A request to send.
 pub(crate) struct Request {
@@ -14,7 +17,7 @@ pub(crate) struct Request {
     pub(crate) body: String,
 }
 
-fn get(path: String) -> Request {
+pub(crate) fn get(path: String) -> Request {
     Request {
         method: "GET",
         path,
@@ -24,7 +27,7 @@ fn get(path: String) -> Request {
     }
 }
 
-fn post(path: &str, body: impl ToString) -> Request {
+pub(crate) fn post(path: &str, body: impl ToString) -> Request {
     Request {
         method: "POST",
         path: path.to_owned(),
@@ -34,7 +37,7 @@ fn post(path: &str, body: impl ToString) -> Request {
     }
 }
 
-fn patch(kind: &'static str, path: &str, body: &Value) -> Request {
+pub(crate) fn patch(kind: &'static str, path: &str, body: &Value) -> Request {
     Request {
         method: "PATCH",
         kind,
@@ -514,6 +517,31 @@ pub(crate) fn sequences() -> Vec<Sequence> {
                     ..request
                 };
                 requests.map(as_user).into()
+            },
+        },
+        Sequence {
+            what: "deletions of custom resources beside many definitions",
+            prepare: |n, call| {
+                let mut requests = each(n, |i| {
+                    let (plural, kind) = (format!("d{call}x{i}s"), format!("D{call}x{i}"));
+                    post(CRDS, custom_resources::definition(&plural, &kind))
+                });
+                requests.extend(each(n, |i| {
+                    let kind = format!("D{call}x0");
+                    post(
+                        &format!("/apis/x0.example.com/v1/namespaces/default/d{call}x0s"),
+                        json!({"apiVersion": "x0.example.com/v1", "kind": kind, "metadata": {"name": format!("o{i}")}}),
+                    )
+                }));
+                requests
+            },
+            measured: |n, call| {
+                each(n, |i| Request {
+                    method: "DELETE",
+                    ..get(format!(
+                        "/apis/x0.example.com/v1/namespaces/default/d{call}x0s/o{i}"
+                    ))
+                })
             },
         },
         Sequence {

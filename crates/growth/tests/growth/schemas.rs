@@ -121,8 +121,11 @@ impl Schemas {
     pub(crate) fn long_fields(&self, resources: &[Resource]) -> Vec<(Resource, LongField)> {
         let mut found = Vec::new();
         let mut seen = BTreeSet::new();
-        let mut open: VecDeque<_> = resources
-            .iter()
+        // Stored kinds first: they can also be updated, and a kind that is not may be rejected before it is read.
+        let (stored, others): (Vec<_>, Vec<_>) = resources.iter().partition(|resource| resource.stored);
+        let mut open: VecDeque<_> = stored
+            .into_iter()
+            .chain(others)
             .map(|resource| {
                 let name = format!("{}/{}/{}", resource.group, resource.version, resource.kind);
                 let root = self.data["kinds"][name].as_str().unwrap_or_default();

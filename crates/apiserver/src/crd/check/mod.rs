@@ -27,16 +27,25 @@ use super::{
 };
 use crate::{
     object::Object,
-    schema::{FieldError, Problem, Schema, is_known_format},
+    schema::{FieldError, MAX_ERROR_BYTES, MAX_ERRORS, Patterns, Problem, Schema, is_known_format},
 };
 
-/// Validation errors, in the real server's order.
+/// Validation errors, in the real server's order, and their length. Beyond the limits of a response, errors are only
+/// counted.
 #[derive(Default)]
-struct ErrorList(Vec<FieldError>);
+struct ErrorList(Vec<FieldError>, usize);
 
 impl ErrorList {
     fn add(&mut self, field: impl Into<String>, problem: Problem) {
-        self.0.push(FieldError::new(field, problem));
+        if self.0.len() < MAX_ERRORS && self.1 < MAX_ERROR_BYTES {
+            let error = FieldError::new(field, problem);
+            self.1 += error.field.len() + error.message().len();
+            self.0.push(error);
+        } else if let Some(Problem::Omitted(count)) = self.0.last_mut().map(|last| &mut last.problem) {
+            *count += 1;
+        } else {
+            self.0.push(FieldError::new("", Problem::Omitted(1)));
+        }
     }
 
     fn required(&mut self, field: impl Into<String>, why: &str) {
@@ -153,6 +162,7 @@ fn check_spec(spec: &Value, old: Option<&Value>, errors: &mut ErrorList) {
     }
     let versions = list(&spec["versions"]);
     let common = CommonFields::from_versions(versions);
+    let mut patterns = Patterns::default();
     for (index, version) in versions.iter().enumerate() {
         if version["schema"]["openAPIV3Schema"].is_null() {
             errors.required(format!("spec.versions[{index}].schema.openAPIV3Schema"), "");
@@ -168,7 +178,8 @@ fn check_spec(spec: &Value, old: Option<&Value>, errors: &mut ErrorList) {
         );
     }
     for (index, version) in versions.iter().enumerate() {
-        check_version(version, old, &format!("spec.versions[{index}]"), &common, errors);
+        let path = format!("spec.versions[{index}]");
+        check_version(version, old, &path, &common, &mut patterns, errors);
     }
     check_version_list(spec, versions, &common, errors);
     // `spec.version` was a field of its own in earlier API versions.
@@ -193,6 +204,7 @@ fn check_spec(spec: &Value, old: Option<&Value>, errors: &mut ErrorList) {
                 any_status,
                 is_schema_unchanged(first, old),
                 "spec.validation",
+                &mut patterns,
                 errors,
             );
         }
@@ -232,6 +244,7 @@ fn check_version(
     old: Option<&Value>,
     path: &str,
     common: &CommonFields,
+    patterns: &mut Patterns,
     errors: &mut ErrorList,
 ) {
     let name = text(&version["name"]);
@@ -251,6 +264,7 @@ fn check_version(
             status,
             is_schema_unchanged(version, old),
             &format!("{path}.schema"),
+            patterns,
             errors,
         );
     }
@@ -298,12 +312,23 @@ fn check_version_list(spec: &Value, versions: &[Value], common: &CommonFields, e
 }
 
 /// Validates the schema of a version, or the common one.
-fn check_schema(schema: &Value, has_status: bool, is_unchanged: bool, path: &str, errors: &mut ErrorList) {
+fn check_schema(
+    schema: &Value,
+    has_status: bool,
+    is_unchanged: bool,
+    path: &str,
+    patterns: &mut Patterns,
+    errors: &mut ErrorList,
+) {
     let schema = &schema["openAPIV3Schema"];
     if schema.is_null() {
         return;
     }
     let path = format!("{path}.openAPIV3Schema");
+    if path_bytes(schema, path.len()) > MAX_PATH_BYTES {
+        let why = format!("the paths of all fields must take no more than {MAX_PATH_BYTES} bytes together");
+        return errors.forbidden(path, why);
+    }
     let mut own = ErrorList::default();
     if has_status {
         openapi::check_root_with_status(schema, &path, &mut own);
@@ -315,12 +340,12 @@ fn check_schema(schema: &Value, has_status: bool, is_unchanged: bool, path: &str
     let mut compiled = None;
     let mut has_scope = false;
     if unreadable.is_none() {
-        let problems = structural::check(schema, &path);
+        let problems = structural::check(schema, &path, patterns);
         if problems.is_empty() {
             compiled = Rules::compile(schema);
             let known = own.0.len();
             // If building fails, the checks below report why.
-            if let Ok(built) = Schema::for_crd_defaults(schema) {
+            if let Ok(built) = Schema::for_crd_defaults(schema, patterns) {
                 let rules = compiled.as_ref().map(Rules::root);
                 defaults::check(&built, schema, rules, &path, &mut own);
             }
@@ -433,8 +458,9 @@ fn check_stored_versions(crd: &Object, errors: &mut ErrorList) {
         }
         seen.insert(name);
     }
+    // All versions were seen.
     for (index, name) in stored.iter().enumerate() {
-        if !versions.iter().any(|version| version["name"] == *name) {
+        if !seen.contains(name) {
             let name = text(name);
             let why = format!(
                 "missing from spec.versions; {name} was previously a storage version, and must remain in spec.versions until a storage migration ensures no data remains persisted in {name} and removes {name} from status.storedVersions"
@@ -472,7 +498,7 @@ fn has_defaults(schema: &Value) -> bool {
 
 /// Warnings about unknown formats in a CRD.
 pub(crate) fn warnings(crd: &Object, old: Option<&Object>) -> Vec<String> {
-    let known = old.map(unknown_formats).unwrap_or_default();
+    let known: HashSet<_> = old.map(unknown_formats).unwrap_or_default().into_iter().collect();
     unknown_formats(crd)
         .into_iter()
         .filter(|format| !known.contains(format))
@@ -498,6 +524,35 @@ fn unknown_formats(crd: &Object) -> Vec<String> {
         }
     }
     formats
+}
+
+/// Limit on the paths of all schemas nested in a schema, in bytes: each is built by every check.
+const MAX_PATH_BYTES: usize = 64 << 20;
+
+/// The length of the paths of all schemas nested in a schema, whose own path has a length.
+fn path_bytes(schema: &Value, length: usize) -> usize {
+    let Some(fields) = schema.as_object() else {
+        return 0;
+    };
+    let inner = fields.iter().map(|(key, value)| {
+        let length = length + key.len() + 3;
+        match (&**key, value) {
+            ("properties" | "patternProperties" | "definitions" | "dependencies", Value::Object(named)) => {
+                named
+                    .iter()
+                    .map(|(name, schema)| path_bytes(schema, length + name.len()))
+                    .sum()
+            }
+            ("allOf" | "anyOf" | "oneOf" | "items", Value::Array(schemas)) => {
+                schemas.iter().map(|schema| path_bytes(schema, length)).sum()
+            }
+            ("items" | "not" | "additionalProperties" | "additionalItems", schema) => {
+                path_bytes(schema, length)
+            }
+            _ => 0,
+        }
+    });
+    inner.fold(length, usize::saturating_add)
 }
 
 /// A schema and all schemas nested in it.

@@ -1,5 +1,7 @@
 //! Restrictions of CRD schemas beyond OpenAPI, and constraints between the extensions.
 
+use std::collections::HashSet;
+
 use serde_json::{Value, json};
 
 use super::{
@@ -10,6 +12,9 @@ use super::{
 use crate::schema::Problem;
 
 const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
+
+/// Limit on the keys of a list that its errors quote; errors beyond it are dropped.
+const MAX_QUOTED_KEYS: usize = 256;
 
 /// The fields allowed at the root of a schema if the status subresource is enabled, in Go's names.
 const ROOT_FIELDS_WITH_STATUS: [&str; 22] = [
@@ -320,7 +325,15 @@ fn check_keys(schema: &Value, path: &str, errors: &mut ErrorList) {
             let why = "must be object if parent array's x-kubernetes-list-type is map";
             errors.invalid(format!("{path}.items.type"), text(&items["type"]), why);
         } else if items.is_object() {
-            for (index, key) in keys.iter().enumerate() {
+            let (mut seen, mut quoted) = (HashSet::new(), 0);
+            // Each error quotes all keys.
+            let mut quote = |why: &str, errors: &mut ErrorList| {
+                if quoted <= MAX_QUOTED_KEYS {
+                    quoted += keys.len();
+                    errors.invalid(&*field, keys.to_vec(), why);
+                }
+            };
+            for key in keys {
                 match items["properties"].get(text(key)) {
                     Some(property) if matches!(text(&property["type"]), "array" | "object") => {
                         let field = format!("{path}.items.properties[{}].type", text(key));
@@ -328,14 +341,10 @@ fn check_keys(schema: &Value, path: &str, errors: &mut ErrorList) {
                         errors.invalid(field, text(&items["type"]), why);
                     }
                     Some(_) => {}
-                    None => errors.invalid(
-                        &*field,
-                        keys.to_vec(),
-                        "entries must all be names of item properties",
-                    ),
+                    None => quote("entries must all be names of item properties", errors),
                 }
-                if keys[..index].contains(key) {
-                    errors.invalid(&*field, keys.to_vec(), "must not contain duplicate entries");
+                if !seen.insert(key) {
+                    quote("must not contain duplicate entries", errors);
                 }
             }
         }
@@ -345,12 +354,13 @@ fn check_keys(schema: &Value, path: &str, errors: &mut ErrorList) {
             let why = format!("cannot be nullable when x-kubernetes-list-type is {list_type}");
             errors.forbidden(format!("{path}.items.nullable"), why);
         }
+        let required: HashSet<_> = list(&items["required"]).iter().collect();
         for key in keys.iter().filter(|_| list_type == "map") {
             let Some(property) = items["properties"].get(text(key)) else {
                 continue;
             };
             let field = format!("{path}.items.properties[{}]", text(key));
-            if !list(&items["required"]).contains(key) && property["default"].is_null() {
+            if !required.contains(key) && property["default"].is_null() {
                 let why = "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property";
                 errors.required(format!("{field}.default"), why);
             }

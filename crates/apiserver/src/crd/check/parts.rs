@@ -1,5 +1,7 @@
 //! Validation of a CRD beside its schema: subresources, columns, selectable fields, conversion, CEL rules.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 use windlass_api::naming;
 use windlass_cel::rules::is_valid_field_path;
@@ -94,7 +96,7 @@ pub(super) fn check_columns(columns: &Value, path: &str, errors: &mut ErrorList)
 }
 
 pub(super) fn check_selectable(fields: &Value, schema: &Value, path: &str, errors: &mut ErrorList) {
-    let mut seen: Vec<String> = Vec::new();
+    let mut seen = HashSet::new();
     for (index, field) in list(fields).iter().enumerate() {
         let (given, path) = (text(&field["jsonPath"]), format!("{path}[{index}].jsonPath"));
         if given.is_empty() {
@@ -116,10 +118,8 @@ pub(super) fn check_selectable(fields: &Value, schema: &Value, path: &str, error
             errors.invalid(&*path, given, why);
         }
         let place = names.join(".");
-        if seen.contains(&place) {
+        if !seen.insert(place) {
             errors.add(path, Problem::Duplicate(given.into()));
-        } else {
-            seen.push(place);
         }
     }
     if seen.len() > MAX_SELECTABLE_FIELDS {
@@ -204,9 +204,10 @@ fn check_reviews(versions: &[Value], path: &str, errors: &mut ErrorList) {
         errors.required(path, "");
         return;
     }
+    let mut seen = HashSet::new();
     for (index, version) in versions.iter().enumerate() {
         let (name, path) = (text(version), format!("{path}[{index}]"));
-        if versions[..index].contains(version) {
+        if !seen.insert(version) {
             errors.invalid(path, name, "duplicate version");
             continue;
         }

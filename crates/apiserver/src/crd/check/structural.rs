@@ -1,13 +1,15 @@
 //! Checks that a schema is structural: it specifies every field once, outside of `allOf`, `anyOf`, `oneOf` and `not`.
 //! These may only restrict values further.
 
+use std::ops::{Deref, DerefMut};
+
 use serde_json::{Map, Value, json};
 
 use super::{
     super::{list, text},
     ErrorList,
 };
-use crate::schema::{FieldError, pattern};
+use crate::schema::{FieldError, Patterns};
 
 /// The position of a schema.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -18,13 +20,36 @@ enum Level {
 }
 
 /// Returns the errors of a schema that is not structural, sorted.
-pub(super) fn check(schema: &Value, path: &str) -> Vec<FieldError> {
-    let mut errors = ErrorList::default();
-    check_invariants(schema, Level::Root, path, &mut errors);
-    check_completeness(schema, Some(schema), path, path, &mut errors);
-    let mut errors = errors.0;
+pub(super) fn check(schema: &Value, path: &str, patterns: &mut Patterns) -> Vec<FieldError> {
+    let mut found = Findings {
+        errors: ErrorList::default(),
+        patterns,
+    };
+    check_invariants(schema, Level::Root, path, &mut found);
+    check_completeness(schema, Some(schema), path, path, &mut found);
+    let mut errors = found.errors.0;
     errors.sort_by_cached_key(|error| format!("{}: {}", error.field, error.message()));
     errors
+}
+
+/// The errors of a schema, and the patterns of its CRD.
+struct Findings<'a> {
+    errors: ErrorList,
+    patterns: &'a mut Patterns,
+}
+
+impl Deref for Findings<'_> {
+    type Target = ErrorList;
+
+    fn deref(&self) -> &ErrorList {
+        &self.errors
+    }
+}
+
+impl DerefMut for Findings<'_> {
+    fn deref_mut(&mut self) -> &mut ErrorList {
+        &mut self.errors
+    }
 }
 
 /// Why a schema cannot be converted to a structural one at all; it is not checked further then.
@@ -65,7 +90,7 @@ fn is_set(value: &Value) -> bool {
     !matches!(value, Value::Null) && *value != json!("") && *value != json!({}) && *value != json!([])
 }
 
-fn check_invariants(schema: &Value, level: Level, path: &str, errors: &mut ErrorList) {
+fn check_invariants(schema: &Value, level: Level, path: &str, errors: &mut Findings<'_>) {
     let kind = text(&schema["type"]);
     let flag = |key: &str| schema[key] == true;
     if kind == "array" && !schema["items"].is_object() {
@@ -162,7 +187,7 @@ fn check_invariants(schema: &Value, level: Level, path: &str, errors: &mut Error
     }
 }
 
-fn check_kind(schema: &Value, level: Level, path: &str, errors: &mut ErrorList) {
+fn check_kind(schema: &Value, level: Level, path: &str, errors: &mut Findings<'_>) {
     let kind = text(&schema["type"]);
     let flag = |key: &str| schema[key] == true;
     let field = format!("{path}.type");
@@ -215,7 +240,7 @@ fn check_value_validations(
     skip_any_of: bool,
     skip_first: bool,
     path: &str,
-    errors: &mut ErrorList,
+    errors: &mut Findings<'_>,
 ) {
     if !skip_any_of {
         for (index, nested) in list(&schema["anyOf"]).iter().enumerate() {
@@ -238,7 +263,7 @@ fn check_value_validations(
     }
     let expression = text(&schema["pattern"]);
     if !expression.is_empty()
-        && let Err(why) = pattern::compile(expression)
+        && let Err(why) = errors.patterns.compile(expression)
     {
         let why = format!("must be a valid regular expression, but isn't: {why}");
         errors.invalid(format!("{path}.pattern"), expression, why);
@@ -246,7 +271,7 @@ fn check_value_validations(
 }
 
 /// Rejects what is not allowed inside `allOf`, `anyOf`, `oneOf` and `not`.
-fn check_nested_value_validations(schema: &Value, skip_any_of: bool, path: &str, errors: &mut ErrorList) {
+fn check_nested_value_validations(schema: &Value, skip_any_of: bool, path: &str, errors: &mut Findings<'_>) {
     check_value_validations(schema, skip_any_of, false, path, errors);
     if schema["items"].is_object() {
         check_nested_value_validations(&schema["items"], false, &format!("{path}.items"), errors);
@@ -324,7 +349,7 @@ fn check_completeness(
     specified: Option<&Value>,
     specified_path: &str,
     path: &str,
-    errors: &mut ErrorList,
+    errors: &mut Findings<'_>,
 ) {
     let lists = ["allOf", "anyOf", "oneOf"];
     if nested["not"].is_object() {
@@ -354,7 +379,7 @@ fn check_specified(
     specified: Option<&Value>,
     specified_path: &str,
     path: &str,
-    errors: &mut ErrorList,
+    errors: &mut Findings<'_>,
 ) {
     let Some(specified) = specified else {
         errors.required(specified_path, &format!("because it is defined in {path}"));

@@ -1,5 +1,7 @@
 //! Processes one object: checks its owners on the server, and deletes or updates it accordingly.
 
+use std::collections::HashSet;
+
 use k8s_openapi::{
     api::core::v1::ObjectReference,
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
@@ -260,6 +262,7 @@ impl Collector {
             .map(|uid| json!({"$patch": "delete", "uid": uid}))
             .collect();
         let patch = json!({"metadata": {"uid": uid, "ownerReferences": removals}});
+        let owners: HashSet<_> = owners.iter().copied().collect();
         self.patch_owners(node, patch, |references| {
             references.retain(|reference| !owners.contains(&reference.uid.as_str()));
         })
