@@ -397,7 +397,7 @@ mod tests {
     #[should_panic(expected = "`lnog` is not a case")]
     fn embedded_only_refuses_an_unknown_case() {
         let suite = suite().embedded_only("lnog", "it takes an hour");
-        suite.execute(&without_output(), without_assets(false, vec![Target::Embedded]));
+        let _ = suite.execute(&without_output(), without_assets(false, vec![Target::Embedded]));
     }
 
     #[test]
@@ -443,7 +443,7 @@ mod tests {
             .case("other", alone);
         let began = std::time::Instant::now();
         let (conclusion, summary) =
-            suite.execute(&without_output(), without_assets(false, vec![Target::Embedded]));
+            let _ = suite.execute(&without_output(), without_assets(false, vec![Target::Embedded]));
         assert_eq!((conclusion.num_passed, conclusion.num_failed), (2, 0));
         assert!(began.elapsed() < Duration::from_mins(1));
         assert!(
@@ -475,7 +475,7 @@ mod tests {
                 .case("other", alone);
             let suite = if paused { suite.paused() } else { suite };
             let (conclusion, summary) =
-                suite.execute(&without_output(), without_assets(false, vec![Target::Embedded]));
+                let _ = suite.execute(&without_output(), without_assets(false, vec![Target::Embedded]));
             assert_eq!((conclusion.num_passed, conclusion.num_failed), (2, 0));
             assert!(summary.contains("ran 2 on embedded (a cluster each"), "{summary}");
         }
