@@ -30,21 +30,33 @@ fn pod_template() -> Value {
     json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "web", "image": "nginx"}]}})
 }
 
+/// Its pods ask for what the scheduler ignores.
+fn spread_template() -> Value {
+    let selector = json!({"matchLabels": {"app": "web"}});
+    let term = json!({"labelSelector": selector, "topologyKey": "kubernetes.io/hostname"});
+    let mut template = pod_template();
+    template["spec"]["affinity"] =
+        json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}});
+    template["spec"]["topologySpreadConstraints"] = json!([
+        {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector},
+    ]);
+    template
+}
+
+/// Its pods ask for what the scheduler considers.
+fn linux_template() -> Value {
+    let is_linux = json!({"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]});
+    let mut template = pod_template();
+    template["spec"]["affinity"] = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
+        "nodeSelectorTerms": [{"matchExpressions": [is_linux]}],
+    }}});
+    template
+}
+
 /// Path, object, and the beginning of each warning.
 fn kinds_without_controller() -> Vec<(&'static str, Value, Vec<&'static str>)> {
     let selector = json!({"matchLabels": {"app": "web"}});
-    let term = json!({"labelSelector": selector, "topologyKey": "kubernetes.io/hostname"});
-    let mut together = pod_template();
-    together["spec"]["affinity"] =
-        json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}});
-    together["spec"]["topologySpreadConstraints"] = json!([
-        {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector},
-    ]);
-    let is_linux = json!({"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]});
-    let mut on_linux = pod_template();
-    on_linux["spec"]["affinity"] = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
-        "nodeSelectorTerms": [{"matchExpressions": [is_linux]}],
-    }}});
+    let (together, on_linux) = (spread_template(), linux_template());
     let job = json!({"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "a", "image": "b"}]}}});
     vec![
         (

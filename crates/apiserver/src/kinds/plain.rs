@@ -218,8 +218,7 @@ mod tests {
 
     #[test]
     fn row_of_an_api_service_names_its_service_and_why_it_is_unavailable() {
-        let registry = Registry::new();
-        let catalogue = registry.catalogue();
+        let catalogue = Registry::new().catalogue();
         let mut resources = catalogue.resources.iter();
         let resource = resources
             .find(|resource| &*resource.kind == "APIService")
