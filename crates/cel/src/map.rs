@@ -36,7 +36,7 @@ impl std::fmt::Debug for Repr<'_> {
             }
             Self::Entries(entries) => f
                 .debug_map()
-                .entries(entries.entries.iter().map(|(k, v)| (k, v)))
+                .entries(entries.pairs.iter().map(|(k, v)| (k, v)))
                 .finish(),
             Self::Host(_) => f.write_str("Host"),
         }
@@ -56,7 +56,7 @@ pub trait HostObject: Sync {
 pub(crate) struct Entries<'a> {
     /// The type of an object that an expression constructed.
     type_name: Option<Arc<str>>,
-    entries: Vec<(Value<'a>, Value<'a>)>,
+    pairs: Vec<(Value<'a>, Value<'a>)>,
     /// Places of the keys, if there are many.
     index: HashMap<Key, usize, foldhash::fast::FixedState>,
 }
@@ -116,7 +116,7 @@ impl<'a> Entries<'a> {
             // Keys of other types are rare, and have no index.
             let mut work = Work::unlimited();
             let is_equal = |known: &Value<'_>| equality::equals(known, key, &mut work).unwrap_or(false);
-            return self.entries.iter().map(|(known, _)| known).position(is_equal);
+            return self.pairs.iter().map(|(known, _)| known).position(is_equal);
         };
         self.find(&index_key).or_else(|| match key {
             // A float finds a whole number, but not the other way round.
@@ -126,8 +126,8 @@ impl<'a> Entries<'a> {
     }
 
     fn find(&self, key: &Key) -> Option<usize> {
-        if self.entries.len() <= FEW {
-            self.entries
+        if self.pairs.len() <= FEW {
+            self.pairs
                 .iter()
                 .position(|(known, _)| Key::new(known).as_ref() == Some(key))
         } else {
@@ -138,29 +138,29 @@ impl<'a> Entries<'a> {
     /// Adds an entry, or replaces the one with an equal key.
     pub(crate) fn insert(&mut self, key: Value<'a>, value: Value<'a>) {
         if let Some(position) = self.position(&key) {
-            self.entries[position].1 = value;
+            self.pairs[position].1 = value;
             return;
         }
         let index_key = Key::new(&key);
-        self.entries.push((key, value));
-        if self.entries.len() == FEW + 1 {
+        self.pairs.push((key, value));
+        if self.pairs.len() == FEW + 1 {
             self.index = self
-                .entries
+                .pairs
                 .iter()
                 .enumerate()
                 .filter_map(|(position, (key, _))| Some((Key::new(key)?, position)))
                 .collect();
-        } else if self.entries.len() > FEW
+        } else if self.pairs.len() > FEW
             && let Some(index_key) = index_key
         {
-            self.index.insert(index_key, self.entries.len() - 1);
+            self.index.insert(index_key, self.pairs.len() - 1);
         }
     }
 
     pub(crate) fn remove(&mut self, key: &Value<'_>) {
         if let Some(position) = self.position(key) {
-            self.entries.remove(position);
-            let entries = std::mem::take(&mut self.entries);
+            self.pairs.remove(position);
+            let entries = std::mem::take(&mut self.pairs);
             self.index.clear();
             for (key, value) in entries {
                 self.insert(key, value);
@@ -232,7 +232,7 @@ impl<'a> Map<'a> {
     pub fn len(&self) -> usize {
         match &self.0 {
             Repr::Json { fields, .. } | Repr::Object { fields, .. } => fields.len(),
-            Repr::Entries(entries) => entries.entries.len(),
+            Repr::Entries(entries) => entries.pairs.len(),
             Repr::Host(object) => object.names().len(),
         }
     }
@@ -247,7 +247,7 @@ impl<'a> Map<'a> {
         match (&self.0, key) {
             (Repr::Entries(entries), _) => {
                 let position = entries.position(key)?;
-                Some(Ok(entries.entries[position].1.clone()))
+                Some(Ok(entries.pairs[position].1.clone()))
             }
             (_, Value::String(name)) => self.field(name),
             (Repr::Object { .. } | Repr::Json { values: Some(_), .. }, _) => {
@@ -274,7 +274,7 @@ impl<'a> Map<'a> {
             }
             Repr::Entries(entries) => {
                 let position = entries.position(&Value::text(name))?;
-                Some(Ok(entries.entries[position].1.clone()))
+                Some(Ok(entries.pairs[position].1.clone()))
             }
             Repr::Host(object) => object.field(name),
         }
@@ -301,7 +301,7 @@ impl<'a> Map<'a> {
                 .filter_map(|property| property.cel_name.as_deref())
                 .map(Value::text)
                 .collect(),
-            Repr::Entries(entries) => entries.entries.iter().map(|(key, _)| key.clone()).collect(),
+            Repr::Entries(entries) => entries.pairs.iter().map(|(key, _)| key.clone()).collect(),
             Repr::Host(object) => object.names().into_iter().map(Value::text).collect(),
         }
     }

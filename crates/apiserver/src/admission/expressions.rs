@@ -31,6 +31,10 @@ const DEEP_CHAIN: usize = 16;
 
 /// What an expression may use besides the objects and the request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "independent parts of an environment"
+)]
 pub(crate) struct Features {
     pub(crate) params: bool,
     pub(crate) variables: bool,

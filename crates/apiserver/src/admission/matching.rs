@@ -156,15 +156,17 @@ impl Rule {
             texts.filter_map(Value::as_str).map(Box::from).collect()
         };
         let resources = texts("resources");
-        let split = |text: &Box<str>| {
-            let (resource, subresource) = text.split_once('/').unwrap_or((text, ""));
-            (resource.into(), subresource.into())
-        };
         Self {
             operations: texts("operations"),
             groups: texts("apiGroups"),
             versions: texts("apiVersions"),
-            resources: resources.iter().map(split).collect(),
+            resources: resources
+                .iter()
+                .map(|text| {
+                    let (resource, subresource) = text.split_once('/').unwrap_or((text, ""));
+                    (resource.into(), subresource.into())
+                })
+                .collect(),
             scope: match rule["scope"].as_str() {
                 Some("Cluster") => Scope::Cluster,
                 Some("Namespaced") => Scope::Namespaced,

@@ -124,6 +124,16 @@ impl<'a> Admitted<'a> {
         }
     }
 
+    /// The client, if its request is admitted at all.
+    fn admitted_caller(&self) -> Option<&'a Arc<Caller>> {
+        let resource = &self.target.resource;
+        let is_exempt = *resource.group == *CONFIGURATION_GROUP
+            && EXEMPT
+                .iter()
+                .any(|beginning| resource.plural.starts_with(beginning));
+        self.caller.filter(|_| !is_exempt)
+    }
+
     /// The options as JSON.
     fn options(&self, caller: &Caller) -> Value {
         if let Some(options) = self.options {
@@ -204,7 +214,7 @@ impl Admission {
         plugins: impl Fn(&mut Object) -> Result<(), Status>,
     ) -> Result<bool, Status> {
         plugins(object)?;
-        let Some(caller) = self.is_admitted(admitted).filter(|_| self.may_mutate()) else {
+        let Some(caller) = admitted.admitted_caller().filter(|_| self.may_mutate()) else {
             return Ok(false);
         };
         let name = object.name().to_owned();
@@ -228,7 +238,7 @@ impl Admission {
         objects: [Option<&Object>; 2],
         warnings: &mut Vec<String>,
     ) -> Result<(), Status> {
-        let Some(caller) = self.is_admitted(admitted).filter(|_| self.may_reject()) else {
+        let Some(caller) = admitted.admitted_caller().filter(|_| self.may_reject()) else {
             return Ok(());
         };
         let name = objects[0].map_or("", Object::name);
@@ -246,7 +256,7 @@ impl Admission {
         old: Option<&Value>,
         warnings: &mut Vec<String>,
     ) -> Result<Value, Status> {
-        if self.is_admitted(admitted).is_none() || !(self.may_mutate() || self.may_reject()) {
+        if admitted.admitted_caller().is_none() || !(self.may_mutate() || self.may_reject()) {
             return Ok(value);
         }
         let Some(mut object) = Object::new(value) else {
@@ -267,16 +277,6 @@ impl Admission {
         self.mutate(admitted, &mut object, old.as_ref(), |_| Ok(()))?;
         self.validate(admitted, [Some(&object), old.as_ref()], warnings)?;
         Ok(object.into_value())
-    }
-
-    /// The client, if its request is admitted at all.
-    fn is_admitted<'a>(&self, admitted: &Admitted<'a>) -> Option<&'a Arc<Caller>> {
-        let resource = &admitted.target.resource;
-        let is_exempt = *resource.group == *CONFIGURATION_GROUP
-            && EXEMPT
-                .iter()
-                .any(|beginning| resource.plural.starts_with(beginning));
-        admitted.caller.filter(|_| !is_exempt)
     }
 
     /// Applies the admission plugins to a new object: completes it, or rejects it.

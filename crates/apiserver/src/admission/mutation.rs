@@ -56,7 +56,7 @@ pub(super) fn apply_json_patch(live: &Json, patch: &Value<'_>) -> Result<Option<
     };
     let mut budget = Budget::default();
     let mut operations = Vec::with_capacity(list.len());
-    for item in list.iter() {
+    for item in list {
         let Ok(Value::Map(item)) = item else {
             return Err(
                 "type mismatch: JSONPatchType.expression should evaluate to array of JSONPatch".to_owned(),
@@ -175,7 +175,7 @@ impl Budget {
 fn to_json(value: &Value<'_>, budget: &mut Budget) -> Result<Json, String> {
     budget.spend(4)?;
     Ok(match value {
-        Value::Null => Json::Null,
+        Value::Null | Value::Optional(None) => Json::Null,
         Value::Bool(value) => (*value).into(),
         Value::Int(value) => (*value).into(),
         Value::Uint(value) => (*value).into(),
@@ -191,14 +191,13 @@ fn to_json(value: &Value<'_>, budget: &mut Budget) -> Result<Json, String> {
         }
         Value::List(list) => {
             let mut items = Vec::new();
-            for item in list.iter() {
+            for item in list {
                 items.push(to_json(&item.map_err(|error| error.to_string())?, budget)?);
             }
             items.into()
         }
         Value::Map(map) => map_to_json(map, budget)?.into(),
         Value::Optional(Some(value)) => to_json(value, budget)?,
-        Value::Optional(None) => Json::Null,
         other => {
             return Err(format!(
                 "JSONPath valueExpression evaluated to a type that could not marshal to JSON: {}",

@@ -9,7 +9,7 @@ use windlass_cel::{Authorizer, Check, Decision, Value, authorizer};
 
 use super::{
     evaluation::Evaluation,
-    expressions::{Expected, Features, PolicyPrograms, compile, environment},
+    expressions::{CompileError, Expected, Features, PolicyPrograms, compile, environment},
     policies::PolicyKind,
 };
 
@@ -71,7 +71,7 @@ fn expressions_compile_as_in_kube_apiserver() {
     });
     for (expression, expected, wanted) in ours {
         let result = compile(&env, expression, expected).map(drop);
-        let message = result.as_ref().map_err(|error| error.message());
+        let message = result.as_ref().map_err(CompileError::message);
         assert_eq!(message.copied(), wanted, "{expression}");
     }
     let (mut compared, mut different) = (0, BTreeSet::new());
@@ -89,7 +89,7 @@ fn expressions_compile_as_in_kube_apiserver() {
             ["string", "null_type"] => Expected::TextOrNull,
             ["Object"] => Expected::Object,
             ["list(JSONPatch)"] => Expected::Patches,
-            ["any", ..] | ["dyn", ..] => Expected::Any,
+            ["any" | "dyn", ..] => Expected::Any,
             _ => continue,
         };
         // The variables of their tests are in the other file.

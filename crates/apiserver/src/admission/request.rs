@@ -33,13 +33,13 @@ impl Operation {
 
 /// A group, version and kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Kind<'a> {
+pub(crate) struct GroupVersionKind<'a> {
     pub(crate) group: &'a str,
     pub(crate) version: &'a str,
     pub(crate) kind: &'a str,
 }
 
-impl Kind<'_> {
+impl GroupVersionKind<'_> {
     fn to_json(self) -> Value {
         json!({"group": self.group, "version": self.version, "kind": self.kind})
     }
@@ -97,7 +97,7 @@ impl<'a> Attributes<'a> {
     }
 
     /// The kind of the object.
-    pub(crate) fn kind(&self) -> Kind<'a> {
+    pub(crate) fn kind(&self) -> GroupVersionKind<'a> {
         kind_of(self.resource, self.subresource)
     }
 
@@ -169,19 +169,19 @@ fn is_namespace(resource: &Resource) -> bool {
 }
 
 /// The kind of a resource's objects, or of one of its subresources.
-pub(super) fn kind_of<'a>(resource: &'a Resource, subresource: &str) -> Kind<'a> {
-    let own = Kind {
+pub(super) fn kind_of<'a>(resource: &'a Resource, subresource: &str) -> GroupVersionKind<'a> {
+    let own = GroupVersionKind {
         group: &resource.group,
         version: &resource.version,
         kind: &resource.kind,
     };
     match resource.subresource(subresource) {
-        Some(part) if !part.version.is_empty() => Kind {
+        Some(part) if !part.version.is_empty() => GroupVersionKind {
             group: &part.group,
             version: &part.version,
             kind: &part.kind,
         },
-        Some(part) => Kind {
+        Some(part) => GroupVersionKind {
             kind: &part.kind,
             ..own
         },

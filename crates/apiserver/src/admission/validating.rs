@@ -399,9 +399,8 @@ fn audit<'a>(
                 let key = format!("{}/{}", policy.name, key.unwrap_or_default());
                 outcome.audit_annotations.push((key, text[..end].to_owned()));
             }
-            Ok(_) => {}
             Err(why) if !policy.ignores_failures() => outcome.audit_errors.push(why),
-            Err(_) => {}
+            _ => {}
         }
     }
     Ok(())

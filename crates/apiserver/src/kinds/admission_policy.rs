@@ -60,6 +60,9 @@ const MAX_AUDIT_EXPRESSION_BYTES: usize = 5 * 1024;
 const OPERATIONS: &[&str] = &["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
 const MUTATING_OPERATIONS: &[&str] = &["*", "CONNECT", "CREATE", "UPDATE"];
 
+/// The error of a reference to parameters by name and by selector.
+const EXCLUSIVE: &str = "name and selector are mutually exclusive";
+
 /// Words that are no identifiers in CEL.
 const RESERVED: [&str; 21] = [
     "true",
@@ -143,9 +146,9 @@ fn check_actions(actions: &Value, path: &FieldPath<'_>, errors: &mut ErrorList) 
     let mut seen = HashSet::new();
     for (index, action) in actions.iter().enumerate() {
         let place = path.index(index);
-        errors.one_of(&place, action, &["Audit", "Deny", "Warn"]);
+        errors.one_of(place, action, &["Audit", "Deny", "Warn"]);
         if !seen.insert(text(action)) {
-            errors.duplicate(&place, action.clone());
+            errors.duplicate(place, action.clone());
         }
     }
     if seen.contains("Deny") && seen.contains("Warn") {
@@ -162,7 +165,6 @@ fn check_param_ref(reference: &Value, path: &FieldPath<'_>, errors: &mut ErrorLi
     if !reference.is_object() {
         return;
     }
-    const EXCLUSIVE: &str = "name and selector are mutually exclusive";
     let name = text(&reference["name"]);
     let has_selector = reference["selector"].is_object();
     if !name.is_empty() {
@@ -288,7 +290,7 @@ fn check_mutating_operations(resources: &Value, path: &FieldPath<'_>, errors: &m
     let place = rules.child("operations");
     for rule in list(&resources["resourceRules"]) {
         for operation in list(&rule["operations"]) {
-            errors.one_of(&place, operation, MUTATING_OPERATIONS);
+            errors.one_of(place, operation, MUTATING_OPERATIONS);
         }
     }
 }
@@ -371,7 +373,7 @@ fn check_policy(kind: PolicyKind, name: &str, spec: &Value, errors: &mut ErrorLi
             check_mutating_operations(resources, &constraints, errors);
         }
     } else {
-        errors.required(&constraints, "");
+        errors.required(constraints, "");
     }
     check_match_conditions(
         &spec["matchConditions"],
@@ -409,10 +411,10 @@ fn check_param_kind(kind: &Value, path: &FieldPath<'_>, errors: &mut ErrorList) 
     let version = text(&kind["apiVersion"]);
     let place = path.child("apiVersion");
     if version.is_empty() {
-        errors.required(&place, "");
+        errors.required(place, "");
     } else if version.matches('/').count() > 1 {
         errors.invalid(
-            &place,
+            place,
             version,
             &format!("unexpected GroupVersion string: {version}"),
         );
@@ -421,14 +423,14 @@ fn check_param_kind(kind: &Value, path: &FieldPath<'_>, errors: &mut ErrorList) 
         if !group.is_empty() {
             let problems = naming::subdomain(group);
             if !problems.is_empty() {
-                errors.invalid(&place, group, &problems.join(","));
+                errors.invalid(place, group, &problems.join(","));
             }
         }
         let problems = naming::label_1035(short);
         if short.is_empty() {
-            errors.invalid(&place, version, "version must be specified");
+            errors.invalid(place, version, "version must be specified");
         } else if !problems.is_empty() {
-            errors.invalid(&place, short, &problems.join(","));
+            errors.invalid(place, short, &problems.join(","));
         }
     }
     let name = text(&kind["kind"]);
@@ -492,7 +494,7 @@ fn check_variables(
         let expression = text(&variable["expression"]);
         let place = path.child("expression");
         if expression.trim().is_empty() {
-            errors.required(&place, "expression is not specified");
+            errors.required(place, "expression is not specified");
             continue;
         }
         let program = match compile(&compilers.env, expression, Expected::Any) {
@@ -538,7 +540,7 @@ fn check_validating(
     let path = path.child("auditAnnotations");
     if annotations.len() > MAX_AUDIT_ANNOTATIONS {
         let why = format!("must not have more than {MAX_AUDIT_ANNOTATIONS} auditAnnotations");
-        errors.invalid_list(&path, annotations, &why);
+        errors.invalid_list(path, annotations, &why);
     }
     let mut keys = HashSet::new();
     for (index, annotation) in annotations.iter().enumerate() {
@@ -590,7 +592,7 @@ fn check_validation(validation: &Value, compilers: &Compilers, path: &FieldPath<
     }
     let place = path.child("messageExpression");
     if !evaluated.is_empty() && evaluated.trim().is_empty() {
-        errors.invalid(&place, evaluated, "must be non-empty if specified");
+        errors.invalid(place, evaluated, "must be non-empty if specified");
     } else if !evaluated.is_empty() {
         check_expression(&compilers.messages, evaluated, Expected::Text, &place, errors);
     }
@@ -627,7 +629,7 @@ fn check_mutations(mutations: &[Value], compilers: &Compilers, path: &FieldPath<
             let place = body.child("expression");
             let expression = text(&mutation[own]["expression"]).trim();
             if expression.is_empty() {
-                errors.required(&place, "");
+                errors.required(place, "");
             } else {
                 check_expression(&compilers.env, expression, expected, &place, errors);
             }

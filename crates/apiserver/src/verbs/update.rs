@@ -250,6 +250,18 @@ impl WriteVerbs {
             object.keep_meta("resourceVersion", old);
             return Ok(Some(dry_run_answer(200, object, warnings)));
         }
+        self.store_update(resource, entry, old, object, warnings)
+    }
+
+    /// Writes an admitted update; `None` on conflict.
+    fn store_update(
+        &self,
+        resource: &Resource,
+        entry: &Entry,
+        old: &Object,
+        mut object: Object,
+        warnings: Vec<String>,
+    ) -> Result<Option<Answer>, Status> {
         // Without finalizers the object is removed. The answer shows it as the client wrote it.
         if kinds::can_be_removed(resource, &object) {
             // Watchers see its previous state.

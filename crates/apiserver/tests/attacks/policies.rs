@@ -139,17 +139,20 @@ async fn policy_sees_deeply_nested_objects() {
     let (code, _) = read(send(&server, "POST", path, None, definition.to_string()).await).await;
     assert_eq!(code, 201);
     let things = "/apis/example.com/v1/namespaces/default/things";
-    let thing = |levels: usize| {
-        let spec = format!("{}1{}", r#"{"a":"#.repeat(levels), "}".repeat(levels));
-        format!(r#"{{"apiVersion":"example.com/v1","kind":"Thing","metadata":{{"name":"a"}},"spec":{spec}}}"#)
-    };
-    let (code, _) = read(send(&server, "POST", things, None, thing(5_000)).await).await;
+    let spec = format!("{}1{}", r#"{"a":"#.repeat(5_000), "}".repeat(5_000));
+    let thing = format!(
+        r#"{{"apiVersion":"example.com/v1","kind":"Thing","metadata":{{"name":"a"}},"spec":{spec}}}"#
+    );
+    let (code, _) = read(send(&server, "POST", things, None, thing).await).await;
     assert_eq!(code, 201);
     let one = format!("{things}/a");
-    let (code, _) = read(send(&server, "PUT", &one, None, thing(5_000)).await).await;
+    let patch = async |patch: Value| read(send(&server, "PATCH", &one, None, patch.to_string()).await).await;
+    let (code, _) = patch(json!({"metadata": {"labels": {"a": "b"}}})).await;
     assert_eq!(code, 200);
-    let (code, _) = read(send(&server, "PUT", &one, None, thing(4_999)).await).await;
+    let (code, answer) = patch(json!({"spec": {"b": 1}})).await;
+    let why = answer["message"].as_str().unwrap_or_default();
     assert_eq!(code, 422);
+    assert!(why.contains("failed expression: oldObject == null"), "{why}");
 }
 
 #[tokio::test]
