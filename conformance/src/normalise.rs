@@ -6,6 +6,7 @@
 //!   real server's own writes advance it at any time.
 //! - Times near now become `T` with their precision; times that the scenario wrote itself stay.
 //! - `managedFields` are removed, unless the scenario is about them; then they are sorted by manager.
+//! - `selfType` with a number, in errors of validation rules, becomes `selfType1`.
 //! - Ages in tables become `AGE`; tokens are decoded to their claims; random values of kubectl become `CHANCE`.
 //!
 //! Absent, null and empty stay different.
@@ -39,6 +40,8 @@ static TIME: LazyLock<Regex> =
 static GENERATE_NAME: LazyLock<Regex> = LazyLock::new(|| pattern(r#"generateName"?: *"?([^"},\s]+)"#));
 /// Hash of a schema document.
 static HASH: LazyLock<Regex> = LazyLock::new(|| pattern("hash=[0-9A-F]+"));
+/// The name of the type of `self` in errors of validation rules; its number depends on the time.
+static SELF_TYPE: LazyLock<Regex> = LazyLock::new(|| pattern(r"selfType\d+"));
 static AGE: LazyLock<Regex> = LazyLock::new(|| pattern(r"^(?:\d+[smhdy])+$"));
 static AGE_IN_TEXT: LazyLock<Regex> = LazyLock::new(|| pattern(r"\b(?:\d+m)?\d+s\b"));
 static IP: LazyLock<Regex> = LazyLock::new(|| pattern(r"^\d+\.\d+\.\d+\.\d+$"));
@@ -271,6 +274,7 @@ impl Normaliser<'_> {
         });
         let replaced = TIME.replace_all(&replaced, |found: &Captures<'_>| self.time(found));
         let replaced = HASH.replace_all(&replaced, "hash=HASH");
+        let replaced = SELF_TYPE.replace_all(&replaced, "selfType1");
         let mut replaced = replaced.into_owned();
         // The longest first: an address such as 10.0.0.5 is also the beginning of 10.0.0.54.
         let mut names: Vec<_> = self.generated.iter().chain(&self.addresses).collect();

@@ -27,6 +27,9 @@ const MAX_PATTERN_BYTES: usize = 64 << 20;
 
 /// Compiles the rules of a schema; `None` if it has none.
 pub(super) fn compile(document: &Json, is_root: bool) -> Option<Node> {
+    if !has_rules(document, 0) {
+        return None;
+    }
     let mut compiler = Compiler {
         env: Env::kubernetes(),
         roots: 0,
@@ -46,6 +49,22 @@ pub(super) fn compile(document: &Json, is_root: bool) -> Option<Node> {
         })
     });
     compiler.node(document, known, false, 0)
+}
+
+/// Whether there are rules in or below a part of a schema. Most schemas have none, and are not read further.
+fn has_rules(document: &Json, depth: usize) -> bool {
+    let Some(fields) = document.as_object().filter(|_| depth <= MAX_SCHEMA_DEPTH) else {
+        return false;
+    };
+    let inner = |name: &str| fields.get(name).is_some_and(|inner| has_rules(inner, depth + 1));
+    let rules = fields.get("x-kubernetes-validations").and_then(Json::as_array);
+    rules.is_some_and(|rules| !rules.is_empty())
+        || inner("items")
+        || inner("additionalProperties")
+        || fields
+            .get("properties")
+            .and_then(Json::as_object)
+            .is_some_and(|properties| properties.values().any(|property| has_rules(property, depth + 1)))
 }
 
 /// A part of a schema that expressions can see.
