@@ -443,7 +443,7 @@ mod tests {
             .case("other", alone);
         let began = std::time::Instant::now();
         let (conclusion, summary) =
-            let _ = suite.execute(&without_output(), without_assets(false, vec![Target::Embedded]));
+            suite.execute(&without_output(), without_assets(false, vec![Target::Embedded]));
         assert_eq!((conclusion.num_passed, conclusion.num_failed), (2, 0));
         assert!(began.elapsed() < Duration::from_mins(1));
         assert!(
@@ -475,7 +475,7 @@ mod tests {
                 .case("other", alone);
             let suite = if paused { suite.paused() } else { suite };
             let (conclusion, summary) =
-                let _ = suite.execute(&without_output(), without_assets(false, vec![Target::Embedded]));
+                suite.execute(&without_output(), without_assets(false, vec![Target::Embedded]));
             assert_eq!((conclusion.num_passed, conclusion.num_failed), (2, 0));
             assert!(summary.contains("ran 2 on embedded (a cluster each"), "{summary}");
         }

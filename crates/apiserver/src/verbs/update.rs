@@ -16,6 +16,7 @@ use super::{
 };
 use crate::{
     admission::{Admitted, Operation},
+    auth::Caller,
     conversion, crd,
     kinds::{self, UpdateErrors, Write},
     limits,
@@ -250,13 +251,13 @@ impl WriteVerbs {
             object.keep_meta("resourceVersion", old);
             return Ok(Some(dry_run_answer(200, object, warnings)));
         }
-        self.store_update(resource, entry, old, object, warnings)
+        self.store_update((resource, caller), entry, old, object, warnings)
     }
 
     /// Writes an admitted update; `None` on conflict.
     fn store_update(
         &self,
-        resource: &Resource,
+        (resource, caller): (&Resource, Option<&Caller>),
         entry: &Entry,
         old: &Object,
         mut object: Object,

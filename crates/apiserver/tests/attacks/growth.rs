@@ -289,11 +289,9 @@ async fn errors_of_a_schema_below_a_long_name_stay_short() {
     let (code, status) = read(send(&server, "POST", CRDS, None, spec(10_000)).await).await;
     assert_eq!(code, 422);
     let message = status["message"].as_str().unwrap_or_default();
-    assert!(
-        message.ends_with(" more errors]") && message.len() < 1 << 20,
-        "{} bytes",
-        message.len()
-    );
+    assert!(message.len() < 1 << 20, "{} bytes", message.len());
+    let causes = status["details"]["causes"].as_array().map_or(0, Vec::len);
+    assert!(causes < 100, "{causes} causes");
     // The paths take 200 MB.
     let (code, status) = read(send(&server, "POST", CRDS, None, spec(100_000)).await).await;
     assert_eq!(code, 422);
