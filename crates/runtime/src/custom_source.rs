@@ -20,7 +20,7 @@ use crate::{
     key::ReconcileKey,
     source::{Pump, Source, SourceBuilder, WaitsFor},
     start_report::CustomKinds,
-    trigger::{ChangedObject, KeyQueue, Trigger, TriggerCause, enqueue},
+    trigger::{KeyQueue, Trigger, TriggerCause, enqueue},
 };
 
 /// Gives a [custom source](crate::Controller::source) its caches and the controller's queue. Clones share both.
@@ -49,13 +49,6 @@ impl<Key: ReconcileKey> SourceContext<Key> {
     pub fn add(&self, key: Key, priority: Priority) {
         let trigger = Trigger::new(TriggerCause::Source);
         enqueue(&self.queue, key, priority, Some(trigger));
-    }
-
-    /// Adds a key to the queue because an object changed, which [`Context::trigger`](crate::Context::trigger) then says.
-    /// `None` is an object that existed at the start. Keys of the same change can share it.
-    pub fn add_changed(&self, key: Key, priority: Priority, changed: Option<&Arc<ChangedObject>>) {
-        let trigger = changed.map(|changed| Trigger::new(TriggerCause::Change(Arc::clone(changed))));
-        enqueue(&self.queue, key, priority, trigger);
     }
 
     /// Declares that the initial keys are queued, so reconciles may begin. Until then keys wait in the queue.
