@@ -111,8 +111,8 @@ async fn long_chain_of_variables_does_not_overflow_the_stack() {
         .expect("a list")
         .push(variable(1000));
     let path = format!("{GROUP}/validatingadmissionpolicies/p");
-    let patch = json!({"spec": spec}).to_string();
-    let (code, answer) = read(send(&server, "PATCH", &path, None, patch).await).await;
+    let changes = json!({"spec": spec}).to_string();
+    let (code, answer) = read(send(&server, "PATCH", &path, None, changes).await).await;
     assert_eq!(code, 422);
     assert_eq!(answer["details"]["causes"][0]["field"], "spec.variables");
 }
@@ -146,10 +146,11 @@ async fn policy_sees_deeply_nested_objects() {
     let (code, _) = read(send(&server, "POST", things, None, thing).await).await;
     assert_eq!(code, 201);
     let one = format!("{things}/a");
-    let patch = async |patch: Value| read(send(&server, "PATCH", &one, None, patch.to_string()).await).await;
-    let (code, _) = patch(json!({"metadata": {"labels": {"a": "b"}}})).await;
+    let change =
+        async |changes: Value| read(send(&server, "PATCH", &one, None, changes.to_string()).await).await;
+    let (code, _) = change(json!({"metadata": {"labels": {"a": "b"}}})).await;
     assert_eq!(code, 200);
-    let (code, answer) = patch(json!({"spec": {"b": 1}})).await;
+    let (code, answer) = change(json!({"spec": {"b": 1}})).await;
     let why = answer["message"].as_str().unwrap_or_default();
     assert_eq!(code, 422);
     assert!(why.contains("failed expression: oldObject == null"), "{why}");
