@@ -167,7 +167,7 @@ impl EventWriter {
             }
             // The connection's log has it.
             _ if is_connection_error(error) => {
-                tracing::debug!(event = %write, error = message(error), "cannot write event")
+                tracing::debug!(event = %write, error = message(error), "cannot write event");
             }
             _ => tracing::warn!(event = %write, error = message(error), "cannot write event"),
         }
@@ -194,6 +194,7 @@ impl Drop for EventWriter {
 }
 
 /// What a request has done.
+#[derive(Clone, Copy)]
 enum WriteResult {
     Created,
     Patched,
