@@ -69,7 +69,7 @@ pub use issue::{Issue, Issues};
 pub use library::{Authorizer, Check, Cidr, Decision, Ip, Quantity, Semver, Url, authorizer};
 pub use list::{Iter, List};
 pub use map::{HostObject, Map};
-pub use names::escape;
+pub use names::{escape, is_identifier};
 pub use program::{Evaluation, LazyFields, Limits, PER_CALL_LIMIT, Program};
 pub use schema::Schema;
 pub use time::{Duration, Timestamp};

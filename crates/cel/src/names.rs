@@ -62,6 +62,18 @@ pub fn escape(name: &str) -> Option<String> {
     Some(escaped)
 }
 
+/// Whether the name can be that of a variable: letters, digits and `_`, and no reserved word.
+///
+/// ```
+/// assert!(windlass_cel::is_identifier("_max1"));
+/// assert!(!windlass_cel::is_identifier("1max") && !windlass_cel::is_identifier("while"));
+/// ```
+pub fn is_identifier(name: &str) -> bool {
+    let is_first = |letter: char| letter == '_' || letter.is_ascii_alphabetic();
+    let is_letter = |letter: char| is_first(letter) || letter.is_ascii_digit();
+    name.starts_with(is_first) && name.chars().all(is_letter) && !is_reserved(name)
+}
+
 /// Whether the name is a reserved word.
 pub(crate) fn is_reserved(name: &str) -> bool {
     RESERVED.contains(&name)

@@ -16,7 +16,6 @@ use std::{
 };
 
 use parking_lot::RwLock;
-use tokio::sync::watch;
 use windlass_api::request::Access;
 use windlass_rights::Rule;
 
@@ -24,7 +23,7 @@ use super::{
     role_objects::{ParsedRole, parse_binding, parse_role},
     user::{User, service_account_user_name},
 };
-use crate::storage::{Entry, Key, Revision, Storage, TableName};
+use crate::storage::{Entry, Key, Storage, TableChanges, TableFollower};
 
 /// The tables that make up the policy.
 const TABLES: [(&str, Kind); 4] = [
@@ -46,7 +45,7 @@ pub(crate) struct Policy {
 }
 
 struct Index {
-    tables: Vec<TableCursor>,
+    tables: Vec<IndexedTable>,
     /// By namespace and name; cluster roles are in the empty namespace.
     roles: HashMap<Box<str>, BTreeMap<Arc<str>, Arc<ParsedRole>>>,
     bindings: HashMap<Key, Arc<Binding>>,
@@ -54,13 +53,11 @@ struct Index {
     bindings_by_namespace: HashMap<Box<str>, NamespaceBindings>,
 }
 
-/// A table, and how much of it is indexed.
-struct TableCursor {
-    table: TableName,
+/// A table of roles or bindings, of one scope.
+struct IndexedTable {
+    follower: TableFollower,
     kind: Kind,
-    changes: watch::Receiver<Revision>,
-    /// All events up to this revision are indexed.
-    indexed: Revision,
+    is_cluster_scoped: bool,
 }
 
 /// The bindings of one namespace by subject. A service account is indexed by its user name.
@@ -230,17 +227,10 @@ impl Budget {
 
 impl Policy {
     pub(crate) fn new(storage: &dyn Storage) -> Self {
-        let tables = TABLES.map(|(name, kind)| {
-            let table: TableName = name.into();
-            let mut changes = storage.subscribe(&table, None);
-            // A storage that was used before has events already.
-            changes.mark_changed();
-            TableCursor {
-                table,
-                kind,
-                changes,
-                indexed: Revision(0),
-            }
+        let tables = TABLES.map(|(name, kind)| IndexedTable {
+            follower: TableFollower::new(storage, name),
+            kind,
+            is_cluster_scoped: name.starts_with("cluster"),
         });
         Self {
             index: RwLock::new(Index {
@@ -387,53 +377,43 @@ fn role_not_found(kind: &str, name: &str) -> String {
 
 impl Index {
     fn is_behind(&self) -> bool {
-        // The sender lives in the storage, which outlives the policy.
-        self.tables
-            .iter()
-            .any(|table| table.changes.has_changed().unwrap_or(false))
+        self.tables.iter().any(|table| table.follower.is_behind())
     }
 
     fn catch_up(&mut self, storage: &dyn Storage) {
         for place in 0..self.tables.len() {
-            let followed = &mut self.tables[place];
-            if !followed.changes.has_changed().unwrap_or(false) {
-                continue;
-            }
-            followed.changes.mark_unchanged();
-            let (table, kind, seen) = (followed.table.clone(), followed.kind, followed.indexed);
-            let seen = match storage.events(&table, None, seen, usize::MAX) {
-                Ok(events) => {
-                    for event in &events {
-                        self.apply_event(kind, &event.entry, !event.deleted);
+            let table = &mut self.tables[place];
+            let (kind, is_cluster_scoped) = (table.kind, table.is_cluster_scoped);
+            match table.follower.catch_up(storage) {
+                TableChanges::Events(written) => {
+                    for (entry, exists) in written {
+                        self.apply_event(kind, &entry, exists);
                     }
-                    events.last().map_or(seen, |event| event.revision)
                 }
-                // The history does not reach back that far.
-                Err(_) => self.relist(storage, &table, kind),
-            };
-            self.tables[place].indexed = seen;
+                TableChanges::Relist(entries) => {
+                    self.clear(kind, is_cluster_scoped);
+                    for entry in entries {
+                        self.apply_event(kind, &entry, true);
+                    }
+                }
+            }
         }
     }
 
-    fn relist(&mut self, storage: &dyn Storage, table: &TableName, kind: Kind) -> Revision {
-        let snapshot = storage
-            .snapshot(table, None, None)
-            .expect("the current revision is never compacted");
-        let clustered = table.starts_with("cluster");
-        let mine = |key: &Key| key.namespace.is_empty() == clustered;
+    /// Forgets the roles or bindings of one scope.
+    fn clear(&mut self, kind: Kind, is_cluster_scoped: bool) {
         match kind {
-            Kind::Role => self.roles.retain(|place, _| place.is_empty() != clustered),
+            Kind::Role => self
+                .roles
+                .retain(|place, _| place.is_empty() != is_cluster_scoped),
             Kind::Binding => {
-                let gone: Vec<_> = self.bindings.keys().filter(|key| mine(key)).cloned().collect();
+                let is_gone = |key: &&Key| key.namespace.is_empty() == is_cluster_scoped;
+                let gone: Vec<_> = self.bindings.keys().filter(is_gone).cloned().collect();
                 for key in &gone {
                     self.unbind(key);
                 }
             }
         }
-        for entry in snapshot.range(None, None) {
-            self.apply_event(kind, entry, true);
-        }
-        snapshot.revision
     }
 
     fn apply_event(&mut self, kind: Kind, entry: &Entry, present: bool) {

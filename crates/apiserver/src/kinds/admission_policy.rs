@@ -63,31 +63,6 @@ const MUTATING_OPERATIONS: &[&str] = &["*", "CONNECT", "CREATE", "UPDATE"];
 /// The error of a reference to parameters by name and by selector.
 const EXCLUSIVE: &str = "name and selector are mutually exclusive";
 
-/// Words that are no identifiers in CEL.
-const RESERVED: [&str; 21] = [
-    "true",
-    "false",
-    "null",
-    "in",
-    "as",
-    "break",
-    "const",
-    "continue",
-    "else",
-    "for",
-    "function",
-    "if",
-    "import",
-    "let",
-    "loop",
-    "package",
-    "namespace",
-    "return",
-    "var",
-    "void",
-    "while",
-];
-
 /// A ValidatingAdmissionPolicy or a MutatingAdmissionPolicy.
 pub(super) struct Policy(pub(super) PolicyKind);
 
@@ -488,7 +463,7 @@ fn check_variables(
         let name = text(&variable["name"]);
         if name.trim().is_empty() {
             errors.required(path.child("name"), "name is not specified");
-        } else if !is_identifier(name) {
+        } else if !windlass_cel::is_identifier(name) {
             errors.invalid(path.child("name"), name, "must be a valid CEL identifier");
         }
         let expression = text(&variable["expression"]);
@@ -507,12 +482,6 @@ fn check_variables(
         declare_variable(&mut compilers.env, name, program.as_ref());
         declare_variable(&mut compilers.messages, name, program.as_ref());
     }
-}
-
-fn is_identifier(name: &str) -> bool {
-    let is_first = |letter: char| letter == '_' || letter.is_ascii_alphabetic();
-    let is_letter = |letter: char| is_first(letter) || letter.is_ascii_digit();
-    name.starts_with(is_first) && name.chars().all(is_letter) && !RESERVED.contains(&name)
 }
 
 fn check_validating(
