@@ -20,7 +20,7 @@ use crate::{
     key::ReconcileKey,
     source::{Pump, Source, SourceBuilder, WaitsFor},
     start_report::CustomKinds,
-    trigger::{KeyQueue, Trigger, TriggerCause, enqueue},
+    trigger::{ChangedObject, KeyQueue, Trigger, TriggerCause, enqueue},
 };
 
 /// Gives a [custom source](crate::Controller::source) its caches and the controller's queue. Clones share both.
@@ -48,6 +48,13 @@ impl<Key: ReconcileKey> SourceContext<Key> {
     /// Adds a key to the queue. A key that is already queued gets the higher of both priorities.
     pub fn add(&self, key: Key, priority: Priority) {
         let trigger = Trigger::new(TriggerCause::Source);
+        enqueue(&self.queue, key, priority, Some(trigger));
+    }
+
+    /// Adds a key to the queue because an object changed, which [`Context::trigger`](crate::Context::trigger) then says.
+    /// All keys of a change can share it.
+    pub fn add_changed(&self, key: Key, priority: Priority, changed: &Arc<ChangedObject>) {
+        let trigger = Trigger::new(TriggerCause::Change(Arc::clone(changed)));
         enqueue(&self.queue, key, priority, Some(trigger));
     }
 

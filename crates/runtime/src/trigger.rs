@@ -119,7 +119,7 @@ impl Trigger {
 
 impl ChangedObject {
     /// Describes a change of an object of this kind; `None` for an object that existed at the start.
-    fn of<K>(kind: &Arc<str>, change: &Change<K>) -> Option<Self> {
+    pub fn of<K>(kind: &Arc<str>, change: &Change<K>) -> Option<Self> {
         let type_ = match change {
             Change::Applied { initial: true, .. } => return None,
             Change::Applied { old: None, .. } => ChangeType::Created,

@@ -11,7 +11,8 @@ use model::{CONFIG_MAPS, config_map, key};
 use serde_json::json;
 use windlass_cache::{Change, WatchScope};
 use windlass_runtime::{
-    Controller, Error, Manager, ManagerError, ObjectKey, SourceContext, SourceEvent, WatchHandle,
+    Action, ChangedObject, Context, Controller, Error, Manager, ManagerError, ObjectKey, Request,
+    SourceContext, SourceEvent, WatchHandle,
 };
 use windlass_workqueue::Priority;
 
@@ -85,6 +86,38 @@ async fn custom_source_opens_and_closes_watches() {
     server.delete(CONFIG_MAPS, &key("room"));
     settle().await;
     assert_eq!(server.watches(), before, "the watch was closed");
+    running.stop().await.expect("stops cleanly");
+}
+
+#[tokio::test(start_paused = true)]
+async fn source_can_say_which_change_it_adds_a_key_for() {
+    let server = server();
+    let triggers = Log::default();
+    let seen = triggers.clone();
+    let controller = Controller::keyed("all")
+        .source(|source: SourceContext| async move {
+            let maps = source.caches().get::<ConfigMap>(source.scope());
+            let keys = source.clone();
+            let mut watch = source.watch(&maps, move |event| match event {
+                SourceEvent::Change(change) => match ChangedObject::of(&"ConfigMap".into(), &change) {
+                    Some(changed) => keys.add_changed(key("all"), Priority::NORMAL, &changed.into()),
+                    None => keys.add(key("all"), Priority::NORMAL),
+                },
+                SourceEvent::Synced => keys.mark_ready(),
+            });
+            watch.ended().await;
+            Ok(())
+        })
+        .reconcile(move |_: Request, ctx: Context| {
+            seen.lock().push(ctx.trigger().to_string());
+            std::future::ready(Ok(Action::done()))
+        });
+    server.put(CONFIG_MAPS, config_map("a", "1"));
+    let running = Running::start(Manager::new(server.client()).controller(controller));
+    settle().await;
+    server.put(CONFIG_MAPS, config_map("a", "2"));
+    settle().await;
+    assert_eq!(*triggers.lock(), ["source", "ConfigMap n/a updated"]);
     running.stop().await.expect("stops cleanly");
 }
 

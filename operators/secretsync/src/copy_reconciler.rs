@@ -19,7 +19,7 @@ use crate::{
         CopyOutcome, RetryPolicy, conflict, display_name, failed_copy, failed_request, not_allowed,
     },
     digest::Digest,
-    engine::Engine,
+    engine::{Cause, Engine},
     field_ownership::FieldOwnership,
     identity::{SyncId, SyncOwner},
     member::{DesiredCopy, Member, Origin, released_body},
@@ -270,7 +270,7 @@ impl CopyReconciler<'_> {
         let affected = others
             .filter(|other| **other != own)
             .flat_map(|other| index.all_targets(other));
-        self.engine.enqueue(affected.collect());
+        self.engine.enqueue(affected.collect(), &Cause::Other(None));
     }
 
     /// Compares the copy with its desired state, and writes it if they differ.

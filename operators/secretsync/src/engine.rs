@@ -16,7 +16,7 @@ use parking_lot::{Mutex, RwLock};
 use windlass::{
     cache::{Index, Lister, Query},
     prelude::{Action, Context, Error, ObjectKey, Reconciler, Request},
-    runtime::SourceContext,
+    runtime::{ChangedObject, SourceContext},
     workqueue::Priority,
 };
 
@@ -125,13 +125,25 @@ impl Listers {
 }
 
 /// Why an item is enqueued.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone)]
 pub(crate) enum Cause {
     /// The object was in the initial list.
     Initial,
     /// A source or a SecretSync's spec changed: the time until all copies are written is measured.
-    Change,
-    Other,
+    Change(Changed),
+    Other(Changed),
+}
+
+/// The object that changed, if the cause is one.
+pub(crate) type Changed = Option<Arc<ChangedObject>>;
+
+impl Cause {
+    pub(crate) fn changed(&self) -> Option<&Arc<ChangedObject>> {
+        match self {
+            Self::Initial => None,
+            Self::Change(changed) | Self::Other(changed) => changed.as_ref(),
+        }
+    }
 }
 
 impl Engine {
@@ -163,9 +175,13 @@ impl Engine {
             .expect("no reconcile starts before the watches are complete")
     }
 
-    pub(crate) fn add(&self, job: Job, priority: Priority) {
-        if let Some(source) = self.source_context.get() {
-            source.add(job, priority);
+    pub(crate) fn add(&self, job: Job, priority: Priority, changed: Option<&Arc<ChangedObject>>) {
+        let Some(source) = self.source_context.get() else {
+            return;
+        };
+        match changed {
+            Some(changed) => source.add_changed(job, priority, changed),
+            None => source.add(job, priority),
         }
     }
 
@@ -179,33 +195,27 @@ impl Engine {
     ) -> T {
         let mut index = self.index.write();
         let (affected, rest) = change(&mut index);
-        self.mark_pending(&affected, cause);
+        self.mark_pending(&affected, &cause);
         drop(index);
-        self.enqueue_jobs(affected, cause);
+        self.enqueue_jobs(affected, &cause);
         rest
     }
 
-    /// Enqueues items for another reason than a change of the index.
-    pub(crate) fn enqueue(&self, affected: Vec<Affected>) {
-        self.mark_pending(&affected, Cause::Other);
-        self.enqueue_jobs(affected, Cause::Other);
+    /// Enqueues items although the index is unchanged.
+    pub(crate) fn enqueue(&self, affected: Vec<Affected>, cause: &Cause) {
+        self.mark_pending(&affected, cause);
+        self.enqueue_jobs(affected, cause);
     }
 
-    /// The same for objects of the initial list.
-    pub(crate) fn enqueue_initial(&self, affected: Vec<Affected>) {
-        self.mark_pending(&affected, Cause::Initial);
-        self.enqueue_jobs(affected, Cause::Initial);
-    }
-
-    fn mark_pending(&self, affected: &[Affected], cause: Cause) {
+    fn mark_pending(&self, affected: &[Affected], cause: &Cause) {
         let mut tracker = self.tracker.lock();
         for Affected { sync, namespace, .. } in affected {
-            tracker.mark_pending(sync, namespace, cause == Cause::Change);
+            tracker.mark_pending(sync, namespace, matches!(cause, Cause::Change(_)));
         }
     }
 
     /// Removals get a higher priority than additions.
-    fn enqueue_jobs(&self, affected: Vec<Affected>, cause: Cause) {
+    fn enqueue_jobs(&self, affected: Vec<Affected>, cause: &Cause) {
         for Affected {
             sync,
             namespace,
@@ -215,14 +225,14 @@ impl Engine {
             let priority = match cause {
                 _ if is_removal => Priority::HIGH,
                 Cause::Initial => Priority::LOW,
-                Cause::Change | Cause::Other => Priority::NORMAL,
+                Cause::Change(_) | Cause::Other(_) => Priority::NORMAL,
             };
-            self.add(Job::Copy { sync, namespace }, priority);
+            self.add(Job::Copy { sync, namespace }, priority, cause.changed());
         }
     }
 
     /// Enqueues a sync's status, and the finalizer of a SecretSync, with a higher priority than its many copies.
-    pub(crate) fn enqueue_status(&self, sync: &SyncId) {
+    pub(crate) fn enqueue_status(&self, sync: &SyncId, changed: Option<&Arc<ChangedObject>>) {
         let job = match sync {
             SyncId::Declared { namespace, name } => Job::Status {
                 namespace: Arc::clone(namespace),
@@ -233,7 +243,7 @@ impl Engine {
                 name: Arc::clone(name),
             },
         };
-        self.add(job, Priority::HIGH);
+        self.add(job, Priority::HIGH, changed);
     }
 
     /// Waits until no other status of this sync is being written. Some syncs share a turn.

@@ -344,7 +344,7 @@ impl Engine {
         }
         // While many copies are being written, the status is updated from time to time.
         if settled.is_idle || self.is_status_write_due(sync) {
-            self.enqueue_status(sync);
+            self.enqueue_status(sync, None);
         }
         if settled.is_idle && self.index.read().sync(sync).is_none() {
             self.tracker.lock().forget(sync);

@@ -16,7 +16,7 @@ use windlass::{
     k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret},
     kube::core::PartialObjectMeta,
     prelude::{Error, Resource, ResourceExt},
-    runtime::{SourceContext, SourceEvent, WatchHandle},
+    runtime::{ChangedObject, SourceContext, SourceEvent, WatchHandle},
     workqueue::Priority,
 };
 
@@ -24,7 +24,7 @@ use crate::{
     api::{ADOPT_ANNOTATION, FINALIZER, SOURCE_UID_LABEL, SecretSync, SourceKind},
     consent::Consent,
     copy_metadata::{CopyMetadata, SyncOwners},
-    engine::{Cause, CopyLister, Engine, Listers},
+    engine::{Cause, Changed, CopyLister, Engine, Listers},
     identity::{Job, SyncId},
     removal_guard::confirmed_removals,
     source_status::status_of,
@@ -163,14 +163,20 @@ fn open_watch(
     let (engine, instance) = (Arc::clone(engine), instance.clone());
     source.watch(&cache, move |event| {
         // Statuses count sources, even if no namespace wants them and nothing is copied.
-        let touched = match &event {
-            SourceEvent::Change(change) => engine.on_source(&instance, change),
-            SourceEvent::Synced => engine.update_index_and_statuses(Cause::Initial, |index| {
-                (index.mark_complete(&instance), index.syncs_using(&instance.key))
-            }),
+        let (touched, changed) = match &event {
+            SourceEvent::Change(change) => {
+                let changed = changed_object(instance.key.kind.name(), change);
+                (engine.on_source(&instance, change, changed.clone()), changed)
+            }
+            SourceEvent::Synced => {
+                let touched = engine.update_index_and_statuses(Cause::Initial, |index| {
+                    (index.mark_complete(&instance), index.syncs_using(&instance.key))
+                });
+                (touched, None)
+            }
         };
         for sync in touched {
-            engine.enqueue_status(&sync);
+            engine.enqueue_status(&sync, changed.as_ref());
         }
         if matches!(event, SourceEvent::Synced) {
             complete();
@@ -204,29 +210,29 @@ impl SourceWatches {
         let home = Arc::clone(&self.engine.index.read().config.source_namespace);
         let last = change.latest().object().ok();
         let source = last.and_then(|last| status_of(&last.metadata, &home));
+        let cause = sync_cause(change);
+        let changed = cause.changed().cloned();
         if has_new_confirmation(change) {
             let sync = source.as_ref().unwrap_or(&id);
             self.engine
-                .update_index(Cause::Other, |index| (index.wake(sync), ()));
+                .update_index(Cause::Other(changed.clone()), |index| (index.wake(sync), ()));
         }
         if let Some(source) = source {
-            self.engine.enqueue_status(&source);
+            self.engine.enqueue_status(&source, changed.as_ref());
             return;
         }
         if is_unchanged_spec(change) {
-            self.engine.enqueue_status(&id);
+            self.engine.enqueue_status(&id, changed.as_ref());
             return;
         }
-        let (opened, closed) = self
-            .engine
-            .update_index_and_statuses(sync_cause(change), |index| {
-                let SyncChange {
-                    affected,
-                    opened,
-                    closed,
-                } = index.set_sync(&id, object.as_deref());
-                (affected, (opened, closed))
-            });
+        let (opened, closed) = self.engine.update_index_and_statuses(cause, |index| {
+            let SyncChange {
+                affected,
+                opened,
+                closed,
+            } = index.set_sync(&id, object.as_deref());
+            (affected, (opened, closed))
+        });
         if let Some(key) = closed {
             self.open.remove(&key);
         }
@@ -234,7 +240,7 @@ impl SourceWatches {
             let watching = open_watch(&self.engine, &self.source, &instance, || ());
             self.open.insert(instance.key, watching);
         }
-        self.engine.enqueue_status(&id);
+        self.engine.enqueue_status(&id, changed.as_ref());
     }
 }
 
@@ -267,17 +273,21 @@ fn is_unchanged_spec(change: &Change<SecretSync>) -> bool {
 /// Changes of the status or the finalizers do not change the desired copies.
 fn sync_cause(change: &Change<SecretSync>) -> Cause {
     let before = change.old().map(|old| old.meta().generation());
-    match cause_of(change) {
-        Cause::Other if before != Some(change.meta().generation()) => Cause::Change,
+    match cause_of("SecretSync", change) {
+        Cause::Other(changed) if before != Some(change.meta().generation()) => Cause::Change(changed),
         cause => cause,
     }
 }
 
-fn cause_of<T>(change: &Change<T>) -> Cause {
+fn cause_of<T>(kind: &str, change: &Change<T>) -> Cause {
     match change {
         Change::Applied { initial: true, .. } => Cause::Initial,
-        _ => Cause::Other,
+        _ => Cause::Other(changed_object(kind, change)),
     }
+}
+
+fn changed_object<T>(kind: &str, change: &Change<T>) -> Changed {
+    ChangedObject::of(&kind.into(), change).map(Arc::new)
 }
 
 /// Extracts the relevant parts of a namespace.
@@ -298,13 +308,14 @@ impl Engine {
         cause: Cause,
         change: impl FnOnce(&mut SyncIndex) -> (Vec<Affected>, T),
     ) -> T {
+        let changed = cause.changed().cloned();
         let (concerned, rest) = self.update_index(cause, |index| {
             let (affected, rest) = change(index);
             let concerned: BTreeSet<_> = affected.iter().map(|one| one.sync.clone()).collect();
             (affected, (concerned, rest))
         });
         for sync in &concerned {
-            self.enqueue_status(sync);
+            self.enqueue_status(sync, changed.as_ref());
         }
         rest
     }
@@ -315,19 +326,26 @@ impl Engine {
             Change::Deleted { .. } => None,
             Change::Applied { new, .. } => new.object().ok(),
         };
-        let is_strange = self.update_index_and_statuses(cause_of(change), |index| {
+        let cause = cause_of("Namespace", change);
+        let changed = cause.changed().cloned();
+        let is_strange = self.update_index_and_statuses(cause, |index| {
             let affected = index.set_namespace(&namespace, place.clone());
             // While the first namespaces are listed, those that follow are not known. The job checks it again.
             let is_strange = place.is_some_and(|place| !index.consent_errors(&place).is_empty());
             (affected, is_strange)
         });
         if is_strange {
-            self.add(Job::Consent { namespace }, Priority::NORMAL);
+            self.add(Job::Consent { namespace }, Priority::NORMAL, changed.as_ref());
         }
     }
 
     /// Handles a change of a possible source; returns the affected syncs.
-    fn on_source(&self, instance: &WatchInstance, change: &Change<SourceMetadata>) -> Vec<SyncId> {
+    fn on_source(
+        &self,
+        instance: &WatchInstance,
+        change: &Change<SourceMetadata>,
+        changed: Changed,
+    ) -> Vec<SyncId> {
         let name: Arc<str> = change.key().name().into();
         let seen = match change {
             Change::Deleted { .. } => None,
@@ -336,7 +354,7 @@ impl Engine {
                 Err(_) => return Vec::new(),
             },
         };
-        self.update_index_and_statuses(Cause::Change, |index| {
+        self.update_index_and_statuses(Cause::Change(changed), |index| {
             index.set_source(instance, &name, seen.as_ref())
         })
     }
@@ -356,10 +374,7 @@ impl Engine {
             namespace: Arc::clone(&namespace),
             is_removal: false,
         });
-        match cause_of(change) {
-            Cause::Initial => self.enqueue_initial(affected.collect()),
-            _ => self.enqueue(affected.collect()),
-        }
+        self.enqueue(affected.collect(), &cause_of(kind.name(), change));
     }
 }
 

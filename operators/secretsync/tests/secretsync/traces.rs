@@ -68,7 +68,11 @@ pub(crate) async fn every_action_is_logged_and_shown_as_an_event(case: Case) -> 
         let lines = text
             .lines()
             .filter(|line| line.contains(" INFO ") && expected.iter().all(|part| line.contains(part)));
-        assert_eq!(lines.count(), 1, "{action} {name}");
+        let lines: Vec<_> = lines.collect();
+        assert_eq!(lines.len(), 1, "{action} {name}");
+        // The span says what the sync was reconciled for.
+        let source = format!("Secret team-a/{name} updated");
+        assert!(action != "updated" || lines[0].contains(&source), "{lines:?}");
         let reason = match action {
             "created" => "CopyCreated",
             "updated" => "CopyUpdated",
