@@ -8,7 +8,7 @@
 //!
 //! This is self-clocked fair queueing: a thread is given to the work that would end first if all tenants were served at once,
 //! at the same speed. So tenants with much work and tenants with little get the same share, however many requests each of
-//! them sends, and nobody waits forever.
+//! them sends, and no waiter starves.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -262,7 +262,7 @@ impl Waiting {
             Some((name, first))
         });
         let Some((name, Request { size, since, turn })) = first else {
-            // Nobody waits, so nobody has to make up for past work.
+            // Nothing waits, so no tenant has to make up for past work.
             self.tenants.clear();
             self.free += 1;
             return None;

@@ -61,7 +61,7 @@ pub struct Limits {
     /// Bytes of errors and other small documents in memory, until they are sent; those of less than 1 KiB do not count.
     /// Default: 64 MiB. Less than 4 MiB are not divided between users.
     pub answer_bytes: usize,
-    /// Bytes of all stored objects. Beyond it, nobody can store more. Beyond half of it, clients can store in a namespace only
+    /// Bytes of all stored objects. Beyond it, no client can store more. Beyond half of it, clients can store in a namespace only
     /// as much as remains free, except for administrators; so a full namespace leaves room for others. What is
     /// not in a namespace counts as one. Default: 2 GiB, like etcd's `--quota-backend-bytes`. A storage that does not count
     /// its bytes has no limit.

@@ -190,7 +190,7 @@ impl fmt::Display for Grant<'_> {
     }
 }
 
-/// How many bindings and strings of rules decisions may look at. Whoever may write roles can make decisions about a user take
+/// How many bindings and strings of rules decisions may look at. A user who may write roles can make decisions about a user take
 /// long; so on a thread that serves other requests they are made within a budget, and if that is not enough, as large work.
 pub(crate) struct Budget(Cell<usize>);
 

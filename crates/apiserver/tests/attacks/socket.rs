@@ -226,7 +226,7 @@ async fn tenant_with_many_busy_connections_leaves_some_to_others() {
     }
     let mut anonymous = open_watch(served.anonymous().await).await;
     watches.remove(0).wait_until_closed().await;
-    // Nobody has two more than another.
+    // No tenant has two more than another.
     let mut carol = served.user("carol", None).await;
     assert_eq!(carol.call("GET", "/version", "").await.0, 429);
     let mut writer = served.administrator().await;

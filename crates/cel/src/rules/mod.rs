@@ -58,7 +58,7 @@ pub struct Rules {
 impl Rules {
     /// Compiles the rules of the OpenAPI schema of a whole object. `None` if it has none.
     ///
-    /// A rule that cannot be compiled is kept with its error ([`Rule::error`]); whoever accepts the schema looks at those.
+    /// A rule that cannot be compiled is kept with its error ([`Rule::error`]); the code that accepts the schema looks at those.
     /// Parts of the schema that are nested more than 100 levels deep have no rules.
     pub fn compile(schema: &Json) -> Option<Self> {
         Self::new(schema, true)
