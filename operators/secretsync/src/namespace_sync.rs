@@ -339,7 +339,7 @@ impl Engine {
             && let Some((kind, reference)) = self.reported_sync(sync)
         {
             for failure in failures {
-                self.report_failure(kind, &reference, namespace, failure, ctx.recorder());
+                self.report_failure(kind, &reference, namespace, failure, &ctx.recorder().lasting());
             }
         }
         // While many copies are being written, the status is updated from time to time.

@@ -79,6 +79,7 @@ impl Engine {
                 && let Err(error) = &sync.rules
             {
                 ctx.recorder()
+                    .lasting()
                     .warning(&sync.reference, "InvalidAnnotation", error.clone());
             }
             (
@@ -99,7 +100,9 @@ impl Engine {
                     "its status is not shown: SecretSync {key}, which would show it, exists already; recreate that one under another name"
                 );
                 tracing::debug!(%key, sync = %id, "a SecretSync of that name exists; the status of the source is not shown");
-                ctx.recorder().warning(&source, "StatusNotShown", message);
+                ctx.recorder()
+                    .lasting()
+                    .warning(&source, "StatusNotShown", message);
             }
             return Ok(Action::done());
         }

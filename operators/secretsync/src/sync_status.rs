@@ -296,6 +296,7 @@ impl Engine {
                 ..ObjectReference::default()
             };
             ctx.recorder()
+                .lasting()
                 .warning(&reference, "InvalidConsent", error.as_str());
             // Events about a namespace are in `default`; the team looks into its own.
             let reference = ObjectReference {
@@ -303,6 +304,7 @@ impl Engine {
                 ..reference
             };
             ctx.recorder()
+                .lasting()
                 .warning(&reference, "InvalidConsent", error.as_str());
         }
         if errors.is_empty() {

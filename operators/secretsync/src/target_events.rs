@@ -179,7 +179,7 @@ impl TargetEvents {
             let message = event.text();
             match event.kind {
                 EventType::Normal => recorder.normal(&event.reference, &reason, message),
-                EventType::Warning => recorder.warning(&event.reference, &reason, message),
+                EventType::Warning => recorder.lasting().warning(&event.reference, &reason, message),
             }
         }
     }

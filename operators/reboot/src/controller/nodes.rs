@@ -100,6 +100,7 @@ impl NodeReconciler {
         }
         if let Some(Err(unreadable)) = &view.state {
             ctx.recorder()
+                .lasting()
                 .warning(&**node, "InvalidState", unreadable.to_string());
         }
         let policies = PolicySet::new(ctx.lister::<RebootPolicy>()?.try_list(&Query::all())?);

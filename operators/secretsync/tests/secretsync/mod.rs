@@ -103,6 +103,7 @@ suite!(
     traces::many_targets_do_not_flood_the_source_with_events,
     traces::refusals_show_in_the_target_namespace,
     traces::lasting_refusals_are_recorded_again,
+    traces::restart_announces_no_refusal_again,
     traces::every_refusal_is_logged_however_many_there_are,
     traces::action_without_a_response_is_logged,
     traces::annotated_source_has_a_status,

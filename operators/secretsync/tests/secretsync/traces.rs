@@ -189,6 +189,30 @@ pub(crate) async fn lasting_refusals_are_recorded_again(case: Case) -> anyhow::R
     running.stop().await
 }
 
+/// What still fails after a restart has its events already.
+pub(crate) async fn restart_announces_no_refusal_again(case: Case) -> anyhow::Result<()> {
+    let env = TestCluster::new(&case).await?;
+    env.consenting(&["taken"]).await?;
+    env.namespace("wrong", consent("true,team-d")).await?;
+    env.in_namespace("taken").create(secret("token", "own")).await?;
+    let source = env.source("token", "1").await?;
+    let running = env.start().await?;
+    env.wait_for_status(HOME, "secret.token", |status| status.conflicts == 1)
+        .await?;
+    env.settle().await;
+    running.stop().await?;
+    let before = env.warnings().await?;
+    assert!(before.iter().any(has_reason("Conflict")) && before.iter().any(has_reason("InvalidConsent")));
+    let running = env.start().await?;
+    // The copy that this makes shows that the restarted process is at work.
+    env.namespace("later", consent("true")).await?;
+    env.wait_for_copy("later", &source.name_any(), "1").await?;
+    env.settle().await;
+    running.stop().await?;
+    assert_eq!(env.warnings().await?, before);
+    Ok(())
+}
+
 /// A status shows ten failures; the log, the events and the counts have all of them.
 pub(crate) async fn every_refusal_is_logged_however_many_there_are(case: Case) -> anyhow::Result<()> {
     let log = CapturedLog::start();
