@@ -190,14 +190,14 @@ impl Engine {
     /// The items are recorded as pending before the change becomes visible: otherwise a sync could look finished.
     pub(crate) fn update_index<T>(
         &self,
-        cause: Cause,
+        cause: &Cause,
         change: impl FnOnce(&mut SyncIndex) -> (Vec<Affected>, T),
     ) -> T {
         let mut index = self.index.write();
         let (affected, rest) = change(&mut index);
-        self.mark_pending(&affected, &cause);
+        self.mark_pending(&affected, cause);
         drop(index);
-        self.enqueue_jobs(affected, &cause);
+        self.enqueue_jobs(affected, cause);
         rest
     }
 

@@ -169,7 +169,7 @@ fn open_watch(
                 (engine.on_source(&instance, change, changed.clone()), changed)
             }
             SourceEvent::Synced => {
-                let touched = engine.update_index_and_statuses(Cause::Initial, |index| {
+                let touched = engine.update_index_and_statuses(&Cause::Initial, |index| {
                     (index.mark_complete(&instance), index.syncs_using(&instance.key))
                 });
                 (touched, None)
@@ -215,7 +215,7 @@ impl SourceWatches {
         if has_new_confirmation(change) {
             let sync = source.as_ref().unwrap_or(&id);
             self.engine
-                .update_index(Cause::Other(changed.clone()), |index| (index.wake(sync), ()));
+                .update_index(&Cause::Other(changed.clone()), |index| (index.wake(sync), ()));
         }
         if let Some(source) = source {
             self.engine.enqueue_status(&source, changed.as_ref());
@@ -225,7 +225,7 @@ impl SourceWatches {
             self.engine.enqueue_status(&id, changed.as_ref());
             return;
         }
-        let (opened, closed) = self.engine.update_index_and_statuses(cause, |index| {
+        let (opened, closed) = self.engine.update_index_and_statuses(&cause, |index| {
             let SyncChange {
                 affected,
                 opened,
@@ -305,17 +305,16 @@ impl Engine {
     /// Updates the index, and enqueues the status of all affected syncs.
     fn update_index_and_statuses<T>(
         &self,
-        cause: Cause,
+        cause: &Cause,
         change: impl FnOnce(&mut SyncIndex) -> (Vec<Affected>, T),
     ) -> T {
-        let changed = cause.changed().cloned();
         let (concerned, rest) = self.update_index(cause, |index| {
             let (affected, rest) = change(index);
             let concerned: BTreeSet<_> = affected.iter().map(|one| one.sync.clone()).collect();
             (affected, (concerned, rest))
         });
         for sync in &concerned {
-            self.enqueue_status(sync, changed.as_ref());
+            self.enqueue_status(sync, cause.changed());
         }
         rest
     }
@@ -327,15 +326,14 @@ impl Engine {
             Change::Applied { new, .. } => new.object().ok(),
         };
         let cause = cause_of("Namespace", change);
-        let changed = cause.changed().cloned();
-        let is_strange = self.update_index_and_statuses(cause, |index| {
+        let is_strange = self.update_index_and_statuses(&cause, |index| {
             let affected = index.set_namespace(&namespace, place.clone());
             // While the first namespaces are listed, those that follow are not known. The job checks it again.
             let is_strange = place.is_some_and(|place| !index.consent_errors(&place).is_empty());
             (affected, is_strange)
         });
         if is_strange {
-            self.add(Job::Consent { namespace }, Priority::NORMAL, changed.as_ref());
+            self.add(Job::Consent { namespace }, Priority::NORMAL, cause.changed());
         }
     }
 
@@ -354,7 +352,7 @@ impl Engine {
                 Err(_) => return Vec::new(),
             },
         };
-        self.update_index_and_statuses(Cause::Change(changed), |index| {
+        self.update_index_and_statuses(&Cause::Change(changed), |index| {
             index.set_source(instance, &name, seen.as_ref())
         })
     }
