@@ -121,7 +121,8 @@ async fn forbidden_lease_is_logged_at_once_and_at_growing_intervals() {
         async {},
     ));
     let mut counts = Vec::new();
-    for seconds in [5, 10, 20, 40] {
+    // The attempts have some jitter: lines are due after 10, 30 and 70 seconds, and written with the next one.
+    for seconds in [5, 12, 30, 60] {
         tokio::time::sleep(Duration::from_secs(seconds)).await;
         counts.push(lines.with("access to the lease is forbidden").len());
     }
