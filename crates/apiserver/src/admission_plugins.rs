@@ -28,13 +28,17 @@ pub enum AdmissionPlugin {
     DefaultIngressClass,
     /// Lets MutatingAdmissionPolicies change what is written.
     MutatingAdmissionPolicy,
+    /// Lets webhooks change what is written.
+    MutatingAdmissionWebhook,
     /// Lets ValidatingAdmissionPolicies reject requests.
     ValidatingAdmissionPolicy,
+    /// Lets webhooks reject requests.
+    ValidatingAdmissionWebhook,
 }
 
 impl AdmissionPlugin {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::NamespaceLifecycle,
         Self::ServiceAccount,
         Self::TaintNodesByCondition,
@@ -47,7 +51,9 @@ impl AdmissionPlugin {
         Self::CertificateSigning,
         Self::DefaultIngressClass,
         Self::MutatingAdmissionPolicy,
+        Self::MutatingAdmissionWebhook,
         Self::ValidatingAdmissionPolicy,
+        Self::ValidatingAdmissionWebhook,
     ];
 
     /// Its name in a real server's `--disable-admission-plugins`.

@@ -63,13 +63,9 @@ impl Environment {
         HeaderValue::from_bytes(&text).expect("hexadecimal digits and hyphens")
     }
 
-    /// The five characters that complete a `generateName`; without vowels, so that they form no words.
-    pub(crate) fn name_suffix(&self) -> String {
-        const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
-        let mut random = self.random.lock();
-        (0..5)
-            .map(|_| char::from(ALPHABET[random.below(ALPHABET.len())]))
-            .collect()
+    /// The uid of a review that is sent to a webhook.
+    pub(crate) fn review_uid(&self) -> String {
+        uuid(u128::from_ne_bytes(self.request_ids.lock().bytes()))
     }
 
     /// A random number below `limit`, which must not be zero.
@@ -87,6 +83,15 @@ impl Environment {
         let seconds = 1800 + self.random.lock().below(1800);
         std::time::Duration::from_secs(seconds as u64)
     }
+}
+
+/// The five characters that complete a `generateName`, from random numbers below a limit. Without vowels, so that they form
+/// no words.
+pub(crate) fn name_suffix(mut random_below: impl FnMut(usize) -> usize) -> String {
+    const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+    (0..5)
+        .map(|_| char::from(ALPHABET[random_below(ALPHABET.len())]))
+        .collect()
 }
 
 /// Where random bytes come from.
@@ -209,7 +214,7 @@ mod tests {
         let [a, b] = worlds.each_ref().map(|w| {
             (
                 w.uid(),
-                w.name_suffix(),
+                w.random_below(1_000),
                 w.signing_key(),
                 w.audit_id(),
                 w.now_rfc3339(),

@@ -81,6 +81,7 @@ mod validation;
 mod verbs;
 mod view;
 mod warnings;
+mod webhook;
 mod yaml;
 
 pub use admission_plugins::AdmissionPlugin;
@@ -92,3 +93,4 @@ pub use limits::Limits;
 pub use logs::Logs;
 pub use object::Encoded;
 pub use server::{Builder, Server};
+pub use webhook::InProcessWebhook;

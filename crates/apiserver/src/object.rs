@@ -226,6 +226,11 @@ impl Object {
         }
     }
 
+    /// Writes the object's JSON, with its managed fields.
+    pub(crate) fn write_json(&self, json: &mut Vec<u8>) {
+        self.write(json, 0);
+    }
+
     /// Writes the object's JSON.
     fn write(&self, json: &mut Vec<u8>, digits: usize) -> Places {
         json.push(b'{');

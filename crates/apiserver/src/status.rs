@@ -9,6 +9,7 @@ use crate::{
     fields::Conflicts,
     registry::Resource,
     schema::{FieldError, MAX_ERROR_BYTES, MAX_ERRORS},
+    webhook::Call,
 };
 
 /// The maximum length of a message, in bytes. The real server has no such limit: a message quotes what the client sent, and
@@ -20,7 +21,7 @@ const MAX_MESSAGE_BYTES: usize = 256 * 1024;
 pub(crate) struct Status {
     pub(crate) code: u16,
     /// The machine-readable reason; absent where the real server has none.
-    reason: Option<&'static str>,
+    reason: Option<Cow<'static, str>>,
     message: String,
     /// Boxed to keep results small.
     details: Option<Box<Map<String, Value>>>,
@@ -28,6 +29,8 @@ pub(crate) struct Status {
     pub(crate) warnings: Box<[String]>,
     /// A token with which an expired list can continue.
     continue_token: Option<Box<str>>,
+    /// The calls of webhooks whose answers are missing. A status with some is never sent.
+    calls: Option<Box<Vec<Call>>>,
 }
 
 /// The message of the real server's priority and fairness.
@@ -37,11 +40,12 @@ impl Status {
     fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
         Self {
             code,
-            reason: Some(reason),
+            reason: Some(reason.into()),
             message: message.into(),
             details: None,
             warnings: Box::default(),
             continue_token: None,
+            calls: None,
         }
     }
 
@@ -85,6 +89,24 @@ impl Status {
         self.details.as_ref()?.get("retryAfterSeconds")?.as_u64()
     }
 
+    /// What ends a verb that needs the answers of webhooks.
+    pub(crate) fn unanswered(calls: Vec<Call>) -> Self {
+        Self {
+            calls: Some(Box::new(calls)),
+            ..Self::internal("a webhook was not asked")
+        }
+    }
+
+    /// Whether a verb has ended because the answers of webhooks are missing.
+    pub(crate) fn is_unanswered(&self) -> bool {
+        self.calls.is_some()
+    }
+
+    /// The calls whose answers are missing; empty for an error.
+    pub(crate) fn take_calls(&mut self) -> Vec<Call> {
+        self.calls.take().map_or_else(Vec::new, |calls| *calls)
+    }
+
     pub(crate) fn message(&self) -> &str {
         &self.message
     }
@@ -103,8 +125,8 @@ impl Status {
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
             "message": self.shown_message(), "code": self.code,
         });
-        if let Some(reason) = self.reason {
-            status["reason"] = reason.into();
+        if let Some(reason) = &self.reason {
+            status["reason"] = (**reason).into();
         }
         if let Some(token) = &self.continue_token {
             status["metadata"]["continue"] = (**token).into();
@@ -312,8 +334,30 @@ impl Status {
         let mut status =
             Self::forbidden(resource, name, message).with_causes(vec![json!({"message": message})]);
         status.code = code;
-        status.reason = Some(reason);
+        status.reason = Some(reason.into());
         status
+    }
+
+    /// A webhook denies a request. Its status is passed on, with a code of at least 400.
+    pub(crate) fn denied_by_webhook(webhook: &str, status: Option<&Map<String, Value>>) -> Self {
+        let field = |key: &str| status.and_then(|status| status.get(key));
+        let text = |key: &str| field(key).and_then(Value::as_str).unwrap_or_default();
+        let denied = format!("admission webhook {webhook:?} denied the request");
+        let message = match (text("message"), text("reason")) {
+            ("", "") => format!("{denied} without explanation"),
+            ("", why) | (why, _) => format!("{denied}: {why}"),
+        };
+        let code = field("code").and_then(Value::as_u64).unwrap_or(0);
+        let mut denial = Self::without_reason(message);
+        denial.code = u16::try_from(code)
+            .ok()
+            .filter(|code| (400..=599).contains(code))
+            .unwrap_or(400);
+        denial.reason = Some(text("reason"))
+            .filter(|reason| !reason.is_empty())
+            .map(|reason| reason.to_owned().into());
+        denial.details = field("details").and_then(Value::as_object).cloned().map(Box::new);
+        denial
     }
 
     /// MutatingAdmissionPolicies deny a request. The first message is the status'.
@@ -330,7 +374,7 @@ impl Status {
             .first()
             .map_or_else(String::new, |first| (*first).to_owned());
         if is_invalid {
-            status.reason = Some("Invalid");
+            status.reason = Some("Invalid".into());
         }
         status
     }
@@ -573,6 +617,7 @@ impl Status {
             details: None,
             warnings: Box::default(),
             continue_token: None,
+            calls: None,
         }
     }
 

@@ -11,3 +11,4 @@ mod managed_fields;
 mod metrics;
 mod recorded;
 mod responses;
+mod webhooks;

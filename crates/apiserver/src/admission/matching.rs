@@ -18,8 +18,9 @@ use crate::{
 /// The parsed `matchConstraints` of a policy, or `matchResources` of a binding.
 #[derive(Debug, Default)]
 pub(crate) struct MatchResources {
-    /// Empty in a binding means everything.
     rules: Vec<Rule>,
+    /// Whether a request must match a rule; otherwise, no rules mean everything, as in a binding.
+    needs_rule: bool,
     excluded: Vec<Rule>,
     namespace_selector: labels::Selector,
     object_selector: labels::Selector,
@@ -56,10 +57,21 @@ impl MatchResources {
         };
         Self {
             rules: rules("resourceRules"),
+            needs_rule: false,
             excluded: rules("excludeResourceRules"),
             namespace_selector: labels::Selector::from_json(&value["namespaceSelector"]),
             object_selector: labels::Selector::from_json(&value["objectSelector"]),
             equivalent: value["matchPolicy"] != "Exact",
+        }
+    }
+
+    /// Parses what a webhook matches.
+    pub(crate) fn of_webhook(webhook: &Value) -> Self {
+        let rules = webhook["rules"].as_array().into_iter().flatten();
+        Self {
+            rules: rules.map(Rule::parse).collect(),
+            needs_rule: true,
+            ..Self::parse(webhook)
         }
     }
 
@@ -73,7 +85,7 @@ impl MatchResources {
         if self.match_any(&self.excluded, store, attributes).is_some() {
             return None;
         }
-        if self.rules.is_empty() {
+        if self.rules.is_empty() && !self.needs_rule {
             return Some(attributes.resource);
         }
         self.match_any(&self.rules, store, attributes)
@@ -85,18 +97,24 @@ impl MatchResources {
         store: &ObjectStore,
         attributes: &'a Attributes<'_>,
     ) -> Option<&'a Arc<Resource>> {
-        let is_match = |resource: &Resource| rules.iter().any(|rule| rule.matches(attributes, resource));
         if rules.is_empty() {
             return None;
         }
-        if is_match(attributes.resource) {
+        if rules
+            .iter()
+            .any(|rule| rule.matches(attributes, attributes.resource))
+        {
             return Some(attributes.resource);
         }
         if !self.equivalent {
             return None;
         }
-        let mut others = attributes.other_versions(store).iter();
-        others.find(|other| is_match(other))
+        // Earlier rules come first.
+        let others = attributes.other_versions(store);
+        let mut found = rules
+            .iter()
+            .filter_map(|rule| others.iter().find(|other| rule.matches(attributes, other)));
+        found.next()
     }
 
     /// Whether the namespace's and the object's labels match, or why that is unknown.

@@ -1,11 +1,11 @@
 //! Admission: what may change or refuse a request after its authorization.
 //!
 //! ```text
-//!   mutating stage     plugins ─► MutatingAdmissionPolicies ─► (mutating webhooks)      once more if something changed
+//!   mutating stage     plugins ─► MutatingAdmissionPolicies ─► mutating webhooks        once more if something changed
 //!        │
 //!   preparation and validation by the verb
 //!        │
-//!   validating stage   ValidatingAdmissionPolicies ─► (validating webhooks)
+//!   validating stage   ValidatingAdmissionPolicies ─► validating webhooks
 //!        │
 //!   commit
 //! ```
@@ -18,14 +18,14 @@
 //!                     ─► DefaultStorageClass, StorageObjectInUseProtection ─► RuntimeClass ─► DefaultIngressClass
 //! ```
 //!
-//! Policies ([`policies`] finds them, [`matching`] says which requests they match) are evaluated where the request is, and
-//! wait for nothing. Policies and bindings are never admitted, so that a policy cannot lock its author out. Writes of
-//! the server itself, without a caller, pass too. Without policies, admission costs a look at a few counters.
+//! Policies ([`policies`] finds them, [`matching`] says which requests they match) are evaluated where the request is. A
+//! request that needs the answer of a webhook ([`webhooks`]) ends its stage with a status that makes the server ask, and
+//! run the verb again ([`crate::webhook`]). Policies and bindings are never admitted, and webhooks do not see
+//! configurations of admission, so that no administrator is locked out for good. Writes of the server itself, without a caller, pass
+//! too. Without policies and webhooks, admission costs a look at a few counters.
 //!
 //! [`Admission::mutate`] and [`Admission::validate`] are the only places at which the verbs enter the stages, before
-//! anything is written: what has to wait for an answer from outside belongs there. The verbs are synchronous, so a stage that
-//! waits needs verbs that can be resumed; the validating stage of a Service must not wait while it holds the guard of an
-//! allocation (`verbs/create`).
+//! anything is written.
 
 mod authorizer;
 mod evaluation;
@@ -40,12 +40,18 @@ mod recorded;
 mod request;
 mod validating;
 mod versions;
+mod webhooks;
 
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use self::{mutating::Reinvocation, policies::PolicyIndex, request::Attributes};
+use self::{
+    mutating::Reinvocation,
+    policies::PolicyIndex,
+    request::Attributes,
+    webhooks::{WebhookReinvocation, Webhooks},
+};
 pub(crate) use self::{policies::PolicyKind, request::Operation};
 use crate::{
     admission_plugins::{AdmissionPlugin, AdmissionPlugins},
@@ -69,7 +75,8 @@ const EXEMPT: [&str; 2] = ["validatingadmissionpolic", "mutatingadmissionpolic"]
 pub(crate) struct Admission {
     pub(crate) store: Arc<ObjectStore>,
     pub(crate) plugins: AdmissionPlugins,
-    pub(crate) policies: Policies,
+    policies: Policies,
+    webhooks: Webhooks,
 }
 
 /// The admission policies of a server.
@@ -81,7 +88,7 @@ pub(crate) struct Policies {
 }
 
 impl Policies {
-    pub(crate) fn new(access: &Arc<AccessControl>) -> Self {
+    fn new(access: &Arc<AccessControl>) -> Self {
         let store = &access.store;
         let index = |kind| PolicyIndex::new(&*store.storage, kind);
         Self {
@@ -124,14 +131,20 @@ impl<'a> Admitted<'a> {
         }
     }
 
-    /// The client, if its request is admitted at all.
-    fn admitted_caller(&self) -> Option<&'a Arc<Caller>> {
+    /// The client, if policies see its request.
+    fn caller_for_policies(&self) -> Option<&'a Arc<Caller>> {
         let resource = &self.target.resource;
         let is_exempt = *resource.group == *CONFIGURATION_GROUP
             && EXEMPT
                 .iter()
                 .any(|beginning| resource.plural.starts_with(beginning));
         self.caller.filter(|_| !is_exempt)
+    }
+
+    /// The client, if webhooks see its request.
+    fn caller_for_webhooks(&self) -> Option<&'a Arc<Caller>> {
+        self.caller
+            .filter(|_| *self.target.resource.group != *CONFIGURATION_GROUP)
     }
 
     /// The options as JSON.
@@ -192,43 +205,107 @@ fn name_in_errors<'a>(attributes: &Attributes<'a>, object: Option<&'a Object>) -
 }
 
 impl Admission {
-    /// Whether a mutating policy exists, so that a write may change more than its client sent.
-    pub(crate) fn may_mutate(&self) -> bool {
+    /// Creates the chain, with these plugins.
+    pub(crate) fn new(access: &Arc<AccessControl>, plugins: AdmissionPlugins) -> Self {
+        Self {
+            store: access.store.clone(),
+            plugins,
+            policies: Policies::new(access),
+            webhooks: Webhooks::new(access),
+        }
+    }
+
+    /// Whether a policy or a webhook may change or reject what a client writes.
+    pub(crate) fn may_intervene(&self) -> bool {
+        self.has_mutating_policies()
+            || self.has_validating_policies()
+            || self.has_mutating_webhooks()
+            || self.has_validating_webhooks()
+    }
+
+    fn has_mutating_policies(&self) -> bool {
         self.plugins.has(AdmissionPlugin::MutatingAdmissionPolicy)
             && !self.policies.mutating.is_empty(&self.store)
     }
 
-    /// Whether a validating policy exists.
-    pub(crate) fn may_reject(&self) -> bool {
+    fn has_validating_policies(&self) -> bool {
         self.plugins.has(AdmissionPlugin::ValidatingAdmissionPolicy)
             && !self.policies.validating.is_empty(&self.store)
     }
 
-    /// The mutating stage. `plugins` runs those of the kind, once more if a policy changes the object. Returns whether
-    /// one did.
+    fn has_mutating_webhooks(&self) -> bool {
+        self.plugins.has(AdmissionPlugin::MutatingAdmissionWebhook) && self.webhooks.may_mutate()
+    }
+
+    fn has_validating_webhooks(&self) -> bool {
+        self.plugins.has(AdmissionPlugin::ValidatingAdmissionWebhook) && self.webhooks.may_reject()
+    }
+
+    /// The mutating stage. `plugins` runs those of the kind, once more if a policy or a webhook changes the object. Returns
+    /// whether one did. Adds warnings for the client.
     pub(crate) fn mutate(
         &self,
         admitted: &Admitted<'_>,
         object: &mut Object,
         old: Option<&Object>,
+        warnings: &mut Vec<String>,
         plugins: impl Fn(&mut Object) -> Result<(), Status>,
     ) -> Result<bool, Status> {
         plugins(object)?;
-        let Some(caller) = admitted.admitted_caller().filter(|_| self.may_mutate()) else {
+        let policies = admitted
+            .caller_for_policies()
+            .filter(|_| self.has_mutating_policies());
+        let webhooks = admitted
+            .caller_for_webhooks()
+            .filter(|_| self.has_mutating_webhooks());
+        let Some(caller) = policies.or(webhooks) else {
             return Ok(false);
         };
         let name = object.name().to_owned();
         admitted.with_attributes(caller, &name, |attributes| {
-            let mut state = Reinvocation::default();
-            self.policies.mutate(attributes, object, old, &mut state)?;
-            if !state.is_needed {
+            let (mut state, mut webhook_state) = (Reinvocation::default(), WebhookReinvocation::default());
+            let mut pass = |object: &mut Object, is_second| {
+                state.is_second = is_second;
+                if policies.is_some() {
+                    self.policies.mutate(attributes, object, old, &mut state)?;
+                }
+                let mut is_changed = state.is_needed;
+                if webhooks.is_some() {
+                    let output = (is_second, &mut *warnings);
+                    is_changed |=
+                        self.webhooks
+                            .mutate(attributes, Some(object), old, &mut webhook_state, output)?;
+                }
+                Ok::<_, Status>(is_changed)
+            };
+            if !pass(object, false)? {
                 return Ok(false);
             }
-            state.is_second = true;
             plugins(object)?;
-            self.policies.mutate(attributes, object, old, &mut state)?;
+            pass(object, true)?;
             Ok(true)
         })
+    }
+
+    /// The mutating stage of a deletion, which can only refuse it. Adds warnings for the client.
+    pub(crate) fn mutate_deletion(
+        &self,
+        admitted: &Admitted<'_>,
+        old: &Object,
+        warnings: &mut Vec<String>,
+    ) -> Result<(), Status> {
+        let Some(caller) = admitted
+            .caller_for_webhooks()
+            .filter(|_| self.has_mutating_webhooks())
+        else {
+            return Ok(());
+        };
+        let asked = admitted.with_attributes(caller, "", |attributes| {
+            let mut state = WebhookReinvocation::default();
+            self.webhooks
+                .mutate(attributes, None, Some(old), &mut state, (false, &mut *warnings))
+        });
+        asked.map(|_| ()).map_err(|status| status.with_warnings(warnings))
     }
 
     /// The validating stage, of the object as it will be written. Adds warnings for the client.
@@ -238,14 +315,26 @@ impl Admission {
         objects: [Option<&Object>; 2],
         warnings: &mut Vec<String>,
     ) -> Result<(), Status> {
-        let Some(caller) = admitted.admitted_caller().filter(|_| self.may_reject()) else {
+        let policies = admitted
+            .caller_for_policies()
+            .filter(|_| self.has_validating_policies());
+        let webhooks = admitted
+            .caller_for_webhooks()
+            .filter(|_| self.has_validating_webhooks());
+        let Some(caller) = policies.or(webhooks) else {
             return Ok(());
         };
         let name = objects[0].map_or("", Object::name);
         let validated = admitted.with_attributes(caller, name, |attributes| {
-            self.policies.validate(attributes, objects, warnings)
+            if policies.is_some() {
+                self.policies.validate(attributes, objects, warnings)?;
+            }
+            if webhooks.is_some() {
+                self.webhooks.validate(attributes, objects, warnings)?;
+            }
+            Ok(())
         });
-        validated.map_err(|status| status.with_warnings(warnings))
+        validated.map_err(|status: Status| status.with_warnings(warnings))
     }
 
     /// Both stages for the object of a subresource with a kind of its own, such as a Binding.
@@ -256,7 +345,7 @@ impl Admission {
         old: Option<&Value>,
         warnings: &mut Vec<String>,
     ) -> Result<Value, Status> {
-        if admitted.admitted_caller().is_none() || !(self.may_mutate() || self.may_reject()) {
+        if admitted.caller.is_none() || !self.may_intervene() {
             return Ok(value);
         }
         let Some(mut object) = Object::new(value) else {
@@ -274,7 +363,7 @@ impl Admission {
             .fields_mut()
             .insert("apiVersion".to_owned(), version.into());
         let old = old.cloned().and_then(Object::new);
-        self.mutate(admitted, &mut object, old.as_ref(), |_| Ok(()))?;
+        self.mutate(admitted, &mut object, old.as_ref(), warnings, |_| Ok(()))?;
         self.validate(admitted, [Some(&object), old.as_ref()], warnings)?;
         Ok(object.into_value())
     }

@@ -215,9 +215,11 @@ impl Policies {
                 return Ok(());
             }
         };
-        let old = old.map(|old| at_version(attributes, matched, old).into_value());
+        let old = old
+            .map(|old| Ok::<_, Status>(at_version(attributes, matched, old)?.into_value()))
+            .transpose()?;
         let request = attributes.to_request(matched);
-        let mut versioned = at_version(attributes, matched, object).0.into_owned();
+        let mut versioned = at_version(attributes, matched, object)?.0.into_owned();
         let programs = policy.programs();
         if !programs.match_conditions.is_empty() {
             let whole = versioned.clone().into_value();
@@ -277,7 +279,7 @@ impl Policies {
             *object = if !attributes.is_object() || is_same(attributes.resource, matched) {
                 versioned
             } else {
-                convert(matched, attributes.resource, versioned)
+                convert(matched, attributes.resource, versioned)?
             };
         }
         if policy.spec["reinvocationPolicy"] == "IfNeeded" {
@@ -353,7 +355,7 @@ fn mutate_once<'a>(
 }
 
 /// Decodes a mutated object like one from a client. Also returns the paths of unknown fields.
-fn decode(
+pub(super) fn decode(
     mut value: Json,
     attributes: &Attributes<'_>,
     matched: &Resource,

@@ -82,7 +82,7 @@ impl Policies {
         };
         let namespace = namespace_object(&self.store, attributes);
         for hook in &hooks {
-            self.validate_hook(hook, attributes, objects, &namespace, &mut findings);
+            self.validate_hook(hook, attributes, objects, &namespace, &mut findings)?;
         }
         let Some(denial) = findings.denials.into_iter().next() else {
             return Ok(());
@@ -121,21 +121,30 @@ impl Policies {
         objects: [Option<&Object>; 2],
         namespace: &Json,
         findings: &mut Findings<'_>,
-    ) {
+    ) -> Result<(), Status> {
         let Hook { policy, matched, .. } = hook;
         let trees = objects.map(|object| object.map(Object::tree));
         match policy.constraints.match_labels(&self.store, attributes, trees) {
             Ok(true) => {}
-            Ok(false) => return,
-            Err(why) => return findings.misconfigured(policy, None, &why),
+            Ok(false) => return Ok(()),
+            Err(why) => {
+                findings.misconfigured(policy, None, &why);
+                return Ok(());
+            }
         }
         let kind = match ParamKind::of(policy, &self.store) {
             Ok(kind) => kind,
-            Err(why) => return findings.misconfigured(policy, None, &why),
+            Err(why) => {
+                findings.misconfigured(policy, None, &why);
+                return Ok(());
+            }
         };
-        let converted =
-            objects.map(|object| object.map(|object| at_version(attributes, matched, object).into_value()));
-        let [object, old] = &converted;
+        let at_version = |object: Option<&Object>| {
+            let convert = |object| Ok::<_, Status>(at_version(attributes, matched, object)?.into_value());
+            object.map(convert).transpose()
+        };
+        let [object, old] = objects;
+        let (object, old) = (at_version(object)?, at_version(old)?);
         let request = attributes.to_request(matched);
         for binding in &hook.bindings {
             let params = match binding.matches(&self.store, attributes, trees) {
@@ -174,6 +183,7 @@ impl Policies {
                 }
             }
         }
+        Ok(())
     }
 
     /// Evaluates a policy once.

@@ -3,19 +3,25 @@
 use std::borrow::Cow;
 
 use super::request::Attributes;
-use crate::{conversion, object::Object, registry::Resource};
+use crate::{
+    conversion,
+    object::{ManagedFields, Object},
+    registry::Resource,
+    status::Status,
+};
 
 /// Converts an object of the request to the version as which it matched.
 pub(super) fn at_version<'a>(
     attributes: &Attributes<'_>,
     matched: &Resource,
     object: &'a Object,
-) -> Version<'a> {
+) -> Result<Version<'a>, Status> {
     // A Scale, a Binding and such have one version.
     if !attributes.is_object() || is_same(attributes.resource, matched) {
-        return Version(Cow::Borrowed(object));
+        return Ok(Version(Cow::Borrowed(object)));
     }
-    Version(Cow::Owned(convert(attributes.resource, matched, object.clone())))
+    let converted = convert(attributes.resource, matched, object.clone())?;
+    Ok(Version(Cow::Owned(converted)))
 }
 
 /// An object at a version.
@@ -26,6 +32,16 @@ impl Version<'_> {
     pub(super) fn into_value(self) -> serde_json::Value {
         self.0.into_owned().into_value()
     }
+
+    /// Writes the whole object.
+    pub(super) fn write_json(&self, json: &mut Vec<u8>) {
+        match self.0.managed_fields() {
+            ManagedFields::Submitted(_) => {
+                json.extend_from_slice(self.0.clone().into_owned().into_value().to_string().as_bytes())
+            }
+            _ => self.0.write_json(json),
+        }
+    }
 }
 
 /// Whether both are the same version.
@@ -34,12 +50,12 @@ pub(super) fn is_same(a: &Resource, b: &Resource) -> bool {
 }
 
 /// Converts an object between versions of a resource.
-pub(super) fn convert(from: &Resource, to: &Resource, mut object: Object) -> Object {
+pub(super) fn convert(from: &Resource, to: &Resource, mut object: Object) -> Result<Object, Status> {
     if from.is_custom {
         let version = to.api_version();
         object.fields_mut().insert("apiVersion".into(), version.into());
-        return object;
+        return Ok(object);
     }
     conversion::convert_to_stored(from, &mut object);
-    conversion::convert_for_read(object, to)
+    Ok(conversion::convert_for_read(object, to))
 }

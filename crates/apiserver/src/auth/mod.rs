@@ -39,7 +39,11 @@ pub(crate) use policy::{Budget, Policy, aggregate_messages};
 pub(crate) use service_account_tokens::TokenSigner;
 pub use user::User;
 
-use crate::{object_store::ObjectStore, status::Status};
+use crate::{
+    object_store::ObjectStore,
+    status::Status,
+    webhook::{Answers, Draws},
+};
 use policy::Decision;
 
 /// Issuer of service account tokens, and their audience if the client names none.
@@ -74,13 +78,26 @@ pub(crate) struct AccessControl {
 }
 
 /// The user who makes a request, and the request. Writes of roles and bindings use it to check for privilege escalation.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) struct Caller {
     pub(crate) user: Arc<User>,
     pub(crate) info: Arc<RequestInfo>,
+    /// What webhooks have answered so far.
+    pub(crate) answers: Answers,
+    /// What stays the same when the verb runs again with their answers.
+    pub(crate) draws: Draws,
 }
 
 impl Caller {
+    pub(crate) fn new(user: Arc<User>, info: Arc<RequestInfo>) -> Self {
+        Self {
+            user,
+            info,
+            answers: Answers::default(),
+            draws: Draws::default(),
+        }
+    }
+
     /// The access that the request needs.
     pub(crate) fn access(&self) -> &Access {
         &self.info.access

@@ -24,13 +24,17 @@ pub(super) fn of(crd: &Object) -> &str {
 /// Why an encoded CA bundle is invalid, with the real server's message. `None` if it is valid or empty.
 pub(super) fn problem(bundle: &str) -> Option<String> {
     // Decoding the CRD has checked the encoding.
-    let pem = STANDARD.decode(bundle).unwrap_or_default();
+    problem_of_pem(&STANDARD.decode(bundle).unwrap_or_default())
+}
+
+/// Why a CA bundle is invalid.
+pub(crate) fn problem_of_pem(pem: &[u8]) -> Option<String> {
     if pem.is_empty() {
         return None;
     }
     let mut problem = None;
     let mut sections = 0;
-    for (kind, content) in <(SectionKind, Vec<u8>)>::pem_slice_iter(&pem).map_while(Result::ok) {
+    for (kind, content) in <(SectionKind, Vec<u8>)>::pem_slice_iter(pem).map_while(Result::ok) {
         sections += 1;
         if kind != SectionKind::Certificate {
             continue;

@@ -29,6 +29,7 @@ mod versions;
 
 use serde_json::{Value, json};
 
+pub(crate) use ca_bundle::problem_of_pem as ca_bundle_problem;
 pub(crate) use check::{check, check_status, warnings};
 pub(crate) use conversion::{convert_for_read, convert_to_stored, needs_conversion, set_default_status};
 pub(crate) use definition::{CrdInfo, Definition};

@@ -82,7 +82,7 @@ impl Strategy for Pod {
     fn admit(&self, creation: &Creation<'_>, pod: &mut Object) -> Result<(), Status> {
         let (admission, resource) = (creation.admission, creation.resource);
         if creation.has(AdmissionPlugin::ServiceAccount) {
-            admission::admit_service_account(admission, resource, pod)?;
+            admission::admit_service_account(creation, pod)?;
         }
         if creation.has(AdmissionPlugin::Priority) {
             admission::admit_priority(admission, resource, pod)?;

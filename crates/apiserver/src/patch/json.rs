@@ -31,7 +31,7 @@ pub(crate) struct Operation {
 
 impl Operation {
     /// Whether it reads or writes the whole metadata, or its `managedFields`.
-    pub(super) fn touches_managed_fields(&self) -> bool {
+    pub(crate) fn touches_managed_fields(&self) -> bool {
         let sees = |pointer: &String| {
             matches!(&**pointer, "" | "/metadata") || pointer.starts_with("/metadata/managedFields")
         };

@@ -106,6 +106,27 @@ impl PatchKind {
     }
 }
 
+/// Decodes the operations of a webhook's patch. Returns the message of its library if they are not a patch.
+pub(crate) fn decode_webhook_patch(patch: &[u8]) -> Result<Vec<Operation>, String> {
+    const TYPE: &str = "value of type jsonpatch.Patch";
+    let (value, _) = crate::json::read(patch)?;
+    let list = match value {
+        Value::Null => return Ok(Vec::new()),
+        Value::Array(list) => list,
+        other => return Err(mismatch(&other, TYPE)),
+    };
+    if list.len() > MAX_OPERATIONS {
+        return Err(format!(
+            "a patch may have at most {MAX_OPERATIONS} operations, this one has {}",
+            list.len()
+        ));
+    }
+    if let Some(other) = list.iter().find(|operation| !operation.is_object()) {
+        return Err(mismatch(other, "value of type jsonpatch.Operation"));
+    }
+    serde_json::from_value(list.into()).map_err(|error| error.to_string())
+}
+
 /// Decodes operations. Also returns warnings about unknown fields. An error is a message or the whole status.
 fn decode_operations(list: Vec<Value>) -> Result<(Patch, Vec<String>), Result<String, Status>> {
     let mut warnings = Vec::new();

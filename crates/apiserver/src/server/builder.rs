@@ -8,7 +8,7 @@ use windlass_rights::Recorder;
 
 use super::{Api, Server, in_flight::InFlight};
 use crate::{
-    admission::{Admission, Policies},
+    admission::Admission,
     admission_plugins::{AdmissionPlugin, AdmissionPlugins},
     auth::{
         AccessControl, AnonymousAuth, Authenticator, AuthorizationMode, LastModes, Policy, TokenSigner, User,
@@ -26,6 +26,7 @@ use crate::{
     request::Target,
     storage::{Memory, Storage},
     verbs::{WriteOptions, WriteVerbs},
+    webhook::{InProcessWebhook, WebhookClient},
 };
 
 /// The namespaces that every cluster has, in the order in which a real server creates them.
@@ -51,6 +52,7 @@ pub struct Builder {
     authentication: Map<String, Value>,
     tracks_legacy_tokens: bool,
     limitations: Vec<Limitation>,
+    webhooks: HashMap<Box<str>, InProcessWebhook>,
 }
 
 impl Builder {
@@ -178,6 +180,26 @@ impl Builder {
         self
     }
 
+    /// Answers webhooks at this host in the process: without a socket, certificates or real time. The host is that of the
+    /// configuration's URL, or `name.namespace.svc` for a reference to a service, which need not exist. Default: the server
+    /// connects to webhooks over HTTPS.
+    ///
+    /// ```
+    /// use bytes::Bytes;
+    /// use windlass_apiserver::{InProcessWebhook, Server};
+    ///
+    /// // Admits nothing: a response without `response.allowed` is invalid.
+    /// let webhook = InProcessWebhook::new(tower::service_fn(|request: http::Request<Bytes>| async move {
+    ///     let review = request.into_body();
+    ///     Ok::<_, std::convert::Infallible>(http::Response::new(review))
+    /// }));
+    /// let server = Server::builder().webhook("quota.default.svc", webhook).build();
+    /// ```
+    pub fn webhook(mut self, host: &str, webhook: InProcessWebhook) -> Self {
+        self.webhooks.insert(host.into(), webhook);
+        self
+    }
+
     /// Creates the server.
     pub fn build(self) -> Server {
         let environment = Environment::new(self.epoch, self.seed);
@@ -210,11 +232,7 @@ impl Builder {
         let writes = WriteVerbs {
             store: store.clone(),
             access: access.clone(),
-            admission: Admission {
-                store: store.clone(),
-                plugins: self.plugins,
-                policies: Policies::new(&access),
-            },
+            admission: Admission::new(&access, self.plugins),
             services: ServiceAllocator::new(store.clone()),
             definitions: Definitions::new(store.clone()),
             pod_logs: Arc::new(LogStore::default()),
@@ -222,6 +240,7 @@ impl Builder {
             kubernetes_service: self.service_port.map(kubernetes_service),
         };
         let api = Arc::new(Api {
+            webhooks: WebhookClient::new(store.clone(), self.webhooks),
             store,
             access,
             writes,

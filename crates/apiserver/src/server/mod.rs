@@ -38,6 +38,7 @@ use crate::{
     request_metrics::{RequestMetrics, RequestTarget},
     status::Status,
     verbs::WriteVerbs,
+    webhook::WebhookClient,
 };
 
 /// The header with a request's audit ID, set by the client or else by the server.
@@ -49,6 +50,7 @@ pub(crate) struct Api {
     /// Decides whether a request is allowed.
     pub(crate) access: Arc<AccessControl>,
     pub(crate) writes: WriteVerbs,
+    webhooks: WebhookClient,
     limits: Limits,
     /// How much more work the limits allow now.
     in_flight: InFlight,
@@ -276,7 +278,7 @@ impl Server {
             let user = control.impersonate(found.user.clone(), access, &parts.headers, budget)?;
             control.authorize_within(&user, access, budget)?;
             let info = info.clone();
-            Ok(Arc::new(Caller { user, info }))
+            Ok(Arc::new(Caller::new(user, info)))
         };
         let decided = {
             let budget = Budget::inline();

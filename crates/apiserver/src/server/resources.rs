@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use http::{Response, request::Parts};
+use tokio::time::Instant;
 use windlass_api::request::RequestInfo;
 
 use super::{Api, Server, in_flight::ReceivedBody, respond::respond};
 use crate::{
     auth::Caller,
     body::Body,
-    conversion, depth,
+    conversion, depth, limits,
     media::{self, Encoding},
     patch::PatchKind,
     permits::Permit,
@@ -27,6 +28,9 @@ const ENTRY_COST: usize = 64;
 
 /// The further cost of an entry that may have to be converted, to compare a field.
 const CONVERSION_COST: usize = 4 * 1024;
+
+/// How often a verb runs for one request: each mutating webhook needs a run, and each change of the object by others.
+const MAX_RUNS: usize = 1_000;
 
 /// An answer, and the permit of its in-flight request.
 type AnswerResult = Result<(Answer, Option<Permit>), Status>;
@@ -64,6 +68,7 @@ impl Server {
             target,
             caller,
             verb,
+            deadline: Instant::now() + limits::timeout(info.query.text("timeout"))?,
         };
         let (answer, permit) = match verb {
             Verb::Get | Verb::List | Verb::Watch => request.read(view).await?,
@@ -106,6 +111,8 @@ struct ResourceRequest<'a> {
     target: &'a Target,
     caller: &'a Arc<Caller>,
     verb: Verb,
+    /// When the request times out.
+    deadline: Instant,
 }
 
 impl ResourceRequest<'_> {
@@ -225,15 +232,15 @@ impl ResourceRequest<'_> {
                         api.writes.create(target, &options, bytes, encoding)
                     }
                 };
-                self.work(size, create).await?
+                self.run(size, create).await?
             }
             (Some(BodyKind::Object(encoding)), _) => {
                 let update = || api.writes.update(target, &options, bytes, encoding);
-                self.work(size, update).await?
+                self.run(size, update).await?
             }
             (Some(BodyKind::Patch(kind)), _) => {
                 let patch = || api.writes.patch(target, &options, bytes, kind);
-                self.work(size, patch).await?
+                self.run(size, patch).await?
             }
             (None, verb) => {
                 let input = match form()? {
@@ -241,7 +248,7 @@ impl ResourceRequest<'_> {
                     BodyKind::Patch(kind) => SubresourceBody::Patch(bytes.clone(), kind),
                 };
                 let part = || subresources::subresource(&api.writes, target, verb, &options, &input);
-                self.work(size, part).await?
+                self.run(size, part).await?
             }
         };
         Ok((answer, permit))
@@ -261,6 +268,7 @@ impl ResourceRequest<'_> {
         } else {
             self.scan_cost()
         };
+        let mut deleting = None;
         let delete = || {
             let value = match &body.bytes[..] {
                 [] => None,
@@ -281,10 +289,34 @@ impl ResourceRequest<'_> {
                 &options,
                 &ListOptions::from_query(query, false)?,
                 &self.selector()?,
+                &mut deleting,
             )
         };
-        let answer = self.work(size, delete).await?;
+        let answer = self.run(size, delete).await?;
         Ok((answer, permit))
+    }
+
+    /// Runs a verb, and again when the webhooks that it needs have answered.
+    async fn run<T: Send>(
+        &self,
+        size: usize,
+        mut verb: impl FnMut() -> Result<T, Status> + Send,
+    ) -> Result<T, Status> {
+        let (webhooks, answers) = (&self.api().webhooks, &self.caller.answers);
+        for _ in 0..MAX_RUNS {
+            let size = size.saturating_add(answers.size());
+            let mut status = match self.work(size, &mut verb).await {
+                Err(status) if status.is_unanswered() => status,
+                done => return done,
+            };
+            webhooks.answer(status.take_calls(), self.deadline, answers).await;
+            if Instant::now() >= self.deadline {
+                return Err(Status::timeout());
+            }
+        }
+        Err(Status::internal(format!(
+            "the object changed {MAX_RUNS} times while webhooks were asked about it"
+        )))
     }
 
     /// Like [`Server::work`], with a large stack if the body or the objects need one.

@@ -59,11 +59,10 @@ impl WriteVerbs {
                 .map(|entry| conversion::decode_for_read(entry, resource))
                 .transpose()?;
             check_kind(&config, &resource.api_version(), &resource.kind)?;
-            let now = self.store.environment.now_rfc3339();
+            let now = options.environment(&self.store.environment).now_rfc3339();
             if let (Some(entry), Some(old)) = (&entry, &old)
                 && duplicate_keys.is_empty()
-                && !self.admission.may_mutate()
-                && !self.admission.may_reject()
+                && !self.admission.may_intervene()
                 && is_stored_entry(&self.store, resource, entry)
                 && last_applied(old).is_none()
                 && follows_rules(resource, old)

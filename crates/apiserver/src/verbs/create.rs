@@ -10,7 +10,6 @@ use super::{
 };
 use crate::{
     admission::{Admitted, Operation},
-    environment::Environment,
     kinds::{self, InitialStatus, Write},
     limits,
     media::Encoding,
@@ -20,6 +19,7 @@ use crate::{
     status::Status,
     storage::{Change, Conflict, Entry, Expect, Key},
     validation,
+    webhook::{Purpose, RequestEnvironment},
 };
 
 impl WriteVerbs {
@@ -51,7 +51,10 @@ impl WriteVerbs {
         let (strategy, caller) = (resource.strategy, options.caller.as_deref());
         let admitted = Admitted::write(target, Operation::Create, options);
         let plugins = |object: &mut Object| self.admission.admit(resource, caller, object);
-        if self.admission.mutate(&admitted, &mut object, None, plugins)? {
+        if self
+            .admission
+            .mutate(&admitted, &mut object, None, &mut warnings, plugins)?
+        {
             match_request(&mut object, target)?;
         }
         let write = Write {
@@ -60,7 +63,8 @@ impl WriteVerbs {
             old: None,
         };
         strategy.check_escalation(&self.access, caller, &write)?;
-        prepare_create(&self.store.environment, &mut object, resource);
+        let environment = options.environment(&self.store.environment);
+        prepare_create(environment, &mut object, resource);
         // A generated name may exist already: the real server tries eight times.
         let generated = object.name().is_empty() && !object.meta("generateName").is_empty();
         for attempt in 1.. {
@@ -69,7 +73,7 @@ impl WriteVerbs {
                 let name = format!(
                     "{}{}",
                     &base[..base.floor_char_boundary(58)],
-                    self.store.environment.name_suffix()
+                    environment.name_suffix(Purpose::Name(attempt))
                 );
                 object.set_meta("name", name);
             }
@@ -133,7 +137,7 @@ impl WriteVerbs {
 }
 
 /// Sets the fields of a new object that the server decides, whatever the client sent.
-fn prepare_create(environment: &Environment, object: &mut Object, resource: &Resource) {
+fn prepare_create(environment: RequestEnvironment<'_>, object: &mut Object, resource: &Resource) {
     for key in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
         object.metadata_mut().remove(key);
     }

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{Answer, DeleteOptions, ListOptions, WriteVerbs, options::Propagation, read::page, render_entry};
+use super::{
+    Answer, DeleteOptions, ListOptions, Page, WriteVerbs, options::Propagation, read::page, render_entry,
+};
 use crate::{
     admission::{Admitted, Operation},
     admission_plugins::AdmissionPlugin,
@@ -22,6 +24,9 @@ use crate::{
 /// Finalizers that keep an object until its dependents are deleted or orphaned.
 const FOREGROUND_FINALIZER: &str = "foregroundDeletion";
 const ORPHAN_FINALIZER: &str = "orphan";
+
+/// How many webhooks the deletion of a collection asks before it continues.
+const MAX_CALLS: usize = 100;
 
 /// The result of a deletion.
 pub(crate) enum Deletion {
@@ -62,6 +67,7 @@ impl WriteVerbs {
             is_collection,
         };
         let admit = |old: &Object| {
+            self.admission.mutate_deletion(&admitted, old, &mut warnings)?;
             self.admission
                 .validate(&admitted, [None, Some(old)], &mut warnings)
         };
@@ -95,27 +101,46 @@ impl WriteVerbs {
         }
     }
 
-    /// Deletes the selected objects, and answers with their list from before.
+    /// Deletes the selected objects, and answers with their list from before. The list stays in `deleting` if webhooks have
+    /// to be asked: in the next run, some of its objects are deleted already.
     pub(crate) fn delete_collection(
         &self,
         target: &Target,
         options: &DeleteOptions,
         list: &ListOptions,
         selector: &Selector,
+        deleting: &mut Option<Page>,
     ) -> Result<Answer, Status> {
-        let page = page(&self.store, target, list, selector)?;
+        let page = match deleting.take() {
+            Some(page) => page,
+            None => page(&self.store, target, list, selector)?,
+        };
+        let mut calls = Vec::new();
         for entry in &page.entries {
+            let stored = self.store.storage.get(&target.resource.table, &entry.key);
+            if stored.is_none_or(|stored| stored.object.uid() != entry.object.uid()) {
+                continue;
+            }
             let one = Target {
+                namespace: entry.key.namespace.as_ref().into(),
                 name: entry.key.name.as_ref().into(),
                 ..target.clone()
             };
             match self.delete_one(&one, options, true) {
+                Err(mut status) if status.is_unanswered() => calls.extend(status.take_calls()),
                 // Already deleted by another client.
                 Err(status) if status.code != 404 => return Err(status),
                 _ => {}
             }
+            if calls.len() >= MAX_CALLS {
+                break;
+            }
         }
-        Ok(Answer::List(page))
+        if calls.is_empty() {
+            return Ok(Answer::List(page));
+        }
+        *deleting = Some(page);
+        Err(Status::unanswered(calls))
     }
 }
 

@@ -162,7 +162,7 @@ pub(crate) fn set_managed_fields_on_create(
     object: &mut Object,
 ) {
     let served = ServedVersions::new(store, resource, "");
-    let now = store.environment.now_rfc3339();
+    let now = options.environment(&store.environment).now_rfc3339();
     let submitted = object.take_managed_fields();
     let writer = served.updater(&options.field_manager, &now);
     let blank = blank(resource);
@@ -188,7 +188,7 @@ pub(crate) fn set_managed_fields_on_update(
     old: &Object,
 ) {
     let served = ServedVersions::new(store, resource, subresource);
-    let now = store.environment.now_rfc3339();
+    let now = options.environment(&store.environment).now_rfc3339();
     let submitted = object.take_managed_fields();
     // A write to a subresource cannot set managed fields.
     let submitted = if subresource.is_empty() && submitted != *old.managed_fields() {
@@ -252,7 +252,7 @@ pub(crate) fn managed_fields_after_scale(
     [old, new]: [&Value; 2],
 ) -> ManagedFields {
     let served = ServedVersions::new(store, resource, "scale");
-    let now = store.environment.now_rfc3339();
+    let now = options.environment(&store.environment).now_rfc3339();
     let parent = Managed::parse(managed_fields.stored_json());
     let scale = parent.to_scale(&served);
     let updated = scale_updater(&options.field_manager, &now).update(old, new, || scale.clone());
@@ -272,7 +272,7 @@ pub(crate) fn apply_to_scale(
 ) -> Result<(Value, ManagedFields), Status> {
     apply::check_kind(config, SCALE_API_VERSION, "Scale")?;
     let served = ServedVersions::new(store, resource, "scale");
-    let now = store.environment.now_rfc3339();
+    let now = options.environment(&store.environment).now_rfc3339();
     let parent = Managed::parse(managed_fields.stored_json());
     let mut scale = parent.to_scale(&served);
     let blank = serde_json::json!({"kind": "Scale", "apiVersion": SCALE_API_VERSION, "metadata": {}, "spec": {},

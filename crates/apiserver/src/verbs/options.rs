@@ -7,11 +7,13 @@ use serde_json::{Value, json};
 
 use crate::{
     auth::Caller,
+    environment::Environment,
     patch::PatchKind,
     request::Query,
     schema::{FieldError, Problem},
     status::Status,
     storage::Revision,
+    webhook::RequestEnvironment,
 };
 
 /// How unknown and duplicate fields are handled. The default is to drop them with a warning.
@@ -24,7 +26,7 @@ pub(crate) enum FieldValidation {
 }
 
 /// The options of create, update and patch.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct WriteOptions {
     pub(crate) dry_run: bool,
     pub(crate) field_validation: FieldValidation,
@@ -32,13 +34,16 @@ pub(crate) struct WriteOptions {
     pub(crate) caller: Option<Arc<Caller>>,
     /// The field manager: `fieldManager`, or the first word of the user agent.
     pub(crate) field_manager: Box<str>,
-    /// Whether the client set `fieldManager`.
-    pub(crate) has_field_manager: bool,
     /// Whether an apply takes over fields that others own.
     pub(crate) force: bool,
 }
 
 impl WriteOptions {
+    /// The time and randomness of the request.
+    pub(crate) fn environment<'a>(&'a self, environment: &'a Environment) -> RequestEnvironment<'a> {
+        RequestEnvironment::new(environment, self.caller.as_deref())
+    }
+
     /// Options for the server's own writes.
     pub(crate) fn internal() -> Self {
         Self {
@@ -73,7 +78,6 @@ impl WriteOptions {
             field_validation,
             caller: None,
             field_manager: manager.map(Into::into).or_else(agent).unwrap_or_default(),
-            has_field_manager: manager.is_some(),
             force: force.unwrap_or(false),
         })
     }
@@ -163,7 +167,7 @@ pub(crate) enum Propagation {
 }
 
 /// The options of a deletion, from the body if there is one, else from the query.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct DeleteOptions {
     pub(crate) dry_run: bool,
     pub(crate) grace_seconds: Option<i64>,

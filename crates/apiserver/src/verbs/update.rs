@@ -199,7 +199,7 @@ impl WriteVerbs {
         let admitted = Admitted::write(target, Operation::Update, options);
         if self
             .admission
-            .mutate(&admitted, &mut object, Some(old), |_| Ok(()))?
+            .mutate(&admitted, &mut object, Some(old), &mut warnings, |_| Ok(()))?
         {
             check_identity(resource, &object, old)?;
         }
@@ -209,7 +209,8 @@ impl WriteVerbs {
             old: Some(old),
         };
         strategy.check_escalation(&self.access, caller, &write)?;
-        strategy.prepare_subresource(target, &mut object, old, &self.store.environment.now_rfc3339());
+        let now = options.environment(&self.store.environment).now_rfc3339();
+        strategy.prepare_subresource(target, &mut object, old, &now);
         let mut errors = prepare_update(&mut object, old, target, self.admission.plugins);
         let found = check(resource, &target.subresource, &object, Some(old), &mut warnings);
         // A subresource changes only its own fields; the rest was validated before.

@@ -3,7 +3,15 @@
 use serde_json::{Map, Value, json};
 
 use super::validation::MIRROR_ANNOTATION;
-use crate::{admission::Admission, object::Object, registry::Resource, status::Status, storage::Key};
+use crate::{
+    admission::Admission,
+    kinds::Creation,
+    object::Object,
+    registry::Resource,
+    status::Status,
+    storage::Key,
+    webhook::{Purpose, RequestEnvironment},
+};
 
 /// Path at which pods find their service account's token.
 const TOKEN_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -19,11 +27,12 @@ const SYSTEM_PRIORITIES: [(&str, i64); 2] = [
 
 /// `ServiceAccount`: a pod runs as a service account that exists, and has its token mounted. A mirror pod has none
 /// and stays unchanged, because the kubelet would treat any difference as an error.
-pub(super) fn admit_service_account(
-    admission: &Admission,
-    resource: &Resource,
-    pod: &mut Object,
-) -> Result<(), Status> {
+pub(super) fn admit_service_account(creation: &Creation<'_>, pod: &mut Object) -> Result<(), Status> {
+    let Creation {
+        admission,
+        resource,
+        caller,
+    } = *creation;
     if pod.tree()["metadata"]["annotations"]
         .get(MIRROR_ANNOTATION)
         .is_some()
@@ -76,7 +85,8 @@ pub(super) fn admit_service_account(
             spec,
             &format!(
                 "{TOKEN_VOLUME_PREFIX}{}",
-                admission.store.environment.name_suffix()
+                RequestEnvironment::new(&admission.store.environment, caller)
+                    .name_suffix(Purpose::TokenVolume)
             ),
         );
     }

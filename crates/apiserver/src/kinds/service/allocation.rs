@@ -23,6 +23,7 @@ use crate::{
     status::Status,
     storage::{Entry, Key, Revision, Storage, TableName},
     verbs::WriteOptions,
+    webhook::Purpose,
 };
 
 /// The addresses that services may request: `10.0.0.0/24`, without the first and the last.
@@ -232,10 +233,11 @@ impl ServiceAllocator {
                 ..in_use.of_others(old)
             }
         };
-        allocate_for(object, &mut allocations, &mut |below| {
-            self.store.environment.random_below(below)
-        })
-        .map_err(|errors| Status::invalid(&resource.group, &resource.kind, object.name(), &errors))?;
+        let mut random = options
+            .environment(&self.store.environment)
+            .random(Purpose::Allocation);
+        allocate_for(object, &mut allocations, &mut |below| random.usize(..below))
+            .map_err(|errors| Status::invalid(&resource.group, &resource.kind, object.name(), &errors))?;
         Ok(Some(guard))
     }
 }

@@ -1,0 +1,179 @@
+//! Mutating webhooks: each is asked in turn, and sees what those before it did.
+
+use std::{collections::HashSet, sync::Arc};
+
+use serde_json::Value as Json;
+
+use super::{HookError, Matched, Webhooks, review};
+use crate::{
+    admission::{
+        mutating::decode,
+        request::Attributes,
+        versions::{at_version, convert, is_same},
+    },
+    depth,
+    fields::Managed,
+    object::{ManagedFields, Object},
+    patch::{Operation, apply_operations, decode_webhook_patch},
+    schema::Source,
+    status::Status,
+};
+
+/// What the first pass of the mutating stage leaves for the second.
+#[derive(Default)]
+pub(in crate::admission) struct WebhookReinvocation {
+    /// The object after the first pass.
+    last_output: Option<Object>,
+    /// The webhooks that were asked since the last change, and want to be asked again after one.
+    invoked: HashSet<Arc<str>>,
+    /// Those that are asked again.
+    reinvoke: HashSet<Arc<str>>,
+}
+
+impl WebhookReinvocation {
+    fn changed(&mut self) {
+        self.reinvoke.extend(self.invoked.drain());
+    }
+}
+
+impl Webhooks {
+    /// Lets the mutating webhooks change an object; `None` in a deletion. Returns whether one did. Adds warnings for the
+    /// client.
+    pub(in crate::admission) fn mutate(
+        &self,
+        attributes: &Attributes<'_>,
+        mut object: Option<&mut Object>,
+        old: Option<&Object>,
+        state: &mut WebhookReinvocation,
+        (is_second, warnings): (bool, &mut Vec<String>),
+    ) -> Result<bool, Status> {
+        let webhooks = self.mutating.webhooks(&self.store);
+        if is_second && state.last_output.as_ref() != object.as_deref() {
+            state.changed();
+        }
+        let round = if is_second { "mutate again" } else { "mutate" };
+        let mut has_changed = false;
+        for webhook in &webhooks {
+            let Some(matched) = self.match_one(webhook, attributes, [object.as_deref(), old])? else {
+                continue;
+            };
+            // One that did not match in the first pass is not asked in the second.
+            if is_second && !state.reinvoke.contains(&webhook.id) {
+                continue;
+            }
+            let call = review::call(&matched, attributes, [object.as_deref(), old], round)?;
+            let answer = attributes.caller.answers.get(call)?;
+            let patched = match review::patch_of(&matched, &answer, true, warnings) {
+                Ok(Some(patch)) => apply(&matched, attributes, object.as_deref(), &patch, warnings),
+                Ok(None) => Ok(None),
+                Err(error) => Err(error),
+            };
+            match patched {
+                Ok(Some(patched)) => {
+                    if let Some(object) = object.as_deref_mut() {
+                        *object = patched;
+                    }
+                    state.changed();
+                    has_changed = true;
+                }
+                Ok(None) => {}
+                Err(error) => {
+                    if let Some(status) = webhook.refuse(error) {
+                        return Err(status);
+                    }
+                }
+            }
+            if webhook.may_reinvoke {
+                state.invoked.insert(webhook.id.clone());
+            }
+        }
+        state.last_output = object.as_deref().cloned();
+        Ok(has_changed)
+    }
+}
+
+/// Applies the patch of a webhook. `None` if it changes nothing.
+fn apply(
+    matched: &Matched<'_>,
+    attributes: &Attributes<'_>,
+    object: Option<&Object>,
+    patch: &[u8],
+    warnings: &mut Vec<String>,
+) -> Result<Option<Object>, HookError> {
+    let operations = decode_webhook_patch(patch)
+        .map_err(|why| HookError::Call(format!("received undecodable patch in webhook response: {why}")))?;
+    if operations.is_empty() {
+        return Ok(None);
+    }
+    let internal = |why: String| HookError::Status(Status::internal(why));
+    let Some(object) = object else {
+        return Err(internal(format!(
+            "admission webhook {:?} attempted to modify the object, which is not supported for this operation",
+            matched.webhook.name
+        )));
+    };
+    let before = at_version(attributes, matched.resource, object)
+        .map_err(HookError::Status)?
+        .0
+        .into_owned();
+    // Few patches touch the managed fields.
+    let touches_managed_fields = operations.iter().any(Operation::touches_managed_fields);
+    let mut tree = if touches_managed_fields {
+        before.clone().into_value()
+    } else {
+        before.tree().clone()
+    };
+    apply_operations(&operations, &mut tree).map_err(|why| internal(why.to_string()))?;
+    if depth::of_value(&tree) > depth::limit() {
+        return Err(internal("the patch of a webhook nests too deep".to_owned()));
+    }
+    let (mut patched, _) = decode(tree, attributes, matched.resource, Source::Json).map_err(internal)?;
+    if touches_managed_fields {
+        restore_managed_fields(&mut patched, &before, warnings);
+    } else {
+        patched.set_managed_fields(before.managed_fields().clone());
+    }
+    if patched == before {
+        return Ok(None);
+    }
+    if !attributes.is_object() || is_same(attributes.resource, matched.resource) {
+        return Ok(Some(patched));
+    }
+    convert(matched.resource, attributes.resource, patched)
+        .map(Some)
+        .map_err(HookError::Status)
+}
+
+/// Keeps the managed fields that a webhook has left, if they are valid, and otherwise restores them.
+fn restore_managed_fields(patched: &mut Object, before: &Object, warnings: &mut Vec<String>) {
+    let ManagedFields::Submitted(submitted) = patched.managed_fields() else {
+        return;
+    };
+    let checked = check_managed_fields(submitted).map(|()| Managed::from_client(submitted));
+    let kept = match checked {
+        Ok(Some(managed)) => ManagedFields::from_stored(managed.into_json()),
+        Ok(None) => before.managed_fields().clone(),
+        Err(why) => {
+            warnings.push(format!(
+                ".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated \
+                 mutating admission controller; please fix your requests: {why}"
+            ));
+            before.managed_fields().clone()
+        }
+    };
+    patched.set_managed_fields(kept);
+}
+
+/// Why a list of managed fields is invalid, in kube-apiserver's words.
+fn check_managed_fields(submitted: &Json) -> Result<(), &'static str> {
+    for entry in submitted.as_array().into_iter().flatten() {
+        let text = |key: &str| entry[key].as_str().unwrap_or_default();
+        if !matches!(text("operation"), "Apply" | "Update") {
+            return Err("operation must be `Apply` or `Update`");
+        }
+        if !matches!(text("fieldsType"), "" | "FieldsV1") {
+            return Err("must be `FieldsV1`");
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,325 @@
+//! `AdmissionReview`: the question to a webhook, and its answer, which is not trusted.
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use serde_json::{Map, Value};
+
+use super::{HookError, Matched};
+use crate::{
+    admission::{request::Attributes, versions::at_version},
+    golang, json as reader,
+    object::Object,
+    status::Status,
+    webhook::{Answer, Call, CallKey},
+};
+
+/// The version of the reviews that a webhook wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ReviewVersion {
+    V1,
+    V1beta1,
+}
+
+impl ReviewVersion {
+    /// The first of these that the server knows.
+    pub(super) fn preferred(versions: &Value) -> Self {
+        let mut known =
+            versions
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter_map(|version| match version.as_str() {
+                    Some("v1") => Some(Self::V1),
+                    Some("v1beta1") => Some(Self::V1beta1),
+                    _ => None,
+                });
+        known.next().unwrap_or(Self::V1)
+    }
+
+    fn head(self) -> &'static str {
+        match self {
+            Self::V1 => r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":""#,
+            Self::V1beta1 => {
+                r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1beta1","request":{"uid":""#
+            }
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::V1 => "v1",
+            Self::V1beta1 => "v1beta1",
+        }
+    }
+}
+
+/// The question about a request. `round` is that of the mutating stage.
+pub(super) fn call(
+    matched: &Matched<'_>,
+    attributes: &Attributes<'_>,
+    objects: [Option<&Object>; 2],
+    round: &str,
+) -> Result<Call, Status> {
+    let request = attributes.to_request(matched.resource).to_string();
+    let mut rest = request.as_bytes()[1..request.len() - 1].to_vec();
+    for (key, object) in ["object", "oldObject"].into_iter().zip(objects) {
+        rest.extend_from_slice(format!(",\"{key}\":").as_bytes());
+        match object {
+            Some(object) => at_version(attributes, matched.resource, object)?.write_json(&mut rest),
+            None => rest.extend_from_slice(b"null"),
+        }
+    }
+    rest.extend_from_slice(b"}}");
+    let webhook = &matched.webhook;
+    Ok(Call {
+        endpoint: webhook.endpoint.clone(),
+        timeout: webhook.timeout,
+        key: CallKey {
+            webhook: format!("{round}/{}", webhook.id).into(),
+            head: webhook.version.head(),
+            rest: rest.into(),
+        },
+    })
+}
+
+/// Reads the answer of a webhook: its JSON patch, if it has one. An error if the call failed or the request is denied;
+/// warnings are added in any case.
+pub(super) fn patch_of(
+    matched: &Matched<'_>,
+    answer: &Answer,
+    is_mutating: bool,
+    warnings: &mut Vec<String>,
+) -> Result<Option<Vec<u8>>, HookError> {
+    let webhook = &matched.webhook;
+    let body = answer
+        .response
+        .as_ref()
+        .map_err(|why| HookError::Call(why.clone()))?;
+    let undecodable = |why: String| HookError::Call(format!("failed to call webhook: {why}"));
+    let review = reader::read(body)
+        .map_err(|why| undecodable(format!("couldn't get version/kind; json parse error: {why}")))?
+        .0;
+    let response = decode(&review, webhook.version).map_err(undecodable)?;
+    let response = verify(&review, response, webhook.version, &answer.uid, is_mutating)
+        .map_err(|why| HookError::Call(format!("received invalid webhook response: {why}")))?;
+    for (key, value) in response.audit_annotations {
+        tracing::debug!(
+            webhook = &*webhook.name,
+            key,
+            value,
+            "audit annotation of a webhook"
+        );
+    }
+    warnings.extend(response.warnings);
+    if !response.allowed {
+        return Err(HookError::Status(Status::denied_by_webhook(
+            &webhook.name,
+            response.status.as_ref(),
+        )));
+    }
+    match response.patch {
+        Some(_) if response.patch_type != "JSONPatch" => Err(HookError::Call(format!(
+            "unsupported patch type {:?}",
+            response.patch_type
+        ))),
+        patch => Ok(patch),
+    }
+}
+
+/// The decoded `response` of a review.
+#[derive(Default)]
+struct Response {
+    uid: String,
+    allowed: bool,
+    status: Option<Map<String, Value>>,
+    patch: Option<Vec<u8>>,
+    has_patch_type: bool,
+    patch_type: String,
+    warnings: Vec<String>,
+    audit_annotations: Vec<(String, String)>,
+}
+
+/// Decodes a review like Go's decoder into its type. `None` if it has no response.
+fn decode(review: &Value, expected: ReviewVersion) -> Result<Option<Response>, String> {
+    let Some(fields) = review.as_object() else {
+        return Err(format!(
+            "couldn't get version/kind; json parse error: json: cannot unmarshal {} into Go value of type struct {{ APIVersion string \
+             \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",
+            golang::json_type(review)
+        ));
+    };
+    let text = |key: &str| fields.get(key).and_then(Value::as_str).unwrap_or_default();
+    let (version, kind) = (text("apiVersion"), text("kind"));
+    if !version.is_empty() && !kind.is_empty() {
+        let name = match (version, kind) {
+            ("admission.k8s.io/v1", "AdmissionReview") => "v1",
+            ("admission.k8s.io/v1beta1", "AdmissionReview") => "v1beta1",
+            _ => {
+                return Err(format!(
+                    "no kind {kind:?} is registered for version {version:?} in scheme \"pkg/runtime/scheme.go:110\""
+                ));
+            }
+        };
+        if name != expected.name() {
+            return Err(format!(
+                "converting ({name}.AdmissionReview) to ({}.AdmissionReview): unknown conversion",
+                expected.name()
+            ));
+        }
+    }
+    let Some(response) = fields.get("response").filter(|response| !response.is_null()) else {
+        return Ok(None);
+    };
+    let mismatch = |value: &Value, field: &str, wanted: &str| {
+        format!(
+            "json: cannot unmarshal {} into Go struct field AdmissionReview.response{field} of type {wanted}",
+            golang::json_type(value)
+        )
+    };
+    let Some(fields) = response.as_object() else {
+        return Err(mismatch(
+            response,
+            "",
+            &format!("{}.AdmissionResponse", expected.name()),
+        ));
+    };
+    let mut decoded = Response::default();
+    for (key, value) in fields.iter().filter(|(_, value)| !value.is_null()) {
+        match (&**key, value) {
+            ("uid", Value::String(uid)) => decoded.uid.clone_from(uid),
+            ("uid", _) => return Err(mismatch(value, ".uid", "types.UID")),
+            ("allowed", Value::Bool(allowed)) => decoded.allowed = *allowed,
+            ("allowed", _) => return Err(mismatch(value, ".allowed", "bool")),
+            ("status", Value::Object(status)) => decoded.status = Some(status.clone()),
+            ("status", _) => return Err(mismatch(value, ".status", "v1.Status")),
+            ("patch", _) => {
+                decoded.patch = Some(
+                    decode_bytes(value)
+                        .map_err(|why| why.unwrap_or_else(|| mismatch(value, ".patch", "[]uint8")))?,
+                )
+            }
+            ("patchType", Value::String(name)) => {
+                decoded.has_patch_type = true;
+                decoded.patch_type.clone_from(name);
+            }
+            ("patchType", _) => return Err(mismatch(value, ".patchType", "v1.PatchType")),
+            ("warnings", Value::Array(warnings)) => {
+                for warning in warnings {
+                    match warning {
+                        Value::String(text) => decoded.warnings.push(text.clone()),
+                        Value::Null => decoded.warnings.push(String::new()),
+                        other => return Err(mismatch(other, ".warnings", "string")),
+                    }
+                }
+            }
+            ("warnings", _) => return Err(mismatch(value, ".warnings", "[]string")),
+            ("auditAnnotations", Value::Object(annotations)) => {
+                for (key, value) in annotations {
+                    match value {
+                        Value::String(text) => decoded.audit_annotations.push((key.clone(), text.clone())),
+                        other => return Err(mismatch(other, ".auditAnnotations", "string")),
+                    }
+                }
+            }
+            ("auditAnnotations", _) => {
+                return Err(mismatch(value, ".auditAnnotations", "map[string]string"));
+            }
+            _ => {}
+        }
+    }
+    Ok(Some(decoded))
+}
+
+/// Decodes Go's `[]byte`: base64, or a list of numbers. The error has no text if the type is another.
+fn decode_bytes(value: &Value) -> Result<Vec<u8>, Option<String>> {
+    match value {
+        Value::String(text) => STANDARD.decode(text).map_err(|_| {
+            let valid = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
+            let bytes = text.as_bytes();
+            let offset = bytes
+                .iter()
+                .position(|byte| !valid(byte))
+                .unwrap_or(bytes.len() / 4 * 4);
+            Some(format!("illegal base64 data at input byte {offset}"))
+        }),
+        Value::Array(items) => {
+            let byte = |item: &Value| item.as_u64().and_then(|number| u8::try_from(number).ok());
+            items.iter().map(byte).collect::<Option<_>>().ok_or(None)
+        }
+        _ => Err(None),
+    }
+}
+
+/// Checks a response against its question. Returns kube-apiserver's message if it is invalid.
+fn verify(
+    review: &Value,
+    response: Option<Response>,
+    version: ReviewVersion,
+    uid: &str,
+    is_mutating: bool,
+) -> Result<Response, String> {
+    let Some(mut response) = response else {
+        return Err("webhook response was absent".to_owned());
+    };
+    if version == ReviewVersion::V1beta1 {
+        // It may omit the uid, the kind and the type of the patch.
+        if response.patch.as_ref().is_some_and(|patch| !patch.is_empty()) && is_mutating {
+            "JSONPatch".clone_into(&mut response.patch_type);
+        } else {
+            response.patch = None;
+        }
+        return Ok(response);
+    }
+    if response.uid != uid {
+        return Err(format!("expected response.uid={uid:?}, got {:?}", response.uid));
+    }
+    let text = |key: &str| review[key].as_str().unwrap_or_default();
+    let (api_version, kind) = (text("apiVersion"), text("kind"));
+    if (api_version, kind) != ("admission.k8s.io/v1", "AdmissionReview") {
+        let separator = if api_version.contains('/') { "" } else { "/" };
+        return Err(format!(
+            "expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview, got {separator}{api_version}, Kind={kind}"
+        ));
+    }
+    let has_patch = response.patch.as_ref().is_some_and(|patch| !patch.is_empty());
+    if is_mutating {
+        match (has_patch, response.has_patch_type) {
+            (true, false) => {
+                return Err("webhook returned response.patch but not response.patchType".to_owned());
+            }
+            (false, true) => {
+                return Err("webhook returned response.patchType but not response.patch".to_owned());
+            }
+            (true, true) if response.patch_type.is_empty() => {
+                return Err("webhook returned invalid response.patchType of \"\"".to_owned());
+            }
+            _ => {}
+        }
+    } else if has_patch {
+        return Err("validating webhook may not return response.patch".to_owned());
+    } else if response.has_patch_type {
+        return Err("validating webhook may not return response.patchType".to_owned());
+    }
+    if !has_patch {
+        response.patch = None;
+    }
+    Ok(response)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn bytes_are_base64_or_numbers() {
+        assert_eq!(decode_bytes(&json!("W10=")), Ok(b"[]".to_vec()));
+        assert_eq!(decode_bytes(&json!([91, 93])), Ok(b"[]".to_vec()));
+        assert_eq!(
+            decode_bytes(&json!("!!")),
+            Err(Some("illegal base64 data at input byte 0".to_owned()))
+        );
+        assert_eq!(decode_bytes(&json!([256])), Err(None));
+        assert_eq!(decode_bytes(&json!(7)), Err(None));
+    }
+}

@@ -1,0 +1,48 @@
+//! Validating webhooks: all that match are asked at once. The refusal that arrives first is the answer.
+
+use std::sync::Arc;
+
+use super::{Matched, Webhooks, review};
+use crate::{
+    admission::request::Attributes,
+    object::Object,
+    status::Status,
+    webhook::{Answer, Call},
+};
+
+impl Webhooks {
+    /// Asks the validating webhooks. Adds warnings for the client.
+    pub(in crate::admission) fn validate(
+        &self,
+        attributes: &Attributes<'_>,
+        objects: [Option<&Object>; 2],
+        warnings: &mut Vec<String>,
+    ) -> Result<(), Status> {
+        let mut calls: Vec<(Matched<'_>, Call)> = Vec::new();
+        for webhook in self.validating.webhooks(&self.store) {
+            if let Some(matched) = self.match_one(&webhook, attributes, objects)? {
+                let call = review::call(&matched, attributes, objects, "validate")?;
+                calls.push((matched, call));
+            }
+        }
+        let answers = &attributes.caller.answers;
+        let (mut known, mut missing): (Vec<(Matched<'_>, Arc<Answer>)>, Vec<Call>) = (Vec::new(), Vec::new());
+        for (matched, call) in calls {
+            match answers.find(&call) {
+                Some(answer) => known.push((matched, answer)),
+                None => missing.push(call),
+            }
+        }
+        if !missing.is_empty() {
+            return Err(Status::unanswered(missing));
+        }
+        known.sort_by_key(|(_, answer)| answer.arrival);
+        let mut refusal = None;
+        for (matched, answer) in known {
+            if let Err(error) = review::patch_of(&matched, &answer, false, warnings) {
+                refusal = refusal.or(matched.webhook.refuse(error));
+            }
+        }
+        refusal.map_or(Ok(()), Err)
+    }
+}

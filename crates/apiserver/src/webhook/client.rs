@@ -1,0 +1,212 @@
+//! Makes the calls of webhooks, and describes failures like a real server: in the words of Go's HTTP client, and of
+//! client-go for responses that are no success.
+
+use std::{collections::HashMap, sync::Arc};
+
+use bytes::Bytes;
+use futures::{StreamExt, stream};
+use http::{HeaderValue, Request, Response, StatusCode, header};
+use serde_json::Value;
+use tokio::time::{Duration, Instant, timeout};
+
+use super::{Answers, Call, Endpoint, connection::Pool, in_process::InProcessWebhook};
+use crate::{object_store::ObjectStore, storage::Key};
+
+/// How many calls of one request are made at a time.
+const MAX_CONCURRENT: usize = 64;
+
+/// What a real server calls itself.
+const USER_AGENT: HeaderValue = HeaderValue::from_static("kube-apiserver-admission");
+
+/// Makes calls to webhooks.
+pub(crate) struct WebhookClient {
+    store: Arc<ObjectStore>,
+    /// Webhooks in the process, by host: `name.namespace.svc` for a service.
+    in_process: HashMap<Box<str>, InProcessWebhook>,
+    pool: Pool,
+}
+
+impl WebhookClient {
+    pub(crate) fn new(store: Arc<ObjectStore>, in_process: HashMap<Box<str>, InProcessWebhook>) -> Self {
+        Self {
+            store,
+            in_process,
+            pool: Pool::default(),
+        }
+    }
+
+    /// Makes calls, several at a time, and adds the answers in the order in which they arrive. None takes longer than
+    /// `deadline`.
+    pub(crate) async fn answer(&self, calls: Vec<Call>, deadline: Instant, answers: &Answers) {
+        let mut responses = stream::iter(calls)
+            .map(|call| async move {
+                let uid = self.store.environment.review_uid();
+                let response = self.call(&call, &uid, deadline).await;
+                (call.key, uid, response)
+            })
+            .buffer_unordered(MAX_CONCURRENT);
+        while let Some((key, uid, response)) = responses.next().await {
+            answers.add(key, uid, response);
+        }
+    }
+
+    async fn call(&self, call: &Call, uid: &str, deadline: Instant) -> Result<Bytes, String> {
+        let Call {
+            endpoint,
+            timeout: limit,
+            key,
+        } = call;
+        let left = deadline.saturating_duration_since(Instant::now());
+        let limit = left.min(*limit);
+        // Rounded up, as the real server does.
+        let seconds = limit.as_secs() + u64::from(limit.subsec_nanos() > 0);
+        let query = format!("?timeout={seconds}s");
+        let request = Request::post(format!("{}{query}", endpoint.path()))
+            .header(header::HOST, endpoint.authority())
+            .header(header::USER_AGENT, USER_AGENT)
+            .header(header::ACCEPT, "application/json, */*")
+            .header(header::CONTENT_TYPE, "application/json")
+            .body(key.body(uid))
+            .map_err(|error| error.to_string())?;
+        let response = self.send(endpoint, request, limit).await;
+        let response = response.map_err(|failure| match failure {
+            Failure::NotSent(why) => why,
+            Failure::Transport(why) => {
+                format!("failed to call webhook: Post \"{}{query}\": {why}", endpoint.url)
+            }
+        })?;
+        body_of(response).map_err(|why| format!("failed to call webhook: {why}"))
+    }
+
+    async fn send(
+        &self,
+        endpoint: &Endpoint,
+        request: Request<Bytes>,
+        limit: Duration,
+    ) -> Result<Response<Bytes>, Failure> {
+        let too_late = |_| Failure::Transport("context deadline exceeded".to_owned());
+        if let Some(webhook) = self.in_process.get(&endpoint.host) {
+            let answer = timeout(limit, webhook.call(request)).await.map_err(too_late)?;
+            return answer.ok_or_else(|| Failure::Transport("EOF".to_owned()));
+        }
+        if let Some(problem) = endpoint.ca_bundle_problem() {
+            return Err(Failure::NotSent(format!("could not get REST client: {problem}")));
+        }
+        let address = self.address_of(endpoint).map_err(Failure::Transport)?;
+        // A paused clock does not know that the webhook works.
+        let exchange = windlass_clock::outside(self.pool.send(endpoint, &address, request));
+        let response = timeout(limit, exchange).await.map_err(too_late)?;
+        response.map_err(Failure::Transport)
+    }
+
+    /// Where to connect to.
+    fn address_of(&self, endpoint: &Endpoint) -> Result<String, String> {
+        let port = endpoint.port;
+        let join = |host: &str| {
+            if host.contains(':') {
+                format!("[{host}]:{port}")
+            } else {
+                format!("{host}:{port}")
+            }
+        };
+        let Some((namespace, name)) = &endpoint.service else {
+            return Ok(join(&endpoint.host));
+        };
+        let entry = self
+            .store
+            .builtin_entry(("", "services"), &Key::new(namespace, name));
+        let service = entry.and_then(|entry| entry.object.decode().ok());
+        let Some(service) = service else {
+            return Err(format!("service \"{name}\" not found"));
+        };
+        if service.text_at("spec.type") == "ExternalName" {
+            return Ok(join(&service.text_at("spec.externalName")));
+        }
+        // The addresses of services are virtual: nothing listens there.
+        let address = service.text_at("spec.clusterIP");
+        Err(format!(
+            "dial tcp {}: connect: connection refused",
+            join(&address)
+        ))
+    }
+}
+
+/// Why there is no response.
+enum Failure {
+    /// The whole reason.
+    NotSent(String),
+    /// What the HTTP client says.
+    Transport(String),
+}
+
+/// The body of a successful response, or client-go's message about another one.
+fn body_of(response: Response<Bytes>) -> Result<Bytes, String> {
+    let code = response.status();
+    if code.is_success() {
+        if response.body().is_empty() {
+            let kind = response.headers().get(header::CONTENT_TYPE);
+            let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+            return Err(format!(
+                "0-length response with status code: {} and content type: {kind}",
+                code.as_u16()
+            ));
+        }
+        return Ok(response.into_body());
+    }
+    if let Some(message) = status_message(response.body()) {
+        return Err(message);
+    }
+    let unknown = || {
+        let body = String::from_utf8_lossy(response.body());
+        let text = body.trim();
+        if text.is_empty() || text.contains('\n') {
+            "unknown".to_owned()
+        } else {
+            text.to_owned()
+        }
+    };
+    Err(match code {
+        StatusCode::CONFLICT => "the server reported a conflict".to_owned(),
+        StatusCode::NOT_FOUND => "the server could not find the requested resource".to_owned(),
+        StatusCode::BAD_REQUEST => "the server rejected our request for an unknown reason".to_owned(),
+        StatusCode::UNAUTHORIZED => {
+            "the server has asked for the client to provide credentials".to_owned()
+        }
+        StatusCode::FORBIDDEN => unknown(),
+        StatusCode::NOT_ACCEPTABLE => unknown(),
+        StatusCode::UNSUPPORTED_MEDIA_TYPE => unknown(),
+        StatusCode::METHOD_NOT_ALLOWED => {
+            "the server does not allow this method on the requested resource".to_owned()
+        }
+        StatusCode::UNPROCESSABLE_ENTITY => {
+            "the server rejected our request due to an error in our request".to_owned()
+        }
+        StatusCode::SERVICE_UNAVAILABLE => {
+            "the server is currently unable to handle the request".to_owned()
+        }
+        StatusCode::GATEWAY_TIMEOUT => {
+            "the server was unable to return a response in the time allotted, but may still be processing the request"
+                .to_owned()
+        }
+        StatusCode::TOO_MANY_REQUESTS => {
+            "the server has received too many requests and has asked us to try again later".to_owned()
+        }
+        code if code.as_u16() >= 500 => format!(
+            "an error on the server ({:?}) has prevented the request from succeeding",
+            unknown()
+        ),
+        code => format!(
+            "the server responded with the status code {} but did not return more information",
+            code.as_u16()
+        ),
+    })
+}
+
+/// The message of a `Status`.
+fn status_message(body: &[u8]) -> Option<String> {
+    let status: Value = serde_json::from_slice(body).ok()?;
+    if status["kind"] != "Status" {
+        return None;
+    }
+    Some(status["message"].as_str().unwrap_or_default().to_owned())
+}

@@ -1,0 +1,143 @@
+//! Where a webhook listens.
+
+use std::sync::OnceLock;
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use serde_json::Value;
+
+use crate::crd;
+
+/// The port of a service reference without one.
+const DEFAULT_PORT: u16 = 443;
+
+/// A parsed `clientConfig`: where a webhook listens, and how it proves that it is the right one.
+#[derive(Debug)]
+pub(crate) struct Endpoint {
+    /// The URL without a query: `https://host:port/path`.
+    pub(super) url: Box<str>,
+    /// The name that the certificate must have, and that services in the process are registered under.
+    pub(super) host: Box<str>,
+    pub(super) port: u16,
+    /// The namespace and the name of a service.
+    pub(super) service: Option<(Box<str>, Box<str>)>,
+    /// PEM; empty means the system's certificates.
+    pub(super) ca_bundle: Box<[u8]>,
+    ca_bundle_problem: OnceLock<Option<String>>,
+}
+
+impl Endpoint {
+    /// Reads a valid `clientConfig`.
+    pub(crate) fn parse(config: &Value) -> Self {
+        let ca_bundle = STANDARD.decode(text(&config["caBundle"])).unwrap_or_default();
+        let ca_bundle = ca_bundle.into();
+        let reference = &config["service"];
+        if reference.is_object() {
+            let (namespace, name) = (text(&reference["namespace"]), text(&reference["name"]));
+            let port = reference["port"]
+                .as_u64()
+                .and_then(|port| u16::try_from(port).ok());
+            let port = port.unwrap_or(DEFAULT_PORT);
+            let host = format!("{name}.{namespace}.svc");
+            let path = text(&reference["path"]);
+            let slash = if path.starts_with('/') { "" } else { "/" };
+            return Self {
+                url: format!("https://{host}:{port}{slash}{path}").into(),
+                host: host.into(),
+                port,
+                service: Some((namespace.into(), name.into())),
+                ca_bundle,
+                ca_bundle_problem: OnceLock::new(),
+            };
+        }
+        let url = text(&config["url"]);
+        let uri: http::Uri = url.parse().unwrap_or_default();
+        let host = uri.host().unwrap_or_default();
+        let shown = url.split(['?', '#']).next().unwrap_or_default();
+        let slash = if uri.path() == "/" && !shown.ends_with('/') {
+            "/"
+        } else {
+            ""
+        };
+        Self {
+            url: format!("{shown}{slash}").into(),
+            host: host.trim_start_matches('[').trim_end_matches(']').into(),
+            port: uri.port_u16().unwrap_or(DEFAULT_PORT),
+            service: None,
+            ca_bundle,
+            ca_bundle_problem: OnceLock::new(),
+        }
+    }
+
+    /// Why the CA bundle cannot be used.
+    pub(super) fn ca_bundle_problem(&self) -> Option<&str> {
+        let problem = || crd::ca_bundle_problem(&self.ca_bundle);
+        self.ca_bundle_problem.get_or_init(problem).as_deref()
+    }
+
+    /// The part of the URL from the path on.
+    pub(super) fn path(&self) -> &str {
+        let behind = self.url.split_once("://").map_or(&*self.url, |(_, rest)| rest);
+        behind.find('/').map_or("/", |start| &behind[start..])
+    }
+
+    /// `host:port`
+    pub(super) fn authority(&self) -> &str {
+        let behind = self.url.split_once("://").map_or(&*self.url, |(_, rest)| rest);
+        behind.split('/').next().unwrap_or_default()
+    }
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn endpoint_has_the_url_that_messages_show_and_the_name_of_the_certificate() {
+        for (config, url, host, port) in [
+            (
+                json!({"url": "https://127.0.0.1:1/x"}),
+                "https://127.0.0.1:1/x",
+                "127.0.0.1",
+                1,
+            ),
+            (
+                json!({"url": "https://hooks.io"}),
+                "https://hooks.io/",
+                "hooks.io",
+                443,
+            ),
+            (
+                json!({"url": "https://[::1]:9/a/b"}),
+                "https://[::1]:9/a/b",
+                "::1",
+                9,
+            ),
+            (
+                json!({"service": {"namespace": "default", "name": "nope", "path": "/x", "port": 443}}),
+                "https://nope.default.svc:443/x",
+                "nope.default.svc",
+                443,
+            ),
+            (
+                json!({"service": {"namespace": "a", "name": "b", "port": 8443}}),
+                "https://b.a.svc:8443/",
+                "b.a.svc",
+                8443,
+            ),
+        ] {
+            let endpoint = Endpoint::parse(&config);
+            assert_eq!(
+                (&*endpoint.url, &*endpoint.host, endpoint.port),
+                (url, host, port)
+            );
+        }
+        let endpoint = Endpoint::parse(&json!({"url": "https://[::1]:9/a/b"}));
+        assert_eq!((endpoint.authority(), endpoint.path()), ("[::1]:9", "/a/b"));
+    }
+}

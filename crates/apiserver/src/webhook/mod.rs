@@ -1,0 +1,73 @@
+//! Webhooks: programs outside of the server that it asks about admission and conversion.
+//!
+//! The verbs are synchronous and wait for nothing. One that needs an answer ends with a [`Status`] that carries the
+//! [`Call`]s. The server makes them, keeps the [`Answers`] with the request, and runs the verb once more, which finds them:
+//!
+//! ```text
+//!   request ─► verb ── all answers are known ─► commit ─► response
+//!                ▲ └── some are missing ─► Status with Calls ─► WebhookClient ─► Answers ─┐
+//!                └────────────────────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! So no lock, no guard of an allocation and no thread is held while a webhook works, a client that gives up leaves nothing
+//! behind, and a server without webhooks pays nothing for them. Before its commit a verb has no effect, so running it again
+//! is harmless. An answer belongs to the content of its call: if an object has changed meanwhile, the webhook is asked again,
+//! as a real server does. For that, what a request draws (its time, a uid, names) is drawn once, by its [`Draws`].
+//!
+//! - [`endpoint`] is where a webhook listens, from its `clientConfig`.
+//! - [`client`] makes the calls: to a service in the process, or over HTTPS ([`connection`], [`tls`]).
+
+mod answers;
+mod client;
+mod connection;
+mod draws;
+mod endpoint;
+mod in_process;
+mod tls;
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+
+pub(crate) use answers::{Answer, Answers};
+pub(crate) use client::WebhookClient;
+pub(crate) use draws::{Draws, Purpose, RequestEnvironment};
+pub(crate) use endpoint::Endpoint;
+pub use in_process::InProcessWebhook;
+
+/// A question to a webhook.
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    pub(crate) endpoint: Arc<Endpoint>,
+    pub(crate) timeout: Duration,
+    pub(crate) key: CallKey,
+}
+
+/// What a call asks. Two calls with the same key have the same answer within a request.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct CallKey {
+    /// Which webhook is asked, and for which time.
+    pub(crate) webhook: Arc<str>,
+    /// The beginning of the review, until the value of `request.uid`.
+    pub(crate) head: &'static str,
+    /// The fields of `request` after its `uid`, and what follows them.
+    pub(crate) rest: Bytes,
+}
+
+impl PartialEq for Call {
+    fn eq(&self, other: &Self) -> bool {
+        self.key == other.key
+    }
+}
+
+impl CallKey {
+    /// The whole review.
+    fn body(&self, uid: &str) -> Bytes {
+        let mut body = Vec::with_capacity(self.head.len() + uid.len() + self.rest.len() + 2);
+        body.extend_from_slice(self.head.as_bytes());
+        body.extend_from_slice(uid.as_bytes());
+        body.extend_from_slice(b"\",");
+        body.extend_from_slice(&self.rest);
+        body.into()
+    }
+}

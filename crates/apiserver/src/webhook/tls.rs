@@ -1,0 +1,73 @@
+//! TLS to webhooks: whom to trust, and errors in the words of Go's `crypto/tls`.
+
+use std::{io, sync::Arc};
+
+use rustls::{
+    CertificateError, ClientConfig, Error, RootCertStore,
+    pki_types::{CertificateDer, pem::PemObject},
+};
+
+/// The configuration of a client that trusts this PEM bundle, or the system's certificates if it is empty.
+pub(super) fn client_config(ca_bundle: &[u8]) -> Arc<ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    if ca_bundle.is_empty() {
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    } else {
+        let certificates = CertificateDer::pem_slice_iter(ca_bundle).map_while(Result::ok);
+        roots.add_parsable_certificates(certificates);
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("the provider supports TLS 1.2 and 1.3")
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Arc::new(config)
+}
+
+/// The message for a failed handshake.
+pub(super) fn handshake_error(error: &io::Error) -> String {
+    let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
+    match tls {
+        Some(Error::InvalidCertificate(why)) => {
+            format!(
+                "tls: failed to verify certificate: x509: {}",
+                certificate_error(why)
+            )
+        }
+        Some(Error::InvalidMessage(_)) => "tls: first record does not look like a TLS handshake".to_owned(),
+        Some(Error::AlertReceived(alert)) => format!("remote error: tls: {alert:?}"),
+        Some(other) => format!("tls: {other}"),
+        None if error.kind() == io::ErrorKind::UnexpectedEof => "EOF".to_owned(),
+        None => error.to_string(),
+    }
+}
+
+fn certificate_error(why: &CertificateError) -> String {
+    match why {
+        CertificateError::UnknownIssuer => "certificate signed by unknown authority".to_owned(),
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            "certificate has expired or is not yet valid".to_owned()
+        }
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            "certificate has expired or is not yet valid".to_owned()
+        }
+        CertificateError::NotValidForNameContext { expected, presented } => {
+            let names: Vec<_> = presented.iter().map(|name| subject_name(name)).collect();
+            format!(
+                "certificate is valid for {}, not {}",
+                names.join(", "),
+                expected.to_str()
+            )
+        }
+        other => other.to_string(),
+    }
+}
+
+/// `DnsName("a.b.svc")` and `IpAddress(127.0.0.1)` as Go shows them.
+fn subject_name(presented: &str) -> &str {
+    let inner = presented
+        .split_once('(')
+        .and_then(|(_, rest)| rest.strip_suffix(')'));
+    inner.map_or(presented, |inner| inner.trim_matches('"'))
+}
