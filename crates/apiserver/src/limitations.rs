@@ -45,14 +45,7 @@ impl fmt::Debug for Limitation {
 
 /// What this server stores without enforcing it.
 pub(crate) fn of_server() -> Vec<Limitation> {
-    const GROUP: &str = "admissionregistration.k8s.io";
-    let not_called = |plural: &str, effect: &str| {
-        let warning = format!("admission webhooks are not called by this server: nothing is {effect}");
-        Limitation::new(GROUP, plural, warning)
-    };
     vec![
-        not_called("validatingwebhookconfigurations", "rejected"),
-        not_called("mutatingwebhookconfigurations", "changed"),
         Limitation::of_some(
             "apiextensions.k8s.io",
             "customresourcedefinitions",

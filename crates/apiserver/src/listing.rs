@@ -129,7 +129,8 @@ impl ListBody {
                     Some(entry) => {
                         decoded += self.decoded_bytes(&entry);
                         // Objects are converted only when they are sent.
-                        let entry = crd::convert_for_read(&self.resource, entry);
+                        // Those that a webhook converts were converted before.
+                        let entry = crd::convert_for_read(&self.resource, entry.clone()).unwrap_or(entry);
                         let entry = conversion::convert_entry_for_read(&entry, &self.resource);
                         if entry.object.is_deep() {
                             depth::with_large_stack(|| self.write_item(&entry, first, &mut piece));

@@ -10,7 +10,8 @@ use std::{sync::Arc, time::Duration};
 
 use crate::{
     auth::Caller,
-    conversion, crd,
+    conversion,
+    crd::{self, Forms},
     environment::Environment,
     limits,
     object::Object,
@@ -33,13 +34,13 @@ pub(crate) struct ObjectStore {
 }
 
 impl ObjectStore {
-    /// Returns the target's object, or the `NotFound` status.
+    /// Returns the target's object, or the `NotFound` status. Like every read, it may end with a status that makes the server
+    /// ask a conversion webhook.
     pub(crate) fn current(&self, target: &Target) -> Result<Arc<Entry>, Status> {
         let resource = &target.resource;
         let entry = self.storage.get(&resource.table, &target.key());
-        entry
-            .map(|entry| crd::convert_for_read(resource, entry))
-            .ok_or_else(|| Status::not_found(resource, &target.name))
+        let entry = entry.ok_or_else(|| Status::not_found(resource, &target.name))?;
+        crd::convert_for_read(resource, entry)
     }
 
     /// The objects of the target's kind at a revision, or now.
@@ -110,7 +111,26 @@ impl ObjectStore {
         expect: Expect,
         change: Change,
     ) -> Result<Arc<Entry>, Conflict> {
+        self.commit_forms(resource, object, Forms::Computed, expect, change)
+    }
+
+    /// Like [`commit`](Self::commit), for an object whose forms a webhook may have converted.
+    pub(crate) fn commit_forms(
+        &self,
+        resource: &Resource,
+        object: &mut Object,
+        forms: Forms,
+        expect: Expect,
+        change: Change,
+    ) -> Result<Arc<Entry>, Conflict> {
         let key = Key::new(object.namespace(), object.name());
+        let shown = match forms {
+            Forms::Converted { stored, shown } if change != Change::Remove => {
+                *object = *stored;
+                Some(*shown)
+            }
+            _ => None,
+        };
         conversion::convert_to_stored(resource, object);
         // A removed object is shown as it was stored, whatever its version.
         let removed = resource.is_custom && change == Change::Remove;
@@ -123,6 +143,7 @@ impl ObjectStore {
         let form = if removed {
             None
         } else {
+            // Changes nothing but the version if a webhook has converted it.
             crd::convert_to_stored(resource, object)
         };
         let (selectable, shape) = form.unwrap_or((&resource.selectable_fields, 0));
@@ -143,6 +164,10 @@ impl ObjectStore {
                 encoded.with_schema_hash(shape)
             },
         );
-        committed.map(|entry| crd::convert_for_read(resource, entry))
+        committed.map(|entry| match shown {
+            Some(shown) => crd::written_entry(resource, shown, &entry),
+            // What is removed is not converted by a webhook: it is only counted.
+            None => crd::convert_for_read(resource, entry.clone()).unwrap_or(entry),
+        })
     }
 }

@@ -81,13 +81,22 @@ impl Selector {
 
     /// Whether a stored entry matches, as the resource's version shows it. It is converted only for a field that differs
     /// between versions, and the copy is not kept.
-    pub(crate) fn matches_entry(&self, resource: &Resource, entry: &Arc<Entry>) -> bool {
+    pub(crate) fn matches_entry(&self, resource: &Resource, entry: &Arc<Entry>) -> Result<bool, Status> {
+        if self.is_empty() {
+            return Ok(true);
+        }
+        // A webhook may change labels, too.
+        if crd::has_webhook(resource) {
+            return Ok(self.matches(&crd::convert_for_read(resource, entry.clone())?.object));
+        }
         if self.fields.iter().all(|rule| rule.is_of_all_versions) {
-            return self.matches(&entry.object);
+            return Ok(self.matches(&entry.object));
         }
         // Labels are cheaper to compare.
-        self.labels.matches(entry.object.labels())
-            && self.matches(&crd::convert_for_read(resource, entry.clone()).object)
+        if !self.labels.matches(entry.object.labels()) {
+            return Ok(false);
+        }
+        Ok(self.matches(&crd::convert_for_read(resource, entry.clone())?.object))
     }
 
     fn matches(&self, object: &Encoded) -> bool {

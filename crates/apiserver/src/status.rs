@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 use windlass_api::request::{Access, AccessTarget};
 
 use crate::{
+    crd::Unconverted,
     fields::Conflicts,
     registry::Resource,
     schema::{FieldError, MAX_ERROR_BYTES, MAX_ERRORS},
@@ -17,7 +18,7 @@ use crate::{
 const MAX_MESSAGE_BYTES: usize = 256 * 1024;
 
 /// An error: an HTTP status with a `Status` object as its body.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub(crate) struct Status {
     pub(crate) code: u16,
     /// The machine-readable reason; absent where the real server has none.
@@ -29,8 +30,17 @@ pub(crate) struct Status {
     pub(crate) warnings: Box<[String]>,
     /// A token with which an expired list can continue.
     continue_token: Option<Box<str>>,
-    /// The calls of webhooks whose answers are missing. A status with some is never sent.
-    calls: Option<Box<Vec<Call>>>,
+    /// What the verb needs from webhooks before it can run to its end. A status with it is never sent.
+    missing: Option<Box<Missing>>,
+}
+
+/// What a verb needs from webhooks.
+#[derive(Clone, Debug)]
+pub(crate) enum Missing {
+    /// The answers to these calls.
+    Answers(Vec<Call>),
+    /// These entries, converted.
+    Converted(Unconverted),
 }
 
 /// The message of the real server's priority and fairness.
@@ -45,7 +55,7 @@ impl Status {
             details: None,
             warnings: Box::default(),
             continue_token: None,
-            calls: None,
+            missing: None,
         }
     }
 
@@ -91,20 +101,40 @@ impl Status {
 
     /// What ends a verb that needs the answers of webhooks.
     pub(crate) fn unanswered(calls: Vec<Call>) -> Self {
+        Self::missing(Missing::Answers(calls))
+    }
+
+    /// What ends a verb that needs entries which a webhook has to convert first.
+    pub(crate) fn unconverted(entries: Unconverted) -> Self {
+        Self::missing(Missing::Converted(entries))
+    }
+
+    fn missing(missing: Missing) -> Self {
         Self {
-            calls: Some(Box::new(calls)),
+            missing: Some(Box::new(missing)),
             ..Self::internal("a webhook was not asked")
         }
     }
 
-    /// Whether a verb has ended because the answers of webhooks are missing.
-    pub(crate) fn is_unanswered(&self) -> bool {
-        self.calls.is_some()
+    /// The entries that a webhook has to convert first, or the status itself if it is another.
+    pub(crate) fn into_unconverted(mut self) -> Result<Unconverted, Self> {
+        match self.take_missing() {
+            Some(Missing::Converted(entries)) => Ok(entries),
+            other => {
+                self.missing = other.map(Box::new);
+                Err(self)
+            }
+        }
     }
 
-    /// The calls whose answers are missing; empty for an error.
-    pub(crate) fn take_calls(&mut self) -> Vec<Call> {
-        self.calls.take().map_or_else(Vec::new, |calls| *calls)
+    /// Whether the verb has to run again, and not answer with this.
+    pub(crate) fn is_unfinished(&self) -> bool {
+        self.missing.is_some()
+    }
+
+    /// What the verb needs; `None` for an error.
+    pub(crate) fn take_missing(&mut self) -> Option<Missing> {
+        self.missing.take().map(|missing| *missing)
     }
 
     pub(crate) fn message(&self) -> &str {
@@ -617,7 +647,7 @@ impl Status {
             details: None,
             warnings: Box::default(),
             continue_token: None,
-            calls: None,
+            missing: None,
         }
     }
 

@@ -208,7 +208,8 @@ impl Policies {
             param,
         } = invocation;
         let mut refuse = |why: &str| errors.extend(denial(policy, Some(binding), why, true));
-        let params = match param.as_ref().map(Param::decode).transpose() {
+        let decoded: Option<Result<Json, String>> = param.as_ref().map(Param::decode).transpose()?;
+        let params = match decoded.transpose() {
             Ok(params) => params,
             Err(why) => {
                 refuse(&why);
@@ -279,7 +280,12 @@ impl Policies {
             *object = if !attributes.is_object() || is_same(attributes.resource, matched) {
                 versioned
             } else {
-                convert(matched, attributes.resource, versioned)?
+                convert(
+                    matched,
+                    attributes.resource,
+                    versioned,
+                    &attributes.caller.answers,
+                )?
             };
         }
         if policy.spec["reinvocationPolicy"] == "IfNeeded" {

@@ -11,8 +11,10 @@ use super::{
 };
 use crate::{
     conversion, crd,
+    object::Object,
     object_store::ObjectStore,
     registry::Resource,
+    status::Status,
     storage::{Entry, Key},
 };
 
@@ -125,10 +127,12 @@ impl Param {
         self.entry.object.is_deep()
     }
 
-    /// The object, at the version that the policy names.
-    pub(crate) fn decode(&self) -> Result<Value, String> {
-        let entry = crd::convert_for_read(&self.resource, self.entry.clone());
+    /// The object, at the version that the policy names, or why it cannot be read.
+    pub(crate) fn decode(&self) -> Result<Result<Value, String>, Status> {
+        let entry = crd::convert_for_read(&self.resource, self.entry.clone())?;
         let object = conversion::decode_for_read(&entry, &self.resource);
-        Ok(object.map_err(|status| status.message().to_owned())?.into_value())
+        Ok(object
+            .map(Object::into_value)
+            .map_err(|status| status.message().to_owned()))
     }
 }

@@ -161,8 +161,11 @@ impl Policies {
             };
             for param in &params {
                 let is_deep = policy.programs().is_deep || param.as_ref().is_some_and(Param::is_deep);
-                let evaluate = || -> Result<Outcome, String> {
-                    let params = param.as_ref().map(Param::decode).transpose()?;
+                let evaluate = || -> Result<Result<Outcome, String>, Status> {
+                    let params = match param.as_ref().map(Param::decode).transpose()?.transpose() {
+                        Ok(params) => params,
+                        Err(why) => return Ok(Err(why)),
+                    };
                     let inputs = Inputs {
                         object: object.as_ref(),
                         old_object: old.as_ref(),
@@ -170,14 +173,14 @@ impl Policies {
                         request: &request,
                         params: params.as_ref(),
                     };
-                    Ok(self.evaluate_policy(policy, &inputs, attributes))
+                    Ok(Ok(self.evaluate_policy(policy, &inputs, attributes)))
                 };
                 let outcome = if is_deep {
                     depth::with_large_stack(evaluate)
                 } else {
                     evaluate()
                 };
-                match outcome {
+                match outcome? {
                     Ok(outcome) => findings.act(outcome, policy, binding),
                     Err(why) => findings.misconfigured(policy, Some(binding), &why),
                 }

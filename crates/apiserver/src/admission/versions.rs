@@ -4,10 +4,11 @@ use std::borrow::Cow;
 
 use super::request::Attributes;
 use crate::{
-    conversion,
+    conversion, crd,
     object::{ManagedFields, Object},
     registry::Resource,
     status::Status,
+    webhook::Answers,
 };
 
 /// Converts an object of the request to the version as which it matched.
@@ -20,7 +21,12 @@ pub(super) fn at_version<'a>(
     if !attributes.is_object() || is_same(attributes.resource, matched) {
         return Ok(Version(Cow::Borrowed(object)));
     }
-    let converted = convert(attributes.resource, matched, object.clone())?;
+    let converted = convert(
+        attributes.resource,
+        matched,
+        object.clone(),
+        &attributes.caller.answers,
+    )?;
     Ok(Version(Cow::Owned(converted)))
 }
 
@@ -50,11 +56,14 @@ pub(super) fn is_same(a: &Resource, b: &Resource) -> bool {
 }
 
 /// Converts an object between versions of a resource.
-pub(super) fn convert(from: &Resource, to: &Resource, mut object: Object) -> Result<Object, Status> {
+pub(super) fn convert(
+    from: &Resource,
+    to: &Resource,
+    mut object: Object,
+    answers: &Answers,
+) -> Result<Object, Status> {
     if from.is_custom {
-        let version = to.api_version();
-        object.fields_mut().insert("apiVersion".into(), version.into());
-        return Ok(object);
+        return crd::convert_between(from, to, object, answers);
     }
     conversion::convert_to_stored(from, &mut object);
     Ok(conversion::convert_for_read(object, to))

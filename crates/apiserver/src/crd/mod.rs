@@ -14,7 +14,6 @@
 //! Validation rules (`x-kubernetes-validations`) are compiled twice: to check the CRD, and when it is served. The crate
 //! `windlass-cel` does both, and evaluates them.
 //!
-//! Not implemented: **conversion webhooks** are accepted, but conversion only changes `apiVersion`.
 
 mod ca_bundle;
 mod check;
@@ -31,7 +30,10 @@ use serde_json::{Value, json};
 
 pub(crate) use ca_bundle::problem_of_pem as ca_bundle_problem;
 pub(crate) use check::{check, check_status, warnings};
-pub(crate) use conversion::{convert_for_read, convert_to_stored, needs_conversion, set_default_status};
+pub(crate) use conversion::{
+    Forms, Unconverted, convert_between, convert_for_read, convert_to_stored, has_webhook, needs_conversion,
+    set_default_status, written_entry,
+};
 pub(crate) use definition::{CrdInfo, Definition};
 pub(crate) use lifecycle::Definitions;
 pub(crate) use objects::{

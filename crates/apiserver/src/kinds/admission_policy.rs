@@ -177,7 +177,7 @@ fn check_match_resources(resources: &Value, path: &FieldPath<'_>, errors: &mut E
     }
 }
 
-fn check_rule(rule: &Value, path: &FieldPath<'_>, errors: &mut ErrorList) {
+pub(super) fn check_rule(rule: &Value, path: &FieldPath<'_>, errors: &mut ErrorList) {
     let names = path.child("resourceNames");
     let mut seen = HashSet::new();
     for (index, name) in list(&rule["resourceNames"]).iter().enumerate() {
@@ -422,7 +422,12 @@ fn check_param_kind(kind: &Value, path: &FieldPath<'_>, errors: &mut ErrorList) 
 }
 
 /// Match conditions of a policy or a webhook.
-fn check_match_conditions(conditions: &Value, env: &Env, path: &FieldPath<'_>, errors: &mut ErrorList) {
+pub(super) fn check_match_conditions(
+    conditions: &Value,
+    env: &Env,
+    path: &FieldPath<'_>,
+    errors: &mut ErrorList,
+) {
     let conditions = list(conditions);
     if conditions.len() > MAX_MATCH_CONDITIONS {
         errors.add(

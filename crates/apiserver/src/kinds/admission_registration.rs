@@ -1,9 +1,12 @@
 //! Webhook configurations.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 use windlass_api::naming;
 
 use super::{
+    admission_policy::{check_match_conditions, check_rule},
     defaulting::{
         DefaultRule,
         DefaultValue::{Empty, Number, Text},
@@ -12,7 +15,11 @@ use super::{
     row::Row,
     strategy::{Facts, METADATA, SPEC, Strategy, Write},
 };
-use crate::field_path::FieldPath;
+use crate::{
+    admission::expressions::{Features, environment},
+    field_path::FieldPath,
+    webhook::client_config_problems,
+};
 
 /// What the kinds of the group have in common.
 const FACTS: Facts = Facts {
@@ -57,8 +64,16 @@ impl Strategy for WebhookConfiguration {
 
     fn validate(&self, write: &Write<'_>, errors: &mut ErrorList) {
         let path = FieldPath::from_root("webhooks");
+        let mut names = HashSet::new();
         for (index, webhook) in list(&write.value()["webhooks"]).iter().enumerate() {
-            check_webhook(webhook, &path.index(index), errors);
+            let path = path.index(index);
+            check_webhook(webhook, &path, errors);
+            let versions = list(&webhook["admissionReviewVersions"]);
+            check_review_versions(versions, &path.child("admissionReviewVersions"), errors);
+            let name = text(&webhook["name"]);
+            if !name.is_empty() && !names.insert(name) {
+                errors.duplicate(path.child("name"), name);
+            }
         }
     }
 
@@ -68,38 +83,21 @@ impl Strategy for WebhookConfiguration {
 }
 
 fn check_webhook(webhook: &Value, path: &FieldPath<'_>, errors: &mut ErrorList) {
-    let name = text(&webhook["name"]);
-    let problems = naming::subdomain(name);
-    if problems.is_empty() && name.split('.').count() < 3 {
-        let why = "should be a domain with at least three segments separated by dots";
-        errors.invalid(path.child("name"), name, why);
-    }
-    errors.invalid_each(path.child("name"), name, problems);
+    check_name(text(&webhook["name"]), &path.child("name"), errors);
     for (index, rule) in list(&webhook["rules"]).iter().enumerate() {
-        for key in ["operations", "apiGroups", "apiVersions", "resources"] {
-            if list(&rule[key]).is_empty() {
-                errors.required(path.child("rules").index(index).child(key), "");
-            }
-        }
+        check_rule(rule, &path.child("rules").index(index), errors);
     }
-    let optional = |key: &str, choices: &[&str], errors: &mut ErrorList| {
-        if !webhook[key].is_null() {
-            errors.one_of(path.child(key), &webhook[key], choices);
-        }
-    };
-    optional("failurePolicy", &["Fail", "Ignore"], errors);
-    optional("matchPolicy", &["Equivalent", "Exact"], errors);
+    for (key, choices) in [
+        ("failurePolicy", ["Fail", "Ignore"]),
+        ("matchPolicy", ["Equivalent", "Exact"]),
+    ] {
+        errors.one_of_if_given(path.child(key), &webhook[key], &choices);
+    }
+    let side_effects = path.child("sideEffects");
     if webhook["sideEffects"].is_null() {
-        errors.required(
-            path.child("sideEffects"),
-            "must specify one of None, NoneOnDryRun",
-        );
+        errors.required(side_effects, "must specify one of None, NoneOnDryRun");
     } else {
-        errors.one_of(
-            path.child("sideEffects"),
-            &webhook["sideEffects"],
-            &["None", "NoneOnDryRun"],
-        );
+        errors.one_of(side_effects, &webhook["sideEffects"], &["None", "NoneOnDryRun"]);
     }
     if let Some(seconds) = webhook["timeoutSeconds"]
         .as_i64()
@@ -108,33 +106,60 @@ fn check_webhook(webhook: &Value, path: &FieldPath<'_>, errors: &mut ErrorList) 
         let why = "the timeout value must be between 1 and 30 seconds";
         errors.invalid(path.child("timeoutSeconds"), seconds, why);
     }
-    if list(&webhook["admissionReviewVersions"]).is_empty() {
-        errors.required(
-            path.child("admissionReviewVersions"),
-            "must specify one of v1, v1beta1",
-        );
+    for key in ["namespaceSelector", "objectSelector"] {
+        errors.selector(&path.child(key), &webhook[key]);
     }
-    check_client(&webhook["clientConfig"], &path.child("clientConfig"), errors);
+    for (place, problem) in client_config_problems(&webhook["clientConfig"]) {
+        errors.add(format!("{}{place}", path.child("clientConfig")), problem);
+    }
+    let conditions = environment(Features {
+        authorizer: true,
+        ..Features::default()
+    });
+    check_match_conditions(
+        &webhook["matchConditions"],
+        &conditions,
+        &path.child("matchConditions"),
+        errors,
+    );
+    errors.one_of_if_given(
+        path.child("reinvocationPolicy"),
+        &webhook["reinvocationPolicy"],
+        &["IfNeeded", "Never"],
+    );
 }
 
-fn check_client(client: &Value, path: &FieldPath<'_>, errors: &mut ErrorList) {
-    match (client["url"].as_str(), client["service"].is_object()) {
-        (None, false) | (Some(_), true) => {
-            errors.required(path, "exactly one of url or service is required");
+/// A name in three parts.
+fn check_name(name: &str, path: &FieldPath<'_>, errors: &mut ErrorList) {
+    if name.is_empty() {
+        errors.required(path, "");
+        return;
+    }
+    let problems = naming::subdomain(name);
+    if !problems.is_empty() {
+        errors.invalid(path, name, &problems.join(","));
+    } else if name.split('.').count() < 3 {
+        let why = "should be a domain with at least three segments separated by dots";
+        errors.invalid(path, name, why);
+    }
+}
+
+fn check_review_versions(versions: &[Value], path: &FieldPath<'_>, errors: &mut ErrorList) {
+    if versions.is_empty() {
+        errors.required(path, "must specify one of v1, v1beta1");
+        return;
+    }
+    let mut seen = HashSet::new();
+    for (index, version) in versions.iter().map(text).enumerate() {
+        if !seen.insert(version) {
+            errors.invalid(path.index(index), version, "duplicate version");
+            continue;
         }
-        (Some(url), false) => {
-            let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
-            if scheme != "https" {
-                let why = "'https' is the only allowed URL scheme; desired format: https://host[/path]";
-                errors.invalid(path.child("url"), scheme, why);
-            }
+        for why in naming::label_1035(version) {
+            errors.invalid(path.index(index), version, &why);
         }
-        (None, true) => {
-            for key in ["name", "namespace"] {
-                if text(&client["service"][key]).is_empty() {
-                    errors.required(path.child("service").child(key), "");
-                }
-            }
-        }
+    }
+    if !seen.contains("v1") && !seen.contains("v1beta1") {
+        errors.invalid_list(path, versions, "must include at least one of v1, v1beta1");
     }
 }

@@ -240,7 +240,7 @@ impl Builder {
             kubernetes_service: self.service_port.map(kubernetes_service),
         };
         let api = Arc::new(Api {
-            webhooks: WebhookClient::new(store.clone(), self.webhooks),
+            webhooks: Arc::new(WebhookClient::new(store.clone(), self.webhooks)),
             store,
             access,
             writes,

@@ -50,7 +50,7 @@ pub(crate) struct Api {
     /// Decides whether a request is allowed.
     pub(crate) access: Arc<AccessControl>,
     pub(crate) writes: WriteVerbs,
-    webhooks: WebhookClient,
+    webhooks: Arc<WebhookClient>,
     limits: Limits,
     /// How much more work the limits allow now.
     in_flight: InFlight,

@@ -16,7 +16,7 @@ use crate::{
     permits::Permit,
     request::{Target, Verb},
     selector::Selector,
-    status::Status,
+    status::{Missing, Status},
     storage::Revision,
     subresources::{self, SubresourceBody},
     verbs::{self, Answer, DeleteOptions, ListOptions, WatchStream, WriteOptions},
@@ -131,7 +131,6 @@ impl ResourceRequest<'_> {
         if self.verb == Verb::Watch {
             let options = ListOptions::from_query(query, true)?;
             let permit = api.in_flight.acquire_watch(&self.caller.user, self.info)?;
-            let selector = self.selector()?;
             let cost = if options.wants_initial_events() {
                 self.scan_cost()
             } else {
@@ -142,15 +141,15 @@ impl ResourceRequest<'_> {
                 let large_work = self.server.large_work.of(&self.caller.user);
                 WatchStream::open(
                     opened,
-                    api.store.clone(),
+                    (api.store.clone(), api.webhooks.clone()),
                     target,
                     &options,
-                    selector,
+                    self.selector()?,
                     view,
                     large_work,
                 )
             };
-            let stream = self.server.work(&self.caller.user, cost, open).await?;
+            let stream = self.run(cost, open).await?;
             return Ok((Answer::Watch(Box::new(stream)), permit));
         }
         if self.verb == Verb::List {
@@ -158,7 +157,7 @@ impl ResourceRequest<'_> {
             self.wait_for_revision(options.required_revision()).await?;
             let permit = self.acquire_permit()?;
             let list = || verbs::list(&api.store, target, &options, &selector);
-            return Ok((self.work(self.scan_cost(), list).await?, permit));
+            return Ok((self.run(self.scan_cost(), list).await?, permit));
         }
         if target.is_object() {
             self.wait_for_revision(verbs::required_revision(query)?).await?;
@@ -171,16 +170,24 @@ impl ResourceRequest<'_> {
             } else {
                 0
             };
-            let get = || verbs::get(&api.store, target);
-            self.server.work(&self.caller.user, size, get).await?
+            self.get(size).await?
         } else {
             let options = WriteOptions::default();
             let part = || {
                 subresources::subresource(&api.writes, target, self.verb, &options, &SubresourceBody::None)
             };
-            self.work(self.stored_size(), part).await?
+            self.run(self.stored_size(), part).await?
         };
         Ok((answer, permit))
+    }
+
+    /// Gets an object. Most are only looked up, which needs neither another stack nor a webhook.
+    async fn get(&self, size: usize) -> Result<Answer, Status> {
+        let get = || verbs::get(&self.api().store, self.target);
+        match self.server.work(&self.caller.user, size, get).await {
+            Err(status) if status.is_unfinished() => self.run(size, get).await,
+            done => done,
+        }
     }
 
     async fn write<B>(&self, body: B) -> AnswerResult
@@ -225,7 +232,8 @@ impl ResourceRequest<'_> {
                 let create = || {
                     if let Some(kind) = target.resource.strategy.as_review() {
                         let body = (&bytes[..], encoding);
-                        verbs::review(kind, &api.access, target, &options, body, self.caller)
+                        let chain = (&api.writes.admission, &**self.caller);
+                        verbs::review(kind, &api.access, target, &options, body, chain)
                     } else if subresources::is_binding(&target.resource) {
                         subresources::bind_by_name(&api.writes, target, &options, bytes, encoding)
                     } else {
@@ -296,20 +304,28 @@ impl ResourceRequest<'_> {
         Ok((answer, permit))
     }
 
-    /// Runs a verb, and again when the webhooks that it needs have answered.
+    /// Runs a verb, and again when it has what it needs from webhooks.
     async fn run<T: Send>(
         &self,
         size: usize,
         mut verb: impl FnMut() -> Result<T, Status> + Send,
     ) -> Result<T, Status> {
         let (webhooks, answers) = (&self.api().webhooks, &self.caller.answers);
+        // What was converted stays in the cache of its CRD until the request ends.
+        let mut converted = Vec::new();
         for _ in 0..MAX_RUNS {
             let size = size.saturating_add(answers.size());
             let mut status = match self.work(size, &mut verb).await {
-                Err(status) if status.is_unanswered() => status,
+                Err(status) if status.is_unfinished() => status,
                 done => return done,
             };
-            webhooks.answer(status.take_calls(), self.deadline, answers).await;
+            match status.take_missing() {
+                Some(Missing::Answers(calls)) => webhooks.answer(calls, self.deadline, answers).await,
+                Some(Missing::Converted(entries)) => {
+                    converted.extend(entries.convert(webhooks, self.deadline).await?);
+                }
+                None => return Err(status),
+            }
             if Instant::now() >= self.deadline {
                 return Err(Status::timeout());
             }

@@ -53,7 +53,11 @@ impl WriteVerbs {
         let served = ServedVersions::new(&self.store, resource, &target.subresource);
         let known = self.store.storage.get(&resource.table, &target.key());
         for _ in 0..tries(body, known.as_deref()) {
-            let entry = self.store.current(target).ok();
+            let entry = match self.store.current(target) {
+                Ok(entry) => Some(entry),
+                Err(status) if status.is_unfinished() => return Err(status),
+                Err(_) => None,
+            };
             let old = entry
                 .as_ref()
                 .map(|entry| conversion::decode_for_read(entry, resource))

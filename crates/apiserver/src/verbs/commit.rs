@@ -8,6 +8,7 @@ use super::{
     tries,
 };
 use crate::{
+    crd::Forms,
     limits,
     object::Object,
     registry::Resource,
@@ -57,9 +58,11 @@ impl WriteVerbs {
             limits::check_storable(resource, &object)?;
             self.store
                 .check_room(options.caller.as_deref(), &object, Some(&entry))?;
-            if let Ok(entry) =
-                self.store
-                    .commit(resource, &mut object, Expect::At(entry.revision), Change::Put)
+            let forms = Forms::of(resource, &object, options.caller.as_deref())?;
+            let expect = Expect::At(entry.revision);
+            if let Ok(entry) = self
+                .store
+                .commit_forms(resource, &mut object, forms, expect, Change::Put)
             {
                 self.after_write(resource, &entry);
                 return Ok((object, warnings));

@@ -10,6 +10,7 @@ use super::{
 };
 use crate::{
     admission::{Admitted, Operation},
+    crd::Forms,
     kinds::{self, InitialStatus, Write},
     limits,
     media::Encoding,
@@ -113,9 +114,10 @@ impl WriteVerbs {
             }
             limits::make_storable(resource, &mut object)?;
             self.store.check_room(caller, &object, None)?;
+            let forms = Forms::of(resource, &object, caller)?;
             match self
                 .store
-                .commit(resource, &mut object, Expect::Absent, Change::Put)
+                .commit_forms(resource, &mut object, forms, Expect::Absent, Change::Put)
             {
                 Ok(entry) => {
                     self.after_write(resource, &entry);

@@ -5,11 +5,15 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::{
-    Answer, DeleteOptions, ListOptions, Page, WriteVerbs, options::Propagation, read::page, render_entry,
+    Answer, DeleteOptions, ListOptions, Page, WriteVerbs,
+    options::Propagation,
+    read::{MissingEntries, page},
+    render_entry,
 };
 use crate::{
     admission::{Admitted, Operation},
     admission_plugins::AdmissionPlugin,
+    crd::Forms,
     environment::Environment,
     kinds::DeletionMarks,
     object::Object,
@@ -17,7 +21,7 @@ use crate::{
     registry::Resource,
     request::Target,
     selector::Selector,
-    status::Status,
+    status::{Missing, Status},
     storage::{Change, Entry, Expect},
 };
 
@@ -115,7 +119,7 @@ impl WriteVerbs {
             Some(page) => page,
             None => page(&self.store, target, list, selector)?,
         };
-        let mut calls = Vec::new();
+        let (mut calls, mut unconverted) = (Vec::new(), MissingEntries::default());
         for entry in &page.entries {
             let stored = self.store.storage.get(&target.resource.table, &entry.key);
             if stored.is_none_or(|stored| stored.object.uid() != entry.object.uid()) {
@@ -127,19 +131,26 @@ impl WriteVerbs {
                 ..target.clone()
             };
             match self.delete_one(&one, options, true) {
-                Err(mut status) if status.is_unanswered() => calls.extend(status.take_calls()),
+                Err(mut status) if status.is_unfinished() => match status.take_missing() {
+                    Some(Missing::Answers(missing)) => calls.extend(missing),
+                    Some(Missing::Converted(missing)) => {
+                        unconverted.collect::<()>(Err(Status::unconverted(missing)))?;
+                    }
+                    None => return Err(status),
+                },
                 // Already deleted by another client.
                 Err(status) if status.code != 404 => return Err(status),
                 _ => {}
             }
-            if calls.len() >= MAX_CALLS {
+            if calls.len() + unconverted.len() >= MAX_CALLS {
                 break;
             }
         }
-        if calls.is_empty() {
+        if calls.is_empty() && unconverted.len() == 0 {
             return Ok(Answer::List(page));
         }
         *deleting = Some(page);
+        unconverted.finish()?;
         Err(Status::unanswered(calls))
     }
 }
@@ -206,13 +217,19 @@ fn delete_entry(
     // A kind with grace periods is marked before its removal, even an immediate one: watchers see both.
     let mut expect = Expect::At(entry.revision);
     if graceful && !waits && object != old {
-        match store.commit(resource, &mut object, expect, Change::Put) {
+        let forms = Forms::of(resource, &object, options.caller.as_deref())?;
+        match store.commit_forms(resource, &mut object, forms, expect, Change::Put) {
             Ok(marked) => expect = Expect::At(marked.revision),
             Err(_) => return Ok(None),
         }
     }
     let change = if waits { Change::Put } else { Change::Remove };
-    let written = store.commit(resource, &mut object, expect, change);
+    let forms = if waits {
+        Forms::of(resource, &object, options.caller.as_deref())?
+    } else {
+        Forms::Computed
+    };
+    let written = store.commit_forms(resource, &mut object, forms, expect, change);
     Ok(written.ok().map(|entry| {
         if waits {
             Deletion::Pending(entry)

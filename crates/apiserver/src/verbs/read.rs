@@ -11,6 +11,7 @@ use super::{
     render_entry,
 };
 use crate::{
+    crd::{self, Unconverted},
     object_store::ObjectStore,
     registry::Resource,
     request::{Query, Target},
@@ -22,7 +23,7 @@ use crate::{
 /// One page of a list, and the token of the next one.
 pub(crate) struct Page {
     pub(super) revision: Revision,
-    /// As stored: they are converted when they are sent, one at a time.
+    /// As stored: they are converted when they are sent, one at a time. Those that a webhook converts are converted.
     pub(crate) entries: Vec<Arc<Entry>>,
     next: Option<NextPage>,
 }
@@ -84,6 +85,48 @@ impl ListOptions {
     }
 }
 
+/// Entries that a webhook has to convert before a list or a watch is complete.
+#[derive(Default)]
+pub(super) struct MissingEntries(Option<Unconverted>);
+
+impl MissingEntries {
+    /// The result of reading an entry; `None` if it has to be converted first.
+    pub(super) fn collect<T>(&mut self, read: Result<T, Status>) -> Result<Option<T>, Status> {
+        let entries = match read {
+            Ok(value) => return Ok(Some(value)),
+            Err(status) => status.into_unconverted()?,
+        };
+        match &mut self.0 {
+            Some(known) => known.extend(entries),
+            None => self.0 = Some(entries),
+        }
+        Ok(None)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.as_ref().map_or(0, Unconverted::len)
+    }
+
+    /// An error if there are some.
+    pub(super) fn finish(self) -> Result<(), Status> {
+        self.0.map_or(Ok(()), |entries| Err(Status::unconverted(entries)))
+    }
+}
+
+/// Converts the entries of a list, if a webhook does it. Others are converted when they are sent.
+fn convert_all(resource: &Resource, entries: Vec<Arc<Entry>>) -> Result<Vec<Arc<Entry>>, Status> {
+    if !crd::has_webhook(resource) {
+        return Ok(entries);
+    }
+    let mut missing = MissingEntries::default();
+    let mut converted = Vec::with_capacity(entries.len());
+    for entry in entries {
+        converted.extend(missing.collect(crd::convert_for_read(resource, entry))?);
+    }
+    missing.finish()?;
+    Ok(converted)
+}
+
 pub(crate) fn list(
     store: &ObjectStore,
     target: &Target,
@@ -116,18 +159,22 @@ pub(super) fn page(
         Some(token) => token.into_expired_status(),
         None => too_old,
     })?;
-    let mut entries = Vec::new();
-    let mut selected = snapshot
-        .range(namespace, after.as_ref())
-        .filter(|entry| selector.matches_entry(&target.resource, entry))
-        .cloned();
+    let mut missing = MissingEntries::default();
+    let (mut entries, mut rest) = (Vec::new(), 0);
     let limit = options.limit.unwrap_or(usize::MAX);
-    entries.extend(selected.by_ref().take(limit));
-    let rest = if options.limit.is_some() {
-        selected.count()
-    } else {
-        0
-    };
+    for entry in snapshot.range(namespace, after.as_ref()) {
+        let is_match = selector.matches_entry(&target.resource, entry);
+        if missing.collect(is_match)? != Some(true) {
+            continue;
+        }
+        if entries.len() < limit {
+            entries.push(entry.clone());
+        } else {
+            rest += 1;
+        }
+    }
+    missing.finish()?;
+    let entries = convert_all(&target.resource, entries)?;
     let next = entries.last().filter(|_| rest > 0).map(|last| NextPage {
         token: ContinueToken::after(&last.key, snapshot.revision, namespace).encode(),
         remaining: selector.is_empty().then_some(rest),

@@ -1,6 +1,7 @@
 //! Reviews: objects that are answered instead of stored.
 
 use crate::{
+    admission::{Admission, Admitted, Operation},
     auth::{AccessControl, Caller},
     kinds::Review,
     media::Encoding,
@@ -16,10 +17,10 @@ pub(crate) fn review(
     target: &Target,
     options: &WriteOptions,
     (body, encoding): (&[u8], Encoding),
-    caller: &Caller,
+    (admission, caller): (&Admission, &Caller),
 ) -> Result<Answer, Status> {
     let resource = &target.resource;
-    let (mut review, warnings) = decode(resource, body, encoding, options.field_validation)?;
+    let (mut review, mut warnings) = decode(resource, body, encoding, options.field_validation)?;
     if resource.namespaced {
         match review.namespace() {
             "" => review.set_meta("namespace", target.namespace.to_string()),
@@ -32,6 +33,9 @@ pub(crate) fn review(
         }
     }
     set_managed_fields_on_create(&access_control.store, resource, options, &mut review);
+    let admitted = Admitted::write(target, Operation::Create, options);
+    admission.mutate(&admitted, &mut review, None, &mut warnings, |_| Ok(()))?;
+    admission.validate(&admitted, [Some(&review), None], &mut warnings)?;
     kind.answer(access_control, &caller.user, &mut review)?;
     Ok(Answer::Object {
         code: 201,

@@ -17,7 +17,8 @@ use super::{
 use crate::{
     admission::{Admitted, Operation},
     auth::Caller,
-    conversion, crd,
+    conversion,
+    crd::{self, Forms},
     kinds::{self, UpdateErrors, Write},
     limits,
     media::Encoding,
@@ -294,7 +295,8 @@ impl WriteVerbs {
             .fields_mut()
             .insert("apiVersion".into(), old.fields()["apiVersion"].clone());
         keep_unchanged_times(&mut object, old);
-        if object == *old && is_stored_unchanged(&self.store, resource, &object, entry) {
+        let forms = Forms::of(resource, &object, caller)?;
+        if object == *old && is_stored_unchanged(&self.store, resource, (&object, &forms), entry) {
             return Ok(Some(Answer::Object {
                 code: 200,
                 json: render_entry(entry, resource),
@@ -302,10 +304,13 @@ impl WriteVerbs {
             }));
         }
         Ok(
-            match self
-                .store
-                .commit(resource, &mut object, Expect::At(entry.revision), Change::Put)
-            {
+            match self.store.commit_forms(
+                resource,
+                &mut object,
+                forms,
+                Expect::At(entry.revision),
+                Change::Put,
+            ) {
                 Ok(entry) => {
                     self.after_write(resource, &entry);
                     Some(Answer::Object {
@@ -337,12 +342,27 @@ fn check_identity(resource: &Resource, object: &Object, old: &Object) -> Result<
 }
 
 /// Whether storing an object would change nothing. It would if the schema has changed since it was stored.
-fn is_stored_unchanged(store: &ObjectStore, resource: &Resource, object: &Object, entry: &Entry) -> bool {
+fn is_stored_unchanged(
+    store: &ObjectStore,
+    resource: &Resource,
+    (object, forms): (&Object, &Forms),
+    entry: &Entry,
+) -> bool {
     let stored = store.storage.get(&resource.table, &entry.key);
     !resource.is_custom
         || stored.is_some_and(|stored| {
-            let mut object = object.clone();
-            crd::convert_to_stored(resource, &mut object);
+            let object = match forms {
+                Forms::Computed => {
+                    let mut object = object.clone();
+                    crd::convert_to_stored(resource, &mut object);
+                    object
+                }
+                Forms::Converted { stored, .. } => {
+                    let mut stored = stored.clone();
+                    stored.keep_meta("resourceVersion", object);
+                    *stored
+                }
+            };
             stored.revision == entry.revision && stored.object.decode().is_ok_and(|stored| stored == object)
         })
 }

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until};
 
-use super::{ListOptions, options::ResourceVersionMatch, render_entry};
+use super::{ListOptions, options::ResourceVersionMatch, read::MissingEntries, render_entry};
 use crate::{
     crd, depth, json,
     large_work::LargeWork,
@@ -23,6 +23,7 @@ use crate::{
     status::Status,
     storage::{Entry, Event, Expired, Key, Revision},
     view::View,
+    webhook::WebhookClient,
 };
 
 /// Interval of bookmarks on an idle watch, as in the real server.
@@ -37,6 +38,9 @@ const MAX_DURATION: Duration = Duration::from_hours(24 * 365);
 /// How long a watch continues after its kind was changed or removed, as in the real server (`crdHandler.tearDown`).
 const TEARDOWN_DELAY: Duration = Duration::from_secs(1);
 
+/// How long a watch waits for the webhook that converts its objects.
+const CONVERSION_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// How many events are read from the history at a time.
 const BATCH: usize = 64;
 
@@ -50,6 +54,10 @@ const INITIAL_EVENTS_END_ANNOTATION: &str = "k8s.io/initial-events-end";
 /// One watch: yields frames until it ends.
 pub(crate) struct WatchStream {
     store: Arc<ObjectStore>,
+    /// Asked if a webhook converts the objects.
+    webhooks: Arc<WebhookClient>,
+    /// What it has converted last, so that it stays in the cache until it is sent.
+    converted: Vec<Arc<Entry>>,
     target: Target,
     selector: Selector,
     view: View,
@@ -115,7 +123,7 @@ const CLOSING: &[u8] = b"}\n";
 impl WatchStream {
     pub(crate) fn open(
         open: LongRunning,
-        store: Arc<ObjectStore>,
+        (store, webhooks): (Arc<ObjectStore>, Arc<WebhookClient>),
         target: &Target,
         options: &ListOptions,
         selector: Selector,
@@ -158,6 +166,8 @@ impl WatchStream {
             _open: open,
             definition: target.resource.crd.as_ref().map(|defined| defined.alive.clone()),
             store,
+            webhooks,
+            converted: Vec::new(),
         };
         match (options.version_match, options.send_initial_events) {
             (
@@ -168,7 +178,7 @@ impl WatchStream {
                 // There is no history of a custom resource from before its current definition.
                 let since = target.resource.crd.as_ref().map(|defined| defined.served_since);
                 if let Some(oldest) = since.filter(|since| revision < *since) {
-                    stream.fail(Expired {
+                    stream.expire(Expired {
                         requested: revision,
                         oldest,
                     });
@@ -184,21 +194,24 @@ impl WatchStream {
     /// Queues the current objects as `ADDED` events.
     fn queue_initial_events(&mut self, announce_end: bool) -> Result<(), Status> {
         let snapshot = self.store.snapshot(&self.target, None)?;
-        let selected = snapshot
-            .range(namespace_of(&self.target), None)
-            .filter(|entry| self.selector.matches_entry(&self.target.resource, entry));
-        let mut bytes = 0;
-        self.backlog.extend(selected.map(|entry| {
+        let (mut bytes, mut missing) = (0, MissingEntries::default());
+        for entry in snapshot.range(namespace_of(&self.target), None) {
+            let is_match = self.selector.matches_entry(&self.target.resource, entry);
+            if missing.collect(is_match)? != Some(true) {
+                continue;
+            }
             bytes += entry.object.json().len();
-            if bytes <= BATCH_BYTES {
-                return BacklogItem::Change(EventType::Added, entry.clone());
-            }
-            BacklogItem::Initial {
-                key: entry.key.clone(),
-                revision: entry.revision,
-                entry: Arc::downgrade(entry),
-            }
-        }));
+            self.backlog.push_back(if bytes <= BATCH_BYTES {
+                BacklogItem::Change(EventType::Added, entry.clone())
+            } else {
+                BacklogItem::Initial {
+                    key: entry.key.clone(),
+                    revision: entry.revision,
+                    entry: Arc::downgrade(entry),
+                }
+            });
+        }
+        missing.finish()?;
         self.cursor = snapshot.revision;
         if announce_end && self.bookmarks {
             let bookmark = self.bookmark(json!({INITIAL_EVENTS_END_ANNOTATION: "true"}));
@@ -222,7 +235,7 @@ impl WatchStream {
                             .push_front(BacklogItem::Change(EventType::Added, entry)),
                         None => {
                             self.backlog.clear();
-                            self.fail(Expired {
+                            self.expire(Expired {
                                 requested: self.cursor,
                                 oldest: self.store.storage.revision(),
                             });
@@ -231,6 +244,11 @@ impl WatchStream {
                     continue;
                 }
                 Some(BacklogItem::Change(kind, entry)) => {
+                    if let Err(status) = self.convert_backlog(&entry).await {
+                        self.backlog.clear();
+                        self.fail(&status);
+                        continue;
+                    }
                     let object = self.render_in_turn(entry).await;
                     self.frame_pieces.extend([object, Bytes::from_static(CLOSING)]);
                     return Some(kind.opening());
@@ -240,8 +258,11 @@ impl WatchStream {
             }
             self.changes.mark_unchanged();
             match self.events(BATCH) {
-                Ok(events) => self.enqueue(&events),
-                Err(expired) => self.fail(expired),
+                Ok(events) => match self.convert_events(&events).await {
+                    Ok(()) => self.enqueue(&events),
+                    Err(status) => self.fail(&status),
+                },
+                Err(expired) => self.expire(expired),
             }
             if !self.backlog.is_empty() {
                 continue;
@@ -263,6 +284,50 @@ impl WatchStream {
         }
     }
 
+    /// Lets a webhook convert the next object, together with those after it.
+    async fn convert_backlog(&mut self, entry: &Arc<Entry>) -> Result<(), Status> {
+        let resource = &self.target.resource;
+        if crd::convert_for_read(resource, entry.clone()).is_ok() {
+            return Ok(());
+        }
+        let later = self.backlog.iter().filter_map(|item| match item {
+            BacklogItem::Change(_, entry) => Some(entry.clone()),
+            BacklogItem::Initial { key, revision, entry } => self.initial_entry(key, *revision, entry),
+            BacklogItem::Frame(_) => None,
+        });
+        let entries = std::iter::once(entry.clone()).chain(later.take(BATCH)).collect();
+        self.convert(entries).await
+    }
+
+    /// Lets a webhook convert what the selector has to see of events.
+    async fn convert_events(&mut self, events: &[Arc<Event>]) -> Result<(), Status> {
+        if self.selector.is_empty() || !crd::has_webhook(&self.target.resource) {
+            return Ok(());
+        }
+        let relevant = events.iter().filter(|event| self.is_relevant(event));
+        let states = relevant.flat_map(|event| {
+            let current = (!event.deleted).then_some(&event.entry);
+            event.previous.iter().chain(current).cloned()
+        });
+        let entries = states.collect();
+        self.convert(entries).await
+    }
+
+    /// Lets a webhook convert those of these entries that it has not converted yet.
+    async fn convert(&mut self, entries: Vec<Arc<Entry>>) -> Result<(), Status> {
+        let mut missing = MissingEntries::default();
+        for entry in entries {
+            missing.collect(crd::convert_for_read(&self.target.resource, entry))?;
+        }
+        let Err(status) = missing.finish() else {
+            return Ok(());
+        };
+        let deadline = Instant::now() + CONVERSION_TIMEOUT;
+        let entries = status.into_unconverted()?;
+        self.converted = entries.convert(&self.webhooks, deadline).await?;
+        Ok(())
+    }
+
     /// An object in the requested view. A client may ask for large objects in a view that shows little of them, so other
     /// tasks run in between.
     async fn render_in_turn(&mut self, entry: Arc<Entry>) -> Bytes {
@@ -281,7 +346,8 @@ impl WatchStream {
 
     /// An object in the requested view. The default view shares its bytes. The first row of a table has the columns.
     fn render(&self, entry: Arc<Entry>, is_first: bool) -> Bytes {
-        let entry = crd::convert_for_read(&self.target.resource, entry);
+        // What a webhook converts was converted before.
+        let entry = crd::convert_for_read(&self.target.resource, entry.clone()).unwrap_or(entry);
         if entry.object.is_deep() {
             return depth::with_large_stack(|| self.render_view(&entry, is_first));
         }
@@ -346,7 +412,10 @@ impl WatchStream {
     /// Converts an event as the selector sees it: an object that starts to match is `ADDED`, one that stops is `DELETED`.
     fn to_backlog_item(&self, event: &Event) -> Option<BacklogItem> {
         let (previous, current) = (event.previous.as_ref(), event.entry.clone());
-        let matches = |entry: &Arc<Entry>| self.selector.matches_entry(&self.target.resource, entry);
+        let matches = |entry: &Arc<Entry>| {
+            let is_match = self.selector.matches_entry(&self.target.resource, entry);
+            is_match.unwrap_or(false)
+        };
         let was = previous.is_some_and(matches);
         let is = !event.deleted && matches(&current);
         let (kind, entry) = match (was, is) {
@@ -355,7 +424,7 @@ impl WatchStream {
             (true, false) if event.deleted => (EventType::Deleted, current),
             // It no longer matches: deleted for this watcher, with its last matching state at the new revision.
             (true, false) => {
-                let previous = crd::convert_for_read(&self.target.resource, previous?.clone());
+                let previous = crd::convert_for_read(&self.target.resource, previous?.clone()).ok()?;
                 let encode = || {
                     let last = previous.object.decode();
                     let fields = &self.target.resource.selectable_fields;
@@ -414,9 +483,14 @@ impl WatchStream {
         frame("BOOKMARK", &shown)
     }
 
-    fn fail(&mut self, expired: Expired) {
+    fn expire(&mut self, expired: Expired) {
         let Expired { requested, oldest } = expired;
         let status = Status::expired(format!("too old resource version: {requested} ({oldest})"));
+        self.fail(&status);
+    }
+
+    /// Ends the watch with an error.
+    fn fail(&mut self, status: &Status) {
         self.backlog
             .push_back(BacklogItem::Frame(frame("ERROR", &status.to_value())));
         self.failed = true;

@@ -14,9 +14,20 @@ pub(crate) struct Answer {
     /// The `uid` of the question.
     pub(crate) uid: String,
     /// The body of a successful response, or why there is none.
-    pub(crate) response: Result<Bytes, String>,
+    pub(crate) response: Result<Bytes, CallFailure>,
     /// The place in the order in which answers arrived.
     pub(crate) arrival: usize,
+}
+
+/// Why there is no response.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CallFailure {
+    /// The configuration of the webhook cannot be used.
+    #[error("{0}")]
+    NotSent(String),
+    /// The HTTP client failed, or the response is an error.
+    #[error("{0}")]
+    Failed(String),
 }
 
 /// The answers to the calls of one request.
@@ -35,14 +46,9 @@ impl Answers {
     }
 
     /// Adds the answer to a call.
-    pub(super) fn add(&self, key: CallKey, uid: String, response: Result<Bytes, String>) {
+    pub(super) fn add(&self, key: CallKey, mut answer: Answer) {
         let mut answers = self.0.lock();
-        let arrival = answers.len();
-        let answer = Answer {
-            uid,
-            response,
-            arrival,
-        };
+        answer.arrival = answers.len();
         answers.insert(key, Arc::new(answer));
     }
 

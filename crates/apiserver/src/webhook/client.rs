@@ -9,7 +9,7 @@ use http::{HeaderValue, Request, Response, StatusCode, header};
 use serde_json::Value;
 use tokio::time::{Duration, Instant, timeout};
 
-use super::{Answers, Call, Endpoint, connection::Pool, in_process::InProcessWebhook};
+use super::{Answer, Answers, Call, CallFailure, Endpoint, connection::Pool, in_process::InProcessWebhook};
 use crate::{object_store::ObjectStore, storage::Key};
 
 /// How many calls of one request are made at a time.
@@ -40,17 +40,27 @@ impl WebhookClient {
     pub(crate) async fn answer(&self, calls: Vec<Call>, deadline: Instant, answers: &Answers) {
         let mut responses = stream::iter(calls)
             .map(|call| async move {
-                let uid = self.store.environment.review_uid();
-                let response = self.call(&call, &uid, deadline).await;
-                (call.key, uid, response)
+                let answer = self.ask(&call, deadline).await;
+                (call.key, answer)
             })
             .buffer_unordered(MAX_CONCURRENT);
-        while let Some((key, uid, response)) = responses.next().await {
-            answers.add(key, uid, response);
+        while let Some((key, answer)) = responses.next().await {
+            answers.add(key, answer);
         }
     }
 
-    async fn call(&self, call: &Call, uid: &str, deadline: Instant) -> Result<Bytes, String> {
+    /// Makes one call, which takes no longer than `deadline`.
+    pub(crate) async fn ask(&self, call: &Call, deadline: Instant) -> Answer {
+        let uid = self.store.environment.review_uid();
+        let response = self.call(call, &uid, deadline).await;
+        Answer {
+            uid,
+            response,
+            arrival: 0,
+        }
+    }
+
+    async fn call(&self, call: &Call, uid: &str, deadline: Instant) -> Result<Bytes, CallFailure> {
         let Call {
             endpoint,
             timeout: limit,
@@ -67,15 +77,15 @@ impl WebhookClient {
             .header(header::ACCEPT, "application/json, */*")
             .header(header::CONTENT_TYPE, "application/json")
             .body(key.body(uid))
-            .map_err(|error| error.to_string())?;
+            .map_err(|error| CallFailure::NotSent(error.to_string()))?;
         let response = self.send(endpoint, request, limit).await;
         let response = response.map_err(|failure| match failure {
-            Failure::NotSent(why) => why,
-            Failure::Transport(why) => {
-                format!("failed to call webhook: Post \"{}{query}\": {why}", endpoint.url)
+            CallFailure::Failed(why) => {
+                CallFailure::Failed(format!("Post \"{}{query}\": {why}", endpoint.url))
             }
+            not_sent @ CallFailure::NotSent(_) => not_sent,
         })?;
-        body_of(response).map_err(|why| format!("failed to call webhook: {why}"))
+        body_of(response).map_err(CallFailure::Failed)
     }
 
     async fn send(
@@ -83,20 +93,22 @@ impl WebhookClient {
         endpoint: &Endpoint,
         request: Request<Bytes>,
         limit: Duration,
-    ) -> Result<Response<Bytes>, Failure> {
-        let too_late = |_| Failure::Transport("context deadline exceeded".to_owned());
+    ) -> Result<Response<Bytes>, CallFailure> {
+        let too_late = |_| CallFailure::Failed("context deadline exceeded".to_owned());
         if let Some(webhook) = self.in_process.get(&endpoint.host) {
             let answer = timeout(limit, webhook.call(request)).await.map_err(too_late)?;
-            return answer.ok_or_else(|| Failure::Transport("EOF".to_owned()));
+            return answer.ok_or_else(|| CallFailure::Failed("EOF".to_owned()));
         }
         if let Some(problem) = endpoint.ca_bundle_problem() {
-            return Err(Failure::NotSent(format!("could not get REST client: {problem}")));
+            return Err(CallFailure::NotSent(format!(
+                "could not get REST client: {problem}"
+            )));
         }
-        let address = self.address_of(endpoint).map_err(Failure::Transport)?;
+        let address = self.address_of(endpoint).map_err(CallFailure::Failed)?;
         // A paused clock does not know that the webhook works.
         let exchange = windlass_clock::outside(self.pool.send(endpoint, &address, request));
         let response = timeout(limit, exchange).await.map_err(too_late)?;
-        response.map_err(Failure::Transport)
+        response.map_err(CallFailure::Failed)
     }
 
     /// Where to connect to.
@@ -129,14 +141,6 @@ impl WebhookClient {
             join(&address)
         ))
     }
-}
-
-/// Why there is no response.
-enum Failure {
-    /// The whole reason.
-    NotSent(String),
-    /// What the HTTP client says.
-    Transport(String),
 }
 
 /// The body of a successful response, or client-go's message about another one.

@@ -14,11 +14,12 @@
 //! is harmless. An answer belongs to the content of its call: if an object has changed meanwhile, the webhook is asked again,
 //! as a real server does. For that, what a request draws (its time, a uid, names) is drawn once, by its [`Draws`].
 //!
-//! - [`endpoint`] is where a webhook listens, from its `clientConfig`.
+//! - [`endpoint`] is where a webhook listens, from its `clientConfig`, which [`client_config`] validates.
 //! - [`client`] makes the calls: to a service in the process, or over HTTPS ([`connection`], [`tls`]).
 
 mod answers;
 mod client;
+mod client_config;
 mod connection;
 mod draws;
 mod endpoint;
@@ -29,8 +30,9 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 
-pub(crate) use answers::{Answer, Answers};
+pub(crate) use answers::{Answer, Answers, CallFailure};
 pub(crate) use client::WebhookClient;
+pub(crate) use client_config::client_config_problems;
 pub(crate) use draws::{Draws, Purpose, RequestEnvironment};
 pub(crate) use endpoint::Endpoint;
 pub use in_process::InProcessWebhook;

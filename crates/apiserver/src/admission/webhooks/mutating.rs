@@ -139,9 +139,14 @@ fn apply(
     if !attributes.is_object() || is_same(attributes.resource, matched.resource) {
         return Ok(Some(patched));
     }
-    convert(matched.resource, attributes.resource, patched)
-        .map(Some)
-        .map_err(HookError::Status)
+    convert(
+        matched.resource,
+        attributes.resource,
+        patched,
+        &attributes.caller.answers,
+    )
+    .map(Some)
+    .map_err(HookError::Status)
 }
 
 /// Keeps the managed fields that a webhook has left, if they are valid, and otherwise restores them.

@@ -9,7 +9,7 @@ use crate::{
     golang, json as reader,
     object::Object,
     status::Status,
-    webhook::{Answer, Call, CallKey},
+    webhook::{Answer, Call, CallFailure, CallKey},
 };
 
 /// The version of the reviews that a webhook wants.
@@ -90,10 +90,12 @@ pub(super) fn patch_of(
     warnings: &mut Vec<String>,
 ) -> Result<Option<Vec<u8>>, HookError> {
     let webhook = &matched.webhook;
-    let body = answer
-        .response
-        .as_ref()
-        .map_err(|why| HookError::Call(why.clone()))?;
+    let body = answer.response.as_ref().map_err(|failure| {
+        HookError::Call(match failure {
+            CallFailure::NotSent(why) => why.clone(),
+            CallFailure::Failed(why) => format!("failed to call webhook: {why}"),
+        })
+    })?;
     let undecodable = |why: String| HookError::Call(format!("failed to call webhook: {why}"));
     let review = reader::read(body)
         .map_err(|why| undecodable(format!("couldn't get version/kind; json parse error: {why}")))?

@@ -10,7 +10,7 @@ use super::{
     super::{list, text},
     ErrorList,
 };
-use crate::schema::Problem;
+use crate::{schema::Problem, webhook::client_config_problems};
 
 const COLUMN_TYPES: [&str; 5] = ["boolean", "date", "integer", "number", "string"];
 const COLUMN_FORMATS: [&str; 8] = [
@@ -193,8 +193,10 @@ pub(super) fn check_conversion(spec: &Value, errors: &mut ErrorList) {
     let field = format!("{path}.webhookClientConfig");
     if client.is_null() {
         errors.required(field, "required when strategy is set to Webhook");
-    } else if client["url"].is_null() == client["service"].is_null() {
-        errors.required(field, "exactly one of url or service is required");
+    } else {
+        for (path, problem) in client_config_problems(client) {
+            errors.add(format!("{field}{path}"), problem);
+        }
     }
     check_reviews(reviews, &format!("{path}.conversionReviewVersions"), errors);
 }

@@ -1,0 +1,442 @@
+//! Conversion of custom resources between the storage version and the requested version.
+//!
+//! An object is stored in one version, pruned and defaulted by that version's schema of that time. A client may request
+//! another version, and the schema may have changed since. So every stored object carries the hash of the schema it was
+//! written with. A read with the same schema shares the stored bytes; any other read converts the object:
+//!
+//! ```text
+//!   stored ─► pruned and defaulted by its version's current schema ─► apiVersion of the requested version
+//!          ─► pruned by the requested version's schema
+//! ```
+//!
+//! With a conversion webhook, the middle step is its answer. A read of an object that it has not converted yet ends with a
+//! status that makes the server ask ([`Unconverted`]), and runs again; a write gets its two conversions, to the storage
+//! version and back, before it is committed ([`Forms`]).
+
+mod cache;
+mod webhook;
+
+use std::{
+    collections::HashMap,
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::Arc,
+};
+
+use serde_json::{Map, Value};
+use tokio::time::Instant;
+
+use self::webhook::ConversionWebhook;
+use super::{
+    definition::selectable_fields,
+    embedded::{OnMalformed, coerce_embedded},
+    spec, text, versions,
+};
+use crate::{
+    auth::Caller,
+    depth,
+    kinds::SelectableField,
+    object::Object,
+    registry::{Resource, group_version},
+    schema::{Patterns, Schema, SchemaView, drop_nulls, fill_defaults, prune_object},
+    status::Status,
+    storage::{Entry, Key, Revision},
+    webhook::{Answers, WebhookClient},
+};
+
+/// Converts the objects of a CRD.
+#[derive(Debug)]
+pub(crate) struct Conversion {
+    group: Box<str>,
+    storage_version: Box<str>,
+    /// All versions, served or not.
+    by_version: HashMap<Box<str>, VersionSchema>,
+    webhook: Option<ConversionWebhook>,
+}
+
+#[derive(Debug)]
+struct VersionSchema {
+    schema: Schema,
+    selectable_fields: Vec<SelectableField>,
+    schema_hash: u64,
+}
+
+impl Conversion {
+    pub(super) fn from_crd(crd: &Object) -> Result<Self, String> {
+        let mut patterns = Patterns::default();
+        let webhook = ConversionWebhook::parse(&spec(crd)["conversion"]);
+        let mut form = |version: &Value| -> Result<VersionSchema, String> {
+            let document = &version["schema"]["openAPIV3Schema"];
+            let selectable_fields = selectable_fields(spec(crd), version);
+            let mut hasher = DefaultHasher::new();
+            (document.to_string(), &selectable_fields).hash(&mut hasher);
+            // Without a webhook, versions with the same schema have the same objects.
+            if webhook.is_some() {
+                text(&version["name"]).hash(&mut hasher);
+            }
+            Ok(VersionSchema {
+                schema: Schema::from_crd_version(document, &mut patterns)?,
+                selectable_fields,
+                // Zero means that the schema is unknown.
+                schema_hash: hasher.finish().max(1),
+            })
+        };
+        Ok(Self {
+            group: text(&spec(crd)["group"]).into(),
+            storage_version: text(&super::storage_version(crd)).into(),
+            by_version: versions(crd)
+                .iter()
+                .map(|version| Ok((text(&version["name"]).into(), form(version)?)))
+                .collect::<Result<_, String>>()?,
+            webhook,
+        })
+    }
+
+    pub(super) fn stored_version(&self) -> &str {
+        &self.storage_version
+    }
+
+    /// The schema of a version such as `example.com/v1`, served or not. `None` if the CRD has no such version.
+    pub(crate) fn schema(&self, api_version: &str) -> Option<&Schema> {
+        self.version_schema(api_version).map(|version| &version.schema)
+    }
+
+    /// The schema of a version such as `v1`.
+    pub(super) fn schema_of(&self, version: &str) -> Option<&Schema> {
+        self.by_version.get(version).map(|version| &version.schema)
+    }
+
+    fn version_schema(&self, api_version: &str) -> Option<&VersionSchema> {
+        let (group, version) = api_version.rsplit_once('/')?;
+        self.by_version.get(version).filter(|_| *group == *self.group)
+    }
+}
+
+/// How to convert an entry to the resource's version; `None` if it needs no conversion.
+fn needed_conversion<'a>(
+    resource: &'a Resource,
+    entry: &Entry,
+) -> Option<(&'a Arc<Conversion>, &'a VersionSchema)> {
+    let forms = &resource.crd.as_ref()?.conversion;
+    let wanted = forms.by_version.get(&resource.version)?;
+    (entry.object.schema_hash() != wanted.schema_hash).then_some((forms, wanted))
+}
+
+/// Whether an entry differs from what the resource's version shows.
+pub(crate) fn needs_conversion(resource: &Resource, entry: &Entry) -> bool {
+    needed_conversion(resource, entry).is_some()
+}
+
+/// Converts an entry to the resource's version, if needed. An error if a webhook has to be asked first.
+pub(crate) fn convert_for_read(resource: &Resource, entry: Arc<Entry>) -> Result<Arc<Entry>, Status> {
+    let Some((forms, wanted)) = needed_conversion(resource, &entry) else {
+        return Ok(entry);
+    };
+    if let Some(webhook) = forms.webhook_for(&entry, resource) {
+        let converted = webhook.converted.get(&entry, &resource.version);
+        return converted.ok_or_else(|| {
+            Status::unconverted(Unconverted {
+                conversion: forms.clone(),
+                version: resource.version.clone(),
+                entries: vec![entry],
+            })
+        });
+    }
+    if entry.object.is_deep() {
+        return Ok(depth::with_large_stack(|| {
+            convert_entry(resource, forms, wanted, entry)
+        }));
+    }
+    Ok(convert_entry(resource, forms, wanted, entry))
+}
+
+/// Whether a webhook converts objects of this resource.
+pub(crate) fn has_webhook(resource: &Resource) -> bool {
+    let conversion = resource.crd.as_ref().map(|defined| &defined.conversion);
+    conversion.is_some_and(|conversion| conversion.webhook.is_some())
+}
+
+impl Conversion {
+    /// The webhook, if it is what converts an entry to the resource's version.
+    fn webhook_for(&self, entry: &Entry, resource: &Resource) -> Option<&ConversionWebhook> {
+        let webhook = self.webhook.as_ref()?;
+        let stored = stored_api_version(entry);
+        let is_same = stored
+            .rsplit_once('/')
+            .is_none_or(|(group, version)| *group == *self.group && *version == *resource.version);
+        (!is_same).then_some(webhook)
+    }
+
+    /// A stored object as its version's current schema shows it.
+    fn decode(&self, entry: &Entry) -> Result<Object, Status> {
+        let mut object = entry.object.decode()?;
+        if let Some(stored) = self.version_schema(object.text_at("apiVersion").as_str()) {
+            coerce(stored.schema.view(), &mut object);
+            fill_defaults(stored.schema.view(), object.fields_mut());
+        }
+        Ok(object)
+    }
+}
+
+/// The API version of a stored object, from the beginning of its JSON.
+fn stored_api_version(entry: &Entry) -> &str {
+    const KEY: &[u8] = b"\"apiVersion\":\"";
+    let json = entry.object.json();
+    let head = &json[..json.len() - entry.object.without_type().len()];
+    let value = memchr::memmem::find(head, KEY).map(|start| &head[start + KEY.len()..]);
+    let end = value.and_then(|value| memchr::memchr(b'"', value));
+    let text = value.zip(end).map(|(value, end)| &value[..end]);
+    std::str::from_utf8(text.unwrap_or_default()).unwrap_or_default()
+}
+
+/// How many objects, and how many bytes of them, a webhook converts with one call.
+const MAX_BATCH: usize = 200;
+const MAX_BATCH_BYTES: usize = 1024 * 1024;
+
+/// Entries that a webhook has to convert to a version first.
+#[derive(Clone, Debug)]
+pub(crate) struct Unconverted {
+    conversion: Arc<Conversion>,
+    version: Box<str>,
+    entries: Vec<Arc<Entry>>,
+}
+
+impl Unconverted {
+    /// Adds those of the same resource.
+    pub(crate) fn extend(&mut self, others: Self) {
+        self.entries.extend(others.entries);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Asks the webhook. The entries stay in its cache at least as long as the result.
+    pub(crate) async fn convert(
+        &self,
+        client: &WebhookClient,
+        deadline: Instant,
+    ) -> Result<Vec<Arc<Entry>>, Status> {
+        let mut converted = Vec::with_capacity(self.entries.len());
+        let mut rest = &self.entries[..];
+        while !rest.is_empty() {
+            let mut bytes = 0;
+            let fitting = rest.iter().take(MAX_BATCH).take_while(|entry| {
+                bytes += entry.object.json().len();
+                bytes <= MAX_BATCH_BYTES
+            });
+            let (batch, behind) = rest.split_at(fitting.count().max(1));
+            rest = behind;
+            converted.extend(self.convert_batch(client, batch, deadline).await?);
+        }
+        Ok(converted)
+    }
+
+    async fn convert_batch(
+        &self,
+        client: &WebhookClient,
+        entries: &[Arc<Entry>],
+        deadline: Instant,
+    ) -> Result<Vec<Arc<Entry>>, Status> {
+        let conversion = &self.conversion;
+        let parts = conversion
+            .webhook
+            .as_ref()
+            .zip(conversion.by_version.get(&self.version));
+        let Some((webhook, form)) = parts else {
+            return Err(Status::internal("the resource has no conversion webhook"));
+        };
+        let decode = |entry: &Arc<Entry>| {
+            let mut object = conversion.decode(entry)?;
+            object.metadata_mut().remove("resourceVersion");
+            Ok::<_, Status>(object)
+        };
+        let objects = entries.iter().map(decode).collect::<Result<Vec<_>, _>>()?;
+        let wanted = group_version(&conversion.group, &self.version);
+        let answer = client.ask(&webhook.call(&objects, &wanted), deadline).await;
+        let converted = webhook.read(&answer, objects, &wanted)?;
+        let pairs = converted.into_iter().zip(entries);
+        Ok(pairs
+            .map(|(object, entry)| form.entry(webhook, &self.version, object, (&entry.key, entry.revision)))
+            .collect())
+    }
+}
+
+impl VersionSchema {
+    /// The entry of an object that a webhook has converted to this version, which is then in the cache.
+    fn entry(
+        &self,
+        webhook: &ConversionWebhook,
+        version: &str,
+        mut object: Object,
+        (key, revision): (&Key, Revision),
+    ) -> Arc<Entry> {
+        coerce(self.schema.view(), &mut object);
+        let object = object.encode(revision, &self.selectable_fields);
+        let entry = Arc::new(Entry {
+            key: key.clone(),
+            revision,
+            object: object.with_schema_hash(self.schema_hash),
+        });
+        webhook.converted.add(version, entry.clone());
+        entry
+    }
+}
+
+/// Converts an object of a request to another version of its resource.
+pub(crate) fn convert_between(
+    from: &Resource,
+    to: &Resource,
+    mut object: Object,
+    answers: &Answers,
+) -> Result<Object, Status> {
+    let conversion = from.crd.as_ref().map(|defined| &defined.conversion);
+    let webhook = conversion.and_then(|conversion| conversion.webhook.as_ref());
+    match (conversion, webhook) {
+        (Some(conversion), Some(webhook)) if from.version != to.version => {
+            let version = object.metadata().get("resourceVersion").cloned();
+            let mut object = webhook.convert(object, &to.api_version(), answers)?;
+            if let Some(form) = conversion.by_version.get(&to.version) {
+                coerce(form.schema.view(), &mut object);
+            }
+            if let Some(version) = version {
+                object.set_meta("resourceVersion", version);
+            }
+            Ok(object)
+        }
+        _ => {
+            set_version(&mut object, &to.api_version());
+            Ok(object)
+        }
+    }
+}
+
+/// The forms of an object that is written: what is stored, and what its writer gets.
+pub(crate) enum Forms {
+    /// They are computed with the commit.
+    Computed,
+    /// A webhook has converted them.
+    Converted { stored: Box<Object>, shown: Box<Object> },
+}
+
+impl Forms {
+    /// The forms of an object at the resource's version. An error if a webhook has to be asked first, with the answers of
+    /// the request.
+    pub(crate) fn of(resource: &Resource, object: &Object, caller: Option<&Caller>) -> Result<Self, Status> {
+        let Some(conversion) = resource.crd.as_ref().map(|defined| &defined.conversion) else {
+            return Ok(Self::Computed);
+        };
+        let Some(webhook) = &conversion.webhook else {
+            return Ok(Self::Computed);
+        };
+        if resource.version == conversion.storage_version {
+            return Ok(Self::Computed);
+        }
+        let Some(form) = conversion.by_version.get(&conversion.storage_version) else {
+            return Ok(Self::Computed);
+        };
+        let Some(caller) = caller else {
+            return Err(Status::internal("only a request can be converted by a webhook"));
+        };
+        let stored_version = group_version(&conversion.group, &conversion.storage_version);
+        let mut stored = webhook.convert(object.clone(), &stored_version, &caller.answers)?;
+        coerce(form.schema.view(), &mut stored);
+        let mut read = stored.clone();
+        fill_defaults(form.schema.view(), read.fields_mut());
+        let shown = webhook.convert(read, &resource.api_version(), &caller.answers)?;
+        Ok(Self::Converted {
+            stored: stored.into(),
+            shown: shown.into(),
+        })
+    }
+}
+
+/// The entry that the writer of a converted object gets.
+pub(crate) fn written_entry(resource: &Resource, shown: Object, entry: &Arc<Entry>) -> Arc<Entry> {
+    let conversion = resource.crd.as_ref().map(|defined| &defined.conversion);
+    let parts = conversion.and_then(|conversion| {
+        Some((
+            conversion.webhook.as_ref()?,
+            conversion.by_version.get(&resource.version)?,
+        ))
+    });
+    match parts {
+        Some((webhook, form)) => form.entry(webhook, &resource.version, shown, (&entry.key, entry.revision)),
+        None => entry.clone(),
+    }
+}
+
+fn convert_entry(
+    resource: &Resource,
+    forms: &Conversion,
+    wanted: &VersionSchema,
+    entry: Arc<Entry>,
+) -> Arc<Entry> {
+    let mut object = match forms.decode(&entry) {
+        Ok(object) => object,
+        Err(error) => {
+            tracing::error!(
+                error = error.message(),
+                "cannot convert a stored object; returning it in its storage version"
+            );
+            return entry;
+        }
+    };
+    set_version(&mut object, &resource.api_version());
+    coerce(wanted.schema.view(), &mut object);
+    let object = object.encode(entry.revision, &wanted.selectable_fields);
+    Arc::new(Entry {
+        key: entry.key.clone(),
+        revision: entry.revision,
+        object: object.with_schema_hash(wanted.schema_hash),
+    })
+}
+
+/// Converts an object to the storage version. Returns that version's selectable fields and its schema hash; `None` for
+/// built-in kinds.
+pub(crate) fn convert_to_stored<'a>(
+    resource: &'a Resource,
+    object: &mut Object,
+) -> Option<(&'a [SelectableField], u64)> {
+    let forms = &resource.crd.as_ref()?.conversion;
+    let form = forms.by_version.get(&forms.storage_version)?;
+    set_version(object, &group_version(&forms.group, &forms.storage_version));
+    // An object written in another version lacks this version's defaults; they are applied when it is read.
+    let same = forms
+        .by_version
+        .get(&resource.version)
+        .is_some_and(|own| own.schema_hash == form.schema_hash);
+    if !same {
+        coerce(form.schema.view(), object);
+    }
+    Some((&form.selectable_fields, if same { form.schema_hash } else { 0 }))
+}
+
+fn set_version(object: &mut Object, version: &str) {
+    object.fields_mut().insert("apiVersion".into(), version.into());
+}
+
+/// Prunes an object and drops malformed parts of embedded resources.
+fn coerce(schema: SchemaView<'_>, object: &mut Object) {
+    let fields = object.fields_mut();
+    prune_object(schema, fields);
+    drop_nulls(schema, fields);
+    // Dropping malformed parts never fails.
+    let _ = coerce_embedded(schema, fields, OnMalformed::Drop);
+}
+
+/// Sets the default of the status of a new object whose status was dropped, because it is a subresource. The real server
+/// applies defaults whenever it reads an object from its storage, with the schema of the storage version.
+pub(crate) fn set_default_status(resource: &Resource, object: &mut Object) {
+    let Some(defined) = &resource.crd else { return };
+    if !resource.has_status() || object.fields().contains_key("status") {
+        return;
+    }
+    let forms = &defined.conversion;
+    if let Some(stored) = forms.by_version.get(&forms.storage_version) {
+        let mut defaults = Map::new();
+        fill_defaults(stored.schema.view(), &mut defaults);
+        if let Some(status) = defaults.remove("status") {
+            object.fields_mut().insert("status".into(), status);
+        }
+    }
+}
