@@ -3,6 +3,7 @@
 mod access;
 mod attacks;
 mod client;
+mod conversion;
 mod histories;
 mod hostile_bodies;
 mod limits;

@@ -124,11 +124,13 @@ impl Definitions {
             let written = if change == Change::Remove {
                 before
             } else {
-                set_managed_fields_on_update(
+                let options = WriteOptions::internal();
+                // CRDs have one version, so nothing is converted, which could fail.
+                let _ = set_managed_fields_on_update(
                     &self.store,
                     &resource,
                     "status",
-                    &WriteOptions::internal(),
+                    &options,
                     &mut crd,
                     &before,
                 );

@@ -121,8 +121,7 @@ fn consume_disruption_budget(
     writes.modify(&one, &options, Generation::Keep, |budget| {
         let before = budget.clone();
         decrement_disruptions_allowed(&writes.store.environment, budget, &target.name)?;
-        set_managed_fields_on_update(&writes.store, &one.resource, "status", &options, budget, &before);
-        Ok(())
+        set_managed_fields_on_update(&writes.store, &one.resource, "status", &options, budget, &before)
     })?;
     Ok(())
 }

@@ -50,7 +50,7 @@ impl WriteVerbs {
             config,
             duplicate_keys,
         } = Configuration::read(body)?;
-        let served = ServedVersions::new(&self.store, resource, &target.subresource);
+        let served = ServedVersions::new(&self.store, resource, &target.subresource, options);
         let known = self.store.storage.get(&resource.table, &target.key());
         for _ in 0..tries(body, known.as_deref()) {
             let entry = match self.store.current(target) {
@@ -106,10 +106,12 @@ impl WriteVerbs {
                 Some(allowed) => OnConflict::Allow(allowed),
                 None => OnConflict::Fail,
             };
-            let applied = served
-                .updater(&options.field_manager, &now)
-                .apply(live, &config, managed, &on_conflict)
-                .map_err(|refused| apply_error_status(&refused, &config))?;
+            let applied =
+                served
+                    .updater(&options.field_manager, &now)
+                    .apply(live, &config, managed, &on_conflict);
+            served.finish()?;
+            let applied = applied.map_err(|refused| apply_error_status(&refused, &config))?;
             let Applied { object, managed } = applied;
             let managed_fields = ManagedFields::from_stored(managed.into_json());
             let value = object.unwrap_or_else(|| live.clone());

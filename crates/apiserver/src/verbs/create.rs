@@ -35,7 +35,7 @@ impl WriteVerbs {
         let (mut object, warnings) = decode(resource, body, encoding, options.field_validation)?;
         let with_warnings = |status: Status| status.with_warnings(&warnings);
         match_request(&mut object, target).map_err(with_warnings)?;
-        set_managed_fields_on_create(&self.store, resource, options, &mut object);
+        set_managed_fields_on_create(&self.store, resource, options, &mut object).map_err(with_warnings)?;
         self.insert(target, options, object, warnings.clone())
             .map_err(with_warnings)
     }

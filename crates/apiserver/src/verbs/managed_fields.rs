@@ -1,12 +1,12 @@
 //! Computes `metadata.managedFields` of objects that are about to be written.
 
-use std::{borrow::Cow, sync::Arc};
+use std::{borrow::Cow, cell::RefCell, sync::Arc};
 
 use serde_json::{Map, Value};
 
 use super::{WriteOptions, apply};
 use crate::{
-    conversion,
+    conversion, crd,
     fields::{
         FieldSet, Managed, OnConflict, ReplicasPath, ReplicasPaths, SCALE_API_VERSION, Shape, Updater,
         Versions,
@@ -16,6 +16,7 @@ use crate::{
     registry::{self, Catalogue, Resource},
     schema::{self, Schema, Source},
     status::Status,
+    webhook::Answers,
 };
 
 /// The versions of one resource, for field managers that wrote at different versions: those that are served, and for
@@ -25,16 +26,32 @@ pub(super) struct ServedVersions<'a> {
     resource: &'a Resource,
     version: String,
     subresource: &'a str,
+    /// The answers of the webhook that converts custom resources; none for the server's own writes.
+    answers: Option<&'a Answers>,
+    /// Why a conversion has failed.
+    failure: RefCell<Option<Status>>,
 }
 
 impl<'a> ServedVersions<'a> {
-    pub(super) fn new(store: &ObjectStore, resource: &'a Resource, subresource: &'a str) -> Self {
+    pub(super) fn new(
+        store: &ObjectStore,
+        resource: &'a Resource,
+        subresource: &'a str,
+        options: &'a WriteOptions,
+    ) -> Self {
         Self {
             catalogue: store.registry.catalogue(),
             resource,
             version: resource.api_version(),
             subresource,
+            answers: options.caller.as_ref().map(|caller| &caller.answers),
+            failure: RefCell::default(),
         }
+    }
+
+    /// An error if a conversion has failed, or a webhook has to be asked first. What was computed is wrong then.
+    pub(super) fn finish(&self) -> Result<(), Status> {
+        self.failure.take().map_or(Ok(()), Err)
     }
 
     fn resource_at(&self, version: &str) -> Option<&Resource> {
@@ -84,6 +101,16 @@ impl Versions for ServedVersions<'_> {
         if self.resource.is_custom {
             self.schema_at(version)?;
             let mut object = Object::new(object.clone())?;
+            if let Some(answers) = self.answers.filter(|_| crd::has_webhook(self.resource)) {
+                let converted = crd::convert_by_webhook(self.resource, object, version, answers);
+                return match converted {
+                    Ok(converted) => Some(converted.into_tree()),
+                    Err(status) => {
+                        self.failure.borrow_mut().get_or_insert(status);
+                        None
+                    }
+                };
+            }
             // Fields that the other version lacks stay, as in the real server.
             object.fields_mut().insert("apiVersion".into(), version.into());
             return Some(object.into_tree());
@@ -160,8 +187,8 @@ pub(crate) fn set_managed_fields_on_create(
     resource: &Resource,
     options: &WriteOptions,
     object: &mut Object,
-) {
-    let served = ServedVersions::new(store, resource, "");
+) -> Result<(), Status> {
+    let served = ServedVersions::new(store, resource, "", options);
     let now = options.environment(&store.environment).now_rfc3339();
     let submitted = object.take_managed_fields();
     let writer = served.updater(&options.field_manager, &now);
@@ -175,7 +202,9 @@ pub(crate) fn set_managed_fields_on_create(
             .map(|updated| updated.unwrap_or(submitted).into_json()),
         _ => writer.managed_fields_of_new(blank, object.tree()),
     };
+    served.finish()?;
     object.set_managed_fields(ManagedFields::from_stored(managed_fields.unwrap_or_default()));
+    Ok(())
 }
 
 /// Sets the managed fields of an updated object.
@@ -186,8 +215,8 @@ pub(crate) fn set_managed_fields_on_update(
     options: &WriteOptions,
     object: &mut Object,
     old: &Object,
-) {
-    let served = ServedVersions::new(store, resource, subresource);
+) -> Result<(), Status> {
+    let served = ServedVersions::new(store, resource, subresource, options);
     let now = options.environment(&store.environment).now_rfc3339();
     let submitted = object.take_managed_fields();
     // A write to a subresource cannot set managed fields.
@@ -202,7 +231,7 @@ pub(crate) fn set_managed_fields_on_update(
         SubmittedFields::Set(submitted) => Cow::Owned(submitted.clone().into_json()),
     };
     if served.has_removed_version(&unchanged) {
-        return;
+        return Ok(());
     }
     let managed = || match submitted {
         SubmittedFields::Unset => Managed::parse(old.managed_fields().stored_json()),
@@ -213,7 +242,9 @@ pub(crate) fn set_managed_fields_on_update(
         .updater(&options.field_manager, &now)
         .update(old.tree(), object.tree(), managed)
         .map(|updated| updated.map_or_else(|| unchanged.into_owned(), Managed::into_json));
+    served.finish()?;
     object.set_managed_fields(ManagedFields::from_stored(updated.unwrap_or_default()));
+    Ok(())
 }
 
 /// The managed fields in a client's request.
@@ -251,7 +282,7 @@ pub(crate) fn managed_fields_after_scale(
     managed_fields: &ManagedFields,
     [old, new]: [&Value; 2],
 ) -> ManagedFields {
-    let served = ServedVersions::new(store, resource, "scale");
+    let served = ServedVersions::new(store, resource, "scale", options);
     let now = options.environment(&store.environment).now_rfc3339();
     let parent = Managed::parse(managed_fields.stored_json());
     let scale = parent.to_scale(&served);
@@ -271,7 +302,7 @@ pub(crate) fn apply_to_scale(
     config: &Value,
 ) -> Result<(Value, ManagedFields), Status> {
     apply::check_kind(config, SCALE_API_VERSION, "Scale")?;
-    let served = ServedVersions::new(store, resource, "scale");
+    let served = ServedVersions::new(store, resource, "scale", options);
     let now = options.environment(&store.environment).now_rfc3339();
     let parent = Managed::parse(managed_fields.stored_json());
     let mut scale = parent.to_scale(&served);

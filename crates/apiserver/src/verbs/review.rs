@@ -32,7 +32,7 @@ pub(crate) fn review(
             _ => {}
         }
     }
-    set_managed_fields_on_create(&access_control.store, resource, options, &mut review);
+    set_managed_fields_on_create(&access_control.store, resource, options, &mut review)?;
     let admitted = Admitted::write(target, Operation::Create, options);
     admission.mutate(&admitted, &mut review, None, &mut warnings, |_| Ok(()))?;
     admission.validate(&admitted, [Some(&review), None], &mut warnings)?;

@@ -71,7 +71,7 @@ impl WriteVerbs {
                 return Err(uid_mismatch(resource, &object, uid, ""));
             }
             object.metadata_mut().remove("resourceVersion");
-            set_managed_fields_on_create(&self.store, resource, options, &mut object);
+            set_managed_fields_on_create(&self.store, resource, options, &mut object)?;
             return self.insert(target, options, object, warnings.to_vec());
         }
         let version = object.meta("resourceVersion").to_owned();
@@ -101,7 +101,7 @@ impl WriteVerbs {
                 options,
                 &mut object,
                 &old,
-            );
+            )?;
             if let Some(answer) = self.replace(target, options, &entry, &old, object, warnings.to_vec())? {
                 return Ok(answer);
             }
@@ -176,7 +176,8 @@ impl WriteVerbs {
                 options,
                 &mut object,
                 &old,
-            );
+            )
+            .map_err(with_warnings)?;
             let written = self.replace(target, options, &entry, &old, object, warnings.clone());
             if let Some(answer) = written.map_err(with_warnings)? {
                 return Ok(answer);

@@ -290,23 +290,28 @@ pub(crate) fn convert_between(
     answers: &Answers,
 ) -> Result<Object, Status> {
     let conversion = from.crd.as_ref().map(|defined| &defined.conversion);
-    let webhook = conversion.and_then(|conversion| conversion.webhook.as_ref());
-    match (conversion, webhook) {
-        (Some(conversion), Some(webhook)) if from.version != to.version => {
-            let version = object.metadata().get("resourceVersion").cloned();
-            let mut object = webhook.convert(object, &to.api_version(), answers)?;
-            if let Some(form) = conversion.by_version.get(&to.version) {
-                coerce(form.schema.view(), &mut object);
-            }
-            if let Some(version) = version {
-                object.set_meta("resourceVersion", version);
-            }
-            Ok(object)
-        }
-        _ => {
-            set_version(&mut object, &to.api_version());
-            Ok(object)
-        }
+    let Some(conversion) = conversion.filter(|conversion| conversion.webhook.is_some()) else {
+        set_version(&mut object, &to.api_version());
+        return Ok(object);
+    };
+    let mut object = convert_by_webhook(from, object, &to.api_version(), answers)?;
+    if let Some(form) = conversion.by_version.get(&to.version) {
+        coerce(form.schema.view(), &mut object);
+    }
+    Ok(object)
+}
+
+/// Lets the webhook of a resource convert an object of a request to this API version.
+pub(crate) fn convert_by_webhook(
+    resource: &Resource,
+    object: Object,
+    wanted: &str,
+    answers: &Answers,
+) -> Result<Object, Status> {
+    let conversion = resource.crd.as_ref().map(|defined| &defined.conversion);
+    match conversion.and_then(|conversion| conversion.webhook.as_ref()) {
+        Some(webhook) => webhook.convert(object, wanted, answers),
+        None => Err(Status::internal("the resource has no conversion webhook")),
     }
 }
 

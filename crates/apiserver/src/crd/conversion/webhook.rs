@@ -90,14 +90,17 @@ impl ConversionWebhook {
         wanted: &str,
         answers: &Answers,
     ) -> Result<Object, Status> {
-        object.metadata_mut().remove("resourceVersion");
+        let version = object.metadata_mut().remove("resourceVersion");
         let objects = [object];
         let answer = answers.get(self.call(&objects, wanted))?;
-        let [object] = objects;
-        let mut converted = self.read(&answer, vec![object], wanted)?;
-        converted
+        let mut converted = self.read(&answer, objects.into(), wanted)?;
+        let mut object = converted
             .pop()
-            .ok_or_else(|| Status::internal("a conversion returned no object"))
+            .ok_or_else(|| Status::internal("a conversion returned no object"))?;
+        if let Some(version) = version {
+            object.set_meta("resourceVersion", version);
+        }
+        Ok(object)
     }
 
     /// Reads an answer: the converted objects, in order.
