@@ -45,23 +45,14 @@ impl fmt::Debug for Limitation {
 
 /// What this server stores without enforcing it.
 pub(crate) fn of_server() -> Vec<Limitation> {
-    vec![
-        Limitation::of_some(
-            "apiextensions.k8s.io",
-            "customresourcedefinitions",
-            conversion_webhook,
-        ),
-        Limitation::of_some("apiregistration.k8s.io", "apiservices", |service| {
+    vec![Limitation::of_some(
+        "apiregistration.k8s.io",
+        "apiservices",
+        |service| {
             let warning = "this server does not forward requests to other API servers: the API is not served";
             service["spec"]["service"].is_object().then(|| warning.to_owned())
-        }),
-    ]
-}
-
-fn conversion_webhook(definition: &Value) -> Option<String> {
-    let warning =
-        "conversion webhooks are not called by this server: only the apiVersion of objects is converted";
-    (definition["spec"]["conversion"]["strategy"] == "Webhook").then(|| warning.to_owned())
+        },
+    )]
 }
 
 /// The limitations of a server, by resource.

@@ -12,4 +12,5 @@ mod managed_fields;
 mod metrics;
 mod recorded;
 mod responses;
+mod webhook_calls;
 mod webhooks;

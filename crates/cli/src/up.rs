@@ -28,6 +28,28 @@ pub(crate) struct Arguments {
     /// Speed of the simulated nodes relative to real ones: a number, or `instant`
     #[arg(long, value_name = "TIMES", default_value = "10")]
     speed: Speed,
+
+    /// Where the server calls the webhooks of a service: a program beside the cluster, such as
+    /// `hooks.default=127.0.0.1:9443`; may be repeated
+    #[arg(long, value_name = "SERVICE.NAMESPACE=ADDRESS", value_parser = parse_webhook)]
+    webhook: Vec<(String, SocketAddr)>,
+}
+
+/// Parses `service.namespace=address` into the host of the service and the address.
+fn parse_webhook(text: &str) -> Result<(String, SocketAddr), String> {
+    let (service, address) = text
+        .split_once('=')
+        .ok_or("must be SERVICE.NAMESPACE=ADDRESS, such as hooks.default=127.0.0.1:9443")?;
+    let service = service.strip_suffix(".svc").unwrap_or(service);
+    if service.split('.').count() != 2 || service.split('.').any(str::is_empty) {
+        return Err(format!(
+            "`{service}` must be the service and its namespace, such as hooks.default"
+        ));
+    }
+    let address = address
+        .parse()
+        .map_err(|_| format!("`{address}` must be an address with a port, such as 127.0.0.1:9443"))?;
+    Ok((format!("{service}.svc"), address))
 }
 
 /// Runs the cluster until SIGINT, SIGTERM or SIGHUP.
@@ -35,10 +57,13 @@ pub(crate) async fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let started = Instant::now();
     let mut signals = Signals::new()?;
     let nodes = usize::from(arguments.nodes);
-    let cluster = Cluster::embedded()
+    let mut cluster = Cluster::embedded()
         .listen(arguments.listen)
         .nodes(nodes)
         .speed(arguments.speed.0);
+    for (host, address) in &arguments.webhook {
+        cluster = cluster.webhook_address(host, *address);
+    }
     embedded::with_cluster(cluster, async |cluster| {
         let file = match &arguments.kubeconfig {
             Some(path) => KubeconfigFile::serve_at(cluster, path)?,
@@ -56,4 +81,27 @@ pub(crate) async fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         Ok(ExitCode::SUCCESS)
     })
     .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn webhook_is_a_service_and_an_address() {
+        let address = "127.0.0.1:9443".parse().expect("an address");
+        for text in ["hooks.default=127.0.0.1:9443", "hooks.default.svc=127.0.0.1:9443"] {
+            assert_eq!(parse_webhook(text), Ok(("hooks.default.svc".to_owned(), address)));
+        }
+        for text in [
+            "hooks=127.0.0.1:9443",
+            "hooks.default",
+            "a.b.c=127.0.0.1:1",
+            ".b=127.0.0.1:1",
+            "a.b=localhost",
+        ] {
+            let error = parse_webhook(text).expect_err(text);
+            assert!(error.contains("must be"), "{error}");
+        }
+    }
 }

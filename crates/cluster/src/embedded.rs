@@ -9,7 +9,7 @@ use std::{
 use kube::{Client, config::Kubeconfig};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use tokio::{runtime::Handle, task::JoinHandle};
-use windlass_apiserver::{Server, Tls};
+use windlass_apiserver::{InProcessWebhook, Server, Tls};
 use windlass_rights::Recorder;
 
 use crate::{
@@ -41,6 +41,8 @@ pub struct Embedded {
     tokens: Vec<StaticToken>,
     recorder: Option<Recorder>,
     control_plane: Option<Settings>,
+    webhooks: Vec<(String, InProcessWebhook)>,
+    webhook_addresses: Vec<(String, SocketAddr)>,
 }
 
 impl Embedded {
@@ -109,6 +111,23 @@ impl Embedded {
         self
     }
 
+    /// Answers admission and conversion webhooks at this host in the process: without a socket, certificates or real time, so a
+    /// test with a webhook stays deterministic on a paused clock. The host is that of the configuration's URL, or
+    /// `name.namespace.svc` for a reference to a service, which need not exist. Default: the server connects to webhooks over
+    /// HTTPS, to the host of their URL or the external name of their service.
+    pub fn webhook(mut self, host: &str, webhook: InProcessWebhook) -> Self {
+        self.webhooks.push((host.to_owned(), webhook));
+        self
+    }
+
+    /// Connects to this address for webhooks at a host, such as `name.namespace.svc` for a reference to a service, which need
+    /// not exist. Their certificate must still be for that host. This is how the server calls a program that runs beside the
+    /// cluster and not in a pod. Default: the host of their URL, or the external name of their service.
+    pub fn webhook_address(mut self, host: &str, address: SocketAddr) -> Self {
+        self.webhook_addresses.push((host.to_owned(), address));
+        self
+    }
+
     /// Starts the cluster. It is ready when this returns, with all its nodes schedulable.
     pub async fn start(self) -> Result<Cluster, Error> {
         let mut builder = self.seed.map_or_else(Server::builder, Server::seeded);
@@ -134,6 +153,12 @@ impl Embedded {
         }
         for StaticToken { token, user, groups } in self.tokens {
             builder = builder.token(&token, windlass_apiserver::User::new(&user, groups));
+        }
+        for (host, webhook) in self.webhooks {
+            builder = builder.webhook(&host, webhook);
+        }
+        for (host, address) in self.webhook_addresses {
+            builder = builder.webhook_address(&host, address);
         }
         let server = builder.build();
         let client = Client::new(server.clone(), "default");

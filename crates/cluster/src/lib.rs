@@ -71,3 +71,4 @@ pub use nodes::{Machine, Nodes};
 pub use real::Real;
 pub use record_rbac::record_rbac;
 pub use user::User;
+pub use windlass_apiserver::InProcessWebhook;

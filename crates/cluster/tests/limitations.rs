@@ -206,40 +206,55 @@ async fn cluster_without_controllers_does_not_announce_their_absence() -> Result
     Ok(())
 }
 
+/// Rules, policies and webhooks are enforced; APIs that another server would serve are not.
 #[tokio::test(start_paused = true)]
-async fn policies_and_webhooks_that_are_not_called_are_announced() -> Result<()> {
+async fn only_aggregated_apis_are_announced() -> Result<()> {
     let cluster = Cluster::embedded().start().await?;
+    let client = json!({"url": "https://example.com/"});
     let rules = json!([{"rule": "self.size > 0"}]);
     let spec = json!({"type": "object", "properties": {"size": {"type": "integer"}}, "x-kubernetes-validations": rules});
     let definition = json!({"metadata": {"name": "boxes.example.com"}, "spec": {
         "group": "example.com", "scope": "Namespaced", "names": {"plural": "boxes", "kind": "Box"},
+        "conversion": {"strategy": "Webhook", "webhook": {"clientConfig": client, "conversionReviewVersions": ["v1"]}},
         "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {
             "type": "object", "properties": {"spec": spec},
         }}}],
     }});
-    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-    let (code, warnings) = send(&cluster, "POST", definitions, &definition).await?;
-    assert_eq!((code, &warnings[..]), (201, &[][..]), "rules are enforced");
-
-    let client = json!({"url": "https://example.com/"});
     let webhook = json!({
         "name": "a.example.com", "clientConfig": client, "sideEffects": "None", "admissionReviewVersions": ["v1"],
     });
-    for (plural, warning) in [
+    let webhooks = json!({"metadata": {"name": "a"}, "webhooks": [webhook]});
+    let service = json!({"metadata": {"name": "v1.example.io"}, "spec": {
+        "group": "example.io", "version": "v1", "groupPriorityMinimum": 1, "versionPriority": 1,
+        "service": {"namespace": "default", "name": "a"},
+    }});
+    let not_served = "this server does not forward requests to other API servers: the API is not served";
+    let admission = "admissionregistration.k8s.io/v1";
+    for (path, object, expected) in [
         (
-            "validatingwebhookconfigurations",
-            "admission webhooks are not called by this server: nothing is rejected",
+            "apiextensions.k8s.io/v1/customresourcedefinitions".to_owned(),
+            &definition,
+            None,
         ),
         (
-            "mutatingwebhookconfigurations",
-            "admission webhooks are not called by this server: nothing is changed",
+            format!("{admission}/validatingwebhookconfigurations"),
+            &webhooks,
+            None,
+        ),
+        (
+            format!("{admission}/mutatingwebhookconfigurations"),
+            &webhooks,
+            None,
+        ),
+        (
+            "apiregistration.k8s.io/v1/apiservices".to_owned(),
+            &service,
+            Some(not_served),
         ),
     ] {
-        let object = json!({"metadata": {"name": "a"}, "webhooks": [webhook]});
-        let path = format!("/apis/admissionregistration.k8s.io/v1/{plural}");
-        let (code, warnings) = send(&cluster, "POST", &path, &object).await?;
-        assert_eq!(code, 201, "{plural}");
-        assert_warnings(&warnings, &[warning], plural);
+        let (code, warnings) = send(&cluster, "POST", &format!("/apis/{path}"), object).await?;
+        assert_eq!(code, 201, "{path}");
+        assert_warnings(&warnings, &Vec::from_iter(expected), &path);
     }
     cluster.stop().await;
     Ok(())

@@ -41,11 +41,11 @@ impl Version<'_> {
 
     /// Writes the whole object.
     pub(super) fn write_json(&self, json: &mut Vec<u8>) {
-        match self.0.managed_fields() {
-            ManagedFields::Submitted(_) => {
-                json.extend_from_slice(self.0.clone().into_owned().into_value().to_string().as_bytes())
-            }
-            _ => self.0.write_json(json),
+        if let ManagedFields::Submitted(_) = self.0.managed_fields() {
+            let value = self.0.clone().into_owned().into_value();
+            json.extend_from_slice(value.to_string().as_bytes());
+        } else {
+            self.0.write_json(json);
         }
     }
 }

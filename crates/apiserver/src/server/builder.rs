@@ -1,6 +1,6 @@
 //! Configuration of a server, and its initial objects.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, net::SocketAddr, sync::Arc};
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
@@ -53,6 +53,7 @@ pub struct Builder {
     tracks_legacy_tokens: bool,
     limitations: Vec<Limitation>,
     webhooks: HashMap<Box<str>, InProcessWebhook>,
+    webhook_addresses: HashMap<Box<str>, SocketAddr>,
 }
 
 impl Builder {
@@ -200,6 +201,14 @@ impl Builder {
         self
     }
 
+    /// Connects to this address for webhooks at this host: the host of a URL, or `name.namespace.svc` for a reference to a
+    /// service, which need not exist. Their certificate must still be for that host. Default: the host of the URL, or the
+    /// external name of the service.
+    pub fn webhook_address(mut self, host: &str, address: SocketAddr) -> Self {
+        self.webhook_addresses.insert(host.into(), address);
+        self
+    }
+
     /// Creates the server.
     pub fn build(self) -> Server {
         let environment = Environment::new(self.epoch, self.seed);
@@ -240,7 +249,11 @@ impl Builder {
             kubernetes_service: self.service_port.map(kubernetes_service),
         };
         let api = Arc::new(Api {
-            webhooks: Arc::new(WebhookClient::new(store.clone(), self.webhooks)),
+            webhooks: Arc::new(WebhookClient::new(
+                store.clone(),
+                self.webhooks,
+                self.webhook_addresses,
+            )),
             store,
             access,
             writes,

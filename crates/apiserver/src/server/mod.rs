@@ -89,6 +89,10 @@ impl Api {
     pub(crate) fn metrics(&self) -> &Arc<RequestMetrics> {
         &self.metrics
     }
+
+    pub(crate) fn webhooks(&self) -> &Arc<WebhookClient> {
+        &self.webhooks
+    }
 }
 
 impl Server {

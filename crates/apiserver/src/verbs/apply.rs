@@ -66,16 +66,7 @@ impl WriteVerbs {
             let now = options.environment(&self.store.environment).now_rfc3339();
             if let (Some(entry), Some(old)) = (&entry, &old)
                 && duplicate_keys.is_empty()
-                && !self.admission.may_intervene()
-                && is_stored_entry(&self.store, resource, entry)
-                && last_applied(old).is_none()
-                && follows_rules(resource, old)
-                && !served.has_removed_version(old.managed_fields().stored_json())
-                && served.updater(&options.field_manager, &now).is_noop_apply(
-                    old.tree(),
-                    &config,
-                    old.managed_fields().stored_json(),
-                )
+                && self.changes_nothing(&served, entry, old, (&config, options, &now))
             {
                 return Ok(Answer::Object {
                     code: 200,
@@ -151,6 +142,26 @@ impl WriteVerbs {
             }
         }
         Err(Status::modified(resource, &target.name))
+    }
+
+    /// Whether an apply surely changes nothing, as most do, found out without merging.
+    fn changes_nothing(
+        &self,
+        served: &ServedVersions<'_>,
+        entry: &Arc<Entry>,
+        old: &Object,
+        (config, options, now): (&Value, &WriteOptions, &str),
+    ) -> bool {
+        let resource = served.resource();
+        let managed_fields = old.managed_fields().stored_json();
+        !self.admission.may_intervene()
+            && is_stored_entry(&self.store, resource, entry)
+            && last_applied(old).is_none()
+            && follows_rules(resource, old)
+            && !served.has_removed_version(managed_fields)
+            && served
+                .updater(&options.field_manager, now)
+                .is_noop_apply(old.tree(), config, managed_fields)
     }
 
     /// Creates the object of an apply that found none.

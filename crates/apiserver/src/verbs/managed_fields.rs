@@ -49,6 +49,10 @@ impl<'a> ServedVersions<'a> {
         }
     }
 
+    pub(super) fn resource(&self) -> &'a Resource {
+        self.resource
+    }
+
     /// An error if a conversion has failed, or a webhook has to be asked first. What was computed is wrong then.
     pub(super) fn finish(&self) -> Result<(), Status> {
         self.failure.take().map_or(Ok(()), Err)

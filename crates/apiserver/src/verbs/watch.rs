@@ -597,7 +597,7 @@ mod tests {
             let options = ListOptions::from_query(&query, true).expect("no options");
             let mut stream = WatchStream::open(
                 api.metrics().open_watch(&target),
-                api.store.clone(),
+                (api.store.clone(), api.webhooks().clone()),
                 &target,
                 &options,
                 selector(),
@@ -664,7 +664,7 @@ mod tests {
         let selector = Selector::parse(None, None, &target.resource).expect("no selector");
         WatchStream::open(
             api.metrics().open_watch(&target),
-            api.store.clone(),
+            (api.store.clone(), api.webhooks().clone()),
             &target,
             &options,
             selector,

@@ -1,7 +1,7 @@
 //! Makes the calls of webhooks, and describes failures like a real server: in the words of Go's HTTP client, and of
 //! client-go for responses that are no success.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, net::SocketAddr, sync::Arc};
 
 use bytes::Bytes;
 use futures::{StreamExt, stream};
@@ -23,14 +23,21 @@ pub(crate) struct WebhookClient {
     store: Arc<ObjectStore>,
     /// Webhooks in the process, by host: `name.namespace.svc` for a service.
     in_process: HashMap<Box<str>, InProcessWebhook>,
+    /// Where to connect to for a host.
+    addresses: HashMap<Box<str>, SocketAddr>,
     pool: Pool,
 }
 
 impl WebhookClient {
-    pub(crate) fn new(store: Arc<ObjectStore>, in_process: HashMap<Box<str>, InProcessWebhook>) -> Self {
+    pub(crate) fn new(
+        store: Arc<ObjectStore>,
+        in_process: HashMap<Box<str>, InProcessWebhook>,
+        addresses: HashMap<Box<str>, SocketAddr>,
+    ) -> Self {
         Self {
             store,
             in_process,
+            addresses,
             pool: Pool::default(),
         }
     }
@@ -113,6 +120,9 @@ impl WebhookClient {
 
     /// Where to connect to.
     fn address_of(&self, endpoint: &Endpoint) -> Result<String, String> {
+        if let Some(address) = self.addresses.get(&endpoint.host) {
+            return Ok(address.to_string());
+        }
         let port = endpoint.port;
         let join = |host: &str| {
             if host.contains(':') {
@@ -176,9 +186,7 @@ fn body_of(response: Response<Bytes>) -> Result<Bytes, String> {
         StatusCode::UNAUTHORIZED => {
             "the server has asked for the client to provide credentials".to_owned()
         }
-        StatusCode::FORBIDDEN => unknown(),
-        StatusCode::NOT_ACCEPTABLE => unknown(),
-        StatusCode::UNSUPPORTED_MEDIA_TYPE => unknown(),
+        StatusCode::FORBIDDEN | StatusCode::NOT_ACCEPTABLE | StatusCode::UNSUPPORTED_MEDIA_TYPE => unknown(),
         StatusCode::METHOD_NOT_ALLOWED => {
             "the server does not allow this method on the requested resource".to_owned()
         }

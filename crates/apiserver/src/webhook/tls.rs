@@ -45,11 +45,14 @@ pub(super) fn handshake_error(error: &io::Error) -> String {
 
 fn certificate_error(why: &CertificateError) -> String {
     match why {
-        CertificateError::UnknownIssuer => "certificate signed by unknown authority".to_owned(),
-        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
-            "certificate has expired or is not yet valid".to_owned()
+        // An issuer of the same name has another key.
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+            "certificate signed by unknown authority".to_owned()
         }
-        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+        CertificateError::Expired
+        | CertificateError::ExpiredContext { .. }
+        | CertificateError::NotValidYet
+        | CertificateError::NotValidYetContext { .. } => {
             "certificate has expired or is not yet valid".to_owned()
         }
         CertificateError::NotValidForNameContext { expected, presented } => {

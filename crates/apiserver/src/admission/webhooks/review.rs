@@ -194,10 +194,9 @@ fn decode(review: &Value, expected: ReviewVersion) -> Result<Option<Response>, S
             ("status", Value::Object(status)) => decoded.status = Some(status.clone()),
             ("status", _) => return Err(mismatch(value, ".status", "v1.Status")),
             ("patch", _) => {
-                decoded.patch = Some(
-                    decode_bytes(value)
-                        .map_err(|why| why.unwrap_or_else(|| mismatch(value, ".patch", "[]uint8")))?,
-                )
+                let bytes = decode_bytes(value);
+                let bytes = bytes.map_err(|why| why.unwrap_or_else(|| mismatch(value, ".patch", "[]uint8")));
+                decoded.patch = Some(bytes?);
             }
             ("patchType", Value::String(name)) => {
                 decoded.has_patch_type = true;

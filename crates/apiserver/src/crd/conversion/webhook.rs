@@ -127,7 +127,7 @@ impl ConversionWebhook {
             .map(|(index, (object, converted))| {
                 check_type(&object, &converted, wanted)
                     .map_err(|why| format!("returned invalid object at index {index}: {why}"))?;
-                merge(object, converted)
+                merge(&object, converted)
             })
             .collect::<Result<_, String>>()
             .map_err(refuse)
@@ -202,7 +202,7 @@ fn check_type(object: &Object, converted: &Value, wanted: &str) -> Result<(), St
 }
 
 /// The converted object with the metadata that it may not change.
-fn merge(object: Object, mut converted: Value) -> Result<Object, String> {
+fn merge(object: &Object, mut converted: Value) -> Result<Object, String> {
     let metadata = converted.get_mut("metadata").map(Value::take).unwrap_or_default();
     let Value::Object(mut metadata) = metadata else {
         return Err(format!(
