@@ -38,6 +38,9 @@ static UID: LazyLock<Regex> =
     LazyLock::new(|| pattern("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"));
 static TIME: LazyLock<Regex> =
     LazyLock::new(|| pattern(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.(\d+))?(?:Z|[+-]\d\d:\d\d)"));
+/// A time in a text of Go, as in warnings about managed fields.
+static GO_TIME: LazyLock<Regex> =
+    LazyLock::new(|| pattern(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \+0000 UTC"));
 static GENERATE_NAME: LazyLock<Regex> = LazyLock::new(|| pattern(r#"generateName"?: *"?([^"},\s]+)"#));
 /// Hash of a schema document.
 static HASH: LazyLock<Regex> = LazyLock::new(|| pattern("hash=[0-9A-F]+"));
@@ -286,6 +289,7 @@ impl Normaliser<'_> {
             self.uids.get(&found[0]).unwrap_or(&found[0].to_owned()).clone()
         });
         let replaced = TIME.replace_all(&replaced, |found: &Captures<'_>| self.time(found));
+        let replaced = GO_TIME.replace_all(&replaced, "T");
         let replaced = HASH.replace_all(&replaced, "hash=HASH");
         let replaced = SELF_TYPE.replace_all(&replaced, "selfType1");
         let mut replaced = replaced.into_owned();
