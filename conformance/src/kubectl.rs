@@ -31,7 +31,7 @@ use tokio::{
     task::JoinSet,
 };
 
-use crate::run;
+use crate::response;
 
 /// Limit for one command.
 const COMMAND_TIMEOUT: Duration = Duration::from_mins(1);
@@ -176,7 +176,7 @@ impl Exchange {
     }
 
     fn outcome(&self) -> Value {
-        let mut outcome = run::recorded_response(self.status, &self.headers, &self.response_body);
+        let mut outcome = response::recorded_response(self.status, &self.headers, &self.response_body);
         if self.target.contains("watch=") {
             outcome.retain(|key, _| !matches!(key.as_str(), "body" | "text"));
             let events: Vec<Value> = serde_json::Deserializer::from_slice(&self.response_body)
@@ -195,7 +195,7 @@ impl Exchange {
             },
         );
         let mut request = json!({"method": self.method, "target": target});
-        if let Some((key, value)) = run::decode_body(&self.content_type, &self.request_body) {
+        if let Some((key, value)) = response::decode_body(&self.content_type, &self.request_body) {
             request["content-type"] = self.content_type.clone().into();
             request[key] = value;
         }

@@ -7,7 +7,7 @@
 //!              kube::Client on a real control plane, or on the embedded server
 //! ```
 //!
-//! A [`Scenario`] is data: requests, watches and kubectl command lines. [`run::run`] runs it on any server behind a
+//! A [`Scenario`] is data: requests, watches, kubectl command lines, and how its webhooks respond. [`run::run`] runs it on any server behind a
 //! `kube::Client` without knowing which one it is, so recording and replay cannot differ in how they are made.
 //! [`normalise`] removes what differs between any two servers (UIDs, resource versions, times, random values) and
 //! nothing else. A recording is never edited by hand.
@@ -16,14 +16,17 @@
 
 pub mod compare;
 pub mod corpus;
+mod definition;
 mod key_order;
 pub mod kubectl;
 pub mod normalise;
 mod pick;
+mod response;
 pub mod run;
 pub mod scenario;
 pub mod stream;
 pub mod target;
 pub mod template;
+pub mod webhook;
 
 pub use scenario::Scenario;

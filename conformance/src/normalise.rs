@@ -7,6 +7,7 @@
 //! - Times near now become `T` with their precision; times that the scenario wrote itself stay.
 //! - `managedFields` are removed, unless the scenario is about them; then they are sorted by manager.
 //! - `selfType` with a number, in errors of validation rules, becomes `selfType1`.
+//! - Requests to webhooks whose order and number are unpredictable are sorted, without duplicates.
 //! - Ages in tables become `AGE`; tokens are decoded to their claims; random values of kubectl become `CHANCE`.
 //!
 //! Absent, null and empty stay different.
@@ -37,6 +38,9 @@ static UID: LazyLock<Regex> =
     LazyLock::new(|| pattern("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"));
 static TIME: LazyLock<Regex> =
     LazyLock::new(|| pattern(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.(\d+))?(?:Z|[+-]\d\d:\d\d)"));
+/// A time in a text of Go, as in warnings about managed fields.
+static GO_TIME: LazyLock<Regex> =
+    LazyLock::new(|| pattern(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \+0000 UTC"));
 static GENERATE_NAME: LazyLock<Regex> = LazyLock::new(|| pattern(r#"generateName"?: *"?([^"},\s]+)"#));
 /// Hash of a schema document.
 static HASH: LazyLock<Regex> = LazyLock::new(|| pattern("hash=[0-9A-F]+"));
@@ -74,8 +78,17 @@ pub fn normalise(scenario: &Scenario, outcomes: Vec<Value>) -> Vec<Value> {
     normaliser.revisions = revisions.into_iter().collect();
     outcomes
         .into_iter()
-        .map(|outcome| normaliser.replace("", outcome))
+        .map(|outcome| sort_distinct(normaliser.replace("", outcome)))
         .collect()
+}
+
+/// Sorts the requests of an outcome that are recorded as a set.
+fn sort_distinct(mut outcome: Value) -> Value {
+    if let Some(Value::Array(requests)) = outcome.get_mut("distinct") {
+        requests.sort_by_cached_key(Value::to_string);
+        requests.dedup();
+    }
+    outcome
 }
 
 /// The replacements of one scenario.
@@ -160,7 +173,10 @@ impl Normaliser<'_> {
                     _ => self.replace(key, item),
                 })
                 .collect(),
-            Value::Object(fields) if key == "metadata" => self.replace_metadata(fields),
+            // The last part of a pointer too, for picked parts of requests.
+            Value::Object(fields) if key.rsplit('/').next() == Some("metadata") => {
+                self.replace_metadata(fields)
+            }
             Value::Object(_) if key == "picked" => self.replace("", self.without_descriptions(value)),
             Value::Object(fields) => self.replace_fields(fields),
             other => other,
@@ -273,6 +289,7 @@ impl Normaliser<'_> {
             self.uids.get(&found[0]).unwrap_or(&found[0].to_owned()).clone()
         });
         let replaced = TIME.replace_all(&replaced, |found: &Captures<'_>| self.time(found));
+        let replaced = GO_TIME.replace_all(&replaced, "T");
         let replaced = HASH.replace_all(&replaced, "hash=HASH");
         let replaced = SELF_TYPE.replace_all(&replaced, "selfType1");
         let mut replaced = replaced.into_owned();
@@ -515,6 +532,16 @@ mod tests {
         let b = quoted(r#"{"metadata":{},"a":2,"b":1}"#);
         assert_eq!(normalised("", a), normalised("", b.clone()));
         assert_ne!(normalised("", quoted(r#"{"a":2}"#)), normalised("", b));
+    }
+
+    #[test]
+    fn distinct_requests_are_sorted_without_duplicates() {
+        let uid = |n: usize| format!("11111111-1111-1111-1111-11111111111{n}");
+        let outcomes = json!([{"a": uid(1), "b": uid(2)}, {"distinct": [uid(2), uid(1), uid(2)]}]);
+        assert_eq!(
+            normalised("", outcomes),
+            json!([{"a": "U1", "b": "U2"}, {"distinct": ["U1", "U2"]}])
+        );
     }
 
     #[test]

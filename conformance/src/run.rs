@@ -1,52 +1,31 @@
 //! Runs a scenario on a server and returns the outcome of each step.
 //!
-//! An outcome is a JSON object: `step`, `request`, `status`, `headers`, and `body`, `picked`, `yaml`, `text`, `base64`
-//! or `events`. A `problem` in it means that the server did not reach the state that the scenario needs; such outcomes
-//! are never stored.
+//! An outcome is a JSON object: `step`, `request`, `status`, `headers`, and `body`, `picked`, `yaml`, `text`, `base64`,
+//! `events`, `received` or `distinct`. A `problem` in it means that the server did not reach the state that the scenario
+//! needs; such outcomes are never stored.
 
-use std::{collections::BTreeMap, io::Read, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::{Context, Result, bail};
-use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
-use flate2::read::GzDecoder;
-use http::{HeaderMap, Response};
-use http_body_util::BodyExt;
+use http::Response;
 use kube::{Client, client::Body};
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
 use crate::{
-    key_order,
     kubectl::Kubectl,
     pick,
+    response::{RESPONSE_TIMEOUT, fields, headers, read_response},
     scenario::{Action, Payload, Request, ResponseCondition, Scenario, Step},
     stream::{Stream, WAIT_TIMEOUT},
     target::Clients,
     template::Variables,
+    webhook::WebhookServer,
 };
-
-/// Limit for one response.
-const RESPONSE_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Pause between two attempts of an `until`.
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
-
-/// Response headers that are recorded unchanged.
-const HEADERS: [&str; 6] = [
-    "content-type",
-    "content-encoding",
-    "retry-after",
-    "location",
-    "allow",
-    "vary",
-];
-
-/// The usual `Cache-Control`; only other values are recorded.
-const CACHE_CONTROL: &str = "no-cache, private";
-
-/// The length of a UUID.
-const UUID_LENGTH: usize = 36;
 
 /// Runs all steps. The outcomes are not normalised yet; see [`crate::normalise`].
 ///
@@ -55,6 +34,7 @@ pub async fn run(scenario: &Scenario, clients: &Clients) -> Result<Vec<Value>> {
     let mut run = Run {
         clients,
         kubectl: None,
+        webhooks: None,
         variables: Variables::default(),
         streams: BTreeMap::new(),
         namespace: &scenario.name,
@@ -65,6 +45,12 @@ pub async fn run(scenario: &Scenario, clients: &Clients) -> Result<Vec<Value>> {
     run.variables.set("ns", &scenario.name);
     run.variables.set("group", group(&scenario.name));
     run.create_namespace().await?;
+    if !scenario.webhooks.is_empty() {
+        let administrator = run.administrator().await?;
+        let scripts = &scenario.webhooks;
+        let server = WebhookServer::start(scripts, &scenario.name, administrator, &mut run.variables).await?;
+        run.webhooks = Some(server);
+    }
 
     let mut outcomes = Vec::new();
     for step in &scenario.steps {
@@ -87,7 +73,10 @@ pub async fn run(scenario: &Scenario, clients: &Clients) -> Result<Vec<Value>> {
             opened["closed"] = state.closed.into();
         }
     }
-    Ok(outcomes)
+    Ok(match run.webhooks {
+        Some(server) => outcomes.into_iter().map(|outcome| server.hide(outcome)).collect(),
+        None => outcomes,
+    })
 }
 
 /// Returns the API group of a scenario's own CRDs.
@@ -99,6 +88,8 @@ struct Run<'a> {
     clients: &'a Clients,
     /// Started by the first kubectl step.
     kubectl: Option<Kubectl>,
+    /// Runs if the scenario declares webhooks.
+    webhooks: Option<WebhookServer>,
     variables: Variables,
     streams: BTreeMap<String, OpenStream>,
     namespace: &'a str,
@@ -125,6 +116,45 @@ impl Run<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Returns the user name of the administrator, which differs between servers.
+    async fn administrator(&self) -> Result<String> {
+        let request = http::Request::post("/apis/authentication.k8s.io/v1/selfsubjectreviews")
+            .header("content-type", "application/json")
+            .body(Body::from(b"{}".to_vec()))?;
+        let response = self.send(&self.clients.admin, request).await?;
+        let review = read_response(response, false).await?;
+        let name = review
+            .get("body")
+            .and_then(|body| body.pointer("/status/userInfo/username"));
+        Ok(name
+            .and_then(Value::as_str)
+            .context("the administrator has no name")?
+            .to_owned())
+    }
+
+    fn webhooks(&self) -> Result<&WebhookServer> {
+        self.webhooks
+            .as_ref()
+            .context("the scenario declares no `webhooks`")
+    }
+
+    fn received(&self, webhook: &str, pick: &[String], distinct: bool) -> Result<Map<String, Value>> {
+        let webhook = self.variables.fill(webhook)?;
+        let mut received = self.webhooks()?.take_received(&webhook)?;
+        if distinct {
+            for request in &mut received {
+                if let Some(uid) = request.pointer_mut("/body/request/uid") {
+                    *uid = "UID".into();
+                }
+            }
+        }
+        if !pick.is_empty() {
+            received = received.iter().map(|request| pick::pick(request, pick)).collect();
+        }
+        let key = if distinct { "distinct" } else { "received" };
+        Ok(fields(json!({"webhook": webhook, key: received})))
     }
 
     async fn step(&mut self, step: &Step) -> Result<Map<String, Value>> {
@@ -159,6 +189,15 @@ impl Run<'_> {
                     }
                 })
             }
+            Action::SetWebhooks(scripts) => {
+                self.webhooks()?.set(scripts, &self.variables);
+                Ok(Map::new())
+            }
+            Action::Received {
+                webhook,
+                pick,
+                distinct,
+            } => self.received(webhook, pick, *distinct),
             Action::Kubectl {
                 arguments,
                 stdin,
@@ -181,9 +220,9 @@ impl Run<'_> {
     }
 
     async fn exchange(&mut self, request: &Request) -> Result<Map<String, Value>> {
-        let response = self
-            .send(self.client_for(request), self.build_request(request)?)
-            .await?;
+        let built = self.build_request(request)?;
+        self.refresh_watch_cache(built.method(), built.uri()).await?;
+        let response = self.send(self.client_for(request), built).await?;
         let mut outcome = read_response(response, request.ordered).await?;
         if request.method == "HEAD" {
             // HTTP sends no body for HEAD, but a server without a socket may return one.
@@ -227,9 +266,19 @@ impl Run<'_> {
         condition: &ResponseCondition,
     ) -> Result<Map<String, Value>> {
         let end = Instant::now() + WAIT_TIMEOUT;
+        if condition.called.is_some() {
+            self.webhooks()?.forget_received();
+        }
         loop {
             let mut outcome = self.exchange(request).await?;
-            if condition.is_met_by(&outcome) {
+            let called = match &condition.called {
+                Some(webhook) => !self.webhooks()?.take_received(webhook)?.is_empty(),
+                None => true,
+            };
+            if called && condition.is_met_by(&outcome) {
+                if condition.called.is_some() {
+                    self.webhooks()?.forget_received();
+                }
                 return Ok(outcome);
             }
             if Instant::now() > end {
@@ -267,6 +316,26 @@ impl Run<'_> {
         let step = step.to_owned();
         self.streams.insert(name.to_owned(), OpenStream { step, stream });
         Ok(fields(outcome))
+    }
+
+    /// Waits until the server's watch cache contains all earlier writes.
+    ///
+    /// A real server tries an update or a deletion with the object in its watch cache first. If that is stale, it tries again,
+    /// and calls webhooks again, so the number of calls would be unpredictable. A list waits for the cache. Scenarios with
+    /// conversion webhooks do without, because the list may itself call the webhook.
+    async fn refresh_watch_cache(&self, method: &http::Method, uri: &http::Uri) -> Result<()> {
+        let writes = [http::Method::PUT, http::Method::PATCH, http::Method::DELETE].contains(method);
+        let needed = self
+            .webhooks
+            .as_ref()
+            .is_some_and(|webhooks| !webhooks.converts());
+        if !writes || !needed {
+            return Ok(());
+        }
+        let request = http::Request::get(collection(uri.path())).body(Body::empty())?;
+        let response = self.send(&self.clients.admin, request).await?;
+        read_response(response, false).await?;
+        Ok(())
     }
 
     fn build_request(&self, request: &Request) -> Result<http::Request<Body>> {
@@ -324,6 +393,18 @@ impl ResponseCondition {
     }
 }
 
+/// Returns the path of the collection to which a path of an object, of its subresource or of the collection belongs.
+fn collection(path: &str) -> String {
+    let parts: Vec<_> = path.split('/').skip(1).collect();
+    // `/api/v1` or `/apis/GROUP/VERSION`, then `/namespaces/NAME`, except for namespaces themselves.
+    let root = if parts.first() == Some(&"api") { 2 } else { 3 };
+    let namespaced = parts.get(root) == Some(&"namespaces")
+        && parts.len() > root + 2
+        && !["status", "finalize"].contains(&parts[root + 2]);
+    let end = root + if namespaced { 3 } else { 1 };
+    format!("/{}", parts[..end.min(parts.len())].join("/"))
+}
+
 /// Returns the request line as written in the scenario, for readers of a recording.
 fn request_line(request: &Request) -> String {
     let query: Vec<_> = request
@@ -335,103 +416,22 @@ fn request_line(request: &Request) -> String {
     format!("{} {}{mark}{}", request.method, request.path, query.join("&"))
 }
 
-async fn read_response(response: Response<Body>, ordered: bool) -> Result<Map<String, Value>> {
-    let (parts, body) = response.into_parts();
-    let whole = tokio::time::timeout(RESPONSE_TIMEOUT, body.collect()).await;
-    let bytes = whole
-        .context("the response body does not end: a watch needs `watch: NAME` in its step")?
-        .context("the response body was cut off")?
-        .to_bytes();
-    let mut outcome = recorded_response(parts.status.as_u16(), &parts.headers, &bytes);
-    if ordered && let Some(body) = outcome.get_mut("body") {
-        *body = key_order::parse(&bytes).context("not JSON, or compressed")?;
-    }
-    Ok(outcome)
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// Converts a response to its recorded form.
-pub(crate) fn recorded_response(status: u16, all: &HeaderMap, bytes: &[u8]) -> Map<String, Value> {
-    let mut outcome = fields(json!({"status": status, "headers": headers(all)}));
-    let decompressed = match all.get("content-encoding").map(http::HeaderValue::as_bytes) {
-        Some(b"gzip") => decompress(bytes),
-        _ => None,
-    };
-    let bytes = decompressed.as_deref().unwrap_or(bytes);
-    let content_type = all
-        .get("content-type")
-        .and_then(|content_type| content_type.to_str().ok())
-        .unwrap_or_default();
-    if let Some((key, value)) = decode_body(content_type, bytes) {
-        outcome.insert(key.to_owned(), value);
-    }
-    outcome
-}
-
-/// Decompresses gzip; `None` if the bytes are not compressed.
-fn decompress(bytes: &[u8]) -> Option<Vec<u8>> {
-    let mut decompressed = Vec::new();
-    GzDecoder::new(bytes).read_to_end(&mut decompressed).ok()?;
-    Some(decompressed)
-}
-
-/// Decodes a body. Returns the key under which it is recorded, and its value.
-pub(crate) fn decode_body(content_type: &str, bytes: &[u8]) -> Option<(&'static str, Value)> {
-    if bytes.is_empty() {
-        return None;
-    }
-    let text = std::str::from_utf8(bytes).ok();
-    let json = || serde_json::from_slice(bytes).ok();
-    let yaml = || serde_yaml_ng::from_slice(bytes).ok();
-    let parsed = match content_type {
-        content_type if content_type.contains("protobuf") => None,
-        content_type if content_type.contains("yaml") => yaml().map(|value| ("yaml", value)),
-        content_type if content_type.contains("json") => json().map(|value| ("body", value)),
-        _ => None,
-    };
-    let as_text = || Some(("text", text?.into()));
-    Some(
-        parsed
-            .or_else(as_text)
-            .unwrap_or_else(|| ("base64", STANDARD.encode(bytes).into())),
-    )
-}
-
-fn headers(all: &HeaderMap) -> Map<String, Value> {
-    let text = |name: &str| -> Vec<String> {
-        all.get_all(name)
-            .iter()
-            .map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
-            .collect()
-    };
-    let mut kept = Map::new();
-    for name in HEADERS {
-        let values = text(name);
-        if !values.is_empty() {
-            kept.insert(name.to_owned(), values.join(", ").into());
+    #[test]
+    fn collection_of_a_path_contains_no_name_and_no_subresource() {
+        for (path, expected) in [
+            ("/api/v1/namespaces/n/pods/p/status", "/api/v1/namespaces/n/pods"),
+            ("/api/v1/namespaces/n/pods", "/api/v1/namespaces/n/pods"),
+            ("/api/v1/namespaces/n", "/api/v1/namespaces"),
+            ("/api/v1/namespaces/n/status", "/api/v1/namespaces"),
+            ("/api/v1/nodes/n/status", "/api/v1/nodes"),
+            ("/apis/g/v1/namespaces/n/foos/f", "/apis/g/v1/namespaces/n/foos"),
+            ("/apis/g/v1/foos/f", "/apis/g/v1/foos"),
+        ] {
+            assert_eq!(collection(path), expected, "{path}");
         }
-    }
-    // An audit id that the client chose comes back; every other one is random.
-    let audit_id = text("audit-id").join(", ");
-    if audit_id.len() < UUID_LENGTH {
-        kept.insert("audit-id".to_owned(), audit_id.into());
-    }
-    let warnings = text("warning");
-    if !warnings.is_empty() {
-        kept.insert("warning".to_owned(), warnings.into());
-    }
-    if all.contains_key("etag") {
-        kept.insert("etag".to_owned(), "present".into());
-    }
-    let cache = text("cache-control").join(", ");
-    if cache != CACHE_CONTROL {
-        kept.insert("cache-control".to_owned(), cache.into());
-    }
-    kept
-}
-
-fn fields(value: Value) -> Map<String, Value> {
-    match value {
-        Value::Object(fields) => fields,
-        _ => Map::new(),
     }
 }

@@ -6,6 +6,8 @@ use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::{definition, webhook::Script};
+
 /// A sequence of steps in its own namespace.
 #[derive(Clone, Debug)]
 pub struct Scenario {
@@ -19,6 +21,8 @@ pub struct Scenario {
     pub variables: BTreeMap<String, String>,
     /// Whether the controller manager of a real cluster runs.
     pub controllers: bool,
+    /// Endpoints of the scenario's webhook server, by name. Without any, there is no server.
+    pub webhooks: BTreeMap<String, Script>,
     /// Steps, in order.
     pub steps: Vec<Step>,
 }
@@ -58,6 +62,17 @@ pub enum Action {
         events: usize,
         /// Whether to wait until the server ends the stream.
         closed: bool,
+    },
+    /// Changes the behaviour of webhooks.
+    SetWebhooks(BTreeMap<String, Script>),
+    /// Records the requests that a webhook has received since the last such step.
+    Received {
+        /// Name of the webhook.
+        webhook: String,
+        /// JSON pointers of the parts of each request to record. Default: all of it.
+        pick: Vec<String>,
+        /// Whether the order and number of equal requests are unpredictable: they are recorded sorted, without duplicates.
+        distinct: bool,
     },
     /// Runs a kubectl command line and records its HTTP exchanges.
     Kubectl {
@@ -122,6 +137,9 @@ pub struct ResponseCondition {
     /// Texts that the body must contain.
     #[serde(default)]
     pub contains: Vec<String>,
+    /// A webhook that must have been called since the step began. What all webhooks received until then is not recorded.
+    #[serde(default)]
+    pub called: Option<String>,
 }
 
 fn ok() -> u16 {
@@ -143,10 +161,13 @@ struct ScenarioFile {
     variables: BTreeMap<String, String>,
     #[serde(default)]
     controllers: bool,
+    #[serde(default)]
+    webhooks: BTreeMap<String, Script>,
     steps: Vec<StepEntry>,
 }
 
-/// A step in a file. Exactly one of `get` … `options`, `wait`, `kubectl` and `define` sets the action.
+/// A step in a file. Exactly one of `get` … `options`, `wait`, `kubectl`, `webhooks`, `received`,
+/// `distinct` and `define` sets the action.
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct StepEntry {
@@ -169,6 +190,12 @@ struct StepEntry {
     define: Option<Value>,
     wait: Option<String>,
     kubectl: Option<Vec<String>>,
+    /// Webhooks whose behaviour changes.
+    webhooks: Option<BTreeMap<String, Script>>,
+    /// A webhook whose received requests are recorded.
+    received: Option<String>,
+    /// The same, as a set.
+    distinct: Option<String>,
 
     #[serde(default)]
     query: BTreeMap<String, String>,
@@ -279,6 +306,7 @@ impl Scenario {
             text,
             variables: file.variables,
             controllers: file.controllers,
+            webhooks: file.webhooks,
             steps,
         })
     }
@@ -313,7 +341,7 @@ impl StepEntry {
             steps.push(Step { name, each, action });
         };
         if let Some(definition) = self.define.take() {
-            for (suffix, action) in definition_steps(&definition)? {
+            for (suffix, action) in definition::steps(&definition)? {
                 add(format!("{name}{suffix}"), action);
             }
             return Ok(());
@@ -333,6 +361,18 @@ impl StepEntry {
                 stream,
                 events,
                 closed,
+            });
+        }
+        if let Some(scripts) = self.webhooks {
+            return Ok(Action::SetWebhooks(scripts));
+        }
+        let distinct = self.distinct.is_some();
+        if let Some(webhook) = self.received.or(self.distinct) {
+            let pick = self.pick;
+            return Ok(Action::Received {
+                webhook,
+                pick,
+                distinct,
             });
         }
         if let Some(arguments) = self.kubectl {
@@ -357,7 +397,7 @@ impl StepEntry {
         .filter_map(|(method, path)| Some((method, path?)));
         let (Some((method, path)), None) = (targets.next(), targets.next()) else {
             bail!(
-                "a step must have exactly one of get, head, options, post, put, patch, apply, delete, define, wait, kubectl"
+                "a step must have exactly one of get, head, options, post, put, patch, apply, delete, define, wait, kubectl, webhooks, received, distinct"
             );
         };
         let mut headers: Vec<_> = self.headers.into_iter().collect();
@@ -402,63 +442,4 @@ impl StepEntry {
             (Some(_), Some(_)) => bail!("a step cannot have both `until` and `watch`"),
         })
     }
-}
-
-/// Creates a CRD, waits until it is established, and then until its first served version responds.
-fn definition_steps(definition: &Value) -> Result<[(&'static str, Action); 3]> {
-    let text = |pointer: &str| {
-        definition
-            .pointer(pointer)
-            .and_then(Value::as_str)
-            .with_context(|| format!("the CRD has no {pointer}"))
-    };
-    let version = definition["spec"]["versions"]
-        .as_array()
-        .and_then(|versions| versions.iter().find(|version| version["served"] == true))
-        .and_then(|version| version["name"].as_str())
-        .context("the CRD serves no version")?;
-    let served = format!(
-        "/apis/{}/{version}/{}",
-        text("/spec/group")?,
-        text("/spec/names/plural")?
-    );
-    let all = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-    let one = format!("{all}/{}", text("/metadata/name")?);
-    let get = |path: String| Request {
-        method: "GET".to_owned(),
-        path,
-        query: Vec::new(),
-        headers: Vec::new(),
-        anonymous: false,
-        content_type: "application/json".to_owned(),
-        body: Payload::Empty,
-        capture: BTreeMap::new(),
-        pick: Vec::new(),
-        ordered: false,
-    };
-    let condition = |pointer: Option<&str>, equals: Value| ResponseCondition {
-        status: 200,
-        pointer: pointer.map(str::to_owned),
-        equals,
-        contains: Vec::new(),
-    };
-    let create = Request {
-        method: "POST".to_owned(),
-        body: Payload::Json(definition.clone()),
-        ..get(all.to_owned())
-    };
-    Ok([
-        ("", Action::Request(create)),
-        (
-            " established",
-            Action::Until(
-                get(one),
-                condition(Some("/status/conditions/1/status"), "True".into()),
-            ),
-        ),
-        (
-            " served",
-            Action::Until(get(served), condition(None, Value::Null)),
-        ),
-    ])
 }

@@ -50,7 +50,7 @@ fn replay(scenario: &Scenario, intentional: &IntentionalDifferences) -> Result<(
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         // Without a socket, only the clock is waited for, and with a paused clock timeouts are instant.
-        .start_paused(!scenario.needs_kubectl())
+        .start_paused(!scenario.needs_kubectl() && scenario.webhooks.is_empty())
         .build()?;
     let raw = runtime.block_on(async { run::run(scenario, &target::embedded()).await })?;
     let got = normalise::normalise(scenario, raw);
