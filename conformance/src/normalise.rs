@@ -39,8 +39,7 @@ static UID: LazyLock<Regex> =
 static TIME: LazyLock<Regex> =
     LazyLock::new(|| pattern(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.(\d+))?(?:Z|[+-]\d\d:\d\d)"));
 /// A time in a text of Go, as in warnings about managed fields.
-static GO_TIME: LazyLock<Regex> =
-    LazyLock::new(|| pattern(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \+0000 UTC"));
+static GO_TIME: LazyLock<Regex> = LazyLock::new(|| pattern(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \+0000 UTC"));
 static GENERATE_NAME: LazyLock<Regex> = LazyLock::new(|| pattern(r#"generateName"?: *"?([^"},\s]+)"#));
 /// Hash of a schema document.
 static HASH: LazyLock<Regex> = LazyLock::new(|| pattern("hash=[0-9A-F]+"));

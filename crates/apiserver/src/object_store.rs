@@ -34,13 +34,18 @@ pub(crate) struct ObjectStore {
 }
 
 impl ObjectStore {
-    /// Returns the target's object, or the `NotFound` status. Like every read, it may end with a status that makes the server
-    /// ask a conversion webhook.
+    /// Returns the target's object of a built-in kind, or the `NotFound` status.
     pub(crate) fn current(&self, target: &Target) -> Result<Arc<Entry>, Status> {
+        self.current_for(target, None)
+    }
+
+    /// Returns the target's object, or the `NotFound` status. It may end with a status that makes the server ask the webhook
+    /// that converts the object, each time: the webhook may have changed. Without a caller, it is as the storage has it then.
+    pub(crate) fn current_for(&self, target: &Target, caller: Option<&Caller>) -> Result<Arc<Entry>, Status> {
         let resource = &target.resource;
         let entry = self.storage.get(&resource.table, &target.key());
         let entry = entry.ok_or_else(|| Status::not_found(resource, &target.name))?;
-        crd::convert_for_read(resource, entry)
+        crd::convert_for_request(resource, entry, caller.map(|caller| &caller.answers))
     }
 
     /// The objects of the target's kind at a revision, or now.
@@ -124,6 +129,7 @@ impl ObjectStore {
         change: Change,
     ) -> Result<Arc<Entry>, Conflict> {
         let key = Key::new(object.namespace(), object.name());
+        let stays = matches!(forms, Forms::AsStored) && change != Change::Remove;
         let shown = match forms {
             Forms::Converted { stored, shown } if change != Change::Remove => {
                 *object = *stored;
@@ -142,6 +148,9 @@ impl ObjectStore {
         }
         let form = if removed {
             None
+        } else if stays {
+            // With an unknown schema, so that it is pruned and defaulted when it is read.
+            Some((crd::stored_fields(resource, object), 0))
         } else {
             // Changes nothing but the version if a webhook has converted it.
             crd::convert_to_stored(resource, object)

@@ -28,8 +28,8 @@ pub(crate) struct Status {
     details: Option<Box<Map<String, Value>>>,
     /// Warnings for the client.
     pub(crate) warnings: Box<[String]>,
-    /// A token with which an expired list can continue.
-    continue_token: Option<Box<str>>,
+    /// The metadata; boxed to keep results small. Of an expired list, the token with which it can continue.
+    metadata: Option<Box<Map<String, Value>>>,
     /// What the verb needs from webhooks before it can run to its end. A status with it is never sent.
     missing: Option<Box<Missing>>,
 }
@@ -54,7 +54,7 @@ impl Status {
             message: message.into(),
             details: None,
             warnings: Box::default(),
-            continue_token: None,
+            metadata: None,
             missing: None,
         }
     }
@@ -158,8 +158,8 @@ impl Status {
         if let Some(reason) = &self.reason {
             status["reason"] = (**reason).into();
         }
-        if let Some(token) = &self.continue_token {
-            status["metadata"]["continue"] = (**token).into();
+        if let Some(metadata) = &self.metadata {
+            status["metadata"] = Value::Object((**metadata).clone());
         }
         if let Some(details) = &self.details {
             status["details"] = Value::Object((**details).clone());
@@ -381,11 +381,17 @@ impl Status {
         let mut denial = Self::without_reason(message);
         denial.code = u16::try_from(code)
             .ok()
-            .filter(|code| (400..=599).contains(code))
+            .filter(|code| (400..=999).contains(code))
             .unwrap_or(400);
         denial.reason = Some(text("reason"))
             .filter(|reason| !reason.is_empty())
             .map(|reason| reason.to_owned().into());
+        let metadata = field("metadata").and_then(Value::as_object);
+        denial.metadata = metadata.map(|metadata| {
+            let shown = ["continue", "remainingItemCount", "resourceVersion"];
+            let shown = metadata.iter().filter(|(key, _)| shown.contains(&&***key));
+            Box::new(shown.map(|(key, value)| (key.clone(), value.clone())).collect())
+        });
         denial.details = field("details").and_then(Value::as_object).cloned().map(Box::new);
         denial
     }
@@ -621,7 +627,9 @@ impl Status {
 
     /// Adds a token with which the client can continue.
     pub(crate) fn with_continue(mut self, token: String) -> Self {
-        self.continue_token = Some(token.into());
+        self.metadata
+            .get_or_insert_default()
+            .insert("continue".into(), token.into());
         self
     }
 
@@ -646,7 +654,7 @@ impl Status {
             message: message.into(),
             details: None,
             warnings: Box::default(),
-            continue_token: None,
+            metadata: None,
             missing: None,
         }
     }

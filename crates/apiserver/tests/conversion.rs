@@ -19,6 +19,9 @@ const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitio
 const V1: &str = "/apis/example.com/v1/namespaces/default/boxes";
 const V2: &str = "/apis/example.com/v2/namespaces/default/boxes";
 
+/// Changes an answer.
+type Distort = fn(&mut Value);
+
 /// The requests that the webhook has got.
 type Seen = Arc<Mutex<Vec<Value>>>;
 
@@ -154,8 +157,8 @@ async fn object_is_written_and_read_in_every_version() {
         (V1, old("b", 8), json!({"size": 8})),
     ] {
         let name = object["metadata"]["name"].as_str().expect("a name").to_owned();
-        let path = format!("{path}/{name}?fieldManager=me&force=true");
-        let (code, answer) = read(send(&server, "PATCH", &path, Some(apply), object.to_string()).await).await;
+        let url = format!("{path}/{name}?fieldManager=me&force=true");
+        let (code, answer) = read(send(&server, "PATCH", &url, Some(apply), object.to_string()).await).await;
         assert!(matches!(code, 200 | 201), "{answer}");
         assert_eq!(answer["spec"], expected);
     }
@@ -353,7 +356,7 @@ async fn change_of_the_storage_version_keeps_every_version_readable() {
 
 #[tokio::test(start_paused = true)]
 async fn wrong_answers_are_errors_and_write_nothing() {
-    let cases: [(&str, fn(&mut Value)); 14] = [
+    let cases: [(&str, Distort); 14] = [
         ("failed: cannot convert", |answer| {
             answer["response"]["result"] = json!({"status": "Failure", "message": "cannot convert"});
         }),
@@ -364,13 +367,13 @@ async fn wrong_answers_are_errors_and_write_nothing() {
             },
         ),
         ("failed: no response provided", |answer| {
-            answer["response"] = Value::Null
+            answer["response"] = Value::Null;
         }),
         ("failed: expected response.uid=", |answer| {
-            answer["response"]["uid"] = "zz".into()
+            answer["response"]["uid"] = "zz".into();
         }),
         ("returned 0 objects, expected 1", |answer| {
-            answer["response"]["convertedObjects"] = json!([])
+            answer["response"]["convertedObjects"] = json!([]);
         }),
         (
             "returned invalid object at index 0: invalid groupVersion (expected example.com/v2, received example.com/v9)",
@@ -405,7 +408,7 @@ async fn wrong_answers_are_errors_and_write_nothing() {
             answer["response"]["convertedObjects"][0]["metadata"] = json!(7);
         }),
         ("returned invalid object at index 0", |answer| {
-            answer["response"]["convertedObjects"][0] = json!([])
+            answer["response"]["convertedObjects"][0] = json!([]);
         }),
         ("failed: ", |answer| *answer = json!([1])),
     ];

@@ -263,7 +263,7 @@ impl Admission {
             return Ok(false);
         };
         let name = object.name().to_owned();
-        admitted.with_attributes(caller, &name, |attributes| {
+        let mutated = admitted.with_attributes(caller, &name, |attributes| {
             let (mut state, mut webhook_state) = (Reinvocation::default(), WebhookReinvocation::default());
             let mut pass = |object: &mut Object, is_second| {
                 state.is_second = is_second;
@@ -282,10 +282,15 @@ impl Admission {
             if !pass(object, false)? {
                 return Ok(false);
             }
+            // The request has the namespace of an object that has lost its own.
+            if admitted.target.resource.namespaced && object.namespace().is_empty() {
+                object.set_meta("namespace", admitted.target.namespace.to_string());
+            }
             plugins(object)?;
             pass(object, true)?;
             Ok(true)
-        })
+        });
+        mutated.map_err(|status: Status| status.with_warnings(warnings))
     }
 
     /// The mutating stage of a deletion, which can only refuse it. Adds warnings for the client.
@@ -343,30 +348,69 @@ impl Admission {
         &self,
         admitted: &Admitted<'_>,
         value: Value,
+        warnings: &mut Vec<String>,
+    ) -> Result<Value, Status> {
+        let value = self.mutate_part(admitted, value, None, warnings)?;
+        self.validate_part(admitted, &value, None, warnings)?;
+        Ok(value)
+    }
+
+    /// The mutating stage for the object of a subresource.
+    pub(crate) fn mutate_part(
+        &self,
+        admitted: &Admitted<'_>,
+        value: Value,
         old: Option<&Value>,
         warnings: &mut Vec<String>,
     ) -> Result<Value, Status> {
         if admitted.caller.is_none() || !self.may_intervene() {
             return Ok(value);
         }
-        let Some(mut object) = Object::new(value) else {
-            return Err(Status::bad_request("the object has no metadata"));
-        };
-        let Target {
-            resource,
-            subresource,
-            ..
-        } = admitted.target;
-        let kind = request::kind_of(resource, subresource);
-        let version = group_version(kind.group, kind.version);
-        object.fields_mut().insert("kind".to_owned(), kind.kind.into());
-        object
-            .fields_mut()
-            .insert("apiVersion".to_owned(), version.into());
+        let mut object = part_of(admitted, value)?;
         let old = old.cloned().and_then(Object::new);
         self.mutate(admitted, &mut object, old.as_ref(), warnings, |_| Ok(()))?;
-        self.validate(admitted, [Some(&object), old.as_ref()], warnings)?;
         Ok(object.into_value())
+    }
+
+    /// The validating stage for the object of a subresource.
+    pub(crate) fn validate_part(
+        &self,
+        admitted: &Admitted<'_>,
+        value: &Value,
+        old: Option<&Value>,
+        warnings: &mut Vec<String>,
+    ) -> Result<(), Status> {
+        if admitted.caller.is_none() || !self.may_intervene() {
+            return Ok(());
+        }
+        let object = part_of(admitted, value.clone())?;
+        let old = old.cloned().and_then(Object::new);
+        self.validate(admitted, [Some(&object), old.as_ref()], warnings)
+    }
+
+    /// Both stages for a connection to a pod, a service or a node, with the options of its request.
+    pub(crate) fn admit_connection(
+        &self,
+        target: &Target,
+        caller: &Arc<Caller>,
+        options: Value,
+    ) -> Result<(), Status> {
+        let admitted = Admitted {
+            target,
+            operation: Operation::Connect,
+            caller: Some(caller),
+            dry_run: false,
+            options: Some(&Value::Null),
+            is_collection: false,
+        };
+        if !self.may_intervene() {
+            return Ok(());
+        }
+        // Objects have metadata, options have none: it is not shown.
+        let mut object = part_of(&admitted, options)?;
+        let mut warnings = Vec::new();
+        self.mutate(&admitted, &mut object, None, &mut warnings, |_| Ok(()))?;
+        self.validate(&admitted, [Some(&object), None], &mut warnings)
     }
 
     /// Applies the admission plugins to a new object: completes it, or rejects it.
@@ -433,6 +477,24 @@ impl Admission {
             object.fields_mut()["spec"][field] = name;
         }
     }
+}
+
+/// The object of a subresource, with its kind.
+fn part_of(admitted: &Admitted<'_>, value: Value) -> Result<Object, Status> {
+    let Some(mut object) = Object::new(value) else {
+        return Err(Status::bad_request("the object has no metadata"));
+    };
+    let Target {
+        resource,
+        subresource,
+        ..
+    } = admitted.target;
+    let kind = request::kind_of(resource, subresource);
+    let version = group_version(kind.group, kind.version);
+    let fields = object.fields_mut();
+    fields.insert("kind".to_owned(), kind.kind.into());
+    fields.insert("apiVersion".to_owned(), version.into());
+    Ok(object)
 }
 
 /// Adds a finalizer, unless the object has it.

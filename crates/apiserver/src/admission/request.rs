@@ -18,6 +18,8 @@ pub(crate) enum Operation {
     Create,
     Update,
     Delete,
+    /// A connection to a pod, a service or a node.
+    Connect,
 }
 
 impl Operation {
@@ -27,6 +29,7 @@ impl Operation {
             Self::Create => "CREATE",
             Self::Update => "UPDATE",
             Self::Delete => "DELETE",
+            Self::Connect => "CONNECT",
         }
     }
 }

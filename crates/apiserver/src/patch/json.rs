@@ -146,7 +146,8 @@ pub(crate) fn apply(operations: &[Operation], document: &mut Value) -> Result<()
                 let value = remove(document, from, &mut moved).map_err(|why| {
                     why.of(
                         || format!("move operation does not apply: doc is missing from path: {from}"),
-                        || format!("error in move for path: '{from}'"),
+                        // Only the last part, unlike other operations.
+                        || format!("error in move for path: '{}'", last_key(from)),
                     )
                 })?;
                 if known + inwards > depth::limit() {
@@ -291,6 +292,12 @@ fn remove(document: &mut Value, path: &str, moved: &mut usize) -> Result<Value, 
         }
         _ => Err(Mismatch::NoParent),
     }
+}
+
+/// The last key of a path.
+fn last_key(path: &str) -> String {
+    let key = path.rsplit('/').next().unwrap_or_default();
+    key.replace("~1", "/").replace("~0", "~")
 }
 
 fn replace(document: &mut Value, path: &str, value: Value) -> Result<(), Mismatch> {

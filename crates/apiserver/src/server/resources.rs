@@ -50,13 +50,8 @@ impl Server {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let verb = Verb::from_request(&parts.method, target, info)?;
-        if !target.subresource.is_empty() {
-            // As on a real server, an object that does not exist comes first.
-            let forwarded = subresources::reject_forwarded(&target.resource.plural, &target.subresource);
-            if forwarded.is_err() {
-                self.api.store.current(target)?;
-                forwarded?;
-            }
+        if subresources::is_forwarded(&target.subresource) {
+            return Err(self.refuse_connection(target, "", info, caller).await);
         }
         let wanted = Encoding::of_response(&parts.headers, target, verb == Verb::Watch)?;
         let list = matches!(verb, Verb::List | Verb::DeleteCollection);
@@ -100,6 +95,67 @@ impl Server {
             .await?;
         response.body_mut().hold_permit(permit);
         Ok(response)
+    }
+}
+
+impl Server {
+    /// The answer to a request for a connection to a pod, a service or a node. Like a real server's, it passes admission
+    /// first, and needs an object that exists.
+    pub(super) async fn refuse_connection(
+        &self,
+        target: &Target,
+        path: &str,
+        info: &RequestInfo,
+        caller: &Arc<Caller>,
+    ) -> Status {
+        let (api, part) = (&self.api, &*target.subresource);
+        let refuse = || {
+            let options = subresources::connection_options(part, &info.query, path);
+            api.writes.admission.admit_connection(target, caller, options)?;
+            api.store.current(target)?;
+            subresources::reject_forwarded(&target.resource.plural, part)
+        };
+        let answer = async {
+            let _permit = api.in_flight.acquire(&caller.user, info)?;
+            let deadline = Instant::now() + limits::timeout(None)?;
+            self.run(caller, deadline, (0, false), refuse).await
+        };
+        answer.await.err().unwrap_or_else(Status::no_such_resource)
+    }
+
+    /// Runs a verb for a request, and again when it has what it needs from webhooks. Takes the size of the work, and whether it
+    /// needs a large stack.
+    async fn run<T: Send>(
+        &self,
+        caller: &Caller,
+        deadline: Instant,
+        (size, is_deep): (usize, bool),
+        mut verb: impl FnMut() -> Result<T, Status> + Send,
+    ) -> Result<T, Status> {
+        let (webhooks, answers) = (&self.api.webhooks, &caller.answers);
+        // What was converted stays in the cache of its CRD until the request ends.
+        let mut converted = Vec::new();
+        for _ in 0..MAX_RUNS {
+            let size = size.saturating_add(answers.size());
+            let work = || depth::run(is_deep, &mut verb);
+            let mut status = match self.work(&caller.user, size, work).await {
+                Err(status) if status.is_unfinished() => status,
+                done => return done,
+            };
+            match status.take_missing() {
+                Some(Missing::Answers(calls)) => webhooks.answer(calls, deadline, answers).await,
+                Some(Missing::Converted(entries)) => {
+                    converted.extend(entries.convert(webhooks, deadline).await?);
+                }
+                None => return Err(status),
+            }
+            if Instant::now() >= deadline {
+                return Err(Status::timeout());
+            }
+        }
+        Err(Status::internal(format!(
+            "the object changed {MAX_RUNS} times while webhooks were asked about it"
+        )))
     }
 }
 
@@ -172,7 +228,10 @@ impl ResourceRequest<'_> {
             };
             self.get(size).await?
         } else {
-            let options = WriteOptions::default();
+            let options = WriteOptions {
+                caller: Some(self.caller.clone()),
+                ..WriteOptions::default()
+            };
             let part = || {
                 subresources::subresource(&api.writes, target, self.verb, &options, &SubresourceBody::None)
             };
@@ -183,7 +242,7 @@ impl ResourceRequest<'_> {
 
     /// Gets an object. Most are only looked up, which needs neither another stack nor a webhook.
     async fn get(&self, size: usize) -> Result<Answer, Status> {
-        let get = || verbs::get(&self.api().store, self.target);
+        let get = || verbs::get(&self.api().store, self.target, self.caller);
         match self.server.work(&self.caller.user, size, get).await {
             Err(status) if status.is_unfinished() => self.run(size, get).await,
             done => done,
@@ -304,35 +363,16 @@ impl ResourceRequest<'_> {
         Ok((answer, permit))
     }
 
-    /// Runs a verb, and again when it has what it needs from webhooks.
+    /// Like [`Server::run`], with a large stack if the body or the objects need one.
     async fn run<T: Send>(
         &self,
         size: usize,
-        mut verb: impl FnMut() -> Result<T, Status> + Send,
+        verb: impl FnMut() -> Result<T, Status> + Send,
     ) -> Result<T, Status> {
-        let (webhooks, answers) = (&self.api().webhooks, &self.caller.answers);
-        // What was converted stays in the cache of its CRD until the request ends.
-        let mut converted = Vec::new();
-        for _ in 0..MAX_RUNS {
-            let size = size.saturating_add(answers.size());
-            let mut status = match self.work(size, &mut verb).await {
-                Err(status) if status.is_unfinished() => status,
-                done => return done,
-            };
-            match status.take_missing() {
-                Some(Missing::Answers(calls)) => webhooks.answer(calls, self.deadline, answers).await,
-                Some(Missing::Converted(entries)) => {
-                    converted.extend(entries.convert(webhooks, self.deadline).await?);
-                }
-                None => return Err(status),
-            }
-            if Instant::now() >= self.deadline {
-                return Err(Status::timeout());
-            }
-        }
-        Err(Status::internal(format!(
-            "the object changed {MAX_RUNS} times while webhooks were asked about it"
-        )))
+        let is_deep = self.changes_deep_object();
+        self.server
+            .run(self.caller, self.deadline, (size, is_deep), verb)
+            .await
     }
 
     /// Like [`Server::work`], with a large stack if the body or the objects need one.

@@ -14,8 +14,16 @@ use super::{
     respond::{add_warning, body_response, error_response, json_response, text_response},
 };
 use crate::{
-    auth::Caller, body::Body, media::Encoding, openapi, permits::Permit, registry, request::Route,
-    request_metrics::RequestTarget, status::Status, subresources,
+    auth::Caller,
+    body::Body,
+    media::Encoding,
+    openapi,
+    permits::Permit,
+    registry,
+    request::{Route, Target},
+    request_metrics::RequestTarget,
+    status::Status,
+    subresources,
 };
 
 impl Server {
@@ -85,11 +93,29 @@ impl Server {
             Route::NoSuchResource => {
                 // A path below `proxy` is not one of the server's own.
                 if let AccessTarget::Resource {
+                    group,
+                    version,
                     resource,
                     subresource,
-                    ..
+                    namespace,
+                    name,
                 } = &info.access.target
+                    && subresources::is_forwarded(subresource)
                 {
+                    let found = catalogue.find(group, version, resource);
+                    let target = found.map(|found| Target {
+                        resource: found.clone(),
+                        namespace: namespace.as_str().into(),
+                        name: name.as_str().into(),
+                        subresource: subresource.as_str().into(),
+                    });
+                    if let Some(target) = target.filter(|target| !target.name.is_empty()) {
+                        let marker = format!("/{name}/{subresource}");
+                        let rest = path
+                            .find(&marker)
+                            .map_or("", |start| &path[start + marker.len()..]);
+                        return Err(self.refuse_connection(&target, rest, info, caller).await);
+                    }
                     subresources::reject_forwarded(resource, subresource)?;
                 }
                 Err(Status::no_such_resource())

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::{SubresourceBody, SubresourceRequest, created_status, subresource};
+use super::{SubresourceBody, SubresourceRequest, created_status, subresource_as};
 use crate::{
     media::{self, Encoding},
     object::Object,
@@ -33,7 +33,7 @@ pub(crate) fn bind_by_name(
         ..target.clone()
     };
     let input = SubresourceBody::Object(body.clone(), encoding);
-    subresource(writes, &pod, Verb::Create, options, &input)
+    subresource_as(writes, (&pod, Some(target)), Verb::Create, options, &input)
 }
 
 pub(super) fn bind(

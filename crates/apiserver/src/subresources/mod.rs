@@ -17,7 +17,7 @@ use crate::{
     object_store::ObjectStore,
     patch::PatchKind,
     registry::Resource,
-    request::{Target, Verb},
+    request::{Query, Target, Verb},
     status::Status,
     verbs::{Answer, WriteOptions, WriteVerbs, decode_subresource},
 };
@@ -69,9 +69,20 @@ pub(crate) fn subresource(
     options: &WriteOptions,
     input: &SubresourceBody,
 ) -> Result<Answer, Status> {
+    subresource_as(writes, (target, None), verb, options, input)
+}
+
+/// Handles a request for a subresource, which admission may see as another target.
+fn subresource_as(
+    writes: &WriteVerbs,
+    (target, admitted_as): (&Target, Option<&Target>),
+    verb: Verb,
+    options: &WriteOptions,
+    input: &SubresourceBody,
+) -> Result<Answer, Status> {
     let request = SubresourceRequest { target, options };
     match (&*target.subresource, verb, input) {
-        ("scale", Verb::Get, _) => scale::get_scale(&writes.store, target),
+        ("scale", Verb::Get, _) => scale::get_scale(&writes.store, target, options.caller.as_deref()),
         ("scale", Verb::Patch, SubresourceBody::Patch(body, kind)) => {
             scale::patch_scale(writes, request, body, *kind)
         }
@@ -86,10 +97,15 @@ pub(crate) fn subresource(
             let validation = options.field_validation;
             let (mut wanted, mut warnings) = decode_subresource((group, kind), body, *encoding, validation)?;
             if verb == Verb::Create {
-                let admitted = Admitted::write(target, Operation::Create, options);
-                wanted = writes
-                    .admission
-                    .admit_part(&admitted, wanted, None, &mut warnings)?;
+                // A binding may come from the collection of bindings.
+                let admitted = Admitted::write(admitted_as.unwrap_or(target), Operation::Create, options);
+                if !target.namespace.is_empty() && wanted["metadata"]["namespace"].is_null() {
+                    wanted["metadata"]["namespace"] = (*target.namespace).into();
+                }
+                if part == "token" {
+                    token::complete(writes, target, &mut wanted)?;
+                }
+                wanted = writes.admission.admit_part(&admitted, wanted, &mut warnings)?;
             }
             match handle(writes, request, &wanted) {
                 Ok(answer) => Ok(answer.with_warnings(&warnings)),
@@ -103,9 +119,48 @@ pub(crate) fn subresource(
 /// The subresources that a real server forwards to a kubelet or to a pod.
 const FORWARDED: [&str; 4] = ["attach", "exec", "portforward", "proxy"];
 
+/// Whether a request for a subresource needs a connection to a node or a pod.
+pub(crate) fn is_forwarded(subresource: &str) -> bool {
+    FORWARDED.contains(&subresource)
+}
+
+/// The options of a connection, as admission sees them: from the query, and the path behind `proxy`.
+pub(crate) fn connection_options(subresource: &str, query: &Query, path: &str) -> Value {
+    let mut options = json!({"metadata": {}});
+    match subresource {
+        "proxy" => {
+            if !path.is_empty() {
+                options["path"] = path.into();
+            }
+        }
+        "portforward" => {
+            let ports = query.all("ports").iter().flat_map(|ports| ports.split(','));
+            let ports: Vec<u16> = ports.filter_map(|port| port.parse().ok()).collect();
+            if !ports.is_empty() {
+                options["ports"] = json!(ports);
+            }
+        }
+        _ => {
+            for key in ["stdin", "stdout", "stderr", "tty"] {
+                if query.flag(key) {
+                    options[key] = true.into();
+                }
+            }
+            if let Some(container) = query.text("container").filter(|name| !name.is_empty()) {
+                options["container"] = container.into();
+            }
+            let command = query.all("command");
+            if subresource == "exec" && !command.is_empty() {
+                options["command"] = json!(command);
+            }
+        }
+    }
+    options
+}
+
 /// Rejects a request that needs a connection to a node or a pod.
 pub(crate) fn reject_forwarded(plural: &str, subresource: &str) -> Result<(), Status> {
-    if !FORWARDED.contains(&subresource) {
+    if !is_forwarded(subresource) {
         return Ok(());
     }
     Err(Status::not_implemented(format!(

@@ -7,6 +7,7 @@ use windlass_api::labels;
 use super::SubresourceRequest;
 use crate::{
     admission::{Admitted, Operation},
+    auth::Caller,
     crd,
     object::Object,
     object_store::ObjectStore,
@@ -47,8 +48,12 @@ impl ScalePaths {
     }
 }
 
-pub(super) fn get_scale(store: &ObjectStore, target: &Target) -> Result<Answer, Status> {
-    let object = store.current(target)?.object.decode()?;
+pub(super) fn get_scale(
+    store: &ObjectStore,
+    target: &Target,
+    caller: Option<&Caller>,
+) -> Result<Answer, Status> {
+    let object = store.current_for(target, caller)?.object.decode()?;
     let resource = &target.resource;
     if resource.is_custom {
         check_paths(&object, resource)?;
@@ -110,8 +115,12 @@ fn apply_scale(writes: &WriteVerbs, request: SubresourceRequest<'_>, body: &Byte
         )?;
         let wanted = writes
             .admission
-            .admit_part(&admitted, wanted, Some(&current), &mut warnings)?;
+            .mutate_part(&admitted, wanted, Some(&current), &mut warnings)?;
         set_replicas(object, target, &wanted, unset)?;
+        let after = scale_of(object, resource);
+        writes
+            .admission
+            .validate_part(&admitted, &after, Some(&current), &mut warnings)?;
         object.set_managed_fields(managed_fields);
         Ok(())
     })?;
@@ -135,9 +144,12 @@ fn set_scale(
         let wanted = change(current.clone())?;
         let wanted = writes
             .admission
-            .admit_part(&admitted, wanted, Some(&current), &mut warnings)?;
+            .mutate_part(&admitted, wanted, Some(&current), &mut warnings)?;
         set_replicas(object, target, &wanted, unset)?;
         let after = scale_of(object, resource);
+        writes
+            .admission
+            .validate_part(&admitted, &after, Some(&current), &mut warnings)?;
         let managed_fields = managed_fields_after_scale(
             &writes.store,
             resource,

@@ -26,6 +26,19 @@ const MIN_SECONDS: i64 = 600;
 const KUBELET_SECONDS: i64 = 3607;
 const YEAR_SECONDS: i64 = 365 * 24 * 3600;
 
+/// Completes the metadata of a request with that of its service account, as admission sees it.
+pub(super) fn complete(writes: &WriteVerbs, target: &Target, wanted: &mut Value) -> Result<(), Status> {
+    let account = writes.store.current(target)?.object.decode()?;
+    for key in ["name", "uid", "creationTimestamp"] {
+        if wanted["metadata"][key].is_null()
+            && let Some(value) = account.metadata().get(key)
+        {
+            wanted["metadata"][key] = value.clone();
+        }
+    }
+    Ok(())
+}
+
 pub(super) fn request_token(
     writes: &WriteVerbs,
     request: SubresourceRequest<'_>,

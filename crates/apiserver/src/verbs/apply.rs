@@ -11,7 +11,6 @@ use super::{
     managed_fields::{ServedVersions, blank},
     prepare::{check_resource_version, match_request, require_name},
     render_entry, tries,
-    update::check_precondition,
 };
 use crate::{
     conversion, crd,
@@ -53,7 +52,7 @@ impl WriteVerbs {
         let served = ServedVersions::new(&self.store, resource, &target.subresource, options);
         let known = self.store.storage.get(&resource.table, &target.key());
         for _ in 0..tries(body, known.as_deref()) {
-            let entry = match self.store.current(target) {
+            let entry = match self.store.current_for(target, options.caller.as_deref()) {
                 Ok(entry) => Some(entry),
                 Err(status) if status.is_unfinished() => return Err(status),
                 Err(_) => None,
@@ -128,16 +127,17 @@ impl WriteVerbs {
             let (Some(entry), Some(old)) = (entry, old) else {
                 match self.create_applied(target, options, object, warnings) {
                     // Another client created it in between.
-                    Err(status) if status.code == 409 && self.store.current(target).is_ok() => continue,
+                    Err(status) if status.code == 409 && self.exists(target) => continue,
                     answer => return answer,
                 }
             };
             require_name(&object, target)?;
             match_request(&mut object, target)?;
-            let version = object.meta("resourceVersion");
-            check_resource_version(version)?;
-            check_precondition(version, &entry, target)?;
-            if let Some(answer) = self.replace(target, options, &entry, &old, object, warnings)? {
+            let version = object.meta("resourceVersion").to_owned();
+            check_resource_version(&version)?;
+            if let Some(answer) =
+                self.replace(target, options, (&entry, &old), (object, &version), warnings)?
+            {
                 return Ok(answer);
             }
         }
@@ -162,6 +162,11 @@ impl WriteVerbs {
             && served
                 .updater(&options.field_manager, now)
                 .is_noop_apply(old.tree(), config, managed_fields)
+    }
+
+    fn exists(&self, target: &Target) -> bool {
+        let entry = self.store.storage.get(&target.resource.table, &target.key());
+        entry.is_some()
     }
 
     /// Creates the object of an apply that found none.

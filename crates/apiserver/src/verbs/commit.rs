@@ -39,7 +39,7 @@ impl WriteVerbs {
         let resource = &target.resource;
         let known = self.store.storage.get(&resource.table, &target.key());
         for _ in 0..tries(&[], known.as_deref()) {
-            let entry = self.store.current(target)?;
+            let entry = self.store.current_for(target, options.caller.as_deref())?;
             let old = entry.object.decode()?;
             let mut object = old.clone();
             change(&mut object)?;

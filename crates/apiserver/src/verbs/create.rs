@@ -5,7 +5,7 @@ use super::{
     decoding::{check, decode, normalize},
     invalid,
     managed_fields::set_managed_fields_on_create,
-    prepare::{dry_run_answer, match_request},
+    prepare::{dry_run_answer, match_namespace, match_request},
     render_entry,
 };
 use crate::{
@@ -50,13 +50,23 @@ impl WriteVerbs {
     ) -> Result<Answer, Status> {
         let resource = &target.resource;
         let (strategy, caller) = (resource.strategy, options.caller.as_deref());
+        // Before admission: it sees only what the client may set.
+        for key in [
+            "creationTimestamp",
+            "deletionGracePeriodSeconds",
+            "deletionTimestamp",
+            "selfLink",
+            "uid",
+        ] {
+            object.metadata_mut().remove(key);
+        }
         let admitted = Admitted::write(target, Operation::Create, options);
         let plugins = |object: &mut Object| self.admission.admit(resource, caller, object);
         if self
             .admission
             .mutate(&admitted, &mut object, None, &mut warnings, plugins)?
         {
-            match_request(&mut object, target)?;
+            match_namespace(&mut object, target)?;
         }
         let write = Write {
             resource,

@@ -61,16 +61,19 @@ impl WriteVerbs {
             .deletion_warning
             .filter(|_| options.propagation.is_none());
         let mut warnings: Vec<_> = warning.map(str::to_owned).into_iter().collect();
-        let shown = options.caller.as_ref().map(|_| options.to_json());
-        let admitted = Admitted {
-            target,
-            operation: Operation::Delete,
-            caller: options.caller.as_ref(),
-            dry_run: options.dry_run,
-            options: shown.as_ref(),
-            is_collection,
-        };
+        let mut shown = options.caller.as_ref().map(|_| options.to_json());
         let admit = |old: &Object| {
+            if let Some(shown) = shown.as_mut().filter(|_| resource.facts.graceful_deletion) {
+                shown["gracePeriodSeconds"] = shown_grace_seconds(resource, old, options).into();
+            }
+            let admitted = Admitted {
+                target,
+                operation: Operation::Delete,
+                caller: options.caller.as_ref(),
+                dry_run: options.dry_run,
+                options: shown.as_ref(),
+                is_collection,
+            };
             self.admission.mutate_deletion(&admitted, old, &mut warnings)?;
             self.admission
                 .validate(&admitted, [None, Some(old)], &mut warnings)
@@ -155,6 +158,18 @@ impl WriteVerbs {
     }
 }
 
+/// The grace period that admission sees in the options of a graceful deletion.
+fn shown_grace_seconds(resource: &Resource, old: &Object, options: &DeleteOptions) -> i64 {
+    let left = old
+        .metadata()
+        .get("deletionGracePeriodSeconds")
+        .and_then(Value::as_i64);
+    match left.filter(|_| old.is_deleting() && options.grace_seconds.is_none()) {
+        Some(left) => left,
+        None => resource.strategy.grace_seconds(old, options.grace_seconds),
+    }
+}
+
 /// Deletes one object and retries on conflict. `admit` may refuse to delete a state of it. Runs no side effects.
 pub(crate) fn delete_object(
     store: &ObjectStore,
@@ -163,7 +178,7 @@ pub(crate) fn delete_object(
     mut admit: impl FnMut(&Object) -> Result<(), Status>,
 ) -> Result<Deletion, Status> {
     loop {
-        let entry = store.current(target)?;
+        let entry = store.current_for(target, options.caller.as_deref())?;
         if let Some(outcome) = delete_entry(store, &target.resource, &entry, options, &mut admit)? {
             return Ok(outcome);
         }

@@ -37,6 +37,19 @@ pub(super) fn require_name(object: &Object, target: &Target) -> Result<(), Statu
 
 /// Sets the object's namespace from the request. Rejects an object whose name or namespace differs from the request's.
 pub(super) fn match_request(object: &mut Object, target: &Target) -> Result<(), Status> {
+    match_namespace(object, target)?;
+    if !target.name.is_empty() && *object.name() != *target.name {
+        return Err(Status::bad_request(format!(
+            "the name of the object ({}) does not match the name on the URL ({})",
+            object.name(),
+            target.name
+        )));
+    }
+    Ok(())
+}
+
+/// Sets the object's namespace from the request. Rejects an object of another one.
+pub(super) fn match_namespace(object: &mut Object, target: &Target) -> Result<(), Status> {
     if target.resource.namespaced {
         if object.namespace().is_empty() {
             object.set_meta("namespace", target.namespace.to_string());
@@ -47,13 +60,6 @@ pub(super) fn match_request(object: &mut Object, target: &Target) -> Result<(), 
         }
     } else {
         object.metadata_mut().remove("namespace");
-    }
-    if !target.name.is_empty() && *object.name() != *target.name {
-        return Err(Status::bad_request(format!(
-            "the name of the object ({}) does not match the name on the URL ({})",
-            object.name(),
-            target.name
-        )));
     }
     Ok(())
 }

@@ -11,6 +11,7 @@ use super::{
     render_entry,
 };
 use crate::{
+    auth::Caller,
     crd::{self, Unconverted},
     object_store::ObjectStore,
     registry::Resource,
@@ -64,8 +65,8 @@ pub(crate) fn required_revision(query: &Query) -> Result<Option<Revision>, Statu
         .map_err(Status::without_reason)
 }
 
-pub(crate) fn get(store: &ObjectStore, target: &Target) -> Result<Answer, Status> {
-    let entry = store.current(target)?;
+pub(crate) fn get(store: &ObjectStore, target: &Target, caller: &Caller) -> Result<Answer, Status> {
+    let entry = store.current_for(target, Some(caller))?;
     Ok(Answer::Object {
         code: 200,
         json: render_entry(&entry, &target.resource),

@@ -11,7 +11,9 @@ use super::{
     },
     invalid,
     managed_fields::{keep_unchanged_times, set_managed_fields_on_create, set_managed_fields_on_update},
-    prepare::{check_resource_version, dry_run_answer, match_request, prepare_update, require_name},
+    prepare::{
+        check_resource_version, dry_run_answer, match_namespace, match_request, prepare_update, require_name,
+    },
     render_entry, tries,
 };
 use crate::{
@@ -60,12 +62,10 @@ impl WriteVerbs {
         tries: usize,
     ) -> Result<Answer, Status> {
         let resource = &target.resource;
+        let known = self.store.storage.get(&resource.table, &target.key());
         require_name(&object, target)?;
         match_request(&mut object, target)?;
-        if resource.facts.create_on_update
-            && target.subresource.is_empty()
-            && self.store.current(target).is_err()
-        {
+        if resource.facts.create_on_update && target.subresource.is_empty() && known.is_none() {
             let uid = object.meta("uid");
             if !uid.is_empty() {
                 return Err(uid_mismatch(resource, &object, uid, ""));
@@ -87,8 +87,7 @@ impl WriteVerbs {
             let Some(mut object) = attempt else {
                 break;
             };
-            let entry = self.store.current(target)?;
-            check_precondition(&version, &entry, target)?;
+            let entry = self.store.current_for(target, options.caller.as_deref())?;
             let uid = object.meta("uid");
             let old = conversion::decode_for_read(&entry, resource)?;
             if !uid.is_empty() && uid != old.meta("uid") {
@@ -102,7 +101,13 @@ impl WriteVerbs {
                 &mut object,
                 &old,
             )?;
-            if let Some(answer) = self.replace(target, options, &entry, &old, object, warnings.to_vec())? {
+            if let Some(answer) = self.replace(
+                target,
+                options,
+                (&entry, &old),
+                (object, &version),
+                warnings.to_vec(),
+            )? {
                 return Ok(answer);
             }
         }
@@ -124,7 +129,7 @@ impl WriteVerbs {
         let schema = resource.schema.as_ref().map(Schema::view);
         let known = self.store.storage.get(&resource.table, &target.key());
         for _ in 0..tries(body, known.as_deref()) {
-            let entry = self.store.current(target)?;
+            let entry = self.store.current_for(target, options.caller.as_deref())?;
             let old = conversion::decode_for_read(&entry, resource)?;
             // Few patches touch the managed fields.
             let mut value = if patch.touches_managed_fields() {
@@ -164,11 +169,14 @@ impl WriteVerbs {
             let with_warnings = |status: Status| status.with_warnings(&warnings);
             require_name(&object, target).map_err(with_warnings)?;
             match_request(&mut object, target).map_err(with_warnings)?;
-            let version = object.meta("resourceVersion");
-            check_resource_version(version).map_err(with_warnings)?;
-            if !version.is_empty() && version != entry.revision.to_string() {
-                return Err(with_warnings(Status::modified(resource, &target.name)));
-            }
+            let version = object.meta("resourceVersion").to_owned();
+            check_resource_version(&version).map_err(with_warnings)?;
+            // A patch needs no version.
+            let version = if version.is_empty() {
+                entry.revision.to_string()
+            } else {
+                version
+            };
             set_managed_fields_on_update(
                 &self.store,
                 resource,
@@ -178,7 +186,13 @@ impl WriteVerbs {
                 &old,
             )
             .map_err(with_warnings)?;
-            let written = self.replace(target, options, &entry, &old, object, warnings.clone());
+            let written = self.replace(
+                target,
+                options,
+                (&entry, &old),
+                (object, &version),
+                warnings.clone(),
+            );
             if let Some(answer) = written.map_err(with_warnings)? {
                 return Ok(answer);
             }
@@ -186,14 +200,13 @@ impl WriteVerbs {
         Err(Status::modified(resource, &target.name))
     }
 
-    /// Replaces the state that was read with a new one; `None` on conflict.
+    /// Replaces the state that was read with a new one, if it has the given version; `None` on conflict.
     pub(super) fn replace(
         &self,
         target: &Target,
         options: &WriteOptions,
-        entry: &Entry,
-        old: &Object,
-        mut object: Object,
+        (entry, old): (&Entry, &Object),
+        (mut object, required): (Object, &str),
         mut warnings: Vec<String>,
     ) -> Result<Option<Answer>, Status> {
         let resource = &target.resource;
@@ -203,8 +216,12 @@ impl WriteVerbs {
             .admission
             .mutate(&admitted, &mut object, Some(old), &mut warnings, |_| Ok(()))?
         {
-            check_identity(resource, &object, old)?;
+            match_namespace(&mut object, target)?;
+            check_name(resource, &object, old)?;
         }
+        // A real server compares the version only when it stores the object: mutating webhooks have been asked by then.
+        let version = Some(object.meta("resourceVersion")).filter(|version| !version.is_empty());
+        check_precondition(version.unwrap_or(required), entry, target)?;
         let write = Write {
             resource,
             object: &object,
@@ -248,10 +265,10 @@ impl WriteVerbs {
             warnings.extend(self.limitations.warnings(resource, &object, Some(old)));
         }
         let _allocation = strategy.allocate(self, resource, &mut object, Some(old), options)?;
+        object.keep_meta("resourceVersion", old);
         self.admission
             .validate(&admitted, [Some(&object), Some(old)], &mut warnings)?;
         if options.dry_run {
-            object.keep_meta("resourceVersion", old);
             return Ok(Some(dry_run_answer(200, object, warnings)));
         }
         self.store_update((resource, caller), entry, old, object, warnings)
@@ -326,20 +343,17 @@ impl WriteVerbs {
     }
 }
 
-/// Rejects an update in which a mutation has changed what identifies the object.
-fn check_identity(resource: &Resource, object: &Object, old: &Object) -> Result<(), Status> {
-    let changed = ["name", "namespace"]
-        .into_iter()
-        .filter(|key| object.meta(key) != old.meta(key));
-    let immutable = |key| {
-        let problem = Problem::Invalid(object.meta(key).into(), "field is immutable".into());
-        FieldError::new(format!("metadata.{key}"), problem)
-    };
-    let errors: Vec<_> = changed.map(immutable).collect();
-    if errors.is_empty() {
+/// Rejects an update in which a mutation has changed the name. A real server finds that twice.
+fn check_name(resource: &Resource, object: &Object, old: &Object) -> Result<(), Status> {
+    let name = object.name();
+    if name == old.name() {
         return Ok(());
     }
-    Err(invalid(resource, old.name(), &errors))
+    let error = || {
+        let problem = Problem::Invalid(name.into(), "field is immutable".into());
+        FieldError::new("metadata.name", problem)
+    };
+    Err(invalid(resource, name, &[error(), error()]))
 }
 
 /// Whether storing an object would change nothing. It would if the schema has changed since it was stored.
@@ -353,6 +367,7 @@ fn is_stored_unchanged(
     !resource.is_custom
         || stored.is_some_and(|stored| {
             let object = match forms {
+                Forms::AsStored => object.clone(),
                 Forms::Computed => {
                     let mut object = object.clone();
                     crd::convert_to_stored(resource, &mut object);

@@ -1,19 +1,27 @@
 //! Makes the calls of webhooks, and describes failures like a real server: in the words of Go's HTTP client, and of
 //! client-go for responses that are no success.
 
-use std::{collections::HashMap, net::SocketAddr, sync::Arc};
+use std::{collections::HashMap, io::Read, net::SocketAddr, sync::Arc};
 
 use bytes::Bytes;
+use flate2::read::GzDecoder;
 use futures::{StreamExt, stream};
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use serde_json::Value;
 use tokio::time::{Duration, Instant, timeout};
 
-use super::{Answer, Answers, Call, CallFailure, Endpoint, connection::Pool, in_process::InProcessWebhook};
+use super::{
+    Answer, Answers, Call, CallFailure, Endpoint,
+    connection::{MAX_RESPONSE_BYTES, Pool},
+    in_process::InProcessWebhook,
+};
 use crate::{object_store::ObjectStore, storage::Key};
 
 /// How many calls of one request are made at a time.
 const MAX_CONCURRENT: usize = 64;
+
+/// How much of a body is shown in a message.
+const MAX_SHOWN_BYTES: usize = 2048;
 
 /// What a real server calls itself.
 const USER_AGENT: HeaderValue = HeaderValue::from_static("kube-apiserver-admission");
@@ -82,6 +90,7 @@ impl WebhookClient {
             .header(header::HOST, endpoint.authority())
             .header(header::USER_AGENT, USER_AGENT)
             .header(header::ACCEPT, "application/json, */*")
+            .header(header::ACCEPT_ENCODING, "gzip")
             .header(header::CONTENT_TYPE, "application/json")
             .body(key.body(uid))
             .map_err(|error| CallFailure::NotSent(error.to_string()))?;
@@ -92,7 +101,7 @@ impl WebhookClient {
             }
             not_sent @ CallFailure::NotSent(_) => not_sent,
         })?;
-        body_of(response).map_err(CallFailure::Failed)
+        body_of(decompress(response)?).map_err(CallFailure::Failed)
     }
 
     async fn send(
@@ -144,12 +153,38 @@ impl WebhookClient {
         if service.text_at("spec.type") == "ExternalName" {
             return Ok(join(&service.text_at("spec.externalName")));
         }
-        // The addresses of services are virtual: nothing listens there.
+        let ports = service.tree()["spec"]["ports"].as_array();
+        if !ports.into_iter().flatten().any(|known| known["port"] == port) {
+            return Err(format!("no service port {port} found for service \"{name}\""));
+        }
         let address = service.text_at("spec.clusterIP");
+        if address == "None" {
+            return Err("cannot route to service with ClusterIP \"None\"".to_owned());
+        }
+        // The addresses of services are virtual: nothing listens there.
         Err(format!(
             "dial tcp {}: connect: connection refused",
             join(&address)
         ))
+    }
+}
+
+/// Decompresses the body of a response, up to the size of the largest.
+fn decompress(response: Response<Bytes>) -> Result<Response<Bytes>, CallFailure> {
+    if response
+        .headers()
+        .get(header::CONTENT_ENCODING)
+        .is_none_or(|encoding| encoding != "gzip")
+    {
+        return Ok(response);
+    }
+    let (parts, body) = response.into_parts();
+    let mut whole = Vec::new();
+    let limit = MAX_RESPONSE_BYTES as u64 + 1;
+    match GzDecoder::new(&body[..]).take(limit).read_to_end(&mut whole) {
+        Ok(_) if whole.len() <= MAX_RESPONSE_BYTES => Ok(Response::from_parts(parts, whole.into())),
+        Ok(_) => Err(CallFailure::Failed("length limit exceeded".to_owned())),
+        Err(error) => Err(CallFailure::Failed(error.to_string())),
     }
 }
 
@@ -170,13 +205,15 @@ fn body_of(response: Response<Bytes>) -> Result<Bytes, String> {
     if let Some(message) = status_message(response.body()) {
         return Err(message);
     }
+    // Texts are shown, documents are not.
+    let kind = response.headers().get(header::CONTENT_TYPE);
+    let is_text = kind.is_none_or(|kind| kind.as_bytes().starts_with(b"text/"));
     let unknown = || {
-        let body = String::from_utf8_lossy(response.body());
-        let text = body.trim();
-        if text.is_empty() || text.contains('\n') {
-            "unknown".to_owned()
-        } else {
-            text.to_owned()
+        let shown = &response.body()[..response.body().len().min(MAX_SHOWN_BYTES)];
+        let body = String::from_utf8_lossy(shown);
+        match body.trim() {
+            text if is_text && !text.is_empty() => text.to_owned(),
+            _ => "unknown".to_owned(),
         }
     };
     Err(match code {

@@ -25,6 +25,10 @@ pub(crate) fn client_config_problems(config: &Value) -> Vec<(&'static str, Probl
 
 fn url_problems(url: &str) -> Vec<Problem> {
     let invalid = |value: &str, why: &str| Problem::Invalid(value.into(), why.to_owned());
+    if let Some(why) = parse_problem(url) {
+        let why = format!("url must be a valid URL: parse {url:?}: {why}{FORM}");
+        return vec![Problem::Required(why)];
+    }
     let (rest, fragment) = url.split_once('#').unwrap_or((url, ""));
     let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
     let (scheme, rest) = rest.split_once("://").unwrap_or(("", rest));
@@ -52,6 +56,39 @@ fn url_problems(url: &str) -> Vec<Problem> {
         }
     }
     problems
+}
+
+/// Why Go cannot parse a URL at all.
+fn parse_problem(url: &str) -> Option<String> {
+    let mut rest = url;
+    while let Some(start) = rest.find('%') {
+        let escape = &rest.as_bytes()[start + 1..rest.len().min(start + 3)];
+        if escape.len() < 2 || !escape.iter().all(u8::is_ascii_hexdigit) {
+            let end = rest.floor_char_boundary(rest.len().min(start + 3));
+            return Some(format!(
+                "invalid URL escape {:?}",
+                &rest[start..end.max(start + 1)]
+            ));
+        }
+        rest = &rest[start + 3..];
+    }
+    if url.chars().any(char::is_control) {
+        return Some("net/url: invalid control character in URL".to_owned());
+    }
+    let first = url.split('/').next().unwrap_or_default();
+    let is_scheme = |text: &str| {
+        text.starts_with(|letter: char| letter.is_ascii_alphabetic())
+            && text
+                .chars()
+                .all(|letter| letter.is_ascii_alphanumeric() || "+-.".contains(letter))
+    };
+    match first.split_once(':') {
+        Some(("", _)) => Some("missing protocol scheme".to_owned()),
+        Some((scheme, _)) if !is_scheme(scheme) => {
+            Some("first path segment in URL cannot contain colon".to_owned())
+        }
+        _ => None,
+    }
 }
 
 fn service_problems(service: &Value) -> Vec<(&'static str, Problem)> {

@@ -15,10 +15,10 @@ use rustls::{ClientConfig, pki_types::ServerName};
 use tokio::{net::TcpStream, time::Instant};
 use tokio_rustls::TlsConnector;
 
-use super::{Endpoint, tls};
+use super::{Endpoint, first_bytes::FirstBytes, tls};
 
 /// The largest response.
-const MAX_RESPONSE_BYTES: usize = 16 * 1024 * 1024;
+pub(super) const MAX_RESPONSE_BYTES: usize = 16 * 1024 * 1024;
 
 /// How long an unused connection is kept, and how many are, of one webhook and of all.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -120,9 +120,10 @@ impl Connection {
             .map_err(|error| format!("dial tcp {address}: {}", dial_error(&error)))?;
         let name = ServerName::try_from(endpoint.host.to_string()).map_err(|error| error.to_string())?;
         let stream = TlsConnector::from(config)
-            .connect(name, stream)
+            .connect(name, FirstBytes::of(stream))
+            .into_fallible()
             .await
-            .map_err(|error| tls::handshake_error(&error))?;
+            .map_err(|(error, stream)| tls::handshake_error(&error, stream.first()))?;
         let (sender, driver) = http1::handshake(TokioIo::new(stream))
             .await
             .map_err(|error| error.to_string())?;

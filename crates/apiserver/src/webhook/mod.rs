@@ -23,7 +23,9 @@ mod client_config;
 mod connection;
 mod draws;
 mod endpoint;
+mod first_bytes;
 mod in_process;
+mod review;
 mod tls;
 
 use std::{sync::Arc, time::Duration};
@@ -36,6 +38,7 @@ pub(crate) use client_config::client_config_problems;
 pub(crate) use draws::{Draws, Purpose, RequestEnvironment};
 pub(crate) use endpoint::Endpoint;
 pub use in_process::InProcessWebhook;
+pub(crate) use review::{ReviewType, type_mismatch};
 
 /// A question to a webhook.
 #[derive(Clone, Debug)]

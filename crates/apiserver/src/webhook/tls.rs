@@ -4,7 +4,7 @@ use std::{io, sync::Arc};
 
 use rustls::{
     CertificateError, ClientConfig, Error, RootCertStore,
-    pki_types::{CertificateDer, pem::PemObject},
+    pki_types::{CertificateDer, ServerName, pem::PemObject},
 };
 
 /// The configuration of a client that trusts this PEM bundle, or the system's certificates if it is empty.
@@ -25,8 +25,8 @@ pub(super) fn client_config(ca_bundle: &[u8]) -> Arc<ClientConfig> {
     Arc::new(config)
 }
 
-/// The message for a failed handshake.
-pub(super) fn handshake_error(error: &io::Error) -> String {
+/// The message for a failed handshake with a server whose answer began so.
+pub(super) fn handshake_error(error: &io::Error, first: &[u8]) -> String {
     let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
     match tls {
         Some(Error::InvalidCertificate(why)) => {
@@ -34,6 +34,9 @@ pub(super) fn handshake_error(error: &io::Error) -> String {
                 "tls: failed to verify certificate: x509: {}",
                 certificate_error(why)
             )
+        }
+        Some(Error::InvalidMessage(_)) if first == b"HTTP/" => {
+            "http: server gave HTTP response to HTTPS client".to_owned()
         }
         Some(Error::InvalidMessage(_)) => "tls: first record does not look like a TLS handshake".to_owned(),
         Some(Error::AlertReceived(alert)) => format!("remote error: tls: {alert:?}"),
@@ -56,7 +59,24 @@ fn certificate_error(why: &CertificateError) -> String {
             "certificate has expired or is not yet valid".to_owned()
         }
         CertificateError::NotValidForNameContext { expected, presented } => {
-            let names: Vec<_> = presented.iter().map(|name| subject_name(name)).collect();
+            // Names of the other kind are not compared.
+            let is_address = matches!(expected, ServerName::IpAddress(_));
+            let comparable = presented
+                .iter()
+                .filter(|name| name.starts_with("IpAddress(") == is_address);
+            let names: Vec<_> = comparable.map(|name| subject_name(name)).collect();
+            if names.is_empty() && is_address {
+                return format!(
+                    "cannot validate certificate for {} because it doesn't contain any IP SANs",
+                    expected.to_str()
+                );
+            }
+            if names.is_empty() {
+                return format!(
+                    "certificate is not valid for any names, but wanted to match {}",
+                    expected.to_str()
+                );
+            }
             format!(
                 "certificate is valid for {}, not {}",
                 names.join(", "),

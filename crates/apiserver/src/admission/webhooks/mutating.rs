@@ -15,7 +15,8 @@ use crate::{
     fields::Managed,
     object::{ManagedFields, Object},
     patch::{Operation, apply_operations, decode_webhook_patch},
-    schema::Source,
+    registry::Resource,
+    schema::{FieldError, Problem, Source},
     status::Status,
 };
 
@@ -97,15 +98,21 @@ fn apply(
     matched: &Matched<'_>,
     attributes: &Attributes<'_>,
     object: Option<&Object>,
-    patch: &[u8],
+    patch: &review::Patch,
     warnings: &mut Vec<String>,
 ) -> Result<Option<Object>, HookError> {
-    let operations = decode_webhook_patch(patch)
+    let operations = decode_webhook_patch(&patch.json)
         .map_err(|why| HookError::Call(format!("received undecodable patch in webhook response: {why}")))?;
     if operations.is_empty() {
         return Ok(None);
     }
     let internal = |why: String| HookError::Status(Status::internal(why));
+    if object.is_some() && patch.kind != "JSONPatch" {
+        return Err(HookError::Call(format!(
+            "unsupported patch type {:?}",
+            patch.kind
+        )));
+    }
     let Some(object) = object else {
         return Err(internal(format!(
             "admission webhook {:?} attempted to modify the object, which is not supported for this operation",
@@ -127,13 +134,18 @@ fn apply(
     if depth::of_value(&tree) > depth::limit() {
         return Err(internal("the patch of a webhook nests too deep".to_owned()));
     }
+    check_type(&tree, &before, attributes, matched.resource)?;
+    if attributes.resource.is_custom {
+        drop_malformed_texts(&mut tree);
+    }
     let (mut patched, _) = decode(tree, attributes, matched.resource, Source::Json).map_err(internal)?;
     if touches_managed_fields {
         restore_managed_fields(&mut patched, &before, warnings);
     } else {
         patched.set_managed_fields(before.managed_fields().clone());
     }
-    if patched == before {
+    // A real server compares its types with and without their kind: every patch of a built-in kind is a change.
+    if patched == before && attributes.resource.is_custom {
         return Ok(None);
     }
     if !attributes.is_object() || is_same(attributes.resource, matched.resource) {
@@ -149,15 +161,66 @@ fn apply(
     .map_err(HookError::Status)
 }
 
+/// Rejects a patch that changes what the object is.
+fn check_type(
+    patched: &Json,
+    before: &Object,
+    attributes: &Attributes<'_>,
+    matched: &Resource,
+) -> Result<(), HookError> {
+    let text = |key: &str| patched[key].as_str().unwrap_or_default();
+    let (api_version, kind) = (text("apiVersion"), text("kind"));
+    let is_same = |key: &str, text: &str| before.text_at(key) == *text;
+    if !attributes.is_object() || (is_same("apiVersion", api_version) && is_same("kind", kind)) {
+        return Ok(());
+    }
+    if matched.is_custom {
+        return Err(HookError::Status(if is_same("apiVersion", api_version) {
+            let problem = Problem::Invalid(kind.into(), format!("must be {}", matched.kind));
+            let errors = [FieldError::new("kind", problem)];
+            Status::invalid(&matched.group, kind, before.name(), &errors)
+        } else {
+            Status::without_reason(format!(
+                "request to convert CR from an invalid group/version: {api_version}"
+            ))
+        }));
+    }
+    // A real server says this of kinds that it has, and the next of others.
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    if is_same("apiVersion", api_version) {
+        let package = if group.is_empty() {
+            "core"
+        } else {
+            group.split('.').next().unwrap_or_default()
+        };
+        return Err(HookError::Status(Status::without_reason(format!(
+            "converting ({version}.{kind}) to ({package}.{}): unknown conversion",
+            matched.kind
+        ))));
+    }
+    Err(HookError::Status(Status::internal(format!(
+        "no kind {kind:?} is registered for version {api_version:?} in scheme \"pkg/runtime/scheme.go:111\""
+    ))))
+}
+
+/// Drops labels and annotations of custom resources that are no texts, as a real server does whenever it reads one.
+fn drop_malformed_texts(tree: &mut Json) {
+    for key in ["labels", "annotations"] {
+        if let Some(texts) = tree["metadata"].get_mut(key).and_then(Json::as_object_mut) {
+            texts.retain(|_, value| value.is_string());
+        }
+    }
+}
+
 /// Keeps the managed fields that a webhook has left, if they are valid, and otherwise restores them.
 fn restore_managed_fields(patched: &mut Object, before: &Object, warnings: &mut Vec<String>) {
     let ManagedFields::Submitted(submitted) = patched.managed_fields() else {
         return;
     };
-    let checked = check_managed_fields(submitted).map(|()| Managed::from_client(submitted));
-    let kept = match checked {
-        Ok(Some(managed)) => ManagedFields::from_stored(managed.into_json()),
-        Ok(None) => before.managed_fields().clone(),
+    let kept = match valid_managed_fields(submitted) {
+        // An empty list, or one empty entry, resets them.
+        Ok(entries) if entries.as_array().is_none_or(Vec::is_empty) => ManagedFields::None,
+        Ok(entries) => ManagedFields::from_stored(entries.to_string()),
         Err(why) => {
             warnings.push(format!(
                 ".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated \
@@ -169,16 +232,44 @@ fn restore_managed_fields(patched: &mut Object, before: &Object, warnings: &mut 
     patched.set_managed_fields(kept);
 }
 
-/// Why a list of managed fields is invalid, in kube-apiserver's words.
-fn check_managed_fields(submitted: &Json) -> Result<(), &'static str> {
-    for entry in submitted.as_array().into_iter().flatten() {
+/// The entries of valid managed fields, or why they are invalid, in kube-apiserver's words.
+fn valid_managed_fields(submitted: &Json) -> Result<Json, String> {
+    const KEYS: [&str; 7] = [
+        "manager",
+        "operation",
+        "apiVersion",
+        "time",
+        "fieldsType",
+        "fieldsV1",
+        "subresource",
+    ];
+    let mut entries = Vec::new();
+    if submitted
+        .as_array()
+        .is_some_and(|list| matches!(&list[..], [Json::Object(entry)] if entry.is_empty()))
+    {
+        return Ok(Json::Array(entries));
+    }
+    for (index, entry) in submitted.as_array().into_iter().flatten().enumerate() {
         let text = |key: &str| entry[key].as_str().unwrap_or_default();
         if !matches!(text("operation"), "Apply" | "Update") {
-            return Err("operation must be `Apply` or `Update`");
+            return Err("operation must be `Apply` or `Update`".to_owned());
         }
         if !matches!(text("fieldsType"), "" | "FieldsV1") {
-            return Err("must be `FieldsV1`");
+            return Err(format!(
+                "invalid fieldsType {:?} in managed fields entry {index}",
+                text("fieldsType")
+            ));
         }
+        let known = KEYS.iter().filter_map(|key| {
+            let value = entry.get(key).filter(|value| !value.is_null())?;
+            Some(((*key).to_owned(), value.clone()))
+        });
+        entries.push(Json::Object(known.collect()));
     }
-    Ok(())
+    let entries = Json::Array(entries);
+    if Managed::from_client(&entries).is_none() {
+        return Err("error decoding set: a field has no type, such as f:name".to_owned());
+    }
+    Ok(entries)
 }

@@ -5,11 +5,13 @@ use serde_json::{Map, Value};
 
 use super::{HookError, Matched};
 use crate::{
-    admission::{request::Attributes, versions::at_version},
-    golang, json as reader,
+    admission::{
+        request::{Attributes, Operation},
+        versions::at_version,
+    },
     object::Object,
     status::Status,
-    webhook::{Answer, Call, CallFailure, CallKey},
+    webhook::{Answer, Call, CallFailure, CallKey, ReviewType, type_mismatch},
 };
 
 /// The version of the reviews that a webhook wants.
@@ -22,17 +24,10 @@ pub(super) enum ReviewVersion {
 impl ReviewVersion {
     /// The first of these that the server knows.
     pub(super) fn preferred(versions: &Value) -> Self {
-        let mut known =
-            versions
-                .as_array()
-                .into_iter()
-                .flatten()
-                .filter_map(|version| match version.as_str() {
-                    Some("v1") => Some(Self::V1),
-                    Some("v1beta1") => Some(Self::V1beta1),
-                    _ => None,
-                });
-        known.next().unwrap_or(Self::V1)
+        match ReviewType::preferred_version(versions) {
+            "v1beta1" => Self::V1beta1,
+            _ => Self::V1,
+        }
     }
 
     fn head(self) -> &'static str {
@@ -44,10 +39,14 @@ impl ReviewVersion {
         }
     }
 
-    fn name(self) -> &'static str {
-        match self {
-            Self::V1 => "v1",
-            Self::V1beta1 => "v1beta1",
+    fn review_type(self) -> ReviewType {
+        ReviewType {
+            group: "admission.k8s.io",
+            version: match self {
+                Self::V1 => "v1",
+                Self::V1beta1 => "v1beta1",
+            },
+            kind: "AdmissionReview",
         }
     }
 }
@@ -64,6 +63,13 @@ pub(super) fn call(
     for (key, object) in ["object", "oldObject"].into_iter().zip(objects) {
         rest.extend_from_slice(format!(",\"{key}\":").as_bytes());
         match object {
+            // The options of a connection have no metadata.
+            Some(object) if attributes.operation == Operation::Connect => {
+                let fields = object.fields().iter().filter(|(key, _)| *key != "metadata");
+                let fields: Map<String, Value> =
+                    fields.map(|(key, value)| (key.clone(), value.clone())).collect();
+                rest.extend_from_slice(Value::Object(fields).to_string().as_bytes());
+            }
             Some(object) => at_version(attributes, matched.resource, object)?.write_json(&mut rest),
             None => rest.extend_from_slice(b"null"),
         }
@@ -81,14 +87,14 @@ pub(super) fn call(
     })
 }
 
-/// Reads the answer of a webhook: its JSON patch, if it has one. An error if the call failed or the request is denied;
+/// Reads the answer of a webhook: its patch, if it has one. An error if the call failed or the request is denied;
 /// warnings are added in any case.
 pub(super) fn patch_of(
     matched: &Matched<'_>,
     answer: &Answer,
     is_mutating: bool,
     warnings: &mut Vec<String>,
-) -> Result<Option<Vec<u8>>, HookError> {
+) -> Result<Option<Patch>, HookError> {
     let webhook = &matched.webhook;
     let body = answer.response.as_ref().map_err(|failure| {
         HookError::Call(match failure {
@@ -97,10 +103,8 @@ pub(super) fn patch_of(
         })
     })?;
     let undecodable = |why: String| HookError::Call(format!("failed to call webhook: {why}"));
-    let review = reader::read(body)
-        .map_err(|why| undecodable(format!("couldn't get version/kind; json parse error: {why}")))?
-        .0;
-    let response = decode(&review, webhook.version).map_err(undecodable)?;
+    let review = webhook.version.review_type().read(body).map_err(undecodable)?;
+    let response = decode(&review).map_err(undecodable)?;
     let response = verify(&review, response, webhook.version, &answer.uid, is_mutating)
         .map_err(|why| HookError::Call(format!("received invalid webhook response: {why}")))?;
     for (key, value) in response.audit_annotations {
@@ -111,20 +115,26 @@ pub(super) fn patch_of(
             "audit annotation of a webhook"
         );
     }
-    warnings.extend(response.warnings);
+    // Those with control characters are no headers.
+    let is_header = |warning: &String| !warning.chars().any(char::is_control);
+    warnings.extend(response.warnings.into_iter().filter(is_header));
     if !response.allowed {
         return Err(HookError::Status(Status::denied_by_webhook(
             &webhook.name,
             response.status.as_ref(),
         )));
     }
-    match response.patch {
-        Some(_) if response.patch_type != "JSONPatch" => Err(HookError::Call(format!(
-            "unsupported patch type {:?}",
-            response.patch_type
-        ))),
-        patch => Ok(patch),
-    }
+    Ok(response.patch.map(|json| Patch {
+        json,
+        kind: response.patch_type,
+    }))
+}
+
+/// The patch of a mutating webhook.
+pub(super) struct Patch {
+    pub(super) json: Vec<u8>,
+    /// `JSONPatch`, or an unknown one.
+    pub(super) kind: String,
 }
 
 /// The decoded `response` of a review.
@@ -140,48 +150,19 @@ struct Response {
     audit_annotations: Vec<(String, String)>,
 }
 
-/// Decodes a review like Go's decoder into its type. `None` if it has no response.
-fn decode(review: &Value, expected: ReviewVersion) -> Result<Option<Response>, String> {
-    let Some(fields) = review.as_object() else {
-        return Err(format!(
-            "couldn't get version/kind; json parse error: json: cannot unmarshal {} into Go value of type struct {{ APIVersion string \
-             \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",
-            golang::json_type(review)
-        ));
-    };
-    let text = |key: &str| fields.get(key).and_then(Value::as_str).unwrap_or_default();
-    let (version, kind) = (text("apiVersion"), text("kind"));
-    if !version.is_empty() && !kind.is_empty() {
-        let name = match (version, kind) {
-            ("admission.k8s.io/v1", "AdmissionReview") => "v1",
-            ("admission.k8s.io/v1beta1", "AdmissionReview") => "v1beta1",
-            _ => {
-                return Err(format!(
-                    "no kind {kind:?} is registered for version {version:?} in scheme \"pkg/runtime/scheme.go:110\""
-                ));
-            }
-        };
-        if name != expected.name() {
-            return Err(format!(
-                "converting ({name}.AdmissionReview) to ({}.AdmissionReview): unknown conversion",
-                expected.name()
-            ));
-        }
-    }
-    let Some(response) = fields.get("response").filter(|response| !response.is_null()) else {
+/// Decodes the response of a review like Go's decoder into its type. `None` if there is none.
+fn decode(review: &Value) -> Result<Option<Response>, String> {
+    let Some(response) = review.get("response").filter(|response| !response.is_null()) else {
         return Ok(None);
     };
     let mismatch = |value: &Value, field: &str, wanted: &str| {
-        format!(
-            "json: cannot unmarshal {} into Go struct field AdmissionReview.response{field} of type {wanted}",
-            golang::json_type(value)
-        )
+        type_mismatch(value, &format!("AdmissionResponse.response{field}"), wanted)
     };
     let Some(fields) = response.as_object() else {
-        return Err(mismatch(
+        return Err(type_mismatch(
             response,
-            "",
-            &format!("{}.AdmissionResponse", expected.name()),
+            "AdmissionReview.response",
+            "v1.AdmissionResponse",
         ));
     };
     let mut decoded = Response::default();
@@ -195,7 +176,10 @@ fn decode(review: &Value, expected: ReviewVersion) -> Result<Option<Response>, S
             ("status", _) => return Err(mismatch(value, ".status", "v1.Status")),
             ("patch", _) => {
                 let bytes = decode_bytes(value);
-                let bytes = bytes.map_err(|why| why.unwrap_or_else(|| mismatch(value, ".patch", "[]uint8")));
+                let bytes = bytes.map_err(|why| match why {
+                    BytesError::Message(why) => why,
+                    BytesError::Type(value, wanted) => mismatch(value, ".patch", wanted),
+                });
                 decoded.patch = Some(bytes?);
             }
             ("patchType", Value::String(name)) => {
@@ -230,23 +214,32 @@ fn decode(review: &Value, expected: ReviewVersion) -> Result<Option<Response>, S
     Ok(Some(decoded))
 }
 
-/// Decodes Go's `[]byte`: base64, or a list of numbers. The error has no text if the type is another.
-fn decode_bytes(value: &Value) -> Result<Vec<u8>, Option<String>> {
+/// Why a value is not Go's `[]byte`.
+#[derive(Debug, PartialEq)]
+enum BytesError<'a> {
+    Message(String),
+    /// A value is of another type than this.
+    Type(&'a Value, &'static str),
+}
+
+/// Decodes Go's `[]byte`: base64, or a list of numbers.
+fn decode_bytes(value: &Value) -> Result<Vec<u8>, BytesError<'_>> {
     match value {
         Value::String(text) => STANDARD.decode(text).map_err(|_| {
             let valid = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
             let bytes = text.as_bytes();
-            let offset = bytes
-                .iter()
-                .position(|byte| !valid(byte))
-                .unwrap_or(bytes.len() / 4 * 4);
-            Some(format!("illegal base64 data at input byte {offset}"))
+            let offset = bytes.iter().position(|byte| !valid(byte));
+            let offset = offset.unwrap_or(bytes.len() / 4 * 4);
+            BytesError::Message(format!("illegal base64 data at input byte {offset}"))
         }),
         Value::Array(items) => {
             let byte = |item: &Value| item.as_u64().and_then(|number| u8::try_from(number).ok());
-            items.iter().map(byte).collect::<Option<_>>().ok_or(None)
+            items
+                .iter()
+                .map(|item| byte(item).ok_or(BytesError::Type(item, "uint8")))
+                .collect()
         }
-        _ => Err(None),
+        _ => Err(BytesError::Type(value, "[]uint8")),
     }
 }
 
@@ -273,14 +266,7 @@ fn verify(
     if response.uid != uid {
         return Err(format!("expected response.uid={uid:?}, got {:?}", response.uid));
     }
-    let text = |key: &str| review[key].as_str().unwrap_or_default();
-    let (api_version, kind) = (text("apiVersion"), text("kind"));
-    if (api_version, kind) != ("admission.k8s.io/v1", "AdmissionReview") {
-        let separator = if api_version.contains('/') { "" } else { "/" };
-        return Err(format!(
-            "expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview, got {separator}{api_version}, Kind={kind}"
-        ));
-    }
+    version.review_type().check(review)?;
     let has_patch = response.patch.as_ref().is_some_and(|patch| !patch.is_empty());
     if is_mutating {
         match (has_patch, response.has_patch_type) {
@@ -316,11 +302,14 @@ mod tests {
     fn bytes_are_base64_or_numbers() {
         assert_eq!(decode_bytes(&json!("W10=")), Ok(b"[]".to_vec()));
         assert_eq!(decode_bytes(&json!([91, 93])), Ok(b"[]".to_vec()));
+        let illegal = BytesError::Message("illegal base64 data at input byte 0".to_owned());
+        assert_eq!(decode_bytes(&json!("!!")), Err(illegal));
+        let large = json!(256);
         assert_eq!(
-            decode_bytes(&json!("!!")),
-            Err(Some("illegal base64 data at input byte 0".to_owned()))
+            decode_bytes(&json!([256])),
+            Err(BytesError::Type(&large, "uint8"))
         );
-        assert_eq!(decode_bytes(&json!([256])), Err(None));
-        assert_eq!(decode_bytes(&json!(7)), Err(None));
+        let number = json!(7);
+        assert_eq!(decode_bytes(&number), Err(BytesError::Type(&number, "[]uint8")));
     }
 }

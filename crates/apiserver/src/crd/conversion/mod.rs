@@ -149,6 +149,32 @@ pub(crate) fn convert_for_read(resource: &Resource, entry: Arc<Entry>) -> Result
     Ok(convert_entry(resource, forms, wanted, entry))
 }
 
+/// Converts an entry to the resource's version for one request, with the answers that it has from a webhook. Without a request,
+/// what a webhook converts stays as it is.
+pub(crate) fn convert_for_request(
+    resource: &Resource,
+    entry: Arc<Entry>,
+    answers: Option<&Answers>,
+) -> Result<Arc<Entry>, Status> {
+    let Some((forms, wanted)) = needed_conversion(resource, &entry) else {
+        return Ok(entry);
+    };
+    let Some(webhook) = forms.webhook_for(&entry, resource) else {
+        return convert_for_read(resource, entry);
+    };
+    let Some(answers) = answers else {
+        return Ok(entry);
+    };
+    let mut object = webhook.convert(forms.decode(&entry)?, &resource.api_version(), answers)?;
+    coerce(wanted.schema.view(), &mut object);
+    let object = object.encode(entry.revision, &wanted.selectable_fields);
+    Ok(Arc::new(Entry {
+        key: entry.key.clone(),
+        revision: entry.revision,
+        object: object.with_schema_hash(wanted.schema_hash),
+    }))
+}
+
 /// Whether a webhook converts objects of this resource.
 pub(crate) fn has_webhook(resource: &Resource) -> bool {
     let conversion = resource.crd.as_ref().map(|defined| &defined.conversion);
@@ -319,6 +345,8 @@ pub(crate) fn convert_by_webhook(
 pub(crate) enum Forms {
     /// They are computed with the commit.
     Computed,
+    /// The object stays in the version in which it is stored: the server's own writes ask no webhook.
+    AsStored,
     /// A webhook has converted them.
     Converted { stored: Box<Object>, shown: Box<Object> },
 }
@@ -333,14 +361,14 @@ impl Forms {
         let Some(webhook) = &conversion.webhook else {
             return Ok(Self::Computed);
         };
-        if resource.version == conversion.storage_version {
+        if caller.is_some() && resource.version == conversion.storage_version {
             return Ok(Self::Computed);
         }
         let Some(form) = conversion.by_version.get(&conversion.storage_version) else {
             return Ok(Self::Computed);
         };
         let Some(caller) = caller else {
-            return Err(Status::internal("only a request can be converted by a webhook"));
+            return Ok(Self::AsStored);
         };
         let stored_version = group_version(&conversion.group, &conversion.storage_version);
         let mut stored = webhook.convert(object.clone(), &stored_version, &caller.answers)?;
@@ -394,6 +422,13 @@ fn convert_entry(
         revision: entry.revision,
         object: object.with_schema_hash(wanted.schema_hash),
     })
+}
+
+/// The selectable fields of an object that stays in the version in which it is stored.
+pub(crate) fn stored_fields<'a>(resource: &'a Resource, object: &Object) -> &'a [SelectableField] {
+    let conversion = resource.crd.as_ref().map(|defined| &defined.conversion);
+    let form = conversion.and_then(|conversion| conversion.version_schema(&object.text_at("apiVersion")));
+    form.map_or(&resource.selectable_fields, |form| &form.selectable_fields)
 }
 
 /// Converts an object to the storage version. Returns that version's selectable fields and its schema hash; `None` for

@@ -10,11 +10,11 @@ use serde_json::{Map, Value};
 use super::cache::ConvertedEntries;
 use crate::{
     auth::aggregate_messages,
-    json,
+    golang,
     object::Object,
     status::Status,
     validation,
-    webhook::{Answer, Answers, Call, CallKey, Endpoint},
+    webhook::{Answer, Answers, Call, CallKey, Endpoint, ReviewType, type_mismatch},
 };
 
 /// How long a real server waits for a conversion. There is no setting.
@@ -25,7 +25,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 pub(super) struct ConversionWebhook {
     endpoint: Arc<Endpoint>,
     head: &'static str,
-    api_version: &'static str,
+    review_type: ReviewType,
     /// Stored objects that were converted for reads.
     pub(super) converted: ConvertedEntries,
 }
@@ -37,24 +37,20 @@ impl ConversionWebhook {
             return None;
         }
         let webhook = &conversion["webhook"];
-        let versions = webhook["conversionReviewVersions"].as_array();
-        let is_known = |version: &&Value| *version == "v1" || *version == "v1beta1";
-        let preferred = versions.and_then(|versions| versions.iter().find(is_known));
-        let (api_version, head) = if preferred.is_some_and(|version| *version == "v1beta1") {
-            (
-                "apiextensions.k8s.io/v1beta1",
-                r#"{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1beta1","request":{"uid":""#,
-            )
+        let version = ReviewType::preferred_version(&webhook["conversionReviewVersions"]);
+        let head = if version == "v1beta1" {
+            r#"{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1beta1","request":{"uid":""#
         } else {
-            (
-                "apiextensions.k8s.io/v1",
-                r#"{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1","request":{"uid":""#,
-            )
+            r#"{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1","request":{"uid":""#
         };
         Some(Self {
             endpoint: Arc::new(Endpoint::parse(&webhook["clientConfig"])),
             head,
-            api_version,
+            review_type: ReviewType {
+                group: "apiextensions.k8s.io",
+                version,
+                kind: "ConversionReview",
+            },
             converted: ConvertedEntries::default(),
         })
     }
@@ -115,6 +111,9 @@ impl ConversionWebhook {
         let converted = self
             .decode(answer)
             .map_err(|why| refuse(format!("failed: {why}")))?;
+        for object in &converted {
+            check_object(object).map_err(Status::without_reason)?;
+        }
         if converted.len() != objects.len() {
             return Err(refuse(format!(
                 "returned {} objects, expected {}",
@@ -136,23 +135,19 @@ impl ConversionWebhook {
     /// The objects in an answer, or why it is none.
     fn decode(&self, answer: &Answer) -> Result<Vec<Value>, String> {
         let body = answer.response.as_ref().map_err(ToString::to_string)?;
-        let (mut review, _) =
-            json::read(body).map_err(|why| format!("couldn't get version/kind; json parse error: {why}"))?;
-        let text = |key: &str| review[key].as_str().unwrap_or_default();
-        if !review.is_object() || review["response"].is_null() {
-            return Err("no response provided".to_owned());
+        let mut review = self.review_type.read(body)?;
+        let response = &review["response"];
+        if !response["result"].is_null() && !response["result"].is_object() {
+            let field = "ConversionResponse.response.result";
+            return Err(type_mismatch(&response["result"], field, "v1.Status"));
         }
-        let (api_version, kind) = (text("apiVersion"), text("kind"));
-        if (api_version, kind) != (self.api_version, "ConversionReview") {
-            return Err(format!(
-                "expected webhook response of {}, got {}",
-                kind_text(self.api_version, "ConversionReview"),
-                kind_text(api_version, kind)
-            ));
+        self.review_type.check(&review)?;
+        if response.is_null() {
+            return Err("no response provided".to_owned());
         }
         let mut response = review["response"].take();
         let uid = response["uid"].as_str().unwrap_or_default();
-        if self.api_version.ends_with("/v1") && uid != answer.uid {
+        if self.review_type.version == "v1" && uid != answer.uid {
             return Err(format!("expected response.uid={:?}, got {uid:?}", answer.uid));
         }
         let result = &response["result"];
@@ -182,6 +177,24 @@ fn kind_text(api_version: &str, kind: &str) -> String {
     format!("{separator}{api_version}, Kind={kind}")
 }
 
+/// Checks that a converted object is one, with Go's messages.
+fn check_object(object: &Value) -> Result<(), String> {
+    match object {
+        Value::Null => Err("unexpected end of JSON input".to_owned()),
+        Value::Object(fields) => {
+            let kind = fields.get("kind").and_then(Value::as_str).unwrap_or_default();
+            if kind.is_empty() {
+                return Err(format!("Object 'Kind' is missing in '{object}'"));
+            }
+            Ok(())
+        }
+        other => Err(format!(
+            "json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
+            golang::json_type(other)
+        )),
+    }
+}
+
 /// Checks that an object was converted to this API version, and is still of the same kind.
 fn check_type(object: &Object, converted: &Value, wanted: &str) -> Result<(), String> {
     let text = |key: &str| converted[key].as_str().unwrap_or_default();
@@ -203,12 +216,9 @@ fn check_type(object: &Object, converted: &Value, wanted: &str) -> Result<(), St
 
 /// The converted object with the metadata that it may not change.
 fn merge(object: &Object, mut converted: Value) -> Result<Object, String> {
-    let metadata = converted.get_mut("metadata").map(Value::take).unwrap_or_default();
-    let Value::Object(mut metadata) = metadata else {
-        return Err(format!(
-            "returned invalid metadata of type {} in input object",
-            if metadata.is_null() { "<nil>" } else { "other" }
-        ));
+    let mut metadata = match converted.get_mut("metadata").map(Value::take) {
+        Some(Value::Object(metadata)) => metadata,
+        _ => Map::new(),
     };
     for (key, shown) in [("name", "name"), ("namespace", "namespace"), ("uid", "UID")] {
         let after = metadata.get(key).and_then(Value::as_str).unwrap_or_default();
@@ -225,10 +235,16 @@ fn merge(object: &Object, mut converted: Value) -> Result<Object, String> {
         let Some(values) = metadata.remove(key).filter(|values| !values.is_null()) else {
             continue;
         };
-        let is_text_map = |values: &Map<String, Value>| values.values().all(Value::is_string);
-        if !values.as_object().is_some_and(is_text_map) {
+        let Some(texts) = values.as_object() else {
             return Err(format!(
-                "returned invalid metadata: metadata.{key}: must be a map of strings"
+                "returned invalid metadata: invalid metadata.{key} of type {} in converted object",
+                golang::type_of(&values)
+            ));
+        };
+        if let Some((name, value)) = texts.iter().find(|(_, value)| !value.is_string()) {
+            return Err(format!(
+                "returned invalid metadata: metadata.{key}[{name}] must be a string, but is {} in converted object",
+                golang::type_of(value)
             ));
         }
         kept.insert(key.to_owned(), values);
@@ -238,7 +254,14 @@ fn merge(object: &Object, mut converted: Value) -> Result<Object, String> {
     let errors: Vec<_> = validation::check_custom_metadata(&merged)
         .iter()
         .filter(|error| matches!(&*error.field, "metadata.labels" | "metadata.annotations"))
-        .map(|error| format!("{}: {}", error.field, error.message()))
+        // A real server names the field of annotations so here.
+        .map(|error| {
+            format!(
+                "{}: {}",
+                error.field.replace("annotations", "annotation"),
+                error.message()
+            )
+        })
         .collect();
     if !errors.is_empty() {
         let why = aggregate_messages(&errors);

@@ -1,0 +1,104 @@
+//! Reads the reviews that webhooks answer with, as Go's decoder does, and with its messages.
+
+use serde_json::Value;
+
+use crate::{golang, json, yaml};
+
+/// The type of a review.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ReviewType {
+    pub(crate) group: &'static str,
+    /// `v1` or `v1beta1`
+    pub(crate) version: &'static str,
+    pub(crate) kind: &'static str,
+}
+
+impl ReviewType {
+    /// `admission.k8s.io/v1`
+    fn api_version(self) -> String {
+        format!("{}/{}", self.group, self.version)
+    }
+
+    /// `admission.k8s.io/v1, Kind=AdmissionReview`
+    fn shown(self) -> String {
+        format!("{}, Kind={}", self.api_version(), self.kind)
+    }
+
+    /// The first of these versions that the server knows.
+    pub(crate) fn preferred_version(versions: &Value) -> &'static str {
+        let versions = versions.as_array().into_iter().flatten();
+        let mut known = versions.filter_map(|version| match version.as_str() {
+            Some("v1") => Some("v1"),
+            Some("v1beta1") => Some("v1beta1"),
+            _ => None,
+        });
+        known.next().unwrap_or("v1")
+    }
+
+    /// Reads a document of this type; `null` becomes an empty one.
+    pub(crate) fn read(self, body: &[u8]) -> Result<Value, String> {
+        let undecodable = |why| format!("couldn't get version/kind; json parse error: {why}");
+        // What is no JSON may be YAML.
+        let read = json::read(body).or_else(|why| yaml::read(body).map_err(|_| why));
+        let (review, _) = read.map_err(undecodable)?;
+        if review.is_null() {
+            return Ok(Value::Object(serde_json::Map::new()));
+        }
+        if !review.is_object() {
+            return Err(undecodable(format!(
+                "json: cannot unmarshal {} into Go value of type struct {{ APIVersion string \
+                 \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",
+                golang::json_type(&review)
+            )));
+        }
+        let (api_version, kind) = type_of(&review);
+        if api_version.is_empty() || kind.is_empty() {
+            return Ok(review);
+        }
+        let version = api_version
+            .strip_prefix(self.group)
+            .and_then(|rest| rest.strip_prefix('/'));
+        let known = match (api_version, kind) {
+            ("v1", "Status") => "v1.Status".to_owned(),
+            (_, kind) if kind == self.kind && matches!(version, Some("v1" | "v1beta1")) => {
+                format!("{}.{kind}", version.unwrap_or_default())
+            }
+            _ => {
+                return Err(format!(
+                    "no kind {kind:?} is registered for version {api_version:?} in scheme \"pkg/runtime/scheme.go:111\""
+                ));
+            }
+        };
+        let wanted = format!("{}.{}", self.version, self.kind);
+        if known != wanted {
+            return Err(format!("converting ({known}) to ({wanted}): unknown conversion"));
+        }
+        Ok(review)
+    }
+
+    /// Checks that a document states this type.
+    pub(crate) fn check(self, review: &Value) -> Result<(), String> {
+        let (api_version, kind) = type_of(review);
+        if kind == self.kind && api_version == self.api_version() {
+            return Ok(());
+        }
+        let separator = if api_version.contains('/') { "" } else { "/" };
+        Err(format!(
+            "expected webhook response of {}, got {separator}{api_version}, Kind={kind}",
+            self.shown()
+        ))
+    }
+}
+
+fn type_of(review: &Value) -> (&str, &str) {
+    let text = |key: &str| review[key].as_str().unwrap_or_default();
+    (text("apiVersion"), text("kind"))
+}
+
+/// Go's message about a field of another type.
+pub(crate) fn type_mismatch(value: &Value, field: &str, wanted: &str) -> String {
+    format!(
+        "json: cannot unmarshal {} into Go struct field {field} of type {wanted}",
+        golang::json_type(value)
+    )
+}
