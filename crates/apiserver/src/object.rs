@@ -269,7 +269,9 @@ impl Object {
         }
         let managed_fields = json.len();
         if let ManagedFields::Stored(list) = &self.managed_fields {
-            json.extend_from_slice(MANAGED_FIELDS_KEY.as_bytes());
+            // Only a request that is not stored has no other metadata.
+            let skipped = usize::from(self.metadata().is_empty());
+            json.extend_from_slice(&MANAGED_FIELDS_KEY.as_bytes()[skipped..]);
             json.extend_from_slice(list.as_bytes());
         }
         places.managed_fields = managed_fields..json.len();

@@ -129,14 +129,14 @@ impl ObjectStore {
         change: Change,
     ) -> Result<Arc<Entry>, Conflict> {
         let key = Key::new(object.namespace(), object.name());
-        let stays = matches!(forms, Forms::AsStored) && change != Change::Remove;
-        let shown = match forms {
-            Forms::Converted { stored, shown } if change != Change::Remove => {
-                *object = *stored;
-                Some(*shown)
-            }
-            _ => None,
-        };
+        let stays = matches!(forms, Forms::Stored) && change != Change::Remove;
+        if let Forms::Converted { mut stored, shown } = forms
+            && change != Change::Remove
+        {
+            let entry = self.commit_forms(resource, &mut stored, Forms::Stored, expect, change)?;
+            object.set_meta("resourceVersion", entry.revision.to_string());
+            return Ok(crd::written_entry(resource, *shown, &entry));
+        }
         conversion::convert_to_stored(resource, object);
         // A removed object is shown as it was stored, whatever its version.
         let removed = resource.is_custom && change == Change::Remove;
@@ -173,10 +173,7 @@ impl ObjectStore {
                 encoded.with_schema_hash(shape)
             },
         );
-        committed.map(|entry| match shown {
-            Some(shown) => crd::written_entry(resource, shown, &entry),
-            // What is removed is not converted by a webhook: it is only counted.
-            None => crd::convert_for_read(resource, entry.clone()).unwrap_or(entry),
-        })
+        // A webhook does not convert what was removed or stored here: its writer has the other form.
+        committed.map(|entry| crd::convert_for_read(resource, entry.clone()).unwrap_or(entry))
     }
 }

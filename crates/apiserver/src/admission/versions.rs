@@ -63,7 +63,12 @@ pub(super) fn convert(
     answers: &Answers,
 ) -> Result<Object, Status> {
     if from.is_custom {
-        return crd::convert_between(from, to, object, answers);
+        return crd::convert_between(from, to, object, answers).map_err(|status| {
+            if status.is_unfinished() {
+                return status;
+            }
+            Status::internal(format!("Internal error occurred: {}", status.message()))
+        });
     }
     conversion::convert_to_stored(from, &mut object);
     Ok(conversion::convert_for_read(object, to))

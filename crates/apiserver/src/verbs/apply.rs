@@ -54,8 +54,8 @@ impl WriteVerbs {
         for _ in 0..tries(body, known.as_deref()) {
             let entry = match self.store.current_for(target, options.caller.as_deref()) {
                 Ok(entry) => Some(entry),
-                Err(status) if status.is_unfinished() => return Err(status),
-                Err(_) => None,
+                Err(status) if status.code == 404 => None,
+                Err(status) => return Err(status),
             };
             let old = entry
                 .as_ref()

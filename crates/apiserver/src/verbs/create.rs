@@ -114,7 +114,11 @@ impl WriteVerbs {
                     .get(&resource.table, &Key::new(object.namespace(), object.name()));
                 return match existing {
                     Some(entry) => Err(already_exists(resource, &object, &entry).with_warnings(&warnings)),
-                    None => Ok(dry_run_answer(201, object, warnings)),
+                    None => {
+                        // A conversion that fails would fail the write.
+                        Forms::of(resource, &object, caller)?;
+                        Ok(dry_run_answer(201, object, warnings))
+                    }
                 };
             }
             // The real server checks this in its storage, which a dry run does not reach.

@@ -269,6 +269,8 @@ impl WriteVerbs {
         self.admission
             .validate(&admitted, [Some(&object), Some(old)], &mut warnings)?;
         if options.dry_run {
+            // A conversion that fails would fail the write.
+            Forms::of(resource, &object, caller)?;
             return Ok(Some(dry_run_answer(200, object, warnings)));
         }
         self.store_update((resource, caller), entry, old, object, warnings)
@@ -367,7 +369,7 @@ fn is_stored_unchanged(
     !resource.is_custom
         || stored.is_some_and(|stored| {
             let object = match forms {
-                Forms::AsStored => object.clone(),
+                Forms::Stored => object.clone(),
                 Forms::Computed => {
                     let mut object = object.clone();
                     crd::convert_to_stored(resource, &mut object);

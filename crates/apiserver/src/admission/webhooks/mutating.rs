@@ -170,7 +170,7 @@ fn check_type(
 ) -> Result<(), HookError> {
     let text = |key: &str| patched[key].as_str().unwrap_or_default();
     let (api_version, kind) = (text("apiVersion"), text("kind"));
-    let is_same = |key: &str, text: &str| before.text_at(key) == *text;
+    let is_same = |key: &str, text: &str| text.is_empty() || before.text_at(key) == *text;
     if !attributes.is_object() || (is_same("apiVersion", api_version) && is_same("kind", kind)) {
         return Ok(());
     }
@@ -218,7 +218,7 @@ fn restore_managed_fields(patched: &mut Object, before: &Object, warnings: &mut 
         return;
     };
     let kept = match valid_managed_fields(submitted) {
-        // An empty list, or one empty entry, resets them.
+        // An empty list resets them.
         Ok(entries) if entries.as_array().is_none_or(Vec::is_empty) => ManagedFields::None,
         Ok(entries) => ManagedFields::from_stored(entries.to_string()),
         Err(why) => {
@@ -244,12 +244,6 @@ fn valid_managed_fields(submitted: &Json) -> Result<Json, String> {
         "subresource",
     ];
     let mut entries = Vec::new();
-    if submitted
-        .as_array()
-        .is_some_and(|list| matches!(&list[..], [Json::Object(entry)] if entry.is_empty()))
-    {
-        return Ok(Json::Array(entries));
-    }
     for (index, entry) in submitted.as_array().into_iter().flatten().enumerate() {
         let text = |key: &str| entry[key].as_str().unwrap_or_default();
         if !matches!(text("operation"), "Apply" | "Update") {

@@ -345,8 +345,8 @@ pub(crate) fn convert_by_webhook(
 pub(crate) enum Forms {
     /// They are computed with the commit.
     Computed,
-    /// The object stays in the version in which it is stored: the server's own writes ask no webhook.
-    AsStored,
+    /// The object has the form in which it is stored: the server's own writes ask no webhook.
+    Stored,
     /// A webhook has converted them.
     Converted { stored: Box<Object>, shown: Box<Object> },
 }
@@ -368,7 +368,7 @@ impl Forms {
             return Ok(Self::Computed);
         };
         let Some(caller) = caller else {
-            return Ok(Self::AsStored);
+            return Ok(Self::Stored);
         };
         let stored_version = group_version(&conversion.group, &conversion.storage_version);
         let mut stored = webhook.convert(object.clone(), &stored_version, &caller.answers)?;

@@ -141,7 +141,9 @@ impl ConversionWebhook {
             let field = "ConversionResponse.response.result";
             return Err(type_mismatch(&response["result"], field, "v1.Status"));
         }
-        self.review_type.check(&review)?;
+        if self.review_type.version == "v1" {
+            self.review_type.check(&review)?;
+        }
         if response.is_null() {
             return Err("no response provided".to_owned());
         }
