@@ -72,6 +72,14 @@ pub(crate) fn set_defaults(crd: &mut Object) {
     {
         service["port"] = 443.into();
     }
+    let stored = storage_version(crd);
+    if stored.is_string() {
+        let status = crd.fields_mut().entry("status").or_insert_with(|| json!({}));
+        let known = &status["storedVersions"];
+        if status.is_object() && known.as_array().is_none_or(Vec::is_empty) {
+            status["storedVersions"] = json!([stored]);
+        }
+    }
 }
 
 /// The initial status of a new CRD.

@@ -127,6 +127,10 @@ impl Versions for ServedVersions<'_> {
     }
 
     fn reset_fields(&self, version: &str) -> FieldSet<'static> {
+        // A real server knows those of custom resources for the version of the request only.
+        if self.resource.is_custom && version != self.version {
+            return FieldSet::default();
+        }
         let resource = self.resource_at(version).unwrap_or(self.resource);
         FieldSet::from_paths(resource.reset_fields(self.subresource))
     }
