@@ -21,7 +21,11 @@
 //!
 //! The crate contains no controllers and does not depend on what any kind is used for.
 //!
-//! Not supported yet: webhooks. [`Builder::announce_limitations`] warns clients that install one of them.
+//! Webhooks are called over HTTPS, at [`Builder::webhook_address`] for a service, or without a socket
+//! ([`Builder::webhook`]).
+//!
+//! Not supported yet: aggregated APIs, exec, attach and port-forward. [`Builder::announce_limitations`] warns clients that
+//! install what is not supported.
 //!
 //! ```
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
