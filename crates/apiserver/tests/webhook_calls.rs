@@ -43,7 +43,8 @@ impl Drop for Webhook {
 }
 
 impl Webhook {
-    /// Starts a webhook with a certificate for this name; without one, it speaks plain HTTP.
+    /// Starts a webhook with a certificate for this name; without one, it speaks plain HTTP, and rejects the
+    /// beginning of TLS as an HTTP server does.
     async fn start(name: Option<&str>, respond: Respond) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let port = listener.local_addr().expect("an address").port();
@@ -71,7 +72,7 @@ impl Webhook {
                                 serve(stream, respond).await;
                             }
                         }
-                        None => serve(stream, respond).await,
+                        None => reject(stream).await,
                     }
                 });
             }
@@ -87,6 +88,13 @@ impl Webhook {
     /// The client configuration with a CA bundle.
     fn client(&self, ca: &str) -> Value {
         json!({"url": format!("https://127.0.0.1:{}/x", self.port), "caBundle": STANDARD.encode(ca)})
+    }
+}
+
+/// Answers anything with an error of HTTP.
+async fn reject(mut stream: tokio::net::TcpStream) {
+    if stream.read(&mut [0; 1024]).await.is_ok() {
+        let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await;
     }
 }
 

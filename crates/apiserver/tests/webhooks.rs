@@ -394,7 +394,7 @@ async fn hostile_answers_are_errors_and_write_nothing() {
         json!({"allowed": true, "patchType": "JSONPatch", "patch": STANDARD.encode("{}")}),
         json!({"allowed": true, "patchType": "JSONPatch", "patch": STANDARD.encode(&deep)}),
         json!({"allowed": true, "patchType": "JSONPatch", "patch": [1, 2, 300]}),
-        json!({"allowed": true, "patchType": "Merge", "patch": STANDARD.encode("[]")}),
+        json!({"allowed": true, "patchType": "Merge", "patch": STANDARD.encode(r#"[{"op":"add"}]"#)}),
         json!({"allowed": true, "status": 7}),
         patch(&json!(many)),
         patch(&json!([{"op": "replace", "path": "", "value": 7}])),
