@@ -1,10 +1,11 @@
-//! Shared parts of the benchmark programs: reports and charts, process statistics, and the process of the embedded
-//! server.
+//! Shared parts of the benchmark programs: reports and charts, process statistics, the process of the embedded
+//! server, and a webhook for the servers to ask.
 //!
 //! ```text
 //!   subject ── measures Windlass and the rivals in turns ──► Report ──► table, JSON, chart
 //! ```
 
+pub mod allow;
 pub mod cases;
 pub mod chart;
 pub mod machine;

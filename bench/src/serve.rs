@@ -10,7 +10,9 @@ use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, BufReader},
     process::{Child, Command},
 };
-use windlass_cluster::Cluster;
+use windlass_cluster::{Cluster, Embedded, InProcessWebhook};
+
+use crate::allow;
 
 /// Argument that makes this program the server.
 pub const SERVE: &str = "serve";
@@ -37,12 +39,18 @@ pub async fn start() -> anyhow::Result<(Child, String, Duration)> {
     ))
 }
 
+/// The embedded cluster that is measured, whose webhook is asked by those configurations that name it.
+pub fn embedded() -> Embedded {
+    let webhook = InProcessWebhook::new(tower::service_fn(allow::answer));
+    Cluster::embedded().webhook(allow::HOST, webhook)
+}
+
 /// Serves until the process is killed or its parent exits. Prints the path of the kubeconfig and the start time in
 /// microseconds.
 pub fn serve() -> anyhow::Result<()> {
     let started = Instant::now();
     tokio::runtime::Runtime::new()?.block_on(async {
-        let cluster = Cluster::embedded().start().await?;
+        let cluster = embedded().start().await?;
         let took = started.elapsed();
         println!("{}\t{}", cluster.kubeconfig()?.display(), took.as_micros());
         tokio::io::stdin().read_to_end(&mut Vec::new()).await?;

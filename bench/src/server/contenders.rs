@@ -159,7 +159,7 @@ async fn real() -> anyhow::Result<Option<(Contender, Duration)>> {
 
 async fn in_process() -> anyhow::Result<(Contender, Duration)> {
     let started = Instant::now();
-    let cluster = Cluster::embedded().start().await?;
+    let cluster = serve::embedded().start().await?;
     ready(&cluster.client()).await?;
     let took = started.elapsed();
     let contender = Contender {

@@ -23,6 +23,7 @@ mod pods;
 mod response;
 mod rules;
 mod transport;
+mod webhooks;
 
 use std::{fs, path::PathBuf, time::Duration};
 
@@ -102,6 +103,10 @@ async fn bench(plan: &Plan) -> anyhow::Result<Report> {
     if includes(&["rules"]) {
         rules::measure(rounds, &contenders, &mut report).await?;
         eprintln!("server: rules");
+    }
+    if includes(&["webhooks"]) {
+        webhooks::measure(rounds, &contenders, &mut report).await?;
+        eprintln!("server: webhooks");
     }
     if includes(&["lists"]) {
         lists(rounds, &contenders, &mut report).await?;
