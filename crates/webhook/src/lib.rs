@@ -1,0 +1,1 @@
+//! Admission and conversion webhooks, beside the controllers of a manager.
