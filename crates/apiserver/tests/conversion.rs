@@ -412,9 +412,11 @@ async fn wrong_answers_are_errors_and_write_nothing() {
             "returned invalid object: must have the same name: a != ",
             |answer| answer["response"]["convertedObjects"][0]["metadata"] = json!(7),
         ),
-        ("returned invalid object at index 0", |answer| {
-            answer["response"]["convertedObjects"][0] = json!([]);
-        }),
+        // The real server names no webhook here.
+        (
+            "json: cannot unmarshal array into Go value of type map[string]interface {}",
+            |answer| answer["response"]["convertedObjects"][0] = json!([]),
+        ),
         ("failed: ", |answer| *answer = json!([1])),
     ];
     for (expected, distort) in cases {
@@ -422,7 +424,11 @@ async fn wrong_answers_are_errors_and_write_nothing() {
         let (code, answer) = request(&server, "POST", V1, &old("a", 1)).await;
         assert_eq!(code, 500, "{answer}");
         let message = answer["message"].as_str().expect("a message");
-        let start = format!("conversion webhook for example.com/v1, Kind=Box {expected}");
+        let start = if expected.starts_with("json: ") {
+            expected.to_owned()
+        } else {
+            format!("conversion webhook for example.com/v1, Kind=Box {expected}")
+        };
         assert!(message.starts_with(&start), "{message}\n{start}");
         assert_eq!(
             request(&server, "GET", &format!("{V2}/a"), &Value::Null).await.0,

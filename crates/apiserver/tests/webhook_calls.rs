@@ -204,6 +204,14 @@ async fn failed_connections_have_the_real_servers_messages() {
     let other = Webhook::start(Some("127.0.0.1"), allow).await;
     let named = Webhook::start(Some("example.com"), allow).await;
     let plain = Webhook::start(None, allow).await;
+    let mail = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let mail_port = mail.local_addr().expect("an address").port();
+    let greeting = tokio::spawn(async move {
+        while let Ok((mut stream, _)) = mail.accept().await {
+            let _ = stream.write_all(b"220 mail.example.com ready\r\n").await;
+            let _ = stream.read(&mut [0; 1024]).await;
+        }
+    });
     let closed = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let closed_port = closed.local_addr().expect("an address").port();
     drop(closed);
@@ -222,6 +230,11 @@ async fn failed_connections_have_the_real_servers_messages() {
         (
             plain.client(&plain.ca),
             plain.port,
+            format!("{POST}http: server gave HTTP response to HTTPS client"),
+        ),
+        (
+            json!({"url": format!("https://127.0.0.1:{mail_port}/x")}),
+            mail_port,
             format!("{POST}tls: first record does not look like a TLS handshake"),
         ),
         (
@@ -239,6 +252,7 @@ async fn failed_connections_have_the_real_servers_messages() {
         let server = server_with(client).await;
         assert_eq!(failure(&server, port).await, expected);
     }
+    greeting.abort();
     let server = server_with(named.client(&named.ca)).await;
     let why = failure(&server, named.port).await;
     assert!(
