@@ -63,6 +63,11 @@ pub(crate) fn check(depth: usize) -> Result<(), TooDeep> {
     Err(TooDeep)
 }
 
+/// Whether the current work starts again on a large stack, whatever it returns. It must not change anything any more.
+pub(crate) fn must_restart() -> bool {
+    NEEDS_LARGE_STACK.get()
+}
+
 /// A document is too deep for this thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TooDeep;

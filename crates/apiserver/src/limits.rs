@@ -61,6 +61,8 @@ pub struct Limits {
     /// Bytes of errors and other small documents in memory, until they are sent; those of less than 1 KiB do not count.
     /// Default: 64 MiB. Less than 4 MiB are not divided between users.
     pub answer_bytes: usize,
+    /// Bytes of webhooks' responses in memory; a request holds those to it until it ends. Default: 256 MiB.
+    pub webhook_bytes: usize,
     /// Bytes of all stored objects. Beyond it, no client can store more. Beyond half of it, clients can store in a namespace only
     /// as much as remains free, except for administrators; so a full namespace leaves room for others. What is
     /// not in a namespace counts as one. Default: 2 GiB, like etcd's `--quota-backend-bytes`. A storage that does not count
@@ -111,6 +113,7 @@ impl Default for Limits {
             writes: 200,
             received_bytes: 256 * 1024 * 1024,
             answer_bytes: 64 * 1024 * 1024,
+            webhook_bytes: 256 * 1024 * 1024,
             stored_bytes: 2 * 1024 * 1024 * 1024,
             large_work_bytes: 64 * 1024,
             handshake_timeout: Duration::from_secs(10),

@@ -12,6 +12,7 @@ use crate::{
     auth::Caller,
     conversion,
     crd::{self, Forms},
+    depth,
     environment::Environment,
     limits,
     object::Object,
@@ -94,13 +95,16 @@ impl ObjectStore {
         entries.into_iter().filter_map(|entry| entry.object.decode().ok())
     }
 
-    /// Rejects an object for which there is no room; `old` is what it replaces. Takes the caller of a request.
+    /// Rejects an object for which there is no room, or whose stored form, which a webhook has made, is too large; `old` is
+    /// what it replaces. Takes the caller of a request.
     pub(crate) fn check_room(
         &self,
-        caller: Option<&Caller>,
-        object: &Object,
+        (resource, caller): (&Resource, Option<&Caller>),
+        (object, forms): (&Object, &Forms),
         old: Option<&Entry>,
     ) -> Result<(), Status> {
+        forms.check_storable(resource)?;
+        let object = forms.stored(object);
         let before = old.map_or(0, |entry| entry.object.json().len());
         let growth = limits::size_of(object).saturating_sub(before);
         let stored = self.storage.stored_bytes(object.namespace());
@@ -128,6 +132,10 @@ impl ObjectStore {
         expect: Expect,
         change: Change,
     ) -> Result<Arc<Entry>, Conflict> {
+        debug_assert!(
+            !depth::must_restart(),
+            "a request that starts again must not have changed anything"
+        );
         let key = Key::new(object.namespace(), object.name());
         let stays = matches!(forms, Forms::Stored) && change != Change::Remove;
         if let Forms::Converted { mut stored, shown } = forms

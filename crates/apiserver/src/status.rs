@@ -388,11 +388,12 @@ impl Status {
             .map(|reason| reason.to_owned().into());
         let metadata = field("metadata").and_then(Value::as_object);
         denial.metadata = metadata.map(|metadata| {
-            let shown = ["continue", "remainingItemCount", "resourceVersion"];
-            let shown = metadata.iter().filter(|(key, _)| shown.contains(&&***key));
-            Box::new(shown.map(|(key, value)| (key.clone(), value.clone())).collect())
+            let texts = texts_of(metadata, &["continue", "resourceVersion"]);
+            let number = numbers_of(metadata, &["remainingItemCount"]);
+            Box::new(texts.chain(number).collect())
         });
-        denial.details = field("details").and_then(Value::as_object).cloned().map(Box::new);
+        let details = field("details").and_then(Value::as_object);
+        denial.details = details.map(|details| Box::new(details_of_webhook(details)));
         denial
     }
 
@@ -669,6 +670,43 @@ impl Status {
         )
         .with_causes(vec![json!({"message": message})])
     }
+}
+
+/// The fields of `StatusDetails` in what a webhook says, which may be anything.
+fn details_of_webhook(details: &Map<String, Value>) -> Map<String, Value> {
+    let texts = texts_of(details, &["name", "group", "kind", "uid"]);
+    let numbers = numbers_of(details, &["retryAfterSeconds"]);
+    let mut shown: Map<_, _> = texts.chain(numbers).collect();
+    if let Some(causes) = details.get("causes").and_then(Value::as_array) {
+        let causes = causes.iter().filter_map(Value::as_object).take(MAX_ERRORS);
+        let causes = causes.map(|cause| texts_of(cause, &["reason", "message", "field"]).collect());
+        shown.insert("causes".to_owned(), causes.collect::<Vec<Map<_, _>>>().into());
+    }
+    shown
+}
+
+/// Those of these fields that are texts.
+fn texts_of<'a>(
+    object: &'a Map<String, Value>,
+    keys: &'a [&str],
+) -> impl Iterator<Item = (String, Value)> + 'a {
+    fields_of(object, keys).filter(|(_, value)| value.is_string())
+}
+
+/// Those of these fields that are whole numbers.
+fn numbers_of<'a>(
+    object: &'a Map<String, Value>,
+    keys: &'a [&str],
+) -> impl Iterator<Item = (String, Value)> + 'a {
+    fields_of(object, keys).filter(|(_, value)| value.is_i64())
+}
+
+fn fields_of<'a>(
+    object: &'a Map<String, Value>,
+    keys: &'a [&str],
+) -> impl Iterator<Item = (String, Value)> + 'a {
+    let field = |key: &&str| Some(((*key).to_owned(), object.get(*key)?.clone()));
+    keys.iter().filter_map(field)
 }
 
 #[cfg(test)]

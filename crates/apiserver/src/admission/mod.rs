@@ -56,6 +56,7 @@ pub(crate) use self::{policies::PolicyKind, request::Operation};
 use crate::{
     admission_plugins::{AdmissionPlugin, AdmissionPlugins},
     auth::{AccessControl, Caller},
+    depth,
     kinds::Creation,
     object::Object,
     object_store::ObjectStore,
@@ -290,6 +291,7 @@ impl Admission {
             pass(object, true)?;
             Ok(true)
         });
+        let mutated = unless_restarting(mutated);
         mutated.map_err(|status: Status| status.with_warnings(warnings))
     }
 
@@ -311,6 +313,7 @@ impl Admission {
             self.webhooks
                 .mutate(attributes, None, Some(old), &mut state, (false, &mut *warnings))
         });
+        let asked = unless_restarting(asked);
         asked.map(|_| ()).map_err(|status| status.with_warnings(warnings))
     }
 
@@ -340,6 +343,7 @@ impl Admission {
             }
             Ok(())
         });
+        let validated = unless_restarting(validated);
         validated.map_err(|status: Status| status.with_warnings(warnings))
     }
 
@@ -388,13 +392,14 @@ impl Admission {
         self.validate(admitted, [Some(&object), old.as_ref()], warnings)
     }
 
-    /// Both stages for a connection to a pod, a service or a node, with the options of its request.
+    /// Both stages for a connection to a pod, a service or a node, with the options of its request. Returns warnings for the
+    /// client.
     pub(crate) fn admit_connection(
         &self,
         target: &Target,
         caller: &Arc<Caller>,
         options: Value,
-    ) -> Result<(), Status> {
+    ) -> Result<Vec<String>, Status> {
         let admitted = Admitted {
             target,
             operation: Operation::Connect,
@@ -404,13 +409,14 @@ impl Admission {
             is_collection: false,
         };
         if !self.may_intervene() {
-            return Ok(());
+            return Ok(Vec::new());
         }
         // Objects have metadata, options have none: it is not shown.
         let mut object = part_of(&admitted, options)?;
         let mut warnings = Vec::new();
         self.mutate(&admitted, &mut object, None, &mut warnings, |_| Ok(()))?;
-        self.validate(&admitted, [Some(&object), None], &mut warnings)
+        self.validate(&admitted, [Some(&object), None], &mut warnings)?;
+        Ok(warnings)
     }
 
     /// Applies the admission plugins to a new object: completes it, or rejects it.
@@ -477,6 +483,15 @@ impl Admission {
             object.fields_mut()["spec"][field] = name;
         }
     }
+}
+
+/// The result of a stage, unless the request starts again on a large stack: no failure policy excuses a document that is only
+/// too deep for this one.
+fn unless_restarting<T>(result: Result<T, Status>) -> Result<T, Status> {
+    if depth::must_restart() {
+        return result.and_then(|_| Err(Status::internal("a document is nested too deep")));
+    }
+    result
 }
 
 /// The object of a subresource, with its kind.

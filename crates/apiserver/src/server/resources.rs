@@ -111,9 +111,10 @@ impl Server {
         let (api, part) = (&self.api, &*target.subresource);
         let refuse = || {
             let options = subresources::connection_options(part, &info.query, path);
-            api.writes.admission.admit_connection(target, caller, options)?;
-            api.store.current(target)?;
-            subresources::reject_forwarded(&target.resource.plural, part)
+            let warnings = api.writes.admission.admit_connection(target, caller, options)?;
+            let exists = api.store.current(target).map(drop);
+            let refused = exists.and_then(|()| subresources::reject_forwarded(&target.resource.plural, part));
+            refused.map_err(|status: Status| status.with_warnings(&warnings))
         };
         let answer = async {
             let _permit = api.in_flight.acquire(&caller.user, info)?;
@@ -133,6 +134,7 @@ impl Server {
         mut verb: impl FnMut() -> Result<T, Status> + Send,
     ) -> Result<T, Status> {
         let (webhooks, answers) = (&self.api.webhooks, &caller.answers);
+        let large_work = self.large_work.of(&caller.user);
         // What was converted stays in the cache of its CRD until the request ends.
         let mut converted = Vec::new();
         for _ in 0..MAX_RUNS {
@@ -145,7 +147,7 @@ impl Server {
             match status.take_missing() {
                 Some(Missing::Answers(calls)) => webhooks.answer(calls, deadline, answers).await,
                 Some(Missing::Converted(entries)) => {
-                    converted.extend(entries.convert(webhooks, deadline).await?);
+                    converted.extend(entries.convert(webhooks, deadline, &large_work).await?);
                 }
                 None => return Err(status),
             }
@@ -154,7 +156,7 @@ impl Server {
             }
         }
         Err(Status::internal(format!(
-            "the object changed {MAX_RUNS} times while webhooks were asked about it"
+            "webhooks were asked {MAX_RUNS} times, and have to be asked again"
         )))
     }
 }

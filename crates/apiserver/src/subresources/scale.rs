@@ -103,7 +103,7 @@ fn apply_scale(writes: &WriteVerbs, request: SubresourceRequest<'_>, body: &Byte
     let config = Configuration::read(body)?.config;
     let admitted = Admitted::write(target, Operation::Update, options);
     let mut warnings = Vec::new();
-    let (changed, found) = writes.modify(target, options, Generation::Increment, |object| {
+    let change = |object: &mut Object| {
         let (current, unset) = current_scale(object, resource)?;
         let (wanted, managed_fields) = apply_to_scale(
             &writes.store,
@@ -117,13 +117,10 @@ fn apply_scale(writes: &WriteVerbs, request: SubresourceRequest<'_>, body: &Byte
             .admission
             .mutate_part(&admitted, wanted, Some(&current), &mut warnings)?;
         set_replicas(object, target, &wanted, unset)?;
-        let after = scale_of(object, resource);
-        writes
-            .admission
-            .validate_part(&admitted, &after, Some(&current), &mut warnings)?;
         object.set_managed_fields(managed_fields);
         Ok(())
-    })?;
+    };
+    let (changed, found) = modify_scale(writes, request, change)?;
     warnings.extend(found);
     Ok(Answer::from_value(200, &scale_of(&changed, resource)).with_warnings(&warnings))
 }
@@ -138,7 +135,7 @@ fn set_scale(
     let resource = &target.resource;
     let admitted = Admitted::write(target, Operation::Update, options);
     let mut warnings = Vec::new();
-    let (changed, found) = writes.modify(target, options, Generation::Increment, |object| {
+    let change = |object: &mut Object| {
         let (current, unset) = current_scale(object, resource)?;
         let before = scale_of(object, resource);
         let wanted = change(current.clone())?;
@@ -147,9 +144,6 @@ fn set_scale(
             .mutate_part(&admitted, wanted, Some(&current), &mut warnings)?;
         set_replicas(object, target, &wanted, unset)?;
         let after = scale_of(object, resource);
-        writes
-            .admission
-            .validate_part(&admitted, &after, Some(&current), &mut warnings)?;
         let managed_fields = managed_fields_after_scale(
             &writes.store,
             resource,
@@ -159,9 +153,33 @@ fn set_scale(
         );
         object.set_managed_fields(managed_fields);
         Ok(())
-    })?;
+    };
+    let (changed, found) = modify_scale(writes, request, change)?;
     warnings.extend(found);
     Ok(Answer::from_value(200, &scale_of(&changed, resource)).with_warnings(&warnings))
+}
+
+/// Changes the replicas of an object, and lets the validating stage see the valid result.
+fn modify_scale(
+    writes: &WriteVerbs,
+    request: SubresourceRequest<'_>,
+    change: impl FnMut(&mut Object) -> Result<(), Status>,
+) -> Result<(Object, Vec<String>), Status> {
+    let (target, options) = (request.target, request.options);
+    let resource = &target.resource;
+    let admitted = Admitted::write(target, Operation::Update, options);
+    let mut warnings = Vec::new();
+    let admit = |object: &Object, old: &Object| {
+        let (current, _) = current_scale(old, resource)?;
+        let scale = scale_of(object, resource);
+        writes
+            .admission
+            .validate_part(&admitted, &scale, Some(&current), &mut warnings)
+    };
+    let modified = writes.modify_admitted(target, options, Generation::Increment, change, admit);
+    let (changed, found) = modified?;
+    warnings.extend(found);
+    Ok((changed, warnings))
 }
 
 /// The Scale of an object before a change, and whether the object has no replicas.

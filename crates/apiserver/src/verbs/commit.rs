@@ -34,7 +34,19 @@ impl WriteVerbs {
         target: &Target,
         options: &WriteOptions,
         generation: Generation,
+        change: impl FnMut(&mut Object) -> Result<(), Status>,
+    ) -> Result<(Object, Vec<String>), Status> {
+        self.modify_admitted(target, options, generation, change, |_, _| Ok(()))
+    }
+
+    /// Like [`modify`](Self::modify). `admit` may refuse the valid object, with its state before.
+    pub(crate) fn modify_admitted(
+        &self,
+        target: &Target,
+        options: &WriteOptions,
+        generation: Generation,
         mut change: impl FnMut(&mut Object) -> Result<(), Status>,
+        mut admit: impl FnMut(&Object, &Object) -> Result<(), Status>,
     ) -> Result<(Object, Vec<String>), Status> {
         let resource = &target.resource;
         let known = self.store.storage.get(&resource.table, &target.key());
@@ -52,13 +64,15 @@ impl WriteVerbs {
             if !errors.is_empty() {
                 return Err(invalid(resource, &target.name, &errors).with_warnings(&warnings));
             }
+            admit(&object, &old)?;
             if options.dry_run || object == old {
                 return Ok((object, warnings));
             }
             limits::check_storable(resource, &object)?;
+            let caller = options.caller.as_deref();
+            let forms = Forms::of(resource, &object, caller)?;
             self.store
-                .check_room(options.caller.as_deref(), &object, Some(&entry))?;
-            let forms = Forms::of(resource, &object, options.caller.as_deref())?;
+                .check_room((resource, caller), (&object, &forms), Some(&entry))?;
             let expect = Expect::At(entry.revision);
             if let Ok(entry) = self
                 .store

@@ -116,7 +116,7 @@ impl WriteVerbs {
                     Some(entry) => Err(already_exists(resource, &object, &entry).with_warnings(&warnings)),
                     None => {
                         // A conversion that fails would fail the write.
-                        Forms::of(resource, &object, caller)?;
+                        Forms::of(resource, &object, caller)?.check_storable(resource)?;
                         Ok(dry_run_answer(201, object, warnings))
                     }
                 };
@@ -127,8 +127,9 @@ impl WriteVerbs {
                 return Err(Status::without_reason(why));
             }
             limits::make_storable(resource, &mut object)?;
-            self.store.check_room(caller, &object, None)?;
             let forms = Forms::of(resource, &object, caller)?;
+            self.store
+                .check_room((resource, caller), (&object, &forms), None)?;
             match self
                 .store
                 .commit_forms(resource, &mut object, forms, Expect::Absent, Change::Put)

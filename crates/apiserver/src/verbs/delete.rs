@@ -14,7 +14,6 @@ use crate::{
     admission::{Admitted, Operation},
     admission_plugins::AdmissionPlugin,
     crd::Forms,
-    environment::Environment,
     kinds::DeletionMarks,
     object::Object,
     object_store::ObjectStore,
@@ -23,6 +22,7 @@ use crate::{
     selector::Selector,
     status::{Missing, Status},
     storage::{Change, Entry, Expect},
+    webhook::RequestEnvironment,
 };
 
 /// Finalizers that keep an object until its dependents are deleted or orphaned.
@@ -31,6 +31,13 @@ const ORPHAN_FINALIZER: &str = "orphan";
 
 /// How many webhooks the deletion of a collection asks before it continues.
 const MAX_CALLS: usize = 100;
+
+/// A collection whose deletion waits for webhooks.
+pub(crate) struct CollectionDeletion {
+    page: Page,
+    /// The entries that are not deleted yet, nor marked as deleted.
+    pending: Vec<usize>,
+}
 
 /// The result of a deletion.
 pub(crate) enum Deletion {
@@ -108,22 +115,28 @@ impl WriteVerbs {
         }
     }
 
-    /// Deletes the selected objects, and answers with their list from before. The list stays in `deleting` if webhooks have
-    /// to be asked: in the next run, some of its objects are deleted already.
+    /// Deletes the selected objects, and answers with their list from before. What is left to do stays in `deleting` if
+    /// webhooks have to be asked first.
     pub(crate) fn delete_collection(
         &self,
         target: &Target,
         options: &DeleteOptions,
         list: &ListOptions,
         selector: &Selector,
-        deleting: &mut Option<Page>,
+        deleting: &mut Option<CollectionDeletion>,
     ) -> Result<Answer, Status> {
-        let page = match deleting.take() {
-            Some(page) => page,
-            None => page(&self.store, target, list, selector)?,
+        let CollectionDeletion { page, pending } = match deleting.take() {
+            Some(deletion) => deletion,
+            None => {
+                let page = page(&self.store, target, list, selector)?;
+                let pending = (0..page.entries.len()).collect();
+                CollectionDeletion { page, pending }
+            }
         };
         let (mut calls, mut unconverted) = (Vec::new(), MissingEntries::default());
-        for entry in &page.entries {
+        let (mut unfinished, mut pending) = (Vec::new(), pending.into_iter());
+        for index in pending.by_ref() {
+            let entry = &page.entries[index];
             let stored = self.store.storage.get(&target.resource.table, &entry.key);
             if stored.is_none_or(|stored| stored.object.uid() != entry.object.uid()) {
                 continue;
@@ -134,13 +147,16 @@ impl WriteVerbs {
                 ..target.clone()
             };
             match self.delete_one(&one, options, true) {
-                Err(mut status) if status.is_unfinished() => match status.take_missing() {
-                    Some(Missing::Answers(missing)) => calls.extend(missing),
-                    Some(Missing::Converted(missing)) => {
-                        unconverted.collect::<()>(Err(Status::unconverted(missing)))?;
+                Err(mut status) if status.is_unfinished() => {
+                    unfinished.push(index);
+                    match status.take_missing() {
+                        Some(Missing::Answers(missing)) => calls.extend(missing),
+                        Some(Missing::Converted(missing)) => {
+                            unconverted.collect::<()>(Err(Status::unconverted(missing)))?;
+                        }
+                        None => return Err(status),
                     }
-                    None => return Err(status),
-                },
+                }
                 // Already deleted by another client.
                 Err(status) if status.code != 404 => return Err(status),
                 _ => {}
@@ -149,10 +165,14 @@ impl WriteVerbs {
                 break;
             }
         }
-        if calls.is_empty() && unconverted.len() == 0 {
+        if unfinished.is_empty() {
             return Ok(Answer::List(page));
         }
-        *deleting = Some(page);
+        unfinished.extend(pending);
+        *deleting = Some(CollectionDeletion {
+            page,
+            pending: unfinished,
+        });
         unconverted.finish()?;
         Err(Status::unanswered(calls))
     }
@@ -202,16 +222,22 @@ fn delete_entry(
         set_propagation(&mut object, options.propagation.or(default));
     }
     if !old.is_deleting() {
-        resource
-            .strategy
-            .prepare_deletion(&mut object, &store.environment.now_rfc3339());
+        resource.strategy.prepare_deletion(
+            &mut object,
+            &options.environment(&store.environment).now_rfc3339(),
+        );
     }
     let grace = resource.strategy.grace_seconds(&object, options.grace_seconds);
     let waits =
         object.finalizers().next().is_some() || resource.strategy.has_other_finalizers(&object) || grace > 0;
     let graceful = resource.facts.graceful_deletion;
     if waits || graceful {
-        mark_deleting(&store.environment, resource, &mut object, grace);
+        mark_deleting(
+            options.environment(&store.environment),
+            resource,
+            &mut object,
+            grace,
+        );
     }
     if options.dry_run {
         let object = object.encode(entry.revision, &[]);
@@ -233,6 +259,7 @@ fn delete_entry(
     let mut expect = Expect::At(entry.revision);
     if graceful && !waits && object != old {
         let forms = Forms::of(resource, &object, options.caller.as_deref())?;
+        forms.check_storable(resource)?;
         match store.commit_forms(resource, &mut object, forms, expect, Change::Put) {
             Ok(marked) => expect = Expect::At(marked.revision),
             Err(_) => return Ok(None),
@@ -255,7 +282,7 @@ fn delete_entry(
 }
 
 /// Sets the deletion timestamp. A second deletion may only bring it forward.
-fn mark_deleting(environment: &Environment, resource: &Resource, object: &mut Object, grace: i64) {
+fn mark_deleting(environment: RequestEnvironment<'_>, resource: &Resource, object: &mut Object, grace: i64) {
     let earlier = object
         .metadata()
         .get("deletionGracePeriodSeconds")

@@ -58,6 +58,18 @@ impl<'a> ServedVersions<'a> {
         self.failure.take().map_or(Ok(()), Err)
     }
 
+    /// Sets the managed fields that were computed after a create or an update. If a conversion has failed, the object gets
+    /// none, as in the real server: only an apply fails then.
+    fn finish_or_clear(&self, object: &mut Object, computed: String) -> Result<(), Status> {
+        let managed_fields = match self.finish() {
+            Ok(()) => ManagedFields::from_stored(computed),
+            Err(status) if status.is_unfinished() => return Err(status),
+            Err(_) => ManagedFields::None,
+        };
+        object.set_managed_fields(managed_fields);
+        Ok(())
+    }
+
     fn resource_at(&self, version: &str) -> Option<&Resource> {
         if version == self.version {
             return Some(self.resource);
@@ -210,9 +222,7 @@ pub(crate) fn set_managed_fields_on_create(
             .map(|updated| updated.unwrap_or(submitted).into_json()),
         _ => writer.managed_fields_of_new(blank, object.tree()),
     };
-    served.finish()?;
-    object.set_managed_fields(ManagedFields::from_stored(managed_fields.unwrap_or_default()));
-    Ok(())
+    served.finish_or_clear(object, managed_fields.unwrap_or_default())
 }
 
 /// Sets the managed fields of an updated object.
@@ -250,9 +260,7 @@ pub(crate) fn set_managed_fields_on_update(
         .updater(&options.field_manager, &now)
         .update(old.tree(), object.tree(), managed)
         .map(|updated| updated.map_or_else(|| unchanged.into_owned(), Managed::into_json));
-    served.finish()?;
-    object.set_managed_fields(ManagedFields::from_stored(updated.unwrap_or_default()));
-    Ok(())
+    served.finish_or_clear(object, updated.unwrap_or_default())
 }
 
 /// The managed fields in a client's request.

@@ -179,6 +179,11 @@ pub(crate) struct DeleteOptions {
 }
 
 impl DeleteOptions {
+    /// The time of the request.
+    pub(crate) fn environment<'a>(&'a self, environment: &'a Environment) -> RequestEnvironment<'a> {
+        RequestEnvironment::new(environment, self.caller.as_deref())
+    }
+
     /// The options as admission shows them.
     pub(crate) fn to_json(&self) -> Value {
         let mut options = json!({"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1"});

@@ -270,7 +270,7 @@ impl WriteVerbs {
             .validate(&admitted, [Some(&object), Some(old)], &mut warnings)?;
         if options.dry_run {
             // A conversion that fails would fail the write.
-            Forms::of(resource, &object, caller)?;
+            Forms::of(resource, &object, caller)?.check_storable(resource)?;
             return Ok(Some(dry_run_answer(200, object, warnings)));
         }
         self.store_update((resource, caller), entry, old, object, warnings)
@@ -309,13 +309,14 @@ impl WriteVerbs {
             );
         }
         limits::make_storable(resource, &mut object)?;
-        self.store.check_room(caller, &object, Some(entry))?;
         object.keep_meta("resourceVersion", old);
         object
             .fields_mut()
             .insert("apiVersion".into(), old.fields()["apiVersion"].clone());
         keep_unchanged_times(&mut object, old);
         let forms = Forms::of(resource, &object, caller)?;
+        self.store
+            .check_room((resource, caller), (&object, &forms), Some(entry))?;
         if object == *old && is_stored_unchanged(&self.store, resource, (&object, &forms), entry) {
             return Ok(Some(Answer::Object {
                 code: 200,

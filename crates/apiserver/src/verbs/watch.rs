@@ -244,11 +244,14 @@ impl WatchStream {
                     continue;
                 }
                 Some(BacklogItem::Change(kind, entry)) => {
-                    if let Err(status) = self.convert_backlog(&entry).await {
-                        self.backlog.clear();
-                        self.fail(&status);
-                        continue;
-                    }
+                    let entry = match self.convert_backlog(entry).await {
+                        Ok(entry) => entry,
+                        Err(status) => {
+                            self.backlog.clear();
+                            self.fail(&status);
+                            continue;
+                        }
+                    };
                     let object = self.render_in_turn(entry).await;
                     self.frame_pieces.extend([object, Bytes::from_static(CLOSING)]);
                     return Some(kind.opening());
@@ -259,7 +262,11 @@ impl WatchStream {
             self.changes.mark_unchanged();
             match self.events(BATCH) {
                 Ok(events) => match self.convert_events(&events).await {
-                    Ok(()) => self.enqueue(&events),
+                    Ok(()) => {
+                        if let Err(status) = self.enqueue(&events) {
+                            self.fail(&status);
+                        }
+                    }
                     Err(status) => self.fail(&status),
                 },
                 Err(expired) => self.expire(expired),
@@ -284,11 +291,14 @@ impl WatchStream {
         }
     }
 
-    /// Lets a webhook convert the next object, together with those after it.
-    async fn convert_backlog(&mut self, entry: &Arc<Entry>) -> Result<(), Status> {
+    /// Lets a webhook convert the next object, together with those after it. Other conversions follow when it is rendered.
+    async fn convert_backlog(&mut self, entry: Arc<Entry>) -> Result<Arc<Entry>, Status> {
         let resource = &self.target.resource;
-        if crd::convert_for_read(resource, entry.clone()).is_ok() {
-            return Ok(());
+        if !crd::has_webhook(resource) {
+            return Ok(entry);
+        }
+        if let Ok(converted) = crd::convert_for_read(resource, entry.clone()) {
+            return Ok(converted);
         }
         let later = self.backlog.iter().filter_map(|item| match item {
             BacklogItem::Change(_, entry) => Some(entry.clone()),
@@ -296,7 +306,8 @@ impl WatchStream {
             BacklogItem::Frame(_) => None,
         });
         let entries = std::iter::once(entry.clone()).chain(later.take(BATCH)).collect();
-        self.convert(entries).await
+        self.convert(entries).await?;
+        crd::convert_for_read(&self.target.resource, entry)
     }
 
     /// Lets a webhook convert what the selector has to see of events.
@@ -313,18 +324,20 @@ impl WatchStream {
         self.convert(entries).await
     }
 
-    /// Lets a webhook convert those of these entries that it has not converted yet.
+    /// Lets a webhook convert those of these entries that it has not converted yet. All of them stay in its cache until the
+    /// next call.
     async fn convert(&mut self, entries: Vec<Arc<Entry>>) -> Result<(), Status> {
-        let mut missing = MissingEntries::default();
+        let (mut converted, mut missing) = (Vec::new(), MissingEntries::default());
         for entry in entries {
-            missing.collect(crd::convert_for_read(&self.target.resource, entry))?;
+            converted.extend(missing.collect(crd::convert_for_read(&self.target.resource, entry))?);
         }
-        let Err(status) = missing.finish() else {
-            return Ok(());
-        };
-        let deadline = Instant::now() + CONVERSION_TIMEOUT;
-        let entries = status.into_unconverted()?;
-        self.converted = entries.convert(&self.webhooks, deadline).await?;
+        if let Err(status) = missing.finish() {
+            let deadline = Instant::now() + CONVERSION_TIMEOUT;
+            let entries = status.into_unconverted()?;
+            let entries = entries.convert(&self.webhooks, deadline, &self.large_work);
+            converted.extend(entries.await?);
+        }
+        self.converted = converted;
         Ok(())
     }
 
@@ -346,8 +359,11 @@ impl WatchStream {
 
     /// An object in the requested view. The default view shares its bytes. The first row of a table has the columns.
     fn render(&self, entry: Arc<Entry>, is_first: bool) -> Bytes {
-        // What a webhook converts was converted before.
-        let entry = crd::convert_for_read(&self.target.resource, entry.clone()).unwrap_or(entry);
+        // What a webhook converts was converted before; other conversions do not fail.
+        let entry = match crd::convert_for_read(&self.target.resource, entry) {
+            Ok(entry) => entry,
+            Err(status) => return status.to_value().to_string().into(),
+        };
         if entry.object.is_deep() {
             return depth::with_large_stack(|| self.render_view(&entry, is_first));
         }
@@ -387,11 +403,11 @@ impl WatchStream {
         storage.events(table, namespace_of(&self.target), self.cursor, limit)
     }
 
-    fn enqueue(&mut self, events: &[Arc<Event>]) {
+    fn enqueue(&mut self, events: &[Arc<Event>]) -> Result<(), Status> {
         let mut bytes = 0;
         for event in events {
             if self.is_relevant(event) {
-                let item = self.to_backlog_item(event);
+                let item = self.to_backlog_item(event)?;
                 if let Some(BacklogItem::Change(_, entry)) = &item {
                     bytes += entry.object.json().len();
                 }
@@ -402,6 +418,7 @@ impl WatchStream {
                 break;
             }
         }
+        Ok(())
     }
 
     fn is_relevant(&self, event: &Event) -> bool {
@@ -410,21 +427,25 @@ impl WatchStream {
     }
 
     /// Converts an event as the selector sees it: an object that starts to match is `ADDED`, one that stops is `DELETED`.
-    fn to_backlog_item(&self, event: &Event) -> Option<BacklogItem> {
-        let (previous, current) = (event.previous.as_ref(), event.entry.clone());
-        let matches = |entry: &Arc<Entry>| {
-            let is_match = self.selector.matches_entry(&self.target.resource, entry);
-            is_match.unwrap_or(false)
-        };
-        let was = previous.is_some_and(matches);
-        let is = !event.deleted && matches(&current);
+    fn to_backlog_item(&self, event: &Event) -> Result<Option<BacklogItem>, Status> {
+        let current = event.entry.clone();
+        let matches = |entry: &Arc<Entry>| self.selector.matches_entry(&self.target.resource, entry);
+        let mut previous = event.previous.as_ref();
+        if let Some(entry) = previous
+            && !matches(entry)?
+        {
+            previous = None;
+        }
+        let was = previous.is_some();
+        let is = !event.deleted && matches(&current)?;
         let (kind, entry) = match (was, is) {
             (false, true) => (EventType::Added, current),
             (true, true) => (EventType::Modified, current),
             (true, false) if event.deleted => (EventType::Deleted, current),
             // It no longer matches: deleted for this watcher, with its last matching state at the new revision.
             (true, false) => {
-                let previous = crd::convert_for_read(&self.target.resource, previous?.clone()).ok()?;
+                let Some(previous) = previous else { return Ok(None) };
+                let previous = crd::convert_for_read(&self.target.resource, previous.clone())?;
                 let encode = || {
                     let last = previous.object.decode();
                     let fields = &self.target.resource.selectable_fields;
@@ -436,7 +457,7 @@ impl WatchStream {
                 } else {
                     encode()
                 };
-                let object = object.ok()?;
+                let object = object?;
                 let (key, revision) = (event.entry.key.clone(), event.revision);
                 (
                     EventType::Deleted,
@@ -447,9 +468,9 @@ impl WatchStream {
                     }),
                 )
             }
-            (false, false) => return None,
+            (false, false) => return Ok(None),
         };
-        Some(BacklogItem::Change(kind, entry))
+        Ok(Some(BacklogItem::Change(kind, entry)))
     }
 
     fn send_bookmark(&mut self) {

@@ -2,10 +2,9 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use bytes::Bytes;
 use parking_lot::Mutex;
 
-use super::{Call, CallKey};
+use super::{Call, CallId, budget::ResponseBody};
 use crate::status::Status;
 
 /// An answer of a webhook, as it was received.
@@ -14,9 +13,16 @@ pub(crate) struct Answer {
     /// The `uid` of the question.
     pub(crate) uid: String,
     /// The body of a successful response, or why there is none.
-    pub(crate) response: Result<Bytes, CallFailure>,
+    pub(crate) response: Result<ResponseBody, CallFailure>,
     /// The place in the order in which answers arrived.
     pub(crate) arrival: usize,
+}
+
+impl Answer {
+    /// The size of the response, in bytes.
+    pub(crate) fn size(&self) -> usize {
+        self.response.as_ref().map_or(0, |body| body.bytes.len())
+    }
 }
 
 /// Why there is no response.
@@ -32,7 +38,7 @@ pub(crate) enum CallFailure {
 
 /// The answers to the calls of one request.
 #[derive(Debug, Default)]
-pub(crate) struct Answers(Mutex<HashMap<CallKey, Arc<Answer>>>);
+pub(crate) struct Answers(Mutex<HashMap<CallId, Arc<Answer>>>);
 
 impl Answers {
     /// The answer to a call, or the status that makes the server ask.
@@ -42,22 +48,18 @@ impl Answers {
 
     /// The answer to a call, if there is one.
     pub(crate) fn find(&self, call: &Call) -> Option<Arc<Answer>> {
-        self.0.lock().get(&call.key).cloned()
+        self.0.lock().get(&call.id).cloned()
     }
 
     /// Adds the answer to a call.
-    pub(super) fn add(&self, key: CallKey, mut answer: Answer) {
+    pub(super) fn add(&self, id: CallId, mut answer: Answer) {
         let mut answers = self.0.lock();
         answer.arrival = answers.len();
-        answers.insert(key, Arc::new(answer));
+        answers.insert(id, Arc::new(answer));
     }
 
     /// The size of all answers, in bytes.
     pub(crate) fn size(&self) -> usize {
-        let answers = self.0.lock();
-        let sizes = answers
-            .values()
-            .map(|answer| answer.response.as_ref().map_or(0, Bytes::len));
-        sizes.sum()
+        self.0.lock().values().map(|answer| answer.size()).sum()
     }
 }

@@ -12,6 +12,7 @@ use tokio::time::{Duration, Instant, timeout};
 
 use super::{
     Answer, Answers, Call, CallFailure, Endpoint,
+    budget::{ResponseBody, ResponseBudget, Share},
     connection::{MAX_RESPONSE_BYTES, Pool},
     in_process::InProcessWebhook,
 };
@@ -34,6 +35,7 @@ pub(crate) struct WebhookClient {
     /// Where to connect to for a host.
     addresses: HashMap<Box<str>, SocketAddr>,
     pool: Pool,
+    budget: ResponseBudget,
 }
 
 impl WebhookClient {
@@ -41,12 +43,14 @@ impl WebhookClient {
         store: Arc<ObjectStore>,
         in_process: HashMap<Box<str>, InProcessWebhook>,
         addresses: HashMap<Box<str>, SocketAddr>,
+        budget: ResponseBudget,
     ) -> Self {
         Self {
             store,
             in_process,
             addresses,
             pool: Pool::default(),
+            budget,
         }
     }
 
@@ -56,11 +60,11 @@ impl WebhookClient {
         let mut responses = stream::iter(calls)
             .map(|call| async move {
                 let answer = self.ask(&call, deadline).await;
-                (call.key, answer)
+                (call.id, answer)
             })
             .buffer_unordered(MAX_CONCURRENT);
-        while let Some((key, answer)) = responses.next().await {
-            answers.add(key, answer);
+        while let Some((id, answer)) = responses.next().await {
+            answers.add(id, answer);
         }
     }
 
@@ -75,14 +79,10 @@ impl WebhookClient {
         }
     }
 
-    async fn call(&self, call: &Call, uid: &str, deadline: Instant) -> Result<Bytes, CallFailure> {
-        let Call {
-            endpoint,
-            timeout: limit,
-            key,
-        } = call;
+    async fn call(&self, call: &Call, uid: &str, deadline: Instant) -> Result<ResponseBody, CallFailure> {
+        let endpoint = &call.endpoint;
         let left = deadline.saturating_duration_since(Instant::now());
-        let limit = left.min(*limit);
+        let limit = left.min(call.timeout);
         // Rounded up, as the real server does.
         let seconds = limit.as_secs() + u64::from(limit.subsec_nanos() > 0);
         let query = format!("?timeout={seconds}s");
@@ -92,16 +92,18 @@ impl WebhookClient {
             .header(header::ACCEPT, "application/json, */*")
             .header(header::ACCEPT_ENCODING, "gzip")
             .header(header::CONTENT_TYPE, "application/json")
-            .body(key.body(uid))
+            .body(call.body(uid))
             .map_err(|error| CallFailure::NotSent(error.to_string()))?;
-        let response = self.send(endpoint, request, limit).await;
+        let mut share = self.budget.share();
+        let response = self.send(endpoint, request, limit, &mut share).await;
         let response = response.map_err(|failure| match failure {
             CallFailure::Failed(why) => {
                 CallFailure::Failed(format!("Post \"{}{query}\": {why}", endpoint.url))
             }
             not_sent @ CallFailure::NotSent(_) => not_sent,
         })?;
-        body_of(decompress(response)?).map_err(CallFailure::Failed)
+        let body = body_of(decompress(response, &mut share)?).map_err(CallFailure::Failed)?;
+        Ok(share.hold(body))
     }
 
     async fn send(
@@ -109,11 +111,17 @@ impl WebhookClient {
         endpoint: &Endpoint,
         request: Request<Bytes>,
         limit: Duration,
+        share: &mut Share,
     ) -> Result<Response<Bytes>, CallFailure> {
         let too_late = |_| CallFailure::Failed("context deadline exceeded".to_owned());
         if let Some(webhook) = self.in_process.get(&endpoint.host) {
             let answer = timeout(limit, webhook.call(request)).await.map_err(too_late)?;
-            return answer.ok_or_else(|| CallFailure::Failed("EOF".to_owned()));
+            let answer = answer.ok_or_else(|| CallFailure::Failed("EOF".to_owned()))?;
+            if answer.body().len() > MAX_RESPONSE_BYTES {
+                return Err(CallFailure::Failed("length limit exceeded".to_owned()));
+            }
+            share.grow(answer.body().len()).map_err(CallFailure::Failed)?;
+            return Ok(answer);
         }
         if let Some(problem) = endpoint.ca_bundle_problem() {
             return Err(CallFailure::NotSent(format!(
@@ -122,7 +130,7 @@ impl WebhookClient {
         }
         let address = self.address_of(endpoint).map_err(CallFailure::Failed)?;
         // A paused clock does not know that the webhook works.
-        let exchange = windlass_clock::outside(self.pool.send(endpoint, &address, request));
+        let exchange = windlass_clock::outside(self.pool.send(endpoint, &address, request, share));
         let response = timeout(limit, exchange).await.map_err(too_late)?;
         response.map_err(CallFailure::Failed)
     }
@@ -170,7 +178,7 @@ impl WebhookClient {
 }
 
 /// Decompresses the body of a response, up to the size of the largest.
-fn decompress(response: Response<Bytes>) -> Result<Response<Bytes>, CallFailure> {
+fn decompress(response: Response<Bytes>, share: &mut Share) -> Result<Response<Bytes>, CallFailure> {
     if response
         .headers()
         .get(header::CONTENT_ENCODING)
@@ -182,7 +190,10 @@ fn decompress(response: Response<Bytes>) -> Result<Response<Bytes>, CallFailure>
     let mut whole = Vec::new();
     let limit = MAX_RESPONSE_BYTES as u64 + 1;
     match GzDecoder::new(&body[..]).take(limit).read_to_end(&mut whole) {
-        Ok(_) if whole.len() <= MAX_RESPONSE_BYTES => Ok(Response::from_parts(parts, whole.into())),
+        Ok(_) if whole.len() <= MAX_RESPONSE_BYTES => {
+            share.grow(whole.len()).map_err(CallFailure::Failed)?;
+            Ok(Response::from_parts(parts, whole.into()))
+        }
         Ok(_) => Err(CallFailure::Failed("length limit exceeded".to_owned())),
         Err(error) => Err(CallFailure::Failed(error.to_string())),
     }

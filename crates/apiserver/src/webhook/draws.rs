@@ -43,10 +43,15 @@ impl<'a> RequestEnvironment<'a> {
         }
     }
 
+    /// The time of the request.
+    pub(crate) fn now(&self) -> Timestamp {
+        let now = || self.environment.now();
+        self.draws.map_or_else(now, |draws| *draws.now.get_or_init(now))
+    }
+
     /// The time of the request, as `metav1.Time`.
     pub(crate) fn now_rfc3339(&self) -> String {
-        let now = || self.environment.now();
-        rfc3339(self.draws.map_or_else(now, |draws| *draws.now.get_or_init(now)))
+        rfc3339(self.now())
     }
 
     /// The uid of the object that the request creates.

@@ -1,10 +1,11 @@
 //! Where a webhook listens.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::Value;
 
+use super::tls;
 use crate::crd;
 
 /// The port of a service reference without one.
@@ -21,8 +22,9 @@ pub(crate) struct Endpoint {
     /// The namespace and the name of a service.
     pub(super) service: Option<(Box<str>, Box<str>)>,
     /// PEM; empty means the system's certificates.
-    pub(super) ca_bundle: Box<[u8]>,
+    ca_bundle: Box<[u8]>,
     ca_bundle_problem: OnceLock<Option<String>>,
+    tls_config: OnceLock<Arc<rustls::ClientConfig>>,
 }
 
 impl Endpoint {
@@ -47,6 +49,7 @@ impl Endpoint {
                 service: Some((namespace.into(), name.into())),
                 ca_bundle,
                 ca_bundle_problem: OnceLock::new(),
+                tls_config: OnceLock::new(),
             };
         }
         let url = text(&config["url"]);
@@ -65,6 +68,7 @@ impl Endpoint {
             service: None,
             ca_bundle,
             ca_bundle_problem: OnceLock::new(),
+            tls_config: OnceLock::new(),
         }
     }
 
@@ -72,6 +76,12 @@ impl Endpoint {
     pub(super) fn ca_bundle_problem(&self) -> Option<&str> {
         let problem = || crd::ca_bundle_problem(&self.ca_bundle);
         self.ca_bundle_problem.get_or_init(problem).as_deref()
+    }
+
+    /// How to connect: made with the first connection.
+    pub(super) fn tls_config(&self) -> Arc<rustls::ClientConfig> {
+        let config = || tls::client_config(&self.ca_bundle);
+        self.tls_config.get_or_init(config).clone()
     }
 
     /// The part of the URL from the path on.

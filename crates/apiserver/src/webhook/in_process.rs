@@ -5,6 +5,7 @@ use std::{fmt, sync::Arc};
 use bytes::Bytes;
 use futures::{FutureExt, future::BoxFuture};
 use http::{Request, Response};
+use tokio::task::JoinSet;
 use tower::{Service, ServiceExt};
 
 type Handler = dyn Fn(Request<Bytes>) -> BoxFuture<'static, Option<Response<Bytes>>> + Send + Sync;
@@ -28,13 +29,15 @@ impl InProcessWebhook {
     }
 
     /// The response to a request; `None` if the service fails or panics.
+    ///
+    /// It runs as a task of its own, which ends with the call: a webhook that makes a request about which it is asked itself,
+    /// without end, must not use up the stack. The limit on concurrent requests ends it.
     pub(super) async fn call(&self, request: Request<Bytes>) -> Option<Response<Bytes>> {
+        let handler = self.0.clone();
+        let mut task = JoinSet::new();
         // The service may also panic before it returns a future.
-        let call = async { (self.0)(request).await };
-        std::panic::AssertUnwindSafe(call)
-            .catch_unwind()
-            .await
-            .unwrap_or_default()
+        task.spawn(async move { handler(request).await });
+        task.join_next().await?.ok().flatten()
     }
 }
 

@@ -18,6 +18,7 @@
 //! - [`client`] makes the calls: to a service in the process, or over HTTPS ([`connection`], [`tls`]).
 
 mod answers;
+mod budget;
 mod client;
 mod client_config;
 mod connection;
@@ -27,12 +28,18 @@ mod first_bytes;
 mod in_process;
 mod review;
 mod tls;
+mod verifier;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    hash::{BuildHasher, RandomState},
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
 
 use bytes::Bytes;
 
 pub(crate) use answers::{Answer, Answers, CallFailure};
+pub(crate) use budget::ResponseBudget;
 pub(crate) use client::WebhookClient;
 pub(crate) use client_config::client_config_problems;
 pub(crate) use draws::{Draws, Purpose, RequestEnvironment};
@@ -43,29 +50,48 @@ pub(crate) use review::{ReviewType, type_mismatch};
 /// A question to a webhook.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
-    pub(crate) endpoint: Arc<Endpoint>,
-    pub(crate) timeout: Duration,
-    pub(crate) key: CallKey,
+    id: CallId,
+    endpoint: Arc<Endpoint>,
+    timeout: Duration,
+    /// The beginning of the review, until the value of `request.uid`.
+    head: &'static str,
+    /// The fields of `request` after its `uid`, and what follows them.
+    rest: Bytes,
 }
 
-/// What a call asks. Two calls with the same key have the same answer within a request.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct CallKey {
-    /// Which webhook is asked, and for which time.
-    pub(crate) webhook: Arc<str>,
-    /// The beginning of the review, until the value of `request.uid`.
-    pub(crate) head: &'static str,
-    /// The fields of `request` after its `uid`, and what follows them.
-    pub(crate) rest: Bytes,
-}
+/// Identifies what a call asks: two calls with the same id have the same answer within a request.
+///
+/// It is a hash of the question with keys that no client knows, and not the question, which would be kept until the request
+/// ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct CallId([u64; 2]);
+
+static HASHERS: LazyLock<[RandomState; 2]> = LazyLock::new(|| [RandomState::new(), RandomState::new()]);
 
 impl PartialEq for Call {
     fn eq(&self, other: &Self) -> bool {
-        self.key == other.key
+        self.id == other.id
     }
 }
 
-impl CallKey {
+impl Call {
+    /// A question to this endpoint. `webhook` says which webhook is asked, and for which time.
+    pub(crate) fn new(
+        (endpoint, timeout): (Arc<Endpoint>, Duration),
+        webhook: &str,
+        head: &'static str,
+        rest: Bytes,
+    ) -> Self {
+        let question = (webhook, head, &*rest);
+        Self {
+            id: CallId([0, 1].map(|index: usize| HASHERS[index].hash_one(question))),
+            endpoint,
+            timeout,
+            head,
+            rest,
+        }
+    }
+
     /// The whole review.
     fn body(&self, uid: &str) -> Bytes {
         let mut body = Vec::with_capacity(self.head.len() + uid.len() + self.rest.len() + 2);

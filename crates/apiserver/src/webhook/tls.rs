@@ -1,26 +1,37 @@
-//! TLS to webhooks: whom to trust, and errors in the words of Go's `crypto/tls`.
+//! TLS to webhooks: which certificates are trusted, and errors in the words of Go's `crypto/tls`.
 
-use std::{io, sync::Arc};
+use std::{
+    io,
+    sync::{Arc, LazyLock},
+};
 
 use rustls::{
-    CertificateError, ClientConfig, Error, RootCertStore,
-    pki_types::{CertificateDer, ServerName, pem::PemObject},
+    CertificateError, ClientConfig, Error,
+    pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject},
 };
+
+use super::verifier::Verifier;
+use crate::environment::rfc3339;
+
+/// The certificates that the system trusts, read once.
+static SYSTEM_CERTIFICATES: LazyLock<Vec<CertificateDer<'static>>> =
+    LazyLock::new(|| rustls_native_certs::load_native_certs().certs);
 
 /// The configuration of a client that trusts this PEM bundle, or the system's certificates if it is empty.
 pub(super) fn client_config(ca_bundle: &[u8]) -> Arc<ClientConfig> {
-    let mut roots = RootCertStore::empty();
-    if ca_bundle.is_empty() {
-        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    let bundle = if ca_bundle.is_empty() {
+        SYSTEM_CERTIFICATES.clone()
     } else {
-        let certificates = CertificateDer::pem_slice_iter(ca_bundle).map_while(Result::ok);
-        roots.add_parsable_certificates(certificates);
-    }
+        let certificates = CertificateDer::pem_slice_iter(ca_bundle);
+        certificates.map_while(Result::ok).collect()
+    };
     let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let verifier = Verifier::new(bundle, provider.clone());
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .expect("the provider supports TLS 1.2 and 1.3")
-        .with_root_certificates(roots)
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(verifier))
         .with_no_client_auth();
     Arc::new(config)
 }
@@ -52,12 +63,19 @@ fn certificate_error(why: &CertificateError) -> String {
         CertificateError::UnknownIssuer | CertificateError::BadSignature => {
             "certificate signed by unknown authority".to_owned()
         }
-        CertificateError::Expired
-        | CertificateError::ExpiredContext { .. }
-        | CertificateError::NotValidYet
-        | CertificateError::NotValidYetContext { .. } => {
+        CertificateError::Expired | CertificateError::NotValidYet => {
             "certificate has expired or is not yet valid".to_owned()
         }
+        CertificateError::ExpiredContext { time, not_after } => format!(
+            "certificate has expired or is not yet valid: current time {} is after {}",
+            shown_time(*time),
+            shown_time(*not_after)
+        ),
+        CertificateError::NotValidYetContext { time, not_before } => format!(
+            "certificate has expired or is not yet valid: current time {} is before {}",
+            shown_time(*time),
+            shown_time(*not_before)
+        ),
         CertificateError::NotValidForNameContext { expected, presented } => {
             // Names of the other kind are not compared.
             let is_address = matches!(expected, ServerName::IpAddress(_));
@@ -85,6 +103,11 @@ fn certificate_error(why: &CertificateError) -> String {
         }
         other => other.to_string(),
     }
+}
+
+fn shown_time(time: UnixTime) -> String {
+    let seconds = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
+    rfc3339(jiff::Timestamp::from_second(seconds).unwrap_or(jiff::Timestamp::MAX))
 }
 
 /// `DnsName("a.b.svc")` and `IpAddress(127.0.0.1)` as Go shows them.

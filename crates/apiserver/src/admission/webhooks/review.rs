@@ -11,7 +11,7 @@ use crate::{
     },
     object::Object,
     status::Status,
-    webhook::{Answer, Call, CallFailure, CallKey, ReviewType, type_mismatch},
+    webhook::{Answer, Call, CallFailure, ReviewType, type_mismatch},
 };
 
 /// The version of the reviews that a webhook wants.
@@ -76,15 +76,12 @@ pub(super) fn call(
     }
     rest.extend_from_slice(b"}}");
     let webhook = &matched.webhook;
-    Ok(Call {
-        endpoint: webhook.endpoint.clone(),
-        timeout: webhook.timeout,
-        key: CallKey {
-            webhook: format!("{round}/{}", webhook.id).into(),
-            head: webhook.version.head(),
-            rest: rest.into(),
-        },
-    })
+    Ok(Call::new(
+        (webhook.endpoint.clone(), webhook.timeout),
+        &format!("{round}/{}", webhook.id),
+        webhook.version.head(),
+        rest.into(),
+    ))
 }
 
 /// Reads the answer of a webhook: its patch, if it has one. An error if the call failed or the request is denied;
@@ -103,7 +100,11 @@ pub(super) fn patch_of(
         })
     })?;
     let undecodable = |why: String| HookError::Call(format!("failed to call webhook: {why}"));
-    let review = webhook.version.review_type().read(body).map_err(undecodable)?;
+    let review = webhook
+        .version
+        .review_type()
+        .read(&body.bytes)
+        .map_err(undecodable)?;
     let response = decode(&review).map_err(undecodable)?;
     let response = verify(&review, response, webhook.version, &answer.uid, is_mutating)
         .map_err(|why| HookError::Call(format!("received invalid webhook response: {why}")))?;

@@ -35,6 +35,8 @@ use crate::{
     auth::Caller,
     depth,
     kinds::SelectableField,
+    large_work::LargeWork,
+    limits,
     object::Object,
     registry::{Resource, group_version},
     schema::{Patterns, Schema, SchemaView, drop_nulls, fill_defaults, prune_object},
@@ -227,9 +229,11 @@ pub(crate) struct Unconverted {
 }
 
 impl Unconverted {
-    /// Adds those of the same resource.
+    /// Adds those that need the same conversion. Others are missed again, once these are converted.
     pub(crate) fn extend(&mut self, others: Self) {
-        self.entries.extend(others.entries);
+        if Arc::ptr_eq(&self.conversion, &others.conversion) && self.version == others.version {
+            self.entries.extend(others.entries);
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -241,6 +245,7 @@ impl Unconverted {
         &self,
         client: &WebhookClient,
         deadline: Instant,
+        large_work: &LargeWork,
     ) -> Result<Vec<Arc<Entry>>, Status> {
         let mut converted = Vec::with_capacity(self.entries.len());
         let mut rest = &self.entries[..];
@@ -250,9 +255,9 @@ impl Unconverted {
                 bytes += entry.object.json().len();
                 bytes <= MAX_BATCH_BYTES
             });
-            let (batch, behind) = rest.split_at(fitting.count().max(1));
-            rest = behind;
-            converted.extend(self.convert_batch(client, batch, deadline).await?);
+            let (batch, later) = rest.split_at(fitting.count().max(1));
+            rest = later;
+            converted.extend(self.convert_batch(client, batch, deadline, large_work).await?);
         }
         Ok(converted)
     }
@@ -262,6 +267,7 @@ impl Unconverted {
         client: &WebhookClient,
         entries: &[Arc<Entry>],
         deadline: Instant,
+        large_work: &LargeWork,
     ) -> Result<Vec<Arc<Entry>>, Status> {
         let conversion = &self.conversion;
         let parts = conversion
@@ -276,14 +282,29 @@ impl Unconverted {
             object.metadata_mut().remove("resourceVersion");
             Ok::<_, Status>(object)
         };
-        let objects = entries.iter().map(decode).collect::<Result<Vec<_>, _>>()?;
+        let decode_all = || entries.iter().map(decode).collect::<Result<Vec<_>, _>>();
         let wanted = group_version(&conversion.group, &self.version);
-        let answer = client.ask(&webhook.call(&objects, &wanted), deadline).await;
-        let converted = webhook.read(&answer, objects, &wanted)?;
-        let pairs = converted.into_iter().zip(entries);
-        Ok(pairs
-            .map(|(object, entry)| form.entry(webhook, &self.version, object, (&entry.key, entry.revision)))
-            .collect())
+        let is_deep = entries.iter().any(|entry| entry.object.is_deep());
+        let size = entries.iter().map(|entry| entry.object.json().len()).sum();
+        let ask = || {
+            let objects = decode_all()?;
+            let call = webhook.call(&objects, &wanted);
+            // Deep objects do not leave the large stack.
+            Ok::<_, Status>((call, (!depth::has_large_stack()).then_some(objects)))
+        };
+        let (call, mut decoded) = large_work.run(size, || depth::run(is_deep, ask)).await?;
+        let answer = client.ask(&call, deadline).await;
+        let read = || {
+            let objects = decoded.take().map_or_else(decode_all, Ok)?;
+            let converted = webhook.read(&answer, objects, &wanted)?;
+            let pairs = converted.into_iter().zip(entries);
+            let entries = pairs.map(|(object, entry)| {
+                form.entry(webhook, &self.version, object, (&entry.key, entry.revision))
+            });
+            Ok(entries.collect())
+        };
+        let size = size + answer.size();
+        large_work.run(size, || depth::run(is_deep, read)).await
     }
 }
 
@@ -352,6 +373,22 @@ pub(crate) enum Forms {
 }
 
 impl Forms {
+    /// What is stored for this object.
+    pub(crate) fn stored<'a>(&'a self, object: &'a Object) -> &'a Object {
+        match self {
+            Self::Converted { stored, .. } => stored,
+            Self::Computed | Self::Stored => object,
+        }
+    }
+
+    /// Rejects what a webhook has made of an object if it cannot be stored.
+    pub(crate) fn check_storable(&self, resource: &Resource) -> Result<(), Status> {
+        match self {
+            Self::Converted { stored, .. } => limits::check_storable(resource, stored),
+            Self::Computed | Self::Stored => Ok(()),
+        }
+    }
+
     /// The forms of an object at the resource's version. An error if a webhook has to be asked first, with the answers of
     /// the request.
     pub(crate) fn of(resource: &Resource, object: &Object, caller: Option<&Caller>) -> Result<Self, Status> {

@@ -14,7 +14,7 @@ use crate::{
     object::Object,
     status::Status,
     validation,
-    webhook::{Answer, Answers, Call, CallKey, Endpoint, ReviewType, type_mismatch},
+    webhook::{Answer, Answers, Call, Endpoint, ReviewType, type_mismatch},
 };
 
 /// How long a real server waits for a conversion. There is no setting.
@@ -68,15 +68,12 @@ impl ConversionWebhook {
         rest.extend_from_slice(
             br#"]},"response":{"uid":"","convertedObjects":null,"result":{"metadata":{}}}}"#,
         );
-        Call {
-            endpoint: self.endpoint.clone(),
-            timeout: TIMEOUT,
-            key: CallKey {
-                webhook: "convert".into(),
-                head: self.head,
-                rest: rest.into(),
-            },
-        }
+        Call::new(
+            (self.endpoint.clone(), TIMEOUT),
+            "convert",
+            self.head,
+            rest.into(),
+        )
     }
 
     /// Converts one object with the answers that a request has.
@@ -135,7 +132,7 @@ impl ConversionWebhook {
     /// The objects in an answer, or why it is none.
     fn decode(&self, answer: &Answer) -> Result<Vec<Value>, String> {
         let body = answer.response.as_ref().map_err(ToString::to_string)?;
-        let mut review = self.review_type.read(body)?;
+        let mut review = self.review_type.read(&body.bytes)?;
         let response = &review["response"];
         if !response["result"].is_null() && !response["result"].is_object() {
             let field = "ConversionResponse.response.result";
