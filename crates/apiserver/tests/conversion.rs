@@ -37,12 +37,17 @@ fn convert(mut object: Value, wanted: &str) -> Value {
     object
 }
 
-/// A webhook that records the requests. `distort` may change its answer.
-fn webhook(seen: &Seen, distort: impl Fn(&mut Value) + Clone + Send + Sync + 'static) -> InProcessWebhook {
+/// A webhook that records the requests, and answers after a delay. `distort` may change its answer.
+fn webhook(
+    seen: &Seen,
+    delay: Duration,
+    distort: impl Fn(&mut Value) + Clone + Send + Sync + 'static,
+) -> InProcessWebhook {
     let seen = seen.clone();
     InProcessWebhook::new(tower::service_fn(move |request: Request<Bytes>| {
         let (seen, distort) = (seen.clone(), distort.clone());
         async move {
+            tokio::time::sleep(delay).await;
             let mut review: Value = serde_json::from_slice(request.body()).expect("JSON");
             let request = review["request"].take();
             let wanted = request["desiredAPIVersion"].as_str().expect("a version");
@@ -92,7 +97,7 @@ async fn request(server: &Server, method: &str, path: &str, body: &Value) -> (u1
 async fn server_with(distort: impl Fn(&mut Value) + Clone + Send + Sync + 'static) -> (Server, Seen) {
     let seen = Seen::default();
     let server = Server::builder()
-        .webhook("convert.default.svc", webhook(&seen, distort))
+        .webhook("convert.default.svc", webhook(&seen, Duration::ZERO, distort))
         .build();
     let (code, answer) = request(&server, "POST", DEFINITIONS, &definition("v2")).await;
     assert_eq!(code, 201, "{answer}");
@@ -485,4 +490,134 @@ async fn failing_webhook_ends_a_watch_with_its_error() {
     assert_eq!(request(&server, "DELETE", V2, &Value::Null).await.0, 200);
     let path = format!("{DEFINITIONS}/boxes.example.com");
     assert_eq!(request(&server, "DELETE", &path, &Value::Null).await.0, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn slow_webhook_is_asked_once_about_a_deletion() {
+    let seen = Seen::default();
+    let slow = webhook(&seen, Duration::from_millis(1_500), |_| {});
+    let server = Server::builder().webhook("convert.default.svc", slow).build();
+    assert_eq!(
+        request(&server, "POST", DEFINITIONS, &definition("v2")).await.0,
+        201
+    );
+    let mut object = new("a", 1);
+    object["metadata"]["finalizers"] = json!(["example.com/stay"]);
+    assert_eq!(request(&server, "POST", V2, &object).await.0, 201);
+    wanted(&seen);
+    let (code, answer) = request(&server, "DELETE", &format!("{V1}/a"), &Value::Null).await;
+    assert_eq!(code, 200, "{answer}");
+    let asked = wanted(&seen);
+    assert!(asked.len() <= 3, "{asked:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn converted_object_that_is_too_large_is_not_stored() {
+    let grow = |answer: &mut Value| {
+        let object = &mut answer["response"]["convertedObjects"][0];
+        if object["apiVersion"] == "example.com/v2" {
+            object["status"] = json!({"padding": "x".repeat(5 * 1024 * 1024)});
+        } else {
+            object["status"] = Value::Null;
+        }
+    };
+    let (server, _) = server_with(grow).await;
+    for path in [V1.to_owned(), format!("{V1}?dryRun=All")] {
+        let (code, answer) = request(&server, "POST", &path, &old("a", 1)).await;
+        assert_eq!(code, 500, "{path} {}", answer["message"]);
+        assert_eq!(answer["message"], "etcdserver: request is too large");
+    }
+    let (code, answer) = request(&server, "GET", V2, &Value::Null).await;
+    assert_eq!((code, &answer["items"]), (200, &json!([])));
+}
+
+/// Converts objects to v1 as text, however deep they are, by changing nothing but their version.
+async fn relabel(request: Request<Bytes>) -> Result<Response<Bytes>, Infallible> {
+    let body = String::from_utf8_lossy(request.body()).into_owned();
+    let after = |key: &str| body.split_once(key).expect("a field").1;
+    let uid = after("\"uid\":\"").split('"').next().expect("a uid");
+    let (objects, _) = after("\"objects\":")
+        .split_once(r#"},"response""#)
+        .expect("objects");
+    let objects = objects.replace("example.com/v2", "example.com/v1");
+    let answer = format!(
+        r#"{{"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview",
+            "response":{{"uid":"{uid}","result":{{"status":"Success"}},"convertedObjects":{objects}}}}}"#
+    );
+    Ok(Response::new(answer.into()))
+}
+
+#[tokio::test(start_paused = true)]
+async fn deep_objects_are_converted_alone_in_lists_and_in_watches() {
+    let server = Server::builder()
+        .webhook(
+            "convert.default.svc",
+            InProcessWebhook::new(tower::service_fn(relabel)),
+        )
+        .build();
+    assert_eq!(
+        request(&server, "POST", DEFINITIONS, &definition("v2")).await.0,
+        201
+    );
+    assert_eq!(request(&server, "POST", V2, &new("a", 1)).await.0, 201);
+    for levels in [125, 200, 5_000] {
+        let deep = format!("{}1{}", "{\"a\":".repeat(levels), "}".repeat(levels));
+        let status = format!(
+            r#"{{"apiVersion":"example.com/v2","kind":"Box","metadata":{{"name":"a"}},"status":{deep}}}"#
+        );
+        let path = format!("{V2}/a/status");
+        let response = send(&server, "PUT", &path, None, status).await;
+        assert_eq!(response.status(), 200, "{levels}");
+        for path in [format!("{V1}/a"), V1.to_owned()] {
+            let response = send(&server, "GET", &path, None, "").await;
+            assert_eq!(response.status(), 200, "{levels} {path}");
+            let body = response
+                .into_body()
+                .collect()
+                .await
+                .expect("never fails")
+                .to_bytes();
+            assert!(
+                memchr::memmem::find(&body, deep.as_bytes()).is_some(),
+                "{levels} {path}"
+            );
+        }
+        let watch = format!("{V1}?watch=1&timeoutSeconds=1");
+        let response = send(&server, "GET", &watch, None, "").await;
+        let body = response
+            .into_body()
+            .collect()
+            .await
+            .expect("never fails")
+            .to_bytes();
+        assert!(
+            memchr::memmem::find(&body, deep.as_bytes()).is_some(),
+            "watch {levels}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn failed_conversion_of_managed_fields_clears_them_and_does_not_fail_an_update() {
+    let fails = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let failing = fails.clone();
+    let (server, _) = server_with(move |answer| {
+        if failing.load(std::sync::atomic::Ordering::Relaxed) {
+            answer["response"]["result"] = json!({"status": "Failed", "message": "down"});
+        }
+    })
+    .await;
+    assert_eq!(request(&server, "POST", V1, &old("a", 1)).await.0, 201);
+    fails.store(true, std::sync::atomic::Ordering::Relaxed);
+    // Its only manager has written it in the other version.
+    let path = format!("{V2}/a");
+    let (code, answer) = request(
+        &server,
+        "PATCH",
+        &path,
+        &json!({"spec": {"measure": {"size": 2}}}),
+    )
+    .await;
+    assert_eq!(code, 200, "{answer}");
+    assert_eq!(answer["metadata"]["managedFields"], Value::Null);
 }

@@ -436,3 +436,125 @@ async fn writes_of_the_server_itself_ask_no_webhook() {
         "created again"
     );
 }
+
+/// Maps in maps, this many levels.
+fn nested(levels: usize) -> Value {
+    (0..levels).fold(json!("end"), |inner, _| json!({ "a": inner }))
+}
+
+#[tokio::test(start_paused = true)]
+async fn details_of_a_denial_are_those_of_a_status() {
+    // Deep values are built as text: most readers and writers recurse over them.
+    let deep = format!("{}1{}", "{\"a\":".repeat(9_000), "}".repeat(9_000));
+    let text = format!(
+        r#"{{"allowed":false,"status":{{"message":"no","details":{{"name":"n","kind":{{}},"retryAfterSeconds":3,
+            "causes":[{{"message":"m","field":7}},8],"deep":{deep}}},"metadata":{{"continue":"c","resourceVersion":{deep}}}}}}}"#
+    );
+    let service = move |request: Request<Bytes>| {
+        let body = String::from_utf8_lossy(request.body()).into_owned();
+        let (_, rest) = body.split_once("\"uid\":\"").expect("a uid");
+        let (uid, _) = rest.split_once('"').expect("a uid");
+        let response = text.replacen('{', &format!("{{\"uid\":\"{uid}\","), 1);
+        let answer = format!(
+            r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{response}}}"#
+        );
+        async move { Ok::<_, Infallible>(Response::new(Bytes::from(answer))) }
+    };
+    let server = with([("a", InProcessWebhook::new(tower::service_fn(service)))]);
+    configure(&server, "validating", "configmaps", &[("a", json!({}))]).await;
+    let (code, answer) = request(&server, "POST", MAPS, &map("x")).await;
+    assert_eq!(code, 400, "{answer}");
+    let details = json!({"name": "n", "retryAfterSeconds": 3, "causes": [{"message": "m"}]});
+    assert_eq!(answer["details"], details);
+    assert_eq!(answer["metadata"], json!({"continue": "c"}));
+}
+
+#[tokio::test(start_paused = true)]
+async fn deep_answer_of_an_excused_webhook_does_not_write_twice() {
+    // Too deep for the stack of the request, and not for a larger one.
+    for answer in [
+        json!({"allowed": true, "deep": nested(150)}),
+        patch(&json!([{"op": "add", "path": "/data", "value": nested(150)}])),
+    ] {
+        let seen = Seen::default();
+        let respond = move |_: &Value| answer.clone();
+        let server = with([("a", webhook(&seen, Duration::ZERO, respond))]);
+        let ignore = json!({"failurePolicy": "Ignore"});
+        configure(&server, "mutating", "configmaps", &[("a", ignore)]).await;
+        let (code, answer) = request(&server, "POST", MAPS, &map("x")).await;
+        assert!(code == 201 || code == 500, "{code} {answer}");
+        let (deleted, answer) = request(&server, "DELETE", &format!("{MAPS}/x"), &Value::Null).await;
+        assert_eq!(deleted, if code == 201 { 200 } else { 404 }, "{answer}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn deleted_collection_asks_once_about_objects_that_stay() {
+    let seen = Seen::default();
+    let deny_marked = |request: &Value| {
+        let marked = !request["oldObject"]["metadata"]["deletionTimestamp"].is_null();
+        json!({"allowed": !marked})
+    };
+    let server = with([("a", webhook(&seen, Duration::from_secs(1), deny_marked))]);
+    for index in 0..150 {
+        let mut map = map(&format!("m{index}"));
+        map["metadata"]["finalizers"] = json!(["example.com/stay"]);
+        assert_eq!(request(&server, "POST", MAPS, &map).await.0, 201);
+    }
+    configure(&server, "validating", "configmaps", &[("a", json!({}))]).await;
+    let (code, answer) = request(&server, "DELETE", MAPS, &Value::Null).await;
+    assert_eq!(code, 200, "{answer}");
+    assert_eq!(seen.lock().expect("no panic").len(), 150);
+}
+
+#[tokio::test(start_paused = true)]
+async fn webhook_that_always_writes_what_it_is_asked_about_ends() {
+    let server: Arc<Mutex<Option<Server>>> = Arc::default();
+    let inner = server.clone();
+    let service = move |_: Request<Bytes>| {
+        let server = inner.lock().expect("no panic").clone().expect("a server");
+        async move {
+            let path = format!("{MAPS}?dryRun=All");
+            let (code, _) = request(&server, "POST", &path, &map("x")).await;
+            Ok::<_, Infallible>(
+                Response::builder()
+                    .status(code)
+                    .body(Bytes::new())
+                    .expect("a response"),
+            )
+        }
+    };
+    *server.lock().expect("no panic") =
+        Some(with([("a", InProcessWebhook::new(tower::service_fn(service)))]));
+    let server = server.lock().expect("no panic").clone().expect("a server");
+    configure(
+        &server,
+        "validating",
+        "configmaps",
+        &[("a", json!({"sideEffects": "None"}))],
+    )
+    .await;
+    let (code, answer) = request(&server, "POST", MAPS, &map("x")).await;
+    assert_eq!(code, 500, "{answer}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn invalid_scale_is_not_shown_to_validating_webhooks() {
+    const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
+    let seen = Seen::default();
+    let server = with([("a", webhook(&seen, Duration::ZERO, allow))]);
+    let template =
+        json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let deployment = json!({"metadata": {"name": "x"}, "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template}});
+    assert_eq!(request(&server, "POST", DEPLOYMENTS, &deployment).await.0, 201);
+    configure(&server, "validating", "deployments/scale", &[("a", json!({"rules": [
+        {"apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["*"], "resources": ["deployments/scale"]},
+    ]}))])
+    .await;
+    let path = format!("{DEPLOYMENTS}/x/scale");
+    let scale = |replicas: i64| json!({"metadata": {"name": "x", "namespace": "default"}, "spec": {"replicas": replicas}});
+    let (code, answer) = request(&server, "PUT", &path, &scale(-1)).await;
+    assert_eq!((code, seen.lock().expect("no panic").len()), (422, 0), "{answer}");
+    let (code, answer) = request(&server, "PUT", &path, &scale(2)).await;
+    assert_eq!((code, seen.lock().expect("no panic").len()), (200, 1), "{answer}");
+}
