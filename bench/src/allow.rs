@@ -29,7 +29,8 @@ pub const HOST: &str = "allow.bench.svc";
 pub const LABEL_PATH: &str = "/label";
 
 /// `[{"op":"add","path":"/metadata/annotations/seen","value":"yes"}]`
-const PATCH: &str = "W3sib3AiOiJhZGQiLCJwYXRoIjoiL21ldGFkYXRhL2Fubm90YXRpb25zL3NlZW4iLCJ2YWx1ZSI6InllcyJ9XQ==";
+const PATCH: &str =
+    "W3sib3AiOiJhZGQiLCJwYXRoIjoiL21ldGFkYXRhL2Fubm90YXRpb25zL3NlZW4iLCJ2YWx1ZSI6InllcyJ9XQ==";
 
 /// As much of a review as the answer needs.
 #[derive(Deserialize)]

@@ -68,6 +68,11 @@ pub(crate) fn must_restart() -> bool {
     NEEDS_LARGE_STACK.get()
 }
 
+/// Says that something was changed, so that the work does not start again.
+pub(crate) fn settle() {
+    NEEDS_LARGE_STACK.set(false);
+}
+
 /// A document is too deep for this thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TooDeep;

@@ -88,6 +88,7 @@ mod warnings;
 mod webhook;
 mod yaml;
 
+pub use admission::{ExpressionWarning, PolicyTypes, schema_of_kind};
 pub use admission_plugins::AdmissionPlugin;
 pub use auth::{AuthorizationMode, User};
 pub use body::Body;

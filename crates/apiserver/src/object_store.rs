@@ -136,6 +136,8 @@ impl ObjectStore {
             !depth::must_restart(),
             "a request that starts again must not have changed anything"
         );
+        // Writing something twice would be worse than an error.
+        depth::settle();
         let key = Key::new(object.namespace(), object.name());
         let stays = matches!(forms, Forms::Stored) && change != Change::Remove;
         if let Forms::Converted { mut stored, shown } = forms

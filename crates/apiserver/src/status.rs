@@ -524,6 +524,13 @@ impl Status {
         }
     }
 
+    /// The server holds too many responses of webhooks, or objects that they have converted.
+    pub(crate) fn too_many_responses() -> Self {
+        let message =
+            "The server holds too many responses of webhooks. Try again later; a list may need a limit.";
+        Self::new(429, "TooManyRequests", message).with_retry_after(1)
+    }
+
     /// More than one disruption budget covers the pod.
     pub(crate) fn multiple_budgets() -> Self {
         Self::without_reason(

@@ -562,11 +562,9 @@ async fn deep_objects_are_converted_alone_in_lists_and_in_watches() {
     assert_eq!(request(&server, "POST", V2, &new("a", 1)).await.0, 201);
     for levels in [125, 200, 5_000] {
         let deep = format!("{}1{}", "{\"a\":".repeat(levels), "}".repeat(levels));
-        let status = format!(
-            r#"{{"apiVersion":"example.com/v2","kind":"Box","metadata":{{"name":"a"}},"status":{deep}}}"#
-        );
+        let status = format!(r#"{{"status":{deep}}}"#);
         let path = format!("{V2}/a/status");
-        let response = send(&server, "PUT", &path, None, status).await;
+        let response = send(&server, "PATCH", &path, None, status).await;
         assert_eq!(response.status(), 200, "{levels}");
         for path in [format!("{V1}/a"), V1.to_owned()] {
             let response = send(&server, "GET", &path, None, "").await;
@@ -620,4 +618,80 @@ async fn failed_conversion_of_managed_fields_clears_them_and_does_not_fail_an_up
     .await;
     assert_eq!(code, 200, "{answer}");
     assert_eq!(answer["metadata"]["managedFields"], Value::Null);
+}
+
+#[tokio::test(start_paused = true)]
+async fn watchers_of_a_version_ask_once_about_a_change() {
+    let seen = Seen::default();
+    let slow = webhook(&seen, Duration::from_secs(1), |_| {});
+    let server = Server::builder().webhook("convert.default.svc", slow).build();
+    assert_eq!(
+        request(&server, "POST", DEFINITIONS, &definition("v2")).await.0,
+        201
+    );
+    let watch = async || {
+        let path = format!("{V1}?watch=1&timeoutSeconds=10");
+        let body = send(&server, "GET", &path, None, "").await.into_body();
+        let text = body.collect().await.expect("never fails").to_bytes();
+        let events = memchr::memmem::find_iter(&text, br#""type":"ADDED""#).count();
+        let failures = memchr::memmem::find_iter(&text, br#""type":"ERROR""#).count();
+        (events, failures)
+    };
+    let create = async || {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        request(&server, "POST", V2, &new("a", 1)).await.0
+    };
+    let (a, b, c, d, code) = tokio::join!(watch(), watch(), watch(), watch(), create());
+    assert_eq!(code, 201);
+    assert_eq!([a, b, c, d], [(1, 0); 4]);
+    assert_eq!(wanted(&seen), ["example.com/v1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn readers_ask_themselves_after_the_conversion_of_another_has_failed() {
+    let seen = Seen::default();
+    let fail = |answer: &mut Value| {
+        answer["response"]["result"] = json!({"status": "Failed", "message": "down"});
+    };
+    let slow = webhook(&seen, Duration::from_secs(1), fail);
+    let server = Server::builder().webhook("convert.default.svc", slow).build();
+    assert_eq!(
+        request(&server, "POST", DEFINITIONS, &definition("v2")).await.0,
+        201
+    );
+    assert_eq!(request(&server, "POST", V2, &new("a", 1)).await.0, 201);
+    let started = tokio::time::Instant::now();
+    let list = || request(&server, "GET", V1, &Value::Null);
+    let (a, b, c) = tokio::join!(list(), list(), list());
+    assert_eq!([a.0, b.0, c.0], [500; 3]);
+    assert_eq!(started.elapsed().as_secs(), 2, "not one after the other");
+    assert_eq!(wanted(&seen).len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn deep_form_of_a_manager_does_not_write_twice() {
+    let deep = |answer: &mut Value| {
+        let object = &mut answer["response"]["convertedObjects"][0];
+        if object["apiVersion"] == "example.com/v1" {
+            object["status"] = (0..150).fold(json!(1), |inner, _| json!({ "a": inner }));
+        } else {
+            object["status"] = Value::Null;
+        }
+    };
+    let (server, _) = server_with(deep).await;
+    assert_eq!(request(&server, "POST", V1, &old("a", 1)).await.0, 201);
+    // Its manager wrote another version, whose form is too deep for the stack of a request.
+    let path = format!("{V2}/a");
+    let (code, before) = request(&server, "GET", &path, &Value::Null).await;
+    assert_eq!(code, 200, "{before}");
+    let mut changed = before.clone();
+    changed["spec"]["measure"]["size"] = 7.into();
+    let (code, answer) = request(&server, "PUT", &path, &changed).await;
+    assert_eq!(code, 200, "{answer}");
+    assert_eq!(answer["metadata"]["generation"], 2);
+    let version = |object: &Value| -> u64 {
+        let version = object["metadata"]["resourceVersion"].as_str().expect("a version");
+        version.parse().expect("a number")
+    };
+    assert_eq!(version(&answer), version(&before) + 1);
 }

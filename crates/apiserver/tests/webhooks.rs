@@ -558,3 +558,86 @@ async fn invalid_scale_is_not_shown_to_validating_webhooks() {
     let (code, answer) = request(&server, "PUT", &path, &scale(2)).await;
     assert_eq!((code, seen.lock().expect("no panic").len()), (200, 1), "{answer}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn patch_of_a_custom_resource_that_leaves_no_object_is_an_error() {
+    const BOXES: &str = "/apis/example.com/v1/namespaces/default/boxes";
+    let definition = json!({"metadata": {"name": "boxes.example.com"}, "spec": {
+        "group": "example.com", "scope": "Namespaced", "names": {"plural": "boxes", "kind": "Box"},
+        "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {
+            "type": "object", "x-kubernetes-preserve-unknown-fields": true,
+        }}}],
+    }});
+    for value in [
+        json!([]),
+        json!(["a"]),
+        json!("text"),
+        json!(7),
+        Value::Null,
+        json!({}),
+        json!({"metadata": []}),
+    ] {
+        let answer = patch(&json!([{"op": "replace", "path": "", "value": value}]));
+        let server = with([(
+            "a",
+            webhook(&Seen::default(), Duration::ZERO, move |_| answer.clone()),
+        )]);
+        let crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+        assert_eq!(request(&server, "POST", crds, &definition).await.0, 201);
+        configure(&server, "mutating", "boxes", &[("a", json!({"failurePolicy": "Ignore", "rules": [
+            {"apiGroups": ["example.com"], "apiVersions": ["v1"], "operations": ["*"], "resources": ["boxes"]},
+        ]}))])
+        .await;
+        let body = json!({"apiVersion": "example.com/v1", "kind": "Box", "metadata": {"name": "x"}});
+        let (code, answer) = request(&server, "POST", BOXES, &body).await;
+        assert!((400..=599).contains(&code), "{value}: {code} {answer}");
+        let message = answer["message"].as_str().unwrap_or_default();
+        assert!(!message.contains("could not be handled"), "{value}: {message}");
+        let (_, all) = request(&server, "GET", BOXES, &Value::Null).await;
+        assert_eq!(all["items"], json!([]), "{value}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_without_room_are_no_failures_that_a_policy_excuses() {
+    let large = |_: &Value| json!({"allowed": true, "padding": "x".repeat(1024 * 1024)});
+    let mut limits = windlass_apiserver::Limits::default();
+    limits.webhook_bytes = 64 * 1024;
+    let server = Server::builder()
+        .limits(limits)
+        .webhook("a.default.svc", webhook(&Seen::default(), Duration::ZERO, large))
+        .build();
+    let ignore = json!({"failurePolicy": "Ignore"});
+    for kind in ["mutating", "validating"] {
+        configure(&server, kind, "configmaps", &[("a", ignore.clone())]).await;
+        let (code, answer) = request(&server, "POST", MAPS, &map("x")).await;
+        assert_eq!(
+            (code, &answer["reason"]),
+            (429, &json!("TooManyRequests")),
+            "{answer}"
+        );
+        let path = format!("{GROUP}/{kind}webhookconfigurations/c");
+        assert_eq!(request(&server, "DELETE", &path, &Value::Null).await.0, 200);
+    }
+    assert_eq!(request(&server, "POST", MAPS, &map("x")).await.0, 201);
+}
+
+#[tokio::test(start_paused = true)]
+async fn deep_answer_about_one_of_a_collection_does_not_lose_the_others() {
+    let seen = Seen::default();
+    let deep_for_last = |request: &Value| {
+        let is_last = request["oldObject"]["metadata"]["name"] == "m3";
+        json!({"allowed": true, "deep": if is_last { nested(150) } else { Value::Null }})
+    };
+    let server = with([("a", webhook(&seen, Duration::ZERO, deep_for_last))]);
+    for index in 0..4 {
+        let mut map = map(&format!("m{index}"));
+        map["metadata"]["finalizers"] = json!(["example.com/stay"]);
+        assert_eq!(request(&server, "POST", MAPS, &map).await.0, 201);
+    }
+    configure(&server, "validating", "configmaps", &[("a", json!({}))]).await;
+    let (code, answer) = request(&server, "DELETE", MAPS, &Value::Null).await;
+    assert_eq!(code, 200, "{answer}");
+    assert_eq!(answer["items"].as_array().map(Vec::len), Some(4));
+    assert_eq!(seen.lock().expect("no panic").len(), 4);
+}

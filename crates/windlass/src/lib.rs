@@ -98,7 +98,7 @@
 //! assert_eq!(schema["status"]["properties"]["conditions"]["x-kubernetes-list-type"], "map");
 //! ```
 //!
-//! A real API server enforces the rules. The embedded one stores and publishes them, but does not evaluate CEL.
+//! The embedded API server enforces the rules as a real one does.
 //!
 //! # Dependencies
 //!

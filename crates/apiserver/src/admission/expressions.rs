@@ -390,10 +390,10 @@ impl Mutation {
     }
 }
 
-fn items<'a>(spec: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
+pub(super) fn items<'a>(spec: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
     spec[key].as_array().into_iter().flatten()
 }
 
-fn text(value: &Value) -> &str {
+pub(super) fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }

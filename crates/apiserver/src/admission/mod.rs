@@ -38,6 +38,7 @@ mod policies;
 #[cfg(test)]
 mod recorded;
 mod request;
+mod type_checking;
 mod validating;
 mod versions;
 mod webhooks;
@@ -46,6 +47,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+pub use self::type_checking::{ExpressionWarning, PolicyTypes, schema_of_kind};
 use self::{
     mutating::Reinvocation,
     policies::PolicyIndex,

@@ -93,6 +93,11 @@ impl InFlight {
         self.reads.acquire(user)
     }
 
+    /// Acquires a permit for a write, also to ask webhooks about a connection. Administrators need none.
+    pub(super) fn acquire_write(&self, user: &User) -> Result<Option<Permit>, Status> {
+        self.writes.acquire(user)
+    }
+
     /// Acquires a permit for an open watch or a log that is followed; a watch with a long selector is more than one.
     /// Administrators need none, nor do controllers in the process.
     pub(super) fn acquire_watch(&self, user: &User, info: &RequestInfo) -> Result<Option<Permit>, Status> {

@@ -10,7 +10,7 @@ use super::{Api, Server, in_flight::ReceivedBody, respond::respond};
 use crate::{
     auth::Caller,
     body::Body,
-    conversion, depth, limits,
+    conversion, crd, depth, limits,
     media::{self, Encoding},
     patch::PatchKind,
     permits::Permit,
@@ -117,7 +117,7 @@ impl Server {
             refused.map_err(|status: Status| status.with_warnings(&warnings))
         };
         let answer = async {
-            let _permit = api.in_flight.acquire(&caller.user, info)?;
+            let _permit = api.in_flight.acquire_write(&caller.user)?;
             let deadline = Instant::now() + limits::timeout(None)?;
             self.run(caller, deadline, (0, false), refuse).await
         };
@@ -138,16 +138,20 @@ impl Server {
         // What was converted stays in the cache of its CRD until the request ends.
         let mut converted = Vec::new();
         for _ in 0..MAX_RUNS {
+            answers.begin_run();
             let size = size.saturating_add(answers.size());
             let work = || depth::run(is_deep, &mut verb);
             let mut status = match self.work(&caller.user, size, work).await {
                 Err(status) if status.is_unfinished() => status,
                 done => return done,
             };
+            answers.drop_unread();
             match status.take_missing() {
-                Some(Missing::Answers(calls)) => webhooks.answer(calls, deadline, answers).await,
+                Some(Missing::Answers(calls)) => {
+                    webhooks.answer(calls, deadline, answers, &large_work).await;
+                }
                 Some(Missing::Converted(entries)) => {
-                    converted.extend(entries.convert(webhooks, deadline, &large_work).await?);
+                    converted.push(entries.convert(webhooks, deadline, &large_work).await?);
                 }
                 None => return Err(status),
             }
@@ -245,6 +249,9 @@ impl ResourceRequest<'_> {
     /// Gets an object. Most are only looked up, which needs neither another stack nor a webhook.
     async fn get(&self, size: usize) -> Result<Answer, Status> {
         let get = || verbs::get(&self.api().store, self.target, self.caller);
+        if crd::has_webhook(&self.target.resource) {
+            return self.run(size, get).await;
+        }
         match self.server.work(&self.caller.user, size, get).await {
             Err(status) if status.is_unfinished() => self.run(size, get).await,
             done => done,

@@ -135,6 +135,7 @@ impl WriteVerbs {
         };
         let (mut calls, mut unconverted) = (Vec::new(), MissingEntries::default());
         let (mut unfinished, mut pending) = (Vec::new(), pending.into_iter());
+        let mut failure = None;
         for index in pending.by_ref() {
             let entry = &page.entries[index];
             let stored = self.store.storage.get(&target.resource.table, &entry.key);
@@ -154,18 +155,25 @@ impl WriteVerbs {
                         Some(Missing::Converted(missing)) => {
                             unconverted.collect::<()>(Err(Status::unconverted(missing)))?;
                         }
-                        None => return Err(status),
+                        None => {
+                            failure = Some(status);
+                            break;
+                        }
                     }
                 }
                 // Already deleted by another client.
-                Err(status) if status.code != 404 => return Err(status),
+                Err(status) if status.code != 404 => {
+                    unfinished.push(index);
+                    failure = Some(status);
+                    break;
+                }
                 _ => {}
             }
             if calls.len() + unconverted.len() >= MAX_CALLS {
                 break;
             }
         }
-        if unfinished.is_empty() {
+        if unfinished.is_empty() && failure.is_none() {
             return Ok(Answer::List(page));
         }
         unfinished.extend(pending);
@@ -173,6 +181,10 @@ impl WriteVerbs {
             page,
             pending: unfinished,
         });
+        // If the failure was the depth of an answer, the verb goes on from here on a larger stack.
+        if let Some(failure) = failure {
+            return Err(failure);
+        }
         unconverted.finish()?;
         Err(Status::unanswered(calls))
     }

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::{WriteOptions, apply};
 use crate::{
-    conversion, crd,
+    conversion, crd, depth,
     fields::{
         FieldSet, Managed, OnConflict, ReplicasPath, ReplicasPaths, SCALE_API_VERSION, Shape, Updater,
         Versions,
@@ -63,7 +63,8 @@ impl<'a> ServedVersions<'a> {
     fn finish_or_clear(&self, object: &mut Object, computed: String) -> Result<(), Status> {
         let managed_fields = match self.finish() {
             Ok(()) => ManagedFields::from_stored(computed),
-            Err(status) if status.is_unfinished() => return Err(status),
+            // What is too deep for this stack is computed on a larger one.
+            Err(status) if status.is_unfinished() || depth::must_restart() => return Err(status),
             Err(_) => ManagedFields::None,
         };
         object.set_managed_fields(managed_fields);

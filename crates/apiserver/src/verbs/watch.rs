@@ -57,7 +57,7 @@ pub(crate) struct WatchStream {
     /// Asked if a webhook converts the objects.
     webhooks: Arc<WebhookClient>,
     /// What it has converted last, so that it stays in the cache until it is sent.
-    converted: Vec<Arc<Entry>>,
+    converted: (Vec<Arc<Entry>>, Option<crd::Converted>),
     target: Target,
     selector: Selector,
     view: View,
@@ -167,7 +167,7 @@ impl WatchStream {
             definition: target.resource.crd.as_ref().map(|defined| defined.alive.clone()),
             store,
             webhooks,
-            converted: Vec::new(),
+            converted: Default::default(),
         };
         match (options.version_match, options.send_initial_events) {
             (
@@ -305,7 +305,12 @@ impl WatchStream {
             BacklogItem::Initial { key, revision, entry } => self.initial_entry(key, *revision, entry),
             BacklogItem::Frame(_) => None,
         });
-        let entries = std::iter::once(entry.clone()).chain(later.take(BATCH)).collect();
+        let mut bytes = entry.object.json().len();
+        let fitting = later.take(BATCH).take_while(|entry| {
+            bytes += entry.object.json().len();
+            bytes <= BATCH_BYTES
+        });
+        let entries = std::iter::once(entry.clone()).chain(fitting).collect();
         self.convert(entries).await?;
         crd::convert_for_read(&self.target.resource, entry)
     }
@@ -327,17 +332,18 @@ impl WatchStream {
     /// Lets a webhook convert those of these entries that it has not converted yet. All of them stay in its cache until the
     /// next call.
     async fn convert(&mut self, entries: Vec<Arc<Entry>>) -> Result<(), Status> {
-        let (mut converted, mut missing) = (Vec::new(), MissingEntries::default());
+        let (mut known, mut missing) = (Vec::new(), MissingEntries::default());
         for entry in entries {
-            converted.extend(missing.collect(crd::convert_for_read(&self.target.resource, entry))?);
+            known.extend(missing.collect(crd::convert_for_read(&self.target.resource, entry))?);
         }
+        let mut converted = None;
         if let Err(status) = missing.finish() {
             let deadline = Instant::now() + CONVERSION_TIMEOUT;
             let entries = status.into_unconverted()?;
             let entries = entries.convert(&self.webhooks, deadline, &self.large_work);
-            converted.extend(entries.await?);
+            converted = Some(entries.await?);
         }
-        self.converted = converted;
+        self.converted = (known, converted);
         Ok(())
     }
 

@@ -34,11 +34,23 @@ pub(crate) enum CallFailure {
     /// The HTTP client failed, or the response is an error.
     #[error("{0}")]
     Failed(String),
+    /// The server holds too many responses. No failure policy excuses that: a client can cause it.
+    #[error("the server holds too many responses of webhooks")]
+    NoRoom,
 }
 
 /// The answers to the calls of one request.
+///
+/// A run of the verb that has all answers to its first questions finds out the next ones. If the object has changed
+/// meanwhile, it asks something else, and what it has not read is dropped.
 #[derive(Debug, Default)]
-pub(crate) struct Answers(Mutex<HashMap<CallId, Arc<Answer>>>);
+pub(crate) struct Answers(Mutex<HashMap<CallId, Known>>);
+
+#[derive(Debug)]
+struct Known {
+    answer: Arc<Answer>,
+    was_read: bool,
+}
 
 impl Answers {
     /// The answer to a call, or the status that makes the server ask.
@@ -48,18 +60,37 @@ impl Answers {
 
     /// The answer to a call, if there is one.
     pub(crate) fn find(&self, call: &Call) -> Option<Arc<Answer>> {
-        self.0.lock().get(&call.id).cloned()
+        let mut answers = self.0.lock();
+        let known = answers.get_mut(&call.id)?;
+        known.was_read = true;
+        Some(known.answer.clone())
+    }
+
+    /// Begins a run of the verb.
+    pub(crate) fn begin_run(&self) {
+        for known in self.0.lock().values_mut() {
+            known.was_read = false;
+        }
+    }
+
+    /// Drops the answers that the run has not read.
+    pub(crate) fn drop_unread(&self) {
+        self.0.lock().retain(|_, known| known.was_read);
     }
 
     /// Adds the answer to a call.
     pub(super) fn add(&self, id: CallId, mut answer: Answer) {
         let mut answers = self.0.lock();
         answer.arrival = answers.len();
-        answers.insert(id, Arc::new(answer));
+        let known = Known {
+            answer: Arc::new(answer),
+            was_read: false,
+        };
+        answers.insert(id, known);
     }
 
     /// The size of all answers, in bytes.
     pub(crate) fn size(&self) -> usize {
-        self.0.lock().values().map(|answer| answer.size()).sum()
+        self.0.lock().values().map(|known| known.answer.size()).sum()
     }
 }

@@ -16,9 +16,10 @@ pub(crate) struct ResponseBudget {
 
 /// A part of the budget, which is free again when this is dropped.
 #[derive(Debug)]
-pub(super) struct Share {
+pub(crate) struct Share {
     budget: ResponseBudget,
     bytes: usize,
+    is_exhausted: bool,
 }
 
 /// The body of a response, and its share of the budget.
@@ -41,19 +42,23 @@ impl ResponseBudget {
         Share {
             budget: self.clone(),
             bytes: 0,
+            is_exhausted: false,
         }
     }
 }
 
 impl Share {
-    /// Adds bytes, or says why there are none left.
-    pub(super) fn grow(&mut self, bytes: usize) -> Result<(), String> {
+    /// Adds bytes. Returns whether there were enough left; they count nevertheless.
+    pub(crate) fn grow(&mut self, bytes: usize) -> bool {
         let held = self.budget.held.fetch_add(bytes, Ordering::Relaxed);
         self.bytes += bytes;
-        if held.saturating_add(bytes) > self.budget.limit {
-            return Err("the server holds too many responses of webhooks: try again later".to_owned());
-        }
-        Ok(())
+        self.is_exhausted |= held.saturating_add(bytes) > self.budget.limit;
+        !self.is_exhausted
+    }
+
+    /// Whether there were not enough bytes left.
+    pub(super) fn is_exhausted(&self) -> bool {
+        self.is_exhausted
     }
 
     pub(super) fn hold(self, bytes: Bytes) -> ResponseBody {
@@ -75,10 +80,11 @@ mod tests {
     fn budget_is_shared_and_freed() {
         let budget = ResponseBudget::new(10);
         let (mut one, mut other) = (budget.share(), budget.share());
-        assert_eq!(one.grow(10), Ok(()));
-        assert!(other.grow(1).is_err(), "it is counted nevertheless");
+        assert!(one.grow(10));
+        assert!(!other.grow(1), "it is counted nevertheless");
         drop(one.hold(Bytes::new()));
-        assert_eq!(other.grow(9), Ok(()));
-        assert!(other.grow(1).is_err());
+        let mut third = budget.share();
+        assert!(third.grow(9));
+        assert!(!third.grow(1) && third.is_exhausted());
     }
 }

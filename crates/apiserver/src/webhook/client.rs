@@ -12,17 +12,20 @@ use tokio::time::{Duration, Instant, timeout};
 
 use super::{
     Answer, Answers, Call, CallFailure, Endpoint,
-    budget::{ResponseBody, ResponseBudget, Share},
+    budget::{ResponseBudget, Share},
     connection::{MAX_RESPONSE_BYTES, Pool},
     in_process::InProcessWebhook,
 };
-use crate::{object_store::ObjectStore, storage::Key};
+use crate::{large_work::LargeWork, object_store::ObjectStore, storage::Key};
 
 /// How many calls of one request are made at a time.
 const MAX_CONCURRENT: usize = 64;
 
 /// How much of a body is shown in a message.
 const MAX_SHOWN_BYTES: usize = 2048;
+
+/// The largest body of an error that is read as a `Status`. Its message is kept as long as the request, beside the budget.
+const MAX_STATUS_BYTES: usize = 64 * 1024;
 
 /// What a real server calls itself.
 const USER_AGENT: HeaderValue = HeaderValue::from_static("kube-apiserver-admission");
@@ -56,10 +59,16 @@ impl WebhookClient {
 
     /// Makes calls, several at a time, and adds the answers in the order in which they arrive. None takes longer than
     /// `deadline`.
-    pub(crate) async fn answer(&self, calls: Vec<Call>, deadline: Instant, answers: &Answers) {
+    pub(crate) async fn answer(
+        &self,
+        calls: Vec<Call>,
+        deadline: Instant,
+        answers: &Answers,
+        large_work: &LargeWork,
+    ) {
         let mut responses = stream::iter(calls)
             .map(|call| async move {
-                let answer = self.ask(&call, deadline).await;
+                let answer = self.ask(&call, deadline, large_work).await;
                 (call.id, answer)
             })
             .buffer_unordered(MAX_CONCURRENT);
@@ -69,9 +78,15 @@ impl WebhookClient {
     }
 
     /// Makes one call, which takes no longer than `deadline`.
-    pub(crate) async fn ask(&self, call: &Call, deadline: Instant) -> Answer {
+    pub(crate) async fn ask(&self, call: &Call, deadline: Instant, large_work: &LargeWork) -> Answer {
         let uid = self.store.environment.review_uid();
-        let response = self.call(call, &uid, deadline).await;
+        let mut share = self.share();
+        let response = self.call(call, &uid, deadline, large_work, &mut share).await;
+        let response = match response {
+            Ok(body) => Ok(share.hold(body)),
+            Err(_) if share.is_exhausted() => Err(CallFailure::NoRoom),
+            Err(failure) => Err(failure),
+        };
         Answer {
             uid,
             response,
@@ -79,7 +94,19 @@ impl WebhookClient {
         }
     }
 
-    async fn call(&self, call: &Call, uid: &str, deadline: Instant) -> Result<ResponseBody, CallFailure> {
+    /// A share of the memory for responses, and for what is made of them.
+    pub(crate) fn share(&self) -> Share {
+        self.budget.share()
+    }
+
+    async fn call(
+        &self,
+        call: &Call,
+        uid: &str,
+        deadline: Instant,
+        large_work: &LargeWork,
+        share: &mut Share,
+    ) -> Result<Bytes, CallFailure> {
         let endpoint = &call.endpoint;
         let left = deadline.saturating_duration_since(Instant::now());
         let limit = left.min(call.timeout);
@@ -94,16 +121,21 @@ impl WebhookClient {
             .header(header::CONTENT_TYPE, "application/json")
             .body(call.body(uid))
             .map_err(|error| CallFailure::NotSent(error.to_string()))?;
-        let mut share = self.budget.share();
-        let response = self.send(endpoint, request, limit, &mut share).await;
+        let response = self.send(endpoint, request, limit, share).await;
         let response = response.map_err(|failure| match failure {
             CallFailure::Failed(why) => {
                 CallFailure::Failed(format!("Post \"{}{query}\": {why}", endpoint.url))
             }
-            not_sent @ CallFailure::NotSent(_) => not_sent,
+            other => other,
         })?;
-        let body = body_of(decompress(response, &mut share)?).map_err(CallFailure::Failed)?;
-        Ok(share.hold(body))
+        let is_compressed = response.headers().contains_key(header::CONTENT_ENCODING);
+        let size = if is_compressed {
+            MAX_RESPONSE_BYTES
+        } else {
+            response.body().len()
+        };
+        let read = || body_of(decompress(response, share)?).map_err(CallFailure::Failed);
+        large_work.run(size, read).await
     }
 
     async fn send(
@@ -116,12 +148,15 @@ impl WebhookClient {
         let too_late = |_| CallFailure::Failed("context deadline exceeded".to_owned());
         if let Some(webhook) = self.in_process.get(&endpoint.host) {
             let answer = timeout(limit, webhook.call(request)).await.map_err(too_late)?;
-            let answer = answer.ok_or_else(|| CallFailure::Failed("EOF".to_owned()))?;
+            let answer = answer.map_err(CallFailure::Failed)?;
             if answer.body().len() > MAX_RESPONSE_BYTES {
                 return Err(CallFailure::Failed("length limit exceeded".to_owned()));
             }
-            share.grow(answer.body().len()).map_err(CallFailure::Failed)?;
-            return Ok(answer);
+            return if share.grow(answer.body().len()) {
+                Ok(answer)
+            } else {
+                Err(CallFailure::NoRoom)
+            };
         }
         if let Some(problem) = endpoint.ca_bundle_problem() {
             return Err(CallFailure::NotSent(format!(
@@ -190,11 +225,11 @@ fn decompress(response: Response<Bytes>, share: &mut Share) -> Result<Response<B
     let mut whole = Vec::new();
     let limit = MAX_RESPONSE_BYTES as u64 + 1;
     match GzDecoder::new(&body[..]).take(limit).read_to_end(&mut whole) {
-        Ok(_) if whole.len() <= MAX_RESPONSE_BYTES => {
-            share.grow(whole.len()).map_err(CallFailure::Failed)?;
-            Ok(Response::from_parts(parts, whole.into()))
+        Ok(_) if whole.len() > MAX_RESPONSE_BYTES => {
+            Err(CallFailure::Failed("length limit exceeded".to_owned()))
         }
-        Ok(_) => Err(CallFailure::Failed("length limit exceeded".to_owned())),
+        Ok(_) if share.grow(whole.len()) => Ok(Response::from_parts(parts, whole.into())),
+        Ok(_) => Err(CallFailure::NoRoom),
         Err(error) => Err(CallFailure::Failed(error.to_string())),
     }
 }
@@ -264,6 +299,9 @@ fn body_of(response: Response<Bytes>) -> Result<Bytes, String> {
 
 /// The message of a `Status`.
 fn status_message(body: &[u8]) -> Option<String> {
+    if body.len() > MAX_STATUS_BYTES {
+        return None;
+    }
     let status: Value = serde_json::from_slice(body).ok()?;
     if status["kind"] != "Status" {
         return None;

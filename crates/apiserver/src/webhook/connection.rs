@@ -132,6 +132,11 @@ impl Pool {
         }
         connection.unused_since = Instant::now();
         let mut idle = self.0.lock();
+        // Those of webhooks that are gone are taken by no call.
+        idle.retain(|_, connections| {
+            connections.retain(|connection| connection.unused_since.elapsed() < IDLE_TIMEOUT);
+            !connections.is_empty()
+        });
         if idle.values().map(Vec::len).sum::<usize>() >= MAX_IDLE_OF_ALL {
             // The first of each is its oldest.
             let oldest = idle.iter().filter_map(|(key, connections)| {
@@ -224,7 +229,9 @@ async fn receive(mut body: Incoming, share: &mut Share) -> Result<Bytes, String>
         if received.len() + data.len() > MAX_RESPONSE_BYTES {
             return Err("length limit exceeded".to_owned());
         }
-        share.grow(data.len())?;
+        if !share.grow(data.len()) {
+            return Err("no room for the response".to_owned());
+        }
         received.extend_from_slice(&data);
     }
     Ok(received.freeze())

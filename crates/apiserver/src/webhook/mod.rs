@@ -39,7 +39,7 @@ use std::{
 use bytes::Bytes;
 
 pub(crate) use answers::{Answer, Answers, CallFailure};
-pub(crate) use budget::ResponseBudget;
+pub(crate) use budget::{ResponseBudget, Share};
 pub(crate) use client::WebhookClient;
 pub(crate) use client_config::client_config_problems;
 pub(crate) use draws::{Draws, Purpose, RequestEnvironment};

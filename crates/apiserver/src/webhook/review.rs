@@ -4,6 +4,9 @@ use serde_json::Value;
 
 use crate::{golang, json, yaml};
 
+/// The largest review in YAML, whose aliases make it many times larger.
+const MAX_YAML_BYTES: usize = 256 * 1024;
+
 /// The type of a review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReviewType {
@@ -39,7 +42,10 @@ impl ReviewType {
     pub(crate) fn read(self, body: &[u8]) -> Result<Value, String> {
         let undecodable = |why| format!("couldn't get version/kind; json parse error: {why}");
         // What is no JSON may be YAML.
-        let read = json::read(body).or_else(|why| yaml::read(body).map_err(|_| why));
+        let read = json::read(body).or_else(|why| match body.len() {
+            ..=MAX_YAML_BYTES => yaml::read(body).map_err(|_| why),
+            _ => Err(why),
+        });
         let (review, _) = read.map_err(undecodable)?;
         if review.is_null() {
             return Ok(Value::Object(serde_json::Map::new()));

@@ -5,6 +5,7 @@ mod garbage_collector;
 mod kinds;
 mod namespace_defaults;
 mod namespaces;
+mod policy_types;
 mod recorded_watch;
 mod storage_protection;
 
@@ -46,6 +47,8 @@ pub(crate) fn suite() -> Suite {
         storage_protection::deleted_claim_waits_for_the_pod_that_uses_it,
         storage_protection::deleted_claim_does_not_wait_for_pods_without_a_node,
         storage_protection::deleted_volume_waits_until_it_is_not_bound,
+        policy_types::policy_status_names_type_errors_of_each_kind,
+        policy_types::checked_policy_without_errors_is_checked_again_after_a_change,
         budgets::replica_sets_count_with_the_scale_of_their_deployment,
     )
 }

@@ -13,6 +13,7 @@ use crate::{
     },
     depth,
     fields::Managed,
+    golang,
     object::{ManagedFields, Object},
     patch::{Operation, apply_operations, decode_webhook_patch},
     registry::Resource,
@@ -134,6 +135,12 @@ fn apply(
     if depth::of_value(&tree) > depth::limit() {
         return Err(internal("the patch of a webhook nests too deep".to_owned()));
     }
+    if !tree.is_object() {
+        return Err(internal(format!(
+            "json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
+            golang::json_type(&tree)
+        )));
+    }
     check_type(&tree, &before, attributes, matched.resource)?;
     if attributes.resource.is_custom {
         drop_malformed_texts(&mut tree);
@@ -205,8 +212,11 @@ fn check_type(
 
 /// Drops labels and annotations of custom resources that are no texts, as a real server does whenever it reads one.
 fn drop_malformed_texts(tree: &mut Json) {
+    let Some(metadata) = tree.get_mut("metadata") else {
+        return;
+    };
     for key in ["labels", "annotations"] {
-        if let Some(texts) = tree["metadata"].get_mut(key).and_then(Json::as_object_mut) {
+        if let Some(texts) = metadata.get_mut(key).and_then(Json::as_object_mut) {
             texts.retain(|_, value| value.is_string());
         }
     }

@@ -93,11 +93,10 @@ pub(super) fn patch_of(
     warnings: &mut Vec<String>,
 ) -> Result<Option<Patch>, HookError> {
     let webhook = &matched.webhook;
-    let body = answer.response.as_ref().map_err(|failure| {
-        HookError::Call(match failure {
-            CallFailure::NotSent(why) => why.clone(),
-            CallFailure::Failed(why) => format!("failed to call webhook: {why}"),
-        })
+    let body = answer.response.as_ref().map_err(|failure| match failure {
+        CallFailure::NotSent(why) => HookError::Call(why.clone()),
+        CallFailure::Failed(why) => HookError::Call(format!("failed to call webhook: {why}")),
+        CallFailure::NoRoom => HookError::Status(Status::too_many_responses()),
     })?;
     let undecodable = |why: String| HookError::Call(format!("failed to call webhook: {why}"));
     let review = webhook

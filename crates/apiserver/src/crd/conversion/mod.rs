@@ -23,9 +23,9 @@ use std::{
 };
 
 use serde_json::{Map, Value};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
-use self::webhook::ConversionWebhook;
+use self::{cache::Known, webhook::ConversionWebhook};
 use super::{
     definition::selectable_fields,
     embedded::{OnMalformed, coerce_embedded},
@@ -42,7 +42,7 @@ use crate::{
     schema::{Patterns, Schema, SchemaView, drop_nulls, fill_defaults, prune_object},
     status::Status,
     storage::{Entry, Key, Revision},
-    webhook::{Answers, WebhookClient},
+    webhook::{Answers, Share, WebhookClient},
 };
 
 /// Converts the objects of a CRD.
@@ -220,6 +220,29 @@ fn stored_api_version(entry: &Entry) -> &str {
 const MAX_BATCH: usize = 200;
 const MAX_BATCH_BYTES: usize = 1024 * 1024;
 
+/// Entries that a webhook has converted, for a request or a watch. They count as long as this lives.
+pub(crate) struct Converted {
+    entries: Vec<Arc<Entry>>,
+    share: Share,
+}
+
+impl Converted {
+    fn new(client: &WebhookClient) -> Self {
+        Self {
+            entries: Vec::new(),
+            share: client.share(),
+        }
+    }
+
+    fn add(&mut self, entry: Arc<Entry>) -> Result<(), Status> {
+        if !self.share.grow(cache::size_of(&entry)) {
+            return Err(Status::too_many_responses());
+        }
+        self.entries.push(entry);
+        Ok(())
+    }
+}
+
 /// Entries that a webhook has to convert to a version first.
 #[derive(Clone, Debug)]
 pub(crate) struct Unconverted {
@@ -240,15 +263,52 @@ impl Unconverted {
         self.entries.len()
     }
 
-    /// Asks the webhook. The entries stay in its cache at least as long as the result.
+    /// Asks the webhook. The entries stay in its cache at least as long as the result. What another reader asks about
+    /// now is not asked twice, unless that fails.
     pub(crate) async fn convert(
         &self,
         client: &WebhookClient,
         deadline: Instant,
         large_work: &LargeWork,
-    ) -> Result<Vec<Arc<Entry>>, Status> {
-        let mut converted = Vec::with_capacity(self.entries.len());
-        let mut rest = &self.entries[..];
+    ) -> Result<Converted, Status> {
+        let Some(webhook) = &self.conversion.webhook else {
+            return Err(Status::internal("the resource has no conversion webhook"));
+        };
+        let mut converted = Converted::new(client);
+        let mut others = Vec::new();
+        {
+            let (known, _question) = webhook.converted.ask(&self.entries, &self.version);
+            let mut unknown = Vec::new();
+            for (entry, known) in known {
+                match known {
+                    Known::Converted(entry) => converted.add(entry)?,
+                    Known::Asked(asked) => others.push((entry.clone(), asked)),
+                    Known::Unknown => unknown.push(entry.clone()),
+                }
+            }
+            self.convert_all(&unknown, &mut converted, (client, deadline, large_work))
+                .await?;
+        }
+        let mut missing = Vec::new();
+        for (entry, mut asked) in others {
+            // It ends with an error when the question is dropped.
+            let _ = timeout_at(deadline, asked.changed()).await;
+            match webhook.converted.get(&entry, &self.version) {
+                Some(entry) => converted.add(entry)?,
+                None => missing.push(entry),
+            }
+        }
+        self.convert_all(&missing, &mut converted, (client, deadline, large_work))
+            .await?;
+        Ok(converted)
+    }
+
+    async fn convert_all(
+        &self,
+        mut rest: &[Arc<Entry>],
+        converted: &mut Converted,
+        (client, deadline, large_work): (&WebhookClient, Instant, &LargeWork),
+    ) -> Result<(), Status> {
         while !rest.is_empty() {
             let mut bytes = 0;
             let fitting = rest.iter().take(MAX_BATCH).take_while(|entry| {
@@ -257,9 +317,11 @@ impl Unconverted {
             });
             let (batch, later) = rest.split_at(fitting.count().max(1));
             rest = later;
-            converted.extend(self.convert_batch(client, batch, deadline, large_work).await?);
+            for entry in self.convert_batch(client, batch, deadline, large_work).await? {
+                converted.add(entry)?;
+            }
         }
-        Ok(converted)
+        Ok(())
     }
 
     async fn convert_batch(
@@ -293,7 +355,7 @@ impl Unconverted {
             Ok::<_, Status>((call, (!depth::has_large_stack()).then_some(objects)))
         };
         let (call, mut decoded) = large_work.run(size, || depth::run(is_deep, ask)).await?;
-        let answer = client.ask(&call, deadline).await;
+        let answer = client.ask(&call, deadline, large_work).await;
         let read = || {
             let objects = decoded.take().map_or_else(decode_all, Ok)?;
             let converted = webhook.read(&answer, objects, &wanted)?;
@@ -324,7 +386,7 @@ impl VersionSchema {
             revision,
             object: object.with_schema_hash(self.schema_hash),
         });
-        webhook.converted.add(version, entry.clone());
+        webhook.converted.add(version, &entry);
         entry
     }
 }

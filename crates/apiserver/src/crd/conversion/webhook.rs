@@ -14,7 +14,7 @@ use crate::{
     object::Object,
     status::Status,
     validation,
-    webhook::{Answer, Answers, Call, Endpoint, ReviewType, type_mismatch},
+    webhook::{Answer, Answers, Call, CallFailure, Endpoint, ReviewType, type_mismatch},
 };
 
 /// How long a real server waits for a conversion. There is no setting.
@@ -103,6 +103,9 @@ impl ConversionWebhook {
         objects: Vec<Object>,
         wanted: &str,
     ) -> Result<Vec<Object>, Status> {
+        if let Err(CallFailure::NoRoom) = answer.response {
+            return Err(Status::too_many_responses());
+        }
         let source = objects.first().map_or_else(String::new, shown_kind);
         let refuse = |why: String| Status::without_reason(format!("conversion webhook for {source} {why}"));
         let converted = self

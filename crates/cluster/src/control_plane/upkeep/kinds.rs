@@ -92,6 +92,21 @@ impl ServedKinds {
         self.by_type.get(&(api_version.to_owned(), kind.to_owned()))
     }
 
+    /// Returns the kinds that a resource in a rule names. The core group, which has no name, stands for any group.
+    pub(super) fn named(
+        &self,
+        group: &str,
+        version: &str,
+        resource: &str,
+    ) -> impl Iterator<Item = &ApiResource> {
+        let resources = self.by_type.values().map(|kind| &kind.resource);
+        resources.filter(move |kind| {
+            (group.is_empty() || kind.group == group)
+                && kind.version == version
+                && (kind.plural == resource || kind.kind.to_lowercase() == resource)
+        })
+    }
+
     /// Returns the kinds to garbage collect. Events are excluded, as in Kubernetes: there are many, they own nothing, and
     /// they expire.
     pub(super) fn collectable(&self) -> impl Iterator<Item = &Arc<Kind>> {

@@ -1,5 +1,5 @@
 //! Controllers that maintain a cluster: garbage collection, namespace deletion, service accounts, disruption budgets,
-//! event expiry and the protection of storage in use.
+//! event expiry, the protection of storage in use, and type checks of admission policies.
 //!
 //! ```text
 //!   garbage_collector ──► deletes objects without owners ─────────┐
@@ -8,6 +8,7 @@
 //!   budgets ────────────► updates the status of PodDisruptionBudgets
 //!   expiry ─────────────► deletes old events
 //!   storage_protection ─► removes the finalizers of deleted claims and volumes that nothing uses
+//!   policy_types ───────► writes what is wrong with the types of a ValidatingAdmissionPolicy into its status
 //! ```
 
 mod budgets;
@@ -17,6 +18,7 @@ mod kinds;
 mod namespace_defaults;
 mod namespaces;
 mod objects;
+mod policy_types;
 mod storage_protection;
 
 use windlass_runtime::Manager;
@@ -32,5 +34,6 @@ pub(crate) fn add(manager: Manager, settings: &Settings) -> Manager {
     let manager = namespace_defaults::add(manager, settings);
     let manager = budgets::add(manager);
     let manager = expiry::add(manager);
-    storage_protection::add(manager)
+    let manager = storage_protection::add(manager);
+    policy_types::add(manager)
 }
