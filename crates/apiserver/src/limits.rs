@@ -33,8 +33,8 @@ pub(crate) const MAX_BODY_BYTES: usize = 3 * 1024 * 1024;
 /// [`watches`](Self::watches), [`reads`](Self::reads), [`writes`](Self::writes),
 /// [`received_bytes`](Self::received_bytes) or [`answer_bytes`](Self::answer_bytes): of the second half of each, a user gets no more than remains free, divided by
 /// the number of users who have some of it; one request in any case. So `n` users together leave one of `n + 1` parts of
-/// that half to others. The service accounts of a namespace count as one user. What remains: whoever has many users, or
-/// may create namespaces with service accounts, can use up a limit: 15 of them one of 100, 30 one of 400, 158 one of
+/// that half to others. The service accounts of a namespace count as one user. What remains: a person with many users, or
+/// who may create namespaces with service accounts, can use up a limit: 15 of them one of 100, 30 one of 400, 158 one of
 /// 10,000. Then others get 429 until something ends; administrators do not.
 ///
 /// ```

@@ -11,7 +11,7 @@ use std::{sync::Arc, time::Duration};
 use crate::{
     auth::Caller,
     conversion,
-    crd::{self, Forms},
+    crd::{self, WriteConversion},
     depth,
     environment::Environment,
     limits,
@@ -100,11 +100,11 @@ impl ObjectStore {
     pub(crate) fn check_room(
         &self,
         (resource, caller): (&Resource, Option<&Caller>),
-        (object, forms): (&Object, &Forms),
+        (object, conversion): (&Object, &WriteConversion),
         old: Option<&Entry>,
     ) -> Result<(), Status> {
-        forms.check_storable(resource)?;
-        let object = forms.stored(object);
+        conversion.check_storable(resource)?;
+        let object = conversion.stored(object);
         let before = old.map_or(0, |entry| entry.object.json().len());
         let growth = limits::size_of(object).saturating_sub(before);
         let stored = self.storage.stored_bytes(object.namespace());
@@ -120,15 +120,15 @@ impl ObjectStore {
         expect: Expect,
         change: Change,
     ) -> Result<Arc<Entry>, Conflict> {
-        self.commit_forms(resource, object, Forms::Computed, expect, change)
+        self.commit_converted(resource, object, WriteConversion::Computed, expect, change)
     }
 
-    /// Like [`commit`](Self::commit), for an object whose forms a webhook may have converted.
-    pub(crate) fn commit_forms(
+    /// Like [`commit`](Self::commit), for an object that a webhook may have converted.
+    pub(crate) fn commit_converted(
         &self,
         resource: &Resource,
         object: &mut Object,
-        forms: Forms,
+        conversion: WriteConversion,
         expect: Expect,
         change: Change,
     ) -> Result<Arc<Entry>, Conflict> {
@@ -139,11 +139,12 @@ impl ObjectStore {
         // Writing something twice would be worse than an error.
         depth::settle();
         let key = Key::new(object.namespace(), object.name());
-        let stays = matches!(forms, Forms::Stored) && change != Change::Remove;
-        if let Forms::Converted { mut stored, shown } = forms
+        let stays = matches!(conversion, WriteConversion::Stored) && change != Change::Remove;
+        if let WriteConversion::Converted { mut stored, shown } = conversion
             && change != Change::Remove
         {
-            let entry = self.commit_forms(resource, &mut stored, Forms::Stored, expect, change)?;
+            let entry =
+                self.commit_converted(resource, &mut stored, WriteConversion::Stored, expect, change)?;
             object.set_meta("resourceVersion", entry.revision.to_string());
             return Ok(crd::written_entry(resource, *shown, &entry));
         }

@@ -28,10 +28,9 @@ mod versions;
 
 use serde_json::{Value, json};
 
-pub(crate) use ca_bundle::problem_of_pem as ca_bundle_problem;
 pub(crate) use check::{check, check_status, warnings};
 pub(crate) use conversion::{
-    Converted, Forms, Unconverted, convert_between, convert_by_webhook, convert_for_read,
+    Converted, Unconverted, WriteConversion, convert_between, convert_by_webhook, convert_for_read,
     convert_for_request, convert_to_stored, has_webhook, needs_conversion, set_default_status, stored_fields,
     written_entry,
 };

@@ -144,8 +144,8 @@ impl Builder {
         self
     }
 
-    /// Warns clients that install what this server stores without enforcing it: webhooks and aggregated APIs. Default: no
-    /// such warnings, so that responses are those of a real server.
+    /// Warns clients that install what this server stores without serving it: aggregated APIs. Default: no such warnings,
+    /// so that responses are those of a real server.
     pub fn announce_limitations(mut self) -> Self {
         self.limitations.extend(limitations::of_server());
         self

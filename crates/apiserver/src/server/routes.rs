@@ -19,7 +19,7 @@ use crate::{
     media::Encoding,
     openapi,
     permits::Permit,
-    registry,
+    registry::{self, Catalogue},
     request::{Route, Target},
     request_metrics::RequestTarget,
     status::Status,
@@ -60,24 +60,13 @@ impl Server {
             }
             Route::Resource(target) => {
                 let answer = self.resource(parts, info, &target, body, caller).await;
-                let Some(warning) = target.resource.deprecation() else {
-                    return answer;
-                };
-                // Every answer of a deprecated resource has the warning first.
-                let mut response = answer
-                    .unwrap_or_else(|status| error_response(&status, Encoding::of_error(&parts.headers)));
-                let others: Vec<_> = response
-                    .headers()
-                    .get_all(header::WARNING)
-                    .iter()
-                    .cloned()
-                    .collect();
-                response.headers_mut().remove(header::WARNING);
-                add_warning(&mut response, warning);
-                for other in others {
-                    response.headers_mut().append(header::WARNING, other);
+                match target.resource.deprecation() {
+                    Some(warning) => {
+                        let failed = |status| error_response(&status, Encoding::of_error(&parts.headers));
+                        Ok(with_first_warning(answer.unwrap_or_else(failed), warning))
+                    }
+                    None => answer,
                 }
-                Ok(response)
             }
             Route::Groups { core } => {
                 let permit = self.api.in_flight.acquire(&caller.user, info)?;
@@ -90,36 +79,7 @@ impl Server {
             }
             Route::Version(group, version) => documents::version(&catalogue, &group, &version, parts),
             Route::Unusable => Err(Status::internal("error resolving resource")),
-            Route::NoSuchResource => {
-                // A path below `proxy` is not one of the server's own.
-                if let AccessTarget::Resource {
-                    group,
-                    version,
-                    resource,
-                    subresource,
-                    namespace,
-                    name,
-                } = &info.access.target
-                    && subresources::is_forwarded(subresource)
-                {
-                    let found = catalogue.find(group, version, resource);
-                    let target = found.map(|found| Target {
-                        resource: found.clone(),
-                        namespace: namespace.as_str().into(),
-                        name: name.as_str().into(),
-                        subresource: subresource.as_str().into(),
-                    });
-                    if let Some(target) = target.filter(|target| !target.name.is_empty()) {
-                        let marker = format!("/{name}/{subresource}");
-                        let rest = path
-                            .find(&marker)
-                            .map_or("", |start| &path[start + marker.len()..]);
-                        return Err(self.refuse_connection(&target, rest, info, caller).await);
-                    }
-                    subresources::reject_forwarded(resource, subresource)?;
-                }
-                Err(Status::no_such_resource())
-            }
+            Route::NoSuchResource => Err(self.refuse_unknown(&catalogue, info, caller).await),
             Route::Other => Ok(match path {
                 "/version" | "/version/" => indented(registry::version()),
                 "/healthz" | "/livez" | "/readyz" => {
@@ -158,6 +118,60 @@ impl Server {
             }),
         }
     }
+
+    /// The answer to a request for a resource that does not exist. A path below `proxy` is not one of the server's own.
+    async fn refuse_unknown(
+        &self,
+        catalogue: &Catalogue,
+        info: &RequestInfo,
+        caller: &Arc<Caller>,
+    ) -> Status {
+        let AccessTarget::Resource {
+            group,
+            version,
+            resource,
+            subresource,
+            namespace,
+            name,
+        } = &info.access.target
+        else {
+            return Status::no_such_resource();
+        };
+        if !subresources::is_forwarded(subresource) {
+            return Status::no_such_resource();
+        }
+        let found = catalogue.find(group, version, resource);
+        if let Some(found) = found.filter(|_| !name.is_empty()) {
+            let target = Target {
+                resource: found.clone(),
+                namespace: namespace.as_str().into(),
+                name: name.as_str().into(),
+                subresource: subresource.as_str().into(),
+            };
+            let marker = format!("/{name}/{subresource}");
+            let start = info.path.find(&marker);
+            let rest = start.map_or("", |start| &info.path[start + marker.len()..]);
+            return self.refuse_connection(&target, rest, info, caller).await;
+        }
+        let refused = subresources::reject_forwarded(resource, subresource);
+        refused.err().unwrap_or_else(Status::no_such_resource)
+    }
+}
+
+/// A response with this warning before its others.
+fn with_first_warning(mut response: Response<Body>, warning: &str) -> Response<Body> {
+    let others: Vec<_> = response
+        .headers()
+        .get_all(header::WARNING)
+        .iter()
+        .cloned()
+        .collect();
+    response.headers_mut().remove(header::WARNING);
+    add_warning(&mut response, warning);
+    for other in others {
+        response.headers_mut().append(header::WARNING, other);
+    }
+    response
 }
 
 /// An answer that counts as a read until it is sent.

@@ -8,7 +8,7 @@ use super::{
     tries,
 };
 use crate::{
-    crd::Forms,
+    crd::WriteConversion,
     limits,
     object::Object,
     registry::Resource,
@@ -70,13 +70,13 @@ impl WriteVerbs {
             }
             limits::check_storable(resource, &object)?;
             let caller = options.caller.as_deref();
-            let forms = Forms::of(resource, &object, caller)?;
+            let conversion = WriteConversion::of(resource, &object, caller)?;
             self.store
-                .check_room((resource, caller), (&object, &forms), Some(&entry))?;
+                .check_room((resource, caller), (&object, &conversion), Some(&entry))?;
             let expect = Expect::At(entry.revision);
-            if let Ok(entry) = self
-                .store
-                .commit_forms(resource, &mut object, forms, expect, Change::Put)
+            if let Ok(entry) =
+                self.store
+                    .commit_converted(resource, &mut object, conversion, expect, Change::Put)
             {
                 self.after_write(resource, &entry);
                 return Ok((object, warnings));

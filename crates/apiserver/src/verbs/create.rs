@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     admission::{Admitted, Operation},
-    crd::Forms,
+    crd::WriteConversion,
     kinds::{self, InitialStatus, Write},
     limits,
     media::Encoding,
@@ -116,7 +116,7 @@ impl WriteVerbs {
                     Some(entry) => Err(already_exists(resource, &object, &entry).with_warnings(&warnings)),
                     None => {
                         // A conversion that fails would fail the write.
-                        Forms::of(resource, &object, caller)?.check_storable(resource)?;
+                        WriteConversion::of(resource, &object, caller)?.check_storable(resource)?;
                         Ok(dry_run_answer(201, object, warnings))
                     }
                 };
@@ -127,12 +127,12 @@ impl WriteVerbs {
                 return Err(Status::without_reason(why));
             }
             limits::make_storable(resource, &mut object)?;
-            let forms = Forms::of(resource, &object, caller)?;
+            let conversion = WriteConversion::of(resource, &object, caller)?;
             self.store
-                .check_room((resource, caller), (&object, &forms), None)?;
+                .check_room((resource, caller), (&object, &conversion), None)?;
             match self
                 .store
-                .commit_forms(resource, &mut object, forms, Expect::Absent, Change::Put)
+                .commit_converted(resource, &mut object, conversion, Expect::Absent, Change::Put)
             {
                 Ok(entry) => {
                     self.after_write(resource, &entry);

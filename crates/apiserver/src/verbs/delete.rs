@@ -13,7 +13,7 @@ use super::{
 use crate::{
     admission::{Admitted, Operation},
     admission_plugins::AdmissionPlugin,
-    crd::Forms,
+    crd::WriteConversion,
     kinds::DeletionMarks,
     object::Object,
     object_store::ObjectStore,
@@ -270,20 +270,20 @@ fn delete_entry(
     // A kind with grace periods is marked before its removal, even an immediate one: watchers see both.
     let mut expect = Expect::At(entry.revision);
     if graceful && !waits && object != old {
-        let forms = Forms::of(resource, &object, options.caller.as_deref())?;
-        forms.check_storable(resource)?;
-        match store.commit_forms(resource, &mut object, forms, expect, Change::Put) {
+        let conversion = WriteConversion::of(resource, &object, options.caller.as_deref())?;
+        conversion.check_storable(resource)?;
+        match store.commit_converted(resource, &mut object, conversion, expect, Change::Put) {
             Ok(marked) => expect = Expect::At(marked.revision),
             Err(_) => return Ok(None),
         }
     }
     let change = if waits { Change::Put } else { Change::Remove };
-    let forms = if waits {
-        Forms::of(resource, &object, options.caller.as_deref())?
+    let conversion = if waits {
+        WriteConversion::of(resource, &object, options.caller.as_deref())?
     } else {
-        Forms::Computed
+        WriteConversion::Computed
     };
-    let written = store.commit_forms(resource, &mut object, forms, expect, change);
+    let written = store.commit_converted(resource, &mut object, conversion, expect, change);
     Ok(written.ok().map(|entry| {
         if waits {
             Deletion::Pending(entry)

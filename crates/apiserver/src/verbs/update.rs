@@ -20,7 +20,7 @@ use crate::{
     admission::{Admitted, Operation},
     auth::Caller,
     conversion,
-    crd::{self, Forms},
+    crd::{self, WriteConversion},
     kinds::{self, UpdateErrors, Write},
     limits,
     media::Encoding,
@@ -270,7 +270,7 @@ impl WriteVerbs {
             .validate(&admitted, [Some(&object), Some(old)], &mut warnings)?;
         if options.dry_run {
             // A conversion that fails would fail the write.
-            Forms::of(resource, &object, caller)?.check_storable(resource)?;
+            WriteConversion::of(resource, &object, caller)?.check_storable(resource)?;
             return Ok(Some(dry_run_answer(200, object, warnings)));
         }
         self.store_update((resource, caller), entry, old, object, warnings)
@@ -314,10 +314,10 @@ impl WriteVerbs {
             .fields_mut()
             .insert("apiVersion".into(), old.fields()["apiVersion"].clone());
         keep_unchanged_times(&mut object, old);
-        let forms = Forms::of(resource, &object, caller)?;
+        let conversion = WriteConversion::of(resource, &object, caller)?;
         self.store
-            .check_room((resource, caller), (&object, &forms), Some(entry))?;
-        if object == *old && is_stored_unchanged(&self.store, resource, (&object, &forms), entry) {
+            .check_room((resource, caller), (&object, &conversion), Some(entry))?;
+        if object == *old && is_stored_unchanged(&self.store, resource, (&object, &conversion), entry) {
             return Ok(Some(Answer::Object {
                 code: 200,
                 json: render_entry(entry, resource),
@@ -325,10 +325,10 @@ impl WriteVerbs {
             }));
         }
         Ok(
-            match self.store.commit_forms(
+            match self.store.commit_converted(
                 resource,
                 &mut object,
-                forms,
+                conversion,
                 Expect::At(entry.revision),
                 Change::Put,
             ) {
@@ -363,20 +363,20 @@ fn check_name(resource: &Resource, object: &Object, old: &Object) -> Result<(), 
 fn is_stored_unchanged(
     store: &ObjectStore,
     resource: &Resource,
-    (object, forms): (&Object, &Forms),
+    (object, conversion): (&Object, &WriteConversion),
     entry: &Entry,
 ) -> bool {
     let stored = store.storage.get(&resource.table, &entry.key);
     !resource.is_custom
         || stored.is_some_and(|stored| {
-            let object = match forms {
-                Forms::Stored => object.clone(),
-                Forms::Computed => {
+            let object = match conversion {
+                WriteConversion::Stored => object.clone(),
+                WriteConversion::Computed => {
                     let mut object = object.clone();
                     crd::convert_to_stored(resource, &mut object);
                     object
                 }
-                Forms::Converted { stored, .. } => {
+                WriteConversion::Converted { stored, .. } => {
                     let mut stored = stored.clone();
                     stored.keep_meta("resourceVersion", object);
                     *stored

@@ -5,8 +5,7 @@ use std::sync::{Arc, OnceLock};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::Value;
 
-use super::tls;
-use crate::crd;
+use super::{ca_bundle::ca_bundle_problem, tls};
 
 /// The port of a service reference without one.
 const DEFAULT_PORT: u16 = 443;
@@ -74,7 +73,7 @@ impl Endpoint {
 
     /// Why the CA bundle cannot be used.
     pub(super) fn ca_bundle_problem(&self) -> Option<&str> {
-        let problem = || crd::ca_bundle_problem(&self.ca_bundle);
+        let problem = || ca_bundle_problem(&self.ca_bundle);
         self.ca_bundle_problem.get_or_init(problem).as_deref()
     }
 

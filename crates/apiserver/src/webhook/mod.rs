@@ -19,6 +19,7 @@
 
 mod answers;
 mod budget;
+mod ca_bundle;
 mod client;
 mod client_config;
 mod connection;
@@ -40,6 +41,7 @@ use bytes::Bytes;
 
 pub(crate) use answers::{Answer, Answers, CallFailure};
 pub(crate) use budget::{ResponseBudget, Share};
+pub(crate) use ca_bundle::ca_bundle_problem;
 pub(crate) use client::WebhookClient;
 pub(crate) use client_config::client_config_problems;
 pub(crate) use draws::{Draws, Purpose, RequestEnvironment};
@@ -54,7 +56,7 @@ pub(crate) struct Call {
     endpoint: Arc<Endpoint>,
     timeout: Duration,
     /// The beginning of the review, until the value of `request.uid`.
-    head: &'static str,
+    head: Box<str>,
     /// The fields of `request` after its `uid`, and what follows them.
     rest: Bytes,
 }
@@ -79,15 +81,15 @@ impl Call {
     pub(crate) fn new(
         (endpoint, timeout): (Arc<Endpoint>, Duration),
         webhook: &str,
-        head: &'static str,
+        head: String,
         rest: Bytes,
     ) -> Self {
-        let question = (webhook, head, &*rest);
+        let question = (webhook, &*head, &*rest);
         Self {
             id: CallId([0, 1].map(|index: usize| HASHERS[index].hash_one(question))),
             endpoint,
             timeout,
-            head,
+            head: head.into(),
             rest,
         }
     }

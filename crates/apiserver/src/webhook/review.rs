@@ -10,13 +10,42 @@ const MAX_YAML_BYTES: usize = 256 * 1024;
 /// The type of a review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReviewType {
-    pub(crate) group: &'static str,
+    group: &'static str,
     /// `v1` or `v1beta1`
-    pub(crate) version: &'static str,
-    pub(crate) kind: &'static str,
+    version: &'static str,
+    kind: &'static str,
 }
 
 impl ReviewType {
+    /// The admission review of the first of these versions that the server knows.
+    pub(crate) fn admission(versions: &Value) -> Self {
+        Self {
+            group: "admission.k8s.io",
+            version: preferred_version(versions),
+            kind: "AdmissionReview",
+        }
+    }
+
+    /// The conversion review of the first of these versions that the server knows.
+    pub(crate) fn conversion(versions: &Value) -> Self {
+        Self {
+            group: "apiextensions.k8s.io",
+            version: preferred_version(versions),
+            kind: "ConversionReview",
+        }
+    }
+
+    /// Whether it is of `v1beta1`, whose answers may omit the uid and their type.
+    pub(crate) fn is_beta(self) -> bool {
+        self.version == "v1beta1"
+    }
+
+    /// The beginning of a question, until the value of `request.uid`.
+    pub(crate) fn head(self) -> String {
+        let (kind, api_version) = (self.kind, self.api_version());
+        format!(r#"{{"kind":"{kind}","apiVersion":"{api_version}","request":{{"uid":""#)
+    }
+
     /// `admission.k8s.io/v1`
     fn api_version(self) -> String {
         format!("{}/{}", self.group, self.version)
@@ -25,17 +54,6 @@ impl ReviewType {
     /// `admission.k8s.io/v1, Kind=AdmissionReview`
     fn shown(self) -> String {
         format!("{}, Kind={}", self.api_version(), self.kind)
-    }
-
-    /// The first of these versions that the server knows.
-    pub(crate) fn preferred_version(versions: &Value) -> &'static str {
-        let versions = versions.as_array().into_iter().flatten();
-        let mut known = versions.filter_map(|version| match version.as_str() {
-            Some("v1") => Some("v1"),
-            Some("v1beta1") => Some("v1beta1"),
-            _ => None,
-        });
-        known.next().unwrap_or("v1")
     }
 
     /// Reads a document of this type; `null` becomes an empty one.
@@ -94,6 +112,16 @@ impl ReviewType {
             self.shown()
         ))
     }
+}
+
+fn preferred_version(versions: &Value) -> &'static str {
+    let versions = versions.as_array().into_iter().flatten();
+    let mut known = versions.filter_map(|version| match version.as_str() {
+        Some("v1") => Some("v1"),
+        Some("v1beta1") => Some("v1beta1"),
+        _ => None,
+    });
+    known.next().unwrap_or("v1")
 }
 
 fn type_of(review: &Value) -> (&str, &str) {

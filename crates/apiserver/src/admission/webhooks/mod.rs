@@ -21,7 +21,6 @@ use parking_lot::RwLock;
 use serde_json::{Value, json};
 
 pub(super) use self::mutating::WebhookReinvocation;
-use self::review::ReviewVersion;
 use super::{
     evaluation::{Conditions, Evaluation, Inputs, MATCH_CONDITIONS_BUDGET, evaluate_conditions, values},
     expressions::PolicyPrograms,
@@ -38,7 +37,7 @@ use crate::{
     registry::Resource,
     status::Status,
     storage::{Entry, Storage, TableChanges, TableFollower},
-    webhook::Endpoint,
+    webhook::{Endpoint, ReviewType},
 };
 
 /// The timeout of a webhook that sets none.
@@ -69,7 +68,7 @@ struct Webhook {
     constraints: MatchResources,
     endpoint: Arc<Endpoint>,
     timeout: Duration,
-    version: ReviewVersion,
+    review_type: ReviewType,
     /// Whether a request is admitted if the call fails.
     ignores_failures: bool,
     /// Whether it is asked again if something changes the object after it.
@@ -256,7 +255,7 @@ impl Webhook {
             constraints: MatchResources::of_webhook(webhook),
             endpoint: Arc::new(Endpoint::parse(&webhook["clientConfig"])),
             timeout: Duration::from_secs(seconds.unwrap_or(DEFAULT_TIMEOUT_SECONDS)),
-            version: ReviewVersion::preferred(&webhook["admissionReviewVersions"]),
+            review_type: ReviewType::admission(&webhook["admissionReviewVersions"]),
             ignores_failures: webhook["failurePolicy"] == "Ignore",
             may_reinvoke: webhook["reinvocationPolicy"] == "IfNeeded",
             match_conditions: webhook["matchConditions"].clone(),

@@ -14,43 +14,6 @@ use crate::{
     webhook::{Answer, Call, CallFailure, ReviewType, type_mismatch},
 };
 
-/// The version of the reviews that a webhook wants.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ReviewVersion {
-    V1,
-    V1beta1,
-}
-
-impl ReviewVersion {
-    /// The first of these that the server knows.
-    pub(super) fn preferred(versions: &Value) -> Self {
-        match ReviewType::preferred_version(versions) {
-            "v1beta1" => Self::V1beta1,
-            _ => Self::V1,
-        }
-    }
-
-    fn head(self) -> &'static str {
-        match self {
-            Self::V1 => r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":""#,
-            Self::V1beta1 => {
-                r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1beta1","request":{"uid":""#
-            }
-        }
-    }
-
-    fn review_type(self) -> ReviewType {
-        ReviewType {
-            group: "admission.k8s.io",
-            version: match self {
-                Self::V1 => "v1",
-                Self::V1beta1 => "v1beta1",
-            },
-            kind: "AdmissionReview",
-        }
-    }
-}
-
 /// The question about a request. `round` is that of the mutating stage.
 pub(super) fn call(
     matched: &Matched<'_>,
@@ -79,7 +42,7 @@ pub(super) fn call(
     Ok(Call::new(
         (webhook.endpoint.clone(), webhook.timeout),
         &format!("{round}/{}", webhook.id),
-        webhook.version.head(),
+        webhook.review_type.head(),
         rest.into(),
     ))
 }
@@ -99,13 +62,9 @@ pub(super) fn patch_of(
         CallFailure::NoRoom => HookError::Status(Status::too_many_responses()),
     })?;
     let undecodable = |why: String| HookError::Call(format!("failed to call webhook: {why}"));
-    let review = webhook
-        .version
-        .review_type()
-        .read(&body.bytes)
-        .map_err(undecodable)?;
+    let review = webhook.review_type.read(&body.bytes).map_err(undecodable)?;
     let response = decode(&review).map_err(undecodable)?;
-    let response = verify(&review, response, webhook.version, &answer.uid, is_mutating)
+    let response = verify(&review, response, webhook.review_type, &answer.uid, is_mutating)
         .map_err(|why| HookError::Call(format!("received invalid webhook response: {why}")))?;
     for (key, value) in response.audit_annotations {
         tracing::debug!(
@@ -247,14 +206,14 @@ fn decode_bytes(value: &Value) -> Result<Vec<u8>, BytesError<'_>> {
 fn verify(
     review: &Value,
     response: Option<Response>,
-    version: ReviewVersion,
+    review_type: ReviewType,
     uid: &str,
     is_mutating: bool,
 ) -> Result<Response, String> {
     let Some(mut response) = response else {
         return Err("webhook response was absent".to_owned());
     };
-    if version == ReviewVersion::V1beta1 {
+    if review_type.is_beta() {
         // It may omit the uid, the kind and the type of the patch.
         if response.patch.as_ref().is_some_and(|patch| !patch.is_empty()) && is_mutating {
             "JSONPatch".clone_into(&mut response.patch_type);
@@ -266,7 +225,7 @@ fn verify(
     if response.uid != uid {
         return Err(format!("expected response.uid={uid:?}, got {:?}", response.uid));
     }
-    version.review_type().check(review)?;
+    review_type.check(review)?;
     let has_patch = response.patch.as_ref().is_some_and(|patch| !patch.is_empty());
     if is_mutating {
         match (has_patch, response.has_patch_type) {

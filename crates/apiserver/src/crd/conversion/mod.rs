@@ -11,7 +11,7 @@
 //!
 //! With a conversion webhook, the middle step is its answer. A read of an object that it has not converted yet ends with a
 //! status that makes the server ask ([`Unconverted`]), and runs again; a write gets its two conversions, to the storage
-//! version and back, before it is committed ([`Forms`]).
+//! version and back, before it is committed ([`WriteConversion`]).
 
 mod cache;
 mod webhook;
@@ -66,7 +66,7 @@ impl Conversion {
     pub(super) fn from_crd(crd: &Object) -> Result<Self, String> {
         let mut patterns = Patterns::default();
         let webhook = ConversionWebhook::parse(&spec(crd)["conversion"]);
-        let mut form = |version: &Value| -> Result<VersionSchema, String> {
+        let mut version_schema = |version: &Value| -> Result<VersionSchema, String> {
             let document = &version["schema"]["openAPIV3Schema"];
             let selectable_fields = selectable_fields(spec(crd), version);
             let mut hasher = DefaultHasher::new();
@@ -87,7 +87,7 @@ impl Conversion {
             storage_version: text(&super::storage_version(crd)).into(),
             by_version: versions(crd)
                 .iter()
-                .map(|version| Ok((text(&version["name"]).into(), form(version)?)))
+                .map(|version| Ok((text(&version["name"]).into(), version_schema(version)?)))
                 .collect::<Result<_, String>>()?,
             webhook,
         })
@@ -118,9 +118,9 @@ fn needed_conversion<'a>(
     resource: &'a Resource,
     entry: &Entry,
 ) -> Option<(&'a Arc<Conversion>, &'a VersionSchema)> {
-    let forms = &resource.crd.as_ref()?.conversion;
-    let wanted = forms.by_version.get(&resource.version)?;
-    (entry.object.schema_hash() != wanted.schema_hash).then_some((forms, wanted))
+    let conversion = &resource.crd.as_ref()?.conversion;
+    let wanted = conversion.by_version.get(&resource.version)?;
+    (entry.object.schema_hash() != wanted.schema_hash).then_some((conversion, wanted))
 }
 
 /// Whether an entry differs from what the resource's version shows.
@@ -130,14 +130,14 @@ pub(crate) fn needs_conversion(resource: &Resource, entry: &Entry) -> bool {
 
 /// Converts an entry to the resource's version, if needed. An error if a webhook has to be asked first.
 pub(crate) fn convert_for_read(resource: &Resource, entry: Arc<Entry>) -> Result<Arc<Entry>, Status> {
-    let Some((forms, wanted)) = needed_conversion(resource, &entry) else {
+    let Some((conversion, wanted)) = needed_conversion(resource, &entry) else {
         return Ok(entry);
     };
-    if let Some(webhook) = forms.webhook_for(&entry, resource) {
+    if let Some(webhook) = conversion.webhook_for(&entry, resource) {
         let converted = webhook.converted.get(&entry, &resource.version);
         return converted.ok_or_else(|| {
             Status::unconverted(Unconverted {
-                conversion: forms.clone(),
+                conversion: conversion.clone(),
                 version: resource.version.clone(),
                 entries: vec![entry],
             })
@@ -145,10 +145,10 @@ pub(crate) fn convert_for_read(resource: &Resource, entry: Arc<Entry>) -> Result
     }
     if entry.object.is_deep() {
         return Ok(depth::with_large_stack(|| {
-            convert_entry(resource, forms, wanted, entry)
+            convert_entry(resource, conversion, wanted, entry)
         }));
     }
-    Ok(convert_entry(resource, forms, wanted, entry))
+    Ok(convert_entry(resource, conversion, wanted, entry))
 }
 
 /// Converts an entry to the resource's version for one request, with the answers that it has from a webhook. Without a request,
@@ -158,16 +158,16 @@ pub(crate) fn convert_for_request(
     entry: Arc<Entry>,
     answers: Option<&Answers>,
 ) -> Result<Arc<Entry>, Status> {
-    let Some((forms, wanted)) = needed_conversion(resource, &entry) else {
+    let Some((conversion, wanted)) = needed_conversion(resource, &entry) else {
         return Ok(entry);
     };
-    let Some(webhook) = forms.webhook_for(&entry, resource) else {
+    let Some(webhook) = conversion.webhook_for(&entry, resource) else {
         return convert_for_read(resource, entry);
     };
     let Some(answers) = answers else {
         return Ok(entry);
     };
-    let mut object = webhook.convert(forms.decode(&entry)?, &resource.api_version(), answers)?;
+    let mut object = webhook.convert(conversion.decode(&entry)?, &resource.api_version(), answers)?;
     coerce(wanted.schema.view(), &mut object);
     let object = object.encode(entry.revision, &wanted.selectable_fields);
     Ok(Arc::new(Entry {
@@ -336,7 +336,7 @@ impl Unconverted {
             .webhook
             .as_ref()
             .zip(conversion.by_version.get(&self.version));
-        let Some((webhook, form)) = parts else {
+        let Some((webhook, version_schema)) = parts else {
             return Err(Status::internal("the resource has no conversion webhook"));
         };
         let decode = |entry: &Arc<Entry>| {
@@ -361,7 +361,7 @@ impl Unconverted {
             let converted = webhook.read(&answer, objects, &wanted)?;
             let pairs = converted.into_iter().zip(entries);
             let entries = pairs.map(|(object, entry)| {
-                form.entry(webhook, &self.version, object, (&entry.key, entry.revision))
+                version_schema.entry(webhook, &self.version, object, (&entry.key, entry.revision))
             });
             Ok(entries.collect())
         };
@@ -404,8 +404,8 @@ pub(crate) fn convert_between(
         return Ok(object);
     };
     let mut object = convert_by_webhook(from, object, &to.api_version(), answers)?;
-    if let Some(form) = conversion.by_version.get(&to.version) {
-        coerce(form.schema.view(), &mut object);
+    if let Some(version_schema) = conversion.by_version.get(&to.version) {
+        coerce(version_schema.schema.view(), &mut object);
     }
     Ok(object)
 }
@@ -424,8 +424,8 @@ pub(crate) fn convert_by_webhook(
     }
 }
 
-/// The forms of an object that is written: what is stored, and what its writer gets.
-pub(crate) enum Forms {
+/// The conversion of an object that is written: what is stored, and what its writer gets.
+pub(crate) enum WriteConversion {
     /// They are computed with the commit.
     Computed,
     /// The object has the form in which it is stored: the server's own writes ask no webhook.
@@ -434,7 +434,7 @@ pub(crate) enum Forms {
     Converted { stored: Box<Object>, shown: Box<Object> },
 }
 
-impl Forms {
+impl WriteConversion {
     /// What is stored for this object.
     pub(crate) fn stored<'a>(&'a self, object: &'a Object) -> &'a Object {
         match self {
@@ -451,7 +451,7 @@ impl Forms {
         }
     }
 
-    /// The forms of an object at the resource's version. An error if a webhook has to be asked first, with the answers of
+    /// The conversion of an object at the resource's version. An error if a webhook has to be asked first, with the answers of
     /// the request.
     pub(crate) fn of(resource: &Resource, object: &Object, caller: Option<&Caller>) -> Result<Self, Status> {
         let Some(conversion) = resource.crd.as_ref().map(|defined| &defined.conversion) else {
@@ -463,7 +463,7 @@ impl Forms {
         if caller.is_some() && resource.version == conversion.storage_version {
             return Ok(Self::Computed);
         }
-        let Some(form) = conversion.by_version.get(&conversion.storage_version) else {
+        let Some(version_schema) = conversion.by_version.get(&conversion.storage_version) else {
             return Ok(Self::Computed);
         };
         let Some(caller) = caller else {
@@ -471,9 +471,9 @@ impl Forms {
         };
         let stored_version = group_version(&conversion.group, &conversion.storage_version);
         let mut stored = webhook.convert(object.clone(), &stored_version, &caller.answers)?;
-        coerce(form.schema.view(), &mut stored);
+        coerce(version_schema.schema.view(), &mut stored);
         let mut read = stored.clone();
-        fill_defaults(form.schema.view(), read.fields_mut());
+        fill_defaults(version_schema.schema.view(), read.fields_mut());
         let shown = webhook.convert(read, &resource.api_version(), &caller.answers)?;
         Ok(Self::Converted {
             stored: stored.into(),
@@ -492,18 +492,20 @@ pub(crate) fn written_entry(resource: &Resource, shown: Object, entry: &Arc<Entr
         ))
     });
     match parts {
-        Some((webhook, form)) => form.entry(webhook, &resource.version, shown, (&entry.key, entry.revision)),
+        Some((webhook, version_schema)) => {
+            version_schema.entry(webhook, &resource.version, shown, (&entry.key, entry.revision))
+        }
         None => entry.clone(),
     }
 }
 
 fn convert_entry(
     resource: &Resource,
-    forms: &Conversion,
+    conversion: &Conversion,
     wanted: &VersionSchema,
     entry: Arc<Entry>,
 ) -> Arc<Entry> {
-    let mut object = match forms.decode(&entry) {
+    let mut object = match conversion.decode(&entry) {
         Ok(object) => object,
         Err(error) => {
             tracing::error!(
@@ -526,8 +528,11 @@ fn convert_entry(
 /// The selectable fields of an object that stays in the version in which it is stored.
 pub(crate) fn stored_fields<'a>(resource: &'a Resource, object: &Object) -> &'a [SelectableField] {
     let conversion = resource.crd.as_ref().map(|defined| &defined.conversion);
-    let form = conversion.and_then(|conversion| conversion.version_schema(&object.text_at("apiVersion")));
-    form.map_or(&resource.selectable_fields, |form| &form.selectable_fields)
+    let version_schema =
+        conversion.and_then(|conversion| conversion.version_schema(&object.text_at("apiVersion")));
+    version_schema.map_or(&resource.selectable_fields, |version_schema| {
+        &version_schema.selectable_fields
+    })
 }
 
 /// Converts an object to the storage version. Returns that version's selectable fields and its schema hash; `None` for
@@ -536,18 +541,24 @@ pub(crate) fn convert_to_stored<'a>(
     resource: &'a Resource,
     object: &mut Object,
 ) -> Option<(&'a [SelectableField], u64)> {
-    let forms = &resource.crd.as_ref()?.conversion;
-    let form = forms.by_version.get(&forms.storage_version)?;
-    set_version(object, &group_version(&forms.group, &forms.storage_version));
+    let conversion = &resource.crd.as_ref()?.conversion;
+    let version_schema = conversion.by_version.get(&conversion.storage_version)?;
+    set_version(
+        object,
+        &group_version(&conversion.group, &conversion.storage_version),
+    );
     // An object written in another version lacks this version's defaults; they are applied when it is read.
-    let same = forms
+    let same = conversion
         .by_version
         .get(&resource.version)
-        .is_some_and(|own| own.schema_hash == form.schema_hash);
+        .is_some_and(|own| own.schema_hash == version_schema.schema_hash);
     if !same {
-        coerce(form.schema.view(), object);
+        coerce(version_schema.schema.view(), object);
     }
-    Some((&form.selectable_fields, if same { form.schema_hash } else { 0 }))
+    Some((
+        &version_schema.selectable_fields,
+        if same { version_schema.schema_hash } else { 0 },
+    ))
 }
 
 fn set_version(object: &mut Object, version: &str) {
@@ -570,8 +581,8 @@ pub(crate) fn set_default_status(resource: &Resource, object: &mut Object) {
     if !resource.has_status() || object.fields().contains_key("status") {
         return;
     }
-    let forms = &defined.conversion;
-    if let Some(stored) = forms.by_version.get(&forms.storage_version) {
+    let conversion = &defined.conversion;
+    if let Some(stored) = conversion.by_version.get(&conversion.storage_version) {
         let mut defaults = Map::new();
         fill_defaults(stored.schema.view(), &mut defaults);
         if let Some(status) = defaults.remove("status") {

@@ -24,7 +24,6 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(super) struct ConversionWebhook {
     endpoint: Arc<Endpoint>,
-    head: &'static str,
     review_type: ReviewType,
     /// Stored objects that were converted for reads.
     pub(super) converted: ConvertedEntries,
@@ -37,20 +36,9 @@ impl ConversionWebhook {
             return None;
         }
         let webhook = &conversion["webhook"];
-        let version = ReviewType::preferred_version(&webhook["conversionReviewVersions"]);
-        let head = if version == "v1beta1" {
-            r#"{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1beta1","request":{"uid":""#
-        } else {
-            r#"{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1","request":{"uid":""#
-        };
         Some(Self {
             endpoint: Arc::new(Endpoint::parse(&webhook["clientConfig"])),
-            head,
-            review_type: ReviewType {
-                group: "apiextensions.k8s.io",
-                version,
-                kind: "ConversionReview",
-            },
+            review_type: ReviewType::conversion(&webhook["conversionReviewVersions"]),
             converted: ConvertedEntries::default(),
         })
     }
@@ -71,7 +59,7 @@ impl ConversionWebhook {
         Call::new(
             (self.endpoint.clone(), TIMEOUT),
             "convert",
-            self.head,
+            self.review_type.head(),
             rest.into(),
         )
     }
@@ -141,7 +129,7 @@ impl ConversionWebhook {
             let field = "ConversionResponse.response.result";
             return Err(type_mismatch(&response["result"], field, "v1.Status"));
         }
-        if self.review_type.version == "v1" {
+        if !self.review_type.is_beta() {
             self.review_type.check(&review)?;
         }
         if response.is_null() {
@@ -149,7 +137,7 @@ impl ConversionWebhook {
         }
         let mut response = review["response"].take();
         let uid = response["uid"].as_str().unwrap_or_default();
-        if self.review_type.version == "v1" && uid != answer.uid {
+        if !self.review_type.is_beta() && uid != answer.uid {
             return Err(format!("expected response.uid={:?}, got {uid:?}", answer.uid));
         }
         let result = &response["result"];
