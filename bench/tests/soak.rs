@@ -17,7 +17,6 @@ fn soak(arguments: &[&str]) -> (Output, Value) {
             "40",
             "--seed",
             "1",
-            "--no-hostile",
         ])
         .arg("--json")
         .arg(&file)
@@ -29,8 +28,8 @@ fn soak(arguments: &[&str]) -> (Output, Value) {
 }
 
 #[test]
-fn short_soak_loses_no_watch_event() {
-    let (output, outcomes) = soak(&[]);
+fn short_soak_with_hostile_client_loses_no_watch_event() {
+    let (output, outcomes) = soak(&["--hostile"]);
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}");
     assert!(text.contains("verdict: good"), "{text}");
@@ -44,7 +43,7 @@ fn short_soak_loses_no_watch_event() {
 
 #[test]
 fn soak_fails_with_a_message_when_its_server_dies() {
-    let (output, outcomes) = soak(&["--kill-after", "2"]);
+    let (output, outcomes) = soak(&["--no-hostile", "--kill-after", "2"]);
     let text = String::from_utf8_lossy(&output.stdout);
     assert_eq!(output.status.code(), Some(1), "{text}");
     assert!(text.contains("FAULT calm: the server died: signal: 9"), "{text}");

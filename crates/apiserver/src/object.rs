@@ -176,6 +176,15 @@ impl Object {
             .filter_map(Value::as_str)
     }
 
+    /// Whether a controller owns it.
+    pub(crate) fn has_controller(&self) -> bool {
+        let owners = self.metadata().get("ownerReferences").and_then(Value::as_array);
+        owners
+            .into_iter()
+            .flatten()
+            .any(|owner| owner["controller"] == true)
+    }
+
     pub(crate) fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
         let labels = self
             .metadata()

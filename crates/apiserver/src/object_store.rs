@@ -9,7 +9,7 @@
 use std::{sync::Arc, time::Duration};
 
 use crate::{
-    auth::Caller,
+    auth::{Caller, User},
     conversion,
     crd::{self, WriteConversion},
     depth,
@@ -109,7 +109,10 @@ impl ObjectStore {
         let growth = limits::size_of(object).saturating_sub(before);
         let stored = self.storage.stored_bytes(object.namespace());
         let user = caller.map(|caller| &*caller.user);
-        limits::check_room(self.max_stored_bytes, user, stored, growth)
+        // What a controller creates for a tenant counts like what the tenant creates, whatever the controller may do.
+        let is_tenants = old.is_none() && object.has_controller();
+        let is_administrators = !is_tenants && user.is_none_or(User::is_master);
+        limits::check_room(self.max_stored_bytes, is_administrators, stored, growth)
     }
 
     /// Writes an object at the resource's storage version.

@@ -274,6 +274,12 @@ async fn full_namespace_leaves_room_for_others() {
             .0,
         201
     );
+    // What a controller creates for the namespace has no more room, although the controller is an administrator.
+    let mut controlled = map(most + 1);
+    controlled["metadata"]["ownerReferences"] =
+        json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "u", "controller": true}]);
+    let (code, _) = call(&administrator, "POST", CONFIG_MAPS, controlled.to_string()).await;
+    assert_eq!(code, 500);
     let shrink = json!({"data": {"a": "x"}}).to_string();
     assert_eq!(
         call(&alice, "PATCH", &format!("{CONFIG_MAPS}/m0"), shrink)
