@@ -129,8 +129,8 @@ impl Desired {
         self.dynamic_child(child, C::DynamicType::default())
     }
 
-    /// Adds children. An empty list mentions the kind too, so its one child is deleted; several children, or the last
-    /// ones of all, are kept, see [`PrunePolicy`].
+    /// Adds children. An empty list mentions the kind too, but deletes none of its children: it may be empty by mistake, see
+    /// [`PrunePolicy`]. To remove them all, declare it with [`without`](Self::without).
     pub fn children<C>(mut self, children: impl IntoIterator<Item = C>) -> Self
     where
         C: Cacheable + Serialize + Resource<DynamicType: Default + Send + Sync>,

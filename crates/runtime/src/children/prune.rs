@@ -48,7 +48,7 @@ const MAX_NAMED: usize = 5;
 /// 1. [`Desired`] has no children at all, for example because a list was empty or a function returned early;
 /// 2. an unwanted child has a kind that `Desired` does not mention. A kind is mentioned by a [child](Desired::child) of
 ///    it, by [`Desired::children`] even if it adds none, by [`Desired::optional_child`], and by [`Desired::without`];
-/// 3. a kind has several children, and none of them is desired any more;
+/// 3. a kind has children, and none of them is desired any more;
 /// 4. more than half of the children, and more than three, would be deleted in ten minutes for one generation of the
 ///    object. New children count, so renaming all of them is allowed. A restart forgets earlier deletions.
 ///
@@ -133,9 +133,9 @@ impl PruneIntent {
             return Some(Objection::NotMentioned(child.kind.kind.clone()));
         }
         let is_emptied = |kind: &GroupVersionKind| {
-            let of_kind = implicit.iter().filter(|child| is_same_kind(kind, &child.kind));
             let mut wanted = existing.wanted_kinds.iter();
-            of_kind.count() > 1 && !wanted.any(|wanted| is_same_kind(wanted, kind))
+            implicit.iter().any(|child| is_same_kind(kind, &child.kind))
+                && !wanted.any(|wanted| is_same_kind(wanted, kind))
         };
         if let Some(kind) = self.mentioned.iter().find(|kind| is_emptied(kind)) {
             return Some(Objection::Emptied(kind.kind.clone()));
@@ -406,8 +406,8 @@ mod tests {
             (Case { mentioned: "A", ..case([1, 0], [1, 0]) }, None),
             (Case { mentioned: "A", ..case([1, 0], [0, 1]) }, not_mentioned("B")),
             (Case { mentioned: "A", ..case([7, 0], [1, 1]) }, not_mentioned("B")),
-            // The last one of a kind, but not several.
-            (case([1, 0], [0, 1]), None),
+            // The last ones of a kind.
+            (case([1, 0], [0, 1]), emptied("B")),
             (case([9, 0], [0, 2]), emptied("B")),
             (case([9, 1], [0, 2]), None),
             (Case { removed: "B", ..case([1, 0], [0, 8]) }, None),

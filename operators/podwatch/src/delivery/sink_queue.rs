@@ -397,13 +397,16 @@ impl SinkQueue {
         self.confirmed.notify_one();
     }
 
-    /// Discards the unconfirmed deliveries, after the sink failed to commit them.
+    /// Discards the unconfirmed deliveries, after the sink failed to commit them. A comparison makes them due again.
     pub(super) fn discard_uncommitted(&self, reason: &str) {
         let mut state = self.state.lock();
         state.last_error = Some(reason.to_owned());
         for feed in &mut state.feeds {
+            feed.behind |= feed.view.uncommitted() > 0;
             feed.view.discard_uncommitted();
         }
+        drop(state);
+        self.catch_up_requested.notify_one();
     }
 
     /// Takes the feeds whose comparison is due, if there is room. Clears their `behind`; a dropped notice sets it again.

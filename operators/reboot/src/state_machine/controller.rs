@@ -470,9 +470,13 @@ impl ActiveNode<'_> {
             return Some(cancelled(self.node));
         }
         let why = self.halt_message()?;
-        // A drain that never ends within a window will not end within the next one either.
-        let is_cut_off =
-            self.state.phase == Phase::Draining && self.input.halt == Some(HaltReason::WindowClosed);
+        // A drain or a hook that never ends within a window will not end within the next one either.
+        let is_slow = match self.state.phase {
+            Phase::Draining => true,
+            Phase::Cordoned => self.input.rules.before_hook.is_some(),
+            _ => false,
+        };
+        let is_cut_off = is_slow && self.input.halt == Some(HaltReason::WindowClosed);
         Some(if is_cut_off {
             self.abort_with_growing_backoff(why)
         } else {

@@ -345,19 +345,21 @@ fn backoff_does_not_grow_while_the_policy_is_halted() {
     assert_eq!(rests(paused, 3), [5, 5, 5]);
 }
 
-/// A drain that takes longer than the window would otherwise be repeated in each window, and nobody told.
+/// A drain or a hook that takes longer than the window would otherwise be repeated in each window, without a word.
 #[test]
-fn backoff_grows_with_each_drain_that_a_closing_window_ends() {
+fn backoff_grows_with_each_drain_or_hook_that_a_closing_window_ends() {
     let closed = |input: &mut StepInput<'_>| input.halt = Some(HaltReason::WindowClosed);
     assert_eq!(rests(closed, 4), [5, 10, 20, 40]);
-    let rules = rules();
-    for (phase, aborts) in [
-        (Phase::Granted, 0),
-        (Phase::Cordoned, 0),
-        (Phase::Draining, 1),
-        (Phase::Drained, 0),
-        (Phase::Armed, 0),
+    for (phase, before_hook, aborts) in [
+        (Phase::Granted, None, 0),
+        (Phase::Cordoned, None, 0),
+        (Phase::Cordoned, Some(10 * MINUTE), 1),
+        (Phase::Draining, None, 1),
+        (Phase::Drained, None, 0),
+        (Phase::Armed, None, 0),
     ] {
+        let mut rules = rules();
+        rules.before_hook = before_hook;
         let mut input = StepInput {
             now: now(),
             policy: "default",

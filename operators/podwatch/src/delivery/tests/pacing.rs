@@ -79,6 +79,27 @@ async fn failed_commit_does_not_resend_in_a_loop() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn failed_commit_is_made_good_without_another_change() {
+    let (pods, probe) = (Pods::default(), ScriptedSink::default());
+    let running = RunningHub::start(&pods, &[("sink", Limits::default(), &probe)], None);
+    running.set("stays");
+    running.set("goes");
+    advance(Duration::from_secs(5)).await;
+    assert_eq!(probe.take_texts().len(), 2);
+    probe.set_behavior(Behavior::FailsToCommit);
+    running.set("new");
+    running.delete("goes");
+    advance(Duration::from_secs(1)).await;
+    probe.take_texts();
+    probe.set_behavior(Behavior::Works);
+    advance(Duration::from_secs(80)).await;
+    let mut texts = probe.take_texts();
+    texts.sort_unstable();
+    assert_eq!(texts, ["added new (inferred)", "deleted goes (inferred)"]);
+    assert_eq!(running.stats("sink").queued, 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn sink_is_not_tried_before_its_retry_after() {
     let (pods, probe) = (Pods::default(), ScriptedSink::default());
     probe.set_behavior(Behavior::Unavailable(Some(Duration::from_secs(37))));
