@@ -17,6 +17,9 @@ use crate::{
 /// escaping makes that several times as long.
 const MAX_MESSAGE_BYTES: usize = 256 * 1024;
 
+/// The greatest length of the message of a cause: errors quote what the client sent.
+const MAX_CAUSE_BYTES: usize = 64 * 1024;
+
 /// An error: an HTTP status with a `Status` object as its body.
 #[derive(Clone, Debug)]
 pub(crate) struct Status {
@@ -143,11 +146,7 @@ impl Status {
 
     /// The message, or as much of it as is sent.
     fn shown_message(&self) -> Cow<'_, str> {
-        let end = self.message.floor_char_boundary(MAX_MESSAGE_BYTES);
-        match &self.message[end..] {
-            "" => Cow::Borrowed(&self.message),
-            rest => format!("{}… and {} more bytes", &self.message[..end], rest.len()).into(),
-        }
+        cut(&self.message, MAX_MESSAGE_BYTES)
     }
 
     pub(crate) fn to_value(&self) -> Value {
@@ -291,7 +290,7 @@ impl Status {
             if causes.len() >= MAX_ERRORS || length >= MAX_ERROR_BYTES {
                 break;
             }
-            let message = error.message();
+            let message = cut(&error.message(), MAX_CAUSE_BYTES).into_owned();
             let text = format!("{}: {message}", error.field);
             length += text.len();
             if seen.insert(text.clone()) {
@@ -361,8 +360,8 @@ impl Status {
         message: &str,
         (code, reason): (u16, &'static str),
     ) -> Self {
-        let mut status =
-            Self::forbidden(resource, name, message).with_causes(vec![json!({"message": message})]);
+        let mut status = Self::forbidden(resource, name, message)
+            .with_causes(vec![json!({"message": cut(message, MAX_CAUSE_BYTES)})]);
         status.code = code;
         status.reason = Some(reason.into());
         status
@@ -675,7 +674,16 @@ impl Status {
             "InternalError",
             format!("Internal error occurred: {message}"),
         )
-        .with_causes(vec![json!({"message": message})])
+        .with_causes(vec![json!({"message": cut(&message, MAX_CAUSE_BYTES)})])
+    }
+}
+
+/// A text, or as much of it as is sent.
+fn cut(text: &str, most: usize) -> Cow<'_, str> {
+    let end = text.floor_char_boundary(most);
+    match &text[end..] {
+        "" => Cow::Borrowed(text),
+        rest => format!("{}… and {} more bytes", &text[..end], rest.len()).into(),
     }
 }
 

@@ -22,6 +22,16 @@ pub(crate) const POLICY_BUDGET: u64 = 10_000_000;
 /// Its budget for match conditions.
 pub(crate) const MATCH_CONDITIONS_BUDGET: u64 = POLICY_BUDGET / 4;
 
+/// The budget of a request, for all policies, bindings, parameters and match conditions of a stage together. A real server
+/// has none; ours does not stop an evaluation when the client has gone.
+const REQUEST_BUDGET: u64 = 4 * POLICY_BUDGET;
+
+/// The cost from which the admission of a request is slow: some milliseconds.
+const SLOW_COST: u64 = 100_000;
+
+/// How many bytes of a parameter cost 1, because they are decoded.
+const BYTES_PER_COST: u64 = 16;
+
 const OUT_OF_BUDGET: &str =
     "validation failed due to running out of cost budget, no further validation rules will be run";
 
@@ -29,6 +39,44 @@ const OUT_OF_BUDGET: &str =
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{OUT_OF_BUDGET}")]
 pub(crate) struct OutOfBudget;
+
+/// What the expressions of a request have cost in a stage.
+#[derive(Debug, Default)]
+pub(crate) struct RequestCost(AtomicU64);
+
+impl RequestCost {
+    fn spend(&self, cost: u64) -> Result<(), OutOfBudget> {
+        let before = self.0.fetch_add(cost, Ordering::Relaxed);
+        if before.saturating_add(cost) > REQUEST_BUDGET {
+            return Err(OutOfBudget);
+        }
+        Ok(())
+    }
+
+    /// Counts a parameter of this size, which is decoded.
+    pub(crate) fn spend_on_param(&self, bytes: usize) -> Result<(), OutOfBudget> {
+        self.spend(bytes as u64 / BYTES_PER_COST)
+    }
+
+    fn is_spent(&self, more: u64) -> bool {
+        self.0.load(Ordering::Relaxed).saturating_add(more) > REQUEST_BUDGET
+    }
+}
+
+/// Whether admission has been slow, so that it must not run on the threads that serve other requests.
+#[derive(Debug, Default)]
+pub(crate) struct Slowness(AtomicU64);
+
+impl Slowness {
+    pub(crate) fn record(&self, cost: &RequestCost) {
+        self.0
+            .fetch_max(cost.0.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_slow(&self) -> bool {
+        self.0.load(Ordering::Relaxed) > SLOW_COST
+    }
+}
 
 /// The JSON that the variables of expressions borrow from.
 pub(crate) struct Inputs<'a> {
@@ -106,10 +154,16 @@ pub(crate) struct Evaluation<'v, 'a> {
     values: &'v [Value<'a>],
     variables: LazyVariables<'v, 'a>,
     remaining: u64,
+    request: &'v RequestCost,
 }
 
 impl<'v, 'a> Evaluation<'v, 'a> {
-    pub(crate) fn new(programs: &'a PolicyPrograms, values: &'v [Value<'a>], budget: u64) -> Self {
+    pub(crate) fn new(
+        programs: &'a PolicyPrograms,
+        values: &'v [Value<'a>],
+        budget: u64,
+        request: &'v RequestCost,
+    ) -> Self {
         Self {
             values,
             variables: LazyVariables {
@@ -123,8 +177,11 @@ impl<'v, 'a> Evaluation<'v, 'a> {
                     .map(|_| Mutex::new(State::Unknown))
                     .collect(),
                 cost: AtomicU64::new(0),
+                most: AtomicU64::new(budget),
+                request,
             },
             remaining: budget,
+            request,
         }
     }
 
@@ -141,6 +198,7 @@ impl<'v, 'a> Evaluation<'v, 'a> {
             Ok(program) => program,
             Err(why) => return Ok(Err(format!("compilation error: {why}"))),
         };
+        self.variables.most.store(self.remaining, Ordering::Relaxed);
         let lazy = (self.variables.slot, &self.variables as &dyn LazyFields<'a>);
         let result = program.evaluate_lazily(self.values, lazy, &Limits::default());
         self.spend(self.variables.cost.swap(0, Ordering::Relaxed))?;
@@ -151,6 +209,7 @@ impl<'v, 'a> Evaluation<'v, 'a> {
     }
 
     fn spend(&mut self, cost: u64) -> Result<(), OutOfBudget> {
+        self.request.spend(cost)?;
         self.remaining = self.remaining.checked_sub(cost).ok_or(OutOfBudget)?;
         Ok(())
     }
@@ -164,6 +223,9 @@ struct LazyVariables<'v, 'a> {
     states: Box<[Mutex<State<'a>>]>,
     /// The cost of what was computed, which the budget pays and not the expression.
     cost: AtomicU64,
+    /// What it may cost.
+    most: AtomicU64,
+    request: &'v RequestCost,
 }
 
 enum State<'a> {
@@ -176,6 +238,10 @@ enum State<'a> {
 impl<'a> LazyFields<'a> for LazyVariables<'_, 'a> {
     fn field(&self, name: &str) -> Option<Result<Value<'a>, EvalError>> {
         let index = *self.variables.by_name.get(name)?;
+        let cost = self.cost.load(Ordering::Relaxed);
+        if cost > self.most.load(Ordering::Relaxed) || self.request.is_spent(cost) {
+            return Some(Err(EvalError::new(OUT_OF_BUDGET)));
+        }
         {
             let mut state = self.states[index].lock();
             match &*state {
@@ -242,5 +308,46 @@ pub(crate) fn evaluate_conditions<'a>(
         Conditions::Match
     } else {
         Conditions::Failed(crate::auth::aggregate_messages(&failures))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::admission::policies::PolicyKind;
+
+    #[test]
+    fn evaluations_of_a_request_share_a_budget() {
+        let spec = json!({
+            "variables": [{"name": "v", "expression": "[1, 2, 3].all(x, x > 0)"}],
+            "validations": [{"expression": "[1, 2, 3].all(x, x > 0)"}, {"expression": "variables.v"}],
+        });
+        let programs = PolicyPrograms::compile(&spec, PolicyKind::Validating);
+        let values = [const { Value::Null }; 5];
+        for validation in &programs.validations {
+            let request = RequestCost::default();
+            let evaluate = || {
+                Evaluation::new(&programs, &values, POLICY_BUDGET, &request)
+                    .evaluate(validation)
+                    .is_ok()
+            };
+            assert!(evaluate());
+            assert_eq!(request.spend(REQUEST_BUDGET - 100), Ok(()));
+            let more = (0..100).take_while(|_| evaluate()).count();
+            assert!((1..20).contains(&more), "{more}");
+            assert_eq!(request.spend_on_param(16), Err(OutOfBudget));
+        }
+    }
+
+    #[test]
+    fn admission_is_slow_after_a_request_that_was() {
+        let (slowness, request) = (Slowness::default(), RequestCost::default());
+        slowness.record(&request);
+        assert!(!slowness.is_slow());
+        assert_eq!(request.spend_on_param(2_000_000), Ok(()));
+        slowness.record(&request);
+        assert!(slowness.is_slow());
     }
 }

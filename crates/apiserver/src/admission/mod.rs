@@ -49,6 +49,7 @@ use serde_json::{Value, json};
 
 pub use self::type_checking::{ExpressionWarning, PolicyTypes, schema_of_kind};
 use self::{
+    evaluation::Slowness,
     mutating::Reinvocation,
     policies::PolicyIndex,
     request::Attributes,
@@ -88,6 +89,7 @@ pub(crate) struct Policies {
     access: Arc<AccessControl>,
     validating: PolicyIndex,
     mutating: PolicyIndex,
+    slowness: Slowness,
 }
 
 impl Policies {
@@ -99,6 +101,7 @@ impl Policies {
             access: access.clone(),
             validating: index(PolicyKind::Validating),
             mutating: index(PolicyKind::Mutating),
+            slowness: Slowness::default(),
         }
     }
 }
@@ -227,6 +230,11 @@ impl Admission {
             || self.has_validating_webhooks()
     }
 
+    /// Whether the admission of a write may take long: that of an earlier one did.
+    pub(crate) fn is_slow(&self) -> bool {
+        self.policies.slowness.is_slow() && self.may_intervene()
+    }
+
     fn has_mutating_policies(&self) -> bool {
         self.plugins.has(AdmissionPlugin::MutatingAdmissionPolicy)
             && !self.policies.mutating.is_empty(&self.store)
@@ -282,7 +290,9 @@ impl Admission {
                 }
                 Ok::<_, Status>(is_changed)
             };
-            if !pass(object, false)? {
+            let is_changed = pass(object, false);
+            self.policies.slowness.record(&attributes.cost);
+            if !is_changed? {
                 return Ok(false);
             }
             // The request has the namespace of an object that has lost its own.
@@ -338,7 +348,9 @@ impl Admission {
         let name = objects[0].map_or("", Object::name);
         let validated = admitted.with_attributes(caller, name, |attributes| {
             if policies.is_some() {
-                self.policies.validate(attributes, objects, warnings)?;
+                let validated = self.policies.validate(attributes, objects, warnings);
+                self.policies.slowness.record(&attributes.cost);
+                validated?;
             }
             if webhooks.is_some() {
                 self.webhooks.validate(attributes, objects, warnings)?;

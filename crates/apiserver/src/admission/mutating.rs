@@ -35,6 +35,10 @@ use crate::{
     verbs,
 };
 
+/// How many denials are collected, and how much of the message of each.
+const MAX_DENIALS: usize = 1_000;
+const MAX_DENIAL_BYTES: usize = 64 * 1024;
+
 /// A policy, a binding and a parameter.
 type InvocationKey = (Arc<str>, Arc<str>, Option<Key>);
 
@@ -207,8 +211,16 @@ impl Policies {
             matched,
             param,
         } = invocation;
-        let mut refuse = |why: &str| errors.extend(denial(policy, Some(binding), why, true));
-        let decoded: Option<Result<Json, String>> = param.as_ref().map(Param::decode).transpose()?;
+        let mut refuse = |why: &str| {
+            // More causes are not sent.
+            if errors.len() < MAX_DENIALS {
+                errors.extend(denial(policy, Some(binding), why, true));
+            }
+        };
+        let decoded: Option<Result<Json, String>> = param
+            .as_ref()
+            .map(|param| param.decode(&attributes.cost))
+            .transpose()?;
         let params = match decoded.transpose() {
             Ok(params) => params,
             Err(why) => {
@@ -233,7 +245,8 @@ impl Policies {
             };
             let values = values(programs, &inputs, &self.access, attributes);
             let values = without_namespace(&values);
-            let mut evaluation = Evaluation::new(programs, &values, MATCH_CONDITIONS_BUDGET);
+            let mut evaluation =
+                Evaluation::new(programs, &values, MATCH_CONDITIONS_BUDGET, &attributes.cost);
             match evaluate_conditions(&programs.match_conditions, &mut evaluation) {
                 Conditions::Match => {}
                 Conditions::Differ => return Ok(()),
@@ -262,7 +275,7 @@ impl Policies {
                 params: params.as_ref(),
             };
             let values = values(programs, &inputs, &self.access, attributes);
-            let mut evaluation = Evaluation::new(programs, &values, POLICY_BUDGET);
+            let mut evaluation = Evaluation::new(programs, &values, POLICY_BUDGET, &attributes.cost);
             match mutate_once(mutation, &mut evaluation, attributes, matched, &versioned) {
                 Ok(None) => state.has_run = true,
                 Ok(Some(mut changed)) => {
@@ -300,6 +313,7 @@ fn denial(policy: &Policy, binding: Option<&Binding>, why: &str, is_invalid: boo
     if policy.ignores_failures() {
         return None;
     }
+    let why = &why[..why.floor_char_boundary(MAX_DENIAL_BYTES)];
     let message = match binding {
         Some(binding) => format!(
             "policy '{}' with binding '{}' denied request: {why}",

@@ -6,6 +6,7 @@ use serde_json::Value;
 use windlass_api::labels;
 
 use super::{
+    evaluation::RequestCost,
     policies::{Binding, Policy},
     request::Attributes,
 };
@@ -17,6 +18,9 @@ use crate::{
     status::Status,
     storage::{Entry, Key},
 };
+
+/// The greatest number of parameters of a binding. A real server has no such limit.
+const MAX_PARAMS: usize = 1_000;
 
 /// The kind of a policy's parameters.
 pub(crate) enum ParamKind {
@@ -92,11 +96,16 @@ impl ParamKind {
             let snapshot = store.storage.snapshot(&resource.table, within, None);
             let snapshot = snapshot.map_err(|_| "the parameters cannot be listed".to_owned())?;
             let all = snapshot.range(within, None);
-            all.filter(is_selected).cloned().collect()
+            // One more, to see that there are more.
+            let selected = all.filter(is_selected).take(MAX_PARAMS + 1);
+            selected.cloned().collect()
         } else {
             let found = store.storage.get(&resource.table, &Key::new(namespace, name));
             found.into_iter().collect()
         };
+        if entries.len() > MAX_PARAMS {
+            return Err(format!("paramRef.selector selects more than {MAX_PARAMS} params"));
+        }
         if entries.is_empty() && text("parameterNotFoundAction") == "Deny" {
             return Err("no params found for policy binding with `Deny` parameterNotFoundAction".to_owned());
         }
@@ -128,7 +137,10 @@ impl Param {
     }
 
     /// The object, at the version that the policy names, or why it cannot be read.
-    pub(crate) fn decode(&self) -> Result<Result<Value, String>, Status> {
+    pub(crate) fn decode(&self, cost: &RequestCost) -> Result<Result<Value, String>, Status> {
+        if let Err(spent) = cost.spend_on_param(self.entry.object.json().len()) {
+            return Ok(Err(spent.to_string()));
+        }
         let entry = crd::convert_for_read(&self.resource, self.entry.clone())?;
         let object = conversion::decode_for_read(&entry, &self.resource);
         Ok(object

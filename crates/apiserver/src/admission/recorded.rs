@@ -191,7 +191,8 @@ fn policies_evaluate_as_in_kube_apiserver() {
             values.push(authorizer(decides, Some(Check::default())));
         }
         let budget = case["budget"].as_u64().expect("a budget");
-        let mut evaluation = Evaluation::new(&programs, &values, budget);
+        let request = super::evaluation::RequestCost::default();
+        let mut evaluation = Evaluation::new(&programs, &values, budget, &request);
         let mut failure = None;
         for (one, expression) in expressions.iter().zip(&programs.validations) {
             if !one["compileError"].is_null() {
@@ -253,7 +254,8 @@ fn chains_of_variables_are_evaluated_once_each() {
     assert!(programs.is_deep);
     crate::depth::with_large_stack(|| {
         let values = [const { Value::Null }; 5];
-        let mut evaluation = Evaluation::new(&programs, &values, super::evaluation::POLICY_BUDGET);
+        let request = super::evaluation::RequestCost::default();
+        let mut evaluation = Evaluation::new(&programs, &values, super::evaluation::POLICY_BUDGET, &request);
         let value = evaluation
             .evaluate(&programs.validations[0])
             .expect("within the budget");
@@ -269,7 +271,8 @@ fn variable_that_refers_to_its_own_name_fails() {
     });
     let programs = PolicyPrograms::compile(&spec, PolicyKind::Validating);
     let values = [const { Value::Null }; 5];
-    let mut evaluation = Evaluation::new(&programs, &values, super::evaluation::POLICY_BUDGET);
+    let request = super::evaluation::RequestCost::default();
+    let mut evaluation = Evaluation::new(&programs, &values, super::evaluation::POLICY_BUDGET, &request);
     let error = evaluation
         .evaluate(&programs.validations[0])
         .expect("within the budget");

@@ -4,6 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use serde_json::{Map, Value, json};
 
+use super::evaluation::RequestCost;
 use crate::{
     auth::Caller,
     object_store::ObjectStore,
@@ -62,6 +63,8 @@ pub(crate) struct Attributes<'a> {
     /// The `CreateOptions`, `UpdateOptions` or `DeleteOptions`.
     pub(crate) options: &'a Value,
     pub(crate) caller: &'a Arc<Caller>,
+    /// What the expressions about the request have cost.
+    pub(crate) cost: RequestCost,
     /// The other versions of the resource, which few requests have.
     others: OnceLock<Vec<Arc<Resource>>>,
 }
@@ -90,6 +93,7 @@ impl<'a> Attributes<'a> {
             dry_run,
             options,
             caller,
+            cost: RequestCost::default(),
             others: OnceLock::new(),
         }
     }

@@ -11,8 +11,8 @@ use windlass_cel::Value;
 use super::{
     Policies,
     evaluation::{
-        Conditions, Evaluation, Inputs, MATCH_CONDITIONS_BUDGET, POLICY_BUDGET, evaluate_conditions,
-        namespace_object, values, without_namespace,
+        Conditions, Evaluation, Inputs, MATCH_CONDITIONS_BUDGET, POLICY_BUDGET, RequestCost,
+        evaluate_conditions, namespace_object, values, without_namespace,
     },
     expressions::PolicyPrograms,
     name_in_errors,
@@ -29,6 +29,10 @@ const MAX_MESSAGE_BYTES: usize = 5 * 1024;
 /// The greatest length of an audit annotation, in bytes.
 const MAX_ANNOTATION_BYTES: usize = 10 * 1024;
 
+/// How many warnings are collected, and how much of each. More than 4,096 characters of all are not sent.
+const MAX_WARNINGS: usize = 4_096;
+const MAX_WARNING_BYTES: usize = 20 * 1024;
+
 /// The default reason of a denial.
 const INVALID: &str = "Invalid";
 
@@ -42,7 +46,8 @@ struct Denial {
 
 /// What the policies found.
 struct Findings<'a> {
-    denials: Vec<Denial>,
+    /// The first: the others are not shown.
+    denial: Option<Denial>,
     warnings: &'a mut Vec<String>,
 }
 
@@ -77,14 +82,14 @@ impl Policies {
             return Ok(());
         }
         let mut findings = Findings {
-            denials: Vec::new(),
+            denial: None,
             warnings,
         };
         let namespace = namespace_object(&self.store, attributes);
         for hook in &hooks {
             self.validate_hook(hook, attributes, objects, &namespace, &mut findings)?;
         }
-        let Some(denial) = findings.denials.into_iter().next() else {
+        let Some(denial) = findings.denial else {
             return Ok(());
         };
         let policy = &denial.policy.name;
@@ -162,7 +167,12 @@ impl Policies {
             for param in &params {
                 let is_deep = policy.programs().is_deep || param.as_ref().is_some_and(Param::is_deep);
                 let evaluate = || -> Result<Result<Outcome, String>, Status> {
-                    let params = match param.as_ref().map(Param::decode).transpose()?.transpose() {
+                    let params = match param
+                        .as_ref()
+                        .map(|param| param.decode(&attributes.cost))
+                        .transpose()?
+                        .transpose()
+                    {
                         Ok(params) => params,
                         Err(why) => return Ok(Err(why)),
                     };
@@ -195,14 +205,15 @@ impl Policies {
         let values = values(programs, inputs, &self.access, attributes);
         if !programs.match_conditions.is_empty() {
             let values = without_namespace(&values);
-            let mut evaluation = Evaluation::new(programs, &values, MATCH_CONDITIONS_BUDGET);
+            let mut evaluation =
+                Evaluation::new(programs, &values, MATCH_CONDITIONS_BUDGET, &attributes.cost);
             match evaluate_conditions(&programs.match_conditions, &mut evaluation) {
                 Conditions::Match => {}
                 Conditions::Differ => return Outcome::default(),
                 Conditions::Failed(why) => return Outcome::failed(policy, why),
             }
         }
-        let mut evaluation = Evaluation::new(programs, &values, POLICY_BUDGET);
+        let mut evaluation = Evaluation::new(programs, &values, POLICY_BUDGET, &attributes.cost);
         let mut results = Vec::with_capacity(programs.validations.len());
         for validation in &programs.validations {
             match evaluation.evaluate(validation) {
@@ -211,7 +222,12 @@ impl Policies {
             }
         }
         let mut outcome = Outcome::default();
-        let messages = Messages::evaluate(programs, &values, &results, evaluation.remaining());
+        let messages = Messages::evaluate(
+            programs,
+            &values,
+            &results,
+            (evaluation.remaining(), &attributes.cost),
+        );
         let ignores_failures = policy.ignores_failures();
         for (index, result) in results.into_iter().enumerate() {
             let message = match (result, &messages) {
@@ -240,7 +256,7 @@ impl Policies {
         if programs.audit_annotations.is_empty() {
             return outcome;
         }
-        match audit(policy, programs, &values, &mut outcome) {
+        match audit(policy, (programs, &attributes.cost), &values, &mut outcome) {
             Ok(()) => outcome,
             Err(why) => Outcome::failed(policy, why),
         }
@@ -269,7 +285,7 @@ impl Findings<'_> {
             return;
         }
         let what = if binding.is_some() { "binding" } else { "policy" };
-        self.denials.push(Denial {
+        self.denial.get_or_insert_with(|| Denial {
             policy: policy.clone(),
             binding: binding.cloned(),
             message: format!("failed to configure {what}: {why}"),
@@ -297,7 +313,9 @@ impl Findings<'_> {
                 message,
                 reason,
             } = failure;
-            if actions.contains(&"Warn") {
+            if actions.contains(&"Warn") && self.warnings.len() < MAX_WARNINGS {
+                let end = message.floor_char_boundary(MAX_WARNING_BYTES);
+                let message = &message[..end];
                 self.warnings.push(format!(
                     "Validation failed for ValidatingAdmissionPolicy '{}' with binding '{}': {message}",
                     policy.name, binding.name
@@ -312,15 +330,17 @@ impl Findings<'_> {
                     "validation.policy.admission.k8s.io/validation_failure"
                 );
             }
-            if actions.contains(&"Deny") {
-                self.denials.push(denial(message, reason));
+            if actions.contains(&"Deny") && self.denial.is_none() {
+                self.denial = Some(denial(message, reason));
             }
         }
         for (key, value) in outcome.audit_annotations {
             tracing::debug!(policy = &*policy.name, key, value, "audit annotation of a policy");
         }
-        for message in outcome.audit_errors {
-            self.denials.push(denial(message, INVALID));
+        if let Some(message) = outcome.audit_errors.into_iter().next()
+            && self.denial.is_none()
+        {
+            self.denial = Some(denial(message, INVALID));
         }
     }
 }
@@ -338,7 +358,7 @@ impl Messages {
         programs: &'a PolicyPrograms,
         values: &[Value<'a>],
         results: &[Result<Value<'a>, String>],
-        budget: u64,
+        (budget, request): (u64, &RequestCost),
     ) -> Self {
         let expressions = programs.messages.iter().flatten().count() + programs.variables.names.len();
         let most = (expressions as u64).saturating_mul(2 * windlass_cel::PER_CALL_LIMIT);
@@ -348,7 +368,7 @@ impl Messages {
         if programs.messages.iter().all(Option::is_none) || (all_pass && most <= budget) {
             return Self::Known(Vec::new());
         }
-        let mut evaluation = Evaluation::new(programs, values, budget);
+        let mut evaluation = Evaluation::new(programs, values, budget, request);
         let mut texts = Vec::with_capacity(programs.messages.len());
         for message in &programs.messages {
             let Some(expression) = message else {
@@ -395,11 +415,11 @@ fn reason_of(validation: &Json) -> &'static str {
 /// Evaluates the audit annotations. Returns why the budget does not suffice.
 fn audit<'a>(
     policy: &Policy,
-    programs: &'a PolicyPrograms,
+    (programs, request): (&'a PolicyPrograms, &RequestCost),
     values: &[Value<'a>],
     outcome: &mut Outcome,
 ) -> Result<(), String> {
-    let mut evaluation = Evaluation::new(programs, values, POLICY_BUDGET);
+    let mut evaluation = Evaluation::new(programs, values, POLICY_BUDGET, request);
     for (index, expression) in programs.audit_annotations.iter().enumerate() {
         match evaluation
             .evaluate(expression)

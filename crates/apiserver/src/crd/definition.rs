@@ -2,7 +2,7 @@
 
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
-    sync::{Arc, OnceLock},
+    sync::{Arc, OnceLock, atomic::AtomicU64},
 };
 
 use base64::{Engine, engine::general_purpose::STANDARD};
@@ -59,6 +59,8 @@ pub(crate) struct CrdInfo {
     pub(crate) served_since: Revision,
     /// The validation rules of the version, if it has any.
     pub(crate) rules: Option<Arc<Rules>>,
+    /// What the rules have cost most for one object.
+    pub(crate) rules_cost: Arc<AtomicU64>,
 }
 
 #[derive(Debug)]
@@ -197,6 +199,7 @@ impl Definition {
                 alive: self.alive.subscribe(),
                 served_since: self.served_since,
                 rules: version.rules.clone(),
+                rules_cost: Arc::default(),
             }),
         })
     }

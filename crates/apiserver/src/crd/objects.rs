@@ -1,10 +1,10 @@
 //! Pruning, defaulting and validation of custom resources.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, sync::atomic::Ordering};
 
 use serde_json::Value;
 use windlass_api::naming;
-use windlass_cel::rules::{Reason, Validation, Violation};
+use windlass_cel::rules::{PER_OBJECT_LIMIT, Reason, Validation, Violation};
 
 use super::embedded::{OnMalformed, check_embedded, coerce_embedded, coerce_metadata};
 use crate::{
@@ -136,6 +136,10 @@ pub(crate) fn check_rules(
         None => Validation::create(object.tree()),
     };
     let outcome = rules.root().validate(&validation);
+    if let Some(crd) = &resource.crd {
+        let cost = PER_OBJECT_LIMIT - outcome.remaining_budget.unwrap_or(0).min(PER_OBJECT_LIMIT);
+        crd.rules_cost.fetch_max(cost, Ordering::Relaxed);
+    }
     warnings.extend(outcome.warnings.into_iter().map(|warning| {
         let warning = violation(warning);
         format!("{}: {}", warning.field, warning.message())

@@ -12,7 +12,7 @@ mod version;
 use std::{
     collections::{HashMap, HashSet},
     fmt,
-    sync::{Arc, OnceLock},
+    sync::{Arc, OnceLock, atomic::Ordering},
 };
 
 use parking_lot::RwLock;
@@ -30,6 +30,9 @@ use crate::{
     storage::TableName,
     subresources::ScalePaths,
 };
+
+/// The cost of validation rules from which they are slow: some milliseconds.
+const SLOW_RULES_COST: u64 = 100_000;
 
 /// One resource at one version, such as `/apis/apps/v1/deployments`.
 pub(crate) struct Resource {
@@ -127,6 +130,12 @@ impl Resource {
     /// The validation rules of a custom resource.
     pub(crate) fn rules(&self) -> Option<&Rules> {
         self.crd.as_ref()?.rules.as_deref()
+    }
+
+    /// Whether the validation rules of a custom resource may take long: those of an earlier object did.
+    pub(crate) fn has_slow_rules(&self) -> bool {
+        let crd = self.crd.as_ref();
+        crd.is_some_and(|crd| crd.rules_cost.load(Ordering::Relaxed) > SLOW_RULES_COST)
     }
 
     pub(crate) fn has_status(&self) -> bool {

@@ -29,6 +29,9 @@ const ENTRY_COST: usize = 64;
 /// The further cost of an entry that may have to be converted, to compare a field.
 const CONVERSION_COST: usize = 4 * 1024;
 
+/// The groups of kinds with expressions and patterns, which a write compiles.
+const COMPILING_GROUPS: [&str; 2] = ["admissionregistration.k8s.io", "apiextensions.k8s.io"];
+
 /// How often a verb runs for one request: each mutating webhook needs a run, and each change of the object by others.
 const MAX_RUNS: usize = 1_000;
 
@@ -287,10 +290,7 @@ impl ResourceRequest<'_> {
         let early = if is_object { Some(form()?) } else { None };
         let ReceivedBody { bytes, .. } = &self.server.receive(body, &self.caller.user).await?;
         let permit = self.acquire_permit()?;
-        // Those of roles, bindings and reviews depend on all roles of the caller, or of the user that a review is about.
-        let depends_on_roles = *target.resource.group == *"rbac.authorization.k8s.io"
-            || target.resource.strategy.as_review().is_some();
-        let size = if depends_on_roles && api.access.policy.is_some() {
+        let size = if self.is_slow() {
             usize::MAX
         } else {
             bytes.len() + self.stored_size() + subresources::scanned_bytes(&api.store, target)
@@ -339,7 +339,9 @@ impl ResourceRequest<'_> {
         let body = self.server.receive(body, &self.caller.user).await?;
         let permit = self.acquire_permit()?;
         let is_one = self.verb == Verb::Delete;
-        let size = if is_one {
+        let size = if api.writes.admission.is_slow() {
+            usize::MAX
+        } else if is_one {
             self.stored_size()
         } else {
             self.scan_cost()
@@ -451,6 +453,18 @@ impl ResourceRequest<'_> {
             .storage
             .snapshot(&self.target.resource.table, None, None);
         table.map_or(0, |table| table.count().saturating_mul(entry_cost))
+    }
+
+    /// Whether a write may take long, whatever its size.
+    fn is_slow(&self) -> bool {
+        let (api, resource) = (self.api(), &self.target.resource);
+        // Those of roles, bindings and reviews depend on all roles of the caller, or of the user that a review is about.
+        let depends_on_roles =
+            *resource.group == *"rbac.authorization.k8s.io" || resource.strategy.as_review().is_some();
+        (depends_on_roles && api.access.policy.is_some())
+            || COMPILING_GROUPS.contains(&&*resource.group)
+            || resource.has_slow_rules()
+            || api.writes.admission.is_slow()
     }
 
     /// The size of the stored object; 0 if there is none.

@@ -61,6 +61,38 @@ async fn strict_validation_reports_at_most_100_duplicate_fields() {
 }
 
 #[tokio::test]
+async fn cause_that_quotes_a_large_value_is_cut() {
+    let server = Server::builder().without_service_accounts().build();
+    let image = format!(" {}", "x".repeat(1_000_000));
+    let containers = json!([{"name": "c", "image": image}]);
+    let response = send(
+        &server,
+        "POST",
+        PODS,
+        None,
+        pod(&json!({"containers": containers})),
+    )
+    .await;
+    assert_eq!(response.status(), 422);
+    let body = response
+        .into_body()
+        .collect()
+        .await
+        .expect("never fails")
+        .to_bytes();
+    assert!(body.len() < 256 * 1024, "{} bytes", body.len());
+    let status: Value = serde_json::from_slice(&body).expect("JSON");
+    let message = status["details"]["causes"][0]["message"]
+        .as_str()
+        .unwrap_or_default();
+    assert!(
+        message.ends_with(" more bytes"),
+        "{}",
+        &message[message.len() - 80..]
+    );
+}
+
+#[tokio::test]
 async fn validation_error_lists_at_most_1000_causes() {
     let server = Server::builder().without_service_accounts().build();
     let containers = generate(20_000, |_| json!({}));

@@ -189,3 +189,48 @@ async fn mutation_cannot_move_an_object_to_another_namespace() {
         assert_eq!(code, expected, "{place}: {why}");
     }
 }
+
+#[tokio::test]
+async fn policy_with_too_many_parameters_is_not_evaluated() {
+    let server = server_with(
+        "validating",
+        json!({"paramKind": {"apiVersion": "v1", "kind": "Secret"}, "validations": [{"expression": "true"}]}),
+    )
+    .await;
+    let reference = json!({"spec": {"paramRef": {"selector": {}, "parameterNotFoundAction": "Allow"}}});
+    let path = format!("{GROUP}/validatingadmissionpolicybindings/p");
+    let (code, answer) = read(send(&server, "PATCH", &path, None, reference.to_string()).await).await;
+    assert_eq!(code, 200, "{answer}");
+    let secrets = MAPS.replace("configmaps", "secrets");
+    for index in 0..=1_000 {
+        let secret = json!({"metadata": {"name": format!("s{index}")}}).to_string();
+        assert_eq!(send(&server, "POST", &secrets, None, secret).await.status(), 201);
+        if index == 999 {
+            assert_eq!(create_map(&server, 1).await.0, 201);
+        }
+    }
+    let (code, why) = create_map(&server, 1).await;
+    assert_eq!(code, 422);
+    assert!(
+        why.ends_with("paramRef.selector selects more than 1000 params"),
+        "{why}"
+    );
+}
+
+/// Expressions that read many variables would otherwise spend the budget many times before it is looked at.
+#[tokio::test]
+async fn variables_end_with_the_budget() {
+    let expensive = "object.data.all(a, object.data.all(b, a + b != 'x'))";
+    let variables: Vec<_> = (0..500)
+        .map(|index| json!({"name": format!("v{index}"), "expression": format!("{expensive} || {index} == 0")}))
+        .collect();
+    let all = (0..500)
+        .map(|index| format!("variables.v{index}"))
+        .collect::<Vec<_>>();
+    let validations = json!([{"expression": format!("[{}].all(v, v)", all.join(", "))}]);
+    let fields = json!({"variables": variables, "validations": validations});
+    let server = server_with("validating", fields).await;
+    let (code, why) = create_map(&server, 250).await;
+    assert_eq!(code, 422);
+    assert!(why.contains("running out of cost budget"), "{why}");
+}

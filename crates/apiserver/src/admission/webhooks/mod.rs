@@ -171,7 +171,7 @@ impl Webhooks {
             params: None,
         };
         let values = values(programs, &inputs, &self.access, attributes);
-        let mut evaluation = Evaluation::new(programs, &values, MATCH_CONDITIONS_BUDGET);
+        let mut evaluation = Evaluation::new(programs, &values, MATCH_CONDITIONS_BUDGET, &attributes.cost);
         Ok(evaluate_conditions(&programs.match_conditions, &mut evaluation))
     }
 }
