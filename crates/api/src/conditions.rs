@@ -1,4 +1,4 @@
-//! Looks up conditions in a status, of any condition type.
+//! Looks up and sets conditions in a status, of any condition type.
 //!
 //! ```
 //! use serde_json::json;
@@ -7,6 +7,11 @@
 //! let node = json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}});
 //! assert!(conditions::is_true(&node, "Ready"));
 //! assert!(conditions::find(&node, "DiskPressure").is_none());
+//!
+//! let mut conditions = node["status"]["conditions"].as_array().unwrap().clone();
+//! let not_ready = json!({"type": "Ready", "status": "False", "lastTransitionTime": "2026-01-01T00:00:00Z"});
+//! assert!(conditions::set(&mut conditions, not_ready));
+//! assert!(!conditions::is_true(&conditions, "Ready"));
 //! ```
 
 use serde_json::Value;
@@ -19,6 +24,12 @@ pub trait Condition {
 
     /// Returns the status: `True`, `False` or `Unknown`.
     fn status(&self) -> &str;
+}
+
+/// A condition with the time of its last transition, so that it can be [set](set).
+pub trait Transition: Condition + PartialEq {
+    /// Takes the time of the last transition from an earlier state of the condition, if that has one.
+    fn copy_transition_time(&mut self, from: &Self);
 }
 
 /// Something with conditions: an object, or a list of conditions.
@@ -45,6 +56,30 @@ pub fn is_true<T: HasConditions + ?Sized>(of: &T, kind: &str) -> bool {
 /// Whether there is a condition of this type with this status.
 pub fn has_status<T: HasConditions + ?Sized>(of: &T, kind: &str, status: &str) -> bool {
     find(of, kind).is_some_and(|condition| condition.status() == status)
+}
+
+/// Sets a condition. It replaces the one of its type, and keeps that one's place; a new type goes to the end. The time of the
+/// last transition changes only with the status.
+///
+/// Returns whether anything changed; an unchanged status need not be written.
+pub fn set<C: Transition>(conditions: &mut Vec<C>, mut condition: C) -> bool {
+    let same_type = |known: &&mut C| known.condition_type() == condition.condition_type();
+    let Some(known) = conditions.iter_mut().find(same_type) else {
+        conditions.push(condition);
+        return true;
+    };
+    keep_transition_time(&mut condition, Some(known));
+    let changed = *known != condition;
+    *known = condition;
+    changed
+}
+
+/// Keeps the time of the last transition if the condition has the same status as before. [`set`] does so; this is for lists
+/// that are written anew.
+pub fn keep_transition_time<C: Transition>(condition: &mut C, before: Option<&C>) {
+    if let Some(before) = before.filter(|before| before.status() == condition.status()) {
+        condition.copy_transition_time(before);
+    }
 }
 
 impl<C: Condition> HasConditions for [C] {
@@ -83,6 +118,15 @@ impl Condition for Value {
     }
 }
 
+impl Transition for Value {
+    fn copy_transition_time(&mut self, from: &Self) {
+        let time = &from["lastTransitionTime"];
+        if time.is_string() {
+            self["lastTransitionTime"] = time.clone();
+        }
+    }
+}
+
 #[cfg(feature = "kube")]
 mod typed {
     use k8s_openapi::{
@@ -97,10 +141,10 @@ mod typed {
         apiextensions_apiserver::pkg::apis::apiextensions::v1::{
             CustomResourceDefinition, CustomResourceDefinitionCondition,
         },
-        apimachinery::pkg::apis::meta::v1,
+        apimachinery::pkg::apis::meta::v1::{self, Time},
     };
 
-    use super::{Condition, HasConditions};
+    use super::{Condition, HasConditions, Transition};
 
     macro_rules! condition {
         ($condition:ty) => {
@@ -113,7 +157,36 @@ mod typed {
                     &self.status
                 }
             }
+
+            impl Transition for $condition {
+                fn copy_transition_time(&mut self, from: &Self) {
+                    copy_time(&mut self.last_transition_time, &from.last_transition_time);
+                }
+            }
         };
+    }
+
+    /// The time is required in `meta/v1`, and optional elsewhere.
+    trait TransitionTime: Clone {
+        fn is_set(&self) -> bool;
+    }
+
+    impl TransitionTime for Time {
+        fn is_set(&self) -> bool {
+            true
+        }
+    }
+
+    impl TransitionTime for Option<Time> {
+        fn is_set(&self) -> bool {
+            self.is_some()
+        }
+    }
+
+    fn copy_time<T: TransitionTime>(to: &mut T, from: &T) {
+        if from.is_set() {
+            to.clone_from(from);
+        }
     }
 
     macro_rules! conditions {
@@ -176,6 +249,62 @@ mod tests {
         ] {
             assert_eq!(find(&object, "Ready"), None);
         }
+    }
+
+    #[test]
+    fn transition_time_changes_only_with_the_status() {
+        let condition = |kind: &str, status: &str, reason: &str, time: Option<&str>| json!({"type": kind, "status": status, "reason": reason, "lastTransitionTime": time});
+        let mut conditions = vec![
+            condition("Ready", "False", "A", Some("1")),
+            condition("Synced", "True", "A", None),
+        ];
+        assert!(set(&mut conditions, condition("Ready", "False", "B", Some("2"))));
+        assert!(
+            !set(&mut conditions, condition("Ready", "False", "B", Some("3"))),
+            "nothing but the time"
+        );
+        assert!(
+            set(&mut conditions, condition("Synced", "True", "A", Some("4"))),
+            "without a time before"
+        );
+        assert!(set(&mut conditions, condition("Other", "True", "A", Some("5"))));
+        let expected = [
+            condition("Ready", "False", "B", Some("1")),
+            condition("Synced", "True", "A", Some("4")),
+            condition("Other", "True", "A", Some("5")),
+        ];
+        assert_eq!(conditions, expected);
+        assert!(set(&mut conditions, condition("Ready", "True", "B", Some("6"))));
+        assert_eq!(conditions[0], condition("Ready", "True", "B", Some("6")));
+    }
+
+    #[cfg(feature = "kube")]
+    #[test]
+    fn typed_conditions_are_set() {
+        use k8s_openapi::{api::core::v1::NodeCondition, apimachinery::pkg::apis::meta::v1};
+        let typed = |status: &str, time: &str| json!({"type": "Ready", "status": status, "reason": "A", "message": "", "lastTransitionTime": time});
+        let times = ["2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z"];
+        let [old, new] = times.map(|time| typed("True", time));
+        let read = |value: &serde_json::Value| -> v1::Condition {
+            serde_json::from_value(value.clone()).expect("a condition")
+        };
+        let mut conditions = vec![read(&old)];
+        assert!(!set(&mut conditions, read(&new)));
+        assert!(set(&mut conditions, read(&typed("False", times[1]))));
+        assert_eq!(conditions, [read(&typed("False", times[1]))]);
+
+        let read = |value: &serde_json::Value| -> NodeCondition {
+            serde_json::from_value(value.clone()).expect("a condition")
+        };
+        let mut condition = read(&new);
+        keep_transition_time(&mut condition, Some(&read(&old)));
+        assert_eq!(condition, read(&old));
+        let timeless = NodeCondition {
+            last_transition_time: None,
+            ..read(&old)
+        };
+        keep_transition_time(&mut condition, Some(&timeless));
+        assert_eq!(condition, read(&old), "a missing time is not copied");
     }
 
     #[cfg(feature = "kube")]

@@ -41,8 +41,8 @@ mod class {
     pub enum StatusClass {
         /// The namespace is being deleted and accepts no new objects (403 with a cause).
         NamespaceTerminating,
-        /// The object was deleted and another one of that name has a different UID: the answer to a patch that has the UID
-        /// (422 with a cause).
+        /// The object was deleted, and another one of that name may have a different UID: the answer to a patch that has the
+        /// UID (422 with a cause), and to a failed UID precondition (409, told from other conflicts by its message).
         UidMismatch,
         /// The resource version is newer than the newest that this server has (504 with a cause).
         VersionTooLarge,
@@ -56,13 +56,17 @@ mod class {
         Conflict,
         /// The server is overloaded, or a budget blocks an eviction (429). [`retry_after`] has the delay.
         TooManyRequests,
+        /// The credentials are missing, unknown or expired (401).
+        Unauthorized,
         /// The user lacks a right, or a quota or policy does not allow the request (403).
         Forbidden,
         /// The request or its object is invalid (400, 422).
         Invalid,
+        /// The resource does not support the method, or the server the media type (405, 406, 415).
+        Unsupported,
         /// The server fails (5xx).
         ServerError,
-        /// Any other failure, such as an unsupported method or media type.
+        /// Any other failure.
         Other,
     }
 
@@ -76,6 +80,7 @@ mod class {
             match (status.code, &*status.reason) {
                 _ if has_cause(|cause| cause.reason == "NamespaceTerminating") => Self::NamespaceTerminating,
                 (422, _) if has_cause(|cause| cause.field == "metadata.uid") => Self::UidMismatch,
+                (409, _) if is_uid_conflict(&status.message) => Self::UidMismatch,
                 _ if has_cause(is_too_large) => Self::VersionTooLarge,
                 (_, "Timeout") if status.message.contains(TOO_LARGE) => Self::VersionTooLarge,
                 (410, _) | (_, "Expired" | "Gone") => Self::Expired,
@@ -83,10 +88,20 @@ mod class {
                 (_, "AlreadyExists") => Self::AlreadyExists,
                 (409, _) | (_, "Conflict") => Self::Conflict,
                 (429, _) | (_, "TooManyRequests") => Self::TooManyRequests,
+                (401, _) | (_, "Unauthorized") => Self::Unauthorized,
                 (403, _) | (_, "Forbidden") => Self::Forbidden,
                 (400 | 422, _) | (_, "BadRequest" | "Invalid") => Self::Invalid,
+                (405 | 406 | 415, _) => Self::Unsupported,
                 (500.., _) => Self::ServerError,
                 _ => Self::Other,
+            }
+        }
+
+        /// Classifies a failed request of a client. `None` if the server did not answer with a status.
+        pub fn of_error(error: &kube::Error) -> Option<Self> {
+            match error {
+                kube::Error::Api(status) => Some(Self::of(status)),
+                _ => None,
             }
         }
 
@@ -97,6 +112,18 @@ mod class {
                 Self::TooManyRequests | Self::ServerError | Self::VersionTooLarge
             )
         }
+    }
+
+    /// Whether the message of a conflict is about the UID. The status has no cause; the texts are those of a deletion, of an
+    /// update or binding, and of an apply that finds no object.
+    fn is_uid_conflict(message: &str) -> bool {
+        [
+            "the UID in the precondition (",
+            "UID in precondition: ",
+            "uid mismatch: ",
+        ]
+        .iter()
+        .any(|text| message.contains(text))
     }
 
     const TOO_LARGE: &str = "Too large resource version";
@@ -150,6 +177,18 @@ mod class {
                 (json!({"code": 409, "reason": "Conflict"}), StatusClass::Conflict),
                 (json!({"code": 409}), StatusClass::Conflict),
                 (
+                    json!({"code": 409, "reason": "Conflict", "message": "the ResourceVersion in the precondition (1) does not match the ResourceVersion in record (2). The object might have been modified"}),
+                    StatusClass::Conflict,
+                ),
+                (
+                    json!({"code": 409, "reason": "Conflict", "message": "the UID in the precondition (a) does not match the UID in record (b). The object might have been deleted and then recreated"}),
+                    StatusClass::UidMismatch,
+                ),
+                (
+                    json!({"code": 409, "reason": "Conflict", "message": "Precondition failed: UID in precondition: a, UID in object meta: b"}),
+                    StatusClass::UidMismatch,
+                ),
+                (
                     json!({"code": 429, "reason": "TooManyRequests"}),
                     StatusClass::TooManyRequests,
                 ),
@@ -176,11 +215,18 @@ mod class {
                 ),
                 (
                     json!({"code": 415, "reason": "UnsupportedMediaType"}),
-                    StatusClass::Other,
+                    StatusClass::Unsupported,
                 ),
+                (
+                    json!({"code": 401, "reason": "Unauthorized"}),
+                    StatusClass::Unauthorized,
+                ),
+                (json!({"code": 302}), StatusClass::Other),
             ] {
                 let parsed: Status = serde_json::from_value(status.clone()).expect("a status");
                 assert_eq!(StatusClass::of(&parsed), expected, "{status}");
+                let error = kube::Error::Api(Box::new(parsed));
+                assert_eq!(StatusClass::of_error(&error), Some(expected), "{status}");
             }
         }
 

@@ -3,7 +3,8 @@
 use std::ops::Range;
 
 use bytes::Bytes;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
+use windlass_api::conditions;
 
 use crate::{depth, encode, json, kinds::SelectableField, scratch, status::Status, storage::Revision};
 
@@ -27,6 +28,13 @@ pub(crate) enum ManagedFields {
     Submitted(Value),
     /// As they are stored, the JSON of a list.
     Stored(Box<str>),
+}
+
+/// Sets a condition in a status, which replaces the one of its type. `lastTransitionTime` changes only with its status.
+pub(crate) fn set_condition(status: &mut Value, condition: Value) {
+    let mut list = status["conditions"].as_array().cloned().unwrap_or_default();
+    conditions::set(&mut list, condition);
+    status["conditions"] = list.into();
 }
 
 impl ManagedFields {
@@ -183,6 +191,12 @@ impl Object {
             .into_iter()
             .flatten()
             .any(|owner| owner["controller"] == true)
+    }
+
+    /// [Sets](set_condition) a condition of the status.
+    pub(crate) fn set_condition(&mut self, condition: Value) {
+        let status = self.fields_mut().entry("status").or_insert_with(|| json!({}));
+        set_condition(status, condition);
     }
 
     pub(crate) fn labels(&self) -> impl Iterator<Item = (&str, &str)> {

@@ -27,6 +27,21 @@ pub(crate) fn float(value: f64) -> String {
 
 /// A string in double quotes, as `strconv.Quote` writes it.
 pub(crate) fn quote(text: &str) -> String {
+    quote_with(text, |quoted, sign| {
+        if sign < ' ' || sign == '\u{7f}' {
+            let _ = write!(quoted, "\\x{:02x}", u32::from(sign));
+        } else {
+            quoted.push(sign);
+        }
+    })
+}
+
+/// A string in double quotes, as CEL's `strings.quote` writes it: only control characters with a name are escaped.
+pub(crate) fn quote_named(text: &str) -> String {
+    quote_with(text, String::push)
+}
+
+fn quote_with(text: &str, write_other: impl Fn(&mut String, char)) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('"');
     for sign in text.chars() {
@@ -40,10 +55,7 @@ pub(crate) fn quote(text: &str) -> String {
             '\r' => quoted.push_str("\\r"),
             '\t' => quoted.push_str("\\t"),
             '\u{b}' => quoted.push_str("\\v"),
-            sign if sign < ' ' || sign == '\u{7f}' => {
-                let _ = write!(quoted, "\\x{:02x}", u32::from(sign));
-            }
-            sign => quoted.push(sign),
+            sign => write_other(&mut quoted, sign),
         }
     }
     quoted.push('"');

@@ -214,29 +214,16 @@ impl Conditions for Vec<Condition> {
             message,
             observed_generation,
         } = update;
-        let place = self.iter().position(|condition| condition.type_ == kind);
-        let before = place.map(|place| &self[place]);
-        let since = before.filter(|before| before.status == status);
+        let before = conditions::find(self, &kind).and_then(|before| before.observed_generation);
         let condition = Condition {
-            last_transition_time: since
-                .map_or_else(|| Time(clock.now()), |before| before.last_transition_time.clone()),
+            last_transition_time: Time(clock.now()),
             message,
-            observed_generation: observed_generation.or(before.and_then(|before| before.observed_generation)),
+            observed_generation: observed_generation.or(before),
             reason,
             status: status.to_owned(),
             type_: kind,
         };
-        match place {
-            Some(place) if self[place] == condition => false,
-            Some(place) => {
-                self[place] = condition;
-                true
-            }
-            None => {
-                self.push(condition);
-                true
-            }
-        }
+        conditions::set(self, condition)
     }
 
     fn of_type(&self, kind: &str) -> Option<&Condition> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use windlass_api::labels;
-use windlass_cache::{Cacheable, CachedObject, Change, Meta};
+use windlass_cache::{CachedObject, Change};
 
 /// Decides from the old and the new state of an object whether a change triggers a reconcile.
 ///
@@ -38,15 +38,10 @@ impl<K> Predicate<K> {
     /// Passes if `metadata.generation` changed, or the object is new. Changes of status and metadata do not pass. Decodes
     /// nothing.
     ///
-    /// Kinds without a generation (ConfigMaps, Secrets) pass only when they are new: use
-    /// [`resource_version_changed`](Self::resource_version_changed) for those.
+    /// Kinds without a generation (ConfigMaps, Secrets) pass only when they are new: use [a test of your own](Self::new) for
+    /// those.
     pub fn generation_changed() -> Self {
-        Self::differs(Meta::generation)
-    }
-
-    /// Passes if anything changed, or the object is new. Resyncs do not pass. Decodes nothing.
-    pub fn resource_version_changed() -> Self {
-        Self::differs(Meta::resource_version)
+        Self::new(|old, new| old.is_none_or(|old| old.meta().generation() != new.meta().generation()))
     }
 
     /// Passes if a label changed, or the object is new. Decodes nothing.
@@ -64,10 +59,6 @@ impl<K> Predicate<K> {
             let matches = |state: &CachedObject<K>| selector.matches(|name| state.meta().label(name));
             matches(new) || old.is_some_and(matches)
         })
-    }
-
-    fn differs<T: PartialEq + 'static>(field: fn(&Meta) -> T) -> Self {
-        Self::new(move |old, new| old.is_none_or(|old| field(old.meta()) != field(new.meta())))
     }
 
     /// Passes if both pass.
@@ -90,19 +81,6 @@ impl<K> Predicate<K> {
 
     pub(crate) fn passes(&self, change: &Change<K>) -> bool {
         always_triggers(change) || (self.0)(change.old(), change.latest())
-    }
-}
-
-impl<K: Cacheable> Predicate<K> {
-    /// Passes if an annotation changed, or the object is new.
-    pub fn annotations_changed() -> Self {
-        Self::new(|old, new| {
-            let annotations = |state: &CachedObject<K>| {
-                let object = state.object().ok()?;
-                Some(object.meta().annotations.clone().unwrap_or_default())
-            };
-            old.is_none_or(|old| annotations(old) != annotations(new))
-        })
     }
 }
 
@@ -182,7 +160,7 @@ mod tests {
         let version = || changed(|object| object.metadata.resource_version = Some("2".into()));
         let same = || changed(|_| {});
         let changes = [new(), generation(), labels(), annotations(), version(), same()];
-        let cases: [(&str, Predicate<ConfigMap>, [bool; 6]); 8] = [
+        let cases: [(&str, Predicate<ConfigMap>, [bool; 6]); 6] = [
             (
                 "generation",
                 Predicate::generation_changed(),
@@ -192,16 +170,6 @@ mod tests {
                 "labels",
                 Predicate::labels_changed(),
                 [true, false, true, false, false, false],
-            ),
-            (
-                "annotations",
-                Predicate::annotations_changed(),
-                [true, false, false, true, false, false],
-            ),
-            (
-                "version",
-                Predicate::resource_version_changed(),
-                [true, false, false, false, true, false],
             ),
             ("labelled", web(), [true, false, true, false, false, false]),
             (

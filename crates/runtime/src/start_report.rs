@@ -19,6 +19,7 @@ use std::{
 
 use kube::Client;
 use tokio::time::{Instant, sleep, timeout};
+use windlass_api::status::StatusClass;
 use windlass_cache::{SyncFailure, WatchErrorKind};
 
 use self::{needs::read_rights, rights::Denied};
@@ -389,8 +390,10 @@ async fn is_well(client: &Client) -> bool {
     };
     match timeout(PROBE_TIMEOUT, client.request_text(request)).await {
         Ok(Ok(_)) => true,
-        Ok(Err(kube::Error::Api(status))) => status.code < 500,
-        Ok(Err(_)) | Err(_) => false,
+        Ok(Err(error)) => {
+            StatusClass::of_error(&error).is_some_and(|class| class != StatusClass::ServerError)
+        }
+        Err(_) => false,
     }
 }
 

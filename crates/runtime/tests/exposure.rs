@@ -2,15 +2,11 @@
 
 use crate::harness;
 use crate::model;
-
-use std::net::SocketAddr;
+use crate::served::get;
 
 use harness::{Running, controller, done, server};
 use model::Server;
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::{TcpListener, TcpStream},
-};
+use tokio::net::{TcpListener, TcpStream};
 use windlass_runtime::{Manager, ManagerError, Options};
 
 const DEBUG_PAGES: [&str; 2] = ["/debug/controllers", "/debug/caches"];
@@ -23,28 +19,6 @@ async fn free_port() -> u16 {
 
 fn manager(server: &Server) -> Manager {
     Manager::new(server.client()).controller(controller().reconcile(done))
-}
-
-/// Requests a path on loopback with this `Host` header. Returns status and body.
-async fn get(port: u16, host: &str, path: &str) -> (u16, String) {
-    let address = SocketAddr::from(([127, 0, 0, 1], port));
-    let mut stream = loop {
-        // The manager binds when it starts.
-        match TcpStream::connect(address).await {
-            Ok(stream) => break stream,
-            Err(_) => tokio::task::yield_now().await,
-        }
-    };
-    let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).await.expect("request sent");
-    let mut answer = String::new();
-    stream
-        .read_to_string(&mut answer)
-        .await
-        .expect("response received");
-    let (head, body) = answer.split_once("\r\n\r\n").expect("headers");
-    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
-    (status.expect("status"), body.to_owned())
 }
 
 #[tokio::test]

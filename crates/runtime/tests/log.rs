@@ -1,6 +1,7 @@
 //! Log lines of a process. In a process of its own, because it sets the global subscriber.
 
 mod harness;
+mod lines;
 #[path = "../../cache/tests/model/mod.rs"]
 mod model;
 
@@ -8,46 +9,10 @@ use std::{sync::Arc, time::Duration};
 
 use harness::{Log, SECRETS, controller, done, recording, run, server, settle};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use lines::Lines;
 use model::{CONFIG_MAPS, config_map};
 use parking_lot::Mutex;
-use tracing::subscriber::DefaultGuard;
 use windlass_runtime::{Action, ChildRef, Context, Desired, Election, ElectionConfig, Error, Request};
-
-/// What was logged in this thread, where all tasks of a test run.
-#[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
-
-impl std::io::Write for Lines {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Lines {
-    fn start() -> (Self, DefaultGuard) {
-        let lines = Self::default();
-        let writer = lines.clone();
-        let subscriber = tracing_subscriber::fmt()
-            .with_ansi(false)
-            .with_writer(move || writer.clone())
-            .finish();
-        (lines, tracing::subscriber::set_default(subscriber))
-    }
-
-    /// The lines that contain this.
-    fn with(&self, word: &str) -> Vec<String> {
-        let text = String::from_utf8(self.0.lock().clone()).expect("text");
-        text.lines()
-            .filter(|line| line.contains(word))
-            .map(str::to_owned)
-            .collect()
-    }
-}
 
 #[tokio::test(start_paused = true)]
 async fn log_lines_of_a_reconcile_have_its_id_and_trigger() {

@@ -2,12 +2,13 @@
 //! the log subscriber.
 
 mod harness;
+mod lines;
 #[path = "../../cache/tests/model/mod.rs"]
 mod model;
+mod served;
 
 use std::{
     io,
-    net::SocketAddr,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -19,48 +20,11 @@ use harness::{Running, controller, server, settle};
 use http::{Request, Response};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client, api::ListParams, client::Body};
+use lines::Lines;
 use model::{CONFIG_MAPS, Server, config_map};
-use parking_lot::Mutex;
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::{TcpListener, TcpStream},
-};
-use tracing::subscriber::DefaultGuard;
+use served::get;
+use tokio::net::TcpListener;
 use windlass_runtime::{Action, Context, Error, Manager, Request as ReconcileRequest};
-
-/// What was logged in this thread, where all tasks of a test run.
-#[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
-
-impl io::Write for Lines {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Lines {
-    fn start() -> (Self, DefaultGuard) {
-        let lines = Self::default();
-        let writer = lines.clone();
-        let subscriber = tracing_subscriber::fmt()
-            .with_ansi(false)
-            .with_writer(move || writer.clone())
-            .finish();
-        (lines, tracing::subscriber::set_default(subscriber))
-    }
-
-    /// Takes the lines of this level.
-    fn take(&self, level: &str) -> Vec<String> {
-        let text = String::from_utf8(std::mem::take(&mut *self.0.lock())).expect("text");
-        let lines = text.lines().filter(|line| line.contains(level));
-        lines.map(str::to_owned).collect()
-    }
-}
 
 /// A connection to a model server that can be refused.
 #[derive(Clone)]
@@ -202,28 +166,6 @@ async fn connection_that_comes_and_goes_does_not_flood_the_log() {
     running.stop().await.expect("stops cleanly");
 }
 
-/// Requests a path on loopback. Returns status and body.
-async fn get(port: u16, path: &str) -> (u16, String) {
-    let address = SocketAddr::from(([127, 0, 0, 1], port));
-    let mut stream = loop {
-        // The manager binds when it starts.
-        match TcpStream::connect(address).await {
-            Ok(stream) => break stream,
-            Err(_) => tokio::task::yield_now().await,
-        }
-    };
-    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).await.expect("request sent");
-    let mut answer = String::new();
-    stream
-        .read_to_string(&mut answer)
-        .await
-        .expect("response received");
-    let (head, body) = answer.split_once("\r\n\r\n").expect("headers");
-    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
-    (status.expect("status"), body.to_owned())
-}
-
 #[tokio::test]
 async fn stale_caches_make_a_process_unready_but_not_unhealthy() {
     let (lines, _guard) = Lines::start();
@@ -240,21 +182,29 @@ async fn stale_caches_make_a_process_unready_but_not_unhealthy() {
     for limit in [Duration::ZERO, Duration::from_hours(1)] {
         connection.restore();
         let running = Running::start(manager(limit));
-        while get(port, "/readyz").await.0 != 200 {}
+        while get(port, "localhost", "/readyz").await.0 != 200 {}
         connection.interrupt();
         if limit.is_zero() {
-            while get(port, "/readyz").await.0 != 500 {}
-            let (_, reason) = get(port, "/readyz/caches").await;
+            while get(port, "localhost", "/readyz").await.0 != 500 {}
+            let (_, reason) = get(port, "localhost", "/readyz/caches").await;
             assert!(
                 reason.contains("ConfigMap") && reason.contains("connection refused"),
                 "{reason}"
             );
         } else {
             // Until the failure is known.
-            while !get(port, "/debug/caches").await.1.contains("connection refused") {}
-            assert_eq!(get(port, "/readyz").await.0, 200, "not stale for long enough");
+            while !get(port, "localhost", "/debug/caches")
+                .await
+                .1
+                .contains("connection refused")
+            {}
+            assert_eq!(
+                get(port, "localhost", "/readyz").await.0,
+                200,
+                "not stale for long enough"
+            );
         }
-        assert_eq!(get(port, "/healthz").await.0, 200);
+        assert_eq!(get(port, "localhost", "/healthz").await.0, 200);
         running.stop().await.expect("stops cleanly");
     }
     // However often it was probed.

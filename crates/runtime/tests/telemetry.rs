@@ -5,20 +5,20 @@ mod exported_metrics;
 mod exported_spans;
 mod exposition;
 mod harness;
+mod lines;
 #[path = "../../cache/tests/model/mod.rs"]
 mod model;
 
 use std::{
     future::{Ready, ready},
     process::{Command, Output},
-    sync::Arc,
     time::Duration,
 };
 
 use collector::{Collector, attribute};
 use harness::{Running, controller, server};
+use lines::Lines;
 use model::{CONFIG_MAPS, config_map};
-use parking_lot::Mutex;
 use tokio::{sync::mpsc, time::Instant};
 use tracing::{level_filters::LevelFilter, subscriber::DefaultGuard};
 use tracing_subscriber::{Layer as _, layer::SubscriberExt as _};
@@ -40,30 +40,6 @@ fn telemetry(variables: &[(&str, &str)]) -> Telemetry {
 /// Exports the spans of this thread, where all tasks of a test run.
 fn subscribe(telemetry: &Telemetry) -> DefaultGuard {
     tracing::subscriber::set_default(tracing_subscriber::registry().with(telemetry.layer()))
-}
-
-/// The log of a test.
-#[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
-
-impl std::io::Write for Lines {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Lines {
-    /// The lines that contain this.
-    fn with(&self, words: &str) -> Vec<String> {
-        let text = String::from_utf8(self.0.lock().clone()).expect("text");
-        let lines = text.lines().filter(|line| line.contains(words));
-        lines.map(str::to_owned).collect()
-    }
 }
 
 /// A loopback address where nothing listens.

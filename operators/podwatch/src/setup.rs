@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use windlass::{
+    api::status::StatusClass,
     k8s_openapi::api::core::v1::Pod,
     kube::{
         self, Api,
@@ -183,7 +184,7 @@ async fn check_selectors(client: &Client, kinds: &[Kind], scope: &Scope) -> Resu
             None => Api::all_with(client.clone(), resource),
         };
         if let Err(kube::Error::Api(status)) = objects.list_metadata(&params).await
-            && status.code == 400
+            && StatusClass::of(&status) == StatusClass::Invalid
         {
             return Err(SetupError::Selector {
                 kind: resource.plural.clone(),

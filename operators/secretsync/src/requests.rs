@@ -71,7 +71,14 @@ fn status_message(status: &Status) -> String {
 
 impl RequestError {
     fn is(&self, class: StatusClass) -> bool {
-        matches!(self, Self::Server(status) if StatusClass::of(status) == class)
+        self.class() == Some(class)
+    }
+
+    fn class(&self) -> Option<StatusClass> {
+        match self {
+            Self::Server(status) => Some(StatusClass::of(status)),
+            _ => None,
+        }
     }
 
     /// An object of that name exists.
@@ -81,12 +88,12 @@ impl RequestError {
 
     /// The resource version or UID has changed.
     pub(crate) fn is_conflict(&self) -> bool {
-        self.is(StatusClass::Conflict)
+        self.is(StatusClass::Conflict) || self.is(StatusClass::UidMismatch)
     }
 
     /// The request itself was rejected: an outdated version, a field that cannot be changed, an admission webhook.
     pub(crate) fn is_rejected(&self) -> bool {
-        matches!(self, Self::Server(status) if (400..500).contains(&status.code) && status.code != 429)
+        self.class().is_some_and(|class| !class.is_transient())
     }
 
     pub(crate) fn is_not_found(&self) -> bool {
@@ -106,7 +113,7 @@ impl RequestError {
     /// A write that failed so may have had its effect.
     pub(crate) fn is_unanswered(&self) -> bool {
         match self {
-            Self::Server(status) => status.code >= 500,
+            Self::Server(status) => StatusClass::of(status) == StatusClass::ServerError,
             Self::Client(_) | Self::Other(_) => true,
             Self::ContentLimitExceeded { .. } => false,
         }

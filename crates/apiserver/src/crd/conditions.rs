@@ -105,24 +105,11 @@ pub(super) fn has(crd: &Object, condition: &Condition) -> bool {
 /// Sets a condition, replacing the one of its type. `lastTransitionTime` changes only with the status.
 pub(super) fn set(crd: &mut Object, condition: impl Into<Condition>, now: &str) {
     let condition = condition.into();
-    let since = find(crd, condition.kind)
-        .filter(|known| known["status"] == condition.status && known["lastTransitionTime"].is_string())
-        .map_or_else(|| now.into(), |known| known["lastTransitionTime"].clone());
-    let new = json!({
+    crd.set_condition(json!({
         "type": condition.kind,
         "status": condition.status,
-        "lastTransitionTime": since,
+        "lastTransitionTime": now,
         "reason": condition.reason,
         "message": condition.message,
-    });
-    let status = crd.fields_mut().entry("status").or_insert_with(|| json!({}));
-    let mut conditions = status["conditions"].as_array().cloned().unwrap_or_default();
-    match conditions
-        .iter_mut()
-        .find(|known| known["type"] == condition.kind)
-    {
-        Some(known) => *known = new,
-        None => conditions.push(new),
-    }
-    status["conditions"] = conditions.into();
+    }));
 }

@@ -168,28 +168,44 @@ impl ErrorList {
     }
 
     fn selector_term(&mut self, field: &FieldPath<'_>, term: &Value) {
-        let values = list(&term["values"]);
-        match text(&term["operator"]) {
-            "In" | "NotIn" if values.is_empty() => self.required(
+        if !self.operator_values(field, term) {
+            let operator = text(&term["operator"]);
+            self.invalid(field.child("operator"), operator, "not a valid selector operator");
+        }
+        self.requirement_key(field, term);
+        self.requirement_values(field, term);
+    }
+
+    /// Checks that a requirement has values if its operator needs some, and only then. Returns whether the operator is one of
+    /// label selectors.
+    pub(super) fn operator_values(&mut self, field: &FieldPath<'_>, requirement: &Value) -> bool {
+        let has_values = !list(&requirement["values"]).is_empty();
+        match text(&requirement["operator"]) {
+            "In" | "NotIn" if !has_values => self.required(
                 field.child("values"),
                 "must be specified when `operator` is 'In' or 'NotIn'",
             ),
-            "Exists" | "DoesNotExist" if !values.is_empty() => self.forbidden(
+            "Exists" | "DoesNotExist" if has_values => self.forbidden(
                 field.child("values"),
                 "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
             ),
             "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
-            other => self.invalid(field.child("operator"), other, "not a valid selector operator"),
+            _ => return false,
         }
-        let key = text(&term["key"]);
+        true
+    }
+
+    /// Checks the key of a requirement on labels.
+    pub(super) fn requirement_key(&mut self, field: &FieldPath<'_>, requirement: &Value) {
+        let key = text(&requirement["key"]);
         self.invalid_each(field.child("key"), key, naming::qualified(key));
-        for (index, value) in values.iter().enumerate() {
-            let value = text(value);
-            self.invalid_each(
-                field.child("values").index(index),
-                value,
-                naming::label_value(value),
-            );
+    }
+
+    /// Checks the values of a requirement on labels.
+    pub(super) fn requirement_values(&mut self, field: &FieldPath<'_>, requirement: &Value) {
+        for (index, value) in list(&requirement["values"]).iter().map(text).enumerate() {
+            let problems = naming::label_value(value);
+            self.invalid_each(field.child("values").index(index), value, problems);
         }
     }
 

@@ -4,11 +4,15 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 use windlass_api::request::Access;
-use windlass_api::{fields, labels, naming};
+use windlass_api::{fields, labels};
 
-use super::strategy::Strategy;
+use super::{
+    error_list::{ErrorList, list, text},
+    strategy::Strategy,
+};
 use crate::{
     auth::{AccessControl, ISSUER, User, aggregate_messages},
+    field_path::FieldPath,
     object::Object,
     schema::{FieldError, Problem},
     status::Status,
@@ -294,76 +298,46 @@ fn check_access_review(kind: AccessReview, review: &Object) -> Result<(), Status
 }
 
 fn check_selectors(attributes: &Value) -> Vec<FieldError> {
-    let mut errors = Vec::new();
+    let mut errors = ErrorList::default();
+    let attributes_path = FieldPath::from_root("spec.resourceAttributes");
     for kind in ["fieldSelector", "labelSelector"] {
         let selector = &attributes[kind];
         if selector.is_null() {
             continue;
         }
-        let at = format!("spec.resourceAttributes.{kind}");
-        let raw = selector["rawSelector"].as_str().unwrap_or_default();
-        let requirements = selector["requirements"].as_array().map_or(&[][..], Vec::as_slice);
-        let mut add = |field: String, problem| errors.push(FieldError::new(field, problem));
+        let path = attributes_path.child(kind);
+        let raw = text(&selector["rawSelector"]);
+        let requirements = list(&selector["requirements"]);
         match (raw.is_empty(), requirements.is_empty()) {
-            (false, false) => add(
-                format!("{at}.rawSelector"),
-                Problem::Invalid(
-                    raw.into(),
-                    "may not specified at the same time as requirements".into(),
-                ),
+            (false, false) => errors.invalid(
+                path.child("rawSelector"),
+                raw,
+                "may not specified at the same time as requirements",
             ),
-            (true, true) => add(
-                format!("{at}.requirements"),
-                Problem::Required(format!(
-                    "when {at} is specified, requirements or rawSelector is required"
-                )),
+            (true, true) => errors.required(
+                path.child("requirements"),
+                &format!("when {path} is specified, requirements or rawSelector is required"),
             ),
             _ => {}
         }
         for (index, requirement) in requirements.iter().enumerate() {
-            check_requirement(
-                requirement,
-                kind,
-                &format!("{at}.requirements[{index}]"),
-                &mut add,
-            );
+            let path = path.child("requirements");
+            check_requirement(requirement, kind, &path.index(index), &mut errors);
         }
     }
-    errors
+    errors.into_errors()
 }
 
-fn check_requirement(requirement: &Value, kind: &str, at: &str, add: &mut dyn FnMut(String, Problem)) {
-    let text = |key: &str| requirement[key].as_str().unwrap_or_default();
-    let key = text("key");
+/// An unknown operator is no error: a newer client may know it.
+fn check_requirement(requirement: &Value, kind: &str, path: &FieldPath<'_>, errors: &mut ErrorList) {
     let of_fields = kind == "fieldSelector";
-    if of_fields && key.is_empty() {
-        add(format!("{at}.key"), Problem::Required("must be specified".into()));
+    if of_fields && text(&requirement["key"]).is_empty() {
+        errors.required(path.child("key"), "must be specified");
     }
-    let values = string_list(&requirement["values"]);
-    match (text("operator"), values.is_empty()) {
-        ("In" | "NotIn", true) => {
-            let why = "must be specified when `operator` is 'In' or 'NotIn'";
-            add(format!("{at}.values"), Problem::Required(why.into()));
-        }
-        ("Exists" | "DoesNotExist", false) => {
-            let why = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
-            add(format!("{at}.values"), Problem::Forbidden(why.into()));
-        }
-        _ => {}
-    }
-    if of_fields {
-        return;
-    }
-    for why in naming::qualified(key) {
-        add(format!("{at}.key"), Problem::Invalid(key.into(), why));
-    }
-    for (index, value) in values.iter().enumerate() {
-        for why in naming::label_value(value) {
-            add(
-                format!("{at}.values[{index}]"),
-                Problem::Invalid(value.as_str().into(), why),
-            );
-        }
+    errors.operator_values(path, requirement);
+    if !of_fields {
+        errors.requirement_key(path, requirement);
+        errors.requirement_values(path, requirement);
     }
 }
 

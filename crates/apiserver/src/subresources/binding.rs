@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 use super::{SubresourceBody, SubresourceRequest, created_status, subresource_as};
 use crate::{
     media::{self, Encoding},
-    object::Object,
     request::{Target, Verb},
     status::Status,
     verbs::{Answer, Generation, WriteOptions, WriteVerbs},
@@ -72,41 +71,33 @@ pub(super) fn bind(
             ));
         }
         if pod.is_deleting() {
-            return refuse(format!("pod {} is being deleted, cannot be assigned to a host", target.name));
+            return refuse(format!(
+                "pod {} is being deleted, cannot be assigned to a host",
+                target.name
+            ));
         }
         let assigned = pod.text_at("spec.nodeName");
         if !assigned.is_empty() {
-            return refuse(format!("pod {} is already assigned to node {assigned:?}", target.name));
+            return refuse(format!(
+                "pod {} is already assigned to node {assigned:?}",
+                target.name
+            ));
         }
         pod.fields_mut().entry("spec").or_insert_with(|| json!({}))["nodeName"] = node.into();
         for (key, value) in annotations.into_iter().flatten() {
-            let kept = pod.metadata_mut().entry("annotations").or_insert_with(|| json!({}));
+            let kept = pod
+                .metadata_mut()
+                .entry("annotations")
+                .or_insert_with(|| json!({}));
             kept[key] = value.clone();
         }
-        set_condition(
-            pod,
-            json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": writes.store.environment.now_rfc3339()}),
-        );
+        pod.set_condition(json!({
+            "type": "PodScheduled",
+            "status": "True",
+            "lastProbeTime": null,
+            "lastTransitionTime": writes.store.environment.now_rfc3339(),
+        }));
         Ok(())
     })?;
     Ok(Answer::from_value(201, &created_status()))
-}
-
-/// Sets a condition of a pod's status. Keeps the transition time if the condition's status does not change.
-pub(super) fn set_condition(pod: &mut Object, condition: Value) {
-    let status = pod.fields_mut().entry("status").or_insert_with(|| json!({}));
-    let mut conditions = status["conditions"].as_array().cloned().unwrap_or_default();
-    match conditions
-        .iter_mut()
-        .find(|known| known["type"] == condition["type"])
-    {
-        Some(known) if known["status"] == condition["status"] => {
-            let since = known["lastTransitionTime"].clone();
-            *known = condition;
-            known["lastTransitionTime"] = since;
-        }
-        Some(known) => *known = condition,
-        None => conditions.push(condition),
-    }
-    status["conditions"] = conditions.into();
 }

@@ -4,10 +4,10 @@ use serde_json::{Value, json};
 
 use windlass_api::{conditions, labels};
 
-use super::{SubresourceRequest, binding::set_condition, created_status};
+use super::{SubresourceRequest, created_status};
 use crate::{
     environment::Environment,
-    object::Object,
+    object::{Object, set_condition},
     object_store::ObjectStore,
     request::{Query, Target},
     status::Status,
@@ -32,17 +32,14 @@ pub(super) fn evict(
     }
     if !deletion.dry_run {
         writes.modify(target, options, Generation::Keep, |pod| {
-            set_condition(
-                pod,
-                json!({
-                    "type": "DisruptionTarget",
-                    "status": "True",
-                    "lastProbeTime": null,
-                    "lastTransitionTime": writes.store.environment.now_rfc3339(),
-                    "reason": "EvictionByEvictionAPI",
-                    "message": "Eviction API: evicting",
-                }),
-            );
+            pod.set_condition(json!({
+                "type": "DisruptionTarget",
+                "status": "True",
+                "lastProbeTime": null,
+                "lastTransitionTime": writes.store.environment.now_rfc3339(),
+                "reason": "EvictionByEvictionAPI",
+                "message": "Eviction API: evicting",
+            }));
             Ok(())
         })?;
     }
@@ -165,9 +162,7 @@ fn decrement_disruptions_allowed(
             "reason": "InsufficientPods",
             "message": "",
         });
-        let others = status["conditions"].as_array().into_iter().flatten();
-        let kept = others.filter(|c| c["type"] != "DisruptionAllowed").cloned();
-        status["conditions"] = kept.chain([condition]).collect();
+        set_condition(status, condition);
     }
     Ok(())
 }

@@ -10,14 +10,12 @@ use http::{Request, Response};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tower::ServiceExt;
-use windlass_apiserver::{
-    Body, Encoded, Server,
-    storage::{
-        Change, Conflict, Entry, Event, Expect, Expired, Key, Memory, Revision, Snapshot, Storage, TableName,
-    },
-};
+use windlass_apiserver::{Body, Server};
 
-use crate::client::{read, send};
+use crate::{
+    attacks::storage::HookedStorage,
+    client::{read, send},
+};
 
 const BAGS: &str = "/apis/deep.windlass.dev/v1/namespaces/default/bags";
 const MERGE: &str = "application/merge-patch+json";
@@ -184,70 +182,17 @@ async fn deep_object_can_be_read_changed_and_deleted() {
     }
 }
 
-/// Storage that finds out whether a write was handled on a thread of its own, with a large stack.
-struct ThreadStorage {
-    inner: Memory,
-    on_own_thread: Arc<AtomicBool>,
-}
-
-impl Storage for ThreadStorage {
-    fn revision(&self) -> Revision {
-        self.inner.revision()
-    }
-
-    fn get(&self, table: &TableName, key: &Key) -> Option<Arc<Entry>> {
-        self.inner.get(table, key)
-    }
-
-    fn snapshot(
-        &self,
-        table: &TableName,
-        namespace: Option<&str>,
-        at: Option<Revision>,
-    ) -> Result<Snapshot, Expired> {
-        self.inner.snapshot(table, namespace, at)
-    }
-
-    fn commit(
-        &self,
-        table: &TableName,
-        key: &Key,
-        expect: Expect,
-        change: Change,
-        encode: &mut dyn FnMut(Revision) -> Encoded,
-    ) -> Result<Arc<Entry>, Conflict> {
-        let is_own = std::thread::current().name() == Some("windlass-deep");
-        self.on_own_thread.store(is_own, Ordering::SeqCst);
-        self.inner.commit(table, key, expect, change, encode)
-    }
-
-    fn subscribe(
-        &self,
-        table: &TableName,
-        namespace: Option<&str>,
-    ) -> tokio::sync::watch::Receiver<Revision> {
-        self.inner.subscribe(table, namespace)
-    }
-
-    fn events(
-        &self,
-        table: &TableName,
-        namespace: Option<&str>,
-        after: Revision,
-        limit: usize,
-    ) -> Result<Vec<Arc<Event>>, Expired> {
-        self.inner.events(table, namespace, after, limit)
-    }
-}
-
 /// A thread for each request is slow. One deep object made all requests for its kind so, even after its deletion.
 #[tokio::test]
 async fn only_requests_about_a_deep_object_need_a_large_stack() {
     let on_own_thread = Arc::<AtomicBool>::default();
-    let storage = ThreadStorage {
-        inner: Memory::default(),
-        on_own_thread: on_own_thread.clone(),
-    };
+    let storage = HookedStorage::default().on_commit({
+        let on_own_thread = on_own_thread.clone();
+        move |_| {
+            let is_own = std::thread::current().name() == Some("windlass-deep");
+            on_own_thread.store(is_own, Ordering::SeqCst);
+        }
+    });
     let server = with_bags(Server::builder().storage(storage).build()).await;
     let write = async |method: &str, path: &str, body: String| {
         let kind = if method == "PATCH" { MERGE } else { JSON.0 };

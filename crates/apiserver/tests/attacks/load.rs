@@ -15,26 +15,17 @@ use http::Request;
 use http_body::Frame;
 use tokio::{io::AsyncWriteExt, runtime::Runtime};
 use tower::Service;
-use windlass_apiserver::{
-    Encoded, Limits, Server, User,
-    storage::{
-        Change, Conflict, Entry, Event, Expect, Expired, Key, Memory, Revision, Snapshot, Storage, TableName,
-    },
-};
+use windlass_apiserver::{Limits, Server, User};
 
 use crate::{
-    attacks::harness::{Client, TestServer},
+    attacks::{
+        harness::{Client, TestServer},
+        storage::HookedStorage,
+    },
     client,
 };
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
-
-/// Storage whose writes of objects named `slow…` block their thread until the gate opens, and which finds out where
-/// ConfigMaps and disruption budgets are scanned.
-struct SlowStorage {
-    inner: Memory,
-    gate: Arc<Gate>,
-}
 
 #[derive(Default)]
 struct Gate {
@@ -76,58 +67,21 @@ impl Gate {
     }
 }
 
-impl Storage for SlowStorage {
-    fn revision(&self) -> Revision {
-        self.inner.revision()
-    }
-
-    fn get(&self, table: &TableName, key: &Key) -> Option<Arc<Entry>> {
-        self.inner.get(table, key)
-    }
-
-    fn snapshot(
-        &self,
-        table: &TableName,
-        namespace: Option<&str>,
-        at: Option<Revision>,
-    ) -> Result<Snapshot, Expired> {
-        if matches!(&**table, "configmaps" | "poddisruptionbudgets.policy") {
-            self.gate.count_scan();
-        }
-        self.inner.snapshot(table, namespace, at)
-    }
-
-    fn commit(
-        &self,
-        table: &TableName,
-        key: &Key,
-        expect: Expect,
-        change: Change,
-        encode: &mut dyn FnMut(Revision) -> Encoded,
-    ) -> Result<Arc<Entry>, Conflict> {
-        if key.name.starts_with("slow") {
-            self.gate.wait_until_open();
-        }
-        self.inner.commit(table, key, expect, change, encode)
-    }
-
-    fn subscribe(
-        &self,
-        table: &TableName,
-        namespace: Option<&str>,
-    ) -> tokio::sync::watch::Receiver<Revision> {
-        self.inner.subscribe(table, namespace)
-    }
-
-    fn events(
-        &self,
-        table: &TableName,
-        namespace: Option<&str>,
-        after: Revision,
-        limit: usize,
-    ) -> Result<Vec<Arc<Event>>, Expired> {
-        self.inner.events(table, namespace, after, limit)
-    }
+/// Storage whose writes of objects named `slow…` block their thread until the gate opens, and which finds out where
+/// ConfigMaps and disruption budgets are scanned.
+fn slow_storage(gate: &Arc<Gate>) -> HookedStorage {
+    let (scans, writes) = (gate.clone(), gate.clone());
+    HookedStorage::default()
+        .on_snapshot(move |table| {
+            if matches!(&**table, "configmaps" | "poddisruptionbudgets.policy") {
+                scans.count_scan();
+            }
+        })
+        .on_commit(move |key| {
+            if key.name.starts_with("slow") {
+                writes.wait_until_open();
+            }
+        })
 }
 
 /// Opens the gate on drop, so that no thread stays blocked, even if the test fails.
@@ -165,10 +119,7 @@ impl Drop for ServerRuntime {
 
 async fn serve(limits: Limits) -> (TestServer, OpenGateOnDrop) {
     let gate = Arc::new(Gate::default());
-    let storage = SlowStorage {
-        inner: Memory::default(),
-        gate: gate.clone(),
-    };
+    let storage = slow_storage(&gate);
     let served = TestServer::start(Server::builder().storage(storage), limits).await;
     (served, OpenGateOnDrop(gate))
 }
@@ -324,10 +275,7 @@ fn useless_role(names: usize) -> String {
 async fn requests_of_users_with_many_rules_are_authorized_where_they_delay_no_other_request() {
     let runtime = ServerRuntime::new(2);
     let gate = Arc::new(Gate::default());
-    let storage = SlowStorage {
-        inner: Memory::default(),
-        gate: gate.clone(),
-    };
+    let storage = slow_storage(&gate);
     let start =
         async move { TestServer::start(Server::builder().rbac().storage(storage), Limits::default()).await };
     let served = runtime.run(start).await;

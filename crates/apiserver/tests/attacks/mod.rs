@@ -8,3 +8,4 @@ mod keys;
 mod load;
 mod policies;
 mod socket;
+mod storage;

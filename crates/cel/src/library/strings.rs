@@ -4,6 +4,7 @@ use super::{Result, no_overload};
 use crate::{
     EvalError, Value,
     function::{Args, FunctionSpec},
+    go_format::quote_named,
 };
 
 pub(super) const FUNCTIONS: &[FunctionSpec] = &[
@@ -69,7 +70,7 @@ pub(super) const FUNCTIONS: &[FunctionSpec] = &[
     FunctionSpec {
         name: "strings.quote",
         overloads: &[("strings_quote", "(string) -> string")],
-        eval: |args| map(&args, "strings.quote", quote),
+        eval: |args| map(&args, "strings.quote", quote_named),
     },
 ];
 
@@ -257,25 +258,4 @@ fn split<'a>(args: Args<'_, 'a>) -> Result<'a> {
         text.splitn(limit, &**separator).map(Value::string).collect()
     };
     Ok(Value::list(parts))
-}
-
-fn quote(text: &str) -> String {
-    let mut quoted = String::with_capacity(text.len() + 2);
-    quoted.push('"');
-    for sign in text.chars() {
-        match sign {
-            '\u{7}' => quoted.push_str("\\a"),
-            '\u{8}' => quoted.push_str("\\b"),
-            '\u{c}' => quoted.push_str("\\f"),
-            '\n' => quoted.push_str("\\n"),
-            '\r' => quoted.push_str("\\r"),
-            '\t' => quoted.push_str("\\t"),
-            '\u{b}' => quoted.push_str("\\v"),
-            '\\' => quoted.push_str("\\\\"),
-            '"' => quoted.push_str("\\\""),
-            sign => quoted.push(sign),
-        }
-    }
-    quoted.push('"');
-    quoted
 }

@@ -55,7 +55,9 @@ impl Problem {
         let status = self
             .error()
             .and_then(|error| error.find::<WriteError>()?.status());
-        status.is_some_and(|status| status.code == 403 && status.message.contains("exceeded quota: "))
+        status.is_some_and(|status| {
+            StatusClass::of(status) == StatusClass::Forbidden && status.message.contains("exceeded quota: ")
+        })
     }
 
     pub(super) fn error(&self) -> Option<&Error> {

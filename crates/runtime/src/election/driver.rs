@@ -303,13 +303,9 @@ impl LeaseClient {
             }
             Err(error) => error,
         };
-        let class = match &error {
-            kube::Error::Api(status) => StatusClass::of(status),
-            _ => StatusClass::Other,
-        };
-        match class {
+        match StatusClass::of_error(&error).unwrap_or(StatusClass::Other) {
             StatusClass::NotFound if is_read => return LeaseResponse::Absent,
-            StatusClass::Conflict | StatusClass::AlreadyExists => {
+            StatusClass::Conflict | StatusClass::AlreadyExists | StatusClass::UidMismatch => {
                 tracing::debug!(lease = %self, error = message(&error), "conflict on the lease");
                 return LeaseResponse::Conflict;
             }

@@ -150,11 +150,7 @@ impl EventWriter {
     }
 
     fn give_up(&self, write: &Write, error: &kube::Error) {
-        let class = match error {
-            kube::Error::Api(status) => StatusClass::of(status),
-            _ => StatusClass::Other,
-        };
-        match class {
+        match StatusClass::of_error(error).unwrap_or(StatusClass::Other) {
             // Expected while a namespace is being deleted.
             StatusClass::AlreadyExists | StatusClass::NamespaceTerminating => {
                 tracing::debug!(event = %write, error = message(error), "the server rejected an event");

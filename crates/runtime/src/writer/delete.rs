@@ -43,7 +43,7 @@ impl<D> Writer<D> {
         let answer = match send(&self.client, &target, request).await {
             Ok((_, answer)) => answer,
             Err(error) if error.is_not_found() => return Ok(DeleteOutcome::AlreadyGone),
-            Err(error) if error.is_conflict() => {
+            Err(error) if error.is_conflict() || error.is_uid_mismatch() => {
                 let replaced = self.is_gone_or_recreated(&target, object).await?;
                 return if replaced {
                     Ok(DeleteOutcome::AlreadyGone)
@@ -83,7 +83,8 @@ impl<D> Writer<D> {
         options
     }
 
-    /// Whether the object was deleted or recreated. A conflict names the failed precondition only in its message.
+    /// Whether the object was deleted or recreated: asked after a conflict, since the failed precondition may be one of the
+    /// caller's.
     pub(super) async fn is_gone_or_recreated<K: Writable<DynamicType = D>>(
         &self,
         target: &Target,

@@ -8,6 +8,7 @@ use kube::{
     core::Status,
 };
 use serde_json::{Value, json};
+use windlass_api::status::StatusClass;
 
 use super::{WriteError, Writer, bytes};
 
@@ -72,7 +73,7 @@ impl Writer {
         match self.send::<Value>(&target, request).await {
             Ok(_) => Ok(EvictOutcome::Accepted),
             Err(error) if error.is_not_found() => Ok(EvictOutcome::AlreadyGone),
-            Err(error) if error.is_conflict() => {
+            Err(error) if error.is_conflict() || error.is_uid_mismatch() => {
                 let replaced = self.is_gone_or_recreated(&target, pod).await?;
                 if replaced {
                     Ok(EvictOutcome::AlreadyGone)
@@ -95,7 +96,9 @@ impl Writer {
 /// The PDB that blocked the eviction, and the message. `None` for any other answer, such as that of an overloaded server.
 fn blocking_budget(status: &Status) -> Option<(Option<String>, String)> {
     // Only the message distinguishes this 500 from others.
-    if status.code == 500 && status.message.starts_with(MULTIPLE_PDBS_MESSAGE) {
+    if StatusClass::of(status) == StatusClass::ServerError
+        && status.message.starts_with(MULTIPLE_PDBS_MESSAGE)
+    {
         return Some((None, status.message.clone()));
     }
     let mut causes = status.details.iter().flat_map(|details| &details.causes);

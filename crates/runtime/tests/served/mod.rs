@@ -40,22 +40,39 @@ impl Served {
     }
 
     pub(crate) async fn request(&self, method: &str, path: &str, headers: &str) -> HttpResponse {
-        let mut stream = TcpStream::connect(self.address).await.expect("listening");
-        let request =
-            format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{headers}\r\n");
-        stream.write_all(request.as_bytes()).await.expect("request sent");
-        let mut answer = String::new();
-        stream
-            .read_to_string(&mut answer)
-            .await
-            .expect("response received");
-        HttpResponse::parse(&answer)
+        let stream = TcpStream::connect(self.address).await.expect("listening");
+        exchange(stream, method, path, &format!("Host: localhost\r\n{headers}")).await
     }
 
     pub(crate) async fn stop(self) {
         let _ = self.stop.send(());
         self.serving.await.expect("no panic");
     }
+}
+
+/// Requests a path on loopback with this `Host` header, from a manager that starts. Returns status and body.
+pub(crate) async fn get(port: u16, host: &str, path: &str) -> (u16, String) {
+    let address = SocketAddr::from(([127, 0, 0, 1], port));
+    let stream = loop {
+        // The manager binds when it starts.
+        match TcpStream::connect(address).await {
+            Ok(stream) => break stream,
+            Err(_) => tokio::task::yield_now().await,
+        }
+    };
+    let answer = exchange(stream, "GET", path, &format!("Host: {host}\r\n")).await;
+    (answer.status, answer.body)
+}
+
+async fn exchange(mut stream: TcpStream, method: &str, path: &str, headers: &str) -> HttpResponse {
+    let request = format!("{method} {path} HTTP/1.1\r\nConnection: close\r\n{headers}\r\n");
+    stream.write_all(request.as_bytes()).await.expect("request sent");
+    let mut answer = String::new();
+    stream
+        .read_to_string(&mut answer)
+        .await
+        .expect("response received");
+    HttpResponse::parse(&answer)
 }
 
 pub(crate) struct HttpResponse {

@@ -7,6 +7,7 @@ use std::{sync::Arc, time::Duration};
 
 use futures::future::{BoxFuture, FutureExt};
 use windlass::{
+    api::status::{StatusClass, retry_after},
     k8s_openapi::{
         api::core::v1::{Event, EventSource, ObjectReference},
         apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
@@ -81,27 +82,18 @@ fn classify(error: &kube::Error) -> Result<(), DeliveryError> {
         });
     };
     let reason = format!("answered {} ({})", status.code, status.message);
-    let is_terminating = status
-        .details
-        .iter()
-        .flat_map(|details| &details.causes)
-        .any(|cause| cause.reason == "NamespaceTerminating");
-    match status.code {
+    match StatusClass::of(status) {
         // An earlier attempt succeeded.
-        409 => Ok(()),
-        403 if is_terminating => Err(DeliveryError::Rejected { reason }),
-        401 | 403 => Err(DeliveryError::Unavailable {
+        StatusClass::AlreadyExists | StatusClass::Conflict => Ok(()),
+        StatusClass::Unauthorized | StatusClass::Forbidden => Err(DeliveryError::Unavailable {
             reason: format!("{reason}: grant `create` on `events` in the namespaces of the objects"),
             retry_after: None,
         }),
-        429 => Err(DeliveryError::Unavailable {
+        StatusClass::TooManyRequests => Err(DeliveryError::Unavailable {
             reason,
-            retry_after: status
-                .details
-                .as_ref()
-                .map(|details| Duration::from_secs(details.retry_after_seconds.into())),
+            retry_after: retry_after(status),
         }),
-        500..=599 => Err(DeliveryError::Failed { reason }),
+        class if class.is_transient() => Err(DeliveryError::Failed { reason }),
         _ => Err(DeliveryError::Rejected { reason }),
     }
 }

@@ -5,7 +5,7 @@
 
 use jiff::Timestamp;
 use windlass::{
-    api::conditions::{HasConditions, find},
+    api::conditions::{HasConditions, find, keep_transition_time},
     k8s_openapi::{
         api::core::v1::{Node, NodeCondition, NodeStatus},
         apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
@@ -71,17 +71,17 @@ pub(super) fn desired_conditions(
 ) -> Option<Node> {
     let mut wanted = Vec::new();
     let mut holds = |kind: &str, reason: &str, message: &str| {
-        let before = find(node, kind).filter(|one| one.status == "True");
-        let since = before.and_then(|before| before.last_transition_time.clone());
-        wanted.push(NodeCondition {
+        let mut condition = NodeCondition {
             type_: kind.to_owned(),
             status: "True".to_owned(),
             reason: Some(reason.to_owned()),
             message: Some(message.to_owned()),
             // kubectl prints it; without one, it prints the year 1.
             last_heartbeat_time: Some(Time(now)),
-            last_transition_time: since.or(Some(Time(now))),
-        });
+            last_transition_time: Some(Time(now)),
+        };
+        keep_transition_time(&mut condition, find(node, kind));
+        wanted.push(condition);
     };
     if let Some(reason) = &view.request {
         match view.state().filter(|state| state.phase == Phase::Aborted) {

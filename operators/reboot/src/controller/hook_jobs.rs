@@ -1,6 +1,7 @@
 //! Runs a hook: finds its Job, or creates it from the CronJob.
 
 use windlass::{
+    api::status::StatusClass,
     k8s_openapi::api::batch::v1::{CronJob, Job},
     kube::{self, Api},
     prelude::*,
@@ -43,7 +44,12 @@ pub(super) async fn run(
     match ctx.writer().create(&job).await {
         Ok(_) => tracing::info!(node = run.node, job = name, "started the hook {}", run.hook),
         Err(error) if error.is_already_exists() => {}
-        Err(error) if error.status().is_some_and(|status| status.code == FORBIDDEN) => {
+        Err(error)
+            if matches!(
+                error.class(),
+                Some(StatusClass::Forbidden | StatusClass::NamespaceTerminating)
+            ) =>
+        {
             return Ok(HookStatus::Failed(format!(
                 "the server refused its Job in namespace {namespace}: {}",
                 error.status().map_or("", |status| &status.message)
@@ -54,10 +60,8 @@ pub(super) async fn run(
     Ok(HookStatus::Running)
 }
 
-const FORBIDDEN: u16 = 403;
-
 fn is_forbidden(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.code == FORBIDDEN)
+    StatusClass::of_error(error) == Some(StatusClass::Forbidden)
 }
 
 fn no_rights(namespace: &str) -> HookStatus {

@@ -284,7 +284,7 @@ fn next_time_event(policy: &RebootPolicy, roll: &Rollout<'_>, now: Timestamp) ->
 
 /// Writes the status, conditional on the policy's resource version.
 async fn write(ctx: &Context, policy: &RebootPolicy) -> Result<RebootPolicy, ReconcileError> {
-    let outrun = |error: &WriteError| error.is_conflict() || error.is_not_found();
+    let outrun = |error: &WriteError| error.is_conflict() || error.is_uid_mismatch() || error.is_not_found();
     match ctx.writer().replace_status(policy).await {
         Ok(written) => Ok(written),
         Err(error) if outrun(&error) => Err(ReconcileError::Conflict),

@@ -26,6 +26,7 @@ mod wake_queue;
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DeleteParams, Preconditions};
+use windlass_api::status::StatusClass;
 use windlass_apiserver::Logs;
 use windlass_runtime::{Context, Error, Manager};
 
@@ -61,12 +62,9 @@ async fn delete_immediately(pod: &Pod, ctx: &Context) -> Result<(), Error> {
 fn ignore_gone<T>(answer: Result<T, kube::Error>) -> Result<(), Error> {
     match answer {
         Ok(_) => Ok(()),
-        Err(kube::Error::Api(status)) if status.is_not_found() || is_uid_mismatch(&status) => Ok(()),
-        Err(error) => Err(error.into()),
+        Err(error) => match StatusClass::of_error(&error) {
+            Some(StatusClass::NotFound | StatusClass::UidMismatch) => Ok(()),
+            _ => Err(error.into()),
+        },
     }
-}
-
-/// Whether the request failed because the object of this name has another UID.
-fn is_uid_mismatch(status: &kube::core::Status) -> bool {
-    status.is_conflict() && status.message.to_lowercase().contains("uid")
 }

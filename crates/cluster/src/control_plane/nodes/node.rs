@@ -118,22 +118,19 @@ fn conditions(ready: Readiness, now: Timestamp, known: Option<&Value>) -> Value 
         ("Ready", status, reason, message),
     ];
     let now = now.to_string();
-    let since = |kind: &str, status: &str| {
-        let known = known.and_then(|known| conditions::find(known["conditions"].as_array()?, kind));
-        let same = known.filter(|known| known["status"] == status);
-        same.and_then(|same| same["lastTransitionTime"].as_str())
-            .unwrap_or(&now)
-            .to_owned()
-    };
+    let known = known.and_then(|known| known["conditions"].as_array());
     let condition = |(kind, status, reason, message): &(&str, &str, &str, &str)| {
-        json!({
+        let mut condition = json!({
             "type": kind,
             "status": status,
             "reason": reason,
             "message": message,
             "lastHeartbeatTime": now,
-            "lastTransitionTime": since(kind, status),
-        })
+            "lastTransitionTime": now,
+        });
+        let known = known.and_then(|known| conditions::find(known, kind));
+        conditions::keep_transition_time(&mut condition, known);
+        condition
     };
     all.iter().map(condition).collect()
 }

@@ -13,6 +13,7 @@ use kube::{
     api::{Patch, PatchParams},
 };
 use serde_json::json;
+use windlass_api::status::StatusClass;
 use windlass_runtime::{Context, Error};
 
 use super::register::COMPONENT;
@@ -39,9 +40,13 @@ pub(super) async fn take(node: &Node, boot_id: &str, ctx: &Context) -> Result<bo
     let name = node.metadata.name.as_deref().unwrap_or_default();
     match nodes.patch(name, &params, &Patch::Merge(patch)).await {
         Ok(_) => {}
-        // The node has changed; its watch event triggers another reconcile.
-        Err(kube::Error::Api(status)) if status.is_conflict() || status.is_not_found() => return Ok(false),
-        Err(error) => return Err(error.into()),
+        Err(error) => match StatusClass::of_error(&error) {
+            // The node has changed; its watch event triggers another reconcile.
+            Some(StatusClass::Conflict | StatusClass::NotFound | StatusClass::UidMismatch) => {
+                return Ok(false);
+            }
+            _ => return Err(error.into()),
+        },
     }
     if asked != boot_id {
         let text = format!(

@@ -111,7 +111,7 @@ where
     };
     match write(ctx, object, metadata).await {
         // It no longer exists, has another UID, or does not have this owner.
-        Err(kube::Error::Api(status)) if is_no_owner(StatusClass::of(&status)) => Ok(()),
+        Err(error) if StatusClass::of_error(&error).is_some_and(is_no_owner) => Ok(()),
         Err(error) => Err(error.into()),
         Ok(_) => Ok(()),
     }

@@ -62,28 +62,18 @@ fn check_node_term(term: &Value, strict: bool, path: &FieldPath<'_>, errors: &mu
     for (index, rule) in list(&term["matchExpressions"]).iter().enumerate() {
         let path = path.child("matchExpressions");
         let path = path.index(index);
-        let values = list(&rule["values"]);
         match text(&rule["operator"]) {
-            "In" | "NotIn" if values.is_empty() => {
-                let why = "must be specified when `operator` is 'In' or 'NotIn'";
-                errors.required(path.child("values"), why);
-            }
-            "Exists" | "DoesNotExist" if !values.is_empty() => {
-                let why = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
-                errors.forbidden(path.child("values"), why);
-            }
-            "Gt" | "Lt" if values.len() != 1 => {
+            "Gt" | "Lt" if list(&rule["values"]).len() != 1 => {
                 let why = "must be specified single value when `operator` is 'Lt' or 'Gt'";
                 errors.required(path.child("values"), why);
             }
-            "In" | "NotIn" | "Exists" | "DoesNotExist" | "Gt" | "Lt" => {}
+            "Gt" | "Lt" => {}
+            _ if errors.operator_values(&path, rule) => {}
             other => errors.invalid(path.child("operator"), other, "not a valid selector operator"),
         }
-        let key = text(&rule["key"]);
-        errors.invalid_each(path.child("key"), key, naming::qualified(key));
-        for (index, value) in values.iter().map(text).enumerate().filter(|_| strict) {
-            let field = path.child("values");
-            errors.invalid_each(field.index(index), value, naming::label_value(value));
+        errors.requirement_key(&path, rule);
+        if strict {
+            errors.requirement_values(&path, rule);
         }
     }
     for (index, rule) in list(&term["matchFields"]).iter().enumerate() {

@@ -169,7 +169,7 @@ fn with_condition(
     now: Timestamp,
 ) -> Vec<Condition> {
     let mut conditions = before.conditions.clone().unwrap_or_default();
-    let mut wanted = Condition {
+    let wanted = Condition {
         type_: DISRUPTION_ALLOWED.to_owned(),
         status: status.to_owned(),
         reason: reason.to_owned(),
@@ -177,18 +177,7 @@ fn with_condition(
         observed_generation,
         last_transition_time: Time(now),
     };
-    match conditions
-        .iter_mut()
-        .find(|condition| condition.type_ == DISRUPTION_ALLOWED)
-    {
-        Some(known) => {
-            if known.status == wanted.status {
-                wanted.last_transition_time = known.last_transition_time.clone();
-            }
-            *known = wanted;
-        }
-        None => conditions.push(wanted),
-    }
+    conditions::set(&mut conditions, wanted);
     conditions
 }
 

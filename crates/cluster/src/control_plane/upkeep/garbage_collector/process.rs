@@ -11,6 +11,7 @@ use kube::{
     api::{DeleteParams, Patch, PatchParams, Preconditions, PropagationPolicy},
 };
 use serde_json::{Value, json};
+use windlass_api::status::StatusClass;
 use windlass_cache::Uid;
 
 use super::{
@@ -290,7 +291,7 @@ impl Collector {
     ) -> Result<(), Error> {
         let (objects, name) = (self.objects(node), node.key().name());
         match objects.patch(name, &params(), &Patch::Strategic(strategic)).await {
-            Err(Error::Api(status)) if status.code == 415 => {}
+            Err(error) if StatusClass::of_error(&error) == Some(StatusClass::Unsupported) => {}
             other => return other,
         }
         let Some(metadata) = objects.get(name).await? else {

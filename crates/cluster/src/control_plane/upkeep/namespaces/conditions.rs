@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::{
     api::core::v1::NamespaceCondition, apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp,
 };
+use windlass_api::conditions;
 
 /// The result of deleting a namespace's content.
 #[derive(Debug, Default)]
@@ -77,25 +78,7 @@ impl DeletionResult {
                 message: Some(message),
                 last_transition_time: Some(Time(now)),
             };
-            match conditions
-                .iter_mut()
-                .find(|condition| condition.type_ == updated.type_)
-            {
-                None => {
-                    conditions.push(updated);
-                    changed = true;
-                }
-                Some(known) if known.status != updated.status => {
-                    *known = updated;
-                    changed = true;
-                }
-                Some(known) if known.reason != updated.reason || known.message != updated.message => {
-                    known.reason = updated.reason;
-                    known.message = updated.message;
-                    changed = true;
-                }
-                Some(_) => {}
-            }
+            changed |= conditions::set(&mut conditions, updated);
         }
         changed.then_some(conditions)
     }

@@ -8,6 +8,7 @@ use kube::{
     api::{DeleteParams, ListParams},
     discovery::verbs,
 };
+use windlass_api::status::StatusClass;
 
 use super::{
     super::{
@@ -153,8 +154,11 @@ async fn list(objects: &MetadataApi, kind: &Kind) -> Result<Vec<ObjectMeta>, Err
 /// Returns `None` if the object or its kind no longer exists.
 fn ignore_gone<T>(answer: Result<T, Error>) -> Result<Option<T>, Error> {
     match answer {
-        Err(Error::Api(status)) if matches!(status.code, 404 | 405) => Ok(None),
-        other => other.map(Some),
+        Err(error) => match StatusClass::of_error(&error) {
+            Some(StatusClass::NotFound | StatusClass::Unsupported) => Ok(None),
+            _ => Err(error),
+        },
+        Ok(answer) => Ok(Some(answer)),
     }
 }
 

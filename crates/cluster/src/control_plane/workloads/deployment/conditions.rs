@@ -42,33 +42,18 @@ pub(super) fn has_reason(condition: Option<&DeploymentCondition>, reason: &str) 
 }
 
 /// Sets the condition, unless status and reason are the same. A changed condition moves to the end of the list.
-pub(super) fn set(status: &mut DeploymentStatus, mut condition: DeploymentCondition) {
-    if let Some(known) = find(status, &condition.type_)
-        && known.status == condition.status
-    {
-        if known.reason == condition.reason {
-            return;
-        }
-        condition
-            .last_transition_time
-            .clone_from(&known.last_transition_time);
+pub(super) fn set(status: &mut DeploymentStatus, condition: DeploymentCondition) {
+    let is_same =
+        |known: &DeploymentCondition| known.status == condition.status && known.reason == condition.reason;
+    if !find(status, &condition.type_).is_some_and(is_same) {
+        set_updated(status, condition);
     }
-    replace(status, condition);
 }
 
 /// Sets the condition even if it is the same, to renew `lastUpdateTime`.
 pub(super) fn set_updated(status: &mut DeploymentStatus, mut condition: DeploymentCondition) {
-    if let Some(known) = find(status, &condition.type_)
-        && known.status == condition.status
-    {
-        condition
-            .last_transition_time
-            .clone_from(&known.last_transition_time);
-    }
-    replace(status, condition);
-}
-
-fn replace(status: &mut DeploymentStatus, condition: DeploymentCondition) {
+    let known = find(status, &condition.type_);
+    conditions::keep_transition_time(&mut condition, known);
     remove(status, &condition.type_);
     status.conditions.get_or_insert_default().push(condition);
 }
