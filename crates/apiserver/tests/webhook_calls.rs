@@ -1,6 +1,7 @@
 //! Calls of webhooks over HTTPS: connections, certificates, and the messages about failures.
 
 use std::{
+    convert::Infallible,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -9,6 +10,8 @@ use std::{
 };
 
 use base64::{Engine, engine::general_purpose::STANDARD};
+use bytes::Bytes;
+use http::{Request, Response};
 use rustls::{ServerConfig, pki_types::PrivateKeyDer};
 use serde_json::{Value, json};
 use tokio::{
@@ -17,7 +20,7 @@ use tokio::{
     task::JoinHandle,
 };
 use tokio_rustls::TlsAcceptor;
-use windlass_apiserver::Server;
+use windlass_apiserver::{InProcessWebhook, Server};
 
 use crate::client::{read, send};
 
@@ -144,14 +147,18 @@ fn allow(uid: &str) -> (String, bool) {
 /// A server with a webhook for ConfigMaps, called with this client configuration.
 async fn server_with(client: Value) -> Server {
     let server = Server::new();
+    configure(&server, client).await;
+    server
+}
+
+async fn configure(server: &Server, client: Value) {
     let configuration = json!({"metadata": {"name": "c"}, "webhooks": [{
         "name": "a.example.com", "sideEffects": "None", "admissionReviewVersions": ["v1"], "timeoutSeconds": 1,
         "clientConfig": client,
         "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["configmaps"]}],
     }]});
-    let (code, answer) = request(&server, "POST", CONFIGURATIONS, &configuration).await;
+    let (code, answer) = request(server, "POST", CONFIGURATIONS, &configuration).await;
     assert_eq!(code, 201, "{answer}");
-    server
 }
 
 async fn request(server: &Server, method: &str, path: &str, body: &Value) -> (u16, Value) {
@@ -357,4 +364,32 @@ async fn paused_clock_waits_for_a_webhook_on_a_socket() {
     for _ in 0..5 {
         assert_eq!(failure(&server, webhook.port).await, "created");
     }
+}
+
+#[tokio::test]
+async fn redirect_to_another_path_is_followed_with_the_review() {
+    let webhook = tower::service_fn(|request: Request<Bytes>| async move {
+        let target = request.uri().to_string();
+        if target.starts_with("/hook?") {
+            let moved = Response::builder().status(307).header("Location", "/target");
+            return Ok::<_, Infallible>(moved.body(Bytes::new()).expect("a response"));
+        }
+        assert_eq!((request.method().as_str(), &*target), ("POST", "/target"));
+        assert_eq!(
+            request.headers()["Referer"],
+            "https://a.default.svc:443/hook?timeout=1s"
+        );
+        let review: Value = serde_json::from_slice(request.body()).expect("a review");
+        let answer = json!({
+            "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+            "response": {"uid": review["request"]["uid"], "allowed": true},
+        });
+        Ok(Response::new(answer.to_string().into()))
+    });
+    let server = Server::builder()
+        .webhook("a.default.svc", InProcessWebhook::new(webhook))
+        .build();
+    // The paths of envtest begin with two slashes.
+    configure(&server, json!({"url": "https://a.default.svc:443//hook"})).await;
+    assert_eq!(failure(&server, 0).await, "created");
 }

@@ -7,11 +7,13 @@ use windlass_api::naming;
 use windlass_cel::Env;
 
 use super::{
+    admission_policy_cells,
     defaulting::{
         DefaultRule,
         DefaultValue::{Empty, Text},
     },
     error_list::{ErrorList, list, text},
+    row::Row,
     strategy::{Facts, METADATA, SPEC, Strategy, Write},
 };
 use crate::{
@@ -70,8 +72,22 @@ impl Strategy for Policy {
     fn facts(&self) -> Facts {
         Facts {
             defaults: POLICY_DEFAULTS,
+            columns: Some(match self.0 {
+                PolicyKind::Validating => "Name Validations:integer ParamKind Age",
+                PolicyKind::Mutating => "Name Mutations:integer ParamKind Age",
+            }),
             ..FACTS
         }
+    }
+
+    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+        admission_policy_cells::of_policy(
+            row,
+            match self.0 {
+                PolicyKind::Validating => "/spec/validations",
+                PolicyKind::Mutating => "/spec/mutations",
+            },
+        )
     }
 
     fn validate(&self, write: &Write<'_>, errors: &mut ErrorList) {
@@ -86,8 +102,13 @@ impl Strategy for Binding {
     fn facts(&self) -> Facts {
         Facts {
             defaults: BINDING_DEFAULTS,
+            columns: Some("Name PolicyName ParamRef Age"),
             ..FACTS
         }
+    }
+
+    fn cells(&self, row: &Row<'_>) -> Vec<Value> {
+        admission_policy_cells::of_binding(row)
     }
 
     fn validate(&self, write: &Write<'_>, errors: &mut ErrorList) {

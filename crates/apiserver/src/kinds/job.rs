@@ -1,6 +1,7 @@
 //! Jobs.
 
 mod policies;
+mod template;
 pub(super) mod validation;
 
 use jiff::Timestamp;
@@ -26,7 +27,7 @@ use crate::{
     status::Status,
 };
 
-/// The fields that may not change, except as [`may_change`] says.
+/// The fields that may not change, except as [`template`] says.
 const IMMUTABLE_FIELDS: [&str; 7] = [
     "spec.selector",
     "spec.template",
@@ -202,14 +203,17 @@ fn check_changes(job: &Value, old: &Value, errors: &mut ErrorList) {
     check_completions(&job["spec"], &old["spec"], errors);
     for path in IMMUTABLE_FIELDS {
         let (now, before) = (value_at(job, path), value_at(old, path));
-        if now == before || may_change(path, job, old) {
+        if now == before {
             continue;
         }
         let (path, quoted) = match path {
-            "spec.template" if old["spec"]["suspend"] == true => (
-                "spec.template.spec",
-                internal_types::format_as_struct("PodSpec", &now["spec"]),
-            ),
+            "spec.template" if template::may_change(old) => {
+                if template::changes_only_what_may(&now["spec"], &before["spec"]) {
+                    continue;
+                }
+                let quoted = internal_types::format_as_struct("PodSpec", &now["spec"]);
+                ("spec.template.spec", quoted)
+            }
             "spec.template" => (path, internal_types::format_template(now)),
             "spec.podFailurePolicy" => (path, internal_types::format_as_struct("?PodFailurePolicy", now)),
             "spec.successPolicy" => (path, internal_types::format_as_struct("?SuccessPolicy", now)),
@@ -233,26 +237,6 @@ fn check_completions(spec: &Value, old: &Value, errors: &mut ErrorList) {
     } else if now != &spec["parallelism"] {
         let why = "can only be modified in tandem with spec.parallelism";
         errors.invalid("spec.completions", now.clone(), why);
-    }
-}
-
-/// The scheduling of a suspended job's pods may change.
-fn may_change(path: &str, value: &Value, old: &Value) -> bool {
-    match path {
-        "spec.template" => {
-            let never_started = old["spec"]["suspend"] == true && old["status"]["startTime"].is_null();
-            let mut same = value["spec"]["template"].clone();
-            for key in ["nodeSelector", "affinity", "tolerations", "schedulingGates"] {
-                let before = &old["spec"]["template"]["spec"][key];
-                match (before, same["spec"].as_object_mut()) {
-                    (Value::Null, Some(spec)) => drop(spec.remove(key)),
-                    (before, Some(spec)) => drop(spec.insert(key.to_owned(), before.clone())),
-                    _ => {}
-                }
-            }
-            never_started && same == old["spec"]["template"]
-        }
-        _ => false,
     }
 }
 

@@ -32,6 +32,7 @@
 //!    depends on two lists.
 
 mod admission_policy;
+mod admission_policy_cells;
 mod admission_registration;
 mod age;
 mod certificate_signing_request;

@@ -76,7 +76,7 @@ impl Server {
         let size = match &answer {
             Answer::Object { json, .. } => json.len(),
             // The first piece. Objects that are only copied are shared bytes, and few are copied at a time.
-            Answer::List(page) if view != View::Object || wanted != Encoding::Json => page.bytes(),
+            Answer::List { page, .. } if view != View::Object || wanted != Encoding::Json => page.bytes(),
             _ => 0,
         };
         // Only another view or encoding parses an object. In a list, deep objects are handled one by one.

@@ -36,19 +36,19 @@ pub(super) fn respond(
                 view => view.render_json(resource, json, environment.now())?,
             };
             let mut response = body_response(code, "", Body::whole(wanted.encode(json)?));
-            for warning in warnings::truncate_warnings(&warnings) {
-                add_warning(&mut response, warning);
-            }
+            add_warnings(&mut response, &warnings);
             response
         }
-        Answer::List(page) => {
+        Answer::List { page, warnings } => {
             let format = ListFormat {
                 view,
                 encoding: wanted,
                 now: environment.now(),
             };
             let list = ListBody::new(resource, page, format);
-            body_response(200, "", Body::list(list, large_work.of(user)))
+            let mut response = body_response(200, "", Body::list(list, large_work.of(user)));
+            add_warnings(&mut response, &warnings);
+            response
         }
         Answer::Watch(stream) => body_response(200, "", Body::watch(*stream)),
         Answer::Text(text) => return Ok(body_response(200, "text/plain", Body::stream(text))),
@@ -58,6 +58,12 @@ pub(super) fn respond(
         .headers_mut()
         .insert(header::CONTENT_TYPE, wanted.header_value());
     Ok(response)
+}
+
+fn add_warnings(response: &mut Response<Body>, warnings: &[String]) {
+    for warning in warnings::truncate_warnings(warnings) {
+        add_warning(response, warning);
+    }
 }
 
 pub(super) fn add_warning(response: &mut Response<Body>, warning: &str) {
@@ -77,9 +83,7 @@ pub(super) fn error_response(status: &Status, encoding: Encoding) -> Response<Bo
     if let Some(seconds) = status.retry_after() {
         response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
     }
-    for warning in warnings::truncate_warnings(&status.warnings) {
-        add_warning(&mut response, warning);
-    }
+    add_warnings(&mut response, &status.warnings);
     response
 }
 

@@ -43,13 +43,19 @@ struct SubresourceRequest<'a> {
 impl SubresourceRequest<'_> {
     /// Rejects a body whose name is not the target's.
     fn check_name(&self, body: &Value, kind: &str) -> Result<(), Status> {
-        match body.pointer("/metadata/name").and_then(Value::as_str) {
-            None | Some("") => Ok(()),
-            Some(name) if *name == *self.target.name => Ok(()),
-            Some(_) => Err(Status::bad_request(format!(
-                "name in URL does not match name in {kind} object"
-            ))),
+        let given = |pointer| body.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+        let namespace = given("/metadata/namespace");
+        if !namespace.is_empty() && *namespace != *self.target.namespace {
+            return Err(Status::bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request",
+            ));
         }
+        if *given("/metadata/name") != *self.target.name {
+            return Err(Status::bad_request(format!(
+                "name in URL does not match name in {kind} object"
+            )));
+        }
+        Ok(())
     }
 }
 

@@ -116,8 +116,9 @@ impl WriteVerbs {
                     Some(entry) => Err(already_exists(resource, &object, &entry).with_warnings(&warnings)),
                     None => {
                         // A conversion that fails would fail the write.
-                        WriteConversion::of(resource, &object, caller)?.check_storable(resource)?;
-                        Ok(dry_run_answer(201, object, warnings))
+                        let conversion = WriteConversion::of(resource, &object, caller)?;
+                        conversion.check_storable(resource)?;
+                        Ok(dry_run_answer(201, conversion.shown(resource, object), warnings))
                     }
                 };
             }

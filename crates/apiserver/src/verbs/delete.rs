@@ -37,6 +37,8 @@ pub(crate) struct CollectionDeletion {
     page: Page,
     /// The entries that are not deleted yet, nor marked as deleted.
     pending: Vec<usize>,
+    /// What webhooks said about those that are.
+    warnings: Vec<String>,
 }
 
 /// The result of a deletion.
@@ -125,12 +127,20 @@ impl WriteVerbs {
         selector: &Selector,
         deleting: &mut Option<CollectionDeletion>,
     ) -> Result<Answer, Status> {
-        let CollectionDeletion { page, pending } = match deleting.take() {
+        let CollectionDeletion {
+            page,
+            pending,
+            mut warnings,
+        } = match deleting.take() {
             Some(deletion) => deletion,
             None => {
                 let page = page(&self.store, target, list, selector)?;
                 let pending = (0..page.entries.len()).collect();
-                CollectionDeletion { page, pending }
+                CollectionDeletion {
+                    page,
+                    pending,
+                    warnings: Vec::new(),
+                }
             }
         };
         let (mut calls, mut unconverted) = (Vec::new(), MissingEntries::default());
@@ -162,24 +172,27 @@ impl WriteVerbs {
                     }
                 }
                 // Already deleted by another client.
-                Err(status) if status.code != 404 => {
+                Err(status) if status.code == 404 => {}
+                Err(mut status) => {
                     unfinished.push(index);
+                    status.warnings = warnings.iter().chain(&status.warnings).cloned().collect();
                     failure = Some(status);
                     break;
                 }
-                _ => {}
+                Ok(answer) => warnings.extend(answer.into_warnings()),
             }
             if calls.len() + unconverted.len() >= MAX_CALLS {
                 break;
             }
         }
         if unfinished.is_empty() && failure.is_none() {
-            return Ok(Answer::List(page));
+            return Ok(Answer::List { page, warnings });
         }
         unfinished.extend(pending);
         *deleting = Some(CollectionDeletion {
             page,
             pending: unfinished,
+            warnings,
         });
         // If the failure was the depth of an answer, the verb goes on from here on a larger stack.
         if let Some(failure) = failure {

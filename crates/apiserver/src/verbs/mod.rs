@@ -84,8 +84,8 @@ pub(crate) enum Answer {
         json: Bytes,
         warnings: Vec<String>,
     },
-    /// A list, or one page of it.
-    List(Page),
+    /// A list, or one page of it; with what webhooks said about its deletion.
+    List { page: Page, warnings: Vec<String> },
     /// A stream of plain text.
     Text(BoxStream<'static, Bytes>),
     /// 204
@@ -103,7 +103,15 @@ impl Answer {
         }
     }
 
-    /// Adds warnings for the client. Only objects carry them.
+    /// The warnings for the client.
+    fn into_warnings(self) -> Vec<String> {
+        match self {
+            Self::Object { warnings, .. } | Self::List { warnings, .. } => warnings,
+            Self::Text(_) | Self::NoContent | Self::Watch(_) => Vec::new(),
+        }
+    }
+
+    /// Adds warnings for the client to an object.
     pub(crate) fn with_warnings(mut self, more: &[String]) -> Self {
         if let Self::Object { warnings, .. } = &mut self {
             warnings.extend_from_slice(more);

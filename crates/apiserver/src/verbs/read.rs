@@ -134,7 +134,10 @@ pub(crate) fn list(
     options: &ListOptions,
     selector: &Selector,
 ) -> Result<Answer, Status> {
-    Ok(Answer::List(page(store, target, options, selector)?))
+    Ok(Answer::List {
+        page: page(store, target, options, selector)?,
+        warnings: Vec::new(),
+    })
 }
 
 pub(super) fn page(

@@ -270,8 +270,10 @@ impl WriteVerbs {
             .validate(&admitted, [Some(&object), Some(old)], &mut warnings)?;
         if options.dry_run {
             // A conversion that fails would fail the write.
-            WriteConversion::of(resource, &object, caller)?.check_storable(resource)?;
-            return Ok(Some(dry_run_answer(200, object, warnings)));
+            let conversion = WriteConversion::of(resource, &object, caller)?;
+            conversion.check_storable(resource)?;
+            let shown = conversion.shown(resource, object);
+            return Ok(Some(dry_run_answer(200, shown, warnings)));
         }
         self.store_update((resource, caller), entry, old, object, warnings)
     }

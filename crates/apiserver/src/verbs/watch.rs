@@ -648,7 +648,7 @@ mod tests {
             assert_eq!(event["object"]["apiVersion"], format!("{GROUP}/v2"));
             let options = ListOptions::from_query(&query, false).expect("no options");
             let answer = verbs::list(&api.store, &target, &options, &selector());
-            let Ok(verbs::Answer::List(page)) = answer else {
+            let Ok(verbs::Answer::List { page, .. }) = answer else {
                 panic!("a list");
             };
             assert!(

@@ -6,7 +6,7 @@ use std::{collections::HashMap, io::Read, net::SocketAddr, sync::Arc};
 use bytes::Bytes;
 use flate2::read::GzDecoder;
 use futures::{StreamExt, stream};
-use http::{HeaderValue, Request, Response, StatusCode, header};
+use http::{Request, Response, StatusCode, header};
 use serde_json::Value;
 use tokio::time::{Duration, Instant, timeout};
 
@@ -15,6 +15,7 @@ use super::{
     budget::{ResponseBudget, Share},
     connection::{MAX_RESPONSE_BYTES, Pool},
     in_process::InProcessWebhook,
+    redirect::{Hop, post_failed},
 };
 use crate::{large_work::LargeWork, object_store::ObjectStore, storage::Key};
 
@@ -26,9 +27,6 @@ const MAX_SHOWN_BYTES: usize = 2048;
 
 /// The largest body of an error that is read as a `Status`. Its message is kept as long as the request, beside the budget.
 const MAX_STATUS_BYTES: usize = 64 * 1024;
-
-/// What a real server calls itself.
-const USER_AGENT: HeaderValue = HeaderValue::from_static("kube-apiserver-admission");
 
 /// Makes calls to webhooks.
 pub(crate) struct WebhookClient {
@@ -107,27 +105,28 @@ impl WebhookClient {
         large_work: &LargeWork,
         share: &mut Share,
     ) -> Result<Bytes, CallFailure> {
-        let endpoint = &call.endpoint;
         let left = deadline.saturating_duration_since(Instant::now());
         let limit = left.min(call.timeout);
         // Rounded up, as the real server does.
         let seconds = limit.as_secs() + u64::from(limit.subsec_nanos() > 0);
-        let query = format!("?timeout={seconds}s");
-        let request = Request::post(format!("{}{query}", endpoint.path()))
-            .header(header::HOST, endpoint.authority())
-            .header(header::USER_AGENT, USER_AGENT)
-            .header(header::ACCEPT, "application/json, */*")
-            .header(header::ACCEPT_ENCODING, "gzip")
-            .header(header::CONTENT_TYPE, "application/json")
-            .body(call.body(uid))
-            .map_err(|error| CallFailure::NotSent(error.to_string()))?;
-        let response = self.send(endpoint, request, limit, share).await;
-        let response = response.map_err(|failure| match failure {
-            CallFailure::Failed(why) => {
-                CallFailure::Failed(format!("Post \"{}{query}\": {why}", endpoint.url))
-            }
-            other => other,
-        })?;
+        let until = Instant::now() + limit;
+        let mut endpoint = call.endpoint.clone();
+        let mut hop = Hop::first(endpoint.url.with_query(&format!("timeout={seconds}s")));
+        let response = loop {
+            let request = hop.request(|| call.body(uid));
+            let request = request.map_err(|error| CallFailure::NotSent(error.to_string()))?;
+            let left = until.saturating_duration_since(Instant::now());
+            let response = self.send(&endpoint, request, left, share).await;
+            let response = response.map_err(|failure| match failure {
+                CallFailure::Failed(why) => post_failed(&hop.url, &why),
+                other => other,
+            })?;
+            let Some(next) = hop.next(&response)? else {
+                break response;
+            };
+            endpoint = Arc::new(endpoint.redirected(&next.url));
+            hop = next;
+        };
         let is_compressed = response.headers().contains_key(header::CONTENT_ENCODING);
         let size = if is_compressed {
             MAX_RESPONSE_BYTES

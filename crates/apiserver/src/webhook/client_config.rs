@@ -59,7 +59,7 @@ fn url_problems(url: &str) -> Vec<Problem> {
 }
 
 /// Why Go cannot parse a URL at all.
-fn parse_problem(url: &str) -> Option<String> {
+pub(super) fn parse_problem(url: &str) -> Option<String> {
     let mut rest = url;
     while let Some(start) = rest.find('%') {
         let escape = &rest.as_bytes()[start + 1..rest.len().min(start + 3)];

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::Value;
 
-use super::{ca_bundle::ca_bundle_problem, tls};
+use super::{ca_bundle::ca_bundle_problem, tls, url::WebhookUrl};
 
 /// The port of a service reference without one.
 const DEFAULT_PORT: u16 = 443;
@@ -13,8 +13,8 @@ const DEFAULT_PORT: u16 = 443;
 /// A parsed `clientConfig`: where a webhook listens, and how it proves that it is the right one.
 #[derive(Debug)]
 pub(crate) struct Endpoint {
-    /// The URL without a query: `https://host:port/path`.
-    pub(super) url: Box<str>,
+    /// `https://host:port/path`, without a query.
+    pub(super) url: WebhookUrl,
     /// The name that the certificate must have, and that services in the process are registered under.
     pub(super) host: Box<str>,
     pub(super) port: u16,
@@ -42,7 +42,7 @@ impl Endpoint {
             let path = text(&reference["path"]);
             let slash = if path.starts_with('/') { "" } else { "/" };
             return Self {
-                url: format!("https://{host}:{port}{slash}{path}").into(),
+                url: WebhookUrl::configured(&format!("https://{host}:{port}{slash}{path}")),
                 host: host.into(),
                 port,
                 service: Some((namespace.into(), name.into())),
@@ -51,23 +51,31 @@ impl Endpoint {
                 tls_config: OnceLock::new(),
             };
         }
-        let url = text(&config["url"]);
-        let uri: http::Uri = url.parse().unwrap_or_default();
-        let host = uri.host().unwrap_or_default();
-        let shown = url.split(['?', '#']).next().unwrap_or_default();
-        let slash = if uri.path() == "/" && !shown.ends_with('/') {
-            "/"
-        } else {
-            ""
-        };
+        let url = WebhookUrl::configured(text(&config["url"]));
         Self {
-            url: format!("{shown}{slash}").into(),
-            host: host.trim_start_matches('[').trim_end_matches(']').into(),
-            port: uri.port_u16().unwrap_or(DEFAULT_PORT),
+            host: url.host().into(),
+            port: url.port().unwrap_or(DEFAULT_PORT),
+            url,
             service: None,
             ca_bundle,
             ca_bundle_problem: OnceLock::new(),
             tls_config: OnceLock::new(),
+        }
+    }
+
+    /// Where a redirect to this URL leads: it is trusted in the same way.
+    pub(super) fn redirected(&self, url: &WebhookUrl) -> Self {
+        let (host, port) = (url.host(), url.port().unwrap_or(DEFAULT_PORT));
+        let is_same = (host, port) == (&self.host, self.port);
+        Self {
+            url: url.clone(),
+            host: host.into(),
+            port,
+            service: self.service.clone().filter(|_| is_same),
+            ca_bundle: self.ca_bundle.clone(),
+            ca_bundle_problem: self.ca_bundle_problem.clone(),
+            // That of the first request, so that connections are kept.
+            tls_config: self.tls_config.clone(),
         }
     }
 
@@ -81,18 +89,6 @@ impl Endpoint {
     pub(super) fn tls_config(&self) -> Arc<rustls::ClientConfig> {
         let config = || tls::client_config(&self.ca_bundle);
         self.tls_config.get_or_init(config).clone()
-    }
-
-    /// The part of the URL from the path on.
-    pub(super) fn path(&self) -> &str {
-        let behind = self.url.split_once("://").map_or(&*self.url, |(_, rest)| rest);
-        behind.find('/').map_or("/", |start| &behind[start..])
-    }
-
-    /// `host:port`
-    pub(super) fn authority(&self) -> &str {
-        let behind = self.url.split_once("://").map_or(&*self.url, |(_, rest)| rest);
-        behind.split('/').next().unwrap_or_default()
     }
 }
 
@@ -142,11 +138,21 @@ mod tests {
         ] {
             let endpoint = Endpoint::parse(&config);
             assert_eq!(
-                (&*endpoint.url, &*endpoint.host, endpoint.port),
+                (&*endpoint.url.to_string(), &*endpoint.host, endpoint.port),
                 (url, host, port)
             );
         }
-        let endpoint = Endpoint::parse(&json!({"url": "https://[::1]:9/a/b"}));
-        assert_eq!((endpoint.authority(), endpoint.path()), ("[::1]:9", "/a/b"));
+    }
+
+    #[test]
+    fn redirect_keeps_the_trust_and_the_service_of_the_same_address() {
+        let endpoint = Endpoint::parse(&json!({"service": {"namespace": "a", "name": "b", "path": "/x"}}));
+        let config = endpoint.tls_config();
+        let same = endpoint.redirected(&endpoint.url.join("/y").unwrap());
+        assert_eq!(&*same.url.to_string(), "https://b.a.svc:443/y");
+        assert_eq!(same.service, endpoint.service);
+        assert!(Arc::ptr_eq(&same.tls_config(), &config));
+        let other = endpoint.redirected(&endpoint.url.join("//c/y").unwrap());
+        assert_eq!((&*other.host, other.port, other.service), ("c", 443, None));
     }
 }

@@ -15,7 +15,8 @@
 //! as a real server does. For that, what a request draws (its time, a uid, names) is drawn once, by its [`Draws`].
 //!
 //! - [`endpoint`] is where a webhook listens, from its `clientConfig`, which [`client_config`] validates.
-//! - [`client`] makes the calls: to a service in the process, or over HTTPS ([`connection`], [`tls`]).
+//! - [`client`] makes the calls: to a service in the process, or over HTTPS ([`connection`], [`tls`]). It requests the
+//!   [`url`] that a real server would, and follows each [`redirect`].
 
 mod answers;
 mod budget;
@@ -27,8 +28,10 @@ mod draws;
 mod endpoint;
 mod first_bytes;
 mod in_process;
+mod redirect;
 mod review;
 mod tls;
+mod url;
 mod verifier;
 
 use std::{

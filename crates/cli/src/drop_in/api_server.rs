@@ -288,7 +288,7 @@ pub(super) fn run(flags: &Flags) -> anyhow::Result<()> {
         .enable_all()
         .build()?
         .block_on(async {
-            let stop = stop_signal()?;
+            let stop = stop_signal(flags.value("cert-dir"))?;
             let address = settings.address;
             let listener = TcpListener::bind(address)
                 .await

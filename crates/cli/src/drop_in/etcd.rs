@@ -45,7 +45,7 @@ pub(super) fn run(flags: &Flags) -> anyhow::Result<()> {
         .enable_all()
         .build()?
         .block_on(async {
-            let stop = stop_signal()?;
+            let stop = stop_signal(flags.value("data-dir"))?;
             let mut listening = JoinSet::new();
             for url in urls {
                 for listener in listeners(url).await? {

@@ -14,11 +14,12 @@ mod api_server;
 mod certificate;
 mod etcd;
 mod flags;
+mod parent;
 mod token_file;
 
 use std::{
     ffi::OsStr,
-    future::Future,
+    future::{Future, pending},
     io::{self, Write},
     path::Path,
     process::ExitCode,
@@ -27,7 +28,10 @@ use std::{
 use anyhow::Context;
 use tokio::signal::unix::{SignalKind, signal};
 
-use self::flags::{Flag, FlagKind, Flags};
+use self::{
+    flags::{Flag, FlagKind, Flags},
+    parent::Parent,
+};
 
 /// Appears in the help of both programs; a file that contains it is this binary, in any version.
 pub(crate) const MARKER: &str = "is windlass, standing in for envtest's control plane";
@@ -134,14 +138,23 @@ pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     }
 }
 
-/// Completes on SIGTERM or SIGINT. Signals count from this call on, not from the first poll.
-fn stop_signal() -> io::Result<impl Future<Output = ()>> {
+/// Completes on SIGTERM or SIGINT, or when the [`Parent`] is gone, if this program was given a `folder` of envtest. Signals
+/// count from this call on, not from the first poll.
+fn stop_signal(folder: Option<&str>) -> io::Result<impl Future<Output = ()> + use<>> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
+    let parent = Parent::of_envtest(folder);
+    let orphaned = async {
+        match parent {
+            Some(parent) => parent.gone().await,
+            None => pending().await,
+        }
+    };
     Ok(async move {
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
+            () = orphaned => {}
         }
     })
 }

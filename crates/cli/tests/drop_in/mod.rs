@@ -3,6 +3,7 @@
 mod api_server;
 mod credentials;
 mod etcd;
+mod parent;
 
 use std::{
     fs,

@@ -443,6 +443,18 @@ impl WriteConversion {
         }
     }
 
+    /// What a dry run answers: the object as its writer would get it.
+    pub(crate) fn shown(self, resource: &Resource, object: Object) -> Object {
+        let Self::Converted { mut shown, .. } = self else {
+            return object;
+        };
+        let conversion = resource.crd.as_ref().map(|defined| &defined.conversion);
+        if let Some(form) = conversion.and_then(|conversion| conversion.by_version.get(&resource.version)) {
+            coerce(form.schema.view(), &mut shown);
+        }
+        *shown
+    }
+
     /// Rejects what a webhook has made of an object if it cannot be stored.
     pub(crate) fn check_storable(&self, resource: &Resource) -> Result<(), Status> {
         match self {
