@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::Value;
 
-use super::tls;
+use super::{tls, url::Url};
 use crate::crd;
 
 /// The port of a service reference without one.
@@ -14,11 +14,10 @@ const DEFAULT_PORT: u16 = 443;
 /// A parsed `clientConfig`: where a webhook listens, and how it proves that it is the right one.
 #[derive(Debug)]
 pub(crate) struct Endpoint {
-    /// The URL without a query: `https://host:port/path`.
-    pub(super) url: Box<str>,
+    /// `https://host:port/path`
+    pub(super) url: Url,
     /// The name that the certificate must have, and that services in the process are registered under.
     pub(super) host: Box<str>,
-    pub(super) port: u16,
     /// The namespace and the name of a service.
     pub(super) service: Option<(Box<str>, Box<str>)>,
     /// PEM; empty means the system's certificates.
@@ -40,31 +39,21 @@ impl Endpoint {
                 .and_then(|port| u16::try_from(port).ok());
             let port = port.unwrap_or(DEFAULT_PORT);
             let host = format!("{name}.{namespace}.svc");
-            let path = text(&reference["path"]);
-            let slash = if path.starts_with('/') { "" } else { "/" };
+            // Both parts of the host are names, and the path has been validated.
+            let url = format!("https://{host}:{port}/{}", text(&reference["path"]));
             return Self {
-                url: format!("https://{host}:{port}{slash}{path}").into(),
+                url: parsed(&url),
                 host: host.into(),
-                port,
                 service: Some((namespace.into(), name.into())),
                 ca_bundle,
                 ca_bundle_problem: OnceLock::new(),
                 tls_config: OnceLock::new(),
             };
         }
-        let url = text(&config["url"]);
-        let uri: http::Uri = url.parse().unwrap_or_default();
-        let host = uri.host().unwrap_or_default();
-        let shown = url.split(['?', '#']).next().unwrap_or_default();
-        let slash = if uri.path() == "/" && !shown.ends_with('/') {
-            "/"
-        } else {
-            ""
-        };
+        let url = parsed(text(&config["url"]));
         Self {
-            url: format!("{shown}{slash}").into(),
-            host: host.trim_start_matches('[').trim_end_matches(']').into(),
-            port: uri.port_u16().unwrap_or(DEFAULT_PORT),
+            host: url.hostname().into(),
+            url,
             service: None,
             ca_bundle,
             ca_bundle_problem: OnceLock::new(),
@@ -83,18 +72,15 @@ impl Endpoint {
         let config = || tls::client_config(&self.ca_bundle);
         self.tls_config.get_or_init(config).clone()
     }
+}
 
-    /// The part of the URL from the path on.
-    pub(super) fn path(&self) -> &str {
-        let behind = self.url.split_once("://").map_or(&*self.url, |(_, rest)| rest);
-        behind.find('/').map_or("/", |start| &behind[start..])
-    }
-
-    /// `host:port`
-    pub(super) fn authority(&self) -> &str {
-        let behind = self.url.split_once("://").map_or(&*self.url, |(_, rest)| rest);
-        behind.split('/').next().unwrap_or_default()
-    }
+/// The URL of a webhook: only its scheme, its host and its path, without needless steps, as client-go makes it.
+fn parsed(url: &str) -> Url {
+    let mut url = Url::parse(url).unwrap_or_default();
+    url.clean_path();
+    url.query.clear();
+    url.fragment.clear();
+    url
 }
 
 fn text(value: &Value) -> &str {
@@ -142,12 +128,9 @@ mod tests {
             ),
         ] {
             let endpoint = Endpoint::parse(&config);
-            assert_eq!(
-                (&*endpoint.url, &*endpoint.host, endpoint.port),
-                (url, host, port)
-            );
+            assert_eq!((&*endpoint.url.to_string(), &*endpoint.host), (url, host));
+            let of_url = endpoint.url.port().parse().unwrap_or(DEFAULT_PORT);
+            assert_eq!(of_url, port, "{url}");
         }
-        let endpoint = Endpoint::parse(&json!({"url": "https://[::1]:9/a/b"}));
-        assert_eq!((endpoint.authority(), endpoint.path()), ("[::1]:9", "/a/b"));
     }
 }
